@@ -1,0 +1,1 @@
+"""Graph algorithms over CSR arrays."""

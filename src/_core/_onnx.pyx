@@ -1,0 +1,1 @@
+"""Wire-format index of an ONNX file."""

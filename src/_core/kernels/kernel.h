@@ -1,0 +1,61 @@
+/* The one interface between a compiled program and its kernels.
+ *
+ * A kernel is a plain C function over raw tensors. It knows no ONNX, no Python and no device; it allocates nothing,
+ * keeps no pointer after it returns and touches nothing but its operands. Shapes were checked when the program was
+ * planned; what depends on run-time values (indices, divisors) the kernel checks and reports by its status.
+ *
+ * Every kernel file is compiled once per instruction set (HT_VARIANT); HT_KERNEL(name) gives the function its
+ * variant's symbol and registry.c chooses one table at start.
+ */
+#ifndef HETERO_KERNEL_H
+#define HETERO_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HT_MAX_DIMS 8
+#define HT_RESTRICT __restrict__
+
+/* Element types, numbered as in onnx.TensorProto.DataType, so that no table translates between the two. */
+enum {
+    HT_FLOAT32 = 1, HT_UINT8 = 2, HT_INT8 = 3, HT_UINT16 = 4, HT_INT16 = 5, HT_INT32 = 6, HT_INT64 = 7,
+    HT_BOOL = 9, HT_FLOAT16 = 10, HT_FLOAT64 = 11, HT_UINT32 = 12, HT_UINT64 = 13, HT_BFLOAT16 = 16
+};
+
+/* Status of a call. */
+enum {
+    HT_OK = 0,
+    HT_ERR_INDEX = 1,      /* an index operand is outside its axis */
+    HT_ERR_DIVIDE = 2,     /* integer division by zero */
+    HT_ERR_DTYPE = 3,      /* no code for this element type: the planner must have refused it */
+    HT_ERR_OPERAND = 4     /* operand count, rank or parameters do not fit: a planner's bug */
+};
+
+/* One operand: dense, row-major, aligned to its element size. */
+typedef struct {
+    void *data;
+    int64_t size;              /* number of elements, the product of dims */
+    int64_t dims[HT_MAX_DIMS];
+    int32_t ndim;
+    int32_t dtype;
+} ht_tensor;
+
+/* One call. Absent optional inputs are NULL. `ints`, `floats`: the parameters each kernel documents.
+ * `scratch`: uninitialised memory, 64-byte aligned, of the size the planner asked for. */
+typedef struct {
+    const ht_tensor *const *in;
+    ht_tensor *const *out;
+    const int64_t *ints;
+    const double *floats;
+    void *scratch;
+    int64_t scratch_bytes;
+    int32_t num_in, num_out, num_ints, num_floats;
+} ht_call;
+
+typedef int (*ht_kernel_fn)(const ht_call *call);
+
+#define HT_CONCAT_(a, b) a##_##b
+#define HT_CONCAT(a, b) HT_CONCAT_(a, b)
+#define HT_KERNEL(name) HT_CONCAT(ht_##name, HT_VARIANT)
+
+#endif

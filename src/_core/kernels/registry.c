@@ -1,0 +1,55 @@
+/* The menu of kernels and of instruction sets. The choice itself is made in _kernels.pyx, once, at import:
+ * the most demanding variant that the machine runs and HETERO_ISA allows. */
+#include "registry.h"
+
+#include "kernels.h"
+
+#define DECLARE_baseline(name) int ht_##name##_baseline(const ht_call *);
+#define ENTRY_baseline(name) ht_##name##_baseline,
+HT_KERNELS(DECLARE_baseline)
+static const ht_kernel_fn table_baseline[] = {HT_KERNELS(ENTRY_baseline)};
+
+#if defined(__x86_64__)
+#define DECLARE_avx2(name) int ht_##name##_avx2(const ht_call *);
+#define ENTRY_avx2(name) ht_##name##_avx2,
+#define DECLARE_avx512(name) int ht_##name##_avx512(const ht_call *);
+#define ENTRY_avx512(name) ht_##name##_avx512,
+HT_KERNELS(DECLARE_avx2)
+HT_KERNELS(DECLARE_avx512)
+static const ht_kernel_fn table_avx2[] = {HT_KERNELS(ENTRY_avx2)};
+static const ht_kernel_fn table_avx512[] = {HT_KERNELS(ENTRY_avx512)};
+#endif
+
+#define NAME(name) #name,
+static const char *const names[] = {HT_KERNELS(NAME)};
+
+static const struct {
+    const char *name;
+    const ht_kernel_fn *table;
+} variants[] = {
+    {"baseline", table_baseline},
+#if defined(__x86_64__)
+    {"avx2", table_avx2},
+    {"avx512", table_avx512},
+#endif
+};
+
+int ht_num_kernels(void) { return (int)(sizeof names / sizeof names[0]); }
+const char *ht_kernel_name(int kernel) { return names[kernel]; }
+int ht_num_variants(void) { return (int)(sizeof variants / sizeof variants[0]); }
+const char *ht_variant_name(int variant) { return variants[variant].name; }
+ht_kernel_fn ht_kernel(int variant, int kernel) { return variants[variant].table[kernel]; }
+
+int ht_variant_runs(int variant)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (variant == 1)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    if (variant == 2)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+#endif
+    return variant == 0;
+}

@@ -1,0 +1,16 @@
+/* The menu of kernels: names, and one function table per instruction set. */
+#ifndef HETERO_REGISTRY_H
+#define HETERO_REGISTRY_H
+
+#include "kernel.h"
+
+int ht_num_kernels(void);
+const char *ht_kernel_name(int kernel);
+
+/* Instruction-set variants compiled in, from the least to the most demanding; and whether this machine runs one. */
+int ht_num_variants(void);
+const char *ht_variant_name(int variant);
+int ht_variant_runs(int variant);
+ht_kernel_fn ht_kernel(int variant, int kernel);
+
+#endif

@@ -1,0 +1,2 @@
+#include "onnx_index.h"
+typedef int ht_placeholder;

@@ -1,0 +1,3 @@
+#ifndef HETERO_ONNX_INDEX_H
+#define HETERO_ONNX_INDEX_H
+#endif

@@ -1,0 +1,12 @@
+"""Run one ONNX model over several devices.
+
+The way a model takes, stage by stage:
+
+1. **read** (`hetero.model`): a file, bytes or ``ModelProto`` becomes a `Model`, an index over the file's bytes;
+2. **assign** (`hetero.affinity`): each node gets a device, from what the devices support and what the user pinned;
+3. **partition** (`hetero.partition`): the graph is cut into single-device subgraphs that can run in order;
+4. **compile** (`hetero.devices.hetero`): each subgraph is compiled by its device's plugin (`hetero.plugin`);
+5. **run** (`hetero.runtime`): inputs go in, subgraphs run, outputs and counters come out.
+
+`Core` ties the stages together.
+"""

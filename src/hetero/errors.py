@@ -1,0 +1,88 @@
+"""Every exception hetero raises on purpose.
+
+One root, one class per kind of trouble. A message names what was expected, what was found and what to do; the
+exception that caused it is chained with ``from``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "ArtifactError",
+    "Corrupt",
+    "DeviceUnavailable",
+    "HeteroError",
+    "InferenceError",
+    "ModelError",
+    "NotSupported",
+    "PartitionError",
+    "PropertyError",
+    "UnsupportedModel",
+    "WrongDevice",
+    "WrongVersion",
+    "did_you_mean",
+]
+
+
+class HeteroError(Exception):
+    """Root of all errors raised by hetero."""
+
+
+class ModelError(HeteroError):
+    """A model that cannot be read, or that contradicts itself. Names the file and the node or tensor."""
+
+
+class PropertyError(HeteroError, ValueError):
+    """A device string or property that does not exist, is read-only, or has a value of the wrong kind."""
+
+
+class DeviceUnavailable(HeteroError):
+    """A device that is not known here, or whose backend cannot be used. Says what to install."""
+
+
+class UnsupportedModel(HeteroError):
+    """Nodes that no device of the list takes.
+
+    ``unsupported`` maps each such node's key to ``{device: reason}``; the message lists all of them.
+    """
+
+    def __init__(self, message: str, unsupported: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        super().__init__(message)
+        self.unsupported = {key: dict(reasons) for key, reasons in (unsupported or {}).items()}
+
+
+class PartitionError(HeteroError, ValueError):
+    """Arrays that are no graph, or a partition that breaks a rule. Names the rule and a witness."""
+
+
+class ArtifactError(HeteroError):
+    """An exported file that cannot be used."""
+
+
+class WrongDevice(ArtifactError):
+    """An exported file made for another device."""
+
+
+class WrongVersion(ArtifactError):
+    """An exported file of another format version."""
+
+
+class Corrupt(ArtifactError):
+    """An exported file whose bytes are not what was written."""
+
+
+class InferenceError(HeteroError):
+    """A request that failed: a bad input, or a node that cannot compute its output."""
+
+
+class NotSupported(HeteroError):
+    """An operation that this plugin, or this version of hetero, does not offer."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean X?)`` for the nearest of ``known``, ignoring case, or an empty string."""
+    by_folded = {name.casefold(): name for name in known}
+    nearest = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.5)
+    return f" (did you mean {by_folded[nearest[0]]}?)" if nearest else ""

@@ -1,0 +1,244 @@
+"""All that a device author reads: what a plugin must give and what it gets.
+
+A device is a `Plugin` subclass and a factory ``create_plugin()`` named in the entry-point group ``hetero.plugins``
+(or handed to `Core.register_plugin`). Required: `Plugin.name`, `Plugin.query_model`, `Plugin.compile_model`. The
+compiled model gives a `Runner` per request; everything a user touches around it (`InferRequest`, input checks,
+`__call__`) is made here once for all devices.
+
+The smallest device::
+
+    class MyPlugin(Plugin):
+        name = "MINE"
+        def query_model(self, model, config):
+            return Support.from_reasons(model.num_nodes, {i: "only Relu" for i in ... })
+        def compile_model(self, model, config, context=None):
+            return MyCompiledModel(self.name, model.inputs, model.outputs)
+
+    class MyCompiledModel(CompiledModel):
+        def create_runner(self):
+            return self                      # stateless: the model is its own runner
+        def run(self, inputs): ...
+        def profile(self): return ()
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import NotSupported
+from .model.types import Port
+from .properties import Property, PropertyTable
+from .runtime.profile import ProfileRow
+from .runtime.request import InferRequest, Runner
+from .runtime.tensor import Outputs
+
+if TYPE_CHECKING:
+    from .model.model import Model
+
+__all__ = [
+    "CompiledModel",
+    "InferRequest",
+    "Plugin",
+    "Port",
+    "ProfileRow",
+    "RemoteContext",
+    "RemoteTensor",
+    "Runner",
+    "Support",
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Support:
+    """A device's answer about a model: which nodes it takes, and why not the others.
+
+    ``mask``: bool[num_nodes], True where the device takes the node. ``reasons``: node index -> why not, one entry for
+    every False.
+    """
+
+    mask: NDArray[np.bool_]
+    reasons: Mapping[int, str]
+
+    @classmethod
+    def from_reasons(cls, num_nodes: int, reasons: Mapping[int, str]) -> Support:
+        """All nodes but those with a reason against them."""
+        mask = np.ones(num_nodes, np.bool_)
+        mask[list(reasons)] = False
+        return cls(mask, reasons)
+
+
+class RemoteTensor(abc.ABC):
+    """A tensor in a device's own memory, exchanged through DLPack."""
+
+    @abc.abstractmethod
+    def __dlpack__(self, *, stream: int | None = None) -> Any: ...
+
+    @abc.abstractmethod
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+class RemoteContext(abc.ABC):
+    """A place on a device where tensors can be made."""
+
+    @abc.abstractmethod
+    def create_tensor(self, dtype: np.dtype[Any], shape: Sequence[int]) -> RemoteTensor: ...
+
+
+class CompiledModel(abc.ABC):
+    """A model, ready to run on one device. Immutable; any number of requests may run on it at once."""
+
+    def __init__(
+        self,
+        device: str,
+        inputs: Iterable[Port],
+        outputs: Iterable[Port],
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._device = device
+        self._inputs = tuple(inputs)
+        self._outputs = tuple(outputs)
+        self._properties = {"EXECUTION_DEVICES": (device,), **(properties or {})}
+        self._idle: list[InferRequest] = []
+
+    @property
+    def device(self) -> str:
+        return self._device
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return self._inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return self._outputs
+
+    @abc.abstractmethod
+    def create_runner(self) -> Runner:
+        """The state of one request. Called once per request; runners of one model may run at the same time."""
+
+    def create_infer_request(self) -> InferRequest:
+        return InferRequest(self._device, self._inputs, self._outputs, self.create_runner())
+
+    def __call__(self, inputs: Any) -> Outputs:
+        """Run one inference in the calling thread, on a request of its own; see `InferRequest.infer`."""
+        try:
+            request = self._idle.pop()
+        except IndexError:
+            request = self.create_infer_request()
+        try:
+            return request.infer(inputs)
+        finally:
+            self._idle.append(request)
+
+    def get_property(self, name: str) -> Any:
+        """A property the model was compiled with; `PropertyError` if it has none of that name."""
+        return PropertyTable(
+            Property(key, object, value, writable=False) for key, value in self._properties.items()
+        ).get(name, f"a model compiled for {self._device}")
+
+    def export_model(self, target: Any) -> None:
+        raise NotSupported(f"{self._device} cannot export compiled models")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._device}: {len(self._inputs)} in, {len(self._outputs)} out>"
+
+
+class Plugin(abc.ABC):
+    """The object behind a device name.
+
+    The constructor raises `DeviceUnavailable`, with what to install, when the backend is missing. Methods may be
+    called from several threads.
+    """
+
+    name: ClassVar[str] | str
+    """The device name, e.g. ``CPU``, without an id."""
+
+    properties: ClassVar[Sequence[str | Property]] = (
+        "SUPPORTED_PROPERTIES",
+        "AVAILABLE_DEVICES",
+        "FULL_DEVICE_NAME",
+        "DEVICE_ARCHITECTURE",
+        "DEVICE_TYPE",
+        "OPTIMIZATION_CAPABILITIES",
+        "DEVICE_ID",
+        "PERF_COUNT",
+    )
+    """What `get_property` and `set_property` know: names from `hetero.properties.PROPERTIES`, or `Property` objects."""
+
+    def __init__(self) -> None:
+        self._table = PropertyTable(self.properties)
+        self._property_lock = threading.Lock()
+
+    @abc.abstractmethod
+    def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
+        """Which nodes this device takes. Ignores affinities. Answers in the nodes of ``model`` as given.
+
+        A fused group is supported only if each of its nodes is covered.
+        """
+
+    @abc.abstractmethod
+    def compile_model(
+        self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> CompiledModel:
+        """Compile the whole of ``model``. ``config`` is checked against `properties` by `full_config`."""
+
+    def device_ids(self) -> tuple[str, ...]:
+        """Ids that may stand after the dot; empty if the device has no ids."""
+        return ()
+
+    def read_only_property(self, name: str) -> Any:
+        """Value of a declared read-only property. Override to add; end with ``return super()...``."""
+        if name == "SUPPORTED_PROPERTIES":
+            return self._table.names
+        if name == "AVAILABLE_DEVICES":
+            return self.device_ids()
+        if name in ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE"):
+            return self.name
+        return self._table.get(name, self.name)
+
+    def set_property(self, values: Mapping[str, Any]) -> None:
+        """Set defaults for models compiled later. All or nothing. Raises `PropertyError`."""
+        with self._property_lock:
+            self._table.update(values, self.name)
+
+    def get_property(self, name: str) -> Any:
+        with self._property_lock:
+            if self._table.declared(name, self.name).writable:
+                return self._table.get(name, self.name)
+        return self.read_only_property(name)
+
+    def full_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Every writable property: default < `set_property` < ``config``. Raises `PropertyError`."""
+        with self._property_lock:
+            return self._table.layered(config, self.name)
+
+    def declares(self, name: str) -> bool:
+        """Whether ``name`` is a writable property of this device (HETERO forwards only those)."""
+        return name in self._table and self._table.declared(name, self.name).writable
+
+    def transform_model(self, model: Model) -> Model:
+        """The model as this device will run it. `query_model` must still answer for the original nodes."""
+        return model
+
+    def import_model(
+        self, stream: BinaryIO, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> CompiledModel:
+        raise NotSupported(f"{self.name} cannot import compiled models")
+
+    def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
+        raise NotSupported(f"{self.name} has no remote contexts")
+
+    def get_default_context(self) -> RemoteContext:
+        raise NotSupported(f"{self.name} has no remote contexts")
+
+    def add_extension(self, extension: Any) -> None:
+        raise NotSupported(f"{self.name} takes no extensions")
+
+

@@ -1,0 +1,151 @@
+"""Properties: one table of typed, documented keys.
+
+A plugin declares which of them it has (`Plugin.properties`), with its own defaults where they differ. A value is
+layered: declared default < `set_property` < the configuration of `compile_model`. A key that nobody declares raises,
+with the nearest name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from .errors import PropertyError, did_you_mean
+
+__all__ = ["PROPERTIES", "Property", "PropertyTable"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Property:
+    """One key: its type, its default, whether it can be set, and a predicate for values of the right type."""
+
+    name: str
+    type: type | tuple[type, ...]
+    default: Any = None
+    writable: bool = True
+    choices: tuple[Any, ...] | None = None
+    accepts: Callable[[Any], bool] | None = None
+    doc: str = ""
+
+    def check(self, value: Any) -> Any:
+        """``value`` if it fits, else `PropertyError`. Strings as OpenVINO writes booleans are understood."""
+        if self.type is bool and isinstance(value, str) and value.upper() in _BOOLEANS:
+            value = _BOOLEANS[value.upper()]
+        if isinstance(value, bool) and self.type is int:
+            raise PropertyError(f"property {self.name}: expected int, found {value!r}")
+        if not isinstance(value, self.type):
+            kinds = self.type if isinstance(self.type, tuple) else (self.type,)
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise PropertyError(f"property {self.name}: expected {wanted}, found {value!r}")
+        if self.choices is not None and value not in self.choices:
+            raise PropertyError(
+                f"property {self.name}: expected one of {', '.join(map(str, self.choices))}, found {value!r}"
+            )
+        if self.accepts is not None and not self.accepts(value):
+            raise PropertyError(f"property {self.name}: {value!r} is out of range; {self.doc}")
+        return value
+
+
+_BOOLEANS = {"YES": True, "NO": False, "TRUE": True, "FALSE": False}
+
+
+def _not_negative(value: int) -> bool:
+    return value >= 0
+
+
+_NONE = type(None)
+
+
+def _ro(name: str, type_: type | tuple[type, ...], default: Any, doc: str) -> Property:
+    return Property(name, type_, default, writable=False, doc=doc)
+
+
+_TABLE: Final = (
+    _ro("SUPPORTED_PROPERTIES", tuple, (), "names of all properties of the device"),
+    _ro("AVAILABLE_DEVICES", tuple, (), "device ids that exist here"),
+    _ro("FULL_DEVICE_NAME", str, "", "name to show a person"),
+    _ro("DEVICE_ARCHITECTURE", str, "", "what a compiled model is tied to"),
+    _ro("DEVICE_TYPE", str, "", "integrated, discrete or simulated"),
+    _ro("OPTIMIZATION_CAPABILITIES", tuple, (), "element types and features with kernels of their own"),
+    _ro("RANGE_FOR_ASYNC_INFER_REQUESTS", tuple, (1, 1, 1), "(least, most, step) of requests in flight"),
+    _ro("RANGE_FOR_STREAMS", tuple, (1, 1), "(least, most) of NUM_STREAMS"),
+    _ro("EXECUTION_DEVICES", tuple, (), "devices a compiled model runs on"),
+    _ro("OPTIMAL_NUMBER_OF_INFER_REQUESTS", int, 1, "requests in flight that keep the device busy"),
+    _ro("NETWORK_NAME", str, "", "name of the compiled graph"),
+    _ro("LOADED_FROM_CACHE", bool, False, "whether the compiled model came from CACHE_DIR"),
+    _ro("HETERO_NUMBER_OF_SUBMODELS", int, 1, "submodels the model was cut into"),
+    Property("DEVICE_ID", str, "", doc="which of several devices of one name"),
+    Property("PERF_COUNT", bool, False, doc="measure each node of each request"),
+    Property("PERFORMANCE_HINT", str, "LATENCY", choices=("LATENCY", "THROUGHPUT")),
+    Property("PERFORMANCE_HINT_NUM_REQUESTS", int, 1, accepts=_not_negative, doc="at least 0"),
+    Property("INFERENCE_PRECISION_HINT", str, "f32", choices=("f32", "bf16", "f16")),
+    Property("EXECUTION_MODE_HINT", str, "ACCURACY", choices=("ACCURACY", "PERFORMANCE")),
+    Property("NUM_STREAMS", int, 1, accepts=_not_negative, doc="at least 0"),
+    Property("INFERENCE_NUM_THREADS", int, 0, accepts=_not_negative, doc="at least 0; 0 = all"),
+    Property("MODEL_PRIORITY", str, "MEDIUM", choices=("LOW", "MEDIUM", "HIGH")),
+    Property("LOG_LEVEL", str, "NO", choices=("NO", "ERR", "WARNING", "INFO", "DEBUG", "TRACE")),
+    Property("EXCLUSIVE_ASYNC_REQUESTS", bool, False),
+    Property("DISABLE_TRANSFORMATIONS", bool, False, doc="compile the nodes as they stand"),
+    Property("MULTI_DEVICE_PRIORITIES", str, "", doc="device list, for HETERO and MULTI given without one"),
+    Property("DEVICE_PROPERTIES", Mapping, {}, doc="{device: {key: value}}, handed to that device only"),
+    Property("CACHE_DIR", str, "", doc="folder of compiled models"),
+    Property("CACHE_ENCRYPTION_CALLBACKS", (tuple, _NONE), None, doc="(encrypt, decrypt)"),
+    Property("ENABLE_CPU_PINNING", bool, False),
+    Property("MODEL_DISTRIBUTION_POLICY", (str, _NONE), None, choices=(None, "PIPELINE_PARALLEL")),
+    Property("HETERO_DUMP_GRAPH_DOT", (bool, str), False, doc="write both DOT files: True, or a folder"),
+    Property("STRICT", bool, False, doc="raise where the default is to warn and go on"),
+)
+PROPERTIES: Final[Mapping[str, Property]] = {entry.name: entry for entry in _TABLE}
+
+
+class PropertyTable:
+    """The properties of one device, with the values set so far. Not thread-safe; the plugin locks."""
+
+    def __init__(self, declared: Iterable[str | Property]) -> None:
+        self._declared: dict[str, Property] = {}
+        for entry in declared:
+            known = PROPERTIES[entry] if isinstance(entry, str) else entry
+            self._declared[known.name] = known
+        self._values: dict[str, Any] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._declared)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._declared
+
+    def declared(self, name: str, owner: str) -> Property:
+        """The property ``name``, or `PropertyError` with the nearest name."""
+        if name not in self._declared:
+            raise PropertyError(
+                f"{owner} has no property {name!r}{did_you_mean(name, self._declared)}; "
+                f"SUPPORTED_PROPERTIES lists them all"
+            )
+        return self._declared[name]
+
+    def checked(self, config: Mapping[str, Any], owner: str) -> dict[str, Any]:
+        """``config`` with every value checked; nothing is stored."""
+        checked = {}
+        for name, value in config.items():
+            entry = self.declared(name, owner)
+            if not entry.writable:
+                raise PropertyError(f"property {name} of {owner} is read-only")
+            checked[name] = entry.check(value)
+        return checked
+
+    def update(self, config: Mapping[str, Any], owner: str) -> None:
+        """Set all of ``config``, or nothing if one entry is wrong."""
+        self._values.update(self.checked(config, owner))
+
+    def get(self, name: str, owner: str) -> Any:
+        entry = self.declared(name, owner)
+        return self._values.get(name, entry.default)
+
+    def layered(self, config: Mapping[str, Any], owner: str) -> dict[str, Any]:
+        """Every writable property: default < set value < ``config``."""
+        values = {name: entry.default for name, entry in self._declared.items() if entry.writable}
+        values.update(self._values)
+        values.update(self.checked(config, owner))
+        return values

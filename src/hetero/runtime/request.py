@@ -1,0 +1,116 @@
+"""One inference at a time over a compiled model: bind inputs, run, hand out results.
+
+A request owns what one inference needs beyond the compiled model (its runner), so requests of one compiled model
+may be used from different threads; one request runs one inference at a time.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from ..errors import HeteroError, InferenceError, NotSupported
+from ..model.types import Port
+from .profile import ProfileRow
+from .tensor import Outputs, bind_inputs
+
+__all__ = ["InferRequest", "RequestState", "Runner"]
+
+
+@runtime_checkable
+class Runner(Protocol):
+    """What a device gives per request: runs one inference on arrays in the order of the compiled model's ports."""
+
+    def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """Results in the order of the output ports.
+
+        ``inputs`` have the ports' dtypes and shapes, may be non-contiguous and are not written. The results are not
+        written again by the runner, and may be inputs, views of inputs, or constants marked read-only.
+        """
+        ...
+
+    def profile(self) -> Sequence[ProfileRow]:
+        """Counters of the last run; empty unless the model was compiled with ``PERF_COUNT``."""
+        ...
+
+
+class RequestState(enum.Enum):
+    """States of a request."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class InferRequest:
+    """A reusable request of one compiled model. Made by `CompiledModel.create_infer_request`."""
+
+    def __init__(self, device: str, inputs: Sequence[Port], outputs: Sequence[Port], runner: Runner) -> None:
+        self._device = device
+        self._inputs = tuple(inputs)
+        self._outputs = tuple(outputs)
+        self._positions = {port.name: position for position, port in enumerate(outputs)}
+        self._runner = runner
+        self._lock = threading.Lock()
+        self._state = RequestState.IDLE
+        self._profile: tuple[ProfileRow, ...] = ()
+
+    @property
+    def state(self) -> RequestState:
+        return self._state
+
+    @property
+    def profiling_info(self) -> tuple[ProfileRow, ...]:
+        """Counters of the last inference; empty unless compiled with ``PERF_COUNT``."""
+        return self._profile
+
+    def infer(self, inputs: Any) -> Outputs:
+        """Run one inference in the calling thread.
+
+        ``inputs``: input name -> array (NumPy or ``__dlpack__``), or one array if the model has one input. Not written.
+        Raises `InferenceError`: for a missing or mis-shaped input, and then the request stays usable; for a node
+        that failed; and for a request that is busy in another thread.
+        """
+        arrays = bind_inputs(self._inputs, inputs)
+        with self._lock:
+            if self._state is RequestState.BUSY:
+                raise InferenceError("the request is busy: wait for it, or create a request per thread")
+            self._state = RequestState.BUSY
+        state = RequestState.FAILED
+        try:
+            results = self._run(arrays)
+            self._profile = tuple(self._runner.profile())
+            state = RequestState.IDLE
+        finally:
+            self._state = state
+        return Outputs(self._positions, results)
+
+    def _run(self, arrays: list[np.ndarray]) -> Sequence[np.ndarray]:
+        try:
+            results = self._runner.run(arrays)
+        except HeteroError:
+            raise
+        except Exception as error:
+            raise InferenceError(f"{self._device}: inference failed: {type(error).__name__}: {error}") from error
+        if len(results) != len(self._outputs):
+            raise InferenceError(
+                f"{self._device}: expected {len(self._outputs)} results, its runner gave {len(results)}"
+            )
+        return results
+
+    def start_async(self, inputs: Any = None) -> None:
+        raise NotSupported("asynchronous requests are not built yet; call infer() in a thread of your own")
+
+    def wait(self, timeout_ms: float | None = None) -> bool:
+        raise NotSupported("asynchronous requests are not built yet; infer() returns when it is done")
+
+    def cancel(self) -> None:
+        raise NotSupported("asynchronous requests are not built yet; infer() cannot be cancelled")
+
+    def set_callback(self, callback: Callable[[BaseException | None], None]) -> None:
+        raise NotSupported("asynchronous requests are not built yet; infer() returns when it is done")

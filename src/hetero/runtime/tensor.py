@@ -1,0 +1,131 @@
+"""What goes into a request and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import InferenceError
+from ..model.types import Dim, Port
+
+__all__ = ["Outputs", "bind_inputs"]
+
+
+class Outputs(Mapping[str, np.ndarray]):
+    """The results of one inference: ``out["name"]``, or ``out[0]`` by position.
+
+    Iteration and ``len`` are those of a mapping over names, in the order of the model's outputs.
+    """
+
+    __slots__ = ("_arrays", "_positions")
+
+    def __init__(self, positions: Mapping[str, int], arrays: Sequence[np.ndarray]) -> None:
+        self._positions = positions
+        self._arrays = tuple(arrays)
+
+    def __getitem__(self, key: str | int) -> np.ndarray:
+        if isinstance(key, str):
+            return self._arrays[self._positions[key]]
+        return self._arrays[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._positions)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """The results by position."""
+        return self._arrays
+
+    def __repr__(self) -> str:
+        entries = (f"{name!r}: {self[name].dtype}{list(self[name].shape)}" for name in self)
+        return f"Outputs({{{', '.join(entries)}}})"
+
+
+def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[np.ndarray]:
+    """Arrays in the order of ``ports``, checked for dtype and shape.
+
+    ``inputs``: a mapping from input name to array; for a model of one input also the array alone. Arrays are NumPy
+    arrays or offer ``__dlpack__``; lists and Python numbers are converted. Nothing is copied unless an array is in
+    the other byte order. Dimensions of one symbol must agree across inputs.
+
+    Raises `InferenceError` naming the input, what was expected and what was found.
+    """
+    if not isinstance(inputs, Mapping):
+        if len(ports) != 1:
+            wanted = ", ".join(port.name for port in ports) or "none"
+            raise InferenceError(f"expected a mapping from input name to array (inputs: {wanted}), found one array")
+        inputs = {ports[0].name: inputs}
+    symbols: dict[str, tuple[int, str]] = {}
+    bound = []
+    for port in ports:
+        if port.name not in inputs:
+            raise InferenceError(f"input {port.name!r} is missing; expected {_describe(port)}")
+        array = _as_array(inputs[port.name], port)
+        _check(array, port, symbols)
+        bound.append(array)
+    if len(inputs) != len(ports):
+        from ..errors import did_you_mean
+
+        known = [port.name for port in ports]
+        extra = next(name for name in inputs if name not in known)
+        raise InferenceError(
+            f"the model has no input {extra!r}{did_you_mean(str(extra), known)}; its inputs: {', '.join(known)}"
+        )
+    return bound
+
+
+def _as_array(value: Any, port: Port) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        array = value
+    elif hasattr(value, "__dlpack__"):
+        try:
+            array = np.from_dlpack(value)
+        except Exception as error:
+            raise InferenceError(f"input {port.name!r}: its __dlpack__ gave no CPU array: {error}") from error
+    else:
+        try:
+            array = np.asarray(value, port.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InferenceError(
+                f"input {port.name!r}: expected {_describe(port)}, found {type(value).__name__}: {error}"
+            ) from error
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array
+
+
+def _check(array: np.ndarray, port: Port, symbols: dict[str, tuple[int, str]]) -> None:
+    if port.dtype is not None and array.dtype != port.dtype and not (port.dtype == object and array.dtype.kind in "US"):
+        raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found dtype {array.dtype}")
+    if port.shape is None:
+        return
+    fits = array.ndim == len(port.shape)
+    if fits:
+        for size, dim in zip(array.shape, port.shape, strict=True):
+            if isinstance(dim, int):
+                fits = fits and size == dim
+            elif dim is not None:
+                first, owner = symbols.setdefault(dim, (size, port.name))
+                if first != size:
+                    raise InferenceError(
+                        f"input {port.name!r}: expected {_describe(port)} with {dim} = {first} as in input "
+                        f"{owner!r}, found shape {list(array.shape)}"
+                    )
+    if not fits:
+        raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found shape {list(array.shape)}")
+
+
+def _describe(port: Port) -> str:
+    dtype = "any dtype" if port.dtype is None else str(port.dtype)
+    return f"{dtype} {shape_text(port.shape)}"
+
+
+def shape_text(shape: Sequence[Dim] | None) -> str:
+    """``[1, 3, h, ?]``, or ``of any shape``."""
+    if shape is None:
+        return "of any shape"
+    return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
