@@ -240,5 +240,3 @@ class Plugin(abc.ABC):
 
     def add_extension(self, extension: Any) -> None:
         raise NotSupported(f"{self.name} takes no extensions")
-
-
