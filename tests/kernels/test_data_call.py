@@ -1,0 +1,57 @@
+"""The door to single kernels: validation, variants, statuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from hetero import _kernels
+
+
+def test_menu_names_variants_from_least_to_most_demanding() -> None:
+    assert "identity" in _kernels.kernel_names()
+    assert _kernels.variants()[0] == "baseline"
+    assert _kernels.variant() in _kernels.variants()
+
+
+@pytest.mark.parametrize("variant", _kernels.variants())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint16", "int32", "int64", "bool"])
+def test_identity_copies_any_layout(variant: str, dtype: str) -> None:
+    x = np.arange(24).reshape(4, 6).astype(dtype).T[::2]
+    (y,) = _kernels.call("identity", [x], [((12,), dtype)], variant=variant)
+    np.testing.assert_array_equal(y, x.reshape(-1))
+    assert not np.shares_memory(x, y)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    x = np.zeros(3, np.float32)
+    with pytest.raises(ValueError, match=r"no kernel 'identiti' \(did you mean identity\?\)"):
+        _kernels.call("identiti", [x], [((3,), "float32")])
+    with pytest.raises(ValueError, match="at most 8 dimensions"):
+        _kernels.call("identity", [np.zeros((1,) * 9, np.float32)], [((1,), "float32")])
+    with pytest.raises(TypeError, match="no kernel takes elements of type complex64"):
+        _kernels.call("identity", [x.astype("complex64")], [((3,), "float32")])
+    with pytest.raises(ValueError, match="variant: no instruction set 'avx1024'"):
+        _kernels.call("identity", [x], [((3,), "float32")], variant="avx1024")
+    with pytest.raises(ValueError, match="scratch_bytes"):
+        _kernels.call("identity", [x], [((3,), "float32")], scratch_bytes=-1)
+
+
+@pytest.mark.parametrize("name", [*_kernels.variants(), "nonsense"])
+def test_environment_variable_masks_the_instruction_set(name: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", "from hetero import _kernels; print(_kernels.variant())"],
+        env={**os.environ, "HETERO_ISA": name, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if name == "nonsense":
+        assert run.returncode != 0
+        assert "HETERO_ISA: no instruction set 'nonsense'" in run.stderr
+    else:
+        assert run.stdout.strip() == name
