@@ -1,3 +1,39 @@
 /* Every kernel, once: X(name). registry.c makes the tables from it; <name>.c or its family's file defines it. */
 #define HT_KERNELS(X) \
-    X(identity)
+    X(identity) \
+    X(add) \
+    X(sub) \
+    X(mul) \
+    X(div) \
+    X(mod) \
+    X(fmod) \
+    X(pow) \
+    X(min) \
+    X(max) \
+    X(prelu) \
+    X(equal) \
+    X(less) \
+    X(less_or_equal) \
+    X(greater) \
+    X(greater_or_equal) \
+    X(and) \
+    X(or) \
+    X(xor) \
+    X(bitwise_and) \
+    X(bitwise_or) \
+    X(bitwise_xor) \
+    X(shift_left) \
+    X(shift_right) \
+    X(where) \
+    X(cast) \
+    X(copy_strided) \
+    X(gather) \
+    X(gather_elements) \
+    X(gather_nd) \
+    X(scatter_elements) \
+    X(scatter_nd) \
+    X(concat) \
+    X(fill) \
+    X(range) \
+    X(pad) \
+    X(cumsum)

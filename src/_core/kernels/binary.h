@@ -1,0 +1,108 @@
+/* Elementwise kernels of two operands with full NumPy broadcasting: what binary_*.c share.
+ *
+ * Operands: in a, b (one dtype); out broadcast of their shapes. Parameters: none.
+ * In place: out may be the memory of a or of b if that operand has out's size and element size.
+ * A row kernel sees steps (1,1), (1,0) or (0,1); each has its own loop, so that the compiler vectorises all three.
+ */
+#ifndef HETERO_BINARY_H
+#define HETERO_BINARY_H
+
+#include "broadcast.h"
+
+/* One row; returns a status, so that integer division can fail. `a_step`, `b_step`: 0 or 1, not both 0 if n > 1. */
+typedef int (*ht_binary_row)(const void *a, const void *b, void *out, int64_t n, int a_step, int b_step);
+
+/* Define row kernel `row`: out[i] (type R) = EXPR of x, y (type T).
+ * ivdep: out may be a or b exactly, never shifted, so no iteration reads what another wrote. */
+#define HT_BINARY_ROW(row, T, R, EXPR)                                                                         \
+    static int row(const void *pa, const void *pb, void *pout, int64_t n, int a_step, int b_step)              \
+    {                                                                                                          \
+        const T *a = (const T *)pa, *b = (const T *)pb;                                                        \
+        R *out = (R *)pout;                                                                                    \
+        if (a_step && b_step) {                                                                                \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                               \
+            {                                                                                                  \
+                const T x = a[i], y = b[i];                                                                    \
+                out[i] = (R)(EXPR);                                                                            \
+            }                                                                                                  \
+        } else if (a_step) {                                                                                   \
+            const T y = b[0];                                                                                  \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                               \
+            {                                                                                                  \
+                const T x = a[i];                                                                              \
+                out[i] = (R)(EXPR);                                                                            \
+            }                                                                                                  \
+        } else {                                                                                               \
+            const T x = a[0];                                                                                  \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                               \
+            {                                                                                                  \
+                const T y = b[i];                                                                              \
+                out[i] = (R)(EXPR);                                                                            \
+            }                                                                                                  \
+        }                                                                                                      \
+        return HT_OK;                                                                                          \
+    }
+
+/* The same for an EXPR that may fail: it runs only where CHECK, an expression of x and y, gives HT_OK. */
+#define HT_BINARY_CHECKED_ROW(row, T, R, CHECK, EXPR)                                                          \
+    static int row(const void *pa, const void *pb, void *pout, int64_t n, int a_step, int b_step)              \
+    {                                                                                                          \
+        const T *a = (const T *)pa, *b = (const T *)pb;                                                        \
+        R *out = (R *)pout;                                                                                    \
+        for (int64_t i = 0; i < n; i++) {                                                                      \
+            const T x = a[i * a_step], y = b[i * b_step];                                                      \
+            const int status = (CHECK);                                                                        \
+            if (status != HT_OK)                                                                               \
+                return status;                                                                                 \
+            out[i] = (R)(EXPR);                                                                                \
+        }                                                                                                      \
+        return HT_OK;                                                                                          \
+    }
+
+static inline int ht_binary_run(const ht_call *call, ht_binary_row row, int32_t out_dtype)
+{
+    const ht_tensor *a = call->in[0], *b = call->in[1];
+    ht_tensor *out = call->out[0];
+    if (row == NULL)
+        return HT_ERR_DTYPE;
+    if (b->dtype != a->dtype || out->dtype != out_dtype)
+        return HT_ERR_OPERAND;
+    if (out->size == 0)
+        return HT_OK;
+    if (a->size == out->size && (b->size == out->size || b->size == 1))
+        return row(a->data, b->data, out->data, out->size, 1, b->size != 1 || out->size == 1);
+    if (b->size == out->size && a->size == 1)
+        return row(a->data, b->data, out->data, out->size, 0, 1);
+    ht_broadcast loops;
+    if (ht_broadcast_loops(&loops, call->in, 2, out) != HT_OK)
+        return HT_ERR_OPERAND;
+    const int64_t n = loops.count[0], in_bytes = ht_element_bytes(a->dtype), out_bytes = ht_element_bytes(out_dtype);
+    const int a_step = (int)loops.step[0][0], b_step = (int)loops.step[0][1];
+    int64_t index[HT_MAX_DIMS + 1] = {0}, offset[HT_MAX_BROADCAST] = {0};
+    char *target = (char *)out->data;
+    do {
+        const int status = row((const char *)a->data + offset[0] * in_bytes,
+                               (const char *)b->data + offset[1] * in_bytes, target, n, a_step, b_step);
+        if (status != HT_OK)
+            return status;
+        target += n * out_bytes;
+    } while (ht_broadcast_next(&loops, 2, index, offset));
+    return HT_OK;
+}
+
+/* A kernel whose result has the operands' dtype (OUT = dtype) or is bool (OUT = HT_BOOL). `CASES` lists the dtypes. */
+#define HT_BINARY_KERNEL(name, OUT, CASES)                                  \
+    int HT_KERNEL(name)(const ht_call *call)                                \
+    {                                                                       \
+        if (call->num_in != 2 || call->num_out != 1)                        \
+            return HT_ERR_OPERAND;                                          \
+        const int32_t dtype = call->in[0]->dtype;                           \
+        ht_binary_row row = NULL;                                           \
+        switch (dtype) {                                                    \
+            CASES                                                           \
+        default: break;                                                     \
+        }                                                                   \
+        return ht_binary_run(call, row, OUT);                               \
+    }
+
+#endif

@@ -1,0 +1,40 @@
+/* Running sums along an axis. Operands: in x; out of x's dims and dtype (numeric).
+ * Parameters: ints = axis, exclusive (the element itself not counted), reverse (from the end). Integers wrap.
+ * Sums run in order in the element type, so every instruction set gives the same bits.
+ */
+#include "elements.h"
+
+int HT_KERNEL(cumsum)(const ht_call *call)
+{
+    if (call->num_in != 1 || call->num_out != 1 || call->num_ints != 3)
+        return HT_ERR_OPERAND;
+    const ht_tensor *x = call->in[0];
+    ht_tensor *out = call->out[0];
+    const int64_t axis = call->ints[0], exclusive = call->ints[1] != 0, reverse = call->ints[2] != 0;
+    if (axis < 0 || axis >= x->ndim || !ht_same_dims(x, out) || x->dtype != out->dtype)
+        return HT_ERR_OPERAND;
+    const int64_t outer = ht_product(x->dims, 0, (int)axis), n = x->dims[axis];
+    const int64_t inner = ht_product(x->dims, (int)axis + 1, x->ndim);
+    if (x->size == 0)
+        return HT_OK;
+    switch (x->dtype) {
+    /* Row k of the axis is row k-1 of out plus row k of x (exclusive: row k-1 of x); walked from either end. */
+#define CASE(D, s, T, U)                                                                              \
+    case D:                                                                                           \
+        for (int64_t o = 0; o < outer; o++) {                                                         \
+            const T *from = (const T *)x->data + o * n * inner;                                       \
+            T *to = (T *)out->data + o * n * inner;                                                   \
+            const int64_t first = reverse ? n - 1 : 0, way = reverse ? -inner : inner;                \
+            for (int64_t i = 0; i < inner; i++)                                                       \
+                to[first * inner + i] = exclusive ? 0 : from[first * inner + i];                      \
+            for (int64_t k = 1; k < n; k++) {                                                         \
+                const int64_t at = first * inner + k * way, read = exclusive ? at - way : at;         \
+                for (int64_t i = 0; i < inner; i++)                                                   \
+                    to[at + i] = (T)((U)to[at - way + i] + (U)from[read + i]);                        \
+            }                                                                                         \
+        }                                                                                             \
+        return HT_OK;
+        HT_NUMERIC_TYPES(CASE)
+    default: return HT_ERR_DTYPE;
+    }
+}

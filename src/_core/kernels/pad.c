@@ -1,0 +1,102 @@
+/* out = x with a border. Operands: in x, and for mode 0 optionally value (1 element of x's dtype; absent: zero bytes);
+ * out of x's rank and dtype. Parameters: ints = mode, before[rank] (negative: cropped). out's dims say the rest.
+ * mode: 0 constant, 1 reflect (the edge not repeated; may bounce several times), 2 edge, 3 wrap.
+ * Modes 1 to 3 of an empty axis give HT_ERR_OPERAND unless out is empty too. Elements are only moved: any dtype.
+ */
+#include "elements.h"
+
+#include <string.h>
+
+enum { CONSTANT, REFLECT, EDGE, WRAP };
+
+/* Where position i (may lie outside) of an axis of `size` >= 1 reads from; -1: the constant. */
+static int64_t source(int64_t i, int64_t size, int64_t mode)
+{
+    if (i >= 0 && i < size)
+        return i;
+    if (mode == CONSTANT)
+        return -1;
+    if (mode == EDGE)
+        return i < 0 ? 0 : size - 1;
+    const int64_t period = mode == WRAP || size == 1 ? size : 2 * (size - 1);
+    i %= period;
+    if (i < 0)
+        i += period;
+    return i < size ? i : period - i;
+}
+
+#define DEFINE_ROW(T)                                                                                          \
+    static void row_##T(const T *x, T *out, int64_t n, int64_t before, int64_t size, int64_t mode, T value)    \
+    {                                                                                                          \
+        for (int64_t i = 0; i < n;) {                                                                          \
+            const int64_t from = i - before;                                                                   \
+            if (x != NULL && from >= 0 && from < size) { /* the inside: one copy */                            \
+                const int64_t length = size - from < n - i ? size - from : n - i;                              \
+                memcpy(out + i, x + from, (size_t)length * sizeof(T));                                         \
+                i += length;                                                                                   \
+                continue;                                                                                      \
+            }                                                                                                  \
+            const int64_t k = x == NULL ? -1 : source(from, size, mode);                                       \
+            out[i++] = k < 0 ? value : x[k];                                                                   \
+        }                                                                                                      \
+    }                                                                                                          \
+    static void rows_##T(const ht_tensor *x, ht_tensor *out, const int64_t *before, int64_t mode, T value)     \
+    {                                                                                                          \
+        const int last = out->ndim - 1;                                                                        \
+        int64_t position[HT_MAX_DIMS] = {0};                                                                   \
+        T *to = (T *)out->data;                                                                                \
+        const int64_t n = out->dims[last];                                                                     \
+        for (int64_t done = 0; done < out->size; done += n) {                                                  \
+            int64_t at = 0;                                                                                    \
+            for (int d = 0; d < last && at >= 0; d++) {                                                        \
+                const int64_t k = x->dims[d] > 0 ? source(position[d] - before[d], x->dims[d], mode) : -1;     \
+                at = k < 0 ? -1 : at * x->dims[d] + k;                                                         \
+            }                                                                                                  \
+            const T *row = at < 0 ? NULL : (const T *)x->data + at * x->dims[last];                            \
+            row_##T(x->dims[last] > 0 ? row : NULL, to + done, n, before[last], x->dims[last], mode, value);   \
+            for (int d = last - 1; d >= 0 && ++position[d] == out->dims[d]; d--)                               \
+                position[d] = 0;                                                                               \
+        }                                                                                                      \
+    }
+DEFINE_ROW(uint8_t)
+DEFINE_ROW(uint16_t)
+DEFINE_ROW(uint32_t)
+DEFINE_ROW(uint64_t)
+
+int HT_KERNEL(pad)(const ht_call *call)
+{
+    if (call->num_in < 1 || call->num_in > 2 || call->num_out != 1)
+        return HT_ERR_OPERAND;
+    const ht_tensor *x = call->in[0], *value = call->num_in == 2 ? call->in[1] : NULL;
+    ht_tensor *out = call->out[0];
+    if (call->num_ints != 1 + x->ndim || x->ndim < 1 || out->ndim != x->ndim || out->dtype != x->dtype ||
+        (value && (value->size != 1 || value->dtype != x->dtype)))
+        return HT_ERR_OPERAND;
+    const int64_t mode = call->ints[0], bytes = ht_element_bytes(x->dtype);
+    if (mode < CONSTANT || mode > WRAP)
+        return HT_ERR_OPERAND;
+    if (out->size == 0)
+        return HT_OK;
+    for (int d = 0; d < x->ndim; d++) {
+        const int64_t before = call->ints[1 + d];
+        if (before < -((int64_t)1 << 60) || before > ((int64_t)1 << 60) || (mode != CONSTANT && x->dims[d] == 0))
+            return HT_ERR_OPERAND;
+    }
+    uint64_t bits = 0;
+    if (value)
+        memcpy(&bits, value->data, (size_t)bytes);
+#define CASE(size, T)                                      \
+    case size: {                                           \
+        T v;                                               \
+        memcpy(&v, &bits, sizeof v);                       \
+        rows_##T(x, out, call->ints + 1, mode, v);         \
+        return HT_OK;                                      \
+    }
+    switch (bytes) {
+        CASE(1, uint8_t)
+        CASE(2, uint16_t)
+        CASE(4, uint32_t)
+        CASE(8, uint64_t)
+    default: return HT_ERR_DTYPE;
+    }
+}

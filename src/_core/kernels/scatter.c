@@ -1,0 +1,144 @@
+/* Writing by index. Indices are int32 or int64; negative ones count from the end of their axis; one outside its axis
+ * gives HT_ERR_INDEX (out is then partly written). Duplicate indices are applied in order.
+ *
+ *   scatter_elements   in data, indices, updates; ints = axis, reduction
+ *   scatter_nd         in data, indices, updates; ints = reduction.  indices[..., k] names the first k axes of data
+ *
+ * out: data's dims and dtype; may be data's memory (in place). reduction: 0 assign (any dtype), 1 add, 2 mul, 3 max,
+ * 4 min (numeric).
+ */
+#include "elements.h"
+
+#include <string.h>
+
+typedef void (*combine_fn)(char *out, const char *update, int64_t n);
+
+#define COMBINE(name, T, EXPR)                                          \
+    static void name(char *pout, const char *pupdate, int64_t n)        \
+    {                                                                   \
+        T *out = (T *)pout;                                             \
+        const T *update = (const T *)pupdate;                           \
+        for (int64_t i = 0; i < n; i++) {                               \
+            const T x = out[i], y = update[i];                          \
+            out[i] = (T)(EXPR);                                         \
+        }                                                               \
+    }
+#define COMBINES(D, s, T, U)                                     \
+    COMBINE(add_##s, T, (U)x + (U)y)                             \
+    COMBINE(mul_##s, T, (U)x * (U)y)                             \
+    COMBINE(max_##s, T, (x > y || x != x) ? x : y)               \
+    COMBINE(min_##s, T, (x < y || x != x) ? x : y)
+HT_NUMERIC_TYPES(COMBINES)
+
+static combine_fn choose(int64_t reduction, int32_t dtype)
+{
+    switch (dtype) {
+#define CASE(D, s, T, U)                                                                    \
+    case D:                                                                                 \
+        return reduction == 1 ? add_##s : reduction == 2 ? mul_##s : reduction == 3 ? max_##s : min_##s;
+        HT_NUMERIC_TYPES(CASE)
+    default: return NULL;
+    }
+}
+
+/* Check what both share, choose `combine` (NULL: assign), and bring data into out. */
+static int begin(const ht_call *call, int64_t reduction, combine_fn *combine)
+{
+    const ht_tensor *data = call->in[0];
+    ht_tensor *out = call->out[0];
+    if (!ht_is_index_type(call->in[1]->dtype) || data->dtype != out->dtype || call->in[2]->dtype != out->dtype ||
+        !ht_same_dims(data, out) || reduction < 0 || reduction > 4)
+        return HT_ERR_OPERAND;
+    const int64_t bytes = ht_element_bytes(data->dtype);
+    *combine = reduction ? choose(reduction, data->dtype) : NULL;
+    if (bytes == 0 || (reduction && !*combine))
+        return HT_ERR_DTYPE;
+    if (out->data != data->data && data->size > 0)
+        memcpy(out->data, data->data, (size_t)(data->size * bytes));
+    return HT_OK;
+}
+
+int HT_KERNEL(scatter_elements)(const ht_call *call)
+{
+    combine_fn combine;
+    if (call->num_in != 3 || call->num_out != 1 || call->num_ints != 2)
+        return HT_ERR_OPERAND;
+    const ht_tensor *indices = call->in[1], *updates = call->in[2];
+    ht_tensor *out = call->out[0];
+    const int64_t axis = call->ints[0], bytes = ht_element_bytes(out->dtype);
+    if (axis < 0 || axis >= out->ndim || indices->ndim != out->ndim || !ht_same_dims(indices, updates))
+        return HT_ERR_OPERAND;
+    for (int d = 0; d < out->ndim; d++)
+        if (d != axis && indices->dims[d] > out->dims[d])
+            return HT_ERR_OPERAND;
+    const int status = begin(call, call->ints[1], &combine);
+    if (status != HT_OK || indices->size == 0)
+        return status;
+    int64_t step[HT_MAX_DIMS], position[HT_MAX_DIMS] = {0}, base = 0;
+    step[out->ndim - 1] = 1;
+    for (int d = out->ndim - 1; d > 0; d--)
+        step[d - 1] = step[d] * out->dims[d];
+    const char *update = (const char *)updates->data;
+    for (int64_t i = 0; i < indices->size; i++, update += bytes) {
+        int64_t index = ht_integer_at(indices, i);
+        if (index < 0)
+            index += out->dims[axis];
+        if (index < 0 || index >= out->dims[axis])
+            return HT_ERR_INDEX;
+        char *to = (char *)out->data + (base + index * step[axis]) * bytes;
+        if (combine)
+            combine(to, update, 1);
+        else
+            memcpy(to, update, (size_t)bytes);
+        for (int d = out->ndim - 1; d >= 0; d--) {
+            const int64_t stride = d == axis ? 0 : step[d];
+            base += stride;
+            if (++position[d] < indices->dims[d])
+                break;
+            base -= stride * indices->dims[d];
+            position[d] = 0;
+        }
+    }
+    return HT_OK;
+}
+
+int HT_KERNEL(scatter_nd)(const ht_call *call)
+{
+    combine_fn combine;
+    if (call->num_in != 3 || call->num_out != 1 || call->num_ints != 1)
+        return HT_ERR_OPERAND;
+    const ht_tensor *indices = call->in[1], *updates = call->in[2];
+    ht_tensor *out = call->out[0];
+    if (indices->ndim < 1)
+        return HT_ERR_OPERAND;
+    const int64_t depth = indices->dims[indices->ndim - 1];
+    if (depth < 0 || depth > out->ndim)
+        return HT_ERR_OPERAND;
+    const int64_t tuples = ht_product(indices->dims, 0, indices->ndim - 1);
+    const int64_t inner = ht_product(out->dims, (int)depth, out->ndim), bytes = inner * ht_element_bytes(out->dtype);
+    if (updates->size != tuples * inner)
+        return HT_ERR_OPERAND;
+    const int status = begin(call, call->ints[0], &combine);
+    if (status != HT_OK)
+        return status;
+    const char *update = (const char *)updates->data;
+    for (int64_t t = 0; t < tuples; t++, update += bytes) {
+        int64_t at = 0;
+        for (int d = 0; d < depth; d++) {
+            int64_t index = ht_integer_at(indices, t * depth + d);
+            if (index < 0)
+                index += out->dims[d];
+            if (index < 0 || index >= out->dims[d])
+                return HT_ERR_INDEX;
+            at = at * out->dims[d] + index;
+        }
+        if (inner == 0)
+            continue;
+        char *to = (char *)out->data + at * bytes;
+        if (combine)
+            combine(to, update, inner);
+        else
+            memcpy(to, update, (size_t)bytes);
+    }
+    return HT_OK;
+}
