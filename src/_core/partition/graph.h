@@ -1,0 +1,160 @@
+/* Graph algorithms over CSR arrays: the types and every entry point that _graph.pyx calls.
+ *
+ * Vertices are int32 numbers 0..n-1. Row v of `indices` lists v's successors, of `pred_indices` its predecessors, both
+ * strictly ascending. A graph has passed hg_topological_order before any other function sees it, so it is acyclic.
+ * Functions return HG_OK or a negative code; outputs are the caller's arrays, scratch memory lives inside the call.
+ * No function keeps a pointer, touches a global, or needs the GIL (hg_watch.poll takes it by itself). */
+#ifndef HETERO_PARTITION_GRAPH_H
+#define HETERO_PARTITION_GRAPH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HG_OK = 0, HG_NO_MEMORY = -1, HG_INTERRUPTED = -2 };
+
+/* Lets a long computation answer signals: every HG_POLL_EVERY units of work (a few nanoseconds each) it calls poll,
+ * and gives up when that returns non-zero. */
+enum { HG_POLL_EVERY = 1 << 20 };
+typedef struct {
+    int (*poll)(void);
+    int64_t left; /* units of work until the next poll */
+} hg_watch;
+
+static inline int hg_interrupted(hg_watch *watch, int64_t work)
+{
+    watch->left -= work;
+    if (watch->left > 0)
+        return 0;
+    watch->left = HG_POLL_EVERY;
+    return watch->poll() != 0;
+}
+
+typedef struct {
+    int32_t n;
+    int64_t m;
+    const int32_t *indptr, *indices;           /* successors: [n + 1], [m] */
+    const int32_t *pred_indptr, *pred_indices; /* predecessors: [n + 1], [m] */
+    const int32_t *order;                      /* a topological order [n], or NULL: 0..n-1 is one */
+} hg_graph;
+
+static inline int32_t hg_nth(const hg_graph *g, int32_t i) { return g->order ? g->order[i] : i; }
+
+/* malloc of count * size bytes, never of 0 (so that NULL always means no memory). */
+static inline void *hg_alloc(int64_t count, size_t size)
+{
+    if (count < 1)
+        count = 1;
+    if ((uint64_t)count > SIZE_MAX / size)
+        return NULL;
+    return malloc((size_t)count * size);
+}
+#define HG_NEW(type, count) ((type *)hg_alloc((count), sizeof(type)))
+
+/* ---- build.c: edge arrays to CSR ---- */
+
+/* First position of a value outside 0..limit-1, or count. The int64 form writes the values to `narrow` on the way. */
+int64_t hg_first_outside32(const int32_t *values, int64_t count, int64_t limit);
+int64_t hg_narrow64(const int64_t *values, int64_t count, int64_t limit, int32_t *narrow);
+
+/* Device numbers to bytes: first position of a value outside 0..254, or count. */
+int64_t hg_devices32(const int32_t *values, int64_t count, uint8_t *narrow);
+int64_t hg_devices64(const int64_t *values, int64_t count, uint8_t *narrow);
+
+/* merged[slot[i]] += given[i] (slot NULL: i itself); merged starts as zeros. First position of a weight that is
+ * negative, infinite or no number, or count. */
+int64_t hg_sum_weights(const double *given, int64_t count, const int32_t *slot, double *merged);
+
+/* First i with src[i] == dst[i], or m. */
+int64_t hg_first_self_loop(const int32_t *src, const int32_t *dst, int64_t m);
+
+/* Edges in any order to rows that ascend, duplicates merged: indptr [n + 1], indices [m, the first *unique used].
+ * slot [m]: position in indices of each edge as given. Stable counting sort by target, then by source: O(n + m). */
+int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32_t *indptr, int32_t *indices,
+             int32_t *slot, int64_t *unique, hg_watch *watch);
+
+/* Rows of the reversed graph, ascending: O(n + m). */
+int hg_transpose(int32_t n, int64_t m, const int32_t *indptr, const int32_t *indices, int32_t *pred_indptr,
+                 int32_t *pred_indices, hg_watch *watch);
+
+/* 0 when indptr is no row index for m entries: *where is the offending position. */
+int hg_indptr_valid(int32_t n, int64_t m, const int32_t *indptr, int64_t *where);
+
+/* First row v that holds v itself, or n. */
+int32_t hg_first_self_row(int32_t n, const int32_t *indptr, const int32_t *indices);
+
+/* 1 when every row ascends strictly. */
+int hg_rows_ascend(int32_t n, const int32_t *indptr, const int32_t *indices);
+
+/* Source of each CSR entry: [m]. */
+void hg_row_of_entry(int32_t n, const int32_t *indptr, int32_t *src);
+
+/* ---- order.c: topological orders ---- */
+
+/* 1 when 0..n-1 is a topological order: every successor has a greater number. */
+int hg_is_ordered(int32_t n, const int32_t *indptr, const int32_t *indices);
+
+/* Kahn's algorithm, first in first out from the sources in ascending order: order [n]. *done: how many vertices were
+ * ordered; fewer than n means a cycle, and then cycle [n] holds one, *cycle_length vertices each the successor of the
+ * one before. Reads only the successor rows. */
+int hg_kahn(int32_t n, const int32_t *indptr, const int32_t *indices, int32_t *order, int32_t *done, int32_t *cycle,
+            int32_t *cycle_length, hg_watch *watch);
+
+/* ---- linear.c: the cheapest valid partition ---- */
+
+/* subgraph_of [n], device_of [n, the first *count used]. */
+int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, int32_t *device_of, int32_t *count,
+              hg_watch *watch);
+
+/* ---- quotient.c: what all policies share once nodes have labels ---- */
+
+/* Edges whose ends differ in label, and the sum of their weights (weight [m] in CSR order, or NULL: 1 each). */
+int hg_cut(const hg_graph *g, const int32_t *label, const double *weight, int64_t *edges, double *total,
+           hg_watch *watch);
+
+/* Renumbers labels (any numbers 0..*count-1, none unused, quotient acyclic) by (longest path from a source of the
+ * quotient, first node in topological order), and writes device_of [*count]. */
+int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *label, int32_t *device_of,
+              hg_watch *watch);
+
+/* Nodes by label: those of label s at member[start[s]] to member[start[s + 1]], in the order given (NULL: ascending).
+ * start [count + 1], member [n]. */
+void hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t count, int32_t *start, int32_t *member);
+
+/* The quotient as edge arrays src, dst [edges of hg_cut], duplicates included. */
+void hg_quotient_edges(const hg_graph *g, const int32_t *label, int32_t *src, int32_t *dst);
+
+/* ---- check.c: the verifier ---- */
+
+enum {
+    HG_VALID = 0,
+    HG_BAD_ID,        /* a = node whose id is outside 0..k-1 */
+    HG_UNUSED_ID,     /* a = the id */
+    HG_MIXED_DEVICES, /* a, b = two nodes of one subgraph on different devices */
+    HG_DISCONNECTED,  /* a, b = two nodes of one subgraph in different components */
+    HG_NOT_CONVEX,    /* witness = nodes of a path that leaves a subgraph and returns */
+    HG_CYCLIC,        /* witness = pairs u, v of nodes: edges that lead round a cycle of subgraphs */
+    HG_UNORDERED,     /* a, b = an edge from a greater id to a smaller */
+    HG_NOT_MAXIMAL,   /* a, b = an edge between two subgraphs that could be merged */
+};
+typedef struct {
+    int rule;
+    int32_t a, b;
+    int32_t length; /* of witness */
+} hg_verdict;
+
+enum { HG_CHECK_ORDERED = 1, HG_CHECK_MAXIMAL = 2 };
+
+/* witness [2 * n + 2] is written for HG_NOT_CONVEX and HG_CYCLIC. */
+int hg_check(const hg_graph *g, const uint8_t *device, const int32_t *label, int flags, hg_verdict *verdict,
+             int32_t *witness, hg_watch *watch);
+
+/* ---- mergeable.c ---- */
+
+/* verdict->rule = HG_NOT_MAXIMAL and an edge a, b when two adjacent subgraphs of one device (labels 0..count-1 of a
+ * valid partition) can be merged without a cycle; otherwise verdict is untouched. */
+int hg_first_mergeable(const hg_graph *g, const uint8_t *device, const int32_t *label, int32_t count,
+                       hg_verdict *verdict, hg_watch *watch);
+
+#endif

@@ -1,0 +1,101 @@
+/* Policy `linear`: components of equal depth.
+ *
+ * depth(v) = max over predecessors u of depth(u) + [device(u) != device(v)]. An edge between equal depths joins nodes
+ * of one device, every other edge leads to a greater depth; so the connected components of equal depth are convex and
+ * their quotient is acyclic. One pass computes depths and joins components (union-find, the earlier node is the root),
+ * one numbers the components by (depth, first node), one hands the numbers down. O(n + m) but for the inverse Ackermann
+ * factor of union-find with path halving. */
+#include "graph.h"
+
+/* Nodes are handled by rank, their position in topological order, so that a root precedes its members. */
+static inline int32_t find(int32_t *parent, int32_t x)
+{
+    while (parent[x] != x) {
+        parent[x] = parent[parent[x]];
+        x = parent[x];
+    }
+    return x;
+}
+
+int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, int32_t *device_of, int32_t *count,
+              hg_watch *watch)
+{
+    const int32_t n = g->n;
+    int status = HG_NO_MEMORY;
+    int32_t *depth = HG_NEW(int32_t, n); /* by node */
+    int32_t *parent = HG_NEW(int32_t, n); /* by rank */
+    int32_t *rank = NULL;                 /* by node; NULL: the rank is the number */
+    int32_t *next = NULL;
+    if (!depth || !parent)
+        goto out;
+    if (g->order) {
+        rank = HG_NEW(int32_t, n);
+        if (!rank)
+            goto out;
+        for (int32_t i = 0; i < n; i++)
+            rank[g->order[i]] = i;
+    }
+    status = HG_INTERRUPTED;
+
+    int32_t deepest = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t v = hg_nth(g, i);
+        const int32_t begin = g->pred_indptr[v], end = g->pred_indptr[v + 1];
+        const uint8_t own = device[v];
+        int32_t d = 0;
+        for (int32_t j = begin; j < end; j++) {
+            const int32_t u = g->pred_indices[j];
+            const int32_t below = depth[u] + (device[u] != own);
+            d = below > d ? below : d;
+        }
+        depth[v] = d;
+        deepest = d > deepest ? d : deepest;
+        int32_t root = i;
+        for (int32_t j = begin; j < end; j++) {
+            const int32_t u = g->pred_indices[j];
+            if (depth[u] != d || device[u] != own)
+                continue;
+            const int32_t other = find(parent, rank ? rank[u] : u);
+            /* i is no one's parent yet, so the roots met so far hang below the smallest of them. */
+            if (other < root) {
+                if (root != i)
+                    parent[root] = other;
+                root = other;
+            } else if (other > root)
+                parent[other] = root;
+        }
+        parent[i] = root;
+        if (!(i & 0xFFFF) && hg_interrupted(watch, 1 << 18))
+            goto out;
+    }
+
+    next = (int32_t *)calloc((size_t)deepest + 2, sizeof *next);
+    if (!next) {
+        status = HG_NO_MEMORY;
+        goto out;
+    }
+    for (int32_t i = 0; i < n; i++)
+        if (parent[i] == i)
+            next[depth[hg_nth(g, i)] + 1]++;
+    for (int32_t d = 0; d <= deepest; d++)
+        next[d + 1] += next[d];
+    *count = next[deepest + 1];
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t v = hg_nth(g, i);
+        if (parent[i] == i) {
+            const int32_t id = next[depth[v]]++;
+            subgraph_of[v] = id;
+            device_of[id] = device[v];
+        } else
+            subgraph_of[v] = subgraph_of[hg_nth(g, parent[i])];
+        if (!(i & 0xFFFF) && hg_interrupted(watch, 1 << 17))
+            goto out;
+    }
+    status = HG_OK;
+out:
+    free(depth);
+    free(parent);
+    free(rank);
+    free(next);
+    return status;
+}

@@ -1,0 +1,91 @@
+/* Topological orders.
+ *
+ * A. B. Kahn, "Topological sorting of large networks", Communications of the ACM 5(11), 1962: take vertices without
+ * unordered predecessors one after the other. O(n + m). What is left when none remains contains a cycle, found by
+ * walking from predecessor to predecessor among the rest until a vertex repeats. */
+#include "graph.h"
+
+int hg_is_ordered(int32_t n, const int32_t *indptr, const int32_t *indices)
+{
+    for (int32_t v = 0; v < n; v++)
+        if (indptr[v] < indptr[v + 1] && indices[indptr[v]] <= v) /* rows ascend: the first entry is the smallest */
+            return 0;
+    return 1;
+}
+
+/* A cycle among the vertices with degree > 0. Walking against edges is always possible there: such a vertex still has
+ * an unordered predecessor. `pred` takes one such predecessor per vertex. */
+static void find_cycle(int32_t n, const int32_t *indptr, const int32_t *indices, const int32_t *degree, int32_t *pred,
+                       int32_t *cycle, int32_t *cycle_length)
+{
+    int32_t start = -1;
+    for (int32_t v = n - 1; v >= 0; v--) { /* the smallest predecessor wins */
+        if (degree[v] <= 0)
+            continue;
+        start = v;
+        for (int32_t j = indptr[v]; j < indptr[v + 1]; j++)
+            if (degree[indices[j]] > 0)
+                pred[indices[j]] = v;
+    }
+    /* After n steps backwards the walk is on a cycle. */
+    int32_t v = start;
+    for (int32_t i = 0; i < n; i++)
+        v = pred[v];
+    int32_t length = 0, u = v, smallest = v;
+    do {
+        length++;
+        if (u < smallest)
+            smallest = u;
+        u = pred[u];
+    } while (u != v);
+    /* Written forwards from its smallest vertex. */
+    u = smallest;
+    for (int32_t i = length; i-- > 0;) {
+        cycle[(i + 1) % length] = u;
+        u = pred[u];
+    }
+    *cycle_length = length;
+}
+
+int hg_kahn(int32_t n, const int32_t *indptr, const int32_t *indices, int32_t *order, int32_t *done, int32_t *cycle,
+            int32_t *cycle_length, hg_watch *watch)
+{
+    int32_t *degree = (int32_t *)calloc((size_t)n + 1, sizeof *degree);
+    if (!degree)
+        return HG_NO_MEMORY;
+    int status = HG_INTERRUPTED;
+    const int64_t m = indptr[n];
+    for (int64_t base = 0; base < m; base += 1 << 16) {
+        if (hg_interrupted(watch, 1 << 16))
+            goto out;
+        const int64_t end = base + (1 << 16) < m ? base + (1 << 16) : m;
+        for (int64_t j = base; j < end; j++)
+            degree[indices[j]]++;
+    }
+    int32_t tail = 0;
+    for (int32_t v = 0; v < n; v++)
+        if (!degree[v])
+            order[tail++] = v;
+    for (int32_t head = 0; head < tail; head++) {
+        const int32_t v = order[head];
+        for (int32_t j = indptr[v]; j < indptr[v + 1]; j++)
+            if (!--degree[indices[j]])
+                order[tail++] = indices[j];
+        if (!(head & 0xFFFF) && hg_interrupted(watch, 1 << 18))
+            goto out;
+    }
+    *done = tail;
+    status = HG_OK;
+    if (tail < n) {
+        int32_t *pred = HG_NEW(int32_t, n);
+        if (!pred) {
+            status = HG_NO_MEMORY;
+            goto out;
+        }
+        find_cycle(n, indptr, indices, degree, pred, cycle, cycle_length);
+        free(pred);
+    }
+out:
+    free(degree);
+    return status;
+}

@@ -1,0 +1,91 @@
+"""`partition_graph` and the table of its policies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import _graph
+from ..errors import NotSupported, PartitionError, did_you_mean
+from . import reference
+from .check import check_partition
+from .graph import Graph
+from .partition import Partition, TraceStep
+
+__all__ = ["POLICIES", "partition_graph"]
+
+_Result = tuple[NDArray[np.int32], NDArray[np.int32], int, float]
+
+CHECK_ALWAYS = os.environ.get("HETERO_CHECK_PARTITION", "") not in ("", "0")
+"""Debug switch, read once at import: with ``HETERO_CHECK_PARTITION=1`` in the environment every partition is verified
+before it is returned."""
+
+
+def partition_graph(
+    graph: Graph,
+    device: ArrayLike,
+    policy: str = "auto",
+    edge_weight: ArrayLike | None = None,
+    trace: bool = False,
+) -> Partition:
+    """Cut ``graph`` into subgraphs of one device each that are connected, convex and can run in order.
+
+    ``device``: int [num_nodes], each node's device number, 0 to 254; the number is the device's priority, 0 first.
+    ``policy``: one of `POLICIES`:
+
+    - ``auto``: the best result that near-linear time allows; no two adjacent subgraphs can be merged;
+    - ``linear``: the fastest: connected components of equal depth, in a few passes over the edges;
+    - ``greedy``: the documented loop, largest candidate first, with early rejection;
+    - ``documented``: the documented loop, literally; for graphs of thousands of nodes.
+
+    ``edge_weight``: a finite number of zero or more for each edge as it was given to `Graph`, for example the bytes it
+    carries; weights of an edge given twice add up. ``trace``: keep the steps of policy ``documented``.
+    Every policy is deterministic. Raises `PartitionError` for a device array or weights that do not fit the graph.
+    """
+    run = _RUN.get(policy)
+    if run is None:
+        raise PartitionError(
+            f"unknown policy {policy!r}{did_you_mean(str(policy), POLICIES)}: expected one of {', '.join(POLICIES)}"
+        )
+    if trace and policy != "documented":
+        raise PartitionError(f"policy {policy!r} takes no traceable steps: trace=True needs policy='documented'")
+    csr = graph._csr
+    weight = None if edge_weight is None else csr.edge_weights(edge_weight)
+    (subgraph_of, device_of, cut_edges, cut_weight), steps = run(graph, device, weight)
+    partition = Partition(graph, policy, subgraph_of, device_of, cut_edges, cut_weight, steps if trace else None)
+    if CHECK_ALWAYS:
+        check_partition(graph, device, subgraph_of, maximal=policy == "auto", ordered=True)
+    return partition
+
+
+_Run = Callable[[Graph, ArrayLike, NDArray[np.float64] | None], tuple[_Result, tuple[TraceStep, ...] | None]]
+
+
+def _linear(
+    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None
+) -> tuple[_Result, tuple[TraceStep, ...] | None]:
+    return _graph.partition_linear(graph._csr, device, weight), None
+
+
+def _documented(
+    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None
+) -> tuple[_Result, tuple[TraceStep, ...] | None]:
+    _graph.check_devices(graph._csr, device)
+    label, steps = reference.documented(graph, np.asarray(device).tolist())
+    numbered = _graph.number_subgraphs(graph._csr, device, label)
+    return (*numbered, *_graph.cut(graph._csr, numbered[0], weight)), steps
+
+
+def _missing(
+    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None
+) -> tuple[_Result, tuple[TraceStep, ...] | None]:
+    raise NotSupported("this version of hetero has the policies 'linear' and 'documented': pass one of them")
+
+
+_RUN: dict[str, _Run] = {"auto": _missing, "linear": _linear, "greedy": _missing, "documented": _documented}
+
+POLICIES = tuple(_RUN)
+"""Names of the policies, the default first."""
