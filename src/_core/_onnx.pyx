@@ -1,1 +1,458 @@
-"""Wire-format index of an ONNX file."""
+"""Index of an ONNX file, over the C reader in onnx_index.h: arrays without copies, names on demand."""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+cimport cython
+import numpy as np
+
+
+cdef extern from "onnx_index.h" nogil:
+    ctypedef int64_t ht_span
+    ctypedef struct ht_i64s:
+        int64_t *data
+        int64_t count
+    ctypedef struct ht_i32s:
+        int32_t *data
+        int64_t count
+    ctypedef struct ht_table:
+        pass
+    ctypedef struct ht_cursor:
+        const uint8_t *at
+        const uint8_t *end
+    ctypedef struct ht_field:
+        int number
+        int wire
+        const uint8_t *begin
+        const uint8_t *end
+    int HT_LEN
+    const char *ht_next(ht_cursor *cursor, ht_field *field)
+    ctypedef struct ht_error:
+        char message[160]
+        bint no_memory
+        int64_t offset
+        bint has_subject
+        ht_span subject
+        int place_count
+        int place[8]
+        int64_t place_begin[8]
+        int64_t place_end[8]
+        int64_t ordinal[8]
+    ctypedef struct ht_tensor:
+        int32_t dtype
+        int kind
+        int64_t data_begin
+        int64_t data_end
+        int64_t elements
+    ctypedef struct ht_index:
+        ht_i64s value_name
+        ht_i64s constant_dims
+        ht_table values
+        int64_t ir_version
+        ht_span graph_name
+        bint in_order
+    ctypedef struct ht_keys:
+        ht_i64s key
+        ht_table table
+    int64_t ht_span_offset(ht_span span)
+    int64_t ht_span_length(ht_span span)
+    uint64_t ht_hash(const uint64_t *key, const uint8_t *string, int64_t length)
+    int32_t ht_table_find(const ht_table *table, const ht_span *spans, const uint8_t *base, uint64_t hash,
+                          const uint8_t *string, int64_t length)
+    bint ht_index_build(const uint8_t *data, int64_t size, const uint64_t *hash_key, ht_index *index, ht_error *error)
+    void ht_index_free(ht_index *index)
+    bint ht_index_array(const ht_index *index, int number, const char **name, int *size, void **data, int64_t *count)
+    ht_span ht_first_string(const uint8_t *base, int64_t begin, int64_t end, int number)
+    bint ht_keys_build(const uint8_t *base, const ht_index *index, const uint64_t *hash_key, ht_keys *keys,
+                       ht_error *error)
+    void ht_keys_free(ht_keys *keys)
+    bint ht_read_type(const uint8_t *base, int64_t begin, int64_t end, int32_t *dtype, int64_t *rank, ht_i64s *sizes,
+                      ht_i64s *symbols, ht_error *error)
+    bint ht_read_int64s(const uint8_t *base, const ht_field *field, ht_i64s *values, int64_t limit, ht_error *error)
+    bint ht_read_tensor(const uint8_t *base, ht_cursor body, ht_i64s *dims, ht_tensor *tensor, ht_error *error)
+
+
+class WireError(ValueError):
+    """Bytes that are no ONNX model. Says what is wrong, in which node or tensor, at which byte."""
+
+
+# ht_place -> what to call it, and the field with its name
+cdef tuple _PLACES = (
+    ("the model", 0), ("the graph", 0), ("node", 3), ("initializer", 8), ("sparse initializer", 0),
+    ("graph input", 1), ("graph output", 1), ("value info", 1), ("opset import", 1), ("function", 1),
+)
+cdef enum:
+    PLACE_NODE = 2
+    LONGEST_NAME = 80  # characters of a name in a message
+
+
+cdef str _text(const uint8_t *base, ht_span span):
+    return (<const char *>base)[ht_span_offset(span):ht_span_offset(span) + ht_span_length(span)].decode("utf-8")
+
+
+cdef str _quoted(const uint8_t *base, ht_span span):
+    cdef int64_t length = min(ht_span_length(span), 4 * LONGEST_NAME)
+    text = (<const char *>base)[ht_span_offset(span):ht_span_offset(span) + length].decode("utf-8", "replace")
+    return repr(text if len(text) <= LONGEST_NAME else text[:LONGEST_NAME] + "…")
+
+
+cdef str _place(const uint8_t *base, ht_error *error, int i):
+    kind, name_field = _PLACES[error.place[i]]
+    if error.ordinal[i] >= 0:
+        kind = f"{kind} {error.ordinal[i]}"
+    if error.place_end[i] == 0:
+        return kind
+    cdef ht_span name = 0
+    if name_field:
+        name = ht_first_string(base, error.place_begin[i], error.place_end[i], name_field)
+    cdef ht_span output = 0, op = 0
+    if error.place[i] == PLACE_NODE:
+        op = ht_first_string(base, error.place_begin[i], error.place_end[i], 4)
+        output = ht_first_string(base, error.place_begin[i], error.place_end[i], 2)
+    if name:
+        kind += " " + _quoted(base, name)
+    elif output:
+        kind += " of output " + _quoted(base, output)
+    if op:
+        kind += f" (op {_quoted(base, op)})"
+    return kind
+
+
+cdef object _failure(const uint8_t *base, ht_error *error):
+    """The exception that says what `error` holds."""
+    if error.no_memory:
+        return MemoryError()
+    message = error.message.decode("utf-8")
+    if error.has_subject:
+        message += ": " + _quoted(base, error.subject)
+    if error.offset >= 0:
+        message += f" (at byte {error.offset})"
+    if error.place_count == 1:
+        return WireError(f"{_place(base, error, 0)}: {message}")
+    if error.place_count > 1:
+        message += ": " + " <- ".join([_place(base, error, i) for i in range(error.place_count)])
+    return WireError(message)
+
+
+@cython.auto_pickle(False)
+cdef class _Block:
+    """Memory of an index, lent to NumPy; keeps the index alive."""
+    cdef object owner
+    cdef void *data
+    cdef Py_ssize_t size
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.data, self.size, 1, flags)
+
+
+@cython.auto_pickle(False)
+cdef class OnnxIndex:
+    cdef ht_index index
+    cdef uint64_t hash_key[2]
+    cdef const uint8_t[::1] data
+    cdef readonly dict arrays
+
+    def __cinit__(self, const uint8_t[::1] data not None, bytes hash_key not None):
+        cdef ht_error error
+        cdef const uint8_t *base = NULL
+        cdef int64_t size = data.shape[0]
+        cdef bint done
+        if len(hash_key) != 16:
+            raise ValueError(f"hash_key must have 16 bytes, got {len(hash_key)}")
+        memcpy(self.hash_key, <const char *>hash_key, 16)
+        memset(&self.index, 0, sizeof(self.index))
+        if size > 0:
+            base = &data[0]
+        self.data = data
+        with nogil:
+            done = ht_index_build(base, size, self.hash_key, &self.index, &error)
+        if not done:
+            raise _failure(base, &error)
+        self.arrays = self._export()
+
+    def __dealloc__(self):
+        ht_index_free(&self.index)
+
+    cdef dict _export(self):
+        cdef int number = 0, size = 0
+        cdef const char *name = NULL
+        cdef void *data = NULL
+        cdef int64_t count = 0
+        cdef _Block block
+        arrays = {}
+        types = {1: np.dtype(np.uint8), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+        while ht_index_array(&self.index, number, &name, &size, &data, &count):
+            number += 1
+            if count == 0:
+                array = np.empty(0, types[size])
+                array.flags.writeable = False
+            else:
+                block = _Block.__new__(_Block)
+                block.owner = self
+                block.data = data
+                block.size = count * size
+                array = np.frombuffer(block, types[size])
+            arrays[name.decode("ascii")] = array
+        return arrays
+
+    @property
+    def ir_version(self):
+        return self.index.ir_version
+
+    @property
+    def graph_name(self):
+        return self.text(self.index.graph_name)
+
+    @property
+    def in_order(self):
+        return bool(self.index.in_order)
+
+    def text(self, int64_t span):
+        if span < 0 or ht_span_offset(span) + ht_span_length(span) > self.data.shape[0]:
+            raise IndexError(f"span {span} lies outside the file")
+        return _text(&self.data[0], span)
+
+    def value_name(self, Py_ssize_t value):
+        if not 0 <= value < self.index.value_name.count:
+            raise IndexError(f"value {value} is not in 0..{self.index.value_name.count - 1}")
+        return _text(&self.data[0], self.index.value_name.data[value])
+
+    def value_id(self, str name not None):
+        cdef bytes encoded = name.encode("utf-8", "surrogatepass")
+        cdef const uint8_t *string = <const uint8_t *><const char *>encoded
+        return ht_table_find(&self.index.values, self.index.value_name.data, &self.data[0],
+                             ht_hash(self.hash_key, string, len(encoded)), string, len(encoded))
+
+
+@cython.auto_pickle(False)
+cdef class NodeKeys:
+    cdef ht_keys keys
+    cdef OnnxIndex index
+
+    def __cinit__(self, OnnxIndex index not None):
+        cdef ht_error error
+        cdef bint done
+        cdef const uint8_t *base = &index.data[0]
+        memset(&self.keys, 0, sizeof(self.keys))
+        self.index = index
+        with nogil:
+            done = ht_keys_build(base, &index.index, index.hash_key, &self.keys, &error)
+        if not done:
+            raise _failure(base, &error)
+
+    def __dealloc__(self):
+        ht_keys_free(&self.keys)
+
+    def __len__(self):
+        return self.keys.key.count
+
+    def key_of(self, Py_ssize_t entry):
+        if not 0 <= entry < self.keys.key.count:
+            raise IndexError(f"entry {entry} is not in 0..{self.keys.key.count - 1}")
+        return _text(&self.index.data[0], self.keys.key.data[entry])
+
+    def entry_of(self, str key not None):
+        cdef bytes encoded = key.encode("utf-8", "surrogatepass")
+        cdef const uint8_t *string = <const uint8_t *><const char *>encoded
+        return ht_table_find(&self.keys.table, self.keys.key.data, &self.index.data[0],
+                             ht_hash(self.index.hash_key, string, len(encoded)), string, len(encoded))
+
+
+cdef int _check_range(const uint8_t[::1] data, int64_t begin, int64_t end) except -1:
+    if not 0 <= begin <= end <= data.shape[0] or data.shape[0] == 0:
+        raise IndexError(f"bytes {begin}..{end} lie outside of the {data.shape[0]} bytes given")
+    return 0
+
+
+def read_type(const uint8_t[::1] data not None, int64_t begin, int64_t end):
+    cdef ht_error error
+    cdef ht_i64s sizes, symbols
+    cdef int32_t dtype = 0
+    cdef int64_t rank = -1, i
+    _check_range(data, begin, end)
+    memset(&sizes, 0, sizeof(sizes))
+    memset(&symbols, 0, sizeof(symbols))
+    try:
+        if not ht_read_type(&data[0], begin, end, &dtype, &rank, &sizes, &symbols, &error):
+            raise _failure(&data[0], &error)
+        if rank < 0:
+            return dtype, None
+        shape = []
+        for i in range(rank):
+            if sizes.data[i] >= 0:
+                shape.append(sizes.data[i])
+            else:
+                shape.append(_text(&data[0], symbols.data[i]) if symbols.data[i] else None)
+        return dtype, tuple(shape)
+    finally:
+        free(sizes.data)
+        free(symbols.data)
+
+
+def read_tensor(const uint8_t[::1] data not None, int64_t begin, int64_t end):
+    cdef ht_error error
+    cdef ht_tensor tensor
+    cdef ht_i64s dims
+    cdef ht_cursor body
+    cdef int64_t i
+    _check_range(data, begin, end)
+    memset(&error, 0, sizeof(error))
+    memset(&dims, 0, sizeof(dims))
+    body.at = &data[0] + begin
+    body.end = &data[0] + end
+    try:
+        if not ht_read_tensor(&data[0], body, &dims, &tensor, &error):
+            raise _failure(&data[0], &error)
+        return (tensor.dtype, tuple([dims.data[i] for i in range(dims.count)]), tensor.kind, tensor.data_begin,
+                tensor.data_end)
+    finally:
+        free(dims.data)
+
+
+def read_fields(const uint8_t[::1] data not None, int64_t begin, int64_t end, int number):
+    cdef ht_cursor cursor
+    cdef ht_field field
+    cdef const char *trouble
+    _check_range(data, begin, end)
+    cursor.at = &data[0] + begin
+    cursor.end = &data[0] + end
+    ranges = []
+    while cursor.at < cursor.end:
+        trouble = ht_next(&cursor, &field)
+        if trouble != NULL:
+            raise WireError(f"{trouble.decode('ascii')} (at byte {cursor.at - &data[0]})")
+        if field.number == number and field.wire == HT_LEN:
+            ranges.append((field.begin - &data[0], field.end - &data[0]))
+    return ranges
+
+
+def read_varints(const uint8_t[::1] data not None, int64_t begin, int64_t end, int number):
+    cdef ht_cursor cursor
+    cdef ht_field field
+    cdef ht_i64s values
+    cdef ht_error error
+    cdef const char *trouble
+    cdef int64_t[::1] numbers_view
+    _check_range(data, begin, end)
+    memset(&values, 0, sizeof(values))
+    memset(&error, 0, sizeof(error))
+    cursor.at = &data[0] + begin
+    cursor.end = &data[0] + end
+    try:
+        while cursor.at < cursor.end:
+            trouble = ht_next(&cursor, &field)
+            if trouble != NULL:
+                raise WireError(f"{trouble.decode('ascii')} (at byte {cursor.at - &data[0]})")
+            if field.number == number and not ht_read_int64s(&data[0], &field, &values, 1 << 40, &error):
+                raise _failure(&data[0], &error)
+        numbers = np.empty(values.count, np.int64)
+        if values.count:
+            numbers_view = numbers
+            memcpy(&numbers_view[0], values.data, values.count * sizeof(int64_t))
+        return numbers
+    finally:
+        free(values.data)
+
+
+def unpack_bits(const uint8_t[::1] data not None, int bits, Py_ssize_t count):
+    cdef Py_ssize_t i, at
+    cdef int shift, window
+    if bits not in (2, 4, 6):
+        raise ValueError(f"bits must be 2, 4 or 6, got {bits}")
+    if not 0 <= count <= data.shape[0] * 8 // bits:
+        raise ValueError(f"{data.shape[0]} bytes do not hold {count} elements of {bits} bits")
+    unpacked = np.empty(count, np.uint8)
+    cdef uint8_t[::1] out = unpacked
+    with nogil:
+        for i in range(count):
+            at = i * bits >> 3
+            shift = i * bits & 7
+            window = data[at]
+            if shift + bits > 8:
+                window |= data[at + 1] << 8
+            out[i] = <uint8_t>(window >> shift & (1 << bits) - 1)
+    return unpacked
+
+
+cdef int _check_csr(const int32_t[::1] indptr, const int32_t[::1] values, int64_t limit) except -1:
+    """indptr monotone from 0 to len(values), values in -1..limit-1."""
+    cdef Py_ssize_t i
+    cdef bint good = indptr.shape[0] > 0 and indptr[0] == 0 and indptr[indptr.shape[0] - 1] == values.shape[0]
+    if good:
+        for i in range(indptr.shape[0] - 1):
+            good &= indptr[i] <= indptr[i + 1]
+        for i in range(values.shape[0]):
+            good &= -1 <= values[i] < limit
+    if not good:
+        raise ValueError("indptr must rise from 0 to len(values), and values must be ids or -1")
+    return 0
+
+
+cdef Py_ssize_t _edges(const int32_t[::1] indptr, const int32_t[::1] values, const int32_t[::1] more_indptr,
+                       const int32_t[::1] more_values, const int32_t[::1] producer, int32_t[::1] last_reader,
+                       int32_t[::1] src, int32_t[::1] dst) noexcept nogil:
+    cdef Py_ssize_t node, i, count = 0
+    cdef int32_t maker
+    for node in range(indptr.shape[0] - 1):
+        for i in range(indptr[node], indptr[node + 1]):
+            maker = producer[values[i]] if values[i] >= 0 else -1
+            if maker >= 0 and last_reader[maker] != node:
+                last_reader[maker] = <int32_t>node
+                src[count] = maker
+                dst[count] = <int32_t>node
+                count += 1
+        for i in range(more_indptr[node], more_indptr[node + 1]):
+            maker = producer[more_values[i]] if more_values[i] >= 0 else -1
+            if maker >= 0 and last_reader[maker] != node:
+                last_reader[maker] = <int32_t>node
+                src[count] = maker
+                dst[count] = <int32_t>node
+                count += 1
+    return count
+
+
+def edges(const int32_t[::1] indptr not None, const int32_t[::1] values not None,
+          const int32_t[::1] more_indptr not None, const int32_t[::1] more_values not None,
+          const int32_t[::1] producer not None):
+    cdef Py_ssize_t n = indptr.shape[0] - 1, count
+    _check_csr(indptr, values, producer.shape[0])
+    _check_csr(more_indptr, more_values, producer.shape[0])
+    if more_indptr.shape[0] != n + 1:
+        raise ValueError(f"two lists over {n} and {more_indptr.shape[0] - 1} nodes")
+    makers = np.asarray(producer)
+    if producer.shape[0] and not (-1 <= makers.min() and makers.max() < n):
+        raise ValueError(f"producers must be nodes 0..{n - 1} or -1")
+    last_reader = np.full(n, -1, np.int32)
+    src = np.empty(values.shape[0] + more_values.shape[0], np.int32)
+    dst = np.empty(values.shape[0] + more_values.shape[0], np.int32)
+    cdef int32_t[::1] last_reader_view = last_reader, src_view = src, dst_view = dst
+    with nogil:
+        count = _edges(indptr, values, more_indptr, more_values, producer, last_reader_view, src_view, dst_view)
+    return src[:count], dst[:count]
+
+
+def gather_rows(const int32_t[::1] indptr not None, const int32_t[::1] values not None,
+                const int32_t[::1] rows not None):
+    cdef Py_ssize_t i, j, n = indptr.shape[0] - 1, at = 0
+    cdef int64_t total = 0
+    for i in range(rows.shape[0]):
+        if not 0 <= rows[i] < n:
+            raise IndexError(f"row {rows[i]} is not in 0..{n - 1}")
+        if not 0 <= indptr[rows[i]] <= indptr[rows[i] + 1] <= values.shape[0]:
+            raise ValueError(f"indptr does not rise within 0..{values.shape[0]} at row {rows[i]}")
+        total += indptr[rows[i] + 1] - indptr[rows[i]]
+    if total > 0x7fffffff:
+        raise ValueError("the gathered rows have more than 2**31 - 1 entries")
+    new_indptr = np.empty(rows.shape[0] + 1, np.int32)
+    new_values = np.empty(total, np.int32)
+    cdef int32_t[::1] new_indptr_view = new_indptr, new_values_view = new_values
+    with nogil:
+        new_indptr_view[0] = 0
+        for i in range(rows.shape[0]):
+            for j in range(indptr[rows[i]], indptr[rows[i] + 1]):
+                new_values_view[at] = values[j]
+                at += 1
+            new_indptr_view[i + 1] = <int32_t>at
+    return new_indptr, new_values

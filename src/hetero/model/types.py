@@ -7,8 +7,11 @@ import functools
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["Dim", "Port", "ValueType", "dtype_of", "onnx_dtype_of"]
+from .._onnx import gather_rows
+
+__all__ = ["Dim", "Port", "Ragged", "ValueType", "dtype_of", "element_bits", "onnx_dtype_of"]
 
 Dim = int | str | None
 """One dimension: a size, a symbol, or None where nothing is known."""
@@ -43,7 +46,11 @@ _ML_DTYPES = {
     24: "float8_e8m0fnu",
     25: "uint2",
     26: "int2",
+    27: "float6_e2m3fn",
+    28: "float6_e3m2fn",
 }
+# Bits of an element as ONNX stores it, where those are not its NumPy dtype's.
+_PACKED_BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2, 27: 6, 28: 6}
 
 
 @functools.cache
@@ -68,6 +75,17 @@ def onnx_dtype_of(dtype: np.dtype[Any]) -> int:
     return 8 if dtype.kind in "US" else 0
 
 
+def element_bits(onnx_dtype: int) -> int:
+    """Bits of one element in raw data; ValueError for strings and types that NumPy (with ml_dtypes) lacks."""
+    packed = _PACKED_BITS.get(onnx_dtype)
+    if packed is not None:
+        return packed
+    dtype = dtype_of(onnx_dtype)
+    if dtype is None or dtype.hasobject:
+        raise ValueError(f"elements of data_type {onnx_dtype} have no fixed size, or need a newer ml_dtypes")
+    return dtype.itemsize * 8
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValueType:
     """What is known of a tensor value. ``dtype`` None: unknown. ``shape`` None: unknown rank."""
@@ -83,3 +101,31 @@ class Port:
     name: str
     dtype: np.dtype[Any] | None
     shape: tuple[Dim, ...] | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Ragged:
+    """Rows of unequal length (CSR): row i is ``values[indptr[i]:indptr[i + 1]]``.
+
+    ``indptr``: int32[n + 1], rising from 0. ``values``: int32[indptr[n]]. Both read-only.
+    """
+
+    indptr: NDArray[np.int32]
+    values: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        self.indptr.flags.writeable = False
+        self.values.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def __getitem__(self, row: int) -> NDArray[np.int32]:
+        """A view of one row; IndexError unless 0 <= row < n."""
+        if not 0 <= row < len(self.indptr) - 1:
+            raise IndexError(f"row {row} is not in 0..{len(self.indptr) - 2}")
+        return self.values[self.indptr[row] : self.indptr[row + 1]]
+
+    def take(self, rows: NDArray[np.int32]) -> Ragged:
+        """The rows given, in that order, copied."""
+        return Ragged(*gather_rows(self.indptr, self.values, rows))

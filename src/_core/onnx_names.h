@@ -1,0 +1,48 @@
+/* Names interned once: an open-addressing hash table from byte strings of the file to dense ids.
+ *
+ * The hash is SipHash-1-3 (Aumasson and Bernstein, 2012) under a key that the caller draws at random once per
+ * process, so nobody can write a file whose names collide. A string is kept as its place in the file (a span), not
+ * copied. Expected O(length) per look-up; 16 to 32 bytes of memory per name, span included. */
+#ifndef HETERO_ONNX_NAMES_H
+#define HETERO_ONNX_NAMES_H
+
+#include "onnx_vector.h"
+
+#include <string.h>
+
+/* A string of the file in 64 bits: offset << 24 | length. Limits: names below 16 MiB, files below 512 GiB. */
+typedef int64_t ht_span;
+#define HT_SPAN_LENGTH_BITS 24
+#define HT_MAX_NAME ((1 << HT_SPAN_LENGTH_BITS) - 1)
+#define HT_MAX_FILE ((int64_t)1 << (63 - HT_SPAN_LENGTH_BITS))
+
+static inline ht_span ht_make_span(int64_t offset, int64_t length) { return offset << HT_SPAN_LENGTH_BITS | length; }
+static inline int64_t ht_span_offset(ht_span span) { return span >> HT_SPAN_LENGTH_BITS; }
+static inline int64_t ht_span_length(ht_span span) { return span & HT_MAX_NAME; }
+
+/* Slots hold hash << 32 | id + 1; 0 is empty. Ids are positions in the caller's vector of spans. */
+typedef struct {
+    uint64_t *slots;
+    uint64_t mask;
+    int64_t count;
+} ht_table;
+
+uint64_t ht_hash(const uint64_t key[2], const uint8_t *string, int64_t length);
+
+/* The id of a string whose spans[id] it equals, or -1. */
+int32_t ht_table_find(const ht_table *table, const ht_span *spans, const uint8_t *base, uint64_t hash,
+                      const uint8_t *string, int64_t length);
+
+/* Adds an id that is not in the table. False: no memory. */
+bool ht_table_add(ht_table *table, uint64_t hash, int32_t id);
+
+/* The id of a string, which joins `spans` if it is new (`*fresh`). -1: no memory, or 2^31 - 2 names. */
+int32_t ht_intern(ht_table *table, ht_i64s *spans, const uint64_t key[2], const uint8_t *base, int64_t offset,
+                  int64_t length, bool *fresh);
+
+void ht_table_free(ht_table *table);
+
+/* Whether the bytes are well-formed UTF-8 (RFC 3629: no overlong forms, no surrogates). */
+bool ht_is_utf8(const uint8_t *string, int64_t length);
+
+#endif

@@ -1,0 +1,224 @@
+"""Constants of a file as NumPy arrays: views of its bytes where alignment and type allow, else decoded once."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._onnx import read_fields, read_tensor, read_varints, unpack_bits
+from ..errors import ModelError
+from .external import ExternalFiles, parse_location
+from .file import ModelFile
+from .types import ValueType, dtype_of, element_bits
+
+__all__ = ["Constants"]
+
+# ht_data_kind of onnx_tensor.h
+_RAW, _PACKED, _TYPED, _EXTERNAL, _SPARSE, _ATTRIBUTE = range(6)
+
+# Fields of TensorProto
+_FLOAT_DATA, _INT32_DATA, _INT64_DATA, _DOUBLE_DATA, _UINT64_DATA, _EXTERNAL_DATA = 4, 5, 7, 10, 11, 13
+_STRING = 8
+_BOOL = 9
+
+# Decoded arrays up to this size stay in memory; larger ones as long as somebody uses them.
+_KEPT_BYTES = 1 << 16
+
+# A sparse tensor may stand for any number of zeros; more than this in bytes (what one protobuf message could hold) is
+# refused rather than allocated.
+_MAX_DENSE_BYTES = 1 << 31
+
+
+class Constants:
+    """The constants of a file, by number. Safe to share between threads."""
+
+    def __init__(self, file: ModelFile) -> None:
+        self._file = file
+        self._external = ExternalFiles(file.folder, file.follow_links)
+        self._kept: dict[int, NDArray[Any]] = {}
+        self._in_use: weakref.WeakValueDictionary[int, NDArray[Any]] = weakref.WeakValueDictionary()
+
+    def dims(self, number: int) -> tuple[int, ...]:
+        indptr = self._file.constant_dims_indptr
+        return tuple(self._file.constant_dims[indptr[number] : indptr[number + 1]].tolist())
+
+    def type_of(self, number: int) -> ValueType:
+        """Element type and shape, without a look at the data."""
+        return ValueType(dtype_of(int(self._file.constant_dtype[number])), self.dims(number))
+
+    def nbytes(self, number: int) -> int:
+        """Bytes of the elements as raw data."""
+        return _raw_size(int(self._file.constant_dtype[number]), self.dims(number))
+
+    def is_external(self, number: int) -> bool:
+        return bool(self._file.constant_kind[number] == _EXTERNAL)
+
+    def raw(self, number: int) -> memoryview:
+        """The raw data of an external constant, not copied."""
+        file = self._file
+        begin, until = int(file.constant_begin[number]), int(file.constant_until[number])
+        try:
+            return self._read_external(begin, until, self.nbytes(number))
+        except (ValueError, OSError) as error:
+            raise self._error(number, error) from error
+
+    def array(self, number: int) -> NDArray[Any]:
+        """The constant as a read-only array. `ModelError` names the tensor if its data cannot be had."""
+        array = self._kept.get(number)
+        if array is None:
+            array = self._in_use.get(number)
+        if array is None:
+            try:
+                array = self._decode(number)
+            except ModelError:
+                raise
+            except (ValueError, OSError, MemoryError) as error:
+                raise self._error(number, error) from error
+            array.flags.writeable = False
+            if array.nbytes <= _KEPT_BYTES:
+                array = self._kept.setdefault(number, array)
+            else:
+                array = self._in_use.setdefault(number, array)
+        return array
+
+    def _error(self, number: int, error: Exception) -> ModelError:
+        file = self._file
+        name = file.index.value_name(int(file.constant_value[number]))
+        kind = "Constant node's value" if file.constant_source[number] == 2 else "initializer"
+        if isinstance(error, UnicodeDecodeError):
+            message = "a string is not UTF-8"
+        elif isinstance(error, MemoryError):
+            message = f"not enough memory for shape {list(self.dims(number))}"
+        else:
+            message = str(error)
+        return file.error(f"{kind} {name!r}: {message}")
+
+    def _decode(self, number: int) -> NDArray[Any]:
+        file = self._file
+        kind = int(file.constant_kind[number])
+        begin, until = int(file.constant_begin[number]), int(file.constant_until[number])
+        data = int(file.constant_data_begin[number]), int(file.constant_data_end[number])
+        dtype, dims = int(file.constant_dtype[number]), self.dims(number)
+        if kind == _SPARSE:
+            return self._decode_sparse(dtype, dims, begin, until)
+        if kind == _ATTRIBUTE:
+            return _decode_attribute(bytes(file.data[begin:until]), dtype, dims)
+        return self._decode_tensor(dtype, dims, kind, data, (begin, until))
+
+    def _decode_tensor(
+        self, dtype: int, dims: tuple[int, ...], kind: int, data: tuple[int, int], message: tuple[int, int]
+    ) -> NDArray[Any]:
+        if kind == _EXTERNAL:
+            return _from_raw(self._read_external(*message, _raw_size(dtype, dims)), dtype, dims)
+        if kind in (_RAW, _PACKED):
+            return _from_raw(self._file.data[data[0] : data[1]], dtype, dims)
+        return _from_typed(self._file.data, message, dtype, dims)
+
+    def _read_external(self, begin: int, until: int, size: int) -> memoryview:
+        data = self._file.data
+        entries = []
+        for entry in read_fields(data, begin, until, _EXTERNAL_DATA):
+            # The last occurrence of a string counts; an absent one is empty.
+            texts = [[(0, 0), *read_fields(data, *entry, part)][-1] for part in (1, 2)]
+            key, value = (bytes(data[start:end]).decode() for start, end in texts)
+            entries.append((key, value))
+        return self._external.read(parse_location(entries), size)
+
+    def _decode_sparse(self, dtype: int, dims: tuple[int, ...], begin: int, until: int) -> NDArray[Any]:
+        data = self._file.data
+        element = _numpy_dtype(dtype)
+        if math.prod(dims) * element.itemsize > _MAX_DENSE_BYTES:
+            raise ValueError(f"sparse tensor of shape {list(dims)} would take more than 2 GiB as a dense one")
+        parts = []
+        for part in (1, 2):  # values, indices
+            message = read_fields(data, begin, until, part)[0]
+            part_dtype, part_dims, kind, *span = read_tensor(data, *message)
+            parts.append(self._decode_tensor(part_dtype, part_dims, kind, (span[0], span[1]), message))
+        values, indices = parts
+        if indices.ndim == 2:
+            if indices.size and not ((indices >= 0) & (indices < np.array(dims, np.int64))).all():
+                raise ValueError(f"an index of the sparse tensor lies outside of its shape {list(dims)}")
+            indices = np.ravel_multi_index(tuple(indices.T), dims) if dims and len(indices) else np.zeros(0, np.int64)
+        elif indices.size and not (indices.min() >= 0 and indices.max() < math.prod(dims)):
+            raise ValueError(f"an index of the sparse tensor lies outside of its shape {list(dims)}")
+        if len(indices) > 1 and not (indices[1:] > indices[:-1]).all():
+            raise ValueError("the indices of the sparse tensor do not ascend")
+        dense = np.full(math.prod(dims), "", element) if dtype == _STRING else np.zeros(math.prod(dims), element)
+        if len(indices):
+            dense[indices] = values
+        return dense.reshape(dims)
+
+
+def _raw_size(dtype: int, dims: tuple[int, ...]) -> int:
+    return (math.prod(dims) * element_bits(dtype) + 7) // 8
+
+
+def _numpy_dtype(dtype: int) -> np.dtype[Any]:
+    found = dtype_of(dtype)
+    if found is None:
+        raise ValueError(f"data_type {dtype} needs a newer ml_dtypes")
+    return found
+
+
+def _from_raw(data: memoryview, dtype: int, dims: tuple[int, ...]) -> NDArray[Any]:
+    """Elements stored little-endian (as all hosts that hetero runs on), sub-byte types packed from the low bits."""
+    element = _numpy_dtype(dtype)
+    bits = element_bits(dtype)
+    if bits < 8:
+        packed = np.frombuffer(data, np.uint8)
+        return unpack_bits(packed, bits, math.prod(dims)).view(element).reshape(dims)
+    array: NDArray[Any] = np.frombuffer(data, np.uint8).view(element).reshape(dims)
+    if not array.flags.aligned:
+        array = array.copy()
+    if dtype == _BOOL and array.size and array.view(np.uint8).max() > 1:
+        array = array.view(np.uint8) != 0  # NumPy takes any other byte for neither true nor false
+    return array
+
+
+def _from_typed(data: memoryview, message: tuple[int, int], dtype: int, dims: tuple[int, ...]) -> NDArray[Any]:
+    """Elements of int32_data and the like: one number each, or for sub-byte types one byte of raw data each."""
+    element = _numpy_dtype(dtype)
+    if dtype == _STRING:
+        strings = [bytes(data[begin:end]).decode() for begin, end in read_fields(data, *message, 6)]
+        return _objects(strings, dims)
+    if element.kind in "fc" and element.itemsize >= 4 and dtype < 16:
+        import onnx
+
+        tensor = onnx.TensorProto.FromString(bytes(data[message[0] : message[1]]))
+        doubles = element.name in ("float64", "complex128")
+        numbers = np.array(tensor.double_data if doubles else tensor.float_data, "f8" if doubles else "f4")
+        return numbers.view(element).reshape(dims)
+    field = _INT64_DATA if dtype == 7 else _UINT64_DATA if dtype in (12, 13) else _INT32_DATA
+    integers = read_varints(data, *message, field)
+    bits = element_bits(dtype)
+    if bits in (2, 4):
+        packed = integers.astype(np.uint8)
+        return unpack_bits(packed, bits, math.prod(dims)).view(element).reshape(dims)
+    if dtype == _BOOL:
+        return (integers != 0).reshape(dims)
+    if bits == 6:
+        integers &= 0x3F
+    # The low bits are the element, whatever its kind: half-precision types are stored as their bits.
+    array: NDArray[Any] = integers.astype(np.dtype(f"u{element.itemsize}")).view(element).reshape(dims)
+    return array
+
+
+def _decode_attribute(message: bytes, dtype: int, dims: tuple[int, ...]) -> NDArray[Any]:
+    """value_float, value_ints and the like of a Constant node."""
+    import onnx
+
+    attribute = onnx.AttributeProto.FromString(message)
+    if dtype == _STRING:
+        return _objects([text.decode() for text in (attribute.strings if dims else [attribute.s])], dims)
+    scalar, several = (attribute.f, attribute.floats) if dtype == 1 else (attribute.i, attribute.ints)
+    return np.array(several if dims else scalar, _numpy_dtype(dtype)).reshape(dims)
+
+
+def _objects(strings: list[str], dims: tuple[int, ...]) -> NDArray[Any]:
+    array = np.empty(len(strings), object)
+    array[:] = strings
+    return array.reshape(dims)

@@ -1,0 +1,200 @@
+"""The bytes of one ONNX file and the index over them, shared by a model and all that is extracted from it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._onnx import NodeKeys, OnnxIndex, WireError
+from ..errors import ModelError
+
+__all__ = ["ModelFile"]
+
+# Keys the hash tables of every index, so that no file can be made whose names collide.
+_HASH_KEY = os.urandom(16)
+
+# What the oldest onnx that hetero runs with (1.17) knows. Only beyond that is the installed onnx asked, which takes
+# longer to import than a million nodes to read.
+_KNOWN_IR_VERSION = 10
+_KNOWN_OPSETS = {"": 22, "ai.onnx.ml": 5}
+
+
+class ModelFile:
+    """A file's bytes, arrays and header. Immutable.
+
+    ``data``: the bytes (a map of the file, or the bytes given). ``folder``: where external data are looked for, None
+    if nobody said. ``follow_links``: whether external data may be reached through links. ``label``: what messages call
+    the file. The arrays are those of `OnnxIndex`, read-only; ``onnx_index.h`` describes them.
+    """
+
+    node_start: NDArray[np.int64]
+    node_end: NDArray[np.int64]
+    node_header: NDArray[np.uint8]
+    node_op: NDArray[np.int32]
+    input_indptr: NDArray[np.int32]
+    inputs: NDArray[np.int32]
+    output_indptr: NDArray[np.int32]
+    outputs: NDArray[np.int32]
+    capture_indptr: NDArray[np.int32]
+    captures: NDArray[np.int32]
+    value_name: NDArray[np.int64]
+    value_producer: NDArray[np.int32]
+    value_constant: NDArray[np.int32]
+    value_info: NDArray[np.int32]
+    constant_value: NDArray[np.int32]
+    constant_source: NDArray[np.uint8]
+    constant_start: NDArray[np.int64]
+    constant_end: NDArray[np.int64]
+    constant_kind: NDArray[np.uint8]
+    constant_dtype: NDArray[np.int32]
+    constant_begin: NDArray[np.int64]
+    constant_until: NDArray[np.int64]
+    constant_data_begin: NDArray[np.int64]
+    constant_data_end: NDArray[np.int64]
+    constant_dims_indptr: NDArray[np.int32]
+    constant_dims: NDArray[np.int64]
+    info_section: NDArray[np.uint8]
+    info_value: NDArray[np.int32]
+    info_start: NDArray[np.int64]
+    info_end: NDArray[np.int64]
+    info_type_begin: NDArray[np.int64]
+    info_type_end: NDArray[np.int64]
+    affinity_node: NDArray[np.int32]
+    affinity_kind: NDArray[np.uint8]
+    affinity_value: NDArray[np.int64]
+    affinity_start: NDArray[np.int64]
+    affinity_end: NDArray[np.int64]
+    function_begin: NDArray[np.int64]
+    function_end: NDArray[np.int64]
+    header_start: NDArray[np.int64]
+    header_end: NDArray[np.int64]
+    rest_start: NDArray[np.int64]
+    rest_end: NDArray[np.int64]
+
+    def __init__(
+        self,
+        data: memoryview,
+        *,
+        label: str,
+        path: str | None = None,
+        folder: str | None = None,
+        follow_links: bool = False,
+    ) -> None:
+        self.data = data
+        self.label = label
+        self.path = path
+        self.folder = folder
+        self.follow_links = follow_links
+        try:
+            self.index = OnnxIndex(data, _HASH_KEY)
+        except WireError as error:
+            raise self.error(str(error)) from error
+        except MemoryError as error:
+            raise self.error("not enough memory to index it") from error
+        arrays = self.index.arrays
+        for name in type(self).__annotations__:
+            setattr(self, name, arrays[name])
+        text = self.index.text
+        self.ir_version = self.index.ir_version
+        self.op_domains = tuple(text(int(span)) for span in arrays["op_domain"])
+        self.op_names = tuple(text(int(span)) for span in arrays["op_type"])
+        self.op_types = tuple(
+            f"{domain}::{op}" if domain else op for domain, op in zip(self.op_domains, self.op_names, strict=True)
+        )
+        self.functions = tuple(
+            (text(int(domain)), text(int(name)))
+            for domain, name in zip(arrays["function_domain"], arrays["function_name"], strict=True)
+        )
+        self._check_functions(arrays)
+        self._check_ir_version()
+        self.opsets = self._read_opsets(arrays)
+
+    def error(self, message: str) -> ModelError:
+        """A `ModelError` that names this file."""
+        return ModelError(f"{self.label}: {message}")
+
+    @functools.cached_property
+    def keys(self) -> NodeKeys:
+        """Node keys; see `NodeKeys`."""
+        try:
+            return NodeKeys(self.index)
+        except WireError as error:
+            raise self.error(str(error)) from error
+
+    def describe_node(self, node: int) -> str:
+        """How messages call a node of the file: ``node 'key' (op)``."""
+        return f"node {self.keys.key_of(node)!r} ({self.op_types[self.node_op[node]]})"
+
+    def node_body(self, node: int) -> memoryview:
+        """The bytes of a node's NodeProto."""
+        return self.data[self.node_start[node] + self.node_header[node] : self.node_end[node]]
+
+    def _check_functions(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        known: set[tuple[str, str, str]] = set()
+        for (domain, name), span in zip(self.functions, arrays["function_overload"], strict=True):
+            overload = self.index.text(int(span))
+            if (domain, name, overload) in known:
+                raise self.error(f"function {domain}::{name} is defined twice")
+            known.add((domain, name, overload))
+
+    def _check_ir_version(self) -> None:
+        if self.ir_version < 1:
+            raise self.error(f"ir_version is missing or wrong: {self.ir_version}")
+        if self.ir_version > _KNOWN_IR_VERSION:
+            import onnx
+
+            if self.ir_version > onnx.IR_VERSION:
+                raise self.error(
+                    f"ir_version {self.ir_version} is beyond what onnx {onnx.__version__} knows "
+                    f"({onnx.IR_VERSION}): install a newer onnx, or export the model for an older version"
+                )
+
+    def _read_opsets(self, arrays: Mapping[str, NDArray[Any]]) -> Mapping[str, int]:
+        opsets: dict[str, int] = {}
+        for span, version in zip(arrays["opset_domain"], arrays["opset_version"], strict=True):
+            domain = self.index.text(int(span))
+            domain = "" if domain == "ai.onnx" else domain
+            if opsets.setdefault(domain, int(version)) != version:
+                raise self.error(f"opset of domain {domain!r} is imported in versions {opsets[domain]} and {version}")
+        if not opsets and self.ir_version < 3:
+            opsets[""] = 1  # files of that age have no imports
+        for domain, version in opsets.items():
+            name = f"opset {version} of domain {domain or 'ai.onnx'!r}"
+            newest = _newest_opset(domain, version)
+            if not 1 <= version <= newest:
+                import onnx
+
+                raise self.error(
+                    f"{name} is out of range: onnx {onnx.__version__} knows 1 to {newest}"
+                    if domain in _KNOWN_OPSETS
+                    else f"{name} is no version"
+                )
+        for op, domain in enumerate(self.op_domains):
+            if domain not in opsets:
+                node = int(arrays["op_first_node"][op])
+                raise self.error(
+                    f"{self.describe_node(node)}: the model imports no opset of its domain {domain or 'ai.onnx'!r}"
+                )
+        if "" not in opsets and len(self.constant_source) and self.constant_source.max() == 2:
+            raise self.error("the model has Constant nodes, but imports no opset of domain 'ai.onnx'")
+        return types.MappingProxyType(opsets)
+
+
+def _newest_opset(domain: str, version: int) -> int:
+    """The newest opset of a domain that can be read; without bound for domains that are not ONNX's."""
+    known = _KNOWN_OPSETS.get(domain)
+    if known is None:
+        return 2**31 - 1
+    if version <= known:
+        return known
+    import onnx.defs
+
+    if not domain:
+        return onnx.defs.onnx_opset_version()
+    return max(schema.since_version for schema in onnx.defs.get_all_schemas_with_history() if schema.domain == domain)

@@ -1,0 +1,80 @@
+"""Stage 1: file, bytes or ModelProto -> `Model`."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from ..errors import ModelError
+from .file import ModelFile
+from .model import Model
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["read_model"]
+
+
+def read_model(
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    follow_links: bool = False,
+) -> Model:
+    """Reads an ONNX model.
+
+    A path is mapped into memory, not loaded, so it must not be shortened while the model lives. ``folder``: where
+    external data lie, if not beside the path. ``follow_links``: whether external data may be reached through symbolic
+    or hard links, as caches of downloaded models have them; a model can then read whatever those point to.
+
+    Everything but the attributes of nodes and external data is checked here. `ModelError` names the file and what in
+    it is wrong.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
+        beside = os.path.dirname(os.path.abspath(path)) if folder is None else os.fspath(folder)
+        file = ModelFile(_map(path), label=path, path=path, folder=beside, follow_links=follow_links)
+    else:
+        data, label = _bytes_of(source)
+        beside_bytes = None if folder is None else os.fspath(folder)
+        file = ModelFile(data, label=label, folder=beside_bytes, follow_links=follow_links)
+    return Model(file)
+
+
+def _map(path: str) -> memoryview:
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise ModelError(f"{path}: cannot be opened: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        status = os.fstat(number)
+        if stat.S_ISDIR(status.st_mode):
+            raise ModelError(f"{path}: is a folder, expected an ONNX file")
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelError(f"{path}: is not a regular file (read it yourself and pass the bytes)")
+        if status.st_size == 0:
+            raise ModelError(f"{path}: is empty")
+        return memoryview(mmap.mmap(number, 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be mapped: {error.strerror}") from error
+    finally:
+        os.close(number)
+
+
+def _bytes_of(source: bytes | bytearray | memoryview | onnx.ModelProto) -> tuple[memoryview, str]:
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data = memoryview(source)
+        if not (data.readonly and data.c_contiguous):
+            data = memoryview(data.tobytes())  # what is checked once must not change afterwards
+        if data.nbytes == 0:
+            raise ModelError("<bytes>: there are no bytes")
+        return data.cast("B"), "<bytes>"
+    if not hasattr(source, "SerializeToString") or not hasattr(source, "graph"):
+        raise TypeError(f"expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}")
+    try:
+        return memoryview(source.SerializeToString()), "<ModelProto>"
+    except Exception as error:  # protobuf's EncodeError, or ValueError above 2 GiB
+        raise ModelError(f"<ModelProto>: cannot be encoded: {error}") from error
