@@ -199,7 +199,7 @@ def _from_typed(data: memoryview, message: tuple[int, int], dtype: int, dims: tu
         packed = integers.astype(np.uint8)
         return unpack_bits(packed, bits, math.prod(dims)).view(element).reshape(dims)
     if dtype == _BOOL:
-        return (integers != 0).reshape(dims)
+        integers = (integers != 0).astype(np.int64)
     if bits == 6:
         integers &= 0x3F
     # The low bits are the element, whatever its kind: half-precision types are stored as their bits.
