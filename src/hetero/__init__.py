@@ -10,3 +10,55 @@ The way a model takes, stage by stage:
 
 `Core` ties the stages together.
 """
+
+from __future__ import annotations
+
+from .core import Core, compile
+from .errors import (
+    ArtifactError,
+    Corrupt,
+    DeviceUnavailable,
+    HeteroError,
+    InferenceError,
+    ModelError,
+    NotSupported,
+    PartitionError,
+    PropertyError,
+    UnknownDevice,
+    UnsupportedModel,
+    WrongDevice,
+    WrongVersion,
+)
+from .model.model import Model
+from .partition import Graph, Partition, check_partition, partition_graph
+from .plan import Plan
+from .plugin import CompiledModel, InferRequest, Plugin, Support
+
+__all__ = [
+    "ArtifactError",
+    "CompiledModel",
+    "Core",
+    "Corrupt",
+    "DeviceUnavailable",
+    "Graph",
+    "HeteroError",
+    "InferRequest",
+    "InferenceError",
+    "Model",
+    "ModelError",
+    "NotSupported",
+    "Partition",
+    "PartitionError",
+    "Plan",
+    "Plugin",
+    "PropertyError",
+    "Support",
+    "UnknownDevice",
+    "UnsupportedModel",
+    "WrongDevice",
+    "WrongVersion",
+    "check_partition",
+    "compile",
+    "partition_graph",
+]
+__version__ = "0.1.0.dev0"

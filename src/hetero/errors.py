@@ -19,6 +19,7 @@ __all__ = [
     "NotSupported",
     "PartitionError",
     "PropertyError",
+    "UnknownDevice",
     "UnsupportedModel",
     "WrongDevice",
     "WrongVersion",
@@ -40,6 +41,10 @@ class PropertyError(HeteroError, ValueError):
 
 class DeviceUnavailable(HeteroError):
     """A device that is not known here, or whose backend cannot be used. Says what to install."""
+
+
+class UnknownDevice(DeviceUnavailable):
+    """A device name that nobody registered. Says which known name is nearest."""
 
 
 class UnsupportedModel(HeteroError):

@@ -26,13 +26,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import NotSupported
+from .errors import DeviceUnavailable, NotSupported
 from .model.types import Port
 from .properties import Property, PropertyTable
 from .runtime.profile import ProfileRow
@@ -175,6 +175,17 @@ class Plugin(abc.ABC):
     def __init__(self) -> None:
         self._table = PropertyTable(self.properties)
         self._property_lock = threading.Lock()
+        self._plugin_of: Callable[[str], Plugin] | None = None
+
+    def connect(self, plugin_of: Callable[[str], Plugin]) -> None:
+        """Called once, after construction, with the look-up of other devices by name (HETERO needs it)."""
+        self._plugin_of = plugin_of
+
+    def plugin_of(self, device: str) -> Plugin:
+        """The plugin of another device of the same `Core`. Raises `DeviceUnavailable`."""
+        if self._plugin_of is None:
+            raise DeviceUnavailable(f"{self.name} runs over other devices; register it with a Core first")
+        return self._plugin_of(device)
 
     @abc.abstractmethod
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
@@ -192,6 +203,13 @@ class Plugin(abc.ABC):
     def device_ids(self) -> tuple[str, ...]:
         """Ids that may stand after the dot; empty if the device has no ids."""
         return ()
+
+    def check_device_id(self, id_: str) -> None:
+        """Raise `DeviceUnavailable` unless ``id_`` is one of `device_ids`."""
+        known = self.device_ids()
+        if id_ not in known:
+            ids = f"; ids here: {', '.join(known)}" if known else "; it has no ids"
+            raise DeviceUnavailable(f"there is no device {self.name}.{id_}{ids}")
 
     def read_only_property(self, name: str) -> Any:
         """Value of a declared read-only property. Override to add; end with ``return super()...``."""

@@ -1,0 +1,173 @@
+"""`Core`: the entry to everything. It parses device strings, keeps plugins, and sends a model through the stages."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from .affinity import SupportedNodes, supported_nodes
+from .errors import DeviceUnavailable, NotSupported, PropertyError
+from .model.model import Model
+from .model.read import read_model
+from .plan import Plan, make_plan
+from .plugin import CompiledModel, Plugin, RemoteContext
+from .registry import DeviceString, Registry, parse_device, parse_device_list
+
+if TYPE_CHECKING:
+    import onnx
+
+    from .devices.hetero import HeteroPlugin
+
+__all__ = ["Core", "compile"]
+
+
+class Core:
+    """Devices and their settings. Thread-safe; make one per application."""
+
+    def __init__(self) -> None:
+        self._registry = Registry()
+
+    # -- models -------------------------------------------------------------------------------------------------
+
+    def read_model(self, source: str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto) -> Model:
+        """Index an ONNX model: a path (memory-mapped), its bytes, or a ``ModelProto``.
+
+        Raises `ModelError` naming the file and the node or tensor that is wrong.
+        """
+        return read_model(source)
+
+    def query_model(self, model: Model, device: str, config: Mapping[str, Any] | None = None) -> SupportedNodes:
+        """Which device takes each node: node key -> device, with ``.reasons`` for every refusal.
+
+        Affinities in the model play no part. The answer can be edited and given to `Model.with_affinity`.
+        """
+        parsed, plugin, full = self._resolve(device, config)
+        if parsed.name == "HETERO":
+            return cast("HeteroPlugin", plugin).query_devices(model, full)
+        return supported_nodes(model, [str(parsed)], [plugin.query_model(model, full)])
+
+    def plan(
+        self,
+        model: Model,
+        device: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        pins: Mapping[str, str] | None = None,
+    ) -> Plan:
+        """Assign and partition without compiling.
+
+        ``pins``: node key, or regular expression over whole keys -> device of the list. Raises `UnsupportedModel`
+        listing every node that no device takes, and `PropertyError` for a bad device string or pin.
+        """
+        parsed, plugin, full = self._resolve(device, config)
+        if parsed.name == "HETERO":
+            return cast("HeteroPlugin", plugin).plan(model, full, pins)
+        return make_plan(model.with_affinity({}), [str(parsed)], [plugin.query_model(model, full)], pins)
+
+    def compile_model(
+        self,
+        model: Model | str | os.PathLike[str],
+        device: str | Plan,
+        config: Mapping[str, Any] | None = None,
+        *,
+        pins: Mapping[str, str] | None = None,
+        context: RemoteContext | None = None,
+    ) -> CompiledModel:
+        """Compile for a device, or by a plan.
+
+        ``config``: properties for this model, over those of `set_property`. With ``HETERO:…``, ``pins`` are as in
+        `plan`. Raises `UnsupportedModel`, `PropertyError`, `DeviceUnavailable`, and what the plugin raises.
+        """
+        if not isinstance(model, Model):
+            model = self.read_model(model)
+        if isinstance(device, Plan):
+            if pins:
+                raise PropertyError("pins go into the plan: Core.plan(model, device, pins=...)")
+            return self._compile_plan(model, device, config or {})
+        parsed, plugin, full = self._resolve(device, config)
+        if parsed.name == "HETERO":
+            hetero = cast("HeteroPlugin", plugin)
+            return hetero.compile_plan(hetero.plan(model, full, pins), full)
+        if pins:
+            raise PropertyError(f"pins choose among devices; {device!r} is one device, use 'HETERO:{device},…'")
+        return plugin.compile_model(model, full, context)
+
+    def import_model(self, source: Any, device: str, config: Mapping[str, Any] | None = None) -> CompiledModel:
+        """Load what `CompiledModel.export_model` wrote. Raises `NotSupported` until the container is built."""
+        raise NotSupported("importing compiled models is not built yet; compile the model instead")
+
+    # -- devices ------------------------------------------------------------------------------------------------
+
+    @property
+    def available_devices(self) -> list[str]:
+        """Devices that can be used here, ids included; HETERO, which runs over others, is not among them."""
+        available = []
+        for name in self._registry.names():
+            if name == "HETERO":
+                continue
+            try:
+                ids = self._registry.plugin(name).device_ids()
+            except DeviceUnavailable:
+                continue
+            available += [f"{name}.{id_}" for id_ in ids] if len(ids) > 1 else [name]
+        return available
+
+    def get_property(self, device: str, name: str) -> Any:
+        """A property of a device. Raises `PropertyError`, with the nearest name, for one it does not have."""
+        _, plugin, _ = self._resolve(device, None)
+        return plugin.get_property(name)
+
+    def set_property(self, device: str, values: Mapping[str, Any]) -> None:
+        """Set defaults for the models compiled for ``device`` from now on. All or nothing."""
+        parsed = parse_device(device)
+        if parsed.id or parsed.devices is not None:
+            raise PropertyError(f"set_property takes a plain device name, found {device!r}; use {parsed.name!r}")
+        self._registry.plugin(parsed.name).set_property(values)
+
+    def register_plugin(self, name: str, plugin: str | Path | Callable[[], Plugin]) -> None:
+        """Add a device: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
+        self._registry.register(name, plugin)
+
+    def add_extension(self, extension: Any, device: str = "CPU") -> None:
+        """Hand an extension to a device. Raises `NotSupported` if the device takes none."""
+        self._registry.plugin(parse_device(device).name).add_extension(extension)
+
+    def _resolve(self, device: str, config: Mapping[str, Any] | None) -> tuple[DeviceString, Plugin, dict[str, Any]]:
+        """The parsed name, its plugin, and the configuration with the device list or id put in."""
+        parsed = parse_device(device)
+        plugin = self._registry.plugin(parsed.name)
+        full = dict(config or {})
+        if parsed.devices is not None:
+            if not plugin.declares("MULTI_DEVICE_PRIORITIES"):
+                raise PropertyError(f"{parsed.name} runs on one device and takes no list, found {device!r}")
+            full["MULTI_DEVICE_PRIORITIES"] = ",".join(parsed.devices)
+        if parsed.id:
+            plugin.check_device_id(parsed.id)
+            full["DEVICE_ID"] = parsed.id
+        return parsed, plugin, full
+
+    def _compile_plan(self, model: Model, plan: Plan, config: Mapping[str, Any]) -> CompiledModel:
+        hetero = cast("HeteroPlugin", self._registry.plugin("HETERO"))
+        full = {**config, "MULTI_DEVICE_PRIORITIES": ",".join(parse_device_list(",".join(plan.devices)))}
+        if plan.bound is None or plan.bound[0] is not model:
+            missing = [key for key in plan.affinity if model.find_key(key) is None]
+            if missing:
+                raise PropertyError(f"the plan places node {missing[0]!r}, which model {model.name!r} does not have")
+            full["PARTITION_POLICY"] = plan.policy
+            plan = hetero.plan(model.with_affinity(plan.affinity), full)
+        return hetero.compile_plan(plan, full)
+
+
+def compile(
+    model: Model | str | os.PathLike[str], device: str | Plan = "CPU", config: Mapping[str, Any] | None = None
+) -> CompiledModel:
+    """Read and compile in one line, on a `Core` shared by all such calls."""
+    return _shared_core().compile_model(model, device, config)
+
+
+@functools.cache
+def _shared_core() -> Core:
+    return Core()

@@ -1,0 +1,244 @@
+"""Stage 4, compile, for the HETERO device: cut a model by its plan and compile each part on its device.
+
+``HETERO:FPGA,CPU`` is a device like any other: it answers `query_model` for its list as a whole, and its compiled
+model runs the submodels in the order of the partition, handing boundary values from one to the next.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ..errors import DeviceUnavailable, HeteroError, PropertyError, UnknownDevice
+from ..plan import Plan, make_plan
+from ..plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
+from ..properties import Property
+from ..registry import parse_device, parse_device_list
+from ..report.dot import write_affinity_dot, write_subgraphs_dot
+from ..runtime.schedule import Schedule, ScheduleRunner, Step
+
+if TYPE_CHECKING:
+    from ..affinity import SupportedNodes
+    from ..model.model import Model
+
+__all__ = ["HeteroCompiledModel", "HeteroPlugin", "create_plugin"]
+
+_POLICY = Property(
+    "PARTITION_POLICY", str, "auto", choices=("auto", "linear", "greedy", "documented"), doc="how the model is cut"
+)
+
+
+class HeteroPlugin(Plugin):
+    """Runs one model over several other devices."""
+
+    name = "HETERO"
+    properties = (
+        *Plugin.properties,
+        "MULTI_DEVICE_PRIORITIES",
+        "DEVICE_PROPERTIES",
+        "HETERO_DUMP_GRAPH_DOT",
+        "STRICT",
+        _POLICY,
+    )
+
+    def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
+        """A node is taken if any device of the list takes it."""
+        devices, supports = self._supports(model, config)
+        mask = np.logical_or.reduce([support.mask for support in supports])
+        reasons = {
+            node: "; ".join(
+                f"{device}: {support.reasons[node]}" for device, support in zip(devices, supports, strict=True)
+            )
+            for node in np.flatnonzero(~mask).tolist()
+        }
+        return Support(mask, reasons)
+
+    def query_devices(self, model: Model, config: Mapping[str, Any]) -> SupportedNodes:
+        """Which device of the list takes each node, by priority, with every refusal."""
+        from ..affinity import supported_nodes
+
+        return supported_nodes(model, *self._supports(model, config))
+
+    def plan(self, model: Model, config: Mapping[str, Any], pins: Mapping[str, str] | None = None) -> Plan:
+        """Assign and partition, without compiling."""
+        devices, supports = self._supports(model, config)
+        return make_plan(model, devices, supports, pins, self.full_config(self._own(config))["PARTITION_POLICY"])
+
+    def compile_model(
+        self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> HeteroCompiledModel:
+        return self.compile_plan(self.plan(model, config), config)
+
+    def compile_plan(self, plan: Plan, config: Mapping[str, Any]) -> HeteroCompiledModel:
+        """Compile a plan made by `plan` (one with its model)."""
+        if plan.bound is None:
+            raise PropertyError("a loaded plan has no model yet; compile it with Core.compile_model(model, plan)")
+        model, _, partition = plan.bound
+        settings = self.full_config(self._own(config))
+        folder = settings["HETERO_DUMP_GRAPH_DOT"]
+        if folder:
+            folder = "." if folder is True else folder
+            write_affinity_dot(plan, folder)
+            write_subgraphs_dot(plan, folder)
+        submodels = []
+        for i in range(partition.num_subgraphs):
+            device = plan.devices[int(partition.device_of[i])]
+            submodel = model.extract(partition.nodes(i), name=f"{model.name}_subgraph{i + 1}")
+            submodels.append((submodel, self._compile_submodel(i, device, submodel, config)))
+        return HeteroCompiledModel(plan, model, submodels, settings)
+
+    def _compile_submodel(self, i: int, device: str, submodel: Model, config: Mapping[str, Any]) -> CompiledModel:
+        plugin, device_config = self._device(device, config)
+        try:
+            return plugin.compile_model(submodel, device_config)
+        except HeteroError as error:
+            error.add_note(f"while compiling subgraph {i + 1} for {device}")
+            raise
+        except Exception as error:
+            first, last = submodel.key_of(0), submodel.key_of(submodel.num_nodes - 1)
+            raise HeteroError(
+                f"{device} failed to compile subgraph {i + 1} ({submodel.num_nodes} nodes, {first!r} to {last!r}): "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _supports(self, model: Model, config: Mapping[str, Any]) -> tuple[list[str], list[Support]]:
+        """Each available device of the list with its answer, in order of priority."""
+        devices, supports = [], []
+        for device, plugin, device_config in self._available(config):
+            try:
+                support = plugin.query_model(model, device_config)
+            except HeteroError as error:
+                error.add_note(f"while asking {device} which nodes it takes")
+                raise
+            except Exception as error:
+                raise HeteroError(f"{device} failed in query_model: {type(error).__name__}: {error}") from error
+            devices.append(device)
+            supports.append(support)
+        return devices, supports
+
+    def _available(self, config: Mapping[str, Any]) -> Iterator[tuple[str, Plugin, dict[str, Any]]]:
+        settings = self.full_config(self._own(config))
+        listed = settings["MULTI_DEVICE_PRIORITIES"]
+        if not listed:
+            raise PropertyError("HETERO needs a device list, for example 'HETERO:FPGA,CPU'")
+        devices = parse_device_list(listed, f"HETERO:{listed}")
+        self._check_forwarded(devices, config)
+        found = False
+        for device in devices:
+            try:
+                plugin, device_config = self._device(device, config)
+            except DeviceUnavailable as error:
+                if settings["STRICT"] or isinstance(error, UnknownDevice):
+                    raise
+                warnings.warn(f"{device} is skipped: {error}", RuntimeWarning, stacklevel=4)
+                continue
+            found = True
+            yield device, plugin, device_config
+        if not found:
+            raise DeviceUnavailable(f"no device of HETERO:{listed} can be used here")
+
+    def _device(self, device: str, config: Mapping[str, Any]) -> tuple[Plugin, dict[str, Any]]:
+        """A device's plugin, and the part of ``config`` that is for it."""
+        parsed = parse_device(device)
+        plugin = self.plugin_of(parsed.name)
+        per_device = config.get("DEVICE_PROPERTIES", {})
+        forwarded = {key: value for key, value in config.items() if key not in _NOT_FORWARDED and plugin.declares(key)}
+        forwarded.update(per_device.get(parsed.name, {}))
+        if device != parsed.name:
+            forwarded.update(per_device.get(device, {}))
+        if parsed.id:
+            plugin.check_device_id(parsed.id)
+            forwarded["DEVICE_ID"] = parsed.id
+        return plugin, forwarded
+
+    def _own(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in config.items() if self.declares(key)}
+
+    def _check_forwarded(self, devices: Sequence[str], config: Mapping[str, Any]) -> None:
+        """Raise `PropertyError` for a key that neither HETERO nor any listed device declares."""
+        for device in config.get("DEVICE_PROPERTIES", {}):
+            if device not in devices and device not in {parse_device(listed).name for listed in devices}:
+                raise PropertyError(
+                    f"DEVICE_PROPERTIES names {device!r}, which is not in the list {', '.join(devices)}"
+                )
+        unclaimed = [key for key in config if not self.declares(key)]
+        if not unclaimed:
+            return
+        plugins = []
+        for device in devices:
+            try:
+                plugins.append(self.plugin_of(parse_device(device).name))
+            except DeviceUnavailable:
+                continue
+        for key in unclaimed:
+            if not any(plugin.declares(key) for plugin in plugins):
+                self._table.declared(key, f"HETERO over {', '.join(devices)}")
+
+
+_NOT_FORWARDED: Final = frozenset(
+    {"MULTI_DEVICE_PRIORITIES", "DEVICE_PROPERTIES", "HETERO_DUMP_GRAPH_DOT", "DEVICE_ID", _POLICY.name}
+)
+
+
+class HeteroCompiledModel(CompiledModel):
+    """Submodels on their devices, and the schedule that runs them as one."""
+
+    def __init__(
+        self, plan: Plan, model: Model, submodels: Sequence[tuple[Model, CompiledModel]], settings: Mapping[str, Any]
+    ) -> None:
+        super().__init__(
+            f"HETERO:{','.join(plan.devices)}",
+            model.inputs,
+            model.outputs,
+            {
+                **{key: settings[key] for key in ("PERF_COUNT", "STRICT", _POLICY.name)},
+                "EXECUTION_DEVICES": tuple(dict.fromkeys(compiled.device for _, compiled in submodels)),
+                "HETERO_NUMBER_OF_SUBMODELS": len(submodels),
+                "NETWORK_NAME": model.name,
+            },
+        )
+        self.plan = plan
+        self.submodels = tuple(compiled for _, compiled in submodels)
+        self._schedule = _schedule(model, submodels)
+
+    def create_runner(self) -> Runner:
+        return ScheduleRunner(self._schedule)
+
+
+def _schedule(model: Model, submodels: Sequence[tuple[Model, CompiledModel]]) -> Schedule:
+    """Slots for the model's inputs, the constants among its outputs, and every boundary value; then the steps."""
+    slot_of: dict[int, int] = {}
+    for value in model.input_ids:
+        slot_of.setdefault(value, len(slot_of))
+    constants = []
+    for value in model.output_ids:
+        if value not in slot_of and model.is_constant[value]:
+            slot_of[value] = len(slot_of)
+            constants.append(model.constant(value))
+    reads: list[tuple[int, ...]] = []
+    fills: list[tuple[int, ...]] = []
+    for submodel, _ in submodels:
+        reads.append(tuple(slot_of[model.value_id(port.name)] for port in submodel.inputs))
+        for port in submodel.outputs:
+            slot_of[model.value_id(port.name)] = len(slot_of)
+        fills.append(tuple(slot_of[model.value_id(port.name)] for port in submodel.outputs))
+    outputs = tuple(slot_of[value] for value in model.output_ids)
+    free_after: list[tuple[int, ...]] = []
+    read_later = set(outputs)
+    for step_reads in reversed(reads):
+        free_after.append(tuple(slot for slot in dict.fromkeys(step_reads) if slot not in read_later))
+        read_later.update(step_reads)
+    steps = tuple(
+        Step(compiled, step_reads, step_fills, free)
+        for (_, compiled), step_reads, step_fills, free in zip(
+            submodels, reads, fills, reversed(free_after), strict=True
+        )
+    )
+    return Schedule(len(slot_of), tuple(constants), steps, outputs)
+
+
+def create_plugin() -> HeteroPlugin:
+    return HeteroPlugin()

@@ -1,0 +1,181 @@
+"""Device names: how they are written, and which plugin stands behind each.
+
+A device string is a name, an id after a dot, and for HETERO and MULTI a list after a colon: ``CPU``, ``CPU.1``,
+``HETERO:FPGA,CPU``. A plugin is made on first use of its name, once per registry; one that cannot be made is
+remembered with the reason and hurts nobody else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from importlib import metadata, resources
+from pathlib import Path
+
+from .errors import DeviceUnavailable, HeteroError, PropertyError, UnknownDevice, did_you_mean
+from .plugin import Plugin
+
+__all__ = ["ENTRY_POINT_GROUP", "DeviceString", "Registry", "parse_device", "parse_device_list"]
+
+ENTRY_POINT_GROUP = "hetero.plugins"
+
+# Loaded by name and on first use, so that `import hetero` pays for none of them.
+_BUILT_IN = {
+    "CPU": "hetero.devices.cpu:create_plugin",
+    "TEMPLATE": "hetero.devices.template:create_plugin",
+    "HETERO": "hetero.devices.hetero:create_plugin",
+}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ID = re.compile(r"[A-Za-z0-9_]+")
+
+Factory = Callable[[], Plugin]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceString:
+    """A parsed device string. ``id`` is empty without one, ``devices`` without a list (None: no colon)."""
+
+    name: str
+    id: str = ""
+    devices: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.name}.{self.id}" if self.id else self.name
+        return text if self.devices is None else f"{text}:{','.join(self.devices)}"
+
+
+def parse_device(text: str) -> DeviceString:
+    """Parse ``NAME``, ``NAME.ID`` or ``NAME:LIST``. Raises `PropertyError` saying what is malformed."""
+    if not isinstance(text, str):
+        raise PropertyError(f"a device is named by a string such as 'CPU' or 'HETERO:FPGA,CPU', found {text!r}")
+    head, colon, tail = text.partition(":")
+    name, dot, id_ = head.strip().partition(".")
+    if not _NAME.fullmatch(name):
+        raise PropertyError(f"device {text!r}: expected a name such as 'CPU' or 'HETERO:FPGA,CPU'")
+    if dot and not _ID.fullmatch(id_):
+        raise PropertyError(f"device {text!r}: expected an id after the dot, as in '{name}.0'")
+    return DeviceString(name, id_, parse_device_list(tail, text) if colon else None)
+
+
+def parse_device_list(text: str, whole: str | None = None) -> tuple[str, ...]:
+    """Split ``FPGA,CPU.0``. Raises `PropertyError` for an empty list, an empty entry or one that stands twice."""
+    whole = text if whole is None else whole
+    if not text.strip():
+        raise PropertyError(f"device {whole!r}: the device list is empty; expected for example 'HETERO:FPGA,CPU'")
+    devices: list[str] = []
+    for entry in text.split(","):
+        if not entry.strip():
+            raise PropertyError(f"device {whole!r}: the list has an empty entry; remove the spare comma")
+        device = parse_device(entry)
+        if device.devices is not None or device.name in ("HETERO", "MULTI"):
+            raise PropertyError(f"device {whole!r}: {entry.strip()!r} cannot stand inside a device list")
+        if str(device) in devices:
+            raise PropertyError(f"device {whole!r}: {device} is listed twice")
+        devices.append(str(device))
+    return tuple(devices)
+
+
+class Registry:
+    """The plugins of one `Core`. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._factories: dict[str, Factory] = {name: _lazy(target) for name, target in _BUILT_IN.items()}
+        for profile in sorted(_shipped_profiles(), key=lambda path: path.name):
+            self._factories[profile.stem.upper()] = self._profile_factory(profile)
+        self._plugins: dict[str, Plugin] = {}
+        self._failures: dict[str, DeviceUnavailable] = {}
+        self._entry_points_read = False
+
+    def register(self, name: str, target: str | Path | Factory) -> None:
+        """Put a plugin behind ``name``: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
+        if not _NAME.fullmatch(name):
+            raise PropertyError(f"{name!r} cannot be a device name: expected letters, digits and underscores")
+        factory: Factory
+        if callable(target):
+            factory = target
+        elif isinstance(target, Path) or target.endswith(".toml"):
+            factory = self._profile_factory(Path(target))
+        else:
+            factory = _lazy(target)
+        with self._lock:
+            if name in self._factories:
+                raise PropertyError(f"device {name} is registered already")
+            self._factories[name] = factory
+
+    def names(self) -> tuple[str, ...]:
+        """All device names, available or not: built in, shipped profiles, entry points, registered."""
+        with self._lock:
+            self._read_entry_points()
+            return tuple(self._factories)
+
+    def plugin(self, name: str) -> Plugin:
+        """The plugin behind a name without id. Raises `DeviceUnavailable`, with the nearest name or the remedy."""
+        with self._lock:
+            if name in self._plugins:
+                return self._plugins[name]
+            if name in self._failures:
+                raise self._failures[name]
+            if name not in self._factories:
+                self._read_entry_points()
+            if name not in self._factories:
+                raise UnknownDevice(
+                    f"unknown device {name!r}{did_you_mean(name, self._factories)}; "
+                    f"known here: {', '.join(self._factories)}"
+                )
+            try:
+                plugin = self._make(name)
+            except DeviceUnavailable as error:
+                self._failures[name] = error
+                raise
+            self._plugins[name] = plugin
+            return plugin
+
+    def _make(self, name: str) -> Plugin:
+        try:
+            plugin = self._factories[name]()
+        except HeteroError:
+            raise
+        except Exception as error:
+            raise DeviceUnavailable(f"device {name}: its plugin failed: {type(error).__name__}: {error}") from error
+        if not isinstance(plugin, Plugin):
+            raise DeviceUnavailable(
+                f"device {name}: its factory gave {type(plugin).__name__}, expected a hetero.plugin.Plugin"
+            )
+        plugin.connect(self.plugin)
+        return plugin
+
+    def _read_entry_points(self) -> None:
+        if self._entry_points_read:
+            return
+        self._entry_points_read = True
+        for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
+            # What ships with hetero or was registered by hand keeps its name.
+            self._factories.setdefault(point.name, _lazy(point.value))
+
+    def _profile_factory(self, path: Path) -> Factory:
+        def create() -> Plugin:
+            from .devices.profile import ProfilePlugin, load_profile
+
+            return ProfilePlugin(load_profile(path), self.plugin)
+
+        return create
+
+
+def _lazy(target: str) -> Factory:
+    def create() -> Plugin:
+        module, _, function = target.partition(":")
+        plugin: Plugin = getattr(importlib.import_module(module), function or "create_plugin")()
+        return plugin
+
+    return create
+
+
+def _shipped_profiles() -> Iterator[Path]:
+    folder = resources.files("hetero") / "profiles"
+    with resources.as_file(folder) as path:
+        if path.is_dir():
+            yield from path.glob("*.toml")
