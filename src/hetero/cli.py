@@ -73,23 +73,25 @@ def demo(output: Path, seed: int, per_node: bool) -> None:
     verdict = "agrees" if result.agrees else "DOES NOT AGREE"
     console.print(f"The result {verdict} with the CPU alone: max|Δ| = {result.largest_difference:.1e} · max|y|")
     for path in result.dot_files:
-        console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
+        console.print(f"Wrote {path}", markup=False, highlight=False, soft_wrap=True)
     if not result.agrees:
         raise SystemExit(1)
 
 
 def _print_subgraphs(console: Console, plan: Plan) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=f"{plan.model_name} on HETERO:{','.join(plan.devices)}: {plan.num_subgraphs} subgraphs")
+    table = Table(title=f"{escape(plan.model_name)} on HETERO:{','.join(plan.devices)}: {plan.num_subgraphs} subgraphs")
     for heading in ("subgraph", "device", "nodes", "first node", "last node"):
         table.add_column(heading, justify="right" if heading in ("subgraph", "nodes") else "left")
     for i, part in enumerate(plan.subgraphs, start=1):
-        table.add_row(str(i), part.device, str(len(part.nodes)), part.nodes[0], part.nodes[-1])
+        table.add_row(str(i), part.device, str(len(part.nodes)), escape(part.nodes[0]), escape(part.nodes[-1]))
     console.print(table)
 
 
 def _print_counters(console: Console, plan: Plan, profile: Sequence[ProfileRow]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from .runtime.profile import EXECUTED
@@ -106,7 +108,7 @@ def _print_counters(console: Console, plan: Plan, profile: Sequence[ProfileRow])
             str(sum(row.status == EXECUTED for row in rows)),
             f"{sum(row.real_us for row in rows):.0f}",
             f"{sum(row.cpu_us for row in rows):.0f}",
-            f"{slowest.node} ({slowest.layer_type})",
+            escape(f"{slowest.node} ({slowest.layer_type})"),
             f"{slowest.real_us:.0f}",
         )
     console.print(table)

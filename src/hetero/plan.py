@@ -8,16 +8,15 @@ again from that, and is the same as long as the devices are.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from .affinity import Affinity, assign
-from .errors import HeteroError, PropertyError
+from .errors import HeteroError, PropertyError, did_you_mean
 from .files import write_atomically
 from .partition import Partition, partition_graph
 from .plugin import Support
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT_VERSION", "Plan", "PlannedSubgraph", "make_plan"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION: Literal[1] = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,41 +58,65 @@ class Plan:
     def num_subgraphs(self) -> int:
         return len(self.subgraphs)
 
-    def to_json(self) -> dict[str, Any]:
-        """The plan as JSON data; keys and order are stable."""
-        return {
-            "format": "hetero-plan",
-            "version": FORMAT_VERSION,
-            "model": self.model_name,
-            "devices": list(self.devices),
-            "policy": self.policy,
-            "affinity": dict(self.affinity),
-            "subgraphs": [{"device": part.device, "nodes": list(part.nodes)} for part in self.subgraphs],
-            "reasons": dict(self.reasons),
-        }
-
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan as JSON, whole or not at all (temporary file in the same folder, fsync, rename)."""
+        """Write the plan as JSON, whole or not at all. The order of keys is stable."""
+        import msgspec
+
+        file = _PlanFile(
+            "hetero-plan",
+            FORMAT_VERSION,
+            self.model_name,
+            self.devices,
+            self.policy,
+            dict(self.affinity),
+            self.subgraphs,
+            dict(self.reasons),
+        )
         target = Path(path)
-        text = json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n"
         try:
-            write_atomically(target, text.encode())
+            write_atomically(target, msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
         except OSError as error:
             raise HeteroError(f"cannot write plan {target}: {error.strerror or error}") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan that `save` wrote, edited or not. Raises `HeteroError` saying what is wrong with the file."""
+        import msgspec
+
         try:
-            data = json.loads(Path(path).read_bytes())
+            file = msgspec.json.decode(Path(path).read_bytes(), type=_PlanFile)
         except OSError as error:
             raise HeteroError(f"cannot read plan {os.fspath(path)}: {error.strerror or error}") from error
-        except ValueError as error:
-            raise HeteroError(f"plan {os.fspath(path)} is no JSON: {error}") from error
-        try:
-            return _from_json(data)
-        except PropertyError as error:
-            raise PropertyError(f"plan {os.fspath(path)}: {error}") from error
+        except msgspec.MsgspecError as error:
+            raise HeteroError(f"plan {os.fspath(path)}: {error}") from error
+        for key, device in file.affinity.items():
+            if device not in file.devices:
+                raise PropertyError(
+                    f"plan {os.fspath(path)}: node {key!r} is on {device!r}, which is not in its devices: "
+                    f"{', '.join(file.devices)}{did_you_mean(device, file.devices)}"
+                )
+        return cls(
+            model_name=file.model,
+            devices=file.devices,
+            policy=file.policy,
+            affinity=file.affinity,
+            subgraphs=file.subgraphs,
+            reasons=file.reasons,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _PlanFile:
+    """The schema of the file; msgspec checks it on reading and names the place of what does not fit."""
+
+    format: Literal["hetero-plan"]
+    version: Literal[1]
+    model: str
+    devices: tuple[str, ...]
+    policy: str
+    affinity: Mapping[str, str]
+    subgraphs: tuple[PlannedSubgraph, ...]
+    reasons: Mapping[str, str]
 
 
 def make_plan(
@@ -124,40 +147,3 @@ def make_plan(
         },
         bound=(model, affinity, partition),
     )
-
-
-def _from_json(data: Any) -> Plan:
-    fields = _expect(data, dict, "the file")
-    if fields.get("format") != "hetero-plan" or fields.get("version") != FORMAT_VERSION:
-        raise PropertyError(
-            f'expected "format": "hetero-plan" and "version": {FORMAT_VERSION}, found '
-            f"{fields.get('format')!r} and {fields.get('version')!r}"
-        )
-    devices = tuple(_strings(fields.get("devices"), "devices"))
-    affinity = _expect(fields.get("affinity"), dict, '"affinity"')
-    for key, device in affinity.items():
-        if device not in devices:
-            raise PropertyError(f"node {key!r} is on {device!r}, which is not in devices: {', '.join(devices)}")
-    parts = []
-    for i, part in enumerate(_expect(fields.get("subgraphs", []), list, '"subgraphs"')):
-        entry = _expect(part, dict, f"subgraph {i}")
-        device = _expect(entry.get("device"), str, f'"device" of subgraph {i}')
-        parts.append(PlannedSubgraph(device, tuple(_strings(entry.get("nodes"), f"nodes of subgraph {i}"))))
-    return Plan(
-        model_name=_expect(fields.get("model", ""), str, '"model"'),
-        devices=devices,
-        policy=_expect(fields.get("policy", "auto"), str, '"policy"'),
-        affinity=affinity,
-        subgraphs=tuple(parts),
-        reasons=_expect(fields.get("reasons", {}), dict, '"reasons"'),
-    )
-
-
-def _strings(value: Any, what: str) -> list[str]:
-    return [_expect(entry, str, f"an entry of {what}") for entry in _expect(value, list, f'"{what}"')]
-
-
-def _expect(value: Any, kind: type, what: str) -> Any:
-    if not isinstance(value, kind):
-        raise PropertyError(f"expected {what} to be {kind.__name__}, found {value!r:.80}")
-    return value
