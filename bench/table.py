@@ -1,0 +1,42 @@
+"""Markdown table of a benchmark run: `python bench/table.py figures.json`.
+
+Within each group of the run, a row per benchmark: its median CPU time, and the ratio to the group's reference (the
+benchmark that marks itself with ``extra_info["reference"]``).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def time_text(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} µs"
+
+
+def rows(run: dict[str, Any]) -> list[str]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for entry in run["benchmarks"]:
+        groups.setdefault(entry["group"] or entry["name"], []).append(entry)
+    lines = ["| group | benchmark | median CPU time | ratio |", "|---|---|---|---|"]
+    for group, entries in groups.items():
+        references = [entry["stats"]["median"] for entry in entries if entry["extra_info"].get("reference")]
+        for entry in entries:
+            median = entry["stats"]["median"]
+            ratio = f"{median / references[0]:.2f}" if references else ""
+            lines.append(f"| {group} | {label(entry)} | {time_text(median)} | {ratio} |")
+            group = ""
+    return lines
+
+
+def label(entry: dict[str, Any]) -> str:
+    return str(entry["extra_info"].get("label") or entry["name"].removeprefix("bench_"))
+
+
+if __name__ == "__main__":
+    print("\n".join(rows(json.loads(Path(sys.argv[1]).read_text()))))
