@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hetero.demo import light_model_path, reseed
 
 import hetero
+from hetero.demo import light_model_path, reseed
 
 LIGHT = ("light_resnet50", "light_inception_v1", "light_squeezenet")
 SEQUENCES = (16, 128)

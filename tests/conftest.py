@@ -1,0 +1,45 @@
+"""Fixtures that several test files use."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import hetero
+from model_zoo import light, make_model, minilm
+
+
+@pytest.fixture
+def core() -> hetero.Core:
+    return hetero.Core()
+
+
+@pytest.fixture
+def diamond(core: hetero.Core) -> hetero.Model:
+    """The worked example of the partitioner as a model: a diamond with a tail, its right branch an Exp."""
+    node = helper.make_node
+    return core.read_model(
+        make_model(
+            [
+                node("Relu", ["x"], ["n1"], name="one"),
+                node("Abs", ["n1"], ["n2"], name="two"),
+                node("Neg", ["n2"], ["n3"], name="three"),
+                node("Exp", ["n2"], ["n4"], name="four"),
+                node("Add", ["n3", "n4"], ["n5"], name="five"),
+                node("Relu", ["n5"], ["n6"], name="six"),
+                node("Neg", ["n6"], ["y"], name="seven"),
+            ],
+            name="diamond",
+        )
+    )
+
+
+@pytest.fixture(scope="session")
+def real_model() -> Callable[[str], tuple[onnx.ModelProto, dict[str, np.ndarray]]]:
+    """Name -> model and inputs: the light models with random weights, and MiniLM-L3."""
+    return functools.cache(lambda name: minilm() if name == "minilm" else light(name))

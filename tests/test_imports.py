@@ -1,0 +1,88 @@
+"""What `import hetero` costs, and that imports run along the stages."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import hetero
+
+PACKAGE = Path(hetero.__file__).parent
+
+
+def test_import_leaves_heavy_packages_alone() -> None:
+    code = (
+        "import hetero, sys; print([m for m in ('onnx', 'click', 'rich', 'msgspec', 'ml_dtypes') if m in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_help_does_not_import_the_library() -> None:
+    code = (
+        "import sys, runpy; sys.argv = ['hetero', '--help']\n"
+        "try:\n    from hetero.cli import main; main()\n"
+        "except SystemExit:\n    pass\n"
+        "print([m for m in ('onnx', 'rich') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def imports_of(path: Path) -> set[str]:
+    """Modules of the package that a file imports when it is imported (not under TYPE_CHECKING, not in functions)."""
+    relative = path.relative_to(PACKAGE.parent).with_suffix("")
+    package = relative.parts if path.name == "__init__.py" else relative.parts[:-1]
+    if path.name == "__init__.py":
+        package = package[:-1]
+    found = set()
+
+    def visit(body: list[ast.stmt]) -> None:
+        for node in body:
+            if isinstance(node, ast.If):
+                if "TYPE_CHECKING" not in ast.unparse(node.test):
+                    visit(node.body)
+                visit(node.orelse)
+            elif isinstance(node, ast.ImportFrom) and node.level:
+                base = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
+                name = ".".join(part for part in base if part)
+                found.add(name)
+                found.update(f"{name}.{alias.name}" for alias in node.names)
+
+    visit(ast.parse(path.read_text()).body)
+    return found
+
+
+def test_no_import_circles() -> None:
+    modules = {}
+    for path in PACKAGE.rglob("*.py"):
+        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        modules[name] = imports_of(path)
+    graph = {name: sorted(target for target in targets if target in modules) for name, targets in modules.items()}
+    done: set[str] = set()
+    trail: list[str] = []
+
+    def walk(name: str) -> None:
+        assert name not in trail, f"import circle: {' -> '.join([*trail[trail.index(name) :], name])}"
+        if name in done:
+            return
+        trail.append(name)
+        for target in graph[name]:
+            if target != name:
+                walk(target)
+        trail.pop()
+        done.add(name)
+
+    for name in sorted(graph):
+        walk(name)
+    assert len(graph) > 15
+
+
+def test_the_partitioner_knows_no_other_stage() -> None:
+    for path in (PACKAGE / "partition").rglob("*.py"):
+        for name in imports_of(path):
+            assert name.startswith(("hetero.partition", "hetero.errors", "hetero._graph")) or name == "hetero", (
+                f"{path.name} imports {name}"
+            )

@@ -1,0 +1,119 @@
+"""Plans as data: saved, edited, loaded, compiled; drawn as Graphviz files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import hetero
+from hetero.report.dot import affinity_dot, write_affinity_dot, write_subgraphs_dot
+from model_zoo import make_model
+
+DEVICES = "HETERO:FPGA,CPU"
+
+
+def test_worked_example(core: hetero.Core, diamond: hetero.Model) -> None:
+    plan = core.plan(diamond, DEVICES, {"PARTITION_POLICY": "documented"})
+    assert [(part.device, part.nodes) for part in plan.subgraphs] == [
+        ("FPGA", ("one", "two")),
+        ("CPU", ("four",)),
+        ("FPGA", ("three", "five", "six", "seven")),
+    ]
+    hetero.check_partition(diamond.graph, plan.bound[1].device_of, plan.bound[2].subgraph_of)
+
+
+def test_save_load_compile(core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
+    plan = core.plan(diamond, DEVICES)
+    plan.save(tmp_path / "plan.json")
+    loaded = hetero.Plan.load(tmp_path / "plan.json")
+    assert (loaded.devices, loaded.affinity, loaded.subgraphs) == (plan.devices, plan.affinity, plan.subgraphs)
+    x = np.float32([[-1, 2, 3], [4, 5, 6]])
+    expected = core.compile_model(diamond, "TEMPLATE")(x)[0]
+    for given in (plan, loaded):
+        compiled = core.compile_model(diamond, given)
+        assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == plan.num_subgraphs
+        np.testing.assert_allclose(compiled(x)[0], expected, rtol=1e-6)
+
+
+def test_edited_plan_is_honoured(core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    core.plan(diamond, DEVICES).save(path)
+    data = json.loads(path.read_text())
+    data["affinity"]["six"] = "CPU"
+    path.write_text(json.dumps(data))
+    compiled = core.compile_model(diamond, hetero.Plan.load(path))
+    assert compiled.plan.affinity["six"] == "CPU"
+    assert compiled.plan.num_subgraphs == 5
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda data: data["affinity"].update(six="FPGAA"), "did you mean FPGA"),
+        (lambda data: data.update(version=99), "version"),
+        (lambda data: data.pop("devices"), "devices"),
+        (lambda data: data["subgraphs"][0].update(device=3), r"subgraphs\[\.\.\.\]\.device"),
+    ],
+)
+def test_bad_edits(core: hetero.Core, diamond: hetero.Model, tmp_path: Path, edit, says: str) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "plan.json"
+    core.plan(diamond, DEVICES).save(path)
+    data = json.loads(path.read_text())
+    edit(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(hetero.HeteroError, match=says):
+        hetero.Plan.load(path)
+
+
+def test_plan_of_another_model(core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
+    core.plan(diamond, DEVICES).save(tmp_path / "plan.json")
+    other = core.read_model(make_model([helper.make_node("Relu", ["x"], ["y"], "other")]))
+    with pytest.raises(hetero.PropertyError, match="'one', which model 'graph' does not have"):
+        core.compile_model(other, hetero.Plan.load(tmp_path / "plan.json"))
+
+
+def test_files_that_are_no_plan(tmp_path: Path, core: hetero.Core, diamond: hetero.Model) -> None:
+    (tmp_path / "half.json").write_text('{"format": "hetero-plan", ')
+    for name in ("half.json", "absent.json", "."):
+        with pytest.raises(hetero.HeteroError, match=r"plan .*"):
+            hetero.Plan.load(tmp_path / name)
+    with pytest.raises(hetero.HeteroError, match="cannot write plan"):
+        core.plan(diamond, DEVICES).save(tmp_path / "no" / "such" / "folder.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["half.json"]
+
+
+def test_dot_files(core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
+    core.compile_model(diamond, DEVICES, {"HETERO_DUMP_GRAPH_DOT": str(tmp_path)})
+    affinity = (tmp_path / "hetero_affinity_diamond.dot").read_text()
+    subgraphs = (tmp_path / "hetero_subgraphs_diamond.dot").read_text()
+    for text in (affinity, subgraphs):
+        assert text.count(" -> ") == 7 + 2  # edges of the graph, its input and its output
+        assert text.startswith("digraph")
+        assert all(name in text for name in ("one", "four", "seven"))
+    assert "CPU" in affinity
+    assert "subgraph 3 on FPGA" in subgraphs
+
+
+def test_hostile_names_stay_inside_their_quotes(core: hetero.Core, tmp_path: Path) -> None:
+    name = '"];evil[label=<<b>x</b>>];//\n\\'
+    model = make_model([helper.make_node("Relu", ["x"], [name], name), helper.make_node("Neg", [name], ["y"])])
+    model.graph.name = "../../../../PWNED\n"
+    plan = core.plan(core.read_model(model), DEVICES)
+    for path in (write_affinity_dot(plan, tmp_path), write_subgraphs_dot(plan, tmp_path)):
+        assert path.parent == tmp_path
+        assert path.name.endswith("_PWNED_.dot")
+    text = affinity_dot(plan)
+    assert r"\"];evil[label=<<b>x</b>>];//\n\\" in text
+    for line in text.splitlines():
+        unescaped = line.replace("\\\\", "").replace('\\"', "")
+        assert unescaped.count('"') % 2 == 0
+
+
+def test_dot_of_a_loaded_plan(core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
+    core.plan(diamond, DEVICES).save(tmp_path / "plan.json")
+    with pytest.raises(hetero.PropertyError, match="no model"):
+        affinity_dot(hetero.Plan.load(tmp_path / "plan.json"))

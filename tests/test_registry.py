@@ -1,0 +1,106 @@
+"""Device strings, and the plugins behind the names."""
+
+from __future__ import annotations
+
+import pytest
+
+import hetero
+from hetero.registry import DeviceString, Registry, parse_device
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("CPU", DeviceString("CPU")),
+        ("CPU.1", DeviceString("CPU", "1")),
+        ("OPENVINO.GPU", DeviceString("OPENVINO", "GPU")),
+        ("HETERO:FPGA,CPU", DeviceString("HETERO", "", ("FPGA", "CPU"))),
+        ("HETERO: FPGA , CPU.0,CPU.1", DeviceString("HETERO", "", ("FPGA", "CPU.0", "CPU.1"))),
+    ],
+)
+def test_parse(text: str, parsed: DeviceString) -> None:
+    assert parse_device(text) == parsed
+    assert parse_device(str(parsed)) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "expected a name"),
+        ("HETERO:", "list is empty"),
+        ("HETERO: ", "list is empty"),
+        ("HETERO:CPU,", "empty entry"),
+        ("HETERO:CPU,,FPGA", "empty entry"),
+        ("HETERO:CPU,CPU", "CPU is listed twice"),
+        ("HETERO:CPU.0,FPGA,CPU.0", "CPU.0 is listed twice"),
+        ("HETERO:HETERO,CPU", "cannot stand inside"),
+        ("HETERO:HETERO:CPU", "cannot stand inside"),
+        ("CPU.", "id after the dot"),
+        ("CPU.a/b", "id after the dot"),
+        ("../x", "expected a name"),
+        (7, "named by a string"),
+    ],
+)
+def test_malformed(text: str, says: str) -> None:
+    with pytest.raises(hetero.PropertyError, match=says):
+        parse_device(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("CPPU", "CPU"), ("cpu", "CPU"), ("FGPA", "FPGA"), ("HETRO", "HETERO"), ("template", "TEMPLATE")],
+)
+def test_unknown_device_names_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(hetero.DeviceUnavailable, match=f"did you mean {nearest}"):
+        Registry().plugin(name)
+
+
+@pytest.mark.parametrize("device", ["HETERO:FPGA,CPPU", "HETERO:CPPU,FPGA", "CPPU", "HETERO:CPU.x,CPPU"])
+def test_unknown_device_at_compile(core: hetero.Core, diamond: hetero.Model, device: str) -> None:
+    with pytest.raises(hetero.UnknownDevice, match="CPPU.*did you mean CPU"):
+        core.compile_model(diamond, device)
+
+
+def test_unknown_id(core: hetero.Core, diamond: hetero.Model) -> None:
+    with pytest.raises(hetero.DeviceUnavailable, match=r"no device CPU\.9999.*ids here: 0"):
+        core.compile_model(diamond, "CPU.9999")
+    with pytest.raises(hetero.DeviceUnavailable, match="has no ids"):
+        core.compile_model(diamond, "TEMPLATE.0")
+
+
+def test_a_list_needs_a_device_that_takes_one(core: hetero.Core, diamond: hetero.Model) -> None:
+    with pytest.raises(hetero.PropertyError, match="takes no list"):
+        core.compile_model(diamond, "CPU:TEMPLATE")
+    with pytest.raises(hetero.PropertyError, match="needs a device list"):
+        core.compile_model(diamond, "HETERO")
+
+
+def test_broken_plugins_hurt_nobody(core: hetero.Core, diamond: hetero.Model) -> None:
+    core.register_plugin("BROKEN", "no.such.module:create_plugin")
+    core.register_plugin("ODD", lambda: "not a plugin")  # type: ignore[arg-type, return-value]
+    for name, says in (("BROKEN", "No module named 'no'"), ("ODD", "gave str")):
+        with pytest.raises(hetero.DeviceUnavailable, match=says):
+            core.compile_model(diamond, name)
+        assert name not in core.available_devices
+    with pytest.warns(RuntimeWarning, match="BROKEN is skipped"):
+        plan = core.plan(diamond, "HETERO:BROKEN,CPU")
+    assert plan.devices == ("CPU",)
+    with pytest.raises(hetero.DeviceUnavailable, match="No module"):
+        core.plan(diamond, "HETERO:BROKEN,CPU", {"STRICT": True})
+    with pytest.warns(RuntimeWarning), pytest.raises(hetero.DeviceUnavailable, match="no device of"):
+        core.plan(diamond, "HETERO:BROKEN")
+
+
+def test_register_twice(core: hetero.Core) -> None:
+    with pytest.raises(hetero.PropertyError, match="already"):
+        core.register_plugin("CPU", "a:b")
+    with pytest.raises(hetero.PropertyError, match="cannot be a device name"):
+        core.register_plugin("A,B", "a:b")
+
+
+def test_available_devices(core: hetero.Core) -> None:
+    available = core.available_devices
+    assert "TEMPLATE" in available
+    assert "FPGA" in available
+    assert "HETERO" not in available
+    assert any(name.partition(".")[0] == "CPU" for name in available)
