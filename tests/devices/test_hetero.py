@@ -1,0 +1,138 @@
+"""HETERO: configuration, errors of the devices behind it, and schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import hetero
+from hetero.plugin import CompiledModel, Plugin, Support
+from model_zoo import make_model
+
+
+class Fragile(Plugin):
+    """Takes everything, and fails where it is told to."""
+
+    name = "FRAGILE"
+    properties = (*Plugin.properties, "NUM_STREAMS")
+
+    def __init__(self, stage: str) -> None:
+        super().__init__()
+        self.stage = stage
+        self.configs: list[dict[str, Any]] = []
+
+    def query_model(self, model: hetero.Model, config: Mapping[str, Any]) -> Support:
+        if self.stage == "query":
+            raise RuntimeError("no answer")
+        return Support.from_reasons(model.num_nodes, {})
+
+    def compile_model(self, model: hetero.Model, config: Mapping[str, Any], context: object = None) -> CompiledModel:
+        self.configs.append(self.full_config(config))
+        if self.stage == "compile":
+            raise RuntimeError("no memory")
+        return FragileModel(self.stage, self.name, model.inputs, model.outputs)
+
+
+class FragileModel(CompiledModel):
+    def __init__(self, stage: str, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.stage = stage
+
+    def create_runner(self) -> FragileModel:
+        return self
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        if self.stage == "run":
+            raise RuntimeError("no current")
+        if self.stage == "count":
+            return []
+        return [np.zeros((2, 3), np.float32) for _ in self.outputs]
+
+    def profile(self) -> tuple[()]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [
+        ("query", "FRAGILE failed in query_model: RuntimeError: no answer"),
+        ("compile", "FRAGILE failed to compile subgraph 1 .*'one' to 'two'.*RuntimeError: no memory"),
+        ("run", "FRAGILE failed in subgraph 1: RuntimeError: no current"),
+        ("count", "FRAGILE gave 0 results for subgraph 1, expected 1"),
+    ],
+)
+def test_errors_name_device_and_stage(core: hetero.Core, diamond: hetero.Model, stage: str, says: str) -> None:
+    core.register_plugin("FRAGILE", lambda: Fragile(stage))
+    with pytest.raises(hetero.HeteroError, match=says) as caught:
+        core.compile_model(diamond, "HETERO:FRAGILE,CPU", pins={"four": "CPU"})(np.zeros((2, 3), np.float32))
+    assert stage == "count" or isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_configuration_reaches_those_who_declare_it(core: hetero.Core, diamond: hetero.Model) -> None:
+    fragile = Fragile("")
+    core.register_plugin("FRAGILE", lambda: fragile)
+    config = {"PERF_COUNT": True, "NUM_STREAMS": 2, "DEVICE_PROPERTIES": {"FRAGILE": {"NUM_STREAMS": 3}}}
+    core.compile_model(diamond, "HETERO:FRAGILE,TEMPLATE", config)
+    assert fragile.configs[0]["NUM_STREAMS"] == 3
+    assert fragile.configs[0]["PERF_COUNT"] is True
+
+
+def test_unknown_keys_raise(core: hetero.Core, diamond: hetero.Model) -> None:
+    with pytest.raises(hetero.PropertyError, match="did you mean PERF_COUNT"):
+        core.compile_model(diamond, "HETERO:TEMPLATE,CPU", {"PERF_CUONT": True})
+    with pytest.raises(hetero.PropertyError, match="did you mean PERF_COUNT"):
+        core.compile_model(diamond, "TEMPLATE", {"PERF_CUONT": True})
+    with pytest.raises(hetero.PropertyError, match="'GPU', which is not in the list"):
+        core.compile_model(diamond, "HETERO:TEMPLATE,CPU", {"DEVICE_PROPERTIES": {"GPU": {}}})
+    with pytest.raises(hetero.PropertyError, match="expected bool, found 'maybe'"):
+        core.compile_model(diamond, "HETERO:TEMPLATE,CPU", {"PERF_COUNT": "maybe"})
+    with pytest.raises(hetero.PropertyError, match="read-only"):
+        core.set_property("HETERO", {"FULL_DEVICE_NAME": "x"})
+
+
+def test_set_property_is_a_default(core: hetero.Core, diamond: hetero.Model) -> None:
+    core.set_property("HETERO", {"MULTI_DEVICE_PRIORITIES": "FPGA,CPU", "PERF_COUNT": "YES"})
+    assert core.get_property("HETERO", "PERF_COUNT") is True
+    compiled = core.compile_model(diamond, "HETERO")
+    assert compiled.get_property("EXECUTION_DEVICES") == ("FPGA", "CPU")
+    assert compiled.get_property("PERF_COUNT") is True
+
+
+def test_compiled_properties(core: hetero.Core, diamond: hetero.Model) -> None:
+    compiled = core.compile_model(diamond, "HETERO:FPGA,CPU")
+    assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 3
+    assert compiled.get_property("NETWORK_NAME") == "diamond"
+    with pytest.raises(hetero.PropertyError, match="did you mean NETWORK_NAME"):
+        compiled.get_property("NETWORK_NAMES")
+    assert [port.name for port in compiled.inputs] == ["x"]
+    assert [port.name for port in compiled.outputs] == ["y"]
+
+
+def test_one_value_read_by_many_subgraphs(core: hetero.Core) -> None:
+    """A value made early and read late stays until its last reader; one that is also a result stays to the end."""
+    nodes = [helper.make_node("Relu", ["x"], ["v0"], "n0")]
+    nodes += [helper.make_node("Add", [f"v{i}", "v0"], [f"v{i + 1}"], f"n{i + 1}") for i in range(8)]
+    model = core.read_model(make_model(nodes, outputs=["v8", "v3", "v0"]))
+    pins = {f"n{i}": "TEMPLATE" for i in range(1, 9, 2)}
+    compiled = core.compile_model(model, "HETERO:CPU,TEMPLATE", pins=pins)
+    assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 9
+    out = compiled(np.ones((2, 3), np.float32))
+    assert [float(out[name][0, 0]) for name in ("v8", "v3", "v0")] == [9.0, 4.0, 1.0]
+
+
+def test_shared_constants_do_not_join_regions(core: hetero.Core) -> None:
+    """A weight that two subgraphs read is cloned into both; it is no edge between them."""
+    nodes = [
+        helper.make_node("Add", ["x", "w"], ["a"], "first"),
+        helper.make_node("Exp", ["a"], ["b"], "middle"),
+        helper.make_node("Add", ["b", "w"], ["y"], "last"),
+    ]
+    model = core.read_model(make_model(nodes, weights={"w": np.float32([1, 2, 3])}))
+    plan = core.plan(model, "HETERO:FPGA,CPU")
+    assert [part.nodes for part in plan.subgraphs] == [("first",), ("middle",), ("last",)]
+    out = core.compile_model(model, plan)(np.zeros((2, 3), np.float32))
+    np.testing.assert_allclose(out[0][0], np.exp([1, 2, 3]) + [1, 2, 3], rtol=1e-6)

@@ -1,0 +1,56 @@
+"""The command line, as a person runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hetero.cli import main
+from hetero.demo import run_demo
+
+
+@pytest.fixture
+def runner() -> CliRunner:
+    return CliRunner()
+
+
+def test_demo(runner: CliRunner, tmp_path: Path) -> None:
+    done = runner.invoke(main, ["demo", "--output", str(tmp_path / "out")], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "subgraphs" in done.output
+    assert "Total time: " in done.output
+    assert "simulated" in done.output
+    assert "agrees with the CPU alone" in done.output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "hetero_affinity_bvlc_googlenet.dot",
+        "hetero_subgraphs_bvlc_googlenet.dot",
+    }
+
+
+def test_demo_per_node(runner: CliRunner, tmp_path: Path) -> None:
+    done = runner.invoke(main, ["demo", "--output", str(tmp_path), "--per-node"], catch_exceptions=False)
+    assert "subgraph1: " in done.output
+    assert ":EXECUTED layerType: Conv realTime: " in done.output
+
+
+def test_demo_places_what_the_profile_lacks(tmp_path: Path) -> None:
+    result = run_demo(tmp_path)
+    types = {row.node: row.layer_type for row in result.profile}
+    on_cpu = [key for key, device in result.plan.affinity.items() if device == "CPU"]
+    assert sorted(types[key] for key in on_cpu) == ["LRN", "LRN", "Softmax"]
+    assert result.agrees
+    assert result.plan.num_subgraphs == 6
+
+
+def test_unwritable_folder_is_one_line(runner: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = runner.invoke(main, ["demo", "--output", str(tmp_path / "file")])
+    assert done.exit_code != 0
+    assert "Traceback" not in done.output
+
+
+def test_help_and_version(runner: CliRunner) -> None:
+    assert runner.invoke(main, ["--help"]).exit_code == 0
+    assert "0.1.0" in runner.invoke(main, ["--version"]).output
