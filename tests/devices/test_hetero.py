@@ -135,4 +135,4 @@ def test_shared_constants_do_not_join_regions(core: hetero.Core) -> None:
     plan = core.plan(model, "HETERO:FPGA,CPU")
     assert [part.nodes for part in plan.subgraphs] == [("first",), ("middle",), ("last",)]
     out = core.compile_model(model, plan)(np.zeros((2, 3), np.float32))
-    np.testing.assert_allclose(out[0][0], np.exp([1, 2, 3]) + [1, 2, 3], rtol=1e-6)
+    np.testing.assert_allclose(out[0][0], np.exp([1, 2, 3]) + np.float64([1, 2, 3]), rtol=1e-6)
