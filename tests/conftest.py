@@ -27,12 +27,12 @@ def diamond(core: hetero.Core) -> hetero.Model:
         make_model(
             [
                 node("Relu", ["x"], ["n1"], name="one"),
-                node("Abs", ["n1"], ["n2"], name="two"),
-                node("Neg", ["n2"], ["n3"], name="three"),
+                node("LeakyRelu", ["n1"], ["n2"], name="two"),
+                node("LeakyRelu", ["n2"], ["n3"], name="three"),
                 node("Exp", ["n2"], ["n4"], name="four"),
                 node("Add", ["n3", "n4"], ["n5"], name="five"),
                 node("Relu", ["n5"], ["n6"], name="six"),
-                node("Neg", ["n6"], ["y"], name="seven"),
+                node("LeakyRelu", ["n6"], ["y"], name="seven"),
             ],
             name="diamond",
         )

@@ -143,6 +143,11 @@ class PropertyTable:
         entry = self.declared(name, owner)
         return self._values.get(name, entry.default)
 
+    @property
+    def assigned(self) -> dict[str, Any]:
+        """What was set so far, without the defaults."""
+        return dict(self._values)
+
     def layered(self, config: Mapping[str, Any], owner: str) -> dict[str, Any]:
         """Every writable property: default < set value < ``config``."""
         values = {name: entry.default for name, entry in self._declared.items() if entry.writable}

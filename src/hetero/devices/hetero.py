@@ -144,8 +144,10 @@ class HeteroPlugin(Plugin):
         """A device's plugin, and the part of ``config`` that is for it."""
         parsed = parse_device(device)
         plugin = self.plugin_of(parsed.name)
-        per_device = config.get("DEVICE_PROPERTIES", {})
-        forwarded = {key: value for key, value in config.items() if key not in _NOT_FORWARDED and plugin.declares(key)}
+        with self._property_lock:
+            merged = {**self._table.assigned, **config}
+        per_device = merged.get("DEVICE_PROPERTIES", {})
+        forwarded = {key: value for key, value in merged.items() if key not in _NOT_FORWARDED and plugin.declares(key)}
         forwarded.update(per_device.get(parsed.name, {}))
         if device != parsed.name:
             forwarded.update(per_device.get(device, {}))
