@@ -124,7 +124,7 @@ def make_plan(
     devices: Sequence[str],
     supports: Sequence[Support],
     pins: Mapping[str, str] | None = None,
-    policy: str = "auto",
+    policy: str = "linear",
 ) -> Plan:
     """Assign and partition. Raises what `assign` and `partition_graph` raise."""
     affinity = assign(model, devices, supports, pins)

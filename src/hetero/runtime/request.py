@@ -88,7 +88,7 @@ class InferRequest:
             state = RequestState.IDLE
         finally:
             self._state = state
-        return Outputs(self._positions, results)
+        return Outputs(self._positions, [_owned(result, arrays) for result in results])
 
     def _run(self, arrays: list[np.ndarray]) -> Sequence[np.ndarray]:
         try:
@@ -114,3 +114,10 @@ class InferRequest:
 
     def set_callback(self, callback: Callable[[BaseException | None], None]) -> None:
         raise NotSupported("asynchronous requests are not built yet; infer() returns when it is done")
+
+
+def _owned(result: np.ndarray, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """``result``, or a copy if it is a constant or shares memory with an input: the caller may write into it."""
+    if not result.flags.writeable or any(np.may_share_memory(result, array) for array in inputs):
+        return result.copy()
+    return result

@@ -49,9 +49,6 @@ class ScheduleRunner:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._runners: list[Runner] = [step.compiled.create_runner() for step in schedule.steps]
-        made_by_steps = {slot for step in schedule.steps for slot in step.outputs}
-        # Results that are inputs or constants of the model are copied: the caller may write into what it gets.
-        self._copied = frozenset(slot for slot in schedule.outputs if slot not in made_by_steps)
 
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         schedule = self._schedule
@@ -76,7 +73,7 @@ class ScheduleRunner:
                 slots[slot] = result
             for slot in step.last_read:
                 slots[slot] = None
-        return [slots[slot].copy() if slot in self._copied else slots[slot] for slot in schedule.outputs]
+        return [slots[slot] for slot in schedule.outputs]
 
     def profile(self) -> Sequence[ProfileRow]:
         return [
