@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from .affinity import SupportedNodes, supported_nodes
+from .affinity import SupportedNodes, assign, supported_nodes
 from .errors import DeviceUnavailable, NotSupported, PropertyError
 from .model.model import Model
 from .model.read import read_model
@@ -93,6 +93,8 @@ class Core:
             return hetero.compile_plan(hetero.plan(model, full, pins), full)
         if pins:
             raise PropertyError(f"pins choose among devices; {device!r} is one device, use 'HETERO:{device},…'")
+        # Refusals are reported here, all at once and alike for every device; the plan itself is not needed.
+        assign(model.with_affinity({}), [str(parsed)], [plugin.query_model(model, full)])
         return plugin.compile_model(model, full, context)
 
     def import_model(self, source: Any, device: str, config: Mapping[str, Any] | None = None) -> CompiledModel:

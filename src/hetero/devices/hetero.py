@@ -125,13 +125,13 @@ class HeteroPlugin(Plugin):
         if not listed:
             raise PropertyError("HETERO needs a device list, for example 'HETERO:FPGA,CPU'")
         devices = parse_device_list(listed, f"HETERO:{listed}")
-        self._check_forwarded(devices, config)
+        self._check_list(devices, config)
         found = False
         for device in devices:
             try:
                 plugin, device_config = self._device(device, config)
             except DeviceUnavailable as error:
-                if settings["STRICT"] or isinstance(error, UnknownDevice):
+                if settings["STRICT"]:
                     raise
                 warnings.warn(f"{device} is skipped: {error}", RuntimeWarning, stacklevel=4)
                 continue
@@ -159,24 +159,24 @@ class HeteroPlugin(Plugin):
     def _own(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in config.items() if self.declares(key)}
 
-    def _check_forwarded(self, devices: Sequence[str], config: Mapping[str, Any]) -> None:
-        """Raise `PropertyError` for a key that neither HETERO nor any listed device declares."""
+    def _check_list(self, devices: Sequence[str], config: Mapping[str, Any]) -> None:
+        """Raise for a name that nobody registered, and for a key that neither HETERO nor a listed device declares."""
+        plugins: dict[str, Plugin] = {}
+        for device in devices:
+            name = parse_device(device).name
+            try:
+                plugins[name] = self.plugin_of(name)
+            except UnknownDevice:
+                raise
+            except DeviceUnavailable:
+                continue  # whether that matters is decided when its turn comes
         for device in config.get("DEVICE_PROPERTIES", {}):
             if device not in devices and device not in {parse_device(listed).name for listed in devices}:
                 raise PropertyError(
                     f"DEVICE_PROPERTIES names {device!r}, which is not in the list {', '.join(devices)}"
                 )
-        unclaimed = [key for key in config if not self.declares(key)]
-        if not unclaimed:
-            return
-        plugins = []
-        for device in devices:
-            try:
-                plugins.append(self.plugin_of(parse_device(device).name))
-            except DeviceUnavailable:
-                continue
-        for key in unclaimed:
-            if not any(plugin.declares(key) for plugin in plugins):
+        for key in config:
+            if not self.declares(key) and not any(plugin.declares(key) for plugin in plugins.values()):
                 self._table.declared(key, f"HETERO over {', '.join(devices)}")
 
 
