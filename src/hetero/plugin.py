@@ -157,7 +157,7 @@ class Plugin(abc.ABC):
     called from several threads.
     """
 
-    name: ClassVar[str] | str
+    name: str
     """The device name, e.g. ``CPU``, without an id."""
 
     properties: ClassVar[Sequence[str | Property]] = (

@@ -219,13 +219,18 @@ class Model:
         """The key of a node: its name if that is unique in the file, else the name of its first output."""
         return self.file.keys.key_of(self.file_node(node))
 
-    def index_of(self, key: str) -> int:
-        """The node of a key. `ModelError`, with the nearest key, if there is none."""
+    def find_key(self, key: str) -> int | None:
+        """The node of a key, or None if there is no such node."""
         node = self.file.keys.entry_of(key)
         if self._nodes is not None and node >= 0:
             at = int(np.searchsorted(self._nodes, node))
             node = at if at < len(self._nodes) and self._nodes[at] == node else -1
-        if not 0 <= node < self.num_nodes:
+        return node if 0 <= node < self.num_nodes else None
+
+    def index_of(self, key: str) -> int:
+        """The node of a key. `ModelError`, with the nearest key, if there is none."""
+        node = self.find_key(key)
+        if node is None:
             raise self._unknown_key(key)
         return node
 

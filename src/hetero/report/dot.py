@@ -16,7 +16,9 @@ from ..errors import HeteroError, PropertyError
 from ..files import write_atomically
 
 if TYPE_CHECKING:
+    from ..affinity import Affinity
     from ..model.model import Model
+    from ..partition import Partition
     from ..plan import Plan
 
 __all__ = ["affinity_dot", "subgraphs_dot", "write_affinity_dot", "write_subgraphs_dot"]
@@ -60,7 +62,7 @@ def write_subgraphs_dot(plan: Plan, folder: str | os.PathLike[str] = ".") -> Pat
     return _write(folder, "hetero_subgraphs", plan, subgraphs_dot(plan))
 
 
-def _bound(plan: Plan) -> tuple[Model, object, object]:
+def _bound(plan: Plan) -> tuple[Model, Affinity, Partition]:
     if plan.bound is None:
         raise PropertyError("a loaded plan has no model; plan the model again to draw it")
     return plan.bound
