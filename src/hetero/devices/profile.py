@@ -1,0 +1,430 @@
+"""Profile devices: hardware that is not here, described by a TOML file and played by a device that is.
+
+A profile says what a device supports, how fast it is, and which device executes it here::
+
+    name = "FPGA"
+    runs_on = "CPU"
+
+    [ops]                         # operator -> constraints; an operator that is not listed is not supported
+    Conv = { dtypes = ["float32"], max_rank = 4, group = 1 }
+    Relu = {}
+    "com.example::Swap" = {}      # of another domain
+
+    [cost]                        # all keys optional
+    flops_per_s = 2e12
+    bytes_per_s = 5e10
+    launch_s = 2e-5
+    link_bytes_per_s = 8e9
+    memory_bytes = 4e9
+
+Constraints: ``dtypes`` (element types of the data), ``max_rank``, ``min_opset`` and ``max_opset``; every other key is
+an attribute of the operator and gives the value it must have, or a list of the values it may have. The data of a node
+are the inputs and outputs that share the type parameter of its first input or first output in the operator's schema: a
+shape given as an int64 tensor is none. A type that shape inference cannot tell is refused where a constraint asks.
+
+The device is always labelled *simulated*: in its full name, its type, and the execution type of every counter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import HeteroError, PropertyError, did_you_mean
+from ..model.types import dtype_of
+from ..plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
+from ..properties import PropertyTable
+from ..runtime.profile import ProfileRow
+
+if TYPE_CHECKING:
+    import onnx.defs
+
+    from ..model.model import Model, NodeView
+
+__all__ = ["Cost", "OpConstraints", "Profile", "ProfilePlugin", "load_profile"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpConstraints:
+    """When a profile device takes a node of one operator. None: any.
+
+    ``attributes``: attribute name -> the values it may have (int, float, str, or a tuple of them).
+    """
+
+    dtypes: tuple[np.dtype[Any], ...] | None = None
+    max_rank: int | None = None
+    min_opset: int | None = None
+    max_opset: int | None = None
+    attributes: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cost:
+    """What planning may know about a device's speed. Per second, seconds per launch, bytes; None: not stated."""
+
+    flops_per_s: float | None = None
+    bytes_per_s: float | None = None
+    launch_s: float | None = None
+    link_bytes_per_s: float | None = None
+    memory_bytes: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Profile:
+    """A device described by a file. ``ops``: operator (``Op`` or ``domain::Op``) -> constraints."""
+
+    name: str
+    runs_on: str
+    ops: Mapping[str, OpConstraints]
+    cost: Cost = Cost()
+    path: Path | None = None
+
+
+def load_profile(path: str | Path) -> Profile:
+    """Read and check a profile. Raises `PropertyError` naming the file, the key and the nearest known one."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            data = tomllib.load(file)
+    except OSError as error:
+        raise PropertyError(f"profile {path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PropertyError(f"profile {path}: not TOML: {error}") from error
+    return _Reader(path).profile(data)
+
+
+class _Reader:
+    """Turns parsed TOML into a `Profile`; every message names the file and the key."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def profile(self, data: Mapping[str, Any]) -> Profile:
+        self._known(data, ("name", "runs_on", "ops", "cost"), "")
+        name = self._name(data, "name")
+        runs_on = self._name(data, "runs_on")
+        if runs_on.partition(".")[0] == name:
+            raise self._error("runs_on", f"expected another device than {name} itself")
+        ops = self._table(data, "ops")
+        if not ops:
+            raise self._error("ops", "expected at least one operator that the device supports")
+        constraints = {op: self._constraints(op, self._table(ops, op, "ops.")) for op in ops}
+        return Profile(name, runs_on, constraints, self._cost(self._table(data, "cost")), self._path)
+
+    def _constraints(self, op: str, table: Mapping[str, Any]) -> OpConstraints:
+        where = f"ops.{op}."
+        definitions = self._attribute_definitions(op)
+        limits: dict[str, Any] = {}
+        attributes: dict[str, tuple[Any, ...]] = {}
+        for key, value in table.items():
+            if key == "dtypes":
+                limits[key] = self._dtypes(value, where + key)
+            elif key in ("max_rank", "min_opset", "max_opset"):
+                if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                    raise self._error(where + key, f"expected a number from 0 on, found {value!r}")
+                limits[key] = value
+            elif definitions is None or key in definitions:
+                takes_list = definitions is not None and definitions[key]
+                attributes[key] = self._allowed(value, takes_list, where + key)
+            else:
+                known = ("dtypes", "max_rank", "min_opset", "max_opset", *definitions)
+                raise self._error(where + key, f"no constraint, and no attribute of {op}{did_you_mean(key, known)}")
+        return OpConstraints(**limits, attributes=attributes)
+
+    def _attribute_definitions(self, op: str) -> dict[str, bool] | None:
+        """Attribute name -> whether it is a list, over all versions of ``op``; None for another domain's operator."""
+        domain, _, op_type = op.rpartition("::")
+        histories = _schema_histories()
+        if (domain, op_type) in histories:
+            lists = ("INTS", "FLOATS", "STRINGS")
+            return {
+                name: attribute.type.name in lists
+                for schema in histories[domain, op_type]
+                for name, attribute in schema.attributes.items()
+            }
+        names = [name for known_domain, name in histories if known_domain == domain]
+        if names:
+            raise self._error(f"ops.{op}", f"ONNX has no such operator{did_you_mean(op_type, names)}")
+        return None
+
+    def _dtypes(self, value: Any, key: str) -> tuple[np.dtype[Any], ...]:
+        if not isinstance(value, list) or not value:
+            raise self._error(key, f'expected a list such as ["float32"], found {value!r}')
+        known = _dtype_names()
+        for name in value:
+            if name not in known:
+                raise self._error(key, f"{name!r} is no element type{did_you_mean(str(name), known)}")
+        return tuple(known[name] for name in value)
+
+    def _allowed(self, value: Any, takes_list: bool, key: str) -> tuple[Any, ...]:
+        """The values an attribute may have. For one that is itself a list, a list of lists gives several."""
+        several = isinstance(value, list) and (not takes_list or (bool(value) and isinstance(value[0], list)))
+        values = [tuple(item) if isinstance(item, list) else item for item in (value if several else [value])]
+        for item in values:
+            entries = item if isinstance(item, tuple) else (item,)
+            if not all(isinstance(entry, (int, float, str)) for entry in entries):
+                raise self._error(key, f"expected numbers or strings, found {value!r}")
+        return tuple(values)
+
+    def _cost(self, table: Mapping[str, Any]) -> Cost:
+        known = [field.name for field in dataclasses.fields(Cost)]
+        self._known(table, known, "cost.")
+        for key, value in table.items():
+            positive = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
+            if not positive or (value == 0 and key != "launch_s"):
+                raise self._error(f"cost.{key}", f"expected a positive number, found {value!r}")
+        return Cost(**{key: float(value) for key, value in table.items()})
+
+    def _name(self, data: Mapping[str, Any], key: str) -> str:
+        value = data.get(key)
+        if not isinstance(value, str) or not value.replace("_", "a").replace(".", "a" * (key == "runs_on")).isalnum():
+            raise self._error(key, f"expected the name of a device, found {value!r}")
+        return value
+
+    def _table(self, data: Mapping[str, Any], key: str, where: str = "") -> Mapping[str, Any]:
+        value = data.get(key, {})
+        if not isinstance(value, dict):
+            raise self._error(where + key, f"expected a table, found {value!r}")
+        return value
+
+    def _known(self, table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+        for key in table:
+            if key not in known:
+                raise self._error(where + key, f"unknown key{did_you_mean(key, known)}; known: {', '.join(known)}")
+
+    def _error(self, key: str, trouble: str) -> PropertyError:
+        return PropertyError(f"profile {self._path}: {key}: {trouble}")
+
+
+class ProfilePlugin(Plugin):
+    """A simulated device. ``resolve`` gives the plugin behind a device name, for the device that executes it.
+
+    A node is taken if the profile's constraints and the executing device both take it. Models are compiled and run by
+    the executing device; properties that the profile device does not have itself are the executing device's.
+    """
+
+    properties = (*Plugin.properties, "EXECUTION_DEVICES")
+
+    def __init__(self, profile: Profile, resolve: Callable[[str], Plugin]) -> None:
+        super().__init__()
+        self._set: dict[str, Any] = {}
+        self.name = profile.name
+        self.profile = profile
+        self._resolve = resolve
+        self._executing: Plugin | None = None
+        self._executing_lock = threading.Lock()
+
+    def executing_plugin(self) -> Plugin:
+        """The plugin that runs this device's models. Found on first use, so that profiles may load in any order."""
+        with self._executing_lock:
+            if self._executing is None:
+                executing = self._find_executing()
+                known = executing._table
+                inherited = [known.declared(name, executing.name) for name in known.names if executing.declares(name)]
+                own = PropertyTable(self.properties)
+                self._table = PropertyTable(
+                    [*(entry for entry in inherited if entry.name not in own), *self.properties]
+                )
+                self._executing = executing
+            return self._executing
+
+    def _find_executing(self) -> Plugin:
+        chain = [self.name]
+        plugin: Plugin = self
+        while isinstance(plugin, ProfilePlugin):
+            runs_on = plugin.profile.runs_on.partition(".")[0]
+            if runs_on in chain:
+                raise PropertyError(
+                    f"profile {self.profile.path}: runs_on: the chain {' -> '.join([*chain, runs_on])} never ends at a "
+                    f"real device"
+                )
+            chain.append(runs_on)
+            try:
+                plugin = self._resolve(runs_on)
+            except HeteroError as error:
+                raise PropertyError(f"profile {self.profile.path}: runs_on: {error}") from error
+        return self._resolve(chain[1])
+
+    def read_only_property(self, name: str) -> Any:
+        match name:
+            case "FULL_DEVICE_NAME":
+                return f"{self.name} (simulated on {self.profile.runs_on})"
+            case "DEVICE_TYPE":
+                return "simulated"
+            case "EXECUTION_DEVICES":
+                return (self.profile.runs_on,)
+            case "OPTIMIZATION_CAPABILITIES":
+                dtypes = (dtype.name for entry in self.profile.ops.values() for dtype in entry.dtypes or ())
+                return tuple(dict.fromkeys(dtypes))
+        return super().read_only_property(name)
+
+    def get_property(self, name: str) -> Any:
+        self.executing_plugin()
+        return super().get_property(name)
+
+    def set_property(self, values: Mapping[str, Any]) -> None:
+        self.executing_plugin()
+        super().set_property(values)
+        with self._property_lock:
+            self._set.update(values)
+
+    def full_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        self.executing_plugin()
+        return super().full_config(config)
+
+    def declares(self, name: str) -> bool:
+        self.executing_plugin()
+        return super().declares(name)
+
+    def _delegated(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The configuration in the executing device's terms."""
+        executing = self.executing_plugin()
+        self.full_config(config)
+        with self._property_lock:  # defaults are left out: the executing device's own hold
+            chosen = {**self._set, **config}
+        kept = {key: value for key, value in chosen.items() if key != "DEVICE_ID" and executing.declares(key)}
+        device_id = self.profile.runs_on.partition(".")[2]
+        return {**kept, "DEVICE_ID": device_id} if device_id else kept
+
+    def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
+        executed = self.executing_plugin().query_model(model, self._delegated(config))
+        reasons = {
+            index: f"the {self.profile.runs_on} device, which runs the simulated {self.name}, does not: {reason}"
+            for index, reason in executed.reasons.items()
+        }
+        for number, name in enumerate(model.op_types):
+            indices = map(int, np.flatnonzero(model.op_type_of == number))
+            constraints = self.profile.ops.get(name)
+            if constraints is None:
+                reasons.update((index, f"the profile of {self.name} does not list {name}") for index in indices)
+            elif constraints != OpConstraints():
+                for index in indices:
+                    refusal = _refusal(model, model.nodes[index], constraints)
+                    if refusal:
+                        reasons[index] = f"the profile of {self.name} takes {name} only with {refusal}"
+        return Support.from_reasons(model.num_nodes, dict(sorted(reasons.items())))
+
+    def compile_model(
+        self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> CompiledModel:
+        inner = self.executing_plugin().compile_model(model, self._delegated(config), context)
+        return SimulatedModel(self.name, inner, {"NETWORK_NAME": model.name, **self.full_config(config)})
+
+
+class SimulatedModel(CompiledModel):
+    """A model of the executing device under the profile device's name."""
+
+    def __init__(self, device: str, inner: CompiledModel, properties: Mapping[str, Any]) -> None:
+        super().__init__(device, inner.inputs, inner.outputs, properties)
+        self._inner = inner
+
+    def create_runner(self) -> Runner:
+        return SimulatedRunner(self._inner.create_runner())
+
+
+class SimulatedRunner:
+    """The executing device's runner; its counters say *simulated*."""
+
+    def __init__(self, inner: Runner) -> None:
+        self._inner = inner
+        self.run = inner.run
+
+    def profile(self) -> Sequence[ProfileRow]:
+        rows = self._inner.profile()
+        return tuple(dataclasses.replace(row, exec_type=f"simulated_{row.exec_type}") for row in rows)
+
+
+def _refusal(model: Model, node: NodeView, constraints: OpConstraints) -> str | None:
+    """What a node would need to fulfil ``constraints``, and what it has; None if it does."""
+    if constraints.min_opset is not None and node.opset < constraints.min_opset:
+        return f"opset {constraints.min_opset} or later, found {node.opset}"
+    if constraints.max_opset is not None and node.opset > constraints.max_opset:
+        return f"opset {constraints.max_opset} or earlier, found {node.opset}"
+    schema = _schema(node.domain, node.op_type, node.opset)
+    if constraints.attributes:
+        given = node.attributes
+        for name, allowed in constraints.attributes.items():
+            found = _attribute(name, given, schema, allowed)
+            if found not in allowed:
+                wanted = " or ".join(map(str, allowed))
+                return f"{name} = {wanted}, found {'none' if found is None else found}"
+    if constraints.dtypes is None and constraints.max_rank is None:
+        return None
+    for value in _data_values(node, schema):
+        kind = model.type_of(model.value_id(value))
+        if constraints.dtypes is not None and kind.dtype not in constraints.dtypes:
+            wanted = " or ".join(dtype.name for dtype in constraints.dtypes)
+            return f"{wanted}, found {'unknown type' if kind.dtype is None else kind.dtype.name} in {value!r}"
+        if constraints.max_rank is not None and (kind.shape is None or len(kind.shape) > constraints.max_rank):
+            rank = "unknown rank" if kind.shape is None else f"rank {len(kind.shape)}"
+            return f"at most rank {constraints.max_rank}, found {rank} in {value!r}"
+    return None
+
+
+def _attribute(name: str, given: Mapping[str, Any], schema: onnx.defs.OpSchema | None, allowed: tuple[Any, ...]) -> Any:
+    """The value of an attribute: the node's, else the schema's default, else what the operator's text implies."""
+    if name in given:
+        return _plain(given[name])
+    if schema is not None and name in schema.attributes:
+        import onnx.helper
+
+        default = schema.attributes[name].default_value
+        if default.type:
+            return _plain(onnx.helper.get_attribute_value(default))
+    implied = {"strides": 1, "dilations": 1, "pads": 0}.get(name)
+    length = next((len(item) for item in allowed if isinstance(item, tuple)), 0)
+    return None if implied is None else (implied,) * length
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return tuple(_plain(item) for item in value)
+    return value
+
+
+def _data_values(node: NodeView, schema: onnx.defs.OpSchema | None) -> list[str]:
+    """Names of the inputs and outputs that carry the node's data; see the module's text."""
+    values: dict[str, None] = {}
+    data_types: set[str] | None = None
+    if schema is not None:
+        data_types = {side[0].type_str for side in (schema.inputs, schema.outputs) if side}
+    for names, parameters in ((node.inputs, schema and schema.inputs), (node.outputs, schema and schema.outputs)):
+        for position, name in enumerate(names):
+            # The last parameter may be variadic and then stands for all that follow.
+            kind = parameters[min(position, len(parameters) - 1)].type_str if parameters else None
+            if name and (data_types is None or kind in data_types):
+                values[name] = None
+    return list(values)
+
+
+@functools.cache
+def _schema(domain: str, op_type: str, opset: int) -> onnx.defs.OpSchema | None:
+    import onnx.defs
+
+    return onnx.defs.get_schema(op_type, opset, domain) if onnx.defs.has(op_type, opset, domain) else None
+
+
+@functools.cache
+def _schema_histories() -> dict[tuple[str, str], list[onnx.defs.OpSchema]]:
+    import onnx.defs
+
+    histories: dict[tuple[str, str], list[onnx.defs.OpSchema]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        histories.setdefault((schema.domain, schema.name), []).append(schema)
+    return histories
+
+
+@functools.cache
+def _dtype_names() -> dict[str, np.dtype[Any]]:
+    """The names of ONNX's element types, as NumPy and ml_dtypes write them; strings are ``string``."""
+    dtypes = [dtype for number in range(1, 64) if (dtype := dtype_of(number)) is not None]
+    return {"string" if dtype.hasobject else dtype.name: dtype for dtype in dtypes}

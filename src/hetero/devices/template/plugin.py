@@ -1,0 +1,145 @@
+"""The plugin behind ``TEMPLATE``: query, compile, run. Nothing here imports onnx until a model comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import InferenceError, UnsupportedModel
+from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
+from ...runtime.profile import EXECUTED, ProfileRow
+
+if TYPE_CHECKING:
+    from ...model.model import Model
+    from .program import Program, Scope
+
+__all__ = ["TemplatePlugin", "create_plugin"]
+
+
+class TemplatePlugin(Plugin):
+    """Every ONNX operator, by the reference implementations. Slow, and right for every operator set version."""
+
+    name = "TEMPLATE"
+    properties = (*Plugin.properties, "RANGE_FOR_ASYNC_INFER_REQUESTS", "OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+
+    def read_only_property(self, name: str) -> Any:
+        match name:
+            case "FULL_DEVICE_NAME":
+                return "Reference implementations (onnx.reference)"
+            case "DEVICE_TYPE":
+                return "integrated"
+            case "OPTIMIZATION_CAPABILITIES":
+                return ("FP64", "FP32", "FP16", "BF16", "INT8", "STRING")
+        return super().read_only_property(name)
+
+    def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
+        """Takes a node if its operator exists in the model's opset and something here implements it."""
+        self.full_config(config)
+        from . import resolve
+        from .program import Refused
+
+        scope = _scope(model)
+        reasons: dict[int, str] = {}
+        for number, name in enumerate(model.op_types):
+            indices = np.flatnonzero(model.op_type_of == number)
+            domain, _, op_type = name.rpartition("::")
+            reason, decided = resolve.support_of(domain, op_type, scope)
+            if decided:
+                if reason:
+                    reasons.update((int(index), reason) for index in indices)
+                continue
+            for index in map(int, indices):
+                try:
+                    resolve.implementation(model.nodes[index].proto(), scope)
+                except Refused as refusal:
+                    reasons[index] = refusal.reason
+        return Support.from_reasons(model.num_nodes, dict(sorted(reasons.items())))
+
+    def compile_model(
+        self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> CompiledModel:
+        full = self.full_config(config)
+        from .program import Program, Refused
+
+        try:
+            program = Program(
+                [(node.key, node.proto()) for node in model.nodes],
+                [port.name for port in model.inputs],
+                [port.name for port in model.outputs],
+                _constants(model),
+                _scope(model),
+            )
+        except Refused as refusal:
+            raise UnsupportedModel(
+                f"{self.name} cannot compile {model.name!r}: node {refusal.key!r}: {refusal}",
+                {refusal.key: {self.name: str(refusal)}},
+            ) from refusal
+        return TemplateModel(model, program, self.name, full)
+
+
+class TemplateModel(CompiledModel):
+    """A program and its ports."""
+
+    def __init__(self, model: Model, program: Program, device: str, config: Mapping[str, Any]) -> None:
+        properties = {"NETWORK_NAME": model.name, "OPTIMAL_NUMBER_OF_INFER_REQUESTS": 1, **config}
+        super().__init__(device, model.inputs, model.outputs, properties)
+        self._program = program
+        self._measured = bool(config["PERF_COUNT"])
+
+    def create_runner(self) -> Runner:
+        return TemplateRunner(self.device, self._program, self._measured)
+
+
+class TemplateRunner:
+    """One request: it holds nothing but the counters of its last run."""
+
+    def __init__(self, device: str, program: Program, measured: bool) -> None:
+        self._device = device
+        self._program = program
+        self._measured = measured
+        self._times: list[tuple[int, int]] = []
+
+    def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        from .program import with_str_objects
+
+        times: list[tuple[int, int]] | None = [] if self._measured else None
+        values = [with_str_objects(value) for value in inputs]
+        with np.errstate(all="ignore"):  # infinities and NaN are results like others
+            try:
+                results = self._program.run(values, times=times)
+            except InferenceError as error:
+                raise InferenceError(f"{self._device}: inference failed: {error}") from error.__cause__
+        self._times = times or []
+        return results
+
+    def profile(self) -> Sequence[ProfileRow]:
+        return tuple(
+            ProfileRow(step.key, EXECUTED, step.op_type, "reference", real / 1000, cpu / 1000)
+            for step, (real, cpu) in zip(self._program.steps, self._times, strict=False)
+        )
+
+
+def _scope(model: Model) -> Scope:
+    """Operator sets and functions of a model, as its nodes see them."""
+    import onnx
+
+    from .program import Library, Scope
+
+    functions: Sequence[onnx.FunctionProto] = ()
+    if model.functions:
+        functions = onnx.ModelProto.FromString(model.to_bytes(max_constant_bytes=0)).functions
+    return Scope(model.opsets, Library(functions, None if model.path is None else model.path.parent))
+
+
+def _constants(model: Model) -> dict[str, np.ndarray]:
+    """Every constant that a node, a nested graph or an output reads."""
+    wanted: dict[int, None] = {}
+    for values in (model.node_inputs.values, model.node_captures.values, model.output_ids):
+        wanted.update((int(value), None) for value in values if value >= 0 and model.is_constant[value])
+    return {model.value_name(value): model.constant(value) for value in wanted}
+
+
+def create_plugin() -> TemplatePlugin:
+    return TemplatePlugin()

@@ -1,0 +1,364 @@
+"""Programs: a graph of ONNX nodes with every implementation resolved, run one node after the other.
+
+A program numbers the values of its graph ("slots"), holds the constants in their slots, and has one `Step` per node:
+a callable, the slots it reads and writes, and the slots that nobody needs afterwards. Nested graphs and function
+bodies are programs of their own; a nested graph lists the outer values it reads (`Program.captures`) and the node
+that holds it reads them as further inputs. Attributes that a function body takes from its caller are filled in when
+the call is compiled, so nothing is looked up by name at run time.
+
+Compiling costs one pass over the nodes; a run costs one pass over the steps. A program is immutable: any number of
+threads may run it at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.external_data_helper
+import onnx.numpy_helper
+
+from ...errors import InferenceError
+
+__all__ = [
+    "FunctionKey",
+    "Library",
+    "Program",
+    "Refused",
+    "Scope",
+    "constant_node_value",
+    "with_str_objects",
+]
+
+FunctionKey = tuple[str, str, str]
+"""Domain, name and overload of a model-local function."""
+
+
+class Refused(Exception):
+    """A node that cannot run, with the reason. ``key`` names the node once its program knows it."""
+
+    def __init__(self, reason: str, key: str = "") -> None:
+        super().__init__(reason)
+        self.key = key
+
+    @property
+    def reason(self) -> str:
+        """The reason, naming the inner node if the trouble lies in a nested graph or function body."""
+        return f"its inner node {self.key!r}: {self}" if self.key else str(self)
+
+
+MAX_CALL_DEPTH = 48
+"""Functions calling functions: deeper files are refused, since each level is a Python call at run time."""
+
+
+@dataclasses.dataclass(slots=True)
+class Step:
+    """One node of a program. ``reads``, ``writes`` and ``dead`` are slots; a write is -1 for an output without name."""
+
+    key: str
+    op_type: str
+    call: Callable[..., Sequence[Any]]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    dead: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Scope:
+    """What the nodes of one graph see: operator set versions and the model's functions."""
+
+    opsets: Mapping[str, int]
+    library: Library
+
+    def version_of(self, domain: str) -> int | None:
+        """Operator set version of ``domain``; "" and "ai.onnx" are one."""
+        if domain in ("", "ai.onnx"):
+            return self.opsets.get("", self.opsets.get("ai.onnx"))
+        return self.opsets.get(domain)
+
+    def graph_program(self, graph: onnx.GraphProto) -> Program:
+        """The program of a nested graph."""
+        constants = {tensor.name: self.library.tensor(tensor) for tensor in graph.initializer}
+        for sparse in graph.sparse_initializer:
+            constants[sparse.values.name] = dense(sparse)
+        return Program(
+            [(node_key(node), node) for node in graph.node],
+            [value.name for value in graph.input],
+            [value.name for value in graph.output],
+            constants,
+            self,
+        )
+
+
+class Library:
+    """The functions of a model, compiled when first called, and where its external tensors lie.
+
+    ``functions``: all function bodies of the model. ``directory``: folder of the model file, or None.
+    """
+
+    def __init__(self, functions: Iterable[onnx.FunctionProto] = (), directory: Path | None = None) -> None:
+        self.functions = {(f.domain, f.name, getattr(f, "overload", "")): f for f in functions}
+        self.directory = directory
+        self._programs: dict[tuple[FunctionKey, bytes], Program] = {}
+        self._open: list[FunctionKey] = []
+        self._lock = threading.RLock()
+
+    def tensor(self, proto: onnx.TensorProto) -> np.ndarray:
+        """A tensor of a nested graph, read from its external file if it has one."""
+        if onnx.external_data_helper.uses_external_data(proto):
+            if self.directory is None:
+                raise Refused(f"tensor {proto.name!r} has external data, and the model was read without a file")
+            loaded = onnx.TensorProto()
+            loaded.CopyFrom(proto)
+            onnx.external_data_helper.load_external_data_for_tensor(loaded, str(self.directory))
+            proto = loaded
+        return with_str_objects(onnx.numpy_helper.to_array(proto))
+
+    def local_program(self, key: FunctionKey, node: onnx.NodeProto) -> Program:
+        """The body of the model-local function ``key`` for the attributes ``node`` gives."""
+        return self.function_program(key, self.functions[key], node)
+
+    def function_program(self, key: FunctionKey, function: onnx.FunctionProto, node: onnx.NodeProto) -> Program:
+        """The program of ``function`` with the attributes of the calling ``node`` filled in; cached per attributes."""
+        attributes = {attribute.name: attribute for attribute in function.attribute_proto}
+        attributes.update((attribute.name, attribute) for attribute in node.attribute)
+        identity = b"".join(attributes[name].SerializeToString(deterministic=True) for name in sorted(attributes))
+        with self._lock:
+            if (key, identity) not in self._programs:
+                self._programs[key, identity] = self._compile(key, function, attributes)
+            return self._programs[key, identity]
+
+    def _compile(
+        self, key: FunctionKey, function: onnx.FunctionProto, attributes: Mapping[str, onnx.AttributeProto]
+    ) -> Program:
+        if key in self._open:
+            raise Refused(f"function {key[0]}::{key[1]} calls itself; ONNX functions may not recurse")
+        if len(self._open) >= MAX_CALL_DEPTH:
+            raise Refused(f"functions call functions more than {MAX_CALL_DEPTH} deep at {key[0]}::{key[1]}")
+        self._open.append(key)
+        try:
+            scope = Scope({entry.domain: entry.version for entry in function.opset_import}, self)
+            nodes = [fill_references(inner, attributes) for inner in function.node]
+            program = Program([(node_key(inner), inner) for inner in nodes], function.input, function.output, {}, scope)
+        finally:
+            self._open.pop()
+        if program.captures:
+            raise Refused(f"function {key[0]}::{key[1]} reads {program.captures[0]!r}, which nothing defines")
+        return program
+
+
+class Program:
+    """A compiled graph.
+
+    ``nodes``: key and proto of each node, in an order in which they can run. ``inputs``, ``outputs``: value names.
+    ``constants``: name -> array, read-only. Names that are read and not defined here become `captures`.
+
+    Raises `Refused` for a node without an implementation, with its key.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[tuple[str, onnx.NodeProto]],
+        inputs: Iterable[str],
+        outputs: Iterable[str],
+        constants: Mapping[str, Any],
+        scope: Scope,
+    ) -> None:
+        from .resolve import implementation
+
+        self.input_names = tuple(inputs)
+        self.output_names = tuple(outputs)
+        slots: dict[str, int] = {"": 0}
+        initial: list[Any] = [None]
+        captures: list[str] = []
+
+        def define(name: str, value: Any = None) -> int:
+            slots[name] = len(initial)
+            initial.append(value)
+            return slots[name]
+
+        def read(name: str) -> int:
+            if name not in slots:
+                captures.append(name)
+                define(name)
+            return slots[name]
+
+        for name, value in constants.items():
+            define(name, value)
+        self._inputs = tuple(define(name) for name in self.input_names)
+        steps = []
+        for key, node in nodes:
+            if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+                define(node.output[0], constant_node_value(node))
+                continue
+            try:
+                call, inner_captures = implementation(node, scope)
+            except Refused as refusal:
+                raise Refused(f"{node.op_type}: {refusal.reason}", key) from refusal
+            reads = tuple(read(name) for name in (*node.input, *inner_captures))
+            writes = tuple(define(name) if name else -1 for name in node.output)
+            steps.append(Step(key, node.op_type, call, reads, writes))
+        self._outputs = tuple(read(name) for name in self.output_names)
+        self.captures = tuple(captures)
+        self._captures = tuple(slots[name] for name in captures)
+        self._initial = initial
+        self.steps = tuple(steps)
+        self._find_dead_slots()
+
+    def _find_dead_slots(self) -> None:
+        """Note with each step the slots whose last reader it is, so that a run holds live values only."""
+        kept = {0, *self._outputs}
+        kept.update(slot for slot, value in enumerate(self._initial) if value is not None)
+        for step in reversed(self.steps):
+            dead = tuple(dict.fromkeys(slot for slot in (*step.reads, *step.writes) if slot >= 0 and slot not in kept))
+            kept.update(dead)
+            step.dead = dead
+
+    def run(
+        self, inputs: Sequence[Any], captured: Sequence[Any] = (), times: list[tuple[int, int]] | None = None
+    ) -> list[Any]:
+        """Values of the outputs, in order: arrays, lists of arrays (sequences) or None (empty optionals).
+
+        ``inputs`` and ``captured`` in the order of `input_names` and `captures`; not written. ``times``, if given,
+        gets the real and the CPU nanoseconds of each step appended. Raises `InferenceError` naming the node.
+        """
+        values = self._initial.copy()
+        for slot, value in zip(self._inputs, inputs, strict=True):
+            values[slot] = value
+        for slot, value in zip(self._captures, captured, strict=True):
+            values[slot] = value
+        real = cpu = 0
+        for step in self.steps:
+            arguments = [frozen(values[slot]) for slot in step.reads]
+            if times is not None:
+                real, cpu = time.perf_counter_ns(), time.thread_time_ns()
+            try:
+                results = step.call(*arguments)
+            except InferenceError:
+                raise
+            except Exception as error:
+                raise InferenceError(
+                    f"node {step.key!r} ({step.op_type}) on inputs {describe(arguments)}: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+            if times is not None:
+                times.append((time.perf_counter_ns() - real, time.thread_time_ns() - cpu))
+            if len(results) < len(step.writes):
+                raise InferenceError(
+                    f"node {step.key!r} ({step.op_type}): expected {len(step.writes)} outputs, "
+                    f"its implementation gave {len(results)}"
+                )
+            for slot, result in zip(step.writes, results):  # noqa: B905 - trailing outputs may go unnamed
+                if slot >= 0:
+                    values[slot] = with_str_objects(result)
+            for slot in step.dead:
+                values[slot] = None
+        return [values[slot] for slot in self._outputs]
+
+
+def frozen(value: Any) -> Any:
+    """``value`` as implementations may see it: arrays as read-only views, so that one that writes its input fails."""
+    if isinstance(value, np.ndarray) and value.flags.writeable:
+        value = value.view()
+        value.flags.writeable = False
+    return value
+
+
+def with_str_objects(value: Any) -> Any:
+    """Arrays of strings as object arrays of str, whatever form they came in; anything else as it is."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "USO":
+        return value
+    if value.dtype == object and not (value.size and isinstance(value.flat[0], bytes)):
+        return value
+    texts = [item.decode() if isinstance(item, bytes) else str(item) for item in value.flat]
+    return np.array(texts, object).reshape(value.shape)
+
+
+def describe(values: Sequence[Any]) -> str:
+    """Types and shapes of the arguments of a node, for error messages."""
+    texts = []
+    for value in values:
+        if isinstance(value, np.ndarray):
+            texts.append(f"{value.dtype}{list(value.shape)}")
+        else:
+            texts.append("none" if value is None else type(value).__name__)
+    return ", ".join(texts) or "none"
+
+
+def node_key(node: onnx.NodeProto) -> str:
+    """What to call a node of a nested graph or function body in messages."""
+    return node.name or next((name for name in node.output if name), node.op_type)
+
+
+def dense(sparse: onnx.SparseTensorProto) -> np.ndarray:
+    """A sparse tensor as an ordinary array."""
+    values = onnx.numpy_helper.to_array(sparse.values)
+    indices = onnx.numpy_helper.to_array(sparse.indices)
+    array = np.zeros(tuple(sparse.dims), values.dtype)
+    if indices.ndim == 1:
+        array.reshape(-1)[indices] = values
+    else:
+        array[tuple(indices.T)] = values
+    return array
+
+
+def constant_node_value(node: onnx.NodeProto) -> np.ndarray:
+    """The tensor of a ``Constant`` node."""
+    for attribute in node.attribute:
+        match attribute.name:
+            case "value":
+                return with_str_objects(onnx.numpy_helper.to_array(attribute.t))
+            case "sparse_value":
+                return dense(attribute.sparse_tensor)
+            case "value_float":
+                return np.array(attribute.f, np.float32)
+            case "value_floats":
+                return np.array(attribute.floats, np.float32)
+            case "value_int":
+                return np.array(attribute.i, np.int64)
+            case "value_ints":
+                return np.array(attribute.ints, np.int64)
+            case "value_string":
+                return np.array(attribute.s.decode(), object)
+            case "value_strings":
+                return np.array([text.decode() for text in attribute.strings], object)
+    raise Refused(f"Constant node {node_key(node)!r} has no value")
+
+
+def fill_references(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
+    """``node`` with every attribute that refers to the enclosing function replaced by the caller's, or left out.
+
+    Nested graphs are filled too. Protobuf bounds the nesting of what it parses, hence the recursion.
+    """
+    filled = onnx.NodeProto()
+    filled.CopyFrom(node)
+    _fill(filled, attributes)
+    return filled
+
+
+def _fill(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> None:
+    kept = []
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            given = attributes.get(attribute.ref_attr_name)
+            if given is None:
+                continue
+            value = onnx.AttributeProto()
+            value.CopyFrom(given)
+            value.name = attribute.name
+            attribute = value
+        else:
+            graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
+            for graph in graphs:
+                for inner in graph.node:
+                    _fill(inner, attributes)
+        kept.append(attribute)
+    if any(attribute.ref_attr_name for attribute in node.attribute):
+        del node.attribute[:]
+        node.attribute.extend(kept)

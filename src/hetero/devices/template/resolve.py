@@ -1,0 +1,291 @@
+"""Which implementation runs a node: the node's operator set version decides.
+
+In this order: the model's own functions; control flow (`control_flow`); the corrections (`corrections`); the classes
+of ``onnx.reference``; the function body that the operator's schema gives. The classes of ``onnx.reference`` take
+attribute defaults from the newest schema whatever the model's version, so every default is written into the node
+here, from the schema of its own version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx
+import onnx.defs
+import onnx.helper
+from onnx.reference.op_run import OpRun, RuntimeContextError
+
+from ...errors import did_you_mean
+from .control_flow import CONTROL_FLOW
+from .corrections import correction
+from .program import Program, Refused, Scope
+
+__all__ = ["Implementation", "find", "implementation", "support_of"]
+
+# Attributes of operator sets 1 to 5 about memory reuse: no bearing on the result.
+IGNORED_ATTRIBUTES = frozenset({"consumed_inputs"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Implementation:
+    """How an operator of one version runs: exactly one of ``run_class``, ``body`` and ``body_needs_types``.
+
+    ``accepted``: attributes the class understands; None = all.
+    """
+
+    schema: onnx.defs.OpSchema
+    run_class: type[OpRun] | None = None
+    accepted: frozenset[str] | None = None
+    body: onnx.FunctionProto | None = None
+    body_needs_types: bool = False
+    corrected: bool = False
+
+
+@functools.cache
+def find(domain: str, op_type: str, version: int) -> Implementation | str:
+    """The implementation of an operator in operator set ``version`` of ``domain``, or why there is none."""
+    if not onnx.defs.has(op_type, version, domain):
+        return _unknown(domain, op_type, version)
+    schema = onnx.defs.get_schema(op_type, version, domain)
+    if schema.deprecated:
+        return f"{op_type} is deprecated since opset {schema.since_version}; the model declares opset {version}"
+    corrected = correction(domain, op_type, version)
+    if corrected is not None:
+        return Implementation(schema, corrected, _accepted(corrected), corrected=True)
+    try:
+        return _upstream(schema, domain, op_type, version)
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        return f"onnx.reference does not implement {op_type} of opset {version}: {str(error).splitlines()[0]}"
+
+
+def _upstream(schema: onnx.defs.OpSchema, domain: str, op_type: str, version: int) -> Implementation:
+    loader = _LOADERS.get(domain)
+    if loader is None:
+        raise NotImplementedError(f"domain {domain!r} is not known to it")
+    found: Any = None
+    # For an operator that is defined by a function body the loaders ask for an evaluator; bodies are compiled here.
+    with contextlib.suppress(AssertionError, RuntimeContextError):
+        found = loader()(domain, op_type, version)
+    if isinstance(found, type) and issubclass(found, OpRun):
+        return Implementation(schema, found, _accepted(found))
+    if schema.has_function:
+        return Implementation(schema, body=schema.function_body)
+    if schema.has_context_dependent_function:
+        return Implementation(schema, body_needs_types=True)
+    raise NotImplementedError("neither an implementation nor a function body")
+
+
+def _main_loader() -> Callable[..., Any]:
+    from onnx.reference.ops import load_op
+
+    return load_op
+
+
+def _ml_loader() -> Callable[..., Any]:
+    from onnx.reference.ops.aionnxml import load_op
+
+    return load_op
+
+
+def _training_loader() -> Callable[..., Any]:
+    from onnx.reference.ops.aionnx_preview_training import load_op
+
+    return load_op
+
+
+def _preview_loader() -> Callable[..., Any]:
+    from onnx.reference.ops.aionnx_preview import load_op  # onnx 1.22 and later
+
+    return load_op
+
+
+_LOADERS = {
+    "": _main_loader,
+    "ai.onnx.ml": _ml_loader,
+    "ai.onnx.preview.training": _training_loader,
+    "ai.onnx.preview": _preview_loader,
+}
+
+
+def _unknown(domain: str, op_type: str, version: int) -> str:
+    schemas = onnx.defs.get_all_schemas_with_history()
+    known = sorted({schema.name for schema in schemas if schema.domain == domain})
+    if not known:
+        return f"domain {domain!r} is not known, and the model brings no function {op_type!r} of it"
+    since = [schema.since_version for schema in schemas if schema.domain == domain and schema.name == op_type]
+    if since:
+        return f"{op_type} exists since opset {min(since)}; the model declares opset {version}"
+    return f"{domain or 'ai.onnx'} has no operator {op_type}{did_you_mean(op_type, known)}"
+
+
+def _accepted(run_class: type[OpRun]) -> frozenset[str] | None:
+    """Names of the attributes an implementation takes; None if that cannot be told from its signature."""
+    if run_class.run is not OpRun.run:  # its _run is not handed the attributes
+        return None
+    parameters = inspect.signature(run_class._run).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return frozenset(parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL)
+
+
+def support_of(domain: str, op_type: str, scope: Scope) -> tuple[str, bool]:
+    """Why no node of this operator can run ("" if it can), and whether that holds for all its nodes.
+
+    Where it does not, because attributes, nested graphs or function bodies matter, ask `implementation` per node.
+    """
+    domain = "" if domain == "ai.onnx" else domain
+    if (domain, op_type) in CONTROL_FLOW or any(key[:2] == (domain, op_type) for key in scope.library.functions):
+        return "", False
+    version = scope.version_of(domain)
+    if version is None:
+        return f"the model imports no operator set of domain {domain!r}", True
+    found = find(domain, op_type, version)
+    if isinstance(found, str):
+        return found, True
+    if found.run_class is None or found.accepted is None:
+        return "", found.accepted is None and found.run_class is not None
+    return "", found.accepted >= set(found.schema.attributes) - IGNORED_ATTRIBUTES
+
+
+def implementation(node: onnx.NodeProto, scope: Scope) -> tuple[Callable[..., Sequence[Any]], tuple[str, ...]]:
+    """A callable for ``node`` and the names of the outer values that its nested graphs read.
+
+    The callable takes the node's inputs (None for an absent one), then the outer values, and returns the outputs. It
+    keeps no state and may be called from several threads. Raises `Refused` with the reason.
+    """
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    function = (node.domain, node.op_type, getattr(node, "overload", ""))
+    if function in scope.library.functions:
+        return _call_of(scope.library.local_program(function, node), len(node.input)), ()
+    version = scope.version_of(domain)
+    if version is None:
+        raise Refused(f"the model imports no operator set of domain {domain!r}")
+    control = CONTROL_FLOW.get((domain, node.op_type))
+    if control is not None and onnx.defs.has(node.op_type, version, domain):
+        operator = control(node, scope, version)
+        return operator, operator.captures
+    found = find(domain, node.op_type, version)
+    if isinstance(found, str):
+        raise Refused(found)
+    return _bind(found, node, scope), ()
+
+
+def _bind(found: Implementation, node: onnx.NodeProto, scope: Scope) -> Callable[..., Sequence[Any]]:
+    schema = found.schema
+    for attribute in node.attribute:
+        if attribute.name not in schema.attributes and attribute.name not in IGNORED_ATTRIBUTES:
+            raise Refused(
+                f"opset {schema.since_version} gives it no attribute {attribute.name!r}"
+                f"{did_you_mean(attribute.name, schema.attributes)}"
+            )
+    if not schema.min_input <= len(node.input) <= schema.max_input:
+        raise Refused(f"expected {schema.min_input} to {schema.max_input} inputs, found {len(node.input)}")
+    if not schema.min_output <= len(node.output) <= schema.max_output:
+        raise Refused(f"expected {schema.min_output} to {schema.max_output} outputs, found {len(node.output)}")
+    if found.body is not None:
+        return _call_of(_schema_program(found.body, _with_defaults(node, found), scope), len(node.input))
+    if found.body_needs_types:
+        return _TypedBody(found, node, scope)
+    assert found.run_class is not None
+    completed = _with_defaults(node, found)
+    parameters = {
+        "log": _no_log,
+        "opsets": dict(scope.opsets),
+        "verbose": 0,
+        "new_ops": None,
+        "existing_functions": {},
+        "evaluator_cls": functools.partial(_NestedGraph, scope),
+    }
+    try:
+        operator = found.run_class(completed, parameters)
+    except Refused:
+        raise
+    except Exception as error:
+        raise Refused(f"its implementation refuses it: {type(error).__name__}: {error}") from error
+    if found.accepted is not None:  # the newest schema may have added attributes this implementation is too old for
+        operator.attributes_names_ &= found.accepted
+    return operator.run
+
+
+def _with_defaults(node: onnx.NodeProto, found: Implementation) -> onnx.NodeProto:
+    """A copy of ``node`` with the defaults of its own opset written out, and without attributes of no effect."""
+    completed = onnx.NodeProto()
+    completed.CopyFrom(node)
+    kept = [attribute for attribute in node.attribute if attribute.name not in IGNORED_ATTRIBUTES]
+    del completed.attribute[:]
+    completed.attribute.extend(kept)
+    given = {attribute.name for attribute in kept}
+    if found.accepted is not None and not given <= found.accepted:
+        missed = sorted(given - found.accepted)
+        raise Refused(f"onnx.reference ignores its attribute {missed[0]!r}")
+    for name, definition in found.schema.attributes.items():
+        wanted = found.accepted is None or name in found.accepted
+        if wanted and name not in given and definition.default_value.type != onnx.AttributeProto.UNDEFINED:
+            completed.attribute.add().CopyFrom(definition.default_value)
+    return completed
+
+
+def _schema_program(body: onnx.FunctionProto, node: onnx.NodeProto, scope: Scope) -> Program:
+    return scope.library.function_program((body.domain, body.name, "schema"), body, node)
+
+
+def _call_of(program: Program, num_inputs: int) -> Callable[..., Sequence[Any]]:
+    """A call of a function body; inputs the caller leaves out at the end are absent."""
+    absent = (None,) * (len(program.input_names) - num_inputs)
+
+    def call(*inputs: Any) -> Sequence[Any]:
+        return program.run((*inputs, *absent))
+
+    return call
+
+
+class _TypedBody:
+    """An operator whose function body depends on the element types of its inputs: compiled once per combination."""
+
+    def __init__(self, found: Implementation, node: onnx.NodeProto, scope: Scope) -> None:
+        self._schema = found.schema
+        self._node = node
+        self._scope = scope
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        types = []
+        for value in inputs:
+            given = onnx.TypeProto()
+            if value is not None:
+                given.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+                given.tensor_type.shape.SetInParent()
+                for size in value.shape:
+                    given.tensor_type.shape.dim.add().dim_value = size
+            types.append(given.SerializeToString())
+        body = onnx.FunctionProto.FromString(
+            self._schema.get_context_dependent_function(self._node.SerializeToString(), types)
+        )
+        identity = body.SerializeToString(deterministic=True).hex()
+        program = self._scope.library.function_program((body.domain, body.name, identity), body, self._node)
+        return program.run((*inputs, *(None,) * (len(program.input_names) - len(inputs))))
+
+
+class _NestedGraph:
+    """A graph attribute in the form in which classes of ``onnx.reference`` call it."""
+
+    has_linked_attribute = False
+
+    def __init__(self, scope: Scope, graph: onnx.GraphProto, **_: Any) -> None:
+        self._program = scope.graph_program(graph)
+        if self._program.captures:
+            raise Refused(f"its nested graph reads the outer value {self._program.captures[0]!r}")
+        self.input_names = list(self._program.input_names)
+        self.output_names = list(self._program.output_names)
+
+    def run(self, _: None, feeds: dict[str, Any], attributes: Any = None) -> list[Any]:
+        del attributes  # already filled in
+        return self._program.run([feeds[name] for name in self.input_names])
+
+
+def _no_log(pattern: str, *arguments: Any) -> None:
+    del pattern, arguments
