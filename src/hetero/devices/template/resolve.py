@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib.util
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -54,6 +55,8 @@ def find(domain: str, op_type: str, version: int) -> Implementation | str:
     schema = onnx.defs.get_schema(op_type, version, domain)
     if schema.deprecated:
         return f"{op_type} is deprecated since opset {schema.since_version}; the model declares opset {version}"
+    if op_type == "ImageDecoder" and importlib.util.find_spec("PIL") is None:
+        return "onnx.reference decodes images with Pillow, which is not installed: pip install pillow"
     corrected = correction(domain, op_type, version)
     if corrected is not None:
         return Implementation(schema, corrected, _accepted(corrected), corrected=True)

@@ -11,16 +11,32 @@ from __future__ import annotations
 
 from onnx.reference.op_run import OpRun
 
-from . import indexing, legacy, missing, normalization, sequences
+from . import (
+    convolution,
+    elementwise,
+    indexing,
+    missing,
+    normalization,
+    pooling,
+    recurrent,
+    resizing,
+    sequences,
+    shapes,
+)
 
 __all__ = ["CORRECTIONS", "correction"]
 
 CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
-    *normalization.CORRECTIONS,
+    *convolution.CORRECTIONS,
+    *elementwise.CORRECTIONS,
     *indexing.CORRECTIONS,
-    *sequences.CORRECTIONS,
-    *legacy.CORRECTIONS,
     *missing.CORRECTIONS,
+    *normalization.CORRECTIONS,
+    *pooling.CORRECTIONS,
+    *recurrent.CORRECTIONS,
+    *resizing.CORRECTIONS,
+    *sequences.CORRECTIONS,
+    *shapes.CORRECTIONS,
 )
 
 _BY_OPERATOR: dict[tuple[str, str], list[tuple[int, int | None, type[OpRun]]]] = {}

@@ -1,4 +1,4 @@
-"""Gathering, scattering and sampling."""
+"""Gathering, scattering, sampling and choosing."""
 
 from __future__ import annotations
 
@@ -7,34 +7,164 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops._op_list import GridSample as UpstreamGridSample
+from onnx.reference.ops._op_list import NonMaxSuppression as UpstreamNonMaxSuppression
+from onnx.reference.ops._op_list import RoiAlign as UpstreamRoiAlign
 from onnx.reference.ops._op_list import ScatterElements as UpstreamScatterElements
 
 __all__ = ["CORRECTIONS"]
 
 
-class Scatter(UpstreamScatterElements):
+class Scatter(UpstreamScatterElements):  # type: ignore[misc]
     # Scatter of opsets 9 and 10 is ScatterElements by its old name; onnx.reference does not know it. Backend suite.
 
     def _run(self, data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int = 0) -> Any:
         return super()._run(data, indices, updates, axis=axis, reduction="none")
 
 
-class GridSample_16(UpstreamGridSample):
+class GridSample(UpstreamGridSample):  # type: ignore[misc]
+    # Cubic mode with border padding: onnx.reference moves the sampling point into the image, where the specification
+    # (and PyTorch, whence it comes) repeats the border's elements. Compared with onnxruntime over modes and paddings.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        grid: np.ndarray,
+        align_corners: int = 0,
+        mode: str = "linear",
+        padding_mode: str = "zeros",
+    ) -> Any:
+        mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+        if mode == "cubic" and padding_mode == "border" and x.size and grid.size:
+            return (_cubic_sample(x, grid, bool(align_corners)),)
+        return super()._run(x, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
+
+
+class GridSample_16(GridSample):
     # Opset 20 renamed the modes; onnx.reference knows the new names only. Backend suite stamped as opset 16.
 
     def _run(
         self,
         x: np.ndarray,
         grid: np.ndarray,
+        align_corners: int = 0,
         mode: str = "bilinear",
         padding_mode: str = "zeros",
-        align_corners: int = 0,
     ) -> Any:
-        renamed = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-        return super()._run(x, grid, mode=renamed, padding_mode=padding_mode, align_corners=align_corners)
+        return super()._run(x, grid, align_corners, mode, padding_mode)
+
+
+def _cubic_sample(x: np.ndarray, grid: np.ndarray, align_corners: bool) -> np.ndarray:
+    """Cubic interpolation of ``x`` [N, C, spatial...] at ``grid`` [N, positions..., rank], repeating the border."""
+    rank = x.ndim - 2
+    positions = grid.shape[1:-1]
+    points = grid.reshape(len(grid), -1, rank)[..., ::-1].astype(np.float64)
+    result = np.empty((*x.shape[:2], points.shape[1]), np.float64)
+    for image in range(len(x)):
+        values = x[image].astype(np.float64)
+        weights, places = [], []
+        for axis, size in enumerate(x.shape[2:]):
+            unit = points[image, :, axis]
+            at = (unit + 1) / 2 * (size - 1) if align_corners else ((unit + 1) * size - 1) / 2
+            start = np.floor(at)
+            weights.append(_cubic_weights(at - start))
+            places.append((start[:, None] + np.arange(-1, 3)).clip(0, size - 1).astype(np.int64))
+        total = np.zeros((x.shape[1], points.shape[1]))
+        for taps in np.ndindex(*(4,) * rank):
+            index = tuple(places[axis][:, tap] for axis, tap in enumerate(taps))
+            total += values[(slice(None), *index)] * np.prod([weights[a][:, t] for a, t in enumerate(taps)], axis=0)
+        result[image] = total
+    return result.reshape(*x.shape[:2], *positions).astype(x.dtype)
+
+
+def _cubic_weights(fraction: np.ndarray, a: float = -0.75) -> np.ndarray:
+    """Keys' kernel at the four neighbours of a point: float[points, 4]."""
+    distance = np.abs(fraction[:, None] - np.arange(-1, 3))
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((distance - 5) * distance + 8) * distance * a - 4 * a
+    return np.where(distance <= 1, near, far)
+
+
+class OneHot(OpRun):
+    # onnx.reference fails where the depth is a tensor of one element and not a scalar. Compared with onnxruntime.
+
+    def _run(self, indices: np.ndarray, depth: np.ndarray, values: np.ndarray, axis: int = -1) -> tuple[np.ndarray]:
+        count = int(depth.reshape(-1)[0])
+        wanted = np.floor(indices).astype(np.int64)
+        wanted = np.where(wanted < 0, wanted + count, wanted)
+        axis %= indices.ndim + 1
+        classes = np.arange(count).reshape(-1, *(1,) * (indices.ndim - axis))
+        return (np.where(np.expand_dims(wanted, axis) == classes, values[1], values[0]).astype(values.dtype),)
+
+
+class Unique(OpRun):
+    # Unsorted with an axis onnx.reference picks along axis 0, and without one it picks rows of a tensor it should have
+    # flattened. Compared with onnxruntime.
+
+    def _run(self, x: np.ndarray, axis: int | None = None, sorted: int = 1) -> tuple[np.ndarray, ...]:
+        data = x.reshape(-1) if axis is None else x
+        along = 0 if axis is None else axis
+        if data.shape[along] == 0:
+            empty = np.zeros(0, np.int64)
+            return data, empty, empty, empty
+        y, first, inverse, counts = np.unique(
+            data, return_index=True, return_inverse=True, return_counts=True, axis=along
+        )
+        inverse = inverse.reshape(-1)
+        if not sorted:
+            order = np.argsort(first)
+            rank = np.empty_like(order)
+            rank[order] = np.arange(len(order))
+            y, first, inverse, counts = np.take(y, order, axis=along), first[order], rank[inverse], counts[order]
+        return y, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
+
+
+class NonMaxSuppression(UpstreamNonMaxSuppression):  # type: ignore[misc]
+    # onnx.reference fails where the optional inputs are left out: by default no box is chosen, and boxes must not
+    # overlap at all. Compared with onnxruntime.
+
+    def _run(
+        self,
+        boxes: np.ndarray,
+        scores: np.ndarray,
+        most: np.ndarray | None = None,
+        overlap: np.ndarray | None = None,
+        least_score: np.ndarray | None = None,
+        center_point_box: int = 0,
+    ) -> Any:
+        if most is None or int(most.reshape(-1)[0]) <= 0:
+            return (np.zeros((0, 3), np.int64),)
+        overlap = np.zeros(1, np.float32) if overlap is None else overlap.reshape(-1)
+        least_score = np.full(1, -np.inf, np.float32) if least_score is None else least_score.reshape(-1)
+        return super()._run(boxes, scores, most.reshape(-1), overlap, least_score, center_point_box=center_point_box)
+
+
+class RoiAlign_10(UpstreamRoiAlign):  # type: ignore[misc]
+    # Until opset 15 regions are not shifted by half an element; onnx.reference takes the later default. Compared with
+    # onnxruntime.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        rois: np.ndarray,
+        batch_indices: np.ndarray,
+        mode: str = "avg",
+        output_height: int = 1,
+        output_width: int = 1,
+        sampling_ratio: int = 0,
+        spatial_scale: float = 1.0,
+    ) -> Any:
+        return super()._run(
+            x, rois, batch_indices, "output_half_pixel", mode, output_height, output_width, sampling_ratio,
+            spatial_scale,
+        )  # fmt: skip
 
 
 CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
     ("", "Scatter", 9, 10, Scatter),
     ("", "GridSample", 16, 19, GridSample_16),
+    ("", "GridSample", 20, None, GridSample),
+    ("", "OneHot", 9, None, OneHot),
+    ("", "Unique", 11, None, Unique),
+    ("", "NonMaxSuppression", 10, None, NonMaxSuppression),
+    ("", "RoiAlign", 10, 15, RoiAlign_10),
 )

@@ -67,7 +67,7 @@ class BatchNormalizationInference(OpRun):
         return (_normalize(x, scale, bias, mean, var, epsilon, spatial),)
 
 
-class BatchNormalization_1(OpRun):
+class BatchNormalizationUntil6(OpRun):
     # onnx.reference starts at opset 6, and there returns a tuple inside a tuple. With `is_test` = 0 the statistics of
     # the batch are used and the running ones returned. By the text of the specification; onnxruntime starts at 7.
 
@@ -111,10 +111,69 @@ def _normalize(
     return y.astype(x.dtype)
 
 
+class LogSoftmax(OpRun):
+    # onnx.reference takes the logarithm in place, which writes into its input when that is empty. Compared with
+    # onnxruntime on zero-sized tensors; TEMPLATE hands out read-only arrays.
+
+    def _run(self, x: np.ndarray, axis: int = -1) -> tuple[np.ndarray]:
+        if x.size == 0:
+            return (x,)
+        shifted = x - x.max(axis=axis, keepdims=True)
+        return ((shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))).astype(x.dtype),)
+
+
+class LRN(OpRun):
+    # onnx.reference loops over the batch where it should loop over channels: it normalises only as many channels as
+    # there are images. It also takes 4-D input only. Compared with onnxruntime over sizes and ranks.
+
+    def _run(
+        self, x: np.ndarray, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int = 1
+    ) -> tuple[np.ndarray]:
+        channels = x.shape[1]
+        before, after = (size - 1) // 2, size // 2
+        sums = np.zeros((x.shape[0], channels + 1, *x.shape[2:]), np.float64)
+        np.cumsum(np.square(x, dtype=np.float64), axis=1, out=sums[:, 1:])
+        last = np.minimum(np.arange(channels) + after + 1, channels)
+        first = np.maximum(np.arange(channels) - before, 0)
+        energy = sums[:, last] - sums[:, first]
+        return ((x / (bias + alpha / size * energy) ** beta).astype(x.dtype),)
+
+
+class LpNormalization(OpRun):
+    # onnx.reference sums x and not |x| for p = 1. Compared with onnxruntime over axes.
+
+    def _run(self, x: np.ndarray, axis: int = -1, p: int = 2) -> tuple[np.ndarray]:
+        norm = (np.abs(x) ** p).sum(axis=axis, keepdims=True) ** (1.0 / p)
+        return (np.divide(x, norm, out=np.zeros_like(x), where=norm != 0).astype(x.dtype),)
+
+
+class DropoutUntil9(OpRun):
+    # onnx.reference starts at opset 7, where it takes the ratio for a seed and gives a bool mask; until opset 9 the
+    # mask has the element type of the data. Without `is_test` opsets 1 to 6 drop at random; every runtime takes models
+    # of that age for inference, and so does this.
+
+    def _run(self, x: np.ndarray, ratio: float = 0.5, is_test: int = 0) -> tuple[np.ndarray, ...]:
+        del ratio, is_test
+        return x, np.ones_like(x)
+
+
+class Dropout_10(OpRun):
+    # See DropoutUntil9; the mask is bool.
+
+    def _run(self, x: np.ndarray, ratio: float = 0.5) -> tuple[np.ndarray, ...]:
+        del ratio
+        return x, np.ones(x.shape, np.bool_)
+
+
 CORRECTIONS: tuple[tuple[str, str, int, int | None, type[Any]], ...] = (
     ("", "Softmax", 1, 12, _coerced("Softmax", _softmax)),
     ("", "LogSoftmax", 1, 12, _coerced("LogSoftmax", _log_softmax)),
+    ("", "LogSoftmax", 13, None, LogSoftmax),
     ("", "Hardmax", 1, 12, _coerced("Hardmax", _hardmax)),
-    ("", "BatchNormalization", 1, 6, BatchNormalization_1),
+    ("", "BatchNormalization", 1, 6, BatchNormalizationUntil6),
     ("", "BatchNormalization", 7, 13, BatchNormalizationInference),
+    ("", "LRN", 1, None, LRN),
+    ("", "LpNormalization", 1, None, LpNormalization),
+    ("", "Dropout", 1, 9, DropoutUntil9),
+    ("", "Dropout", 10, 11, Dropout_10),
 )

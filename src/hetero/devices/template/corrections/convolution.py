@@ -1,0 +1,75 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+
+__all__ = ["CORRECTIONS"]
+
+
+class ConvTranspose(OpRun):
+    # onnx.reference fails for more than one group unless each group has one output channel, and adds the bias of the
+    # first channels in every group. Found by comparing with onnxruntime over groups, strides, pads and dilations.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        w: np.ndarray,
+        b: np.ndarray | None = None,
+        auto_pad: str | None = None,
+        dilations: Sequence[int] | None = None,
+        group: int = 1,
+        kernel_shape: Sequence[int] | None = None,
+        output_padding: Sequence[int] | None = None,
+        output_shape: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[np.ndarray, ...]:
+        rank = x.ndim - 2
+        kernel = w.shape[2:]
+        if kernel_shape is not None and tuple(kernel_shape) != kernel:
+            raise ValueError(f"kernel_shape is {list(kernel_shape)}, the weights have {list(kernel)}")
+        strides = strides or [1] * rank
+        dilations = dilations or [1] * rank
+        extra = output_padding or [0] * rank
+        # `full` is what all windows cover together; it holds the output between `begin` and `begin` + size.
+        full = [(x.shape[2 + a] - 1) * strides[a] + (kernel[a] - 1) * dilations[a] + 1 + extra[a] for a in range(rank)]
+        begin, sizes = [], []
+        for a in range(rank):
+            first, last = (pads[a], pads[a + rank]) if pads and auto_pad in (None, "", "NOTSET") else (0, 0)
+            if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+                wanted = output_shape[-rank:][a] if output_shape else x.shape[2 + a] * strides[a]
+                total = max(full[a] - wanted, 0)
+                first = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
+                last = full[a] - wanted - first
+            begin.append(first)
+            sizes.append(full[a] - first - last)
+        batch, channels = x.shape[:2]
+        maps = w.shape[1]
+        dtype = np.result_type(x.dtype, np.float32)
+        canvas = np.zeros(
+            (batch, group, maps, *(max(f, p + n) for f, p, n in zip(full, begin, sizes, strict=True))), dtype
+        )
+        grouped = x.reshape(batch, group, channels // group, -1)
+        weights = w.reshape(group, channels // group, maps, *kernel)
+        for offset in itertools.product(*map(range, kernel)):
+            taps = np.matmul(weights[(..., *offset)].transpose(0, 2, 1), grouped)
+            places = tuple(
+                slice(o * d, o * d + (n - 1) * s + 1, s)
+                for o, d, n, s in zip(offset, dilations, x.shape[2:], strides, strict=True)
+            )
+            canvas[(..., *places)] += taps.reshape(batch, group, maps, *x.shape[2:])
+        crop = tuple(slice(p, p + n) for p, n in zip(begin, sizes, strict=True))
+        result = canvas[(..., *crop)].reshape(batch, group * maps, *sizes)
+        if b is not None:
+            result = result + b.reshape(-1, *(1,) * rank)
+        return (result.astype(x.dtype),)
+
+
+CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+    ("", "ConvTranspose", 1, None, ConvTranspose),
+)

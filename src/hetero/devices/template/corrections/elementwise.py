@@ -1,0 +1,160 @@
+"""Elementwise operators, Gemm with its broadcast, and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+
+__all__ = ["CORRECTIONS"]
+
+
+def align(a: np.ndarray, b: np.ndarray, broadcast: int, axis: int | None) -> np.ndarray:
+    """``b`` in a shape that NumPy broadcasts to ``a`` as opsets 1 to 6 would: from ``axis`` on, by default the last."""
+    if not broadcast or b.ndim == 0 or b.size == 1:
+        return b.reshape(()) if broadcast and b.size == 1 else b
+    first = a.ndim - b.ndim if axis is None else axis % a.ndim
+    return b.reshape(*b.shape, *(1,) * (a.ndim - first - b.ndim))
+
+
+def _limited(name: str, compute: Callable[[np.ndarray, np.ndarray], Any]) -> type[OpRun]:
+    # Opsets 1 to 6 broadcast the second operand only, only if `broadcast` says so, and from `axis` on.
+    # onnx.reference knows NumPy's broadcasting only.
+    class Limited(OpRun):
+        def _run(self, a: np.ndarray, b: np.ndarray, axis: int | None = None, broadcast: int = 0) -> tuple[np.ndarray]:
+            return (np.asarray(compute(a, align(a, b, broadcast, axis))),)
+
+    Limited.__name__ = Limited.__qualname__ = f"{name}Until6"
+    return Limited
+
+
+def _quotient(a: np.ndarray, b: np.ndarray) -> Any:
+    if a.dtype.kind not in "iu":
+        return a / b
+    # Towards zero, without a detour over floats.
+    quotient = np.floor_divide(a, b)
+    return quotient + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
+
+
+class Clip_1(OpRun):
+    # onnx.reference starts at 6.
+
+    def _run(self, x: np.ndarray, max: float | None = None, min: float | None = None) -> tuple[np.ndarray, ...]:
+        low = -np.inf if min is None else min
+        high = np.inf if max is None else max
+        return (np.minimum(np.maximum(x, low), high).astype(x.dtype),)
+
+
+class PRelu_1(OpRun):
+    # Opsets 1 to 6: one slope per channel, or one for all; onnx.reference broadcasts the slope to the last axis.
+
+    def _run(self, x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, ...]:
+        if slope.ndim == 1 and slope.size > 1 and x.ndim > 1:
+            slope = slope.reshape(-1, *(1,) * (x.ndim - 2))
+        return (np.where(x > 0, x, x * slope).astype(x.dtype),)
+
+
+class Gemm_1(OpRun):
+    # onnx.reference starts at 6, and there refuses to broadcast a third operand that needs none of the old rules.
+
+    def _run(
+        self,
+        a: np.ndarray,
+        b: np.ndarray,
+        c: np.ndarray,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        broadcast: int = 0,
+        transA: int = 0,
+        transB: int = 0,
+    ) -> tuple[np.ndarray, ...]:
+        product = np.matmul(a.T if transA else a, b.T if transB else b)
+        del broadcast  # what it allows is what NumPy does
+        return ((alpha * product + beta * c).astype(a.dtype),)
+
+
+class Softsign(OpRun):
+    # onnx.reference writes into a scalar of NumPy and fails for 0-d input. Compared with onnxruntime.
+
+    def _run(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.asarray(x / (1 + np.abs(x)), x.dtype),)
+
+
+def _old_reduction(name: str, compute: Callable[..., Any]) -> type[OpRun]:
+    # See `_new_reduction`; here the axes are an attribute.
+    class Reduction(OpRun):
+        def _run(self, x: np.ndarray, axes: Sequence[int] | None = None, keepdims: int = 1) -> tuple[np.ndarray]:
+            return (_reduce(compute, x, tuple(axes) if axes else None, keepdims),)
+
+    Reduction.__name__ = Reduction.__qualname__ = f"{name}Until17"
+    return Reduction
+
+
+def _new_reduction(name: str, compute: Callable[..., Any]) -> type[OpRun]:
+    # ReduceLogSum and ReduceLogSumExp of onnx.reference fail for integers (it writes the logarithm into an integer
+    # array) and for 0-d input; its ReduceSumSquare gives int64 for int32. Compared with onnxruntime over dtypes.
+    class Reduction(OpRun):
+        def _run(
+            self, x: np.ndarray, axes: np.ndarray | None = None, keepdims: int = 1, noop_with_empty_axes: int = 0
+        ) -> tuple[np.ndarray]:
+            given = axes is not None and axes.size
+            if not given and noop_with_empty_axes:
+                return (_reduce(compute, x, (), 1),)
+            return (_reduce(compute, x, tuple(map(int, axes)) if given and axes is not None else None, keepdims),)
+
+    Reduction.__name__ = Reduction.__qualname__ = f"{name}Since18"
+    return Reduction
+
+
+def _reduce(compute: Callable[..., Any], x: np.ndarray, axes: tuple[int, ...] | None, keepdims: int) -> np.ndarray:
+    exact = x.dtype.kind in "iu"
+    wide = x if exact else x.astype(np.result_type(x.dtype, np.float32))
+    return np.asarray(compute(wide, axes, bool(keepdims))).astype(x.dtype)
+
+
+def _log_sum(x: np.ndarray, axes: tuple[int, ...] | None, keepdims: bool) -> Any:
+    return np.log(x.sum(axis=axes, keepdims=keepdims))
+
+
+def _log_sum_exp(x: np.ndarray, axes: tuple[int, ...] | None, keepdims: bool) -> Any:
+    wide = x.astype(np.result_type(x.dtype, np.float32))
+    if x.size == 0:
+        return np.log(np.exp(wide).sum(axis=axes, keepdims=keepdims))
+    largest = wide.max(axis=axes, keepdims=True)
+    largest = np.where(np.isfinite(largest), largest, 0)
+    total = np.log(np.exp(wide - largest).sum(axis=axes, keepdims=True)) + largest
+    if keepdims:
+        return total
+    return np.squeeze(total, axis=axes)
+
+
+def _sum_square(x: np.ndarray, axes: tuple[int, ...] | None, keepdims: bool) -> Any:
+    return np.square(x).sum(axis=axes, keepdims=keepdims)
+
+
+_REDUCTIONS = (("ReduceLogSum", _log_sum), ("ReduceLogSumExp", _log_sum_exp), ("ReduceSumSquare", _sum_square))
+_BROADCASTS: tuple[tuple[str, Callable[..., Any]], ...] = (
+    ("Add", np.add),
+    ("Sub", np.subtract),
+    ("Mul", np.multiply),
+    ("Div", _quotient),
+    ("Pow", lambda a, b: np.power(a, b).astype(a.dtype)),
+    ("And", np.logical_and),
+    ("Or", np.logical_or),
+    ("Xor", np.logical_xor),
+    ("Equal", np.equal),
+    ("Less", np.less),
+    ("Greater", np.greater),
+)
+
+CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+    *(("", name, 1, 6, _limited(name, compute)) for name, compute in _BROADCASTS),
+    *(("", name, 1, 17, _old_reduction(name, compute)) for name, compute in _REDUCTIONS),
+    *(("", name, 18, None, _new_reduction(name, compute)) for name, compute in _REDUCTIONS),
+    ("", "Clip", 1, 5, Clip_1),
+    ("", "PRelu", 1, 6, PRelu_1),
+    ("", "Gemm", 1, 6, Gemm_1),
+    ("", "Softsign", 1, None, Softsign),
+)

@@ -1,0 +1,107 @@
+"""Operators that move data without changing it, and the first versions of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx.defs
+from onnx.reference.op_run import OpRun
+
+__all__ = ["CORRECTIONS"]
+
+
+class Reshape_1(OpRun):
+    # Opset 1 has the shape as an attribute; onnx.reference starts at 5.
+
+    def _run(self, x: np.ndarray, shape: Sequence[int] = ()) -> tuple[np.ndarray, ...]:
+        sizes = [x.shape[axis] if size == 0 else size for axis, size in enumerate(shape)]
+        return (x.reshape(sizes),)
+
+
+class Concat_1(OpRun):
+    # Opsets 1 to 3 may leave out the axis, which then is 1; onnx.reference demands it.
+    op_schema = onnx.defs.get_schema("Concat", 1, "")
+
+    def _run(self, *inputs: np.ndarray, axis: int | None = None) -> tuple[np.ndarray, ...]:
+        return (np.concatenate(inputs, axis=1 if axis is None else axis),)
+
+
+class Squeeze_1(OpRun):
+    # onnx.reference squeezes one axis after the other, which is wrong unless the axes ascend. Compared with
+    # onnxruntime. (Opset 13 has the axes as an input and is right.)
+
+    def _run(self, x: np.ndarray, axes: Sequence[int] | None = None) -> tuple[np.ndarray, ...]:
+        return (np.squeeze(x, axis=None if axes is None else tuple(axes)),)
+
+
+class Unsqueeze_1(OpRun):
+    # onnx.reference inserts one axis after the other, which is wrong unless the axes ascend: they are axes of the
+    # result. Compared with onnxruntime.
+
+    def _run(self, x: np.ndarray, axes: Sequence[int] = ()) -> tuple[np.ndarray, ...]:
+        return (np.expand_dims(x, axis=tuple(axes)),)
+
+
+class Pad(OpRun):
+    # Negative pads remove elements; onnx.reference fails on them. Compared with onnxruntime.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        pads: np.ndarray,
+        value: np.ndarray | None = None,
+        axes: np.ndarray | None = None,
+        mode: str = "constant",
+    ) -> tuple[np.ndarray, ...]:
+        chosen = range(x.ndim) if axes is None else [int(axis) % x.ndim for axis in axes]
+        return (_pad(x, [int(p) for p in pads], chosen, mode, 0 if value is None else value.reshape(-1)[0]),)
+
+
+class Pad_2(OpRun):
+    def _run(
+        self, x: np.ndarray, mode: str = "constant", pads: Sequence[int] = (), value: float = 0.0
+    ) -> tuple[np.ndarray, ...]:
+        return (_pad(x, pads, range(x.ndim), mode, value),)
+
+
+class Pad_1(OpRun):
+    def _run(
+        self, x: np.ndarray, mode: str = "constant", paddings: Sequence[int] = (), value: float = 0.0
+    ) -> tuple[np.ndarray, ...]:
+        return (_pad(x, paddings, range(x.ndim), mode, value),)
+
+
+def _pad(x: np.ndarray, pads: Sequence[int], axes: Sequence[int], mode: str, value: object) -> np.ndarray:
+    if len(pads) != 2 * len(axes):
+        raise ValueError(f"expected {2 * len(axes)} pads, found {len(pads)}")
+    begin, end = [0] * x.ndim, [0] * x.ndim
+    for position, axis in enumerate(axes):
+        begin[axis], end[axis] = pads[position], pads[position + len(axes)]
+    kept = tuple(slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begin, end, x.shape, strict=True))
+    widths = [(max(b, 0), max(e, 0)) for b, e in zip(begin, end, strict=True)]
+    if mode == "constant":
+        fill = np.full((), value, x.dtype)
+        return np.pad(x[kept], widths, constant_values=fill)
+    return np.pad(x[kept], widths, mode=mode)  # type: ignore[call-overload, no-any-return]
+
+
+class Tile_1(OpRun):
+    # Opsets 1 to 5 repeat along one axis: tiles and axis are inputs. onnx.reference reads them as repeats per axis.
+
+    def _run(self, x: np.ndarray, tiles: np.ndarray, axis: np.ndarray) -> tuple[np.ndarray, ...]:
+        repeats = [1] * x.ndim
+        repeats[int(axis.reshape(-1)[0])] = int(tiles.reshape(-1)[0])
+        return (np.tile(x, repeats),)
+
+
+CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+    ("", "Reshape", 1, 4, Reshape_1),
+    ("", "Concat", 1, 3, Concat_1),
+    ("", "Squeeze", 1, 12, Squeeze_1),
+    ("", "Unsqueeze", 1, 12, Unsqueeze_1),
+    ("", "Pad", 1, 1, Pad_1),
+    ("", "Pad", 2, 10, Pad_2),
+    ("", "Pad", 11, None, Pad),
+    ("", "Tile", 1, 5, Tile_1),
+)

@@ -1,0 +1,60 @@
+"""Running models on TEMPLATE and comparing what comes out, for several test files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from hetero.devices.template import create_plugin
+from hetero.model.read import read_model
+
+__all__ = ["difference", "run_on_template", "value_of"]
+
+_plugin = create_plugin()
+
+
+def run_on_template(model: onnx.ModelProto, inputs: Sequence[Any]) -> Sequence[Any]:
+    """Results by position. Goes past the request, which takes tensors only: sequences are lists here."""
+    read = read_model(model)
+    support = _plugin.query_model(read, {})
+    assert support.mask.all(), f"TEMPLATE refuses: {dict(support.reasons)}"
+    return _plugin.compile_model(read, {}).create_runner().run(inputs)
+
+
+def value_of(item: Any) -> Any:
+    """A value of the backend suite: tensors as arrays, sequences as lists of arrays, empty optionals as None."""
+    if isinstance(item, onnx.TensorProto):
+        return numpy_helper.to_array(item)
+    if item is None or isinstance(item, list):
+        return item
+    return np.asarray(item)
+
+
+def difference(found: Any, wanted: Any, rtol: float, atol: float) -> str | None:
+    """What is different, in words; None if equal within the tolerance. Types and shapes must agree exactly."""
+    wanted = value_of(wanted)
+    if wanted is None or found is None:
+        return None if wanted is found else f"found {found!r}, expected {wanted!r}"
+    if isinstance(wanted, list):
+        if not isinstance(found, list) or len(found) != len(wanted):
+            return f"found {type(found).__name__}, expected a list of {len(wanted)}"
+        pairs = zip(found, wanted, strict=True)
+        return next((text for f, w in pairs if (text := difference(f, w, rtol, atol))), None)
+    if not isinstance(found, np.ndarray):
+        return f"found {type(found).__name__}, expected an array"
+    if wanted.dtype.kind in "US":
+        wanted = wanted.astype(object)
+    if found.dtype != wanted.dtype or found.shape != wanted.shape:
+        return f"found {found.dtype}{list(found.shape)}, expected {wanted.dtype}{list(wanted.shape)}"
+    if wanted.dtype.kind in "biuO":
+        return None if np.array_equal(found, wanted) else "other elements"
+    if wanted.dtype.kind not in "fc":  # the small types of ml_dtypes
+        found, wanted = found.astype(np.float32), wanted.astype(np.float32)
+    if np.allclose(found, wanted, rtol, atol, equal_nan=True):
+        return None
+    with np.errstate(all="ignore"):
+        return f"elements differ by {np.nanmax(np.abs(found - wanted))}"
