@@ -85,7 +85,7 @@ def models(newest: int) -> Iterator[tuple[Case, int]]:
             yield case, version
 
 
-_rng = np.random.default_rng(7)
+_rng = np.random.default_rng()
 
 
 def _f(*shape: int, dtype: Any = np.float32) -> np.ndarray:
@@ -112,8 +112,7 @@ def _grid(**choices: Sequence[Any]) -> Iterator[dict[str, Any]]:
 
 def cases() -> Iterator[Case]:
     """All cases; the same ones every time."""
-    global _rng
-    _rng = np.random.default_rng(7)
+    _rng.bit_generator.state = np.random.default_rng(7).bit_generator.state
     for family in (
         _elementwise,
         _old_broadcast,
@@ -135,9 +134,40 @@ def cases() -> Iterator[Case]:
 def _elementwise() -> Iterator[Case]:
     x = _f(2, 3, 4)
     unary = (
-        "Abs Acos Asin Atan Acosh Asinh Atanh Ceil Cos Cosh Erf Exp Floor Log Neg Reciprocal Relu Round Sigmoid Sign Sin "
-        "Sinh Softplus Softsign Sqrt Tan Tanh HardSwish Mish Identity IsNaN IsInf Gelu"
-    ).split()
+        "Abs",
+        "Acos",
+        "Asin",
+        "Atan",
+        "Acosh",
+        "Asinh",
+        "Atanh",
+        "Ceil",
+        "Cos",
+        "Cosh",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Log",
+        "Neg",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Sinh",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Tan",
+        "Tanh",
+        "HardSwish",
+        "Mish",
+        "Identity",
+        "IsNaN",
+        "IsInf",
+        "Gelu",
+    )
     for op in unary:
         yield Case(op, (x,), {})
         yield Case(op, (_f(3, dtype=np.float64),), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +13,18 @@ from onnx import numpy_helper
 from hetero.devices.template import create_plugin
 from hetero.model.read import read_model
 
-__all__ = ["difference", "run_on_template", "value_of"]
+__all__ = ["difference", "node_tests", "run_on_template", "value_of"]
 
 _plugin = create_plugin()
+
+
+def node_tests() -> list[Any]:
+    """The node tests of ``onnx.backend.test``: name, model, data sets, tolerances."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the suite divides by zero on purpose while it makes its data
+        from onnx.backend.test.loader import load_model_tests
+
+        return list(load_model_tests(kind="node"))
 
 
 def run_on_template(model: onnx.ModelProto, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import HeteroError, PropertyError, did_you_mean
+from ..errors import HeteroError, PropertyError, UnsupportedModel, did_you_mean
 from ..model.types import dtype_of
 from ..plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
 from ..properties import PropertyTable
@@ -147,7 +147,7 @@ class _Reader:
             return {
                 name: attribute.type.name in lists
                 for schema in histories[domain, op_type]
-                for name, attribute in schema.attributes.items()
+                for name, attribute in dict[str, Any](schema.attributes).items()
             }
         names = [name for known_domain, name in histories if known_domain == domain]
         if names:
@@ -314,7 +314,17 @@ class ProfilePlugin(Plugin):
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
-        inner = self.executing_plugin().compile_model(model, self._delegated(config), context)
+        unlisted = [node for node in model.nodes if _op_name(node) not in self.profile.ops]
+        if unlisted:
+            reasons = {node.key: {self.name: f"the profile does not list {_op_name(node)}"} for node in unlisted}
+            keys = ", ".join(f"{node.key!r} ({_op_name(node)})" for node in unlisted)
+            raise UnsupportedModel(
+                f"{self.name} cannot compile {model.name!r}: its profile does not list {keys}", reasons
+            )
+        try:
+            inner = self.executing_plugin().compile_model(model, self._delegated(config), context)
+        except UnsupportedModel as error:
+            raise UnsupportedModel(f"{self.name}, simulated: {error}", error.unsupported) from error
         return SimulatedModel(self.name, inner, {"NETWORK_NAME": model.name, **self.full_config(config)})
 
 
@@ -341,6 +351,11 @@ class SimulatedRunner:
         return tuple(dataclasses.replace(row, exec_type=f"simulated_{row.exec_type}") for row in rows)
 
 
+def _op_name(node: NodeView) -> str:
+    """The operator as `Model.op_types` writes it."""
+    return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+
+
 def _refusal(model: Model, node: NodeView, constraints: OpConstraints) -> str | None:
     """What a node would need to fulfil ``constraints``, and what it has; None if it does."""
     if constraints.min_opset is not None and node.opset < constraints.min_opset:
@@ -357,14 +372,17 @@ def _refusal(model: Model, node: NodeView, constraints: OpConstraints) -> str | 
                 return f"{name} = {wanted}, found {'none' if found is None else found}"
     if constraints.dtypes is None and constraints.max_rank is None:
         return None
-    for value in _data_values(node, schema):
-        kind = model.type_of(model.value_id(value))
+    for name in _data_values(node, schema):
+        value = model.value_id(name)
+        if not model.read_count[value]:
+            continue  # an output nobody wants, such as the mask of Dropout
+        kind = model.type_of(value)
         if constraints.dtypes is not None and kind.dtype not in constraints.dtypes:
             wanted = " or ".join(dtype.name for dtype in constraints.dtypes)
-            return f"{wanted}, found {'unknown type' if kind.dtype is None else kind.dtype.name} in {value!r}"
+            return f"{wanted}, found {'unknown type' if kind.dtype is None else kind.dtype.name} in {name!r}"
         if constraints.max_rank is not None and (kind.shape is None or len(kind.shape) > constraints.max_rank):
             rank = "unknown rank" if kind.shape is None else f"rank {len(kind.shape)}"
-            return f"at most rank {constraints.max_rank}, found {rank} in {value!r}"
+            return f"at most rank {constraints.max_rank}, found {rank} in {name!r}"
     return None
 
 

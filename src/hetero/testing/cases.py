@@ -68,7 +68,7 @@ def _random(seed: int, *shape: int) -> np.ndarray:
 
 
 def _relu(x: np.ndarray) -> np.ndarray:
-    return np.maximum(x, 0)
+    return np.asarray(np.maximum(x, 0))
 
 
 def _node(op_type: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> onnx.NodeProto:

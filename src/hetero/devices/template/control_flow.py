@@ -78,7 +78,7 @@ class Loop(_Operator):
 
     def __call__(self, *values: Any) -> Sequence[Any]:
         inputs, outer = self.split(values)
-        limit, condition, *carried = (*inputs, *(None,) * (2 - len(inputs)))
+        limit, condition, *carried = [*inputs, None, None][: max(len(inputs), 2)]
         captured = [outer[name] for name in self._body.captures]
         trips = None if limit is None else int(limit.reshape(-1)[0])
         proceed = True if condition is None else bool(condition.reshape(-1)[0])

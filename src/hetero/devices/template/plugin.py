@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -130,7 +131,7 @@ def _scope(model: Model) -> Scope:
     functions: Sequence[onnx.FunctionProto] = ()
     if model.functions:
         functions = onnx.ModelProto.FromString(model.to_bytes(max_constant_bytes=0)).functions
-    return Scope(model.opsets, Library(functions, None if model.path is None else model.path.parent))
+    return Scope(model.opsets, Library(functions, None if model.path is None else Path(model.path).parent))
 
 
 def _constants(model: Model) -> dict[str, np.ndarray]:

@@ -118,7 +118,8 @@ class Library:
             loaded.CopyFrom(proto)
             onnx.external_data_helper.load_external_data_for_tensor(loaded, str(self.directory))
             proto = loaded
-        return with_str_objects(onnx.numpy_helper.to_array(proto))
+        array: np.ndarray = with_str_objects(onnx.numpy_helper.to_array(proto))
+        return array
 
     def local_program(self, key: FunctionKey, node: onnx.NodeProto) -> Program:
         """The body of the model-local function ``key`` for the attributes ``node`` gives."""
@@ -313,7 +314,7 @@ def constant_node_value(node: onnx.NodeProto) -> np.ndarray:
     for attribute in node.attribute:
         match attribute.name:
             case "value":
-                return with_str_objects(onnx.numpy_helper.to_array(attribute.t))
+                return np.asarray(with_str_objects(onnx.numpy_helper.to_array(attribute.t)))
             case "sparse_value":
                 return dense(attribute.sparse_tensor)
             case "value_float":

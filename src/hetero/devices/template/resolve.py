@@ -39,7 +39,7 @@ class Implementation:
     ``accepted``: attributes the class understands; None = all.
     """
 
-    schema: onnx.defs.OpSchema
+    schema: Any  # onnx.defs.OpSchema; its stubs lack what is used here
     run_class: type[OpRun] | None = None
     accepted: frozenset[str] | None = None
     body: onnx.FunctionProto | None = None
@@ -66,7 +66,7 @@ def find(domain: str, op_type: str, version: int) -> Implementation | str:
         return f"onnx.reference does not implement {op_type} of opset {version}: {str(error).splitlines()[0]}"
 
 
-def _upstream(schema: onnx.defs.OpSchema, domain: str, op_type: str, version: int) -> Implementation:
+def _upstream(schema: Any, domain: str, op_type: str, version: int) -> Implementation:
     loader = _LOADERS.get(domain)
     if loader is None:
         raise NotImplementedError(f"domain {domain!r} is not known to it")

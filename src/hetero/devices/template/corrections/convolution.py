@@ -57,14 +57,15 @@ class ConvTranspose(OpRun):
         grouped = x.reshape(batch, group, channels // group, -1)
         weights = w.reshape(group, channels // group, maps, *kernel)
         for offset in itertools.product(*map(range, kernel)):
-            taps = np.matmul(weights[(..., *offset)].transpose(0, 2, 1), grouped)
+            tap_weights = weights.transpose(0, 2, 1, *range(3, weights.ndim))[(slice(None),) * 3 + offset]
+            taps = np.matmul(tap_weights, grouped)
             places = tuple(
                 slice(o * d, o * d + (n - 1) * s + 1, s)
                 for o, d, n, s in zip(offset, dilations, x.shape[2:], strides, strict=True)
             )
-            canvas[(..., *places)] += taps.reshape(batch, group, maps, *x.shape[2:])
+            canvas[(slice(None),) * 3 + places] += taps.reshape(batch, group, maps, *x.shape[2:])
         crop = tuple(slice(p, p + n) for p, n in zip(begin, sizes, strict=True))
-        result = canvas[(..., *crop)].reshape(batch, group * maps, *sizes)
+        result = canvas[(slice(None),) * 3 + crop].reshape(batch, group * maps, *sizes)
         if b is not None:
             result = result + b.reshape(-1, *(1,) * rank)
         return (result.astype(x.dtype),)

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops._op_list import GridSample as UpstreamGridSample
-from onnx.reference.ops._op_list import NonMaxSuppression as UpstreamNonMaxSuppression
-from onnx.reference.ops._op_list import RoiAlign as UpstreamRoiAlign
-from onnx.reference.ops._op_list import ScatterElements as UpstreamScatterElements
+from onnx.reference.ops import load_op
 
 __all__ = ["CORRECTIONS"]
+
+UpstreamGridSample: Any = load_op("", "GridSample")
+UpstreamNonMaxSuppression: Any = load_op("", "NonMaxSuppression")
+UpstreamRoiAlign: Any = load_op("", "RoiAlign")
+UpstreamScatterElements: Any = load_op("", "ScatterElements")
 
 
 class Scatter(UpstreamScatterElements):  # type: ignore[misc]

@@ -19,12 +19,12 @@ def _as_matrix(x: np.ndarray, axis: int) -> np.ndarray:
 
 def _softmax(matrix: np.ndarray) -> np.ndarray:
     exponentials = np.exp(matrix - matrix.max(axis=1, keepdims=True))
-    return exponentials / exponentials.sum(axis=1, keepdims=True)
+    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
 
 
 def _log_softmax(matrix: np.ndarray) -> np.ndarray:
     shifted = matrix - matrix.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
 
 def _hardmax(matrix: np.ndarray) -> np.ndarray:
@@ -108,7 +108,7 @@ def _normalize(
         return statistic.reshape(x.shape[1:])
 
     y = aligned(scale) * (x - aligned(mean)) / np.sqrt(aligned(var) + epsilon) + aligned(bias)
-    return y.astype(x.dtype)
+    return np.asarray(y, x.dtype)
 
 
 class LogSoftmax(OpRun):

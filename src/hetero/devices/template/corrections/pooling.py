@@ -2,10 +2,10 @@
 
 onnx.reference pools in Python loops, one window at a time (seconds for one layer of an image model). Wrong there:
 MaxPool gives zero or no indices unless a stride or dilation is above 1, and in opset 1 misplaces asymmetric pads;
-SAME_LOWER of MaxPool rounds the output size down; AveragePool and LpPool shift the windows when ceil_mode enlarges the
-input by two or more, LpPool counts less than the window there, both ignore dilations under VALID, and AveragePool of opset 1 counts pads;
-GlobalMaxPool of 3-D input drops an axis. Found by comparing with onnxruntime over kernels, strides, pads, dilations,
-ceil_mode and auto_pad (tests/operator_cases.py).
+SAME_LOWER of MaxPool rounds the output size down; AveragePool and LpPool shift the windows when ceil_mode enlarges
+the input by two or more, LpPool counts less than the window there, both ignore dilations under VALID, and AveragePool
+of opset 1 counts pads; GlobalMaxPool of 3-D input drops an axis. Found by comparing with onnxruntime over kernels,
+strides, pads, dilations, ceil_mode and auto_pad (tests/operator_cases.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Windows(NamedTuple):
         view = np.lib.stride_tricks.sliding_window_view(padded, extents, axes)
         positions = tuple(slice(0, (n - 1) * s + 1, s) for n, s in zip(self.sizes, self.strides, strict=True))
         offsets = tuple(slice(None, None, d) for d in self.dilations)
-        return view[(..., *positions, *offsets)]
+        leading = (slice(None),) * (padded.ndim - rank)
+        return view[leading + positions + offsets]
 
 
 def same_pads(size: int, extent: int, stride: int, upper: bool) -> tuple[int, int]:
@@ -119,9 +120,9 @@ class MaxPool(OpRun):
         hits = (view == np.expand_dims(maxima, offsets)) & _inside(spatial, windows, False)
         flat_hits = hits.reshape(*maxima.shape, -1)
         # Number every element of the input, column by column if asked, and pick the number at each first hit.
-        order = "F" if storage_order else "C"
         plane = int(np.prod(spatial))
-        numbers = np.arange(plane, dtype=np.int64).reshape(spatial, order=order)
+        numbers = np.arange(plane, dtype=np.int64).reshape(spatial[::-1] if storage_order else spatial)
+        numbers = numbers.T if storage_order else numbers
         number_view = windows.view(_padded(numbers, windows, 0)).reshape(*windows.sizes, -1)
         chosen = flat_hits.argmax(axis=-1)
         picked = np.take_along_axis(

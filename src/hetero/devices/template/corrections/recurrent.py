@@ -1,15 +1,17 @@
 """RNN, GRU and LSTM.
 
-onnx.reference ignores sequence lengths, clip, and all activations but the default ones (RNN refuses them), starts RNN at
-opset 7, and keeps the number of directions in the operator during a run, which is unsafe with several threads. Found
-by comparing with onnxruntime over directions, lengths, initial states, peepholes, clip and activations.
+onnx.reference ignores sequence lengths, clip, and all activations but the default ones (RNN refuses them), starts RNN
+at opset 7, and keeps the number of directions in the operator during a run, which is unsafe with several threads.
+Found by comparing with onnxruntime over directions, lengths, initial states, peepholes, clip and activations.
 
-One loop over time serves all three: it hands a cell the input's share of the gates and the state, and keeps a sequence's
-state once its length is reached. A reversed direction runs the same loop over inputs reversed within their lengths.
+One loop over time serves all three: it hands a cell the input's share of the gates and the state, and keeps a
+sequence's state once its length is reached. A reversed direction runs the same loop over inputs reversed within their
+lengths.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,7 +51,7 @@ def _activations(
         function, alpha, beta = _ACTIVATIONS[name.lower()]
         alpha = None if alpha is None else float(next(given_alphas, alpha))
         beta = None if beta is None else float(next(given_betas, beta))
-        found.append(lambda x, f=function, a=alpha, b=beta: f(x, a, b))
+        found.append(functools.partial(function, a=alpha, b=beta))
     return found
 
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx.reference.op_run import OpRun
-from onnx.reference.ops._op_list import Resize as UpstreamResize
+from onnx.reference.ops import load_op
 
 __all__ = ["CORRECTIONS"]
+
+UpstreamResize: Any = load_op("", "Resize")
 
 
 class Resize(UpstreamResize):  # type: ignore[misc]
@@ -24,46 +25,50 @@ class Resize(UpstreamResize):  # type: ignore[misc]
         roi: np.ndarray | None = None,
         scales: np.ndarray | None = None,
         sizes: np.ndarray | None = None,
-        antialias: int = 0,
-        axes: Sequence[int] | None = None,
-        coordinate_transformation_mode: str = "half_pixel",
-        cubic_coeff_a: float = -0.75,
-        exclude_outside: int = 0,
-        extrapolation_value: float = 0.0,
-        keep_aspect_ratio_policy: str = "stretch",
         mode: str = "nearest",
-        nearest_mode: str = "round_prefer_floor",
+        **attributes: Any,
     ) -> tuple[np.ndarray, ...]:
         scales = None if scales is None or not scales.size else scales
         sizes = None if sizes is None or not sizes.size else sizes
-        if mode != "nearest":
-            result: tuple[np.ndarray, ...] = super()._run(
-                x, roi, scales, sizes, antialias, axes, coordinate_transformation_mode, cubic_coeff_a, exclude_outside,
-                extrapolation_value, keep_aspect_ratio_policy, mode, nearest_mode,
-            )  # fmt: skip
-            return result
-        chosen = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
-        factors, lengths = _target(x, chosen, scales, sizes, keep_aspect_ratio_policy)
-        result_array = x
-        outside = np.zeros((), np.bool_)
-        for position, axis in enumerate(chosen):
-            region = None
-            if coordinate_transformation_mode == "tf_crop_and_resize" and roi is not None and roi.size:
-                region = (np.float32(roi[position]), np.float32(roi[position + len(chosen)]))
-            places = coordinates(
-                coordinate_transformation_mode, x.shape[axis], lengths[position], factors[position], region
-            )
-            rounding = nearest_mode
-            if nearest_mode == "simple":
-                rounding = "ceil" if factors[position] < 1 else "floor"
-            index = _round(places, rounding).clip(0, x.shape[axis] - 1)
-            result_array = np.take(result_array, index, axis=axis)
-            if region is not None:
-                beyond = (places < 0) | (places > x.shape[axis] - 1)
-                outside = outside | beyond.reshape(-1, *(1,) * (x.ndim - axis - 1))
-        if outside.any():
-            result_array = np.where(outside, np.asarray(extrapolation_value, x.dtype), result_array)
-        return (result_array,)
+        if mode == "nearest":
+            return (_nearest(x, roi, scales, sizes, **attributes),)
+        result: tuple[np.ndarray, ...] = super()._run(x, roi, scales, sizes, mode=mode, **attributes)
+        return result
+
+
+def _nearest(
+    x: np.ndarray,
+    roi: np.ndarray | None,
+    scales: np.ndarray | None,
+    sizes: np.ndarray | None,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    nearest_mode: str = "round_prefer_floor",
+    **_: Any,
+) -> np.ndarray:
+    """``x`` resized by picking elements, one axis after the other."""
+    chosen = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
+    factors, lengths = _target(x, chosen, scales, sizes, keep_aspect_ratio_policy)
+    result = x
+    outside = np.zeros((), np.bool_)
+    for position, axis in enumerate(chosen):
+        region = None
+        if coordinate_transformation_mode == "tf_crop_and_resize" and roi is not None and roi.size:
+            region = (np.float32(roi[position]), np.float32(roi[position + len(chosen)]))
+        size = x.shape[axis]
+        places = coordinates(coordinate_transformation_mode, size, lengths[position], factors[position], region)
+        rounding = nearest_mode
+        if rounding == "simple":
+            rounding = "ceil" if factors[position] < 1 else "floor"
+        result = np.take(result, _round(places, rounding).clip(0, size - 1), axis=axis)
+        if region is not None:
+            beyond = (places < 0) | (places > size - 1)
+            outside = outside | beyond.reshape(-1, *(1,) * (x.ndim - axis - 1))
+    if outside.any():
+        result = np.where(outside, np.asarray(extrapolation_value, x.dtype), result)
+    return result
 
 
 def _target(
@@ -126,33 +131,46 @@ def _round(places: np.ndarray, mode: str) -> np.ndarray:
     return rounded.astype(np.int64)
 
 
-class Resize_10(Resize):
-    # Opset 10 has the scales as second input and one set of formulas: asymmetric coordinates, rounded down when
-    # enlarging and up when shrinking ("simple"). onnx.reference takes the second input for a region. Compared with
-    # onnxruntime at opset 10.
+class _ByScales(UpstreamResize):  # type: ignore[misc]
+    """What Resize was before opset 11: asymmetric coordinates, rounded down when enlarging and up when shrinking."""
+
+    def resize(self, x: np.ndarray, scales: np.ndarray, mode: str) -> tuple[np.ndarray, ...]:
+        if mode == "nearest":
+            found = _nearest(x, None, scales, None, coordinate_transformation_mode="asymmetric", nearest_mode="simple")
+            return (found,)
+        # "bilinear" is what exporters wrote before "linear" was settled on
+        result: tuple[np.ndarray, ...] = UpstreamResize._run(
+            self,
+            x,
+            None,
+            scales,
+            mode="linear" if mode == "bilinear" else mode,
+            coordinate_transformation_mode="asymmetric",
+        )
+        return result
+
+
+class Resize_10(_ByScales):
+    # Opset 10 has the scales as second input; onnx.reference takes it for a region. Compared with onnxruntime at 10.
 
     def _run(self, x: np.ndarray, scales: np.ndarray, mode: str = "nearest") -> tuple[np.ndarray, ...]:
-        # "bilinear" is what exporters wrote before "linear" was settled on
-        mode = "linear" if mode == "bilinear" else mode
-        return super()._run(
-            x, None, scales, coordinate_transformation_mode="asymmetric", mode=mode, nearest_mode="simple"
-        )
+        return self.resize(x, scales, mode)
 
 
-class Upsample_7(Resize_10):
+class Upsample_7(_ByScales):
     # Upsample of opsets 7 and 8 has its scales as an attribute; onnx.reference looks for an input.
 
     def _run(self, x: np.ndarray, mode: str = "nearest", scales: Sequence[float] = ()) -> tuple[np.ndarray, ...]:
-        return super()._run(x, np.array(scales, np.float32), mode)
+        return self.resize(x, np.array(scales, np.float32), mode)
 
 
-class Upsample_1(Resize_10):
+class Upsample_1(_ByScales):
     # Upsample of opsets 1 to 6 scales the last two axes, by two attributes.
 
     def _run(
         self, x: np.ndarray, height_scale: float = 1.0, width_scale: float = 1.0, mode: str = "nearest"
     ) -> tuple[np.ndarray, ...]:
-        return super()._run(x, np.array([1, 1, height_scale, width_scale], np.float32), mode)
+        return self.resize(x, np.array([1, 1, height_scale, width_scale], np.float32), mode)
 
 
 CORRECTIONS: tuple[tuple[str, str, int, int | None, type[Any]], ...] = (
