@@ -1,5 +1,9 @@
 /* Every kernel, once: X(name). registry.c makes the tables from it; <name>.c or its family's file defines it. */
 #define HT_KERNELS(X) \
+    X(pack_b) \
+    X(gemm) \
+    X(matmul) \
+    X(unary) \
     X(identity) \
     X(add) \
     X(sub) \

@@ -1,0 +1,379 @@
+/* Matrix multiplication: pack_b, gemm, matmul.
+ *
+ * See gemm_micro.c for the algorithm. Sums over k are taken in blocks of HT_BLOCK_K in ascending order, so that
+ * results depend on k, the instruction set and the layout of B at most, never on a split of rows or columns.
+ * float32 is tuned; float64, int32, uint32, int64 and uint64 (wrapping) use one plain loop.
+ *
+ * pack_b: in B[batch][k][n] (or [batch][n][k] when trans), float32; out packed, float32, of
+ *   batch * ceil(n / 16) * 16 * k elements (see gemm_micro.h). ints: batch, k, n, trans.
+ *
+ * matmul: y = activation(alpha * A x B + beta * bias + addend), for every index of the batch.
+ *   in: A[m][k] (or [k][m] when trans_a); B[k][n] (or [n][k] when trans_b, or packed); bias or NULL; addend or NULL
+ *   (of y's shape). out: y[batch][m][n]. y overlaps no input.
+ *   ints: m, n, k, trans_a, trans_b, b_packed, bias_row, bias_col (strides of bias in elements: (0, 1) a bias per
+ *   column, (1, 0) per row, (n, 1) a matrix, (0, 0) a scalar; bias_col is 0 or 1), activation (unary.h), then the
+ *   batch: d, dims[d], strides of A[d], strides of B[d] (elements between matrices; 0 broadcasts; for packed B count
+ *   packed elements). d may be 0.
+ *   floats: alpha, beta, activation's two parameters.
+ *   scratch for float32: 0 if B is packed, else 4 * 16 * min(k, 256) * min(ceil(n / 16), 32) bytes.
+ *   All operands share one type. Types other than float32 take no activation and no packed B; for integers alpha
+ *   and beta are whole numbers.
+ *
+ * gemm: the same with d = 0 left out.
+ */
+#include "gemm_micro.h"
+#include "unary.h"
+
+#define SMALL_M 8      /* up to here packing an unpacked B costs more than it saves */
+
+/* y[m][n] for one matrix pair, columns [col0, col1) (col0 a multiple of HT_PANEL). */
+typedef struct {
+    const float *a;
+    int64_t a_row, a_k;
+    const float *b;
+    int64_t ldb;
+    int trans_b, b_packed;
+    float *y;
+    int64_t m, n, k;
+    ht_epilogue epilogue;
+    int activation;
+    float p0, p1;
+    float *scratch;
+} product;
+
+/* One to three rows times packed B: the memory that B streams through is the limit, so each panel is read front to
+ * back with several independent sums over k. */
+HT_INLINE void gemv_panel(const product *p, const float *panel, const int rows, int64_t column)
+{
+    enum { VECTORS = HT_PANEL / VF_LANES, UNROLL = VECTORS >= 4 ? 1 : VECTORS == 2 ? 4 : 8 };
+    vf acc[3][UNROLL][VECTORS];
+    const float *a = p->a;
+    int64_t k = 0;
+#pragma GCC unroll 3
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int u = 0; u < UNROLL; u++)
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++)
+                acc[i][u][v] = vf_set1(0.0f);
+    for (; k + UNROLL <= p->k; k += UNROLL) {
+#pragma GCC unroll 8
+        for (int u = 0; u < UNROLL; u++)
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) {
+                const vf b = vf_load(panel + (k + u) * HT_PANEL + v * VF_LANES);
+#pragma GCC unroll 3
+                for (int i = 0; i < rows; i++)
+                    acc[i][u][v] = vf_fma(vf_set1(a[i * p->a_row + (k + u) * p->a_k]), b, acc[i][u][v]);
+            }
+    }
+    for (; k < p->k; k++)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++) {
+            const vf b = vf_load(panel + k * HT_PANEL + v * VF_LANES);
+#pragma GCC unroll 3
+            for (int i = 0; i < rows; i++)
+                acc[i][0][v] = vf_fma(vf_set1(a[i * p->a_row + k * p->a_k]), b, acc[i][0][v]);
+        }
+    const ht_epilogue *e = &p->epilogue;
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < VECTORS; v++) {
+            const int64_t at = column + v * VF_LANES, left = ht_min64(VF_LANES, p->n - at);
+            if (left <= 0)
+                break;
+            vf sum = acc[i][0][v];
+            for (int u = 1; u < UNROLL; u++)
+                sum += acc[i][u][v];
+            sum *= vf_set1(e->alpha);
+            if (e->bias) {
+                const float *bias = e->bias + i * e->bias_row;
+                sum = vf_fma(vf_set1(e->beta), e->bias_col ? vf_load_n(bias + at, left) : vf_set1(*bias), sum);
+            }
+            if (e->addend)
+                sum += vf_load_n(e->addend + i * e->addend_row + at, left);
+            vf_store_n(p->y + i * p->n + at, left, vf_min(vf_set1(e->high), vf_max(vf_set1(e->low), sum)));
+        }
+}
+
+static void gemv_packed(const product *p, int64_t col0, int64_t col1)
+{
+    for (int64_t j = col0; j < col1; j += HT_PANEL) {
+        const float *panel = p->b + j * p->k;
+        if (p->m == 1)
+            gemv_panel(p, panel, 1, j);
+        else if (p->m == 2)
+            gemv_panel(p, panel, 2, j);
+        else
+            gemv_panel(p, panel, 3, j);
+    }
+}
+
+/* One to three rows times the transpose of a row-major B[n][k]: dot products of rows. */
+static void gemv_dot(const product *p, int64_t col0, int64_t col1)
+{
+    const ht_epilogue *e = &p->epilogue;
+    for (int64_t i = 0; i < p->m; i++) {
+        const float *a = p->a + i * p->a_row;
+        for (int64_t j = col0; j < col1; j++) {
+            const float *b = p->b + j * p->ldb;
+            vf s0 = vf_set1(0.0f), s1 = s0, s2 = s0, s3 = s0;
+            int64_t k = 0;
+            for (; k + 4 * VF_LANES <= p->k; k += 4 * VF_LANES) {
+                s0 = vf_fma(vf_load(a + k), vf_load(b + k), s0);
+                s1 = vf_fma(vf_load(a + k + VF_LANES), vf_load(b + k + VF_LANES), s1);
+                s2 = vf_fma(vf_load(a + k + 2 * VF_LANES), vf_load(b + k + 2 * VF_LANES), s2);
+                s3 = vf_fma(vf_load(a + k + 3 * VF_LANES), vf_load(b + k + 3 * VF_LANES), s3);
+            }
+            for (; k < p->k; k += VF_LANES) {
+                const int64_t left = ht_min64(VF_LANES, p->k - k);
+                s0 = vf_fma(vf_load_n(a + k, left), vf_load_n(b + k, left), s0);
+            }
+            float sum = vf_hsum((s0 + s1) + (s2 + s3)) * e->alpha;
+            if (e->bias)
+                sum += e->beta * e->bias[i * e->bias_row + j * e->bias_col];
+            if (e->addend)
+                sum += e->addend[i * e->addend_row + j];
+            sum = sum < e->low ? e->low : sum;
+            p->y[i * p->n + j] = sum > e->high ? e->high : sum;
+        }
+    }
+}
+
+static void tiled(const product *p, int64_t col0, int64_t col1)
+{
+    const int direct = !p->b_packed && !p->trans_b && p->m <= SMALL_M;
+    const int64_t k_blocks = ht_max64(1, ht_ceil_div(p->k, HT_BLOCK_K));
+    const int64_t k_step = ht_ceil_div(p->k, k_blocks);
+    const int64_t n_step = p->b_packed ? col1 - col0 : HT_BLOCK_N;
+    /* Rows in blocks that stay in L2 while the panels of B pass by. */
+    const int64_t m_step = HT_TILE_ROWS * 16;
+    for (int64_t j0 = col0; j0 < col1; j0 += n_step) {
+        const int64_t columns = ht_min64(n_step, col1 - j0);
+        for (int64_t block = 0; block < k_blocks; block++) {
+            const int64_t k0 = block * k_step, k = ht_min64(k_step, p->k - k0);
+            ht_tile t = {.a_row = p->a_row, .a_k = p->a_k, .b_k = HT_PANEL, .c_row = p->n, .k = k,
+                         .accumulate = block > 0};
+            int64_t whole = columns;
+            if (p->b_packed) {
+                t.b = p->b + j0 * p->k + k0 * HT_PANEL;
+                t.b_panel = p->k * HT_PANEL;
+            } else if (direct) {
+                t.b = p->b + k0 * p->ldb + j0;
+                t.b_k = p->ldb;
+                t.b_panel = HT_PANEL;
+                whole = columns / HT_PANEL * HT_PANEL; /* a panel's load must not pass the end of a row */
+            } else {
+                ht_pack_panels(p->trans_b ? p->b + j0 * p->ldb + k0 : p->b + k0 * p->ldb + j0, p->ldb, p->trans_b, k,
+                               columns, p->scratch, k);
+                t.b = p->scratch;
+                t.b_panel = k * HT_PANEL;
+            }
+            for (int64_t part = 0; part < 2; part++) {
+                const int64_t j = part ? j0 + whole : j0, width = part ? columns - whole : whole;
+                if (width == 0)
+                    continue;
+                if (part) {
+                    ht_pack_panels(p->b + k0 * p->ldb + j, p->ldb, 0, k, width, p->scratch, k);
+                    t.b = p->scratch;
+                    t.b_k = HT_PANEL;
+                    t.b_panel = k * HT_PANEL;
+                }
+                for (int64_t i = 0; i < p->m; i += m_step) {
+                    ht_epilogue e = p->epilogue;
+                    ht_tile rows = t;
+                    rows.a = p->a + i * p->a_row + k0 * p->a_k;
+                    rows.c = p->y + i * p->n + j;
+                    if (block == k_blocks - 1) {
+                        if (e.bias)
+                            e.bias += i * e.bias_row + j * e.bias_col;
+                        if (e.addend)
+                            e.addend += i * e.addend_row + j;
+                        rows.epilogue = &e;
+                    }
+                    ht_gemm_block(&rows, ht_min64(m_step, p->m - i), width);
+                }
+            }
+        }
+    }
+}
+
+/* Columns [col0, col1) of one product; col0 is a multiple of HT_PANEL. */
+static void multiply_columns(const product *p, int64_t col0, int64_t col1)
+{
+    if (p->m <= 3 && p->b_packed)
+        gemv_packed(p, col0, col1);
+    else if (p->m <= 3 && p->trans_b && p->a_k == 1)
+        gemv_dot(p, col0, col1);
+    else
+        tiled(p, col0, col1);
+    if (!ht_unary_is_clip(p->activation))
+        for (int64_t i = 0; i < p->m; i++)
+            ht_unary_f32(p->activation, p->p0, p->p1, p->y + i * p->n + col0, p->y + i * p->n + col0, col1 - col0);
+}
+
+/* The plain loop for other types: rows of y accumulate rows of B. Integers wrap, as they are summed unsigned. */
+#define PLAIN(name, type, factor)                                                                                             \
+    static void name(const product *p, const void *a_, const void *b_, const void *bias_, const void *addend_,      \
+                     void *y_, double alpha_, double beta_)                                                          \
+    {                                                                                                                 \
+        const type alpha = (type)(factor)alpha_, beta = (type)(factor)beta_;                                          \
+        const type *a = a_, *b = b_, *bias = bias_, *addend = addend_;                                                \
+        type *y = y_;                                                                                                 \
+        for (int64_t i = 0; i < p->m; i++, y += p->n) {                                                               \
+            for (int64_t j = 0; j < p->n; j++)                                                                        \
+                y[j] = 0;                                                                                             \
+            for (int64_t k = 0; k < p->k; k++) {                                                                      \
+                const type x = a[i * p->a_row + k * p->a_k];                                                          \
+                if (p->trans_b)                                                                                       \
+                    for (int64_t j = 0; j < p->n; j++)                                                                \
+                        y[j] += x * b[j * p->ldb + k];                                                                \
+                else                                                                                                  \
+                    for (int64_t j = 0; j < p->n; j++)                                                                \
+                        y[j] += x * b[k * p->ldb + j];                                                                \
+            }                                                                                                         \
+            if (alpha != 1)                                                                                         \
+                for (int64_t j = 0; j < p->n; j++)                                                                    \
+                    y[j] *= alpha;                                                                \
+            if (bias)                                                                                                 \
+                for (int64_t j = 0; j < p->n; j++)                                                                    \
+                    y[j] += beta * bias[i * p->epilogue.bias_row + j * p->epilogue.bias_col];                   \
+            if (addend)                                                                                               \
+                for (int64_t j = 0; j < p->n; j++)                                                                    \
+                    y[j] += addend[i * p->n + j];                                                                     \
+        }                                                                                                             \
+    }
+PLAIN(plain_f64, double, double)
+PLAIN(plain_u32, uint32_t, int64_t)
+PLAIN(plain_u64, uint64_t, int64_t)
+
+int HT_KERNEL(pack_b)(const ht_call *call)
+{
+    if (call->num_in != 1 || call->num_ints != 4)
+        return HT_ERR_OPERAND;
+    const ht_tensor *b = call->in[0], *packed = call->out[0];
+    const int64_t batch = call->ints[0], k = call->ints[1], n = call->ints[2];
+    const int trans = call->ints[3] != 0;
+    const int64_t panel_floats = ht_ceil_div(n, HT_PANEL) * HT_PANEL * k;
+    if (b->dtype != HT_FLOAT32)
+        return HT_ERR_DTYPE;
+    if (b->size != batch * k * n || packed->size != batch * panel_floats)
+        return HT_ERR_OPERAND;
+    for (int64_t i = 0; i < batch; i++)
+        ht_pack_panels((const float *)b->data + i * k * n, trans ? k : n, trans, k, n,
+                       (float *)packed->data + i * panel_floats, k);
+    return HT_OK;
+}
+
+static int is_whole(double x) { return x >= -0x1p62 && x <= 0x1p62 && x == floor(x); }
+
+/* Does every matrix of the batch lie inside its operand? */
+static int fits(const ht_tensor *x, int64_t ndim, const int64_t *dims, const int64_t *strides, int64_t elements)
+{
+    int64_t last = 0;
+    for (int64_t d = 0; d < ndim; d++) {
+        if (dims[d] < 1 || strides[d] < 0)
+            return 0;
+        last += (dims[d] - 1) * strides[d];
+    }
+    return last + elements <= x->size;
+}
+
+static int multiply(const ht_call *call, int64_t batch_ndim, const int64_t *batch_dims, const int64_t *a_strides,
+                    const int64_t *b_strides)
+{
+    const ht_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0];
+    const ht_tensor *bias = call->num_in > 2 ? call->in[2] : NULL, *addend = call->num_in > 3 ? call->in[3] : NULL;
+    const int64_t *ints = call->ints;
+    const int trans_a = ints[3] != 0, activation = (int)ints[8];
+    const double alpha = call->floats[0], beta = call->floats[1];
+    product p = {.m = ints[0], .n = ints[1], .k = ints[2], .trans_b = ints[4] != 0, .b_packed = ints[5] != 0,
+                 .activation = activation, .p0 = (float)call->floats[2], .p1 = (float)call->floats[3],
+                 .scratch = call->scratch};
+    p.a_row = trans_a ? 1 : p.k;
+    p.a_k = trans_a ? p.m : 1;
+    p.ldb = p.trans_b ? p.k : p.n;
+    p.epilogue = (ht_epilogue){.bias_row = ints[6], .bias_col = ints[7], .addend_row = p.n,
+                               .alpha = (float)alpha, .beta = (float)beta};
+    ht_unary_clip_range(activation, p.p0, p.p1, &p.epilogue.low, &p.epilogue.high);
+
+    int64_t batch = 1;
+    for (int64_t d = 0; d < batch_ndim; d++)
+        batch *= batch_dims[d];
+    if (y->size != batch * p.m * p.n || (addend && addend->size != y->size))
+        return HT_ERR_OPERAND;
+    if (y->size == 0)
+        return HT_OK;
+    const int64_t b_elements = p.k * (p.b_packed ? ht_ceil_div(p.n, HT_PANEL) * HT_PANEL : p.n);
+    if (!fits(a, batch_ndim, batch_dims, a_strides, p.m * p.k) ||
+        !fits(b, batch_ndim, batch_dims, b_strides, b_elements) || ints[6] < 0 || ints[7] < 0 || ints[7] > 1 ||
+        (bias && (p.m - 1) * ints[6] + (p.n - 1) * ints[7] >= bias->size))
+        return HT_ERR_OPERAND;
+    const int32_t dtype = y->dtype;
+    if (a->dtype != dtype || b->dtype != dtype || (bias && bias->dtype != dtype) || (addend && addend->dtype != dtype))
+        return HT_ERR_DTYPE;
+    if (dtype == HT_FLOAT32) {
+        const int64_t block = HT_PANEL * ht_min64(p.k, HT_BLOCK_K) *
+                              ht_min64(ht_ceil_div(p.n, HT_PANEL), HT_BLOCK_N / HT_PANEL) * (int64_t)sizeof(float);
+        if (!p.b_packed && call->scratch_bytes < block)
+            return HT_ERR_OPERAND;
+    } else if (p.b_packed || activation != HT_UNARY_NONE) {
+        return HT_ERR_OPERAND;
+    } else if (dtype != HT_FLOAT64 && (!is_whole(alpha) || !is_whole(beta))) {
+        return HT_ERR_OPERAND;
+    }
+
+    int64_t index[HT_MAX_DIMS] = {0}, a_at = 0, b_at = 0;
+    for (int64_t i = 0; i < batch; i++) {
+        const int64_t y_at = i * p.m * p.n;
+        switch (dtype) {
+        case HT_FLOAT32:
+            p.a = (const float *)a->data + a_at;
+            p.b = (const float *)b->data + b_at;
+            p.y = (float *)y->data + y_at;
+            p.epilogue.bias = bias ? bias->data : NULL;
+            p.epilogue.addend = addend ? (const float *)addend->data + y_at : NULL;
+            multiply_columns(&p, 0, p.n);
+            break;
+#define CASE(code, type, plain)                                                                                     \
+        case code:                                                                                                    \
+            plain(&p, (const type *)a->data + a_at, (const type *)b->data + b_at, bias ? bias->data : NULL,          \
+                  addend ? (const type *)addend->data + y_at : NULL, (type *)y->data + y_at, alpha, beta);            \
+            break;
+        CASE(HT_FLOAT64, double, plain_f64)
+        CASE(HT_INT32, uint32_t, plain_u32)
+        CASE(HT_UINT32, uint32_t, plain_u32)
+        CASE(HT_INT64, uint64_t, plain_u64)
+        CASE(HT_UINT64, uint64_t, plain_u64)
+        default:
+            return HT_ERR_DTYPE;
+        }
+        for (int64_t d = batch_ndim - 1; d >= 0; d--) {
+            a_at += a_strides[d];
+            b_at += b_strides[d];
+            if (++index[d] < batch_dims[d])
+                break;
+            a_at -= a_strides[d] * batch_dims[d];
+            b_at -= b_strides[d] * batch_dims[d];
+            index[d] = 0;
+        }
+    }
+    return HT_OK;
+}
+
+int HT_KERNEL(gemm)(const ht_call *call)
+{
+    if (call->num_in < 2 || call->num_ints != 9 || call->num_floats != 4)
+        return HT_ERR_OPERAND;
+    return multiply(call, 0, NULL, NULL, NULL);
+}
+
+int HT_KERNEL(matmul)(const ht_call *call)
+{
+    if (call->num_in < 2 || call->num_ints < 10 || call->num_floats != 4)
+        return HT_ERR_OPERAND;
+    const int64_t d = call->ints[9];
+    if (d < 0 || d > HT_MAX_DIMS || call->num_ints != 10 + 3 * d)
+        return HT_ERR_OPERAND;
+    const int64_t *dims = call->ints + 10;
+    return multiply(call, d, dims, dims + d, dims + 2 * d);
+}

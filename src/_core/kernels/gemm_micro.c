@@ -1,0 +1,197 @@
+/* Micro-kernels and packing for matrix multiplication.
+ *
+ * The blocking is that of K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM
+ * TOMS 34(3), 2008, in the form of BLIS (van Zee and van de Geijn, ACM TOMS 41(3), 2015): a panel of B stays in L1
+ * while the rows of A pass by, the accumulators stay in registers. A is not packed: each of its elements is
+ * broadcast, so its order in memory matters little. Cost: 2 * m * n * k operations; B's packing reads and writes
+ * k * n elements once.
+ */
+#include "gemm_micro.h"
+
+#define VECTORS (HT_PANEL / VF_LANES) /* per panel */
+
+/* Rows i = 0, 1, 2 are addressed from one pointer by the strides 0, 1, 2, rows 3, 4, 5 from the next, ...:
+ * a third of the pointers that a pointer per row would take. */
+#define A_AT(i) ((i) < 3 ? a0 : (i) < 6 ? a3 : (i) < 9 ? a6 : a9)[((i) % 3) * a_row]
+
+HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels)
+{
+    vf acc[HT_TILE_ROWS][HT_TILE_PANELS * VECTORS];
+    const int width = panels * VECTORS;
+    const int64_t a_row = t->a_row, b_k = t->b_k, b_panel = t->b_panel;
+    int64_t a_k = t->a_k;
+    __asm__("" : "+r"(a_k)); /* or the compiler makes a second loop for a_k == 1, no faster and as large */
+    const float *a0 = t->a, *a3 = a0 + (rows > 3 ? 3 * a_row : 0);
+    const float *a6 = a0 + (rows > 6 ? 6 * a_row : 0), *a9 = a0 + (rows > 9 ? 9 * a_row : 0);
+    const float *b = t->b;
+
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < width; j++)
+            acc[i][j] = vf_set1(0.0f);
+
+    for (int64_t k = t->k; k > 0; k--) {
+        vf bv[HT_TILE_PANELS * VECTORS];
+#pragma GCC unroll 8
+        for (int j = 0; j < width; j++)
+            bv[j] = vf_load(b + (j / VECTORS) * b_panel + (j % VECTORS) * VF_LANES);
+#pragma GCC unroll 12
+        for (int i = 0; i < rows; i++) {
+            const vf av = vf_set1(A_AT(i));
+#pragma GCC unroll 8
+            for (int j = 0; j < width; j++)
+                acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
+        }
+        a0 += a_k;
+        if (rows > 3)
+            a3 += a_k;
+        if (rows > 6)
+            a6 += a_k;
+        if (rows > 9)
+            a9 += a_k;
+        b += b_k;
+    }
+
+    const ht_epilogue *e = t->epilogue;
+    float *c = t->c;
+    const int64_t c_row = t->c_row;
+    const int full = t->columns >= (int64_t)panels * HT_PANEL;
+    if (t->accumulate) {
+#pragma GCC unroll 12
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+            for (int j = 0; j < width; j++) {
+                const float *p = c + i * c_row + j * VF_LANES;
+                const int64_t left = ht_max64(0, ht_min64(VF_LANES, t->columns - j * VF_LANES));
+                acc[i][j] += HT_LIKELY(full) ? vf_load(p) : vf_load_n(p, left);
+            }
+    }
+    if (e) {
+        const vf alpha = vf_set1(e->alpha), low = vf_set1(e->low), high = vf_set1(e->high);
+#pragma GCC unroll 12
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+            for (int j = 0; j < width; j++)
+                acc[i][j] *= alpha;
+        if (e->bias) {
+            const vf beta = vf_set1(e->beta);
+#pragma GCC unroll 12
+            for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+                for (int j = 0; j < width; j++) {
+                    const float *p = e->bias + i * e->bias_row;
+                    const int64_t left = ht_max64(0, ht_min64(VF_LANES, t->columns - j * VF_LANES));
+                    const vf bias = !e->bias_col ? vf_set1(*p)
+                                    : HT_LIKELY(full) ? vf_load(p + j * VF_LANES) : vf_load_n(p + j * VF_LANES, left);
+                    acc[i][j] = vf_fma(beta, bias, acc[i][j]);
+                }
+        }
+        if (e->addend) {
+#pragma GCC unroll 12
+            for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+                for (int j = 0; j < width; j++) {
+                    const float *p = e->addend + i * e->addend_row + j * VF_LANES;
+                    const int64_t left = ht_max64(0, ht_min64(VF_LANES, t->columns - j * VF_LANES));
+                    acc[i][j] += HT_LIKELY(full) ? vf_load(p) : vf_load_n(p, left);
+                }
+        }
+#pragma GCC unroll 12
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+            for (int j = 0; j < width; j++)
+                acc[i][j] = vf_min(high, vf_max(low, acc[i][j]));
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < width; j++) {
+            float *p = c + i * c_row + j * VF_LANES;
+            if (HT_LIKELY(full))
+                vf_store(p, acc[i][j]);
+            else
+                vf_store_n(p, ht_max64(0, ht_min64(VF_LANES, t->columns - j * VF_LANES)), acc[i][j]);
+        }
+}
+
+#define TILE(rows, panels) \
+    static void tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels); }
+
+#if HT_TILE_PANELS == 2
+#define TILES(rows) TILE(rows, 1) TILE(rows, 2)
+#define ENTRY(rows) {tile_##rows##x1, tile_##rows##x2},
+#else
+#define TILES(rows) TILE(rows, 1)
+#define ENTRY(rows) {tile_##rows##x1},
+#endif
+#if HT_TILE_ROWS == 12
+#define EACH(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#elif HT_TILE_ROWS == 6
+#define EACH(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#else
+#define EACH(X) X(1) X(2) X(3)
+#endif
+
+EACH(TILES)
+
+const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {EACH(ENTRY)};
+
+void ht_gemm_block(const ht_tile *origin, int64_t rows, int64_t columns)
+{
+    const int64_t tiles = ht_ceil_div(rows, HT_TILE_ROWS), base = rows / ht_max64(tiles, 1), extra = rows - base * tiles;
+    for (int64_t j = 0; j < columns; j += HT_TILE_PANELS * HT_PANEL) {
+        const int64_t left = ht_min64(columns - j, HT_TILE_PANELS * HT_PANEL);
+        const int panels = (int)ht_ceil_div(left, HT_PANEL);
+        int64_t row = 0;
+        for (int64_t tile = 0; tile < tiles; tile++) {
+            const int64_t height = base + (tile < extra);
+            ht_tile t = *origin;
+            ht_epilogue e;
+            t.a += row * t.a_row;
+            t.b += (j / HT_PANEL) * t.b_panel;
+            t.c += row * t.c_row + j;
+            t.columns = left;
+            if (t.epilogue) {
+                e = *t.epilogue;
+                if (e.bias)
+                    e.bias += row * e.bias_row + j * e.bias_col;
+                if (e.addend)
+                    e.addend += row * e.addend_row + j;
+                t.epilogue = &e;
+            }
+            ht_tile_fns[height - 1][panels - 1](&t);
+            row += height;
+        }
+    }
+}
+
+void ht_pack_panels(const float *b, int64_t ldb, int trans, int64_t k, int64_t n, float *dst, int64_t panel_k)
+{
+    for (int64_t j = 0; j < n; j += HT_PANEL, dst += panel_k * HT_PANEL) {
+        const int64_t columns = ht_min64(n - j, HT_PANEL);
+        if (!trans) {
+            const float *src = b + j;
+            if (columns == HT_PANEL) {
+                for (int64_t i = 0; i < k; i++, src += ldb)
+                    for (int v = 0; v < HT_PANEL; v += VF_LANES)
+                        vf_store(dst + i * HT_PANEL + v, vf_load(src + v));
+            } else {
+                for (int64_t i = 0; i < k; i++, src += ldb)
+                    for (int64_t c = 0; c < HT_PANEL; c++)
+                        dst[i * HT_PANEL + c] = c < columns ? src[c] : 0.0f;
+            }
+        } else {
+            const float *src = b + j * ldb;
+            int64_t i = 0;
+            /* Blocks of 16 x 16 through a buffer: both sides of a block stay in L1 and the inner loop has a
+             * constant stride. */
+            for (; i < k; i += HT_PANEL) {
+                const int64_t depth = ht_min64(k - i, HT_PANEL);
+                for (int64_t d = 0; d < depth; d++)
+                    for (int64_t c = 0; c < HT_PANEL; c++)
+                        dst[(i + d) * HT_PANEL + c] = c < columns ? src[c * ldb + i + d] : 0.0f;
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+/* The register-blocked heart of matrix multiplication, shared by gemm.c and conv.c.
+ *
+ * A tile is C[m][n] = sum over k of A[m][k] * B[k][n] for m <= HT_TILE_ROWS and n <= HT_TILE_PANELS * HT_PANEL.
+ * A is read in place with any two strides (a row-major or a transposed matrix, or a packed block): one element is
+ * broadcast to a vector and multiplied by B's vectors, which is why B should be packed.
+ *
+ * Packed B: panels of HT_PANEL columns, each k x HT_PANEL contiguous, the last panel padded with zeros. The layout
+ * is the same for every instruction set, so that packed constants are portable. The micro-kernel takes a stride
+ * between rows and between panels, so a plain row-major B (k stride ldb, panel stride HT_PANEL) serves as well.
+ */
+#ifndef HETERO_GEMM_MICRO_H
+#define HETERO_GEMM_MICRO_H
+
+#include "vec.h"
+
+#define HT_PANEL 16
+#define HT_BLOCK_K 256   /* a block of k: one pair of panels is 32 KiB and stays in the L1 cache */
+#define HT_BLOCK_N 512   /* columns packed at a time when B is not packed: 512 KiB, within the L2 cache */
+
+/* Accumulators fill the register file: 24 of 32, 12 of 16. */
+#if defined(__AVX512F__)
+#define HT_TILE_ROWS 12
+#define HT_TILE_PANELS 2
+#elif defined(__AVX2__) || defined(__aarch64__)
+#define HT_TILE_ROWS 6
+#define HT_TILE_PANELS 1
+#else
+#define HT_TILE_ROWS 3
+#define HT_TILE_PANELS 1
+#endif
+
+/* What happens to the finished sum s of an element, in this order:
+ * s * alpha, + beta * bias, + addend, max(low, .), min(high, .). NaN passes. */
+typedef struct {
+    const float *bias;          /* NULL: none */
+    int64_t bias_row, bias_col; /* strides; bias_col is 0 or 1 */
+    const float *addend;        /* NULL: none; row-major with the stride below */
+    int64_t addend_row;
+    float alpha, beta, low, high;
+} ht_epilogue;
+
+typedef struct {
+    const float *a;
+    int64_t a_row, a_k;
+    const float *b;
+    int64_t b_k, b_panel;
+    float *c;
+    int64_t c_row;
+    int64_t k, columns;
+    int accumulate;             /* add to what C holds */
+    const ht_epilogue *epilogue; /* NULL: store the bare sums; its pointers are those of the tile's first element */
+} ht_tile;
+
+typedef void (*ht_tile_fn)(const ht_tile *);
+
+/* [rows - 1][panels - 1] */
+#define ht_tile_fns HT_KERNEL(tile_fns)
+extern const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
+
+/* C[m0:m1] = A x B over one block of k and n columns; rows are split into tiles of nearly equal height, because a
+ * tile of one or two rows cannot hide the latency of its multiply-adds. `origin` describes row 0, column 0. */
+#define ht_gemm_block HT_KERNEL(gemm_block)
+void ht_gemm_block(const ht_tile *origin, int64_t rows, int64_t columns);
+
+/* dst: panels of B[k][n] (row stride ldb), or of its transpose given as B[n][k] when `trans`; each panel occupies
+ * panel_k * HT_PANEL floats of which k * HT_PANEL are written. */
+#define ht_pack_panels HT_KERNEL(pack_panels)
+void ht_pack_panels(const float *b, int64_t ldb, int trans, int64_t k, int64_t n, float *dst, int64_t panel_k);
+
+#endif

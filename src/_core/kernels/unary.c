@@ -1,0 +1,298 @@
+/* unary: elementwise operations of one operand, y = op(x).
+ *
+ * in: x. out: y, of the same size; y may be x. ints: operation (unary.h). floats: p0, p1 (the operation's parameters;
+ * give 0 where it has none).
+ * Types: float32 all operations below HT_UNARY_SAME_TYPE_END; float64 the same through libm; int8, int16, int32,
+ * int64: none, relu, clip, leaky_relu excepted, abs, neg, sign (wrapping); uint8 .. uint64: none, relu, clip, abs,
+ * sign; bool: not; every integer: bitwise_not; float32, float64 -> bool: isnan, isinf.
+ * Precision in float32: within 4 units in the last place (tests/kernels/test_unary.py states and holds each figure);
+ * sine and cosine within 2^-23 absolutely. Rare operations (tan, inverse and hyperbolic functions) go through libm.
+ */
+#include "unary.h"
+#include "vmath.h"
+
+#define LOOP(expression)                                                                                             \
+    do {                                                                                                             \
+        int64_t i = 0;                                                                                               \
+        for (; i + VF_LANES <= n; i += VF_LANES) {                                                                   \
+            const vf v = vf_load(x + i);                                                                             \
+            vf_store(y + i, expression);                                                                             \
+        }                                                                                                            \
+        if (i < n) {                                                                                                 \
+            const vf v = vf_load_n(x + i, n - i);                                                                    \
+            vf_store_n(y + i, n - i, expression);                                                                    \
+        }                                                                                                            \
+        return HT_OK;                                                                                                \
+    } while (0)
+
+#define LIBM(expression)                                                                                             \
+    do {                                                                                                             \
+        for (int64_t i = 0; i < n; i++) {                                                                            \
+            const float v = x[i];                                                                                    \
+            y[i] = expression;                                                                                       \
+        }                                                                                                            \
+        return HT_OK;                                                                                                \
+    } while (0)
+
+HT_INLINE vf zero(void) { return vf_set1(0.0f); }
+HT_INLINE vf one(void) { return vf_set1(1.0f); }
+HT_INLINE vf unit_clip(vf v) { return vf_min(one(), vf_max(zero(), v)); }
+
+HT_INLINE vf gelu_erf(vf v)
+{
+    const vf half = v * vf_set1(0.5f);
+    return vf_fma(half, vf_erf(v * vf_set1(0.707106781f)), half);
+}
+
+/* x / 2 * (1 + tanh(t)) = x * sigmoid(2 t) */
+HT_INLINE vf gelu_tanh(vf v)
+{
+    const vf t = v * vf_fma(v * v, vf_set1(-2.0f * 0.7978845608f * 0.044715f), vf_set1(-2.0f * 0.7978845608f));
+    return v / (one() + vf_exp(t));
+}
+
+/* tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2) with e = exp(x); from x = 20 on it is 1. */
+HT_INLINE vf mish(vf v)
+{
+    const vf e = vf_exp(vf_min(vf_set1(20.0f), v)), n = e * (e + vf_set1(2.0f));
+    return v * (n / (n + vf_set1(2.0f)));
+}
+
+HT_INLINE vf sign(vf v)
+{
+    const vf s = vf_select(vf_lt(zero(), v), one(), vf_select(vf_lt(v, zero()), vf_set1(-1.0f), zero()));
+    return vf_select(vf_isnan(v), v, s);
+}
+
+HT_INLINE vf shrink(vf v, vf bias, vf lambda)
+{
+    const vf low = vf_select(vf_lt(v, vf_neg(lambda)), v + bias, zero());
+    return vf_select(vf_lt(lambda, v), v - bias, low);
+}
+
+/* Lanes too large for the range reduction go through libm. */
+HT_INLINE vf sine(vf v, int shift)
+{
+    vf y = vf_sincos_(v, shift);
+    if (HT_UNLIKELY(vm_any(vf_lt(vf_set1(VM_SIN_LIMIT), vf_abs(v))))) {
+        float in[VF_LANES], out[VF_LANES];
+        vf_store(in, v);
+        for (int i = 0; i < VF_LANES; i++)
+            out[i] = shift ? cosf(in[i]) : sinf(in[i]);
+        y = vf_load(out);
+    }
+    return y;
+}
+
+int ht_unary_f32(int op, float p0, float p1, const float *x, float *y, int64_t n)
+{
+    const vf a = vf_set1(p0), b = vf_set1(p1);
+    switch (op) {
+    case HT_UNARY_NONE:
+        if (x != y && n > 0)
+            memmove(y, x, (size_t)n * sizeof(float));
+        return HT_OK;
+    case HT_UNARY_RELU: LOOP(vf_max(zero(), v));
+    case HT_UNARY_CLIP: LOOP(vf_min(b, vf_max(a, v)));
+    case HT_UNARY_LEAKY_RELU: LOOP(vf_select(vf_lt(v, zero()), v * a, v));
+    case HT_UNARY_ELU: LOOP(vf_select(vf_lt(v, zero()), a * vf_expm1(v), v));
+    case HT_UNARY_SELU: LOOP(b * vf_select(vf_lt(v, zero()), a * vf_expm1(v), v));
+    case HT_UNARY_CELU: LOOP(vf_select(vf_lt(v, zero()), a * vf_expm1(v / a), v));
+    case HT_UNARY_THRESHOLDED_RELU: LOOP(vf_select(vf_le(v, a), zero(), v));
+    case HT_UNARY_SIGMOID: LOOP(vf_sigmoid(v));
+    case HT_UNARY_HARD_SIGMOID: LOOP(unit_clip(vf_fma(a, v, b)));
+    case HT_UNARY_HARD_SWISH: LOOP(v * unit_clip(vf_fma(a, v, b)));
+    case HT_UNARY_SWISH: LOOP(v / (one() + vf_exp(vf_neg(a * v))));
+    case HT_UNARY_TANH: LOOP(vf_tanh(v));
+    case HT_UNARY_GELU_ERF: LOOP(gelu_erf(v));
+    case HT_UNARY_GELU_TANH: LOOP(gelu_tanh(v));
+    case HT_UNARY_SOFTPLUS: LOOP(vf_softplus(v));
+    case HT_UNARY_SOFTSIGN: LOOP(v / (one() + vf_abs(v)));
+    case HT_UNARY_MISH: LOOP(mish(v));
+    case HT_UNARY_ERF: LOOP(vf_erf(v));
+    case HT_UNARY_EXP: LOOP(vf_exp(v));
+    case HT_UNARY_LOG: LOOP(vf_log(v));
+    case HT_UNARY_SQRT: LOOP(vf_sqrt(v));
+    case HT_UNARY_RECIPROCAL: LOOP(one() / v);
+    case HT_UNARY_ABS: LOOP(vf_abs(v));
+    case HT_UNARY_NEG: LOOP(vf_neg(v));
+    case HT_UNARY_FLOOR: LOOP(vf_floor(v));
+    case HT_UNARY_CEIL: LOOP(vf_ceil(v));
+    case HT_UNARY_ROUND: LOOP(vf_round(v));
+    case HT_UNARY_SIGN: LOOP(sign(v));
+    case HT_UNARY_SIN: LOOP(sine(v, 0));
+    case HT_UNARY_COS: LOOP(sine(v, 1));
+    case HT_UNARY_SHRINK: LOOP(shrink(v, a, b));
+    case HT_UNARY_TAN: LIBM(tanf(v));
+    case HT_UNARY_ASIN: LIBM(asinf(v));
+    case HT_UNARY_ACOS: LIBM(acosf(v));
+    case HT_UNARY_ATAN: LIBM(atanf(v));
+    case HT_UNARY_SINH: LIBM(sinhf(v));
+    case HT_UNARY_COSH: LIBM(coshf(v));
+    case HT_UNARY_ASINH: LIBM(asinhf(v));
+    case HT_UNARY_ACOSH: LIBM(acoshf(v));
+    case HT_UNARY_ATANH: LIBM(atanhf(v));
+    default: return HT_ERR_OPERAND;
+    }
+}
+
+static double clip_f64(double v, double low, double high)
+{
+    v = v < low ? low : v; /* NaN passes */
+    return v > high ? high : v;
+}
+
+static int unary_f64(int op, double a, double b, const double *x, double *y, int64_t n)
+{
+#define F64(code, expression)                                                                                        \
+    case code:                                                                                                       \
+        for (int64_t i = 0; i < n; i++) {                                                                            \
+            const double v = x[i];                                                                                   \
+            y[i] = expression;                                                                                       \
+        }                                                                                                            \
+        return HT_OK;
+    switch (op) {
+    F64(HT_UNARY_NONE, v)
+    F64(HT_UNARY_RELU, v < 0 ? 0 : v)
+    F64(HT_UNARY_CLIP, clip_f64(v, a, b))
+    F64(HT_UNARY_LEAKY_RELU, v < 0 ? a * v : v)
+    F64(HT_UNARY_ELU, v < 0 ? a * expm1(v) : v)
+    F64(HT_UNARY_SELU, b * (v < 0 ? a * expm1(v) : v))
+    F64(HT_UNARY_CELU, v < 0 ? a * expm1(v / a) : v)
+    F64(HT_UNARY_THRESHOLDED_RELU, v <= a ? 0 : v)
+    F64(HT_UNARY_SIGMOID, 1 / (1 + exp(-v)))
+    F64(HT_UNARY_HARD_SIGMOID, clip_f64(a * v + b, 0, 1))
+    F64(HT_UNARY_HARD_SWISH, v * clip_f64(a * v + b, 0, 1))
+    F64(HT_UNARY_SWISH, v / (1 + exp(-a * v)))
+    F64(HT_UNARY_TANH, tanh(v))
+    F64(HT_UNARY_GELU_ERF, 0.5 * v * (1 + erf(v * 0.70710678118654752440)))
+    F64(HT_UNARY_GELU_TANH, 0.5 * v * (1 + tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v))))
+    F64(HT_UNARY_SOFTPLUS, (v > 0 ? v : 0) + log1p(exp(-fabs(v))))
+    F64(HT_UNARY_SOFTSIGN, v / (1 + fabs(v)))
+    F64(HT_UNARY_MISH, v * tanh((v > 0 ? v : 0) + log1p(exp(-fabs(v)))))
+    F64(HT_UNARY_ERF, erf(v))
+    F64(HT_UNARY_EXP, exp(v))
+    F64(HT_UNARY_LOG, log(v))
+    F64(HT_UNARY_SQRT, sqrt(v))
+    F64(HT_UNARY_RECIPROCAL, 1 / v)
+    F64(HT_UNARY_ABS, fabs(v))
+    F64(HT_UNARY_NEG, -v)
+    F64(HT_UNARY_FLOOR, floor(v))
+    F64(HT_UNARY_CEIL, ceil(v))
+    F64(HT_UNARY_ROUND, nearbyint(v))
+    F64(HT_UNARY_SIGN, v > 0 ? 1 : v < 0 ? -1 : v == 0 ? 0 : v)
+    F64(HT_UNARY_SIN, sin(v))
+    F64(HT_UNARY_COS, cos(v))
+    F64(HT_UNARY_TAN, tan(v))
+    F64(HT_UNARY_ASIN, asin(v))
+    F64(HT_UNARY_ACOS, acos(v))
+    F64(HT_UNARY_ATAN, atan(v))
+    F64(HT_UNARY_SINH, sinh(v))
+    F64(HT_UNARY_COSH, cosh(v))
+    F64(HT_UNARY_ASINH, asinh(v))
+    F64(HT_UNARY_ACOSH, acosh(v))
+    F64(HT_UNARY_ATANH, atanh(v))
+    F64(HT_UNARY_SHRINK, v < -b ? v + a : v > b ? v - a : 0)
+    default: return HT_ERR_OPERAND;
+    }
+#undef F64
+}
+
+/* A bound of clip as an integer of the type; bounds outside the type do not bind. */
+#define BOUND(v, type, least, most) ((v) >= (double)(most) ? (most) : (v) <= (double)(least) ? (least) : (type)(v))
+
+#define EACH_INT(code, expression)                                                                                   \
+    case code:                                                                                                       \
+        for (int64_t i = 0; i < n; i++) {                                                                            \
+            const T v = x[i];                                                                                        \
+            y[i] = (T)(expression);                                                                                  \
+        }                                                                                                            \
+        return HT_OK;
+
+/* unsigned_type: in which negation wraps instead of overflowing. */
+#define INTEGER(name, type, unsigned_type, least, most)                                                              \
+    static int name(int op, double a, double b, const type *x, type *y, int64_t n)                                   \
+    {                                                                                                                \
+        typedef type T;                                                                                              \
+        const type low = BOUND(a, type, least, most), high = BOUND(b, type, least, most);                            \
+        switch (op) {                                                                                                \
+        EACH_INT(HT_UNARY_NONE, v)                                                                                   \
+        EACH_INT(HT_UNARY_RELU, v > 0 ? v : 0)                                                                       \
+        EACH_INT(HT_UNARY_CLIP, (v < low ? low : v) > high ? high : (v < low ? low : v))                             \
+        EACH_INT(HT_UNARY_ABS, v < (type)1 && v != 0 ? (type)(0 - (unsigned_type)v) : v)                             \
+        EACH_INT(HT_UNARY_SIGN, v > 0 ? 1 : v == 0 ? 0 : (type)-1)                                                   \
+        EACH_INT(HT_UNARY_BITWISE_NOT, ~v)                                                                           \
+        case HT_UNARY_NEG:                                                                                           \
+            if ((type)-1 > 0)                                                                                        \
+                return HT_ERR_DTYPE;                                                                                 \
+            for (int64_t i = 0; i < n; i++)                                                                          \
+                y[i] = (type)(0 - (unsigned_type)x[i]);                                                              \
+            return HT_OK;                                                                                            \
+        default: return HT_ERR_DTYPE;                                                                                \
+        }                                                                                                            \
+    }
+INTEGER(unary_i8, int8_t, uint8_t, INT8_MIN, INT8_MAX)
+INTEGER(unary_i16, int16_t, uint16_t, INT16_MIN, INT16_MAX)
+INTEGER(unary_i32, int32_t, uint32_t, INT32_MIN, INT32_MAX)
+INTEGER(unary_i64, int64_t, uint64_t, INT64_MIN, INT64_MAX)
+INTEGER(unary_u8, uint8_t, uint8_t, 0, UINT8_MAX)
+INTEGER(unary_u16, uint16_t, uint16_t, 0, UINT16_MAX)
+INTEGER(unary_u32, uint32_t, uint32_t, 0, UINT32_MAX)
+INTEGER(unary_u64, uint64_t, uint64_t, 0, UINT64_MAX)
+
+#define CLASSIFY(name, type)                                                                                         \
+    static void name(int op, int negative, int positive, const type *x, uint8_t *y, int64_t n)                       \
+    {                                                                                                                \
+        if (op == HT_UNARY_ISNAN)                                                                                    \
+            for (int64_t i = 0; i < n; i++)                                                                          \
+                y[i] = x[i] != x[i];                                                                                 \
+        else                                                                                                         \
+            for (int64_t i = 0; i < n; i++)                                                                          \
+                y[i] = (uint8_t)(((x[i] == -(type)INFINITY) & negative) | ((x[i] == (type)INFINITY) & positive));    \
+    }
+CLASSIFY(classify_f32, float)
+CLASSIFY(classify_f64, double)
+
+int HT_KERNEL(unary)(const ht_call *call)
+{
+    if (call->num_in != 1 || call->num_out != 1 || call->num_ints != 1 || call->num_floats != 2)
+        return HT_ERR_OPERAND;
+    const ht_tensor *x = call->in[0], *y = call->out[0];
+    const int op = (int)call->ints[0];
+    const double a = call->floats[0], b = call->floats[1];
+    const int64_t n = x->size;
+    if (y->size != n)
+        return HT_ERR_OPERAND;
+    if (op == HT_UNARY_ISNAN || op == HT_UNARY_ISINF) {
+        if (y->dtype != HT_BOOL)
+            return HT_ERR_DTYPE;
+        if (x->dtype == HT_FLOAT32)
+            classify_f32(op, a != 0, b != 0, x->data, y->data, n);
+        else if (x->dtype == HT_FLOAT64)
+            classify_f64(op, a != 0, b != 0, x->data, y->data, n);
+        else
+            return HT_ERR_DTYPE;
+        return HT_OK;
+    }
+    if (x->dtype != y->dtype)
+        return HT_ERR_DTYPE;
+    switch (x->dtype) {
+    case HT_FLOAT32: return ht_unary_f32(op, (float)a, (float)b, x->data, y->data, n);
+    case HT_FLOAT64: return unary_f64(op, a, b, x->data, y->data, n);
+    case HT_INT8: return unary_i8(op, a, b, x->data, y->data, n);
+    case HT_INT16: return unary_i16(op, a, b, x->data, y->data, n);
+    case HT_INT32: return unary_i32(op, a, b, x->data, y->data, n);
+    case HT_INT64: return unary_i64(op, a, b, x->data, y->data, n);
+    case HT_UINT8: return unary_u8(op, a, b, x->data, y->data, n);
+    case HT_UINT16: return unary_u16(op, a, b, x->data, y->data, n);
+    case HT_UINT32: return unary_u32(op, a, b, x->data, y->data, n);
+    case HT_UINT64: return unary_u64(op, a, b, x->data, y->data, n);
+    case HT_BOOL:
+        if (op != HT_UNARY_NOT && op != HT_UNARY_NONE)
+            return HT_ERR_DTYPE;
+        for (int64_t i = 0; i < n; i++)
+            ((uint8_t *)y->data)[i] = (((const uint8_t *)x->data)[i] != 0) ^ (op == HT_UNARY_NOT);
+        return HT_OK;
+    default: return HT_ERR_DTYPE;
+    }
+}

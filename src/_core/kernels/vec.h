@@ -1,0 +1,253 @@
+/* float32 vectors of the variant's own width: 16 lanes (AVX-512), 8 (AVX2), 4 (SSE2, NEON, anything else).
+ *
+ * vf: floats; vi: 32-bit integers; vm: one truth value per lane. `_n` loads and stores touch the first n lanes only
+ * (0 <= n <= VF_LANES), the other lanes of a load are zero. vf_fma rounds once where the machine can, else twice.
+ * vf_max and vf_min give their second argument if either is NaN (as x86 does); vf_max_nan and vf_min_nan give NaN.
+ */
+#ifndef HETERO_VEC_H
+#define HETERO_VEC_H
+
+#include "kernel.h"
+
+#include <math.h>
+#include <string.h>
+
+#define HT_INLINE static inline __attribute__((always_inline, unused))
+#define HT_LIKELY(x) __builtin_expect(!!(x), 1)
+#define HT_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+HT_INLINE int64_t ht_min64(int64_t a, int64_t b) { return a < b ? a : b; }
+HT_INLINE int64_t ht_max64(int64_t a, int64_t b) { return a > b ? a : b; }
+HT_INLINE int64_t ht_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define VF_LANES 16
+typedef __m512 vf;
+typedef __m512i vi;
+typedef __mmask16 vm;
+
+HT_INLINE vf vf_set1(float x) { return _mm512_set1_ps(x); }
+HT_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+HT_INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+HT_INLINE vm vm_first(int64_t n) { return (vm)((1u << n) - 1u); }
+HT_INLINE vf vf_load_n(const float *p, int64_t n) { return _mm512_maskz_loadu_ps(vm_first(n), p); }
+HT_INLINE void vf_store_n(float *p, int64_t n, vf x) { _mm512_mask_storeu_ps(p, vm_first(n), x); }
+HT_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+HT_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
+HT_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+HT_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+HT_INLINE vf vf_sqrt(vf a) { return _mm512_sqrt_ps(a); }
+HT_INLINE vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+HT_INLINE vf vf_floor(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+HT_INLINE vf vf_ceil(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC); }
+HT_INLINE vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+HT_INLINE vm vf_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+HT_INLINE vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+HT_INLINE vm vf_isnan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+HT_INLINE vm vm_or(vm a, vm b) { return a | b; }
+HT_INLINE vm vm_and(vm a, vm b) { return a & b; }
+HT_INLINE int vm_any(vm a) { return a != 0; }
+HT_INLINE vf vf_select(vm m, vf yes, vf no) { return _mm512_mask_blend_ps(m, no, yes); }
+HT_INLINE vi vf_bits(vf a) { return _mm512_castps_si512(a); }
+HT_INLINE vf vi_as_float(vi a) { return _mm512_castsi512_ps(a); }
+HT_INLINE vi vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
+HT_INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+HT_INLINE vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+HT_INLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+HT_INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+HT_INLINE vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
+HT_INLINE vm vi_eq(vi a, vi b) { return _mm512_cmpeq_epi32_mask(a, b); }
+#define vi_shl(a, bits) _mm512_slli_epi32(a, bits)
+#define vi_shr(a, bits) _mm512_srai_epi32(a, bits) /* arithmetic */
+HT_INLINE vi vf_to_int(vf a) { return _mm512_cvtps_epi32(a); } /* of whole numbers below 2^31 */
+HT_INLINE vf vi_to_float(vi a) { return _mm512_cvtepi32_ps(a); }
+HT_INLINE float vf_hsum(vf a) { return _mm512_reduce_add_ps(a); }
+
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define VF_LANES 8
+typedef __m256 vf;
+typedef __m256i vi;
+typedef __m256 vm;
+
+HT_INLINE vf vf_set1(float x) { return _mm256_set1_ps(x); }
+HT_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+HT_INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+HT_INLINE vi vm_first_(int64_t n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+HT_INLINE vf vf_load_n(const float *p, int64_t n) { return _mm256_maskload_ps(p, vm_first_(n)); }
+HT_INLINE void vf_store_n(float *p, int64_t n, vf x) { _mm256_maskstore_ps(p, vm_first_(n), x); }
+HT_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+HT_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+HT_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+HT_INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+HT_INLINE vf vf_sqrt(vf a) { return _mm256_sqrt_ps(a); }
+HT_INLINE vf vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+HT_INLINE vf vf_floor(vf a) { return _mm256_floor_ps(a); }
+HT_INLINE vf vf_ceil(vf a) { return _mm256_ceil_ps(a); }
+HT_INLINE vm vf_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+HT_INLINE vm vf_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
+HT_INLINE vm vf_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+HT_INLINE vm vf_isnan(vf a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
+HT_INLINE vm vm_or(vm a, vm b) { return _mm256_or_ps(a, b); }
+HT_INLINE vm vm_and(vm a, vm b) { return _mm256_and_ps(a, b); }
+HT_INLINE int vm_any(vm a) { return _mm256_movemask_ps(a) != 0; }
+HT_INLINE vf vf_select(vm m, vf yes, vf no) { return _mm256_blendv_ps(no, yes, m); }
+HT_INLINE vi vf_bits(vf a) { return _mm256_castps_si256(a); }
+HT_INLINE vf vi_as_float(vi a) { return _mm256_castsi256_ps(a); }
+HT_INLINE vi vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
+HT_INLINE vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
+HT_INLINE vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
+HT_INLINE vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
+HT_INLINE vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
+HT_INLINE vi vi_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }
+HT_INLINE vm vi_eq(vi a, vi b) { return _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b)); }
+#define vi_shl(a, bits) _mm256_slli_epi32(a, bits)
+#define vi_shr(a, bits) _mm256_srai_epi32(a, bits)
+HT_INLINE vi vf_to_int(vf a) { return _mm256_cvtps_epi32(a); }
+HT_INLINE vf vi_to_float(vi a) { return _mm256_cvtepi32_ps(a); }
+HT_INLINE float vf_hsum(vf a)
+{
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+#else /* vector extensions of the compiler: SSE2, NEON */
+#if defined(__ARM_NEON)
+#include <arm_neon.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+#define VF_LANES 4
+typedef float vf __attribute__((vector_size(16)));
+typedef int32_t vi __attribute__((vector_size(16)));
+typedef vi vm;
+typedef uint32_t vu_ __attribute__((vector_size(16)));
+
+HT_INLINE vf vf_set1(float x) { return (vf){x, x, x, x}; }
+HT_INLINE vf vf_load(const float *p)
+{
+    vf x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+HT_INLINE void vf_store(float *p, vf x) { memcpy(p, &x, sizeof x); }
+HT_INLINE vf vf_load_n(const float *p, int64_t n)
+{
+    vf x = {0};
+    for (int64_t i = 0; i < n; i++)
+        x[i] = p[i];
+    return x;
+}
+HT_INLINE void vf_store_n(float *p, int64_t n, vf x)
+{
+    for (int64_t i = 0; i < n; i++)
+        p[i] = x[i];
+}
+#if defined(__ARM_NEON)
+HT_INLINE vf vf_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+HT_INLINE vf vf_fnma(vf a, vf b, vf c) { return (vf)vfmsq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+HT_INLINE vf vf_sqrt(vf a) { return (vf)vsqrtq_f32((float32x4_t)a); }
+HT_INLINE vf vf_round(vf a) { return (vf)vrndnq_f32((float32x4_t)a); }
+HT_INLINE vf vf_floor(vf a) { return (vf)vrndmq_f32((float32x4_t)a); }
+HT_INLINE vf vf_ceil(vf a) { return (vf)vrndpq_f32((float32x4_t)a); }
+#endif
+HT_INLINE vm vf_lt(vf a, vf b) { return a < b; }
+HT_INLINE vm vf_le(vf a, vf b) { return a <= b; }
+HT_INLINE vm vf_eq(vf a, vf b) { return a == b; }
+HT_INLINE vm vf_isnan(vf a) { return a != a; }
+HT_INLINE vm vm_or(vm a, vm b) { return a | b; }
+HT_INLINE vm vm_and(vm a, vm b) { return a & b; }
+HT_INLINE int vm_any(vm a) { return (a[0] | a[1] | a[2] | a[3]) != 0; }
+HT_INLINE vf vf_select(vm m, vf yes, vf no) { return (vf)((m & (vi)yes) | (~m & (vi)no)); }
+#if defined(__SSE2__)
+HT_INLINE vf vf_max(vf a, vf b) { return (vf)_mm_max_ps((__m128)a, (__m128)b); }
+HT_INLINE vf vf_min(vf a, vf b) { return (vf)_mm_min_ps((__m128)a, (__m128)b); }
+#else
+HT_INLINE vf vf_max(vf a, vf b) { return vf_select(a > b, a, b); }
+HT_INLINE vf vf_min(vf a, vf b) { return vf_select(a < b, a, b); }
+#endif
+HT_INLINE vi vf_bits(vf a) { return (vi)a; }
+HT_INLINE vf vi_as_float(vi a) { return (vf)a; }
+HT_INLINE vi vi_set1(int32_t x) { return (vi){x, x, x, x}; }
+HT_INLINE vi vi_add(vi a, vi b) { return (vi)((vu_)a + (vu_)b); }
+HT_INLINE vi vi_sub(vi a, vi b) { return (vi)((vu_)a - (vu_)b); }
+HT_INLINE vi vi_and(vi a, vi b) { return a & b; }
+HT_INLINE vi vi_or(vi a, vi b) { return a | b; }
+HT_INLINE vi vi_xor(vi a, vi b) { return a ^ b; }
+HT_INLINE vm vi_eq(vi a, vi b) { return a == b; }
+#define vi_shl(a, bits) ((vi)((vu_)(a) << (bits)))
+#define vi_shr(a, bits) ((a) >> (bits))
+#if defined(__SSE2__)
+HT_INLINE vi vf_to_int(vf a) { return (vi)_mm_cvtps_epi32((__m128)a); }
+#else
+HT_INLINE vi vf_to_int(vf a) { return __builtin_convertvector(a, vi); }
+#endif
+HT_INLINE vf vi_to_float(vi a) { return __builtin_convertvector(a, vf); }
+#if !defined(__ARM_NEON)
+HT_INLINE vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
+HT_INLINE vf vf_fnma(vf a, vf b, vf c) { return c - a * b; }
+#if defined(__SSE2__)
+HT_INLINE vf vf_sqrt(vf a) { return (vf)_mm_sqrt_ps((__m128)a); }
+#else
+HT_INLINE vf vf_sqrt(vf a) { return (vf){sqrtf(a[0]), sqrtf(a[1]), sqrtf(a[2]), sqrtf(a[3])}; }
+#endif
+/* Adding and taking away 2^23 leaves no room for a fraction; from 2^23 on every float is whole. The sign is kept
+ * so that -0.2 rounds to -0. */
+HT_INLINE vf vf_round(vf a)
+{
+    const vi sign = (vi)a & vi_set1(INT32_MIN);
+    const vf magnitude = (vf)((vi)a ^ sign), big = vf_set1(8388608.0f);
+    const vf rounded = (vf)((vi)((magnitude + big) - big) | sign);
+    return vf_select(magnitude < big, rounded, a);
+}
+HT_INLINE vf vf_floor(vf a)
+{
+    const vi sign = (vi)a & vi_set1(INT32_MIN);
+    const vf rounded = vf_round(a);
+    return (vf)((vi)(rounded - vf_select(rounded > a, vf_set1(1.0f), vf_set1(0.0f))) | sign);
+}
+HT_INLINE vf vf_ceil(vf a)
+{
+    const vi sign = (vi)a & vi_set1(INT32_MIN);
+    const vf rounded = vf_round(a);
+    return (vf)((vi)(rounded + vf_select(rounded < a, vf_set1(1.0f), vf_set1(0.0f))) | sign);
+}
+#endif
+HT_INLINE float vf_hsum(vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
+#endif
+
+HT_INLINE vf vf_max_nan(vf a, vf b) { return vf_select(vf_isnan(a), a, vf_max(a, b)); }
+HT_INLINE vf vf_min_nan(vf a, vf b) { return vf_select(vf_isnan(a), a, vf_min(a, b)); }
+HT_INLINE vf vf_abs(vf a) { return vi_as_float(vi_and(vf_bits(a), vi_set1(INT32_MAX))); }
+HT_INLINE vf vf_neg(vf a) { return vi_as_float(vi_xor(vf_bits(a), vi_set1(INT32_MIN))); }
+HT_INLINE vf vf_copysign(vf magnitude, vf sign)
+{
+    return vi_as_float(vi_or(vi_and(vf_bits(magnitude), vi_set1(INT32_MAX)),
+                             vi_and(vf_bits(sign), vi_set1(INT32_MIN))));
+}
+/* The largest lane; NaN if any lane is. */
+HT_INLINE float vf_hmax(vf a)
+{
+    float lane[VF_LANES], best;
+    vf_store(lane, a);
+    best = lane[0];
+    for (int i = 1; i < VF_LANES; i++)
+        best = (lane[i] > best || lane[i] != lane[i]) ? lane[i] : best;
+    return best;
+}
+HT_INLINE float vf_hmin(vf a)
+{
+    float lane[VF_LANES], best;
+    vf_store(lane, a);
+    best = lane[0];
+    for (int i = 1; i < VF_LANES; i++)
+        best = (lane[i] < best || lane[i] != lane[i]) ? lane[i] : best;
+    return best;
+}
+
+#endif
