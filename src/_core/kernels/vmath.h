@@ -4,7 +4,7 @@
  * and rationals were fitted to least maximal relative error (Lawson's reweighted least squares on Chebyshev nodes;
  * each comment names function, interval and the error of the fit before rounding to float32). Measured errors, in
  * units in the last place, over a dense sample of all finite inputs, are in tests/kernels/test_unary.py, which
- * holds every instruction set to them. Zeros keep their sign; NaN gives NaN; subnormal results may be flushed in exp.
+ * holds every instruction set to them. NaN gives NaN; tanh, erf and expm1 keep the sign of zero.
  */
 #ifndef HETERO_VMATH_H
 #define HETERO_VMATH_H

@@ -1,0 +1,205 @@
+"""pack_b, gemm and matmul against NumPy in float64, over odd shapes, layouts, epilogues and instruction sets."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetero import _kernels
+from hetero.errors import InferenceError
+
+VARIANTS = _kernels.variants()
+CLIP, RELU, SIGMOID = 2, 1, 8
+Array = np.ndarray[Any, Any]
+
+
+def scratch_bytes(n: int, k: int) -> int:
+    return 4 * 16 * min(k, 256) * min(-(-n // 16), 32)
+
+
+def packed_size(k: int, n: int) -> int:
+    return -(-n // 16) * 16 * k
+
+
+def pack(b: Array, variant: str, trans: bool = False) -> Array:
+    """Pack the last two dims; leading dims are the batch."""
+    batch = int(np.prod(b.shape[:-2]))
+    k, n = b.shape[-2:] if not trans else b.shape[:-3:-1]
+    spec = [((batch, packed_size(k, n)), np.float32)]
+    return _kernels.call("pack_b", [b], spec, [batch, k, n, trans], variant=variant)[0]
+
+
+def gemm(
+    a: Array,
+    b: Array,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    variant: str,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    packed: bool = False,
+    bias: Array | None = None,
+    bias_strides: tuple[int, int] = (0, 0),
+    addend: Array | None = None,
+    activation: int = 0,
+    floats: tuple[float, float, float, float] = (1, 1, 0, 0),
+) -> Array:
+    ints = [m, n, k, trans_a, trans_b, packed, *bias_strides, activation]
+    scratch = 0 if packed or a.dtype != np.float32 else scratch_bytes(n, k)
+    inputs = [a, pack(b, variant, trans_b) if packed else b, bias, addend]
+    return _kernels.call("gemm", inputs, [((m, n), a.dtype)], ints, floats, scratch, variant)[0]
+
+
+def assert_close(found: Array, expected: Array, k: int) -> None:
+    """The rounding errors of a sum of k products of standard normals."""
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * (1 + k))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_pack_layout(variant: str) -> None:
+    b = np.arange(3 * 18, dtype=np.float32).reshape(3, 18) + 1
+    expected = np.zeros((2, 3, 16), np.float32)
+    expected[0] = b[:, :16]
+    expected[1, :, :2] = b[:, 16:]
+    np.testing.assert_array_equal(pack(b, variant).ravel(), expected.ravel())
+    np.testing.assert_array_equal(pack(np.ascontiguousarray(b.T), variant, trans=True).ravel(), expected.ravel())
+
+
+SHAPES = [
+    (1, 1, 1), (1, 17, 5), (2, 40, 300), (3, 33, 257), (5, 7, 0), (4, 16, 9), (0, 5, 3), (5, 0, 3), (7, 31, 33),
+    (12, 32, 64), (13, 50, 600), (25, 530, 20), (200, 70, 270), (49, 100, 40), (8, 1030, 3), (1, 3, 1000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_layouts(variant: str, m: int, n: int, k: int) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    for trans_a, trans_b, packed in itertools.product([False, True], repeat=3):
+        found = gemm(
+            np.ascontiguousarray(a.T) if trans_a else a,
+            np.ascontiguousarray(b.T) if trans_b else b,
+            m, n, k, trans_a=trans_a, trans_b=trans_b, packed=packed, variant=variant,
+        )  # fmt: skip
+        assert_close(found, expected, k)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_epilogue(variant: str, data: st.DataObject) -> None:
+    m, n, k = (data.draw(st.integers(1, high)) for high in (30, 70, 40))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+    alpha, beta = data.draw(st.sampled_from([(1, 1), (0.5, 2), (-1, 0)]))
+    expected = alpha * (a.astype(np.float64) @ b)
+    strides = data.draw(st.sampled_from([None, (0, 0), (0, 1), (1, 0), (n, 1)]))
+    bias = None
+    if strides:
+        shape = {(0, 0): (1,), (0, 1): (n,), (1, 0): (m, 1), (n, 1): (m, n)}[strides]
+        bias = rng.standard_normal(shape, np.float32)
+        expected += beta * bias
+    addend = rng.standard_normal((m, n), np.float32) if data.draw(st.booleans()) else None
+    if addend is not None:
+        expected += addend
+    activation = data.draw(st.sampled_from([0, RELU, CLIP, SIGMOID]))
+    if activation == RELU:
+        expected = np.maximum(expected, 0)
+    elif activation == CLIP:
+        expected = np.clip(expected, -0.5, 1.5)
+    elif activation == SIGMOID:
+        expected = 1 / (1 + np.exp(-expected))
+    found = gemm(
+        a, b, m, n, k, packed=data.draw(st.booleans()), bias=bias, bias_strides=strides or (0, 0), addend=addend,
+        activation=activation, floats=(alpha, beta, -0.5, 1.5), variant=variant,
+    )  # fmt: skip
+    assert_close(found, expected, k)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("a_batch", "b_batch"),
+    [((), ()), ((3,), (3,)), ((2, 3), (3,)), ((2, 1), (1, 4)), ((5,), ()), ((), (5,)), ((0,), ())],
+)
+def test_matmul_batches(variant: str, packed: bool, a_batch: tuple[int, ...], b_batch: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    m, n, k = 5, 19, 7
+    a, b = rng.standard_normal((*a_batch, m, k), np.float32), rng.standard_normal((*b_batch, k, n), np.float32)
+    expected = a.astype(np.float64) @ b
+    batch = expected.shape[:-2]
+
+    def strides(shape: tuple[int, ...], matrix: int) -> list[int]:
+        full = (1,) * (len(batch) - len(shape)) + shape
+        dense = [int(np.prod(full[d + 1 :])) * matrix for d in range(len(full))]
+        return [0 if size == 1 else stride for size, stride in zip(full, dense, strict=True)]
+
+    b_matrix = packed_size(k, n) if packed else k * n
+    ints = [m, n, k, 0, 0, packed, 0, 0, 0, len(batch), *batch, *strides(a_batch, m * k), *strides(b_batch, b_matrix)]
+    spec = [(expected.shape, np.float32)]
+    operands = [a, pack(b, variant) if packed else b]
+    found = _kernels.call("matmul", operands, spec, ints, [1, 1, 0, 0], 0 if packed else scratch_bytes(n, k), variant)[
+        0
+    ]
+    assert_close(found, expected, k)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", ["float64", "int32", "uint32", "int64", "uint64"])
+def test_other_types(variant: str, dtype: str) -> None:
+    rng = np.random.default_rng(2)
+    high = np.iinfo(dtype).max if np.dtype(dtype).kind in "iu" else 100
+    a, b = (rng.integers(0, high, shape, np.uint64).astype(dtype) for shape in ((4, 6), (6, 9)))
+    bias = rng.integers(0, 5, 9).astype(dtype)
+    with np.errstate(over="ignore"):
+        expected = np.dtype(dtype).type(2) * (a @ b) + np.dtype(dtype).type(3) * bias
+    found = gemm(a, b, 4, 9, 6, bias=bias, bias_strides=(0, 1), floats=(2, 3, 0, 0), variant=variant)
+    np.testing.assert_array_equal(found, expected)
+    found = gemm(a, np.ascontiguousarray(b.T), 4, 9, 6, trans_b=True, variant=variant)
+    np.testing.assert_array_equal(found, a @ b)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("m", [1, 20])
+def test_nan_and_infinity_pass_through_relu(variant: str, m: int) -> None:
+    a, b = np.ones((m, 3), np.float32), np.ones((3, 20), np.float32)
+    b[1, 4], b[2, 5], b[0, 18] = np.nan, np.inf, -np.inf
+    found = gemm(a, b, m, 20, 3, packed=True, activation=RELU, variant=variant)
+    expected = np.full((m, 20), 3.0)
+    expected[:, 4], expected[:, 5], expected[:, 18] = np.nan, np.inf, 0
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_rejected_operands() -> None:
+    a, b = np.ones((2, 3), np.float32), np.ones((3, 4), np.float32)
+    wide = np.ones((3, 4), np.int32)
+    with pytest.raises(InferenceError):
+        gemm(a, b, 2, 4, 4, variant="baseline")  # k larger than the operands
+    with pytest.raises(InferenceError):
+        gemm(a, wide, 2, 4, 3, variant="baseline")
+    with pytest.raises(InferenceError):
+        gemm(a, b, 2, 4, 3, bias=np.ones(3, np.float32), bias_strides=(0, 1), variant="baseline")
+    with pytest.raises(InferenceError):
+        gemm(a.astype(np.int32), wide, 2, 4, 3, floats=(0.5, 1, 0, 0), variant="baseline")
+    with pytest.raises(InferenceError):  # no scratch
+        _kernels.call("gemm", [a, b], [((2, 4), np.float32)], [2, 4, 3, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_do_not_depend_on_their_neighbours(variant: str) -> None:
+    """Splitting the rows over threads must not change a bit, as long as every part is tiled."""
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((50, 600), np.float32), rng.standard_normal((600, 40), np.float32)
+    whole = gemm(a, b, 50, 40, 600, packed=True, variant=variant)
+    for start, stop in [(0, 17), (17, 50), (4, 11)]:
+        part = gemm(a[start:stop].copy(), b, stop - start, 40, 600, packed=True, variant=variant)
+        np.testing.assert_array_equal(part, whole[start:stop])
