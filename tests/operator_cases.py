@@ -28,6 +28,7 @@ class Case:
     inputs: tuple[np.ndarray | None, ...]
     attributes: dict[str, Any]
     outputs: int = 1
+    domain: str = ""
 
     def __str__(self) -> str:
         shapes = ",".join("-" if x is None else f"{x.dtype}{list(x.shape)}" for x in self.inputs)
@@ -40,19 +41,19 @@ class Case:
     def versions(self, newest: int) -> list[int]:
         """One operator set version per schema that takes the case's attributes and number of inputs."""
         found = []
-        for schema in _history(self.op_type):
+        for schema in _history(self.domain, self.op_type):
             takes = schema.min_input <= len(self.inputs) <= schema.max_input
             takes = takes and schema.min_output <= self.outputs <= schema.max_output
             if takes and not schema.deprecated and set(self.attributes) <= set(schema.attributes):
                 required = {name for name, attribute in schema.attributes.items() if attribute.required}
-                if required <= set(self.attributes) and schema.since_version <= newest:
+                if required <= set(self.attributes) and (schema.since_version <= newest or self.domain):
                     found.append(schema.since_version)
         return found
 
     def model(self, version: int) -> onnx.ModelProto:
         names = ["" if array is None else f"x{index}" for index, array in enumerate(self.inputs)]
         outputs = [f"y{index}" for index in range(self.outputs)]
-        node = helper.make_node(self.op_type, names, outputs, **self.attributes)
+        node = helper.make_node(self.op_type, names, outputs, domain=self.domain, **self.attributes)
         graph = helper.make_graph(
             [node],
             self.op_type,
@@ -62,20 +63,22 @@ class Case:
             ],
             [onnx.ValueInfoProto(name=name) for name in outputs],
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8)
+        opsets = [helper.make_opsetid(self.domain, version)]
+        if self.domain:
+            opsets.append(helper.make_opsetid("", 17))
+        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-_HISTORIES: dict[str, list[Any]] = {}
+_HISTORIES: dict[tuple[str, str], list[Any]] = {}
 
 
-def _history(op_type: str) -> list[Any]:
+def _history(domain: str, op_type: str) -> list[Any]:
     if not _HISTORIES:
         for schema in onnx.defs.get_all_schemas_with_history():
-            if schema.domain == "":
-                _HISTORIES.setdefault(schema.name, []).append(schema)
+            _HISTORIES.setdefault((schema.domain, schema.name), []).append(schema)
         for history in _HISTORIES.values():
             history.sort(key=lambda schema: schema.since_version)
-    return _HISTORIES[op_type]
+    return _HISTORIES[domain, op_type]
 
 
 def models(newest: int) -> Iterator[tuple[Case, int]]:
@@ -127,6 +130,7 @@ def cases() -> Iterator[Case]:
         _matrices,
         _quantization,
         _others,
+        _machine_learning,
     ):
         yield from family()
 
@@ -787,3 +791,118 @@ def _others() -> Iterator[Case]:
             "weights": [0.5] * 7,
         },
     )
+
+
+def _machine_learning() -> Iterator[Case]:
+    def ml(op_type: str, *inputs: np.ndarray, outputs: int = 1, **attributes: Any) -> Case:
+        return Case(op_type, inputs, _given(**attributes), outputs, "ai.onnx.ml")
+
+    x = _f(4, 3)
+    yield ml("ArrayFeatureExtractor", x, _ints(2, 0))
+    yield ml("Binarizer", x, threshold=0.2)
+    yield ml("FeatureVectorizer", x, _f(4, 2), inputdimensions=[3, 2])
+    yield ml("FeatureVectorizer", x, _f(4, 2), inputdimensions=[2, 2])
+    holes = x.copy()
+    holes[1, 2] = np.nan
+    holes[2, 0] = -5
+    yield ml("Imputer", holes, imputed_value_floats=[0.5], replaced_value_float=float("nan"))
+    yield ml("Imputer", holes, imputed_value_floats=[1.0, 2.0, 3.0], replaced_value_float=-5.0)
+    yield ml("Imputer", _i(4, 3), imputed_value_int64s=[7], replaced_value_int64=1)
+    texts = np.array([["a", "b"], ["z", "a"]], object)
+    yield ml("LabelEncoder", texts, classes_strings=["b", "a"])
+    yield ml("LabelEncoder", _i(5, low=-1, high=4), classes_strings=["b", "a"], default_string="none")
+    yield ml("LabelEncoder", texts, keys_strings=["a", "b"], values_int64s=[3, 4], default_int64=9)
+    yield ml("LabelEncoder", texts, keys_strings=["a", "b"], values_floats=[0.5, 1.5], default_float=9.5)
+    yield ml("LabelEncoder", texts, keys_strings=["a", "b"], values_strings=["x", "y"])
+    yield ml("LabelEncoder", _i(5, low=0, high=4), keys_int64s=[1, 3], values_int64s=[10, 30])
+    yield ml("LabelEncoder", _i(5, low=0, high=4), keys_int64s=[1, 3], values_strings=["one", "three"])
+    numbers = np.array([1.5, np.nan, 2.5, 7], np.float32)
+    yield ml("LabelEncoder", numbers, keys_floats=[1.5, 2.5], values_floats=[15.0, 25.0], default_float=-1.0)
+    yield ml("LabelEncoder", numbers, keys_floats=[1.5, float("nan")], values_int64s=[15, 99])
+    for post in (None, "NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"):
+        for multi in (None, 1):
+            weights = [float(v) for v in _f(9)]
+            yield ml(
+                "LinearClassifier", x, outputs=2, coefficients=weights, intercepts=[0.1, -0.2, 0.0],
+                classlabels_ints=[5, 6, 7], post_transform=post, multi_class=multi,
+            )  # fmt: skip
+        yield ml(
+            "LinearClassifier", x, outputs=2, coefficients=weights[:6], intercepts=[0.1, -0.2],
+            classlabels_ints=[5, 6], post_transform=post,
+        )  # fmt: skip
+        yield ml(
+            "LinearClassifier", x, outputs=2, coefficients=weights[:3], intercepts=[0.1],
+            classlabels_strings=["no", "yes"], post_transform=post,
+        )  # fmt: skip
+        yield ml("LinearRegressor", x, coefficients=weights, intercepts=[1.0, 2.0, 3.0], targets=3, post_transform=post)
+    yield ml("LinearRegressor", x, coefficients=weights[:3])
+    for norm in (None, "MAX", "L1", "L2"):
+        yield ml("Normalizer", x, norm=norm)
+    yield ml("Normalizer", np.abs(x), norm="MAX")
+    for zeros in (None, 0, 1):
+        yield ml("OneHotEncoder", _i(2, 3, low=0, high=4), cats_int64s=[0, 1, 2, 3], zeros=zeros)
+        yield ml("OneHotEncoder", texts, cats_strings=["a", "b", "z"], zeros=zeros)
+    yield ml("OneHotEncoder", _i(2, 3, low=0, high=9), cats_int64s=[0, 1])
+    yield ml("OneHotEncoder", np.array([0.0, 2.0], np.float32), cats_int64s=[0, 1, 2])
+    yield ml("Scaler", x, offset=[0.1, 0.2, 0.3], scale=[2.0, 3.0, 4.0])
+    yield ml("Scaler", x, offset=[0.1], scale=[2.0])
+    yield ml("Scaler", _i(4, 3), offset=[0.5], scale=[2.0])
+    for kernel in ("LINEAR", "POLY", "RBF", "SIGMOID"):
+        support = [float(v) for v in _f(12)]
+        for one_class, post in ((None, None), (1, None), (None, "LOGISTIC")):
+            yield ml(
+                "SVMRegressor", x, kernel_type=kernel, kernel_params=[0.4, 0.3, 2.0], n_supports=4,
+                support_vectors=support, coefficients=[0.5, -1.0, 0.7, 0.2], rho=[0.1], one_class=one_class,
+                post_transform=post,
+            )  # fmt: skip
+        for post in (None, "LOGISTIC", "SOFTMAX"):
+            yield ml(
+                "SVMClassifier", x, outputs=2, kernel_type=kernel, kernel_params=[0.4, 0.3, 2.0],
+                support_vectors=support, vectors_per_class=[2, 2], coefficients=[0.5, -1.0, 0.7, 0.2], rho=[0.1],
+                classlabels_ints=[0, 1], post_transform=post,
+            )  # fmt: skip
+            yield ml(
+                "SVMClassifier", x, outputs=2, kernel_type=kernel, kernel_params=[0.4, 0.3, 2.0],
+                support_vectors=support, vectors_per_class=[2, 1, 1], coefficients=[float(v) for v in _f(8)],
+                rho=[0.1, 0.2, 0.3], classlabels_strings=["a", "b", "c"], post_transform=post,
+            )  # fmt: skip
+        yield ml(
+            "SVMClassifier", x, outputs=2, kernel_type=kernel, kernel_params=[0.4, 0.3, 2.0],
+            support_vectors=support, vectors_per_class=[2, 2], coefficients=[0.5, -1.0, 0.7, 0.2], rho=[0.1],
+            prob_a=[-1.2], prob_b=[0.3], classlabels_ints=[0, 1],
+        )  # fmt: skip
+    nodes = {
+        "nodes_treeids": [0, 0, 0, 1, 1, 1, 1, 1],
+        "nodes_nodeids": [0, 1, 2, 0, 1, 2, 3, 4],
+        "nodes_featureids": [0, 0, 0, 1, 2, 0, 0, 0],
+        "nodes_truenodeids": [1, 0, 0, 1, 3, 0, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0, 2, 4, 0, 0, 0],
+        "nodes_values": [0.1, 0.0, 0.0, 0.0, -0.3, 0.0, 0.0, 0.0],
+        "nodes_missing_value_tracks_true": [1, 0, 0, 0, 1, 0, 0, 0],
+    }
+    leaves = ([0, 0, 1, 1, 1], [1, 2, 2, 3, 4])
+    for mode in ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"):
+        modes = [mode, "LEAF", "LEAF", mode, mode, "LEAF", "LEAF", "LEAF"]
+        for aggregate in (None, "AVERAGE", "MIN", "MAX"):
+            yield ml(
+                "TreeEnsembleRegressor", holes, nodes_modes=modes, **nodes, target_treeids=leaves[0] * 2,
+                target_nodeids=leaves[1] * 2, target_ids=[0] * 5 + [1] * 5,
+                target_weights=[0.5, 1.5, -0.5, 2.5, 3.5, 1.0, -2.0, 3.0, 0.25, -0.75],
+                n_targets=2, base_values=[0.25, 0.5], aggregate_function=aggregate,
+            )  # fmt: skip
+        for post in (None, "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"):
+            common = {
+                "nodes_modes": modes, **nodes, "class_treeids": leaves[0], "class_nodeids": leaves[1],
+                "class_weights": [0.5, 1.5, 0.1, 2.5, 3.5], "post_transform": post,
+            }  # fmt: skip
+            yield ml(
+                "TreeEnsembleClassifier",
+                x,
+                outputs=2,
+                class_ids=[0, 1, 2, 1, 0],
+                classlabels_int64s=[5, 6, 7],
+                **common,
+            )
+            yield ml(
+                "TreeEnsembleClassifier", x, outputs=2, class_ids=[0] * 5, classlabels_strings=["no", "yes"], **common
+            )

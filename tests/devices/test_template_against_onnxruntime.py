@@ -122,7 +122,22 @@ def no_judge(case: Case, version: int) -> str | None:
         return "the specification asks for [0, n] and not NumPy's [1, n], which onnxruntime gives"
     if attributes.get("coordinate_transformation_mode") == "half_pixel_symmetric" and "nearest_mode" in attributes:
         return "coordinates that are whole up to rounding: floor and ceil depend on the order of operations"
+    if case.domain == "ai.onnx.ml" and case.outputs == 2 and _one_score_for_two(case):
+        return "the specification does not say how one score becomes those of two classes; backends differ"
+    if case.op_type == "LinearClassifier" and attributes.get("post_transform") == "PROBIT":
+        return "scores outside of 0 to 1 have no probit, and the label is chosen among NaN"
+    if case.op_type == "SVMRegressor" and "post_transform" in attributes:
+        return "onnxruntime leaves the scores as they are"
     return None
+
+
+def _one_score_for_two(case: Case) -> bool:
+    attributes = case.attributes
+    labels = attributes.get("classlabels_strings") or attributes.get("classlabels_ints") or ()
+    if case.op_type == "SVMClassifier":
+        return len(labels) == 2 and "prob_a" not in attributes and "post_transform" in attributes
+    scores = len(attributes.get("intercepts", ())) if case.op_type == "LinearClassifier" else 1
+    return len(labels) == 2 and scores == 1
 
 
 def judged(case: Case, version: int) -> list[Any] | None:

@@ -38,25 +38,15 @@ class TemplatePlugin(Plugin):
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """Takes a node if its operator exists in the model's opset and something here implements it."""
         self.full_config(config)
-        from . import resolve
-        from .program import Refused
+        from .resolve import refusal
 
         scope = _scope(model)
-        reasons: dict[int, str] = {}
-        for number, name in enumerate(model.op_types):
-            indices = np.flatnonzero(model.op_type_of == number)
-            domain, _, op_type = name.rpartition("::")
-            reason, decided = resolve.support_of(domain, op_type, scope)
-            if decided:
-                if reason:
-                    reasons.update((int(index), reason) for index in indices)
-                continue
-            for index in map(int, indices):
-                try:
-                    resolve.implementation(model.nodes[index].proto(), scope)
-                except Refused as refusal:
-                    reasons[index] = refusal.reason
-        return Support.from_reasons(model.num_nodes, dict(sorted(reasons.items())))
+        reasons = {}
+        for index, node in enumerate(model.nodes):
+            reason = refusal(node.proto(), scope)
+            if reason:
+                reasons[index] = reason
+        return Support.from_reasons(model.num_nodes, reasons)
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None

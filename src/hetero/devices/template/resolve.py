@@ -26,7 +26,7 @@ from .control_flow import CONTROL_FLOW
 from .corrections import correction
 from .program import Program, Refused, Scope
 
-__all__ = ["Implementation", "find", "implementation", "support_of"]
+__all__ = ["Implementation", "find", "implementation", "refusal"]
 
 # Attributes of operator sets 1 to 5 about memory reuse: no bearing on the result.
 IGNORED_ATTRIBUTES = frozenset({"consumed_inputs"})
@@ -36,7 +36,8 @@ IGNORED_ATTRIBUTES = frozenset({"consumed_inputs"})
 class Implementation:
     """How an operator of one version runs: exactly one of ``run_class``, ``body`` and ``body_needs_types``.
 
-    ``accepted``: attributes the class understands; None = all.
+    ``accepted``: attributes the class understands; None = all. ``required``: attributes a node must have. ``plain``:
+    a node that fits the schema is certain to run, so that a query need not make its implementation.
     """
 
     schema: Any  # onnx.defs.OpSchema; its stubs lack what is used here
@@ -44,7 +45,9 @@ class Implementation:
     accepted: frozenset[str] | None = None
     body: onnx.FunctionProto | None = None
     body_needs_types: bool = False
-    corrected: bool = False
+
+    required: frozenset[str] = frozenset()
+    plain: bool = False
 
 
 @functools.cache
@@ -59,7 +62,7 @@ def find(domain: str, op_type: str, version: int) -> Implementation | str:
         return "onnx.reference decodes images with Pillow, which is not installed: pip install pillow"
     corrected = correction(domain, op_type, version)
     if corrected is not None:
-        return Implementation(schema, corrected, _accepted(corrected), corrected=True)
+        return _of_class(schema, corrected)
     try:
         return _upstream(schema, domain, op_type, version)
     except (NotImplementedError, RuntimeError, ValueError) as error:
@@ -75,12 +78,23 @@ def _upstream(schema: Any, domain: str, op_type: str, version: int) -> Implement
     with contextlib.suppress(AssertionError, RuntimeContextError):
         found = loader()(domain, op_type, version)
     if isinstance(found, type) and issubclass(found, OpRun):
-        return Implementation(schema, found, _accepted(found))
+        return _of_class(schema, found)
     if schema.has_function:
-        return Implementation(schema, body=schema.function_body)
+        return Implementation(schema, body=schema.function_body, required=_required(schema))
     if schema.has_context_dependent_function:
-        return Implementation(schema, body_needs_types=True)
+        return Implementation(schema, body_needs_types=True, required=_required(schema))
     raise NotImplementedError("neither an implementation nor a function body")
+
+
+def _of_class(schema: Any, run_class: type[OpRun]) -> Implementation:
+    has_graphs = any(attribute.type == onnx.defs.OpSchema.AttrType.GRAPH for attribute in schema.attributes.values())
+    return Implementation(schema, run_class, _accepted(run_class), required=_required(schema), plain=not has_graphs)
+
+
+def _required(schema: Any) -> frozenset[str]:
+    """Attributes that a node must have."""
+    names = frozenset(name for name, attribute in schema.attributes.items() if attribute.required)
+    return names - IGNORED_ATTRIBUTES
 
 
 def _main_loader() -> Callable[..., Any]:
@@ -136,23 +150,22 @@ def _accepted(run_class: type[OpRun]) -> frozenset[str] | None:
     return frozenset(parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL)
 
 
-def support_of(domain: str, op_type: str, scope: Scope) -> tuple[str, bool]:
-    """Why no node of this operator can run ("" if it can), and whether that holds for all its nodes.
-
-    Where it does not, because attributes, nested graphs or function bodies matter, ask `implementation` per node.
-    """
-    domain = "" if domain == "ai.onnx" else domain
-    if (domain, op_type) in CONTROL_FLOW or any(key[:2] == (domain, op_type) for key in scope.library.functions):
-        return "", False
+def refusal(node: onnx.NodeProto, scope: Scope) -> str | None:
+    """Why ``node`` cannot run, or None. Makes nothing for an operator without nested graphs or function body."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
     version = scope.version_of(domain)
-    if version is None:
-        return f"the model imports no operator set of domain {domain!r}", True
-    found = find(domain, op_type, version)
-    if isinstance(found, str):
-        return found, True
-    if found.run_class is None or found.accepted is None:
-        return "", found.accepted is None and found.run_class is not None
-    return "", found.accepted >= set(found.schema.attributes) - IGNORED_ATTRIBUTES
+    function = (node.domain, node.op_type, getattr(node, "overload", ""))
+    if version is not None and function not in scope.library.functions and (domain, node.op_type) not in CONTROL_FLOW:
+        found = find(domain, node.op_type, version)
+        if isinstance(found, str):
+            return found
+        if found.plain:
+            return _misfit(node, found)
+    try:
+        implementation(node, scope)
+    except Refused as refused:
+        return refused.reason
+    return None
 
 
 def implementation(node: onnx.NodeProto, scope: Scope) -> tuple[Callable[..., Sequence[Any]], tuple[str, ...]]:
@@ -178,18 +191,33 @@ def implementation(node: onnx.NodeProto, scope: Scope) -> tuple[Callable[..., Se
     return _bind(found, node, scope), ()
 
 
-def _bind(found: Implementation, node: onnx.NodeProto, scope: Scope) -> Callable[..., Sequence[Any]]:
+def _misfit(node: onnx.NodeProto, found: Implementation) -> str | None:
+    """How a node departs from its operator's schema, or from what its implementation understands; None if it fits."""
     schema = found.schema
+    if found.required:
+        missing = found.required.difference(attribute.name for attribute in node.attribute)
+        if missing:
+            return f"its attribute {min(missing)!r} is missing"
     for attribute in node.attribute:
-        if attribute.name not in schema.attributes and attribute.name not in IGNORED_ATTRIBUTES:
-            raise Refused(
-                f"opset {schema.since_version} gives it no attribute {attribute.name!r}"
-                f"{did_you_mean(attribute.name, schema.attributes)}"
-            )
+        name = attribute.name
+        if name in IGNORED_ATTRIBUTES:
+            continue
+        if name not in schema.attributes:
+            near = did_you_mean(name, schema.attributes)
+            return f"opset {schema.since_version} gives it no attribute {name!r}{near}"
+        if found.accepted is not None and name not in found.accepted:
+            return f"onnx.reference ignores its attribute {name!r}"
     if not schema.min_input <= len(node.input) <= schema.max_input:
-        raise Refused(f"expected {schema.min_input} to {schema.max_input} inputs, found {len(node.input)}")
+        return f"expected {schema.min_input} to {schema.max_input} inputs, found {len(node.input)}"
     if not schema.min_output <= len(node.output) <= schema.max_output:
-        raise Refused(f"expected {schema.min_output} to {schema.max_output} outputs, found {len(node.output)}")
+        return f"expected {schema.min_output} to {schema.max_output} outputs, found {len(node.output)}"
+    return None
+
+
+def _bind(found: Implementation, node: onnx.NodeProto, scope: Scope) -> Callable[..., Sequence[Any]]:
+    misfit = _misfit(node, found)
+    if misfit:
+        raise Refused(misfit)
     if found.body is not None:
         return _call_of(_schema_program(found.body, _with_defaults(node, found), scope), len(node.input))
     if found.body_needs_types:
@@ -223,9 +251,6 @@ def _with_defaults(node: onnx.NodeProto, found: Implementation) -> onnx.NodeProt
     del completed.attribute[:]
     completed.attribute.extend(kept)
     given = {attribute.name for attribute in kept}
-    if found.accepted is not None and not given <= found.accepted:
-        missed = sorted(given - found.accepted)
-        raise Refused(f"onnx.reference ignores its attribute {missed[0]!r}")
     for name, definition in found.schema.attributes.items():
         wanted = found.accepted is None or name in found.accepted
         if wanted and name not in given and definition.default_value.type != onnx.AttributeProto.UNDEFINED:

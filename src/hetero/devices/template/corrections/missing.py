@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import load_op
 
-from ....model.types import dtype_of
+from ....model.types import dtype_of, onnx_dtype_of
 
 __all__ = ["CORRECTIONS"]
 
@@ -28,6 +30,47 @@ class DequantizeLinear_10(OpRun):
         return (((x.astype(np.int64) - zero) * scale).astype(scale.dtype),)
 
 
+class Cast_1(OpRun):
+    # Until opset 5 the target type is written by name; onnx.reference looks the name up as a number.
+
+    def _run(self, x: np.ndarray, to: str = "FLOAT") -> tuple[np.ndarray]:
+        number = TensorProto.DataType.Value(to)
+        if number == TensorProto.STRING:
+            return (x.astype(str).astype(object),)
+        return (x.astype(dtype_of(number)),)
+
+
+class CastLike_24(OpRun):
+    # onnx.reference has no `round_mode` here, though its Cast does. By the schema.
+
+    def _run(
+        self, x: np.ndarray, like: np.ndarray, round_mode: str = "up", saturate: int = 1
+    ) -> tuple[np.ndarray, ...]:
+        target = TensorProto.STRING if like.dtype == object else onnx_dtype_of(like.dtype)
+        node = helper.make_node("Cast", ["x"], ["y"], to=target, round_mode=round_mode, saturate=saturate)
+        cast: Any = load_op("", "Cast", 24)
+        result: tuple[np.ndarray, ...] = cast(node, self.run_params).run(x)
+        return result
+
+
+class Split_1(OpRun):
+    # Opset 1: the sizes are an attribute or a second input. onnx.reference starts at 2.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        sizes: np.ndarray | None = None,
+        axis: int | None = None,
+        split: Sequence[int] | None = None,
+    ) -> tuple[np.ndarray, ...]:
+        axis = axis or 0  # the schema states no default
+        parts = len(self.onnx_node.output)
+        lengths = list(split or ()) or (
+            sizes.astype(np.int64).tolist() if sizes is not None else [x.shape[axis] // parts] * parts
+        )
+        return tuple(np.split(x, np.cumsum(lengths)[:-1], axis=axis))
+
+
 class Multinomial(OpRun):
     """Draws classes from unnormalised log probabilities [batch, classes], by the inverse of the distribution."""
 
@@ -42,65 +85,10 @@ class Multinomial(OpRun):
         return (chosen.astype(dtype_of(dtype)),)
 
 
-class CategoryMapper(OpRun):
-    """Strings to integers and back, by two lists."""
-
-    op_domain = "ai.onnx.ml"
-
-    def _run(
-        self,
-        x: np.ndarray,
-        cats_int64s: Sequence[int] = (),
-        cats_strings: Sequence[str] = (),
-        default_int64: int = -1,
-        default_string: str = "_Unused",
-    ) -> tuple[np.ndarray]:
-        if x.dtype.kind in "OU":
-            numbers = dict(zip(cats_strings, cats_int64s, strict=True))
-            found: Any = [numbers.get(item, default_int64) for item in x.flat]
-            return (np.array(found, np.int64).reshape(x.shape),)
-        texts = dict(zip(cats_int64s, cats_strings, strict=True))
-        return (np.array([texts.get(int(i), default_string) for i in x.flat], object).reshape(x.shape),)
-
-
-class ZipMap(OpRun):
-    """A row of scores becomes a map from class to score; the result is a sequence of such maps."""
-
-    op_domain = "ai.onnx.ml"
-
-    def _run(
-        self,
-        x: np.ndarray,
-        classlabels_int64s: Sequence[int] | None = None,
-        classlabels_strings: Sequence[str] | None = None,
-    ) -> tuple[list[dict[Any, Any]]]:
-        labels = list(classlabels_strings or classlabels_int64s or ())
-        return ([dict(zip(labels, row, strict=True)) for row in np.atleast_2d(x)],)
-
-
-class CastMap(OpRun):
-    """A map from integer to value becomes a row: its values in order of their keys, or each at its key."""
-
-    op_domain = "ai.onnx.ml"
-
-    def _run(
-        self, x: dict[int, Any], cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1
-    ) -> tuple[np.ndarray]:
-        dtype: Any = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}[cast_to]
-        convert = str if dtype is object else float
-        if map_form == "DENSE":
-            return (np.array([[convert(x[key]) for key in sorted(x)]]).astype(dtype),)
-        row = np.zeros((1, max_map), dtype) if dtype is not object else np.full((1, max_map), "", object)
-        for key, value in x.items():
-            if 0 <= key < max_map:
-                row[0, key] = convert(value)
-        return (row,)
-
-
 CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+    ("", "Cast", 1, 5, Cast_1),
+    ("", "CastLike", 24, None, CastLike_24),
+    ("", "Split", 1, 1, Split_1),
     ("", "DequantizeLinear", 10, 18, DequantizeLinear_10),
     ("", "Multinomial", 7, None, Multinomial),
-    ("ai.onnx.ml", "CategoryMapper", 1, None, CategoryMapper),
-    ("ai.onnx.ml", "ZipMap", 1, None, ZipMap),
-    ("ai.onnx.ml", "CastMap", 1, None, CastMap),
 )

@@ -1,0 +1,251 @@
+"""Operators of the domain ai.onnx.ml."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.aionnxml import load_op
+
+__all__ = ["CORRECTIONS"]
+
+UpstreamSVMRegressor: Any = load_op("ai.onnx.ml", "SVMRegressor", None)
+UpstreamTreeEnsembleRegressor: Any = load_op("ai.onnx.ml", "TreeEnsembleRegressor", None)
+
+
+class _MlOperator(OpRun):
+    op_domain = "ai.onnx.ml"
+
+
+class CategoryMapper(_MlOperator):
+    # Missing in onnx.reference. Strings to integers and back, by two lists.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        cats_int64s: Sequence[int] | None = None,
+        cats_strings: Sequence[str] | None = None,
+        default_int64: int = -1,
+        default_string: str = "_Unused",
+    ) -> tuple[np.ndarray]:
+        cats_int64s, cats_strings = cats_int64s or (), cats_strings or ()
+        if x.dtype == object:
+            numbers = dict(zip(cats_strings, cats_int64s, strict=True))
+            return (np.array([numbers.get(item, default_int64) for item in x.flat], np.int64).reshape(x.shape),)
+        texts = dict(zip(cats_int64s, cats_strings, strict=True))
+        return (np.array([texts.get(int(i), default_string) for i in x.flat], object).reshape(x.shape),)
+
+
+class ZipMap(_MlOperator):
+    # Missing in onnx.reference. A row of scores becomes a map from class to score; the result is a sequence of maps.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        classlabels_int64s: Sequence[int] | None = None,
+        classlabels_strings: Sequence[str] | None = None,
+    ) -> tuple[list[dict[Any, Any]]]:
+        labels = list(classlabels_strings or classlabels_int64s or ())
+        return ([dict(zip(labels, row, strict=True)) for row in np.atleast_2d(x)],)
+
+
+class CastMap(_MlOperator):
+    # Missing in onnx.reference. A map from integer to value becomes a row: its values in the order of their keys, or
+    # each at the place of its key.
+
+    def _run(
+        self, x: dict[int, Any], cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1
+    ) -> tuple[np.ndarray]:
+        dtype: Any = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}[cast_to]
+        convert = str if dtype is object else float
+        if map_form == "DENSE":
+            return (np.array([[convert(x[key]) for key in sorted(x)]]).astype(dtype),)
+        row = np.zeros((1, max_map), dtype) if dtype is not object else np.full((1, max_map), "", object)
+        for key, value in x.items():
+            if 0 <= key < max_map:
+                row[0, key] = convert(value)
+        return (row,)
+
+
+class LabelEncoder_1(_MlOperator):
+    # The first version counts through one list; onnx.reference knows the later key and value lists only.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        classes_strings: Sequence[str] | None = None,
+        default_int64: int = -1,
+        default_string: str = "_Unused",
+    ) -> tuple[np.ndarray]:
+        classes_strings = classes_strings or ()
+        if x.dtype == object:
+            numbers = {text: number for number, text in enumerate(classes_strings)}
+            return (np.array([numbers.get(item, default_int64) for item in x.flat], np.int64).reshape(x.shape),)
+        known = range(len(classes_strings))
+        texts = [classes_strings[int(i)] if int(i) in known else default_string for i in x.flat]
+        return (np.array(texts, object).reshape(x.shape),)
+
+
+class LabelEncoder(_MlOperator):
+    # onnx.reference never finds the key NaN, and gives "" where the default string is asked for and absent. Compared
+    # with onnxruntime over key and value types.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        default_float: float = -0.0,
+        default_int64: int = -1,
+        default_string: str = "_Unused",
+        default_tensor: np.ndarray | None = None,
+        keys_floats: Any = None,
+        keys_int64s: Any = None,
+        keys_strings: Any = None,
+        keys_tensor: np.ndarray | None = None,
+        values_floats: Any = None,
+        values_int64s: Any = None,
+        values_strings: Any = None,
+        values_tensor: np.ndarray | None = None,
+    ) -> tuple[np.ndarray]:
+        keys = next(k for k in (keys_floats, keys_int64s, keys_strings, keys_tensor) if k is not None)
+        values, dtype, default = next(
+            (v, kind, d)
+            for v, kind, d in (
+                (values_floats, np.float32, default_float),
+                (values_int64s, np.int64, default_int64),
+                (values_strings, object, default_string),
+                (values_tensor, None if values_tensor is None else values_tensor.dtype, default_tensor),
+            )
+            if v is not None
+        )
+        table = {self.key(key): value for key, value in zip(keys, values, strict=True)}
+        if isinstance(default, np.ndarray):
+            default = default.reshape(-1)[0]
+        elif values_tensor is not None and default is None:
+            default = {"f": default_float, "i": default_int64}.get(values_tensor.dtype.kind, default_string)
+        found = np.empty(x.size, dtype)
+        for place, item in enumerate(x.flat):
+            found[place] = table.get(self.key(item), default)
+        return (found.reshape(x.shape),)
+
+    def key(self, value: Any) -> Any:
+        """A dictionary key: bytes as text, and one key for every NaN."""
+        if isinstance(value, bytes):
+            return value.decode()
+        return "NaN" if isinstance(value, (float, np.floating)) and math.isnan(value) else value
+
+
+class LabelEncoder_2(LabelEncoder):
+    # Before version 4 NaN equals nothing. Compared with onnxruntime.
+
+    def key(self, value: Any) -> Any:
+        return value.decode() if isinstance(value, bytes) else value
+
+
+class Normalizer(_MlOperator):
+    # MAX divides by the maximum; onnx.reference divides by the maximum of the absolute values. By the schema, and
+    # compared with onnxruntime.
+
+    def _run(self, x: np.ndarray, norm: str = "MAX") -> tuple[np.ndarray]:
+        wide = x.astype(np.float32)
+        match norm:
+            case "MAX":
+                divisor = wide.max(axis=-1, keepdims=True)
+            case "L1":
+                divisor = np.abs(wide).sum(axis=-1, keepdims=True)
+            case "L2":
+                divisor = np.sqrt(np.square(wide).sum(axis=-1, keepdims=True))
+            case _:
+                raise ValueError(f"expected norm MAX, L1 or L2, found {norm!r}")
+        return (np.divide(wide, divisor, out=wide.copy(), where=divisor != 0),)
+
+
+class Scaler(_MlOperator):
+    # The result is float32 whatever goes in; onnx.reference keeps integers. By the schema.
+
+    def _run(
+        self, x: np.ndarray, offset: Sequence[float] | None = None, scale: Sequence[float] | None = None
+    ) -> tuple[np.ndarray]:
+        centred = x - np.array(offset or [0], np.float32)
+        return ((centred * np.array(scale or [1], np.float32)).astype(np.float32),)
+
+
+# -- regressors: onnx.reference implements no post_transform for them -----------------------------------------------
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
+
+
+def _softmax_zero(scores: np.ndarray) -> np.ndarray:
+    """Softmax over the scores that are not zero; those stay zero."""
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True)) * (np.abs(scores) > 1e-7)
+    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
+
+
+def _probit(scores: np.ndarray) -> np.ndarray:
+    """The inverse of the normal distribution, by Winitzki's approximation of the inverse error function."""
+    odds = 2 * scores - 1
+    logarithm = np.log((1 - odds) * (1 + odds))
+    half = 2 / (np.pi * 0.147) + logarithm / 2
+    return np.asarray(np.sqrt(2) * np.sign(odds) * np.sqrt(np.sqrt(half**2 - logarithm / 0.147) - half))
+
+
+_POST_TRANSFORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "NONE": lambda scores: scores,
+    "SOFTMAX": _softmax,
+    "LOGISTIC": lambda scores: 1 / (1 + np.exp(-scores)),
+    "SOFTMAX_ZERO": _softmax_zero,
+    "PROBIT": _probit,
+}
+
+
+def _transformed(scores: np.ndarray, post_transform: str) -> tuple[np.ndarray]:
+    return (_POST_TRANSFORMS[post_transform](scores).astype(np.float32),)
+
+
+class LinearRegressor(_MlOperator):
+    # onnx.reference gives NaN where the intercepts are left out. Compared with onnxruntime.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        coefficients: Sequence[float] = (),
+        intercepts: Sequence[float] | None = None,
+        post_transform: str = "NONE",
+        targets: int = 1,
+    ) -> tuple[np.ndarray]:
+        scores = np.atleast_2d(x).astype(np.float32) @ np.array(coefficients, np.float32).reshape(targets, -1).T
+        if intercepts:
+            scores = scores + np.array(intercepts, np.float32)
+        return _transformed(scores, post_transform)
+
+
+class SVMRegressor(UpstreamSVMRegressor):  # type: ignore[misc]
+    def _run(self, x: np.ndarray, post_transform: str = "NONE", **attributes: Any) -> tuple[np.ndarray]:
+        (scores,) = super()._run(x, post_transform="NONE", **attributes)
+        return _transformed(scores, post_transform)
+
+
+class TreeEnsembleRegressor(UpstreamTreeEnsembleRegressor):  # type: ignore[misc]
+    def _run(self, x: np.ndarray, post_transform: str = "NONE", **attributes: Any) -> tuple[np.ndarray]:
+        (scores,) = super()._run(x, post_transform="NONE", **attributes)
+        return _transformed(scores, post_transform)
+
+
+CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+    ("ai.onnx.ml", "CategoryMapper", 1, None, CategoryMapper),
+    ("ai.onnx.ml", "ZipMap", 1, None, ZipMap),
+    ("ai.onnx.ml", "CastMap", 1, None, CastMap),
+    ("ai.onnx.ml", "LabelEncoder", 1, 1, LabelEncoder_1),
+    ("ai.onnx.ml", "LabelEncoder", 2, 3, LabelEncoder_2),
+    ("ai.onnx.ml", "LabelEncoder", 4, None, LabelEncoder),
+    ("ai.onnx.ml", "Normalizer", 1, None, Normalizer),
+    ("ai.onnx.ml", "Scaler", 1, None, Scaler),
+    ("ai.onnx.ml", "LinearRegressor", 1, None, LinearRegressor),
+    ("ai.onnx.ml", "SVMRegressor", 1, None, SVMRegressor),
+    ("ai.onnx.ml", "TreeEnsembleRegressor", 1, None, TreeEnsembleRegressor),
+)

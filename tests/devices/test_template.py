@@ -1,0 +1,629 @@
+"""TEMPLATE: nested graphs, functions, element types, refusals, errors, counters."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+from hetero.devices.template import create_plugin
+from hetero.errors import InferenceError, UnsupportedModel
+from hetero.model.read import read_model
+from template_runs import difference, run_on_template
+
+
+def parse(text: str) -> onnx.ModelProto:
+    return parser.parse_model(text)
+
+
+def agrees_with_onnxruntime(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    wanted = session.run(None, feeds)
+    found = run_on_template(model, list(feeds.values()))
+    for result, expected in zip(found, wanted, strict=True):
+        assert difference(result, expected, 1e-5, 1e-6) is None
+    return list(found)
+
+
+def refusals(model: onnx.ModelProto) -> dict[int, str]:
+    return dict(create_plugin().query_model(read_model(model), {}).reasons)
+
+
+# -- nested graphs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_if_reads_outer_values_and_constants(condition: bool) -> None:
+    model = parse("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (bool c, float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}>
+        {
+            a = Relu(x)
+            y = If(c) <
+                then_branch = t () => (float[3] r) { s = Add(a, w)  r = Neg(s) },
+                else_branch = e () => (float[3] r) { r = If(c) <
+                    then_branch = tt () => (float[3] q) { q = Identity(w) },
+                    else_branch = ee () => (float[3] q) { q = Mul(x, w) }> }>
+        }""")
+    agrees_with_onnxruntime(model, {"c": np.array(condition), "x": np.array([-1, 0.5, 2], np.float32)})
+
+
+def loop(trips: str, condition: str) -> onnx.ModelProto:
+    return parse(f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (int64 n, bool c, float[2, 2] x) => (float[2, 2] last, float[k, 2, 2] all, int64[k] counted)
+        {{
+            last, all, counted = Loop({trips}, {condition}, x) <body = b
+                (int64 i, bool go, float[2, 2] state) =>
+                (bool more, float[2, 2] next, float[2, 2] scanned, int64 number) {{
+                    one = Constant<value = float {{1}}>()
+                    next = Add(state, one)
+                    scanned = Mul(next, x)
+                    number = Identity(i)
+                    top = ReduceMax<keepdims = 0>(next)
+                    limit = Constant<value = float {{3.5}}>()
+                    more = Less(top, limit)
+                }}>
+        }}""")
+
+
+@pytest.mark.parametrize("opset", [11, 13, 16, 19, 21, 23])
+def test_control_flow_in_each_version(opset: int) -> None:
+    feeds = {"n": np.array(3), "c": np.array(True), "x": np.array([[0, 1], [-1, 0.5]], np.float32)}
+    model = loop("n", "c")
+    reduction = model.graph.node[0].attribute[0].g.node[4]
+    assert reduction.op_type == "ReduceMax"
+    model.opset_import[0].version = opset
+    agrees_with_onnxruntime(model, feeds)
+    walk = scan("scan_output_axes = [1],")
+    walk.opset_import[0].version = opset
+    rng = np.random.default_rng(0)
+    agrees_with_onnxruntime(
+        walk, {"s": rng.random(3, np.float32), "x": rng.random((4, 3), np.float32), "bias": rng.random(3, np.float32)}
+    )
+
+
+@pytest.mark.parametrize(("trips", "condition"), [("n", "c"), ("n", ""), ("", "c"), ("", "")])
+@pytest.mark.parametrize(("count", "go"), [(2, True), (0, True), (50, True), (2, False)])
+def test_loop(trips: str, condition: str, count: int, go: bool) -> None:
+    feeds = {"n": np.array(count), "c": np.array(go), "x": np.array([[0, 1], [-1, 0.5]], np.float32)}
+    agrees_with_onnxruntime(loop(trips, condition), feeds)
+
+
+def scan(attributes: str, carried: str = "float[3]") -> onnx.ModelProto:
+    return parse(f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        g ({carried} s, float[4, 3] x, float[3] bias) => ({carried} last, float[a, b] all)
+        {{
+            last, all = Scan(s, x) <num_scan_inputs = 1, {attributes} body = b
+                ({carried} state, row) => ({carried} next, {carried} out) {{
+                    moved = Add(row, bias)
+                    next = Add(state, moved)
+                    out = Mul(next, bias)
+                }}>
+        }}""")
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "",
+        "scan_input_directions = [1],",
+        "scan_output_directions = [1],",
+        "scan_output_axes = [1],",
+        "scan_output_axes = [-1], scan_input_directions = [1],",
+    ],
+)
+def test_scan(attributes: str) -> None:
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.random(shape, np.float32) for name, shape in {"s": (3,), "x": (4, 3), "bias": (3,)}.items()}
+    agrees_with_onnxruntime(scan(attributes), feeds)
+
+
+def test_scan_over_another_axis() -> None:
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.random(shape, np.float32) for name, shape in {"s": (4,), "x": (4, 3), "bias": (4,)}.items()}
+    text = scan("scan_input_axes = [1],", "float[4]")
+    text.graph.input[2].type.tensor_type.shape.dim[0].dim_value = 4
+    agrees_with_onnxruntime(text, feeds)
+
+
+def test_scan_of_opset_8_has_a_batch_and_lengths() -> None:
+    body = parse("""
+        <ir_version: 3, opset_import: ["": 8]>
+        body (float[2] state, float[2] row) => (float[2] next, float[2] out)
+        { next = Add(state, row)  out = Identity(next) }""").graph
+    node = helper.make_node("Scan", ["n", "s", "x"], ["last", "all"], num_scan_inputs=1, body=body)
+    ports = {"n": (TensorProto.INT64, [2]), "s": (TensorProto.FLOAT, [2, 2]), "x": (TensorProto.FLOAT, [2, 3, 2])}
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(name, dtype, shape) for name, (dtype, shape) in ports.items()],
+        [
+            helper.make_tensor_value_info("last", TensorProto.FLOAT, [2, 2]),
+            helper.make_tensor_value_info("all", TensorProto.FLOAT, [2, 3, 2]),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=3)
+    x = np.arange(12, dtype=np.float32).reshape(2, 3, 2)
+    feeds = {"n": np.array([3, 2]), "s": np.ones((2, 2), np.float32), "x": x}
+    agrees_with_onnxruntime(model, feeds)
+
+
+def test_outer_values_of_a_loop_may_share_names_with_its_body() -> None:
+    model = parse("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (int64 n, float[2] x) => (float[2] y)
+        {
+            state = Neg(x)
+            y = Loop(n, , x) <body = b (int64 i, bool go, float[2] carried) => (bool more, float[2] next)
+                { more = Identity(go)  next = Add(carried, state) }>
+        }""")
+    agrees_with_onnxruntime(model, {"n": np.array(3), "x": np.array([1, 2], np.float32)})
+
+
+def test_sequences_inside() -> None:
+    model = parse("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[4] x, int64 at) => (float[k] y, int64 n)
+        {
+            two = Constant<value = int64 {2}>()
+            pieces = SplitToSequence(x, two)
+            longer = SequenceInsert(pieces, x, at)
+            mapped = SequenceMap(longer) <body = b (float[p] e) => (float[p] f) { f = Neg(e) }>
+            y = ConcatFromSequence<axis = 0>(mapped)
+            n = SequenceLength(mapped)
+        }""")
+    for at in (0, 1, 2, -1):
+        agrees_with_onnxruntime(model, {"x": np.arange(4, dtype=np.float32), "at": np.array(at)})
+
+
+def test_inserting_into_an_empty_sequence() -> None:
+    model = parse("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[2] x, int64 at) => (float[2] y)
+        { none = SequenceEmpty()  one = SequenceInsert(none, x, at)  y = SequenceAt(one, at) }""")
+    agrees_with_onnxruntime(model, {"x": np.arange(2, dtype=np.float32), "at": np.array(0)})
+
+
+# -- functions -----------------------------------------------------------------------------------------------------
+
+FUNCTIONS = """
+    <ir_version: 9, opset_import: ["": 17, "local": 1]>
+    g (float[3] x) => (float[3] y, float[3] z, float[3] w)
+    {
+        y = local.Scaled <factor: float = 3.0> (x)
+        z = local.Scaled (x)
+        w = local.Twice <factor: float = 5.0> (x)
+    }
+    <domain: "local", opset_import: ["": 17]>
+    Scaled <factor: float = 0.5> (a) => (b)
+    {
+        f = Constant <value_float: float = @factor> ()
+        b = Mul (a, f)
+    }
+    <domain: "local", opset_import: ["": 17, "local": 1]>
+    Twice <factor> (a) => (b)
+    {
+        once = local.Scaled <factor: float = @factor> (a)
+        condition = Constant <value_int = 1> ()
+        yes = Cast <to = 9> (condition)
+        b = If (yes) <
+            then_branch = t () => (float[3] r) { r = local.Scaled <factor: float = @factor> (once) },
+            else_branch = e () => (float[3] r) { r = Identity (once) }>
+    }"""
+
+
+def test_functions_take_attributes_defaults_and_call_each_other() -> None:
+    found = run_on_template(parse(FUNCTIONS), [np.array([1, 2, 4], np.float32)])
+    expected = [np.array([1, 2, 4], np.float32) * factor for factor in (3.0, 0.5, 25.0)]
+    for result, wanted in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(result, wanted)
+
+
+def test_a_function_may_leave_out_inputs() -> None:
+    model = parse("""
+        <ir_version: 9, opset_import: ["": 17, "local": 1]>
+        g (float[3] x) => (float[3] y) { y = local.Limit (x) }
+        <domain: "local", opset_import: ["": 17]>
+        Limit (a, low, high) => (b) { b = Clip (a, low, high) }""")
+    (found,) = run_on_template(model, [np.array([-1, 0, 9], np.float32)])
+    np.testing.assert_array_equal(found, [-1, 0, 9])
+
+
+def test_functions_may_not_recurse() -> None:
+    model = parse("""
+        <ir_version: 9, opset_import: ["": 17, "local": 1]>
+        g (float[3] x) => (float[3] y) { y = local.A (x) }
+        <domain: "local", opset_import: ["": 17, "local": 1]>
+        A (a) => (b) { b = local.B (a) }
+        <domain: "local", opset_import: ["": 17, "local": 1]>
+        B (a) => (b) { b = local.A (a) }""")
+    assert "calls itself" in refusals(model)[0]
+
+
+def test_functions_do_not_nest_without_end() -> None:
+    model = parse(FUNCTIONS)
+    del model.functions[:]
+    del model.graph.node[:]
+    model.graph.node.append(helper.make_node("F0", ["x"], ["y"], domain="local"))
+    del model.graph.output[1:]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    for level in range(3000):
+        inner = helper.make_node(f"F{level + 1}", ["a"], ["b"], domain="local")
+        model.functions.append(helper.make_function("local", f"F{level}", ["a"], ["b"], [inner], opsets))
+    last = [helper.make_node("Neg", ["a"], ["b"])]
+    model.functions.append(helper.make_function("local", "F3000", ["a"], ["b"], last, opsets))
+    assert "deep" in refusals(model)[0]
+
+
+# -- element types -------------------------------------------------------------------------------------------------
+
+
+def single(op_type: str, inputs: list[np.ndarray], opset: int = 23, **attributes: Any) -> onnx.ModelProto:
+    names = [f"x{index}" for index in range(len(inputs))]
+    graph = helper.make_graph(
+        [helper.make_node(op_type, names, ["y"], **attributes)],
+        "g",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in zip(names, inputs, strict=True)
+        ],
+        [onnx.ValueInfoProto(name="y")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4", "float4_e2m1fn"])
+def test_small_types(name: str) -> None:
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    x = np.array([0, 1, 2, 3], np.float32)
+    target = helper.np_dtype_to_tensor_dtype(dtype)
+    (small,) = run_on_template(single("Cast", [x], to=target), [x])
+    assert small.dtype == dtype
+    (back,) = run_on_template(single("Cast", [small], to=TensorProto.FLOAT), [small])
+    np.testing.assert_array_equal(back, x)
+
+
+def test_bfloat16_arithmetic() -> None:
+    x = np.array([1, 2.5, -3], ml_dtypes.bfloat16)
+    (found,) = run_on_template(single("Add", [x, x]), [x, x])
+    assert found.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(found, x + x)
+
+
+def test_strings_are_object_arrays_whatever_comes_in() -> None:
+    model = single("StringConcat", [np.array(["a"], object)] * 2)
+    for left in (np.array(["a", "bc"]), np.array(["a", "bc"], object), np.array([b"a", b"bc"])):
+        (found,) = run_on_template(model, [left, np.array(["x", "yz"], object)])
+        assert found.dtype == object
+        assert found.tolist() == ["ax", "bcyz"]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attributes", "dtype", "shape"),
+    [
+        ("RandomNormal", [], {"shape": [2, 3]}, np.float32, (2, 3)),
+        ("RandomUniformLike", [np.zeros((2, 3), np.float32)], {"dtype": TensorProto.DOUBLE}, np.float64, (2, 3)),
+        ("Bernoulli", [np.full((2, 3), 0.5, np.float32)], {"dtype": TensorProto.INT32}, np.int32, (2, 3)),
+        ("Multinomial", [np.zeros((2, 4), np.float32)], {"sample_size": 50}, np.int32, (2, 50)),
+    ],
+)
+def test_random_operators(
+    op_type: str, inputs: list[np.ndarray], attributes: dict[str, Any], dtype: Any, shape: tuple[int, ...]
+) -> None:
+    (found,) = run_on_template(single(op_type, inputs, **attributes), inputs)
+    assert found.dtype == dtype
+    assert found.shape == shape
+
+
+def test_multinomial_draws_by_the_odds() -> None:
+    logits = np.log(np.array([[0.1, 0.6, 0.3]], np.float32))
+    (drawn,) = run_on_template(single("Multinomial", [logits], sample_size=20000, seed=1.0), [logits])
+    np.testing.assert_allclose(np.bincount(drawn[0], minlength=3) / 20000, [0.1, 0.6, 0.3], atol=0.02)
+
+
+def test_maps_inside() -> None:
+    nodes = [
+        helper.make_node("ZipMap", ["x"], ["maps"], domain="ai.onnx.ml", classlabels_int64s=[5, 7]),
+        helper.make_node("CategoryMapper", ["k"], ["s"], domain="ai.onnx.ml", cats_int64s=[1], cats_strings=["one"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2]),
+            helper.make_tensor_value_info("k", TensorProto.INT64, [2]),
+        ],
+        [helper.make_tensor_value_info("s", TensorProto.STRING, [2]), onnx.ValueInfoProto(name="maps")],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    texts, maps = run_on_template(model, [np.array([[1, 2], [3, 4]], np.float32), np.array([1, 2])])
+    assert texts.tolist() == ["one", "_Unused"]
+    assert maps == [{5: 1.0, 7: 2.0}, {5: 3.0, 7: 4.0}]
+
+
+# -- old versions --------------------------------------------------------------------------------------------------
+
+
+def test_consumed_inputs_of_the_first_opsets_are_ignored() -> None:
+    x = np.array([-1, 2], np.float32)
+    (found,) = run_on_template(single("Relu", [x], opset=1, consumed_inputs=[0]), [x])
+    np.testing.assert_array_equal(found, [0, 2])
+
+
+def test_batch_normalization_of_opset_6_in_training() -> None:
+    x = np.random.default_rng(0).random((4, 2, 3)).astype(np.float32)
+    one, zero = np.ones(2, np.float32), np.zeros(2, np.float32)
+    model = single("BatchNormalization", [x, one, zero, zero, one], opset=6, momentum=0.75)
+    model.graph.node[0].output.extend(["mean", "var", "saved_mean", "saved_var"])
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ("mean", "saved_var"))
+    y, mean, saved_var = run_on_template(model, [x, one, zero, zero, one])
+    np.testing.assert_allclose(y.mean(axis=(0, 2)), 0, atol=1e-6)
+    np.testing.assert_allclose(mean, 0.25 * x.mean(axis=(0, 2)), rtol=1e-5)
+    np.testing.assert_allclose(saved_var, x.var(axis=(0, 2)), rtol=1e-5)
+
+
+def _array(*shape: int, kind: Any = np.float32) -> np.ndarray:
+    values = np.random.default_rng(len(shape)).standard_normal(shape)
+    return values > 0 if kind is bool else values.astype(kind)
+
+
+RECURRENT = [_array(4, 3, 2), _array(1, 20, 2), _array(1, 20, 5), _array(1, 40)]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "old", "new"),
+    [
+        *(
+            (
+                op_type,
+                (1, [x, x[0, :, :, 0]], {"broadcast": 1, "axis": 1}),
+                (13, [x, x[0, :, :, 0][:, :, None]], {}),
+            )
+            for op_type, x in {
+                "And": _array(2, 3, 4, 5, kind=bool),
+                "Or": _array(2, 3, 4, 5, kind=bool),
+                "Xor": _array(2, 3, 4, 5, kind=bool),
+                "Equal": _array(2, 3, 4, 5, kind=np.int32),
+                "Less": _array(2, 3, 4, 5),
+                "Greater": _array(2, 3, 4, 5),
+                "Sub": _array(2, 3, 4, 5),
+            }.items()
+        ),
+        ("Cast", (1, [_array(3)], {"to": "INT32"}), (13, [_array(3)], {"to": TensorProto.INT32})),
+        ("Cast", (1, [np.array([1, 2])], {"to": "STRING"}), (13, [np.array([1, 2])], {"to": TensorProto.STRING})),
+        ("Split", (1, [_array(6)], {"split": [2, 4]}), (2, [_array(6)], {"split": [2, 4]})),
+        ("Split", (1, [_array(6), np.array([6], np.float32)], {}), (2, [_array(6)], {})),
+        (
+            "Tile",
+            (1, [_array(2, 3), np.array(2, np.float32), np.array(1, np.float32)], {}),
+            (6, [_array(2, 3), np.array([1, 2])], {}),
+        ),
+        ("Pad", (1, [_array(3)], {"paddings": [1, 2], "value": 5.0}), (2, [_array(3)], {"pads": [1, 2], "value": 5.0})),
+        ("GlobalLpPool", (1, [_array(1, 2, 3)], {"p": 3.0}), (2, [_array(1, 2, 3)], {"p": 3})),
+        (
+            "LpPool",
+            (1, [_array(1, 2, 3)], {"p": 3.0, "kernel_shape": [2]}),
+            (2, [_array(1, 2, 3)], {"p": 3, "kernel_shape": [2]}),
+        ),
+        (
+            "RNN",
+            (1, [RECURRENT[0], *(array[:, :5] for array in RECURRENT[1:3]), RECURRENT[3][:, :10]], {"hidden_size": 5}),
+            (14, [RECURRENT[0], *(array[:, :5] for array in RECURRENT[1:3]), RECURRENT[3][:, :10]], {"hidden_size": 5}),
+        ),
+        (
+            "GRU",
+            (3, [RECURRENT[0], *(array[:, :15] for array in RECURRENT[1:3]), RECURRENT[3][:, :30]], {"hidden_size": 5}),
+            (
+                14,
+                [RECURRENT[0], *(array[:, :15] for array in RECURRENT[1:3]), RECURRENT[3][:, :30]],
+                {"hidden_size": 5},
+            ),
+        ),
+        (
+            "LSTM",
+            (1, RECURRENT, {"hidden_size": 5, "output_sequence": 1}),
+            (14, RECURRENT, {"hidden_size": 5}),
+        ),
+    ],
+)
+def test_first_versions_agree_with_later_ones(
+    op_type: str,
+    old: tuple[int, list[np.ndarray], dict[str, Any]],
+    new: tuple[int, list[np.ndarray], dict[str, Any]],
+) -> None:
+    """What no other runtime knows any more is judged by the later version of the same operator."""
+    results = []
+    for opset, inputs, attributes in (old, new):
+        model = single(op_type, inputs, opset=opset, **attributes)
+        if op_type == "Split" and "split" in attributes:
+            model.graph.node[0].output.append("rest")
+            model.graph.output.append(onnx.ValueInfoProto(name="rest"))
+        results.append(run_on_template(model, inputs))
+    for first, later in zip(*results, strict=True):
+        assert difference(first, later, 1e-6, 1e-6) is None
+
+
+def test_optionals() -> None:
+    model = parse("""
+        <ir_version: 8, opset_import: ["": 18]>
+        g (float[2] x) => (float[2] y, bool full, bool hollow)
+        {
+            some = Optional(x)
+            y = OptionalGetElement(some)
+            full = OptionalHasElement(some)
+            hollow = OptionalHasElement()
+        }""")
+    x = np.array([1, 2], np.float32)
+    y, full, hollow = run_on_template(model, [x])
+    np.testing.assert_array_equal(y, x)
+    assert (bool(full), bool(hollow)) == (True, False)
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("node", "opset", "reason"),
+    [
+        (helper.make_node("Reluu", ["x"], ["y"]), 17, "ai.onnx has no operator Reluu (did you mean Relu?)"),
+        (helper.make_node("Gelu", ["x"], ["y"]), 17, "Gelu exists since opset 20; the model declares opset 17"),
+        (helper.make_node("Upsample", ["x", "x"], ["y"]), 10, "Upsample is deprecated since opset 10"),
+        (helper.make_node("Relu", ["x", "x"], ["y"]), 17, "expected 1 to 1 inputs, found 2"),
+        (helper.make_node("Elu", ["x"], ["y"], alfa=1.0), 17, "no attribute 'alfa' (did you mean alpha?)"),
+        (helper.make_node("Cast", ["x"], ["y"]), 17, "its attribute 'to' is missing"),
+        (helper.make_node("Thing", ["x"], ["y"], domain="com.example"), 17, "domain 'com.example'"),
+        (
+            helper.make_node("Gradient", ["x"], ["y"], domain="ai.onnx.preview.training", xs=["x"], y="y"),
+            17,
+            "Gradient",
+        ),
+    ],
+    ids=lambda value: value.op_type if isinstance(value, onnx.NodeProto) else None,
+)
+def test_reasons(node: onnx.NodeProto, opset: int, reason: str) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["in"], ["x"], name="fine"), node],
+        "g",
+        [helper.make_tensor_value_info("in", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+    )
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.example", 1)]
+    opsets.append(helper.make_opsetid("ai.onnx.preview.training", 1))
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    found = refusals(model)
+    assert list(found) == [1]
+    assert reason in found[1]
+    with pytest.raises(UnsupportedModel, match=r"TEMPLATE cannot compile 'g': node 'y'") as caught:
+        create_plugin().compile_model(read_model(model), {})
+    assert list(caught.value.unsupported) == ["y"]
+
+
+def test_a_refusal_inside_a_nested_graph_names_the_inner_node() -> None:
+    model = parse("""
+        <ir_version: 8, opset_import: ["": 17, "com.example": 1]>
+        g (bool c, float[3] x) => (float[3] y)
+        {
+            y = If(c) <
+                then_branch = t () => (float[3] r) { q = com.example.Thing(x)  r = Neg(q) },
+                else_branch = e () => (float[3] r) { r = Neg(x) }>
+        }""")
+    assert refusals(model)[0].startswith("its inner node 'q': Thing: domain 'com.example' is not known")
+
+
+def test_a_broken_loop_is_refused() -> None:
+    model = loop("n", "c")
+    del model.graph.node[0].input[2]
+    assert "does not fit the node's 2 inputs" in refusals(model)[0]
+
+
+# -- running -------------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_node_is_named_with_what_it_got() -> None:
+    x = np.zeros((2, 3), np.float32)
+    model = single("Add", [x, x])
+    model.graph.input[1].type.tensor_type.ClearField("shape")
+    model.graph.node[0].name = "sum"
+    compiled = create_plugin().compile_model(read_model(model), {})
+    message = r"TEMPLATE: inference failed: node 'sum' \(Add\) on inputs float32\[2, 3\], float32\[4\]"
+    with pytest.raises(InferenceError, match=message) as caught:
+        compiled({"x0": x, "x1": np.zeros(4, np.float32)})
+    assert caught.value.__cause__ is not None
+    assert compiled({"x0": x, "x1": x})["y"].shape == (2, 3)
+
+
+def test_a_failing_inner_node_is_named() -> None:
+    model = parse("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (int64 n, float[2] x, int64[k] shape) => (float[2] y)
+        {
+            y = Loop(n, , x) <body = b (int64 i, bool go, float[2] carried) => (bool more, float[2] next)
+                { more = Identity(go)  next = Reshape(carried, shape) }>
+        }""")
+    with pytest.raises(InferenceError, match=r"node 'next' \(Reshape\)"):
+        run_on_template(model, [np.array(1), np.zeros(2, np.float32), np.array([7])])
+
+
+def test_counters_have_a_row_per_node() -> None:
+    model = read_model(loop("n", "c"))
+    request = create_plugin().compile_model(model, {"PERF_COUNT": True}).create_infer_request()
+    feeds = {"n": np.array(3), "c": np.array(True), "x": np.zeros((2, 2), np.float32)}
+    request.infer(feeds)
+    (row,) = request.profiling_info
+    assert (row.node, row.layer_type, row.status, row.exec_type) == (model.key_of(0), "Loop", "EXECUTED", "reference")
+    assert row.real_us > 0
+
+
+def test_constants_cannot_be_written_and_are_not_copied() -> None:
+    weights = np.arange(3, dtype=np.float32)
+    model = single("Identity", [weights])
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    model.graph.output.append(onnx.ValueInfoProto(name="w"))
+    runner = create_plugin().compile_model(read_model(model), {}).create_runner()
+    first, second = (runner.run([weights])[1] for _ in range(2))
+    assert not first.flags.writeable
+    assert np.shares_memory(first, second)
+
+
+def test_threads_share_a_compiled_loop() -> None:
+    model = read_model(loop("n", "c"))
+    compiled = create_plugin().compile_model(model, {})
+    failures: list[str] = []
+
+    def work(seed: int) -> None:
+        x = np.full((2, 2), seed / 8 - 3, np.float32)
+        feeds = {"n": np.array(seed), "c": np.array(True), "x": x}
+        wanted = compiled(feeds)["last"]
+        for _ in range(20):
+            if not np.array_equal(compiled(feeds)["last"], wanted):
+                failures.append(f"seed {seed}")
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_external_data_of_a_nested_graph(tmp_path: Path) -> None:
+    model = parse("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (bool c, float[3] x) => (float[3] y)
+        {
+            y = If(c) <
+                then_branch = t () => (float[3] r) <float[3] w = {1, 2, 3}> { r = Mul(x, w) },
+                else_branch = e () => (float[3] r) { r = Neg(x) }>
+        }""")
+    branch = next(a.g for a in model.graph.node[0].attribute if a.name == "then_branch")
+    (tensor,) = branch.initializer
+    values = numpy_helper.to_array(tensor)
+    tensor.CopyFrom(TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3]))
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": "weights.bin", "offset": "8", "length": "12"}.items():
+        tensor.external_data.add(key=key, value=value)
+    (tmp_path / "weights.bin").write_bytes(bytes(8) + values.tobytes())
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    compiled = create_plugin().compile_model(read_model(path), {})
+    found = compiled({"c": np.array(True), "x": np.ones(3, np.float32)})["y"]
+    np.testing.assert_array_equal(found, [1, 2, 3])
+
+
+def test_importing_the_device_does_not_import_onnx() -> None:
+    code = "import sys, hetero.devices.template, hetero.devices.profile; sys.exit('onnx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
