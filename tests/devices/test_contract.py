@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from hetero.devices.profile import ProfilePlugin, load_profile
 from hetero.devices.template import create_plugin as create_template
 from hetero.errors import DeviceUnavailable
 from hetero.plugin import Plugin
+from hetero.registry import Registry
 from hetero.testing import PluginContract
 
 
@@ -34,3 +37,25 @@ class TestShippedProfile(PluginContract):
     def plugin(self) -> Plugin:
         with resources.as_file(resources.files("hetero") / "profiles" / "fpga.toml") as path:
             return ProfilePlugin(load_profile(Path(path)), resolve)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("hetero.devices.cpu") is None, reason="the CPU device is not built yet")
+class TestCpu(PluginContract):
+    @pytest.fixture
+    def plugin(self) -> Plugin:
+        create: Callable[[], Plugin] = importlib.import_module("hetero.devices.cpu").create_plugin
+        return create()
+
+
+class TestHetero(PluginContract):
+    """HETERO over a device with three operators and one that takes the rest: most cases are cut."""
+
+    config = {"MULTI_DEVICE_PRIORITIES": "NPU,TEMPLATE"}  # noqa: RUF012 - as the base class declares it
+
+    @pytest.fixture
+    def plugin(self, tmp_path: Path) -> Plugin:
+        path = tmp_path / "npu.toml"
+        path.write_text('name = "NPU"\nruns_on = "TEMPLATE"\n[ops]\nAdd = {}\nMatMul = {}\nConv = {}\n')
+        registry = Registry()
+        registry.register("NPU", path)
+        return registry.plugin("HETERO")

@@ -65,7 +65,7 @@ def find(domain: str, op_type: str, version: int) -> Implementation | str:
         return _of_class(schema, corrected)
     try:
         return _upstream(schema, domain, op_type, version)
-    except (NotImplementedError, RuntimeError, ValueError) as error:
+    except (NotImplementedError, RuntimeError, ValueError, ImportError) as error:
         return f"onnx.reference does not implement {op_type} of opset {version}: {str(error).splitlines()[0]}"
 
 

@@ -10,10 +10,10 @@ from onnx.reference.ops import load_op
 
 __all__ = ["CORRECTIONS"]
 
-UpstreamGridSample: Any = load_op("", "GridSample")
-UpstreamNonMaxSuppression: Any = load_op("", "NonMaxSuppression")
-UpstreamRoiAlign: Any = load_op("", "RoiAlign")
-UpstreamScatterElements: Any = load_op("", "ScatterElements")
+UpstreamGridSample: Any = load_op("", "GridSample", None)
+UpstreamNonMaxSuppression: Any = load_op("", "NonMaxSuppression", None)
+UpstreamRoiAlign: Any = load_op("", "RoiAlign", None)
+UpstreamScatterElements: Any = load_op("", "ScatterElements", None)
 
 
 class Scatter(UpstreamScatterElements):  # type: ignore[misc]

@@ -11,7 +11,7 @@ from onnx.reference.ops import load_op
 
 __all__ = ["CORRECTIONS"]
 
-UpstreamResize: Any = load_op("", "Resize")
+UpstreamResize: Any = load_op("", "Resize", None)
 
 
 class Resize(UpstreamResize):  # type: ignore[misc]
