@@ -8,6 +8,7 @@ again from that, and is the same as long as the devices are.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,26 +38,73 @@ class PlannedSubgraph:
     nodes: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Plan:
-    """Devices, affinities and subgraphs of one model, as data.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _PlanFile:
+    """The schema of the file; msgspec checks it on reading and names the place of what does not fit."""
 
-    ``affinity``: node key -> device, for every node. ``subgraphs``: in an order in which they can run.
-    ``reasons``: node key -> why it is there, for the nodes that are not on the first device of the list.
-    ``bound``: what the plan was made from; None for a loaded one.
-    """
-
-    model_name: str
+    format: Literal["hetero-plan"]
+    version: Literal[1]
+    model: str
     devices: tuple[str, ...]
     policy: str
     affinity: Mapping[str, str]
     subgraphs: tuple[PlannedSubgraph, ...]
     reasons: Mapping[str, str]
-    bound: tuple[Model, Affinity, Partition] | None = dataclasses.field(default=None, repr=False)
+
+
+class Plan:
+    """Devices, affinities and subgraphs of one model, as data. Immutable.
+
+    ``bound`` is what a plan was made from, and None for a loaded one. What follows from it by node key is worked out
+    when asked for: a graph of a million nodes is planned without a million strings.
+    """
+
+    def __init__(self, bound: tuple[Model, Affinity, Partition] | None, file: _PlanFile | None, policy: str) -> None:
+        assert (bound is None) != (file is None)
+        self.bound = bound
+        self.policy = policy
+        self._file = file
+
+    @property
+    def model_name(self) -> str:
+        return self.bound[0].name if self.bound else self._loaded.model
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The device list, by priority."""
+        return self.bound[1].devices if self.bound else self._loaded.devices
 
     @property
     def num_subgraphs(self) -> int:
-        return len(self.subgraphs)
+        return self.bound[2].num_subgraphs if self.bound else len(self._loaded.subgraphs)
+
+    @functools.cached_property
+    def affinity(self) -> Mapping[str, str]:
+        """Node key -> device, for every node."""
+        if self.bound is None:
+            return self._loaded.affinity
+        model, affinity, _ = self.bound
+        return {key: affinity.devices[i] for key, i in zip(model.keys, affinity.device_of.tolist(), strict=True)}
+
+    @functools.cached_property
+    def subgraphs(self) -> tuple[PlannedSubgraph, ...]:
+        """The subgraphs, in an order in which they can run."""
+        if self.bound is None:
+            return self._loaded.subgraphs
+        model, affinity, partition = self.bound
+        return tuple(
+            PlannedSubgraph(affinity.devices[device], tuple(model.keys[node] for node in partition.nodes(i).tolist()))
+            for i, device in enumerate(partition.device_of.tolist())
+        )
+
+    @functools.cached_property
+    def reasons(self) -> Mapping[str, str]:
+        """Node key -> why it is there, for the nodes that are pinned or not on the first device of the list."""
+        if self.bound is None:
+            return self._loaded.reasons
+        model, affinity, _ = self.bound
+        told = np.flatnonzero((affinity.device_of > 0) | (affinity.origin > 0))
+        return {model.keys[node]: affinity.reason(node) for node in told.tolist()}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as JSON, whole or not at all. The order of keys is stable."""
@@ -68,9 +116,9 @@ class Plan:
             self.model_name,
             self.devices,
             self.policy,
-            dict(self.affinity),
+            self.affinity,
             self.subgraphs,
-            dict(self.reasons),
+            self.reasons,
         )
         target = Path(path)
         try:
@@ -87,7 +135,7 @@ class Plan:
             file = msgspec.json.decode(Path(path).read_bytes(), type=_PlanFile)
         except OSError as error:
             raise HeteroError(f"cannot read plan {os.fspath(path)}: {error.strerror or error}") from error
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise HeteroError(f"plan {os.fspath(path)}: {error}") from error
         for key, device in file.affinity.items():
             if device not in file.devices:
@@ -95,28 +143,15 @@ class Plan:
                     f"plan {os.fspath(path)}: node {key!r} is on {device!r}, which is not in its devices: "
                     f"{', '.join(file.devices)}{did_you_mean(device, file.devices)}"
                 )
-        return cls(
-            model_name=file.model,
-            devices=file.devices,
-            policy=file.policy,
-            affinity=file.affinity,
-            subgraphs=file.subgraphs,
-            reasons=file.reasons,
-        )
+        return cls(None, file, file.policy)
 
+    @property
+    def _loaded(self) -> _PlanFile:
+        assert self._file is not None
+        return self._file
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _PlanFile:
-    """The schema of the file; msgspec checks it on reading and names the place of what does not fit."""
-
-    format: Literal["hetero-plan"]
-    version: Literal[1]
-    model: str
-    devices: tuple[str, ...]
-    policy: str
-    affinity: Mapping[str, str]
-    subgraphs: tuple[PlannedSubgraph, ...]
-    reasons: Mapping[str, str]
+    def __repr__(self) -> str:
+        return f"<Plan of {self.model_name!r} on {', '.join(self.devices)}: {self.num_subgraphs} subgraphs>"
 
 
 def make_plan(
@@ -128,22 +163,4 @@ def make_plan(
 ) -> Plan:
     """Assign and partition. Raises what `assign` and `partition_graph` raise."""
     affinity = assign(model, devices, supports, pins)
-    partition = partition_graph(model.graph, affinity.device_of, policy=policy)
-    return Plan(
-        model_name=model.name,
-        devices=affinity.devices,
-        policy=policy,
-        affinity={model.key_of(i): devices[number] for i, number in enumerate(affinity.device_of.tolist())},
-        subgraphs=tuple(
-            PlannedSubgraph(
-                devices[int(partition.device_of[i])],
-                tuple(model.key_of(node) for node in partition.nodes(i).tolist()),
-            )
-            for i in range(partition.num_subgraphs)
-        ),
-        reasons={
-            model.key_of(i): affinity.reason(i)
-            for i in np.flatnonzero((affinity.device_of > 0) | (affinity.origin > 0)).tolist()
-        },
-        bound=(model, affinity, partition),
-    )
+    return Plan((model, affinity, partition_graph(model.graph, affinity.device_of, policy=policy)), None, policy)
