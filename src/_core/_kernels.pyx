@@ -4,6 +4,7 @@ The functions here validate their arguments, then leave the GIL and run C. They 
 never an ONNX operator.
 """
 
+import math
 import os
 
 import numpy as np
@@ -13,6 +14,7 @@ from hetero.errors import InferenceError, PropertyError, did_you_mean
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uintptr_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
 
 
 cdef extern from "kernels/kernel.h" nogil:
@@ -103,7 +105,7 @@ def _variant_number(name, source):
     )
 
 
-cdef int _chosen = _variant_number(os.environ.get("HETERO_ISA") or variants()[-1], "environment variable HETERO_ISA")
+cdef int _chosen = _variant_number(os.environ.get("HETERO_ISA") or list(variants()).pop(), "environment variable HETERO_ISA")
 cdef dict _kernel_numbers = {name: number for number, name in enumerate(kernel_names())}
 
 
@@ -243,3 +245,244 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
         free(memory)
     _check_status(status, f"kernel {name}")
     return outputs
+
+
+# ---- Programs -------------------------------------------------------------------------------------------------------
+
+cdef extern from "time.h" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec *time)
+    enum:
+        CLOCK_MONOTONIC
+        CLOCK_THREAD_CPUTIME_ID
+
+cdef enum:
+    IN_ARENA = 0     # number = byte offset
+    IN_CONSTANT = 1  # number = position among the constants
+    IN_INPUT = 2     # number = position among the inputs
+    IN_OUTPUT = 3    # number = position among the outputs
+
+
+cdef int64_t _now(int clock) noexcept nogil:
+    cdef timespec time
+    clock_gettime(clock, &time)
+    return <int64_t> time.tv_sec * 1000000000 + time.tv_nsec
+
+
+cdef class Program:
+    """Kernel calls over an arena, planned for one set of input shapes. Immutable; share it between `Workspace`s.
+
+    ``tensors``: (dtype, shape, place, number) each; place 0 = arena (number: byte offset, a multiple of 64), 1 =
+    constant, 2 = input, 3 = output (number: position). Tensors may share memory. ``calls``: (kernel name, input
+    tensors (-1: absent), output tensors, ints, floats, scratch bytes, label) each, in order; a label names the node in
+    errors. ``constants``: arrays, kept alive, not written. ``num_inputs``, ``arena_bytes``: sizes. ``outputs``:
+    (shape, dtype) per output.
+    """
+
+    cdef readonly object constants
+    cdef readonly object labels
+    cdef readonly int num_inputs
+    cdef readonly int num_calls
+    cdef readonly int64_t arena_bytes
+    cdef object output_specs
+    cdef object input_specs
+    cdef int num_tensors, num_operands
+    cdef int64_t scratch_bytes
+    cdef ht_tensor *tensors
+    cdef int32_t *places
+    cdef int64_t *numbers
+    cdef int32_t *operands
+    cdef ht_call *calls
+    cdef ht_kernel_fn *functions
+    cdef int64_t *ints
+    cdef double *floats
+
+    def __init__(self, tensors, calls, constants, inputs, outputs, arena_bytes):
+        cdef int position, axis, operand = 0, int_position = 0, float_position = 0, dtype_code
+        cdef int64_t size, limit
+        self.constants = tuple(np.require(array, requirements="CA") for array in constants)
+        self.input_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in inputs)
+        self.output_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in outputs)
+        self.labels = tuple(entry[6] for entry in calls)
+        self.num_inputs, self.num_tensors, self.num_calls = len(inputs), len(tensors), len(calls)
+        self.arena_bytes = arena_bytes
+        self.num_operands = sum(len(entry[1]) + len(entry[2]) for entry in calls)
+        num_ints = sum(len(entry[3]) for entry in calls)
+        num_floats = sum(len(entry[4]) for entry in calls)
+        self.tensors = <ht_tensor *> malloc((self.num_tensors + 1) * sizeof(ht_tensor))
+        self.places = <int32_t *> malloc((self.num_tensors + 1) * sizeof(int32_t))
+        self.numbers = <int64_t *> malloc((self.num_tensors + 1) * sizeof(int64_t))
+        self.operands = <int32_t *> malloc((self.num_operands + 1) * sizeof(int32_t))
+        self.calls = <ht_call *> malloc((self.num_calls + 1) * sizeof(ht_call))
+        self.functions = <ht_kernel_fn *> malloc((self.num_calls + 1) * sizeof(ht_kernel_fn))
+        self.ints = <int64_t *> malloc((num_ints + 1) * sizeof(int64_t))
+        self.floats = <double *> malloc((num_floats + 1) * sizeof(double))
+        if not (self.tensors and self.places and self.numbers and self.operands and self.calls and self.functions
+                and self.ints and self.floats):
+            raise MemoryError("a compiled program")
+        limits = (arena_bytes, len(self.constants), len(inputs), len(outputs))
+        for position, (dtype, shape, place, number) in enumerate(tensors):
+            dtype = np.dtype(dtype)
+            dtype_code = HT_BFLOAT16 if dtype.name == "bfloat16" else _dtype_code(ord(dtype.kind), dtype.itemsize)
+            if dtype_code == 0 or len(shape) > HT_MAX_DIMS or not 0 <= place <= 3 or not 0 <= number <= limits[place]:
+                raise ValueError(f"tensor {position}: no kernel takes {dtype} {shape} at place {place}, {number}")
+            self.tensors[position].dtype = dtype_code
+            self.tensors[position].ndim = len(shape)
+            size = 1
+            for axis in range(len(shape)):
+                self.tensors[position].dims[axis] = shape[axis]
+                size *= shape[axis]
+            self.tensors[position].size = size
+            self.tensors[position].data = NULL
+            self.places[position], self.numbers[position] = place, number
+            limit = size * dtype.itemsize
+            if place == IN_CONSTANT:
+                if self.constants[number].nbytes != limit:
+                    raise ValueError(f"tensor {position}: constant {number} has another size")
+                self.tensors[position].data = _data_of(self.constants[number])
+            elif place == IN_ARENA and number + limit > arena_bytes:
+                raise ValueError(f"tensor {position} reaches past the arena")
+            elif place >= IN_INPUT:
+                spec = (self.input_specs if place == IN_INPUT else self.output_specs)[number]
+                if math.prod(spec[0]) * spec[1].itemsize != limit:
+                    raise ValueError(f"tensor {position}: input or output {number} has another size")
+        self.scratch_bytes = 0
+        for position, (name, ins, outs, int_values, float_values, scratch, _) in enumerate(calls):
+            self.functions[position] = ht_kernel(_chosen, _kernel_number(name))
+            self.calls[position].num_in, self.calls[position].num_out = len(ins), len(outs)
+            self.calls[position].num_ints, self.calls[position].num_floats = len(int_values), len(float_values)
+            self.calls[position].ints = self.ints + int_position
+            self.calls[position].floats = self.floats + float_position
+            self.calls[position].scratch_bytes = scratch
+            self.scratch_bytes = max(self.scratch_bytes, scratch)
+            for tensor in (*ins, *outs):
+                if not -1 <= tensor < self.num_tensors:
+                    raise ValueError(f"call {position}: no tensor {tensor}")
+                self.operands[operand] = tensor
+                operand += 1
+            for value in int_values:
+                self.ints[int_position] = value
+                int_position += 1
+            for value in float_values:
+                self.floats[float_position] = value
+                float_position += 1
+
+    def __dealloc__(self):
+        free(self.tensors)
+        free(self.places)
+        free(self.numbers)
+        free(self.operands)
+        free(self.calls)
+        free(self.functions)
+        free(self.ints)
+        free(self.floats)
+
+
+cdef void *_data_of(array) except NULL:
+    """Address of an array's elements (of an empty one, of something)."""
+    capsule = array.__array_struct__
+    cdef const ht_array_interface *view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
+    return view.data if view.data != NULL else <void *> &_nothing
+
+cdef int64_t _nothing = 0
+
+
+cdef class Workspace:
+    """The memory of one run of a `Program` at a time: arena, scratch, and a table of tensors bound to addresses.
+
+    ``timed``: measure each call; `times` then gives the last run's.
+    """
+
+    cdef Program program
+    cdef bint timed
+    cdef void *memory
+    cdef ht_tensor *tensors
+    cdef ht_tensor **operands
+    cdef ht_call *calls
+    cdef int64_t *times_ns  # wall and CPU per call
+
+    def __init__(self, Program program not None, timed=False):
+        cdef int position, operand = 0
+        cdef char *arena
+        cdef char *scratch
+        cdef int num_calls = program.num_calls
+        self.program = program
+        self.timed = timed
+        self.memory = malloc(program.arena_bytes + program.scratch_bytes + 2 * ALIGNMENT)
+        self.tensors = <ht_tensor *> malloc((program.num_tensors + 1) * sizeof(ht_tensor))
+        self.operands = <ht_tensor **> malloc((program.num_operands + 1) * sizeof(ht_tensor *))
+        self.calls = <ht_call *> malloc((num_calls + 1) * sizeof(ht_call))
+        self.times_ns = <int64_t *> malloc((2 * num_calls + 1) * sizeof(int64_t))
+        if not (self.memory and self.tensors and self.operands and self.calls and self.times_ns):
+            raise MemoryError(f"an arena of {program.arena_bytes} bytes")
+        memset(self.times_ns, 0, (2 * num_calls + 1) * sizeof(int64_t))
+        memcpy(self.tensors, program.tensors, program.num_tensors * sizeof(ht_tensor))
+        memcpy(self.calls, program.calls, num_calls * sizeof(ht_call))
+        arena = <char *> ((<uintptr_t> self.memory + ALIGNMENT - 1) & ~(<uintptr_t> ALIGNMENT - 1))
+        scratch = arena + ((program.arena_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1))
+        for position in range(program.num_tensors):
+            if program.places[position] == IN_ARENA:
+                self.tensors[position].data = arena + program.numbers[position]
+        for position in range(num_calls):
+            self.calls[position].in_ = <const ht_tensor *const *> (self.operands + operand)
+            self.calls[position].out = <ht_tensor *const *> (self.operands + operand + self.calls[position].num_in)
+            self.calls[position].scratch = scratch
+            operand += self.calls[position].num_in + self.calls[position].num_out
+        for position in range(program.num_operands):
+            operand = program.operands[position]
+            self.operands[position] = NULL if operand < 0 else &self.tensors[operand]
+
+    def __dealloc__(self):
+        free(self.memory)
+        free(self.tensors)
+        free(self.operands)
+        free(self.calls)
+        free(self.times_ns)
+
+    def run(self, inputs):
+        """Run the program on arrays of the planned shapes and dtypes; returns fresh arrays, one per output.
+
+        Inputs that are not C-contiguous are copied. Not for two threads at once. Raises `InferenceError` naming the
+        label of the call that failed.
+        """
+        cdef Program program = self.program
+        cdef int position, status = HT_OK
+        cdef int64_t wall, cpu
+        if len(inputs) != program.num_inputs:
+            raise ValueError(f"expected {program.num_inputs} inputs, found {len(inputs)}")
+        arrays = []
+        for array, (shape, dtype) in zip(inputs, program.input_specs):
+            if array.shape != shape or array.dtype != dtype:
+                raise ValueError(f"planned for {dtype} {list(shape)}, found {array.dtype} {list(array.shape)}")
+            arrays.append(np.require(array, requirements="CA"))
+        outputs = [np.empty(shape, dtype) for shape, dtype in program.output_specs]
+        for position in range(program.num_tensors):
+            if program.places[position] == IN_INPUT:
+                self.tensors[position].data = _data_of(arrays[program.numbers[position]])
+            elif program.places[position] == IN_OUTPUT:
+                self.tensors[position].data = _data_of(outputs[program.numbers[position]])
+        with nogil:
+            if self.timed:
+                for position in range(program.num_calls):
+                    wall, cpu = _now(CLOCK_MONOTONIC), _now(CLOCK_THREAD_CPUTIME_ID)
+                    status = program.functions[position](&self.calls[position])
+                    self.times_ns[2 * position] = _now(CLOCK_MONOTONIC) - wall
+                    self.times_ns[2 * position + 1] = _now(CLOCK_THREAD_CPUTIME_ID) - cpu
+                    if status != HT_OK:
+                        break
+            else:
+                for position in range(program.num_calls):
+                    status = program.functions[position](&self.calls[position])
+                    if status != HT_OK:
+                        break
+        if status != HT_OK:
+            _check_status(status, program.labels[position])
+        return outputs
+
+    def times(self):
+        """(wall, thread CPU) nanoseconds of each call of the last run; zeros unless ``timed``."""
+        cdef int position
+        return [(self.times_ns[2 * position], self.times_ns[2 * position + 1])
+                for position in range(self.program.num_calls)]

@@ -40,4 +40,14 @@
     X(fill) \
     X(range) \
     X(pad) \
-    X(cumsum)
+    X(cumsum) \
+    X(conv) \
+    X(max_pool) \
+    X(average_pool) \
+    X(softmax) \
+    X(batch_norm) \
+    X(layer_norm) \
+    X(instance_norm) \
+    X(lrn) \
+    X(reduce) \
+    X(arg_extreme)

@@ -1,0 +1,314 @@
+"""Elementwise operators: one operand, two with broadcasting, several, Where, Cast, Clip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import InferenceError
+from ...model.types import dtype_of
+from .registry import ANY, BOOL, FLOATS, INTEGERS, NUMBERS, Node, operator
+from .values import Context, Value
+
+_BOOL = np.dtype(np.bool_)
+_SIGNED = (*FLOATS, "int8", "int16", "int32", "int64")
+
+# ONNX operator -> code in kernels/unary.h, element types, attributes: (name, default), in the order p0, p1.
+_UNARY: dict[str, tuple[int, Sequence[str], tuple[tuple[str, float], ...]]] = {
+    "Relu": (1, NUMBERS, ()),
+    "LeakyRelu": (3, FLOATS, (("alpha", 0.01),)),
+    "Elu": (4, FLOATS, (("alpha", 1.0),)),
+    "Selu": (5, FLOATS, (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875))),
+    "Celu": (6, FLOATS, (("alpha", 1.0),)),
+    "ThresholdedRelu": (7, FLOATS, (("alpha", 1.0),)),
+    "Sigmoid": (8, FLOATS, ()),
+    "HardSigmoid": (9, FLOATS, (("alpha", 0.2), ("beta", 0.5))),
+    "Tanh": (12, FLOATS, ()),
+    "Softplus": (15, FLOATS, ()),
+    "Softsign": (16, FLOATS, ()),
+    "Mish": (17, FLOATS, ()),
+    "Erf": (18, FLOATS, ()),
+    "Exp": (19, FLOATS, ()),
+    "Log": (20, FLOATS, ()),
+    "Sqrt": (21, FLOATS, ()),
+    "Reciprocal": (22, FLOATS, ()),
+    "Abs": (23, NUMBERS, ()),
+    "Neg": (24, _SIGNED, ()),
+    "Floor": (25, FLOATS, ()),
+    "Ceil": (26, FLOATS, ()),
+    "Round": (27, FLOATS, ()),
+    "Sign": (28, NUMBERS, ()),
+    "Sin": (29, FLOATS, ()),
+    "Cos": (30, FLOATS, ()),
+    "Tan": (31, FLOATS, ()),
+    "Asin": (32, FLOATS, ()),
+    "Acos": (33, FLOATS, ()),
+    "Atan": (34, FLOATS, ()),
+    "Sinh": (35, FLOATS, ()),
+    "Cosh": (36, FLOATS, ()),
+    "Asinh": (37, FLOATS, ()),
+    "Acosh": (38, FLOATS, ()),
+    "Atanh": (39, FLOATS, ()),
+    "Shrink": (40, FLOATS, (("bias", 0.0), ("lambd", 0.5))),
+}
+_CLIP, _HARD_SWISH, _SWISH, _GELU_ERF, _GELU_TANH, _NOT, _BITWISE_NOT, _ISNAN, _ISINF = (
+    2,
+    10,
+    11,
+    13,
+    14,
+    48,
+    49,
+    50,
+    51,
+)
+
+
+def unary(context: Context, code: int, x: Value, p0: float = 0.0, p1: float = 0.0) -> Value:
+    return context.call("unary", [x], x.shape, x.dtype, [code], [p0, p1])
+
+
+def _lower_unary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    code, _, attributes = _UNARY[node.op_type]
+    parameters = [float(node.get(name, default)) for name, default in attributes]
+    return [unary(context, code, _given(inputs[0]), *parameters)]
+
+
+for _name, (_, _dtypes, _attributes) in _UNARY.items():
+    operator(_name, dtypes=_dtypes, attributes={name: None for name, _ in _attributes} | {"consumed_inputs": None})(
+        _lower_unary
+    )
+
+
+@operator("HardSwish", dtypes=FLOATS)
+def _hard_swish(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return [unary(context, _HARD_SWISH, _given(inputs[0]), 1 / 6, 0.5)]
+
+
+@operator("Swish", dtypes=FLOATS, attributes={"alpha": None})
+def _swish(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return [unary(context, _SWISH, _given(inputs[0]), node.get("alpha", 1.0))]
+
+
+@operator("Gelu", dtypes=FLOATS, attributes={"approximate": (b"none", b"tanh")})
+def _gelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    tanh = node.get("approximate", b"none") == b"tanh"
+    return [unary(context, _GELU_TANH if tanh else _GELU_ERF, _given(inputs[0]))]
+
+
+@operator("Not", dtypes=BOOL)
+def _not(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return [unary(context, _NOT, _given(inputs[0]))]
+
+
+@operator("BitwiseNot", dtypes=INTEGERS)
+def _bitwise_not(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return [unary(context, _BITWISE_NOT, _given(inputs[0]))]
+
+
+@operator("IsNaN", dtypes=FLOATS)
+def _is_nan(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    return [context.call("unary", [x], x.shape, _BOOL, [_ISNAN], [0.0, 0.0])]
+
+
+@operator("IsInf", dtypes=FLOATS, attributes={"detect_negative": (0, 1), "detect_positive": (0, 1)})
+def _is_inf(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    which = [float(node.get("detect_negative", 1)), float(node.get("detect_positive", 1))]
+    return [context.call("unary", [x], x.shape, _BOOL, [_ISINF], which)]
+
+
+@operator("Clip", dtypes=FLOATS, attributes={"min": None, "max": None, "consumed_inputs": None}, until=10)
+def _clip_by_attributes(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    low, high = node.get("min", -np.inf), node.get("max", np.inf)
+    return [unary(context, _CLIP, _given(inputs[0]), low, high)]
+
+
+@operator("Clip", dtypes=NUMBERS, since=11)
+def _clip(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, low, high = _given(inputs[0]), _optional(inputs, 1), _optional(inputs, 2)
+    for kernel, bound in (("max", low), ("min", high)):
+        if bound is not None:
+            if bound.size != 1:
+                raise InferenceError(f"min and max are scalars, found shape {list(bound.shape)}")
+            x = binary(context, kernel, x, context.reshaped(bound, ()))
+    return [x]
+
+
+# ---- two operands and more
+
+_BINARY = {
+    "Add": ("add", NUMBERS),
+    "Sub": ("sub", NUMBERS),
+    "Mul": ("mul", NUMBERS),
+    "Div": ("div", NUMBERS),
+    "PRelu": ("prelu", NUMBERS),
+    "BitwiseAnd": ("bitwise_and", INTEGERS),
+    "BitwiseOr": ("bitwise_or", INTEGERS),
+    "BitwiseXor": ("bitwise_xor", INTEGERS),
+}
+_COMPARE = {
+    "Equal": ("equal", (*NUMBERS, *BOOL)),
+    "Less": ("less", NUMBERS),
+    "LessOrEqual": ("less_or_equal", NUMBERS),
+    "Greater": ("greater", NUMBERS),
+    "GreaterOrEqual": ("greater_or_equal", NUMBERS),
+    "And": ("and", BOOL),
+    "Or": ("or", BOOL),
+    "Xor": ("xor", BOOL),
+}
+
+
+def broadcast(*values: Value) -> tuple[int, ...]:
+    """Shape of the operands together. Raises `InferenceError` if they do not fit."""
+    try:
+        return np.broadcast_shapes(*(value.shape for value in values))
+    except ValueError as error:
+        shapes = " and ".join(str(list(value.shape)) for value in values)
+        raise InferenceError(f"shapes {shapes} do not broadcast") from error
+
+
+def binary(context: Context, kernel: str, x: Value, y: Value, dtype: np.dtype[Any] | None = None) -> Value:
+    if x.dtype != y.dtype:
+        raise InferenceError(f"operands of one type are expected, found {x.dtype} and {y.dtype}")
+    return context.call(kernel, [x, y], broadcast(x, y), x.dtype if dtype is None else dtype)
+
+
+def _old_broadcast(context: Context, node: Node, inputs: Sequence[Value | None]) -> tuple[Value, Value]:
+    """Both operands; before opset 7 the second is aligned to the first at ``axis`` instead of at the end."""
+    x, y = _given(inputs[0]), _given(inputs[1])
+    axis = node.get("axis", None)
+    if node.opset < 7 and axis is not None and y.rank < x.rank:
+        axis += x.rank if axis < 0 else 0
+        y = context.reshaped(y, (*y.shape, *[1] * (x.rank - axis - y.rank)))
+    return x, y
+
+
+_OLD_BROADCAST = {"axis": None, "broadcast": (0, 1), "consumed_inputs": None}
+
+
+def _lower_binary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return [binary(context, _BINARY[node.op_type][0], *_old_broadcast(context, node, inputs))]
+
+
+def _lower_compare(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return [binary(context, _COMPARE[node.op_type][0], *_old_broadcast(context, node, inputs), _BOOL)]
+
+
+for _name, (_, _dtypes) in _BINARY.items():
+    operator(_name, dtypes=_dtypes, attributes=_OLD_BROADCAST, until=6)(_lower_binary)
+    operator(_name, dtypes=_dtypes, since=7)(_lower_binary)
+for _name, (_, _dtypes) in _COMPARE.items():
+    operator(_name, dtypes=_dtypes, attributes=_OLD_BROADCAST, until=6)(_lower_compare)
+    operator(_name, dtypes=_dtypes, since=7)(_lower_compare)
+
+
+@operator("BitShift", dtypes=("uint8", "uint16", "uint32", "uint64"), attributes={"direction": (b"LEFT", b"RIGHT")})
+def _bit_shift(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    kernel = "shift_left" if node.get("direction", b"") == b"LEFT" else "shift_right"
+    return [binary(context, kernel, _given(inputs[0]), _given(inputs[1]))]
+
+
+@operator("Mod", dtypes=NUMBERS, attributes={"fmod": (0, 1)})
+def _mod(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, y = _given(inputs[0]), _given(inputs[1])
+    fmod = node.get("fmod", 0)
+    if not fmod and x.dtype.kind == "f":
+        raise InferenceError("Mod of floats needs fmod = 1")
+    return [binary(context, "fmod" if fmod else "mod", x, y)]
+
+
+@operator("Pow", dtypes=(NUMBERS, NUMBERS), attributes=_OLD_BROADCAST)
+def _pow(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, y = _old_broadcast(context, node, inputs)
+    if y.data is not None and y.size == 1 and x.dtype.kind == "f":
+        exponent = float(y.data.reshape(()))
+        if exponent == 2.0 and broadcast(x, y) == x.shape:
+            return [binary(context, "mul", x, x)]
+        if exponent == 0.5 and broadcast(x, y) == x.shape:
+            return [unary(context, 21, x)]
+    if x.dtype != y.dtype:
+        wide = np.dtype(np.float64) if x.dtype.kind != "f" and y.dtype.kind == "f" else x.dtype
+        return [cast(context, binary(context, "pow", cast(context, x, wide), cast(context, y, wide)), x.dtype)]
+    return [binary(context, "pow", x, y)]
+
+
+@operator("Sum", "Max", "Min", "Mean", dtypes=NUMBERS, attributes={"consumed_inputs": None})
+def _variadic(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    kernel = {"Sum": "add", "Mean": "add", "Max": "max", "Min": "min"}[node.op_type]
+    result = _given(inputs[0])
+    for other in inputs[1:]:
+        result = binary(context, kernel, result, _given(other))
+    if node.op_type == "Mean":
+        result = binary(context, "div", result, context.scalar(len(inputs), result.dtype))
+    if len(inputs) == 1:
+        result = context.reshaped(result, result.shape)
+    return [result]
+
+
+@operator("Where", dtypes=(BOOL, ANY))
+def _where(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    condition, x, y = (_given(value) for value in inputs)
+    if x.dtype != y.dtype:
+        raise InferenceError(f"operands of one type are expected, found {x.dtype} and {y.dtype}")
+    return [context.call("where", [condition, x, y], broadcast(condition, x, y), x.dtype)]
+
+
+def cast(context: Context, x: Value, dtype: np.dtype[Any]) -> Value:
+    return x if x.dtype == dtype else context.call("cast", [x], x.shape, dtype)
+
+
+def _cast_refusal(view: Any) -> str | None:
+    to = view.attributes.get("to", 1)
+    dtype = dtype_of(to) if isinstance(to, int) else None
+    if dtype is None or dtype.name not in ANY:
+        return f"Cast to {to if dtype is None else dtype.name}"
+    return None
+
+
+@operator(
+    "Cast", dtypes=ANY, attributes={"to": None, "saturate": None, "round_mode": None}, since=6, check=_cast_refusal
+)
+def _cast(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    dtype = dtype_of(node.get("to", 1))
+    assert dtype is not None
+    return [cast(context, _given(inputs[0]), dtype)]
+
+
+@operator("CastLike", dtypes=ANY, attributes={"saturate": None, "round_mode": None})
+def _cast_like(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return [cast(context, _given(inputs[0]), _given(inputs[1]).dtype)]
+
+
+@operator("Identity", dtypes=ANY)
+def _identity(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return [_given(inputs[0])]
+
+
+@operator(
+    "Dropout",
+    dtypes=(ANY, FLOATS, BOOL),
+    attributes={"ratio": None, "is_test": None, "seed": None, "consumed_inputs": None},
+)
+def _dropout(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    training = _optional(inputs, 2)
+    if training is not None and context.known(training).any():
+        raise InferenceError("Dropout in training mode is not supported")
+    if node.num_outputs == 1:
+        return [x]
+    mask = context.constant(np.broadcast_to(np.ones((), x.dtype if node.opset < 10 else _BOOL), x.shape).copy())
+    return [x, mask]
+
+
+def _given(value: Value | None) -> Value:
+    if value is None:
+        raise InferenceError("a required input is missing")
+    return value
+
+
+def _optional(inputs: Sequence[Value | None], position: int) -> Value | None:
+    return inputs[position] if position < len(inputs) else None

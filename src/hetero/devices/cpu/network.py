@@ -1,0 +1,370 @@
+"""Operators of neural networks: products, convolutions, pooling, normalisations, reductions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import InferenceError
+from .elementwise import _given, _optional, binary, broadcast, unary
+from .movement import axes_of, axis_of, integers, strides_of
+from .registry import F32, FLOATS, Node, operator
+from .values import Context, Value
+
+_CONV_SCRATCH = 4 * 256 * 512  # kernels/conv.c
+_LOG, _EXP = 20, 19
+_PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
+
+
+# ---- matrix products
+
+
+def _matmul_scratch(x: Value, packed: bool, k: int, n: int) -> int:
+    if packed or x.dtype != np.float32:
+        return 0
+    return 4 * 16 * min(k, 256) * min(-(-n // 16), 32)  # kernels/gemm.c
+
+
+def _packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool) -> Value:
+    """A constant right operand in panels of 16 columns."""
+    size = batch * -(-n // 16) * 16 * k
+    ints = [batch, k, n, int(trans)]
+    return context.packed(b, ("pack_b", trans), lambda: context.call("pack_b", [b], (size,), b.dtype, ints))
+
+
+@operator(
+    "Gemm",
+    dtypes=_PRODUCTS,
+    attributes={"alpha": None, "beta": None, "transA": (0, 1), "transB": (0, 1), "broadcast": (0, 1)},
+)
+def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    a, b, c = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    trans_a, trans_b = bool(node.get("transA", 0)), bool(node.get("transB", 0))
+    if a.rank != 2 or b.rank != 2 or a.dtype != b.dtype:
+        raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
+    m, k = a.shape[::-1] if trans_a else a.shape
+    k_b, n = b.shape[::-1] if trans_b else b.shape
+    if k != k_b:
+        raise InferenceError(f"cannot multiply {list(a.shape)} by {list(b.shape)}")
+    row = col = 0
+    if c is not None:
+        if broadcast(c, Value(c.dtype, (m, n))) != (m, n) or c.dtype != a.dtype:
+            raise InferenceError(f"C of shape {list(c.shape)} does not broadcast to {[m, n]}")
+        rows, cols = ([1] * (2 - c.rank) + list(c.shape))[-2:]
+        row, col = (0 if rows == 1 else cols), (0 if cols == 1 else 1)
+    alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
+    if a.dtype.kind != "f" and (alpha != int(alpha) or beta != int(beta)):
+        raise InferenceError("Gemm of integers takes whole alpha and beta")
+    packed = b.data is not None and b.dtype == np.float32 and a.data is None
+    right = _packed_b(context, b, 1, k, n, trans_b) if packed else b
+    ints = [m, n, k, int(trans_a), int(trans_b and not packed), int(packed), row, col, 0]
+    scratch = _matmul_scratch(a, packed, k, n)
+    return [context.call("gemm", [a, right, c, None], (m, n), a.dtype, ints, [alpha, beta, 0.0, 0.0], scratch)]
+
+
+@operator("MatMul", dtypes=_PRODUCTS)
+def _matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    a, b = _given(inputs[0]), _given(inputs[1])
+    if not a.rank or not b.rank or a.dtype != b.dtype:
+        raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
+    left = a.shape if a.rank > 1 else (1, *a.shape)
+    right = b.shape if b.rank > 1 else (*b.shape, 1)
+    (m, k), (k_b, n) = left[-2:], right[-2:]
+    if k != k_b:
+        raise InferenceError(f"cannot multiply {list(a.shape)} by {list(b.shape)}")
+    batch = broadcast(Value(a.dtype, left[:-2]), Value(b.dtype, right[:-2]))
+    shape = (*batch, *((m,) if a.rank > 1 else ()), *((n,) if b.rank > 1 else ()))
+    if math.prod(right[:-2]) == 1 and math.prod(batch) == math.prod(left[:-2]):
+        m, batch = m * math.prod(batch), ()  # one matrix on the right: the batch is more rows
+        left, right = (m, k), (k, n)
+    packed = b.data is not None and b.dtype == np.float32 and a.data is None
+    count = math.prod(right[:-2])
+    operand = _packed_b(context, b, count, k, n, False) if packed else b
+    b_matrix = -(-n // 16) * 16 * k if packed else k * n
+    steps_a = _batch_steps(left[:-2], batch, m * k)
+    steps_b = _batch_steps(right[:-2], batch, b_matrix)
+    ints = [m, n, k, 0, 0, int(packed), 0, 0, 0, len(batch), *batch, *steps_a, *steps_b]
+    scratch = _matmul_scratch(a, packed, k, n)
+    floats = [1.0, 0.0, 0.0, 0.0]
+    return [context.call("matmul", [a, operand, None, None], shape, a.dtype, ints, floats, scratch)]
+
+
+def _batch_steps(own: Sequence[int], batch: Sequence[int], matrix: int) -> list[int]:
+    padded = [1] * (len(batch) - len(own)) + list(own)
+    return [0 if size == 1 else step * matrix for size, step in zip(padded, strides_of(padded), strict=True)]
+
+
+# ---- windows over spatial axes
+
+
+def _three(values: Sequence[int], filler: int) -> list[int]:
+    """Per-axis parameters as the kernels take them: always for three axes."""
+    return [filler] * (3 - len(values)) + list(values)
+
+
+_WINDOW = {
+    "kernel_shape": None,
+    "strides": None,
+    "pads": None,
+    "dilations": None,
+    "auto_pad": (b"NOTSET", b"VALID", b"SAME_UPPER", b"SAME_LOWER"),
+}
+
+
+def _window(
+    node: Node, x: Value, kernel: Sequence[int]
+) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
+    """strides, dilations, pads before, pads after, and output sizes without ceil_mode."""
+    rank = x.rank - 2
+    if not 1 <= rank <= 3 or len(kernel) != rank:
+        raise InferenceError(f"a kernel of shape {list(kernel)} does not fit an input of shape {list(x.shape)}")
+    strides = list(node.get("strides", None) or [1] * rank)
+    dilations = list(node.get("dilations", None) or [1] * rank)
+    pads = list(node.get("pads", None) or [0] * (2 * rank))
+    if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank:
+        raise InferenceError(f"strides {strides}, dilations {dilations} and pads {pads} do not fit rank {x.rank}")
+    if min(*strides, *dilations, *kernel) < 1 or max(*strides, *dilations, *kernel, *map(abs, pads)) > 1 << 30:
+        raise InferenceError(f"kernel {list(kernel)}, strides {strides} or dilations {dilations} is out of range")
+    before, after, sizes = pads[:rank], pads[rank:], []
+    auto_pad = node.get("auto_pad", b"NOTSET")
+    for i in range(rank):
+        span, size = dilations[i] * (kernel[i] - 1) + 1, x.shape[2 + i]
+        if auto_pad in (b"SAME_UPPER", b"SAME_LOWER"):
+            wanted = -(-size // strides[i])
+            total = max((wanted - 1) * strides[i] + span - size, 0)
+            small, large = total // 2, total - total // 2
+            before[i], after[i] = (small, large) if auto_pad == b"SAME_UPPER" else (large, small)
+        elif auto_pad == b"VALID":
+            before[i] = after[i] = 0
+        if min(before[i], after[i]) < 0:
+            raise InferenceError(f"negative pads {pads}")
+        room = size + before[i] + after[i] - span
+        if room < 0:
+            raise InferenceError(f"a window of {span} does not fit {size} + {before[i]} + {after[i]}")
+        sizes.append(room // strides[i] + 1)
+    return strides, dilations, before, after, sizes
+
+
+@operator("Conv", dtypes=F32, attributes=_WINDOW | {"group": None})
+def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, weights, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    kernel = weights.shape[2:]
+    group = node.get("group", 1)
+    if x.rank != weights.rank or list(node.get("kernel_shape", kernel)) != list(kernel):
+        raise InferenceError(f"weights {list(weights.shape)} do not fit the input {list(x.shape)} or kernel_shape")
+    strides, dilations, before, _, sizes = _window(node, x, kernel)
+    channels, outputs = x.shape[1], weights.shape[0]
+    if group < 1 or channels % group or outputs % group or weights.shape[1] != channels // group:
+        raise InferenceError(f"weights {list(weights.shape)}, group {group} do not fit {channels} channels")
+    if bias is not None and bias.shape != (outputs,):
+        raise InferenceError(f"a bias of shape {list(bias.shape)} does not fit {outputs} channels")
+    ints = [group, *_three(strides, 1), *_three(before, 0), *_three(dilations, 1), 0]
+    shape = (x.shape[0], outputs, *sizes)
+    return [context.call("conv", [x, weights, bias], shape, x.dtype, ints, [0.0, 0.0], _CONV_SCRATCH)]
+
+
+def _pool_refusal(view: Any) -> str | None:
+    return "MaxPool with its second output, Indices" if len([name for name in view.outputs if name]) > 1 else None
+
+
+@operator(
+    "MaxPool",
+    "AveragePool",
+    dtypes=FLOATS,
+    attributes=_WINDOW | {"ceil_mode": (0, 1), "count_include_pad": (0, 1), "storage_order": (0,)},
+    check=_pool_refusal,
+)
+def _pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    kernel = list(node.get("kernel_shape", ()))
+    strides, dilations, before, after, sizes = _window(node, x, kernel)
+    if node.get("ceil_mode", 0) and node.get("auto_pad", b"NOTSET") == b"NOTSET":
+        for i, stride in enumerate(strides):
+            span, size = dilations[i] * (kernel[i] - 1) + 1, x.shape[2 + i]
+            sizes[i] = -(-(size + before[i] + after[i] - span) // stride) + 1
+            if (sizes[i] - 1) * stride >= size + before[i]:
+                sizes[i] -= 1  # a window that starts behind the input is left out
+    ints = [*_three(kernel, 1), *_three(strides, 1), *_three(before, 0), *_three(dilations, 1)]
+    if node.op_type == "AveragePool":
+        ints += [*_three(after, 0), node.get("count_include_pad", 0)]
+    kernel_name = "max_pool" if node.op_type == "MaxPool" else "average_pool"
+    return [context.call(kernel_name, [x], (*x.shape[:2], *sizes), x.dtype, ints)]
+
+
+@operator("GlobalAveragePool", "GlobalMaxPool", dtypes=FLOATS)
+def _global_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    if x.rank < 3:
+        raise InferenceError(f"an input of rank 3 or more is expected, found {list(x.shape)}")
+    operation = "max" if node.op_type == "GlobalMaxPool" else "mean"
+    return [reduced(context, x, operation, range(2, x.rank), keep=True)]
+
+
+# ---- normalisations
+
+
+@operator(
+    "BatchNormalization",
+    dtypes=F32,
+    attributes={
+        "epsilon": None,
+        "momentum": None,
+        "spatial": (1,),
+        "is_test": None,
+        "training_mode": (0,),
+        "consumed_inputs": None,
+    },
+    check=lambda view: "BatchNormalization with training outputs" if len([o for o in view.outputs if o]) > 1 else None,
+)
+def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, *statistics = (_given(value) for value in inputs)
+    channels = x.shape[1] if x.rank > 1 else 1
+    if any(value.shape != (channels,) for value in statistics) or x.rank < 2:
+        raise InferenceError(f"statistics of {channels} channels are expected for an input of shape {list(x.shape)}")
+    ints = [x.shape[0], channels, math.prod(x.shape[2:])]
+    return [context.call("batch_norm", [x, *statistics], x.shape, x.dtype, ints, [node.get("epsilon", 1e-5)])]
+
+
+@operator("InstanceNormalization", dtypes=F32, attributes={"epsilon": None, "consumed_inputs": None})
+def _instance_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, scale, bias = (_given(value) for value in inputs)
+    if x.rank < 3 or scale.shape != (x.shape[1],) or bias.shape != (x.shape[1],):
+        raise InferenceError(f"scale {list(scale.shape)} or bias {list(bias.shape)} does not fit {list(x.shape)}")
+    ints = [x.shape[0], x.shape[1], math.prod(x.shape[2:])]
+    return [context.call("instance_norm", [x, scale, bias], x.shape, x.dtype, ints, [node.get("epsilon", 1e-5)])]
+
+
+@operator(
+    "LayerNormalization",
+    dtypes=F32,
+    attributes={"axis": None, "epsilon": None, "stash_type": (1,)},
+    check=lambda view: "LayerNormalization with Mean or InvStdDev" if len([o for o in view.outputs if o]) > 1 else None,
+)
+def _layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, scale, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    axis = axis_of(node.get("axis", -1), x.rank)
+    rows, width = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
+    epsilon = [node.get("epsilon", 1e-5)]
+    if scale.size == width and (bias is None or bias.size == width):
+        return [context.call("layer_norm", [x, scale, bias], x.shape, x.dtype, [rows, width], epsilon)]
+    ones = context.constant(np.ones(width, np.float32))
+    result = context.call("layer_norm", [x, ones, None], x.shape, x.dtype, [rows, width], epsilon)
+    result = binary(context, "mul", result, scale)
+    return [result if bias is None else binary(context, "add", result, bias)]
+
+
+@operator("LRN", dtypes=F32, attributes={"alpha": None, "beta": None, "bias": None, "size": None})
+def _lrn(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    if x.rank < 2:
+        raise InferenceError(f"an input of rank 2 or more is expected, found {list(x.shape)}")
+    ints = [x.shape[0], x.shape[1], math.prod(x.shape[2:]), node.get("size", 0)]
+    floats = [node.get("alpha", 1e-4), node.get("beta", 0.75), node.get("bias", 1.0)]
+    return [context.call("lrn", [x], x.shape, x.dtype, ints, floats)]
+
+
+@operator("Softmax", "LogSoftmax", dtypes=FLOATS, attributes={"axis": None})
+def _softmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    if node.opset >= 13:
+        axis = axis_of(node.get("axis", -1), x.rank)
+        outer, size, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    else:  # the axes from `axis` on are one
+        axis = node.get("axis", 1)
+        axis = axis_of(axis, x.rank) if axis != x.rank else axis
+        outer, size, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis:]), 1
+    return [context.call("softmax", [x], x.shape, x.dtype, [outer, size, inner, int(node.op_type == "LogSoftmax")])]
+
+
+# ---- reductions
+
+_REDUCTIONS = {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "product",
+    "ReduceSumSquare": "squares",
+    "ReduceL1": "magnitudes",
+    "ReduceL2": "root",
+    "ReduceLogSum": "logarithm",
+}
+_REDUCTION_CODES = {name: code for code, name in enumerate(_REDUCTIONS.values())}
+
+
+def reduced(context: Context, x: Value, operation: str, axes: Sequence[int], keep: bool) -> Value:
+    marks = [int(axis in axes) for axis in range(x.rank)]
+    shape = [1 if mark else size for mark, size in zip(marks, x.shape, strict=True)]
+    if not keep:
+        shape = [size for mark, size in zip(marks, shape, strict=True) if not mark]
+    return context.call("reduce", [x], shape, x.dtype, [_REDUCTION_CODES[operation], x.rank, *marks])
+
+
+def _reduction_axes(context: Context, node: Node, inputs: Sequence[Value | None], x: Value) -> list[int] | None:
+    """The axes to reduce; None for none at all."""
+    given = integers(context, node, inputs, 1, "axes")
+    if given:
+        return axes_of(given, x.rank)
+    return None if node.get("noop_with_empty_axes", 0) else list(range(x.rank))
+
+
+_REDUCTION_ATTRIBUTES = {"axes": None, "keepdims": (0, 1), "noop_with_empty_axes": (0, 1)}
+
+
+@operator(
+    "ReduceSum", "ReduceMean", "ReduceProd", "ReduceSumSquare", "ReduceL1",
+    dtypes=((*FLOATS, "int32", "int64"), ("int64",)),
+    attributes=_REDUCTION_ATTRIBUTES,
+)  # fmt: skip
+@operator("ReduceL2", "ReduceLogSum", dtypes=(FLOATS, ("int64",)), attributes=_REDUCTION_ATTRIBUTES)
+@operator(
+    "ReduceMax", "ReduceMin",
+    dtypes=((*FLOATS, "int32", "int64", "int8", "uint8"), ("int64",)),
+    attributes=_REDUCTION_ATTRIBUTES,
+)  # fmt: skip
+def _reduce(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    axes = _reduction_axes(context, node, inputs, x)
+    if axes is None:
+        return (
+            [x]
+            if node.op_type not in ("ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum")
+            else [reduced(context, x, _REDUCTIONS[node.op_type], (), keep=True)]
+        )
+    return [reduced(context, x, _REDUCTIONS[node.op_type], axes, bool(node.get("keepdims", 1)))]
+
+
+@operator("ReduceLogSumExp", dtypes=(FLOATS, ("int64",)), attributes=_REDUCTION_ATTRIBUTES)
+def _reduce_log_sum_exp(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    axes = _reduction_axes(context, node, inputs, x)
+    if axes is None:
+        return [x]
+    # The largest is taken off first, so that exp cannot overflow; one of all -inf stays out of the difference.
+    top = reduced(context, x, "max", axes, keep=True)
+    finite = np.finfo(x.dtype)
+    top = unary(context, 2, top, float(finite.min), float(finite.max))
+    total = reduced(context, unary(context, _EXP, binary(context, "sub", x, top)), "sum", axes, keep=True)
+    result = binary(context, "add", unary(context, _LOG, total), top)
+    if not node.get("keepdims", 1):
+        result = context.reshaped(result, [size for axis, size in enumerate(x.shape) if axis not in axes])
+    return [result]
+
+
+@operator(
+    "ArgMax", "ArgMin",
+    dtypes=(*FLOATS, "int32", "int64", "int8", "uint8"),
+    attributes={"axis": None, "keepdims": (0, 1), "select_last_index": (0, 1)},
+)  # fmt: skip
+def _arg_extreme(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    axis = axis_of(node.get("axis", 0), x.rank)
+    outer, size, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    if size == 0:
+        raise InferenceError("the axis is empty")
+    shape = (*x.shape[:axis], *((1,) if node.get("keepdims", 1) else ()), *x.shape[axis + 1 :])
+    ints = [outer, size, inner, int(node.op_type == "ArgMin"), int(node.get("select_last_index", 0))]
+    return [context.call("arg_extreme", [x], shape, np.dtype(np.int64), ints)]

@@ -1,0 +1,83 @@
+"""The plugin behind the name CPU."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ... import _kernels
+from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
+from .planner import Planner
+from .registry import refusal
+from .runner import CpuRunner, PlanCache
+
+if TYPE_CHECKING:
+    from ...model.model import Model
+
+__all__ = ["CpuModel", "CpuPlugin", "create_plugin"]
+
+
+class CpuPlugin(Plugin):
+    """Runs models on this machine's processor, one thread per request."""
+
+    name = "CPU"
+
+    def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
+        self.full_config(config)
+        reasons = {}
+        for node in model.nodes:
+            why_not = refusal(model, node)
+            if why_not is not None:
+                reasons[node.index] = why_not
+        return Support.from_reasons(model.num_nodes, reasons)
+
+    def compile_model(
+        self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> CompiledModel:
+        settings = self.full_config(config)
+        device = f"CPU.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "CPU"
+        return CpuModel(device, model, settings)
+
+    def device_ids(self) -> tuple[str, ...]:
+        return tuple(str(i) for i in range(os.cpu_count() or 1))
+
+    def read_only_property(self, name: str) -> Any:
+        match name:
+            case "FULL_DEVICE_NAME":
+                return f"{_processor_name()} ({_kernels.variant()} kernels)"
+            case "DEVICE_ARCHITECTURE":
+                return f"{platform.machine()}-{_kernels.variant()}"
+            case "DEVICE_TYPE":
+                return "integrated"
+            case "OPTIMIZATION_CAPABILITIES":
+                return ("FP32",)
+        return super().read_only_property(name)
+
+
+class CpuModel(CompiledModel):
+    """A planned model. Plans are made per set of input shapes, when those first occur."""
+
+    def __init__(self, device: str, model: Model, settings: Mapping[str, Any]) -> None:
+        super().__init__(device, model.inputs, model.outputs, {**settings, "NETWORK_NAME": model.name})
+        self._timed = settings["PERF_COUNT"]
+        self._plans = PlanCache(Planner(model))
+
+    def create_runner(self) -> Runner:
+        return CpuRunner(self._plans, self._timed)
+
+
+def _processor_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def create_plugin() -> CpuPlugin:
+    return CpuPlugin()

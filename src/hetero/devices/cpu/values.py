@@ -1,0 +1,162 @@
+"""What lowerings work on: values with known shapes, and the context that turns them into kernel calls."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import _kernels
+from ...errors import InferenceError
+
+__all__ = ["MAX_BYTES", "Call", "Context", "NeedsData", "Packed", "Value"]
+
+MAX_BYTES = 1 << 40
+"""A tensor larger than this is refused when planned: no machine of today holds it, and sizes stay far from overflow."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Value:
+    """A tensor at planning time: dtype, shape, and its data if they are known already.
+
+    ``storage`` names the memory it will be in at run time; values of one storage share it (reshapes). ``shared``: the
+    data are a constant of the compiled model, the same in all its plans.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    data: NDArray[Any] | None = None
+    storage: int = -1
+    shared: bool = False
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+@dataclasses.dataclass(slots=True)
+class Call:
+    """One kernel call of a plan."""
+
+    kernel: str
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+    ints: tuple[int, ...]
+    floats: tuple[float, ...]
+    scratch_bytes: int
+    node: int
+
+
+class NeedsData(Exception):
+    """A lowering needs the data of a value that is only known when the program runs."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__()
+        self.value = value
+
+
+Packed = dict[Hashable, tuple[NDArray[Any], NDArray[Any]]]
+"""(id of a constant, layout) -> the constant and its packed form."""
+
+
+class Context:
+    """Collects the calls of a plan. A call whose inputs are all known is made at once, by the same kernel.
+
+    ``packed``: constants in a kernel's own layout, made once per compiled model and shared by all its plans.
+    """
+
+    def __init__(self, packed: Packed) -> None:
+        self.calls: list[Call] = []
+        self.node = -1
+        self.num_storages = 0
+        self._packed = packed
+
+    def call(
+        self,
+        kernel: str,
+        inputs: Sequence[Value | None],
+        shape: Sequence[int],
+        dtype: np.dtype[Any],
+        ints: Sequence[int] = (),
+        floats: Sequence[float] = (),
+        scratch_bytes: int = 0,
+    ) -> Value:
+        """The one output of a kernel call; see the kernel's file for its parameters."""
+        return self.call_many(kernel, inputs, [(shape, dtype)], ints, floats, scratch_bytes)[0]
+
+    def call_many(
+        self,
+        kernel: str,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[tuple[Sequence[int], np.dtype[Any]]],
+        ints: Sequence[int] = (),
+        floats: Sequence[float] = (),
+        scratch_bytes: int = 0,
+    ) -> list[Value]:
+        """All outputs of a kernel call."""
+        made = [self._new(tuple(int(size) for size in shape), dtype) for shape, dtype in outputs]
+        if all(value is None or value.data is not None for value in inputs):
+            arrays = [None if value is None else value.data for value in inputs]
+            specs = [(value.shape, value.dtype) for value in made]
+            for value, array in zip(
+                made, _kernels.call(kernel, arrays, specs, ints, floats, scratch_bytes), strict=True
+            ):
+                array.flags.writeable = False
+                value.data = array
+            return made
+        for value in made:
+            value.storage = self.new_storage()
+        self.calls.append(
+            Call(kernel, tuple(inputs), tuple(made), tuple(ints), tuple(floats), scratch_bytes, self.node)
+        )
+        return made
+
+    def constant(self, array: NDArray[Any]) -> Value:
+        return Value(array.dtype, array.shape, array)
+
+    def scalar(self, number: float, dtype: np.dtype[Any]) -> Value:
+        return self.constant(np.array(number, dtype))
+
+    def packed(self, source: Value, layout: Hashable, make: Callable[[], Value]) -> Value:
+        """A constant in a kernel's own layout, made by ``make`` once per compiled model and ``layout``."""
+        if not source.shared:
+            return make()
+        key = (id(source.data), layout)
+        if key not in self._packed:
+            data = make().data
+            assert data is not None
+            assert source.data is not None
+            self._packed[key] = (source.data, data)  # the source is kept: its id stands in the key
+        return self.constant(self._packed[key][1])
+
+    def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
+        """The same elements under another shape, without a copy."""
+        shape = tuple(int(size) for size in shape)
+        data = None if value.data is None else value.data.reshape(shape)
+        return Value(value.dtype, shape, data, value.storage)
+
+    def known(self, value: Value) -> NDArray[Any]:
+        """The data of a value. Where they depend on the inputs' data the plan is cut here and goes on at run time."""
+        if value.data is None:
+            raise NeedsData(value)
+        return value.data
+
+    def new_storage(self) -> int:
+        self.num_storages += 1
+        return self.num_storages - 1
+
+    @staticmethod
+    def _new(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Value:
+        if any(size < 0 for size in shape) or len(shape) > 8:
+            raise InferenceError(f"an output would have shape {list(shape)}")
+        if math.prod(shape) * dtype.itemsize > MAX_BYTES:
+            raise InferenceError(f"an output of shape {list(shape)} would need more than 2**40 bytes")
+        return Value(dtype, shape)
