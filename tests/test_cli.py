@@ -24,8 +24,8 @@ def test_demo(runner: CliRunner, tmp_path: Path) -> None:
     assert "simulated" in done.output
     assert "agrees with the CPU alone" in done.output
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "hetero_affinity_bvlc_googlenet.dot",
-        "hetero_subgraphs_bvlc_googlenet.dot",
+        "hetero_affinity_inception_v1.dot",
+        "hetero_subgraphs_inception_v1.dot",
     }
 
 

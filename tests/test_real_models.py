@@ -49,7 +49,8 @@ def assert_agrees(found: Mapping[str, Any], expected: Mapping[str, np.ndarray]) 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_outputs_are_not_degenerate(name: str, expected: Callable[[str], dict[str, np.ndarray]]) -> None:
-    main = next(iter(expected(name).values())).astype(np.float64).ravel()
+    outputs = [array for array in expected(name).values() if array.dtype == np.float32]
+    main = max(outputs, key=lambda array: array.size).astype(np.float64).ravel()
     assert np.isfinite(main).all()
     assert main.std() > 1e-5
     assert len(np.unique(main)) > 100
@@ -66,7 +67,7 @@ def test_device_lists(
     compiled = core.compile_model(core.read_model(model), device)
     assert_agrees(compiled(inputs), expected(name))
     if device == "HETERO:CPU,TEMPLATE":
-        assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 1  # the CPU takes all of these models
+        assert compiled.get_property("EXECUTION_DEVICES") == ("CPU",)  # it takes the whole of these models
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 RULES: dict[int, str]
-__test__: dict[str, str]
 
 @final
 class Csr:

@@ -18,3 +18,24 @@ def call(
     scratch_bytes: int = 0,
     variant: str | None = None,
 ) -> list[np.ndarray[Any, Any]]: ...
+
+class Program:
+    constants: tuple[np.ndarray[Any, Any], ...]
+    labels: tuple[str, ...]
+    num_inputs: int
+    num_calls: int
+    arena_bytes: int
+    def __init__(
+        self,
+        tensors: Sequence[tuple[DTypeLike, Sequence[int], int, int]],
+        calls: Sequence[tuple[str, Sequence[int], Sequence[int], Sequence[int], Sequence[float], int, str]],
+        constants: Sequence[np.ndarray[Any, Any]],
+        inputs: Sequence[tuple[Sequence[int], DTypeLike]],
+        outputs: Sequence[tuple[Sequence[int], DTypeLike]],
+        arena_bytes: int,
+    ) -> None: ...
+
+class Workspace:
+    def __init__(self, program: Program, timed: bool = False) -> None: ...
+    def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]: ...
+    def times(self) -> list[tuple[int, int]]: ...

@@ -77,10 +77,11 @@ def light_model_path(name: str) -> Path:
 
 
 def reseed(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
-    """A copy of ``model`` with each ``ConstantOfShape`` weight replaced by a random initializer.
+    """A copy of ``model`` with each ``ConstantOfShape`` weight, and all statistics of normalisations, at random.
 
-    Convolution and matrix weights get zero mean and the variance that keeps activations level (He), normalisation
-    statistics stay near one and zero. The same seed gives the same model.
+    Convolution and matrix weights get zero mean and the variance that keeps activations level (He); normalisations
+    are near identity, and half as large on a residual branch, so that sums do not grow from block to block. The same
+    seed gives the same model.
     """
     import onnx
     from onnx import numpy_helper
@@ -89,38 +90,42 @@ def reseed(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
     reseeded.CopyFrom(model)
     graph = reseeded.graph
     rng = np.random.default_rng(seed)
-    shapes = {tensor.name: tensor for tensor in graph.initializer}
-    reader = {name: (node.op_type, position) for node in graph.node for position, name in enumerate(node.input)}
-    kept = []
-    weights = []
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    readers = {name: (node, position) for node in graph.node for position, name in enumerate(node.input)}
+
+    def replaced(name: str, shape: tuple[int, ...]) -> onnx.TensorProto:
+        node, position = readers.get(name, (onnx.NodeProto(), 0))
+        follower = readers[node.output[0]][0].op_type if node.output and node.output[0] in readers else ""
+        weight = _random_weight(rng, shape, node.op_type, position, residual=follower in ("Sum", "Add"))
+        return numpy_helper.from_array(weight, name)
+
+    nodes = []
     for node in graph.node:
-        if node.op_type != "ConstantOfShape" or node.input[0] not in shapes:
-            kept.append(node)
+        if node.op_type == "ConstantOfShape" and node.input[0] in tensors:
+            shape = numpy_helper.to_array(tensors[node.input[0]])
+            tensors[node.output[0]] = replaced(node.output[0], tuple(int(size) for size in shape))
             continue
-        shape = tuple(int(size) for size in numpy_helper.to_array(shapes[node.input[0]]))
-        weight = _random_weight(rng, shape, *reader.get(node.output[0], ("", 0)))
-        weights.append(numpy_helper.from_array(weight, node.output[0]))
-    del graph.node[:]
-    graph.node.extend(kept)
-    graph.initializer.extend(weights)
-    read = {name for node in kept for name in node.input}
-    used = [tensor for tensor in graph.initializer if tensor.name in read]
-    del graph.initializer[:]
-    graph.initializer.extend(used)
-    # Initializers that are also listed as inputs would be overridable; these are weights.
-    names = {tensor.name for tensor in shapes.values()} | {tensor.name for tensor in weights}
-    inputs = [value for value in graph.input if value.name not in names]
-    del graph.input[:]
+        nodes.append(node)
+        if node.op_type == "BatchNormalization":
+            for name in node.input[1:]:
+                if name in tensors:
+                    tensors[name] = replaced(name, tuple(tensors[name].dims))
+    read = {name for node in nodes for name in node.input}
+    # Initializers that are also listed as inputs could be overridden by the caller; these are weights.
+    inputs = [value for value in graph.input if value.name not in tensors]
+    del graph.node[:], graph.initializer[:], graph.input[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(tensor for name, tensor in tensors.items() if name in read)
     graph.input.extend(inputs)
     reseeded.ir_version = max(reseeded.ir_version, 4)
     return reseeded
 
 
 def _random_weight(
-    rng: np.random.Generator, shape: tuple[int, ...], op_type: str, position: int
+    rng: np.random.Generator, shape: tuple[int, ...], op_type: str, position: int, residual: bool
 ) -> NDArray[np.float32]:
     if op_type == "BatchNormalization":  # scale, bias, mean, variance
-        centre = {1: 1.0, 2: 0.0, 3: 0.0, 4: 1.0}[position]
+        centre = {1: 0.5 if residual else 1.0, 2: 0.0, 3: 0.0, 4: 1.0}[position]
         return (centre + 0.1 * rng.uniform(-1, 1, shape)).astype(np.float32)
     if len(shape) < 2:
         return (0.05 * rng.standard_normal(shape)).astype(np.float32)

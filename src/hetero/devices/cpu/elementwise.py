@@ -76,7 +76,7 @@ def _lower_unary(context: Context, node: Node, inputs: Sequence[Value | None]) -
     return [unary(context, code, _given(inputs[0]), *parameters)]
 
 
-for _name, (_, _dtypes, _attributes) in _UNARY.items():
+for _name, (_code, _dtypes, _attributes) in _UNARY.items():
     operator(_name, dtypes=_dtypes, attributes={name: None for name, _ in _attributes} | {"consumed_inputs": None})(
         _lower_unary
     )
@@ -198,10 +198,10 @@ def _lower_compare(context: Context, node: Node, inputs: Sequence[Value | None])
     return [binary(context, _COMPARE[node.op_type][0], *_old_broadcast(context, node, inputs), _BOOL)]
 
 
-for _name, (_, _dtypes) in _BINARY.items():
+for _name, (_kernel, _dtypes) in _BINARY.items():
     operator(_name, dtypes=_dtypes, attributes=_OLD_BROADCAST, until=6)(_lower_binary)
     operator(_name, dtypes=_dtypes, since=7)(_lower_binary)
-for _name, (_, _dtypes) in _COMPARE.items():
+for _name, (_kernel, _dtypes) in _COMPARE.items():
     operator(_name, dtypes=_dtypes, attributes=_OLD_BROADCAST, until=6)(_lower_compare)
     operator(_name, dtypes=_dtypes, since=7)(_lower_compare)
 

@@ -46,8 +46,9 @@ class Segment:
     """A part of a plan that runs without a stop.
 
     ``program`` takes the arrays of ``inputs`` (value ids) and gives those of ``outputs``. ``known``: values that need
-    no program. ``aliases``: values that are another one under a new shape. ``handed_on``: all that the next segment may read. ``needs``: values whose data the rest of the plan waits for; empty for the last segment. ``node_of``:
-    the node of each call of the program. ``next_node``: where planning goes on.
+    no program. ``aliases``: values that are another one under a new shape. ``needs``: values whose data the rest of
+    the plan waits for; empty for the last segment. ``handed_on``: all that the rest may read. ``node_of``: the node of
+    each call of the program. ``next_node``: where planning goes on.
     """
 
     program: _kernels.Program
@@ -158,9 +159,9 @@ class Planner:
                     raise InferenceError(f"{plan.label}: needs data of a value it made itself") from need
                 stop = i
                 break
-            for value, result in zip(plan.outputs, results, strict=False):
-                if value >= 0:
-                    values[value] = result
+            values.update(
+                (number, result) for number, result in zip(plan.outputs, results, strict=False) if number >= 0
+            )
         return self._finish(context, values, given, num_given, needs, start, stop)
 
     def _finish(

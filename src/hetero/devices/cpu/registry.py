@@ -11,8 +11,6 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .values import Context, Value
 
 if TYPE_CHECKING:
