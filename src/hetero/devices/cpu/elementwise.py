@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from ...errors import InferenceError
 from ...model.types import dtype_of
 from .registry import ANY, BOOL, FLOATS, INTEGERS, NUMBERS, Node, operator
 from .values import Context, Value
+
+if TYPE_CHECKING:
+    from ...model.model import Model, NodeView
 
 _BOOL = np.dtype(np.bool_)
 _SIGNED = (*FLOATS, "int8", "int16", "int32", "int64")
@@ -212,13 +215,22 @@ def _bit_shift(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
     return [binary(context, kernel, _given(inputs[0]), _given(inputs[1]))]
 
 
-@operator("Mod", dtypes=NUMBERS, attributes={"fmod": (0, 1)})
+def _mod_refusal(model: Model, view: NodeView) -> str | None:
+    dtype = model.type_of(int(model.node_inputs[view.index][0])).dtype
+    floats = dtype is not None and dtype.kind == "f"
+    return "Mod of floats with fmod = 0" if floats and not view.attributes.get("fmod", 0) else None
+
+
+@operator("Mod", dtypes=NUMBERS, attributes={"fmod": (0, 1)}, check=_mod_refusal)
 def _mod(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, y = _given(inputs[0]), _given(inputs[1])
-    fmod = node.get("fmod", 0)
-    if not fmod and x.dtype.kind == "f":
-        raise InferenceError("Mod of floats needs fmod = 1")
-    return [binary(context, "fmod" if fmod else "mod", x, y)]
+    return [binary(context, "fmod" if node.get("fmod", 0) else "mod", _given(inputs[0]), _given(inputs[1]))]
+
+
+def _dropout_refusal(model: Model, view: NodeView) -> str | None:
+    training = int(model.node_inputs[view.index][2]) if len(view.inputs) > 2 else -1
+    if training >= 0 and not (model.is_constant[training] and not model.constant(training).any()):
+        return "Dropout whose training_mode is not a constant False"
+    return None
 
 
 @operator("Pow", dtypes=(NUMBERS, NUMBERS), attributes=_OLD_BROADCAST)
@@ -261,7 +273,7 @@ def cast(context: Context, x: Value, dtype: np.dtype[Any]) -> Value:
     return x if x.dtype == dtype else context.call("cast", [x], x.shape, dtype)
 
 
-def _cast_refusal(view: Any) -> str | None:
+def _cast_refusal(model: Model, view: NodeView) -> str | None:
     to = view.attributes.get("to", 1)
     dtype = dtype_of(to) if isinstance(to, int) else None
     if dtype is None or dtype.name not in ANY:
@@ -292,12 +304,10 @@ def _identity(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     "Dropout",
     dtypes=(ANY, FLOATS, BOOL),
     attributes={"ratio": None, "is_test": None, "seed": None, "consumed_inputs": None},
+    check=_dropout_refusal,
 )
 def _dropout(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _given(inputs[0])
-    training = _optional(inputs, 2)
-    if training is not None and context.known(training).any():
-        raise InferenceError("Dropout in training mode is not supported")
     if node.num_outputs == 1:
         return [x]
     mask = context.constant(np.broadcast_to(np.ones((), x.dtype if node.opset < 10 else _BOOL), x.shape).copy())

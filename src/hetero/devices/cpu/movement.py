@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from ...model.types import dtype_of
 from .elementwise import _given, _optional, broadcast
 from .registry import ANY, INDICES, NUMBERS, Node, operator
 from .values import Context, Value
+
+if TYPE_CHECKING:
+    from ...model.model import Model, NodeView
 
 _INT64 = np.dtype(np.int64)
 
@@ -293,7 +296,7 @@ def _scatter_nd(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     return [context.call("scatter_nd", [data, indices, updates], data.shape, data.dtype, [reduction])]
 
 
-def _fill_refusal(view: Any) -> str | None:
+def _fill_refusal(model: Model, view: NodeView) -> str | None:
     value = view.attributes.get("value")
     dtype = None if value is None else dtype_of(value.data_type)
     if value is not None and (dtype is None or dtype.name not in ANY):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from .elementwise import _given, _optional, binary, broadcast, unary
 from .movement import axes_of, axis_of, integers, strides_of
 from .registry import F32, FLOATS, Node, operator
 from .values import Context, Value
+
+if TYPE_CHECKING:
+    from ...model.model import Model, NodeView
 
 _CONV_SCRATCH = 4 * 256 * 512  # kernels/conv.c
 _LOG, _EXP = 20, 19
@@ -166,7 +169,7 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     return [context.call("conv", [x, weights, bias], shape, x.dtype, ints, [0.0, 0.0], _CONV_SCRATCH)]
 
 
-def _pool_refusal(view: Any) -> str | None:
+def _pool_refusal(model: Model, view: NodeView) -> str | None:
     return "MaxPool with its second output, Indices" if len([name for name in view.outputs if name]) > 1 else None
 
 
@@ -217,7 +220,9 @@ def _global_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -
         "training_mode": (0,),
         "consumed_inputs": None,
     },
-    check=lambda view: "BatchNormalization with training outputs" if len([o for o in view.outputs if o]) > 1 else None,
+    check=lambda model, view: (
+        "BatchNormalization with training outputs" if len([o for o in view.outputs if o]) > 1 else None
+    ),
 )
 def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, *statistics = (_given(value) for value in inputs)
@@ -241,7 +246,9 @@ def _instance_norm(context: Context, node: Node, inputs: Sequence[Value | None])
     "LayerNormalization",
     dtypes=F32,
     attributes={"axis": None, "epsilon": None, "stash_type": (1,)},
-    check=lambda view: "LayerNormalization with Mean or InvStdDev" if len([o for o in view.outputs if o]) > 1 else None,
+    check=lambda model, view: (
+        "LayerNormalization with Mean or InvStdDev" if len([o for o in view.outputs if o]) > 1 else None
+    ),
 )
 def _layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, scale, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ... import _kernels
+from ...errors import UnsupportedModel
 from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
 from .planner import Planner
 from .registry import refusal
@@ -26,17 +27,21 @@ class CpuPlugin(Plugin):
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         self.full_config(config)
-        reasons = {}
-        for node in model.nodes:
-            why_not = refusal(model, node)
-            if why_not is not None:
-                reasons[node.index] = why_not
+        reasons = {node.index: why_not for node in model.nodes if (why_not := refusal(model, node)) is not None}
         return Support.from_reasons(model.num_nodes, reasons)
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
         settings = self.full_config(config)
+        refused = {model.key_of(i): {"CPU": why} for i, why in self.query_model(model, config).reasons.items()}
+        if refused:
+            first, reasons = next(iter(refused.items()))
+            raise UnsupportedModel(
+                f"CPU cannot compile {model.name!r}: {len(refused)} nodes are refused, the first is {first!r}: "
+                f"{reasons['CPU']}",
+                refused,
+            )
         device = f"CPU.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "CPU"
         return CpuModel(device, model, settings)
 

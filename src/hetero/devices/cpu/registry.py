@@ -53,7 +53,7 @@ class Operator:
     attributes: Mapping[str, Collection[Any] | None]
     since: int
     until: int
-    check: Callable[[NodeView], str | None] | None
+    check: Callable[[Model, NodeView], str | None] | None
 
 
 OPERATORS: dict[str, list[Operator]] = {}
@@ -65,7 +65,7 @@ def operator(
     attributes: Mapping[str, Collection[Any] | None] | None = None,
     since: int = 1,
     until: int = 10_000,
-    check: Callable[[NodeView], str | None] | None = None,
+    check: Callable[[Model, NodeView], str | None] | None = None,
 ) -> Callable[[Lowering], Lowering]:
     """Register the lowering of ONNX operators, for opsets ``since`` to ``until``."""
     per_input = dtypes if dtypes and not isinstance(next(iter(dtypes)), str) else (dtypes,)
@@ -112,7 +112,7 @@ def refusal(model: Model, node: NodeView) -> str | None:
             return (
                 f"{node.op_type} of {dtype.name} ({model.value_name(value_id)!r}); kernels take {', '.join(accepted)}"
             )
-    return entry.check(node) if entry.check is not None else None
+    return entry.check(model, node) if entry.check is not None else None
 
 
 def dtype_trouble(entry: Operator, inputs: Sequence[Value | None]) -> str | None:
