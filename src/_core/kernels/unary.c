@@ -98,7 +98,7 @@ int ht_unary_f32(int op, float p0, float p1, const float *x, float *y, int64_t n
     case HT_UNARY_ELU: LOOP(vf_select(vf_lt(v, zero()), a * vf_expm1(v), v));
     case HT_UNARY_SELU: LOOP(b * vf_select(vf_lt(v, zero()), a * vf_expm1(v), v));
     case HT_UNARY_CELU: LOOP(vf_select(vf_lt(v, zero()), a * vf_expm1(v / a), v));
-    case HT_UNARY_THRESHOLDED_RELU: LOOP(vf_select(vf_le(v, a), zero(), v));
+    case HT_UNARY_THRESHOLDED_RELU: LOOP(vf_select(vf_lt(a, v), v, zero()));
     case HT_UNARY_SIGMOID: LOOP(vf_sigmoid(v));
     case HT_UNARY_HARD_SIGMOID: LOOP(unit_clip(vf_fma(a, v, b)));
     case HT_UNARY_HARD_SWISH: LOOP(v * unit_clip(vf_fma(a, v, b)));
@@ -159,7 +159,7 @@ static int unary_f64(int op, double a, double b, const double *x, double *y, int
     F64(HT_UNARY_ELU, v < 0 ? a * expm1(v) : v)
     F64(HT_UNARY_SELU, b * (v < 0 ? a * expm1(v) : v))
     F64(HT_UNARY_CELU, v < 0 ? a * expm1(v / a) : v)
-    F64(HT_UNARY_THRESHOLDED_RELU, v <= a ? 0 : v)
+    F64(HT_UNARY_THRESHOLDED_RELU, v > a ? v : 0)
     F64(HT_UNARY_SIGMOID, 1 / (1 + exp(-v)))
     F64(HT_UNARY_HARD_SIGMOID, clip_f64(a * v + b, 0, 1))
     F64(HT_UNARY_HARD_SWISH, v * clip_f64(a * v + b, 0, 1))

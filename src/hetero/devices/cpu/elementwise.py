@@ -148,7 +148,6 @@ _BINARY = {
     "Sub": ("sub", NUMBERS),
     "Mul": ("mul", NUMBERS),
     "Div": ("div", NUMBERS),
-    "PRelu": ("prelu", NUMBERS),
     "BitwiseAnd": ("bitwise_and", INTEGERS),
     "BitwiseOr": ("bitwise_or", INTEGERS),
     "BitwiseXor": ("bitwise_xor", INTEGERS),
@@ -207,6 +206,14 @@ for _name, (_kernel, _dtypes) in _BINARY.items():
 for _name, (_kernel, _dtypes) in _COMPARE.items():
     operator(_name, dtypes=_dtypes, attributes=_OLD_BROADCAST, until=6)(_lower_compare)
     operator(_name, dtypes=_dtypes, since=7)(_lower_compare)
+
+
+@operator("PRelu", dtypes=_SIGNED, attributes={"consumed_inputs": None})
+def _prelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, slope = _given(inputs[0]), _given(inputs[1])
+    if slope.rank == 1 and x.rank > 1 and slope.size == x.shape[1] and slope.size not in (1, x.shape[-1]):
+        slope = context.reshaped(slope, (slope.size, *[1] * (x.rank - 2)))  # one slope per channel
+    return [binary(context, "prelu", x, slope)]
 
 
 @operator("BitShift", dtypes=("uint8", "uint16", "uint32", "uint64"), attributes={"direction": (b"LEFT", b"RIGHT")})
