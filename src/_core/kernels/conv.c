@@ -1,185 +1,165 @@
-/* Convolution: y = activation(w * x + bias), over one to three spatial axes.
+/* conv: convolution of 1 to 3 spatial dimensions, y = activation(conv(x, w) + bias + addend), float32.
  *
- * conv: in x[n][c][...], w[m][c / group][...], bias[m] or NULL, all float32; out y[n][m][...].
- *   ints: group, then triples (see spatial.h) strides, pads before, dilations; activation (unary.h).
- *   floats: the activation's two parameters.
- *   scratch: 4 * HT_BLOCK_K * HT_BLOCK_N bytes (524,288); 0 for a depthwise convolution (c == group == m).
+ * in: x[N][C][spatial]; w[M][C / group][kernel], or packed by pack_b with ints (group, K, M / group, 1) where
+ *   K = C / group * product(kernel) (not for depthwise: C == group and M == group takes plain weights);
+ *   bias[M] or NULL; addend (y's shape) or NULL. out: y[N][M][spatial]; overlaps no input.
+ * ints: group, w_packed, activation (unary.h), then triples (see spatial.h) kernel, strides, pads before, dilations.
+ *   Pads after follow from y's shape: what lies outside x counts as zero.
+ * floats: the activation's two parameters.
+ * scratch: 1 MiB; plus, if w is not packed and not depthwise, 4 * group * ceil(M / group / 16) * 16 * K bytes.
  *
- * A group is a matrix product w[m][k] * columns[k][outputs], k = c / group * kernel size. The columns are never
- * stored whole: blocks of k and of outputs are gathered straight into the panels that the micro-kernel of gemm_micro.h
- * reads (a 1x1 kernel's are the input itself). Weights are read in place. A depthwise convolution is done directly.
- * Sums over k run in ascending blocks, so results do not depend on a split of the outputs.
- * Cost: 2 * n * m * k * outputs operations.
+ * Three ways, by estimated work: `wide` (im2col blocks as B of a matrix product; conv_wide below), `direct` (output
+ * channels as columns, input read in place; conv_direct.c), `depthwise` (conv_depthwise.c). Every one sums a
+ * pixel's products in the order channel, kernel position, in blocks of about 256: the result does not depend on a
+ * split of pixels or channels over threads.
  */
-#include "gemm_micro.h"
-#include "spatial.h"
-#include "unary.h"
+#include "conv.h"
 
-#define COLUMNS HT_BLOCK_N
-#define ROWS (HT_TILE_ROWS * 16) /* rows of weights that stay in L2 while the panels pass by */
-
-/* Column k of the product for outputs [j0, j0 + columns), in one row. */
-static void gather_row(const ht_window *w, const float *x, int64_t k, int64_t j0, int64_t columns, float *row)
+/* Columns [p0, p1) of rows [k0, k1) of the im2col matrix, as panels of a B with k1 - k0 rows. */
+static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
 {
-    const int64_t per_channel = w->kernel[0] * w->kernel[1] * w->kernel[2];
-    const int64_t channel = k / per_channel, tap = k % per_channel;
-    const int64_t at[3] = {tap / (w->kernel[1] * w->kernel[2]), tap / w->kernel[2] % w->kernel[1], tap % w->kernel[2]};
-    int64_t offset[3], first, last;
-    for (int i = 0; i < 3; i++)
-        offset[i] = at[i] * w->dilation[i] - w->pad[i];
-    ht_valid_range(offset[2], w->stride[2], w->in[2], w->out[2], &first, &last);
-    const float *plane = x + channel * w->in_size;
-    const int64_t width = w->out[2];
-    for (int64_t j = j0; j < j0 + columns;) {
-        const int64_t line = j / width, start = j % width, stop = ht_min64(width, start + j0 + columns - j);
-        const int64_t z = line / w->out[1] * w->stride[0] + offset[0];
-        const int64_t y = line % w->out[1] * w->stride[1] + offset[1];
-        float *dst = row + (j - j0) - start;
-        if (z < 0 || z >= w->in[0] || y < 0 || y >= w->in[1]) {
-            memset(dst + start, 0, (size_t)(stop - start) * sizeof(float));
-        } else {
-            const float *src = plane + (z * w->in[1] + y) * w->in[2];
-            const int64_t from = ht_min64(stop, ht_max64(start, first)), to = ht_max64(from, ht_min64(stop, last));
-            for (int64_t i = start; i < from; i++)
-                dst[i] = 0.0f;
-            if (w->stride[2] == 1)
-                memcpy(dst + from, src + from + offset[2], (size_t)(to - from) * sizeof(float));
-            else
-                for (int64_t i = from; i < to; i++)
-                    dst[i] = src[i * w->stride[2] + offset[2]];
-            for (int64_t i = to; i < stop; i++)
-                dst[i] = 0.0f;
+    const int64_t depth = k1 - k0, count = p1 - p0, panels = ht_ceil_div(count, HT_PANEL);
+    if (c->taps == 1 && !c->padded && c->in_plane == c->pixels) {
+        ht_pack_panels(c->x + k0 * c->in_plane + p0, c->in_plane, 0, depth, count, dst, depth);
+        return;
+    }
+    float row[HT_BLOCK_N] __attribute__((aligned(64)));
+    for (int64_t p = count; p < panels * HT_PANEL; p++)
+        row[p] = 0.0f;
+    const int64_t first_x = p0 % c->out[2], first_y = p0 / c->out[2] % c->out[1], first_z = p0 / c->out[2] / c->out[1];
+    for (int64_t k = k0; k < k1; k++) {
+        const int64_t tap = k % c->taps;
+        const int64_t kx = tap % c->kernel[2], ky = tap / c->kernel[2] % c->kernel[1];
+        const int64_t kz = tap / c->kernel[2] / c->kernel[1];
+        const float *plane = c->x + k / c->taps * c->in_plane;
+        int64_t x = first_x, y = first_y, z = first_z;
+        for (int64_t p = 0; p < count;) {
+            const int64_t run = ht_min64(c->out[2] - x, count - p);
+            const int64_t iz = z * c->stride[0] - c->pad[0] + kz * c->dilation[0];
+            const int64_t iy = y * c->stride[1] - c->pad[1] + ky * c->dilation[1];
+            const int inside = iz >= 0 && iz < c->in[0] && iy >= 0 && iy < c->in[1];
+            ht_sample_row(inside ? plane + (iz * c->in[1] + iy) * c->in[2] : NULL, c->in[2],
+                          x * c->stride[2] - c->pad[2] + kx * c->dilation[2], c->stride[2], run, row + p);
+            p += run;
+            x = 0;
+            if (++y == c->out[1]) {
+                y = 0;
+                z++;
+            }
         }
-        j += stop - start;
+        for (int64_t panel = 0; panel < panels; panel++)
+            for (int v = 0; v < HT_PANEL; v += VF_LANES)
+                vf_store(dst + (panel * depth + k - k0) * HT_PANEL + v, vf_load(row + panel * HT_PANEL + v));
     }
 }
 
-/* Panels of columns [j0, j0 + columns) for k in [k0, k0 + count). */
-static void gather_panels(const ht_window *w, const float *x, int64_t k0, int64_t count, int64_t j0, int64_t columns,
-                          float *panels)
+void ht_conv_wide(const ht_conv *c)
 {
-    float row[COLUMNS + HT_PANEL];
-    for (int64_t k = 0; k < count; k++) {
-        gather_row(w, x, k0 + k, j0, columns, row);
-        for (int64_t j = columns; j % HT_PANEL; j++)
-            row[j] = 0.0f;
-        for (int64_t j = 0; j < columns; j += HT_PANEL)
-            memcpy(panels + j * count + k * HT_PANEL, row + j, HT_PANEL * sizeof(float));
+    const int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, HT_BLOCK_K)), step = ht_ceil_div(c->depth_k, blocks);
+    for (int64_t p0 = 0; p0 < c->pixels; p0 += HT_BLOCK_N) {
+        const int64_t p1 = ht_min64(c->pixels, p0 + HT_BLOCK_N);
+        for (int64_t block = 0; block < blocks; block++) {
+            const int64_t k0 = block * step, k1 = ht_min64(k0 + step, c->depth_k);
+            pack_pixels(c, k0, k1, p0, p1, c->scratch);
+            const ht_epilogue e = {.bias = c->bias, .bias_row = 1, .addend = c->addend ? c->addend + p0 : NULL,
+                                   .addend_row = c->pixels, .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
+            const ht_tile t = {.a = c->w + k0 * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .b = c->scratch,
+                               .b_k = HT_PANEL, .b_panel = (k1 - k0) * HT_PANEL, .c = c->y + p0, .c_row = c->pixels,
+                               .k = k1 - k0, .accumulate = block > 0, .epilogue = block == blocks - 1 ? &e : NULL};
+            ht_gemm_block(&t, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
+        }
+        if (!ht_unary_is_clip(c->activation))
+            for (int64_t m = 0; m < c->out_channels; m++) {
+                float *y = c->y + m * c->pixels + p0;
+                ht_unary_f32(c->activation, c->p0, c->p1, y, y, p1 - p0);
+            }
     }
 }
 
-/* One group of one image: y[m][outputs]. */
-static void convolve(const ht_window *w, const float *x, const float *weights, const float *bias, int64_t m, int64_t k,
-                     float low, float high, float *y, float *panels)
+/* Estimated work per way in multiply-adds: the product with its padding of columns to whole panels, and the cost of
+ * moving data: an im2col element costs about what 6 multiply-adds do, a transposed output element 8. */
+static int direct_is_better(const ht_conv *c)
 {
-    const int64_t outputs = w->out_size;
-    const int64_t k_blocks = ht_max64(1, ht_ceil_div(k, HT_BLOCK_K)), k_step = ht_ceil_div(k, k_blocks);
-    const int pointwise = w->kernel[0] * w->kernel[1] * w->kernel[2] == 1 && w->stride[0] == 1 && w->stride[1] == 1 &&
-                          w->stride[2] == 1 && w->pad[0] == 0 && w->pad[1] == 0 && w->pad[2] == 0 &&
-                          w->in_size == w->out_size;
-    for (int64_t j = 0; j < outputs; j += COLUMNS) {
-        const int64_t columns = ht_min64(COLUMNS, outputs - j);
-        for (int64_t block = 0; block < k_blocks; block++) {
-            const int64_t k0 = block * k_step, count = ht_min64(k_step, k - k0);
-            if (pointwise)
-                ht_pack_panels(x + k0 * outputs + j, outputs, 0, count, columns, panels, count);
-            else
-                gather_panels(w, x, k0, count, j, columns, panels);
-            for (int64_t i = 0; i < m; i += ROWS) {
-                const ht_epilogue epilogue = {.bias = bias ? bias + i : NULL, .bias_row = 1, .alpha = 1.0f,
-                                              .beta = 1.0f, .low = low, .high = high};
-                const ht_tile tile = {.a = weights + i * k + k0, .a_row = k, .a_k = 1, .b = panels, .b_k = HT_PANEL,
-                                      .b_panel = count * HT_PANEL, .c = y + i * outputs + j, .c_row = outputs,
-                                      .k = count, .columns = columns, .accumulate = block > 0,
-                                      .epilogue = block == k_blocks - 1 ? &epilogue : NULL};
-                ht_gemm_block(&tile, ht_min64(ROWS, m - i), columns);
-            }
-        }
-    }
-}
-
-/* One channel with its own kernel: every tap adds a shifted row to the row of outputs. */
-static void depthwise(const ht_window *w, const float *x, const float *weights, float bias, float low, float high,
-                      float *y)
-{
-    for (int64_t z = 0; z < w->out[0]; z++)
-        for (int64_t line = 0; line < w->out[1]; line++, y += w->out[2]) {
-            for (int64_t i = 0; i < w->out[2]; i++)
-                y[i] = bias;
-            for (int64_t kz = 0; kz < w->kernel[0]; kz++) {
-                const int64_t at_z = z * w->stride[0] + kz * w->dilation[0] - w->pad[0];
-                if (at_z < 0 || at_z >= w->in[0])
-                    continue;
-                for (int64_t ky = 0; ky < w->kernel[1]; ky++) {
-                    const int64_t at_y = line * w->stride[1] + ky * w->dilation[1] - w->pad[1];
-                    if (at_y < 0 || at_y >= w->in[1])
-                        continue;
-                    const float *src = x + (at_z * w->in[1] + at_y) * w->in[2];
-                    const float *taps = weights + (kz * w->kernel[1] + ky) * w->kernel[2];
-                    for (int64_t kx = 0; kx < w->kernel[2]; kx++) {
-                        const int64_t offset = kx * w->dilation[2] - w->pad[2];
-                        int64_t first, last;
-                        ht_valid_range(offset, w->stride[2], w->in[2], w->out[2], &first, &last);
-                        const float tap = taps[kx];
-                        if (w->stride[2] == 1)
-                            for (int64_t i = first; i < last; i++)
-                                y[i] += tap * src[i + offset];
-                        else
-                            for (int64_t i = first; i < last; i++)
-                                y[i] += tap * src[i * w->stride[2] + offset];
-                    }
-                }
-            }
-            for (int64_t i = 0; i < w->out[2]; i++) {
-                const float low_cut = y[i] < low ? low : y[i];
-                y[i] = low_cut > high ? high : low_cut;
-            }
-        }
+    const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
+    const double padded_pixels = (double)(ht_ceil_div(c->pixels, HT_PANEL) * HT_PANEL);
+    const double padded_channels = (double)(ht_ceil_div(c->out_channels, HT_PANEL) * HT_PANEL);
+    const double wide = padded_pixels * channels * k + 6 * pixels * k;
+    const double direct = pixels * padded_channels * k + 8 * pixels * channels;
+    return direct < wide;
 }
 
 int HT_KERNEL(conv)(const ht_call *call)
 {
-    if (call->num_in != 3 || call->num_ints != 11 || call->num_floats != 2)
+    if (call->num_in < 2 || call->num_out != 1 || call->num_floats != 2)
         return HT_ERR_OPERAND;
-    const ht_tensor *x = call->in[0], *weights = call->in[1], *bias = call->in[2], *y = call->out[0];
-    const int64_t group = call->ints[0];
-    const int activation = (int)call->ints[10];
-    ht_window w;
-    if (x->dtype != HT_FLOAT32 || weights->dtype != HT_FLOAT32 || (bias && bias->dtype != HT_FLOAT32))
+    const ht_tensor *x = call->in[0], *w = call->in[1], *y = call->out[0];
+    const ht_tensor *bias = call->num_in > 2 ? call->in[2] : NULL, *addend = call->num_in > 3 ? call->in[3] : NULL;
+    ht_window shapes;
+    if (call->num_ints != 15 || !ht_window_shapes(&shapes, x, y))
+        return HT_ERR_OPERAND;
+    if (x->dtype != HT_FLOAT32 || w->dtype != HT_FLOAT32 || y->dtype != HT_FLOAT32)
         return HT_ERR_DTYPE;
-    if (!ht_window_shapes(&w, x, y) || weights->ndim != x->ndim || group < 1 || w.c % group ||
-        weights->dims[0] % group || weights->dims[1] != w.c / group || y->dims[0] != w.n ||
-        y->dims[1] != weights->dims[0] || (bias && bias->size != weights->dims[0]))
+    const int64_t group = call->ints[0], batch = shapes.n, channels = shapes.c, maps = y->dims[1];
+    const int w_packed = call->ints[1] != 0;
+    if (group < 1 || channels % group || maps % group || y->dims[0] != batch)
         return HT_ERR_OPERAND;
-    for (int i = 0; i < 3; i++) {
-        const int axis = weights->ndim - 3 + i;
-        w.kernel[i] = axis < 2 ? 1 : weights->dims[axis];
-        w.stride[i] = call->ints[1 + i];
-        w.pad[i] = call->ints[4 + i];
-        w.dilation[i] = call->ints[7 + i];
-        if (w.stride[i] < 1 || w.dilation[i] < 1 || w.pad[i] < 0)
+
+    ht_conv c = {.in_channels = channels / group, .out_channels = maps / group, .taps = 1,
+                 .in_plane = shapes.in_size, .pixels = shapes.out_size,
+                 .activation = (int)call->ints[2], .p0 = (float)call->floats[0], .p1 = (float)call->floats[1],
+                 .scratch = call->scratch};
+    ht_unary_clip_range(c.activation, c.p0, c.p1, &c.low, &c.high);
+    for (int d = 0; d < 3; d++) {
+        c.in[d] = shapes.in[d];
+        c.out[d] = shapes.out[d];
+        c.kernel[d] = call->ints[3 + d];
+        c.stride[d] = call->ints[6 + d];
+        c.pad[d] = call->ints[9 + d];
+        c.dilation[d] = call->ints[12 + d];
+        if (c.kernel[d] < 1 || c.stride[d] < 1 || c.dilation[d] < 1 || c.pad[d] < 0)
             return HT_ERR_OPERAND;
+        c.taps *= c.kernel[d];
+        c.padded |= c.pad[d] > 0 ||
+                    (c.out[d] - 1) * c.stride[d] + (c.kernel[d] - 1) * c.dilation[d] >= c.in[d];
     }
-    const int64_t m = weights->dims[0] / group, c = w.c / group;
-    const int64_t k = c * w.kernel[0] * w.kernel[1] * w.kernel[2];
-    const float p0 = (float)call->floats[0], p1 = (float)call->floats[1];
-    float low, high;
-    ht_unary_clip_range(activation, p0, p1, &low, &high);
-    if (c > 1 || m > 1)
-        if (call->scratch_bytes < (int64_t)(HT_BLOCK_K * COLUMNS * sizeof(float)))
-            return HT_ERR_OPERAND;
-    for (int64_t n = 0; n < w.n; n++)
+    c.depth_k = c.in_channels * c.taps;
+    if (y->size == 0)
+        return HT_OK;
+    const int64_t packed_group = ht_ceil_div(c.out_channels, HT_PANEL) * HT_PANEL * c.depth_k;
+    if (w->size != (w_packed ? group * packed_group : maps * c.depth_k) || (bias && bias->size != maps) ||
+        (addend && addend->size != y->size))
+        return HT_ERR_OPERAND;
+    if ((bias && bias->dtype != HT_FLOAT32) || (addend && addend->dtype != HT_FLOAT32))
+        return HT_ERR_DTYPE;
+
+    const int depthwise = !w_packed && ht_conv_depthwise_fits(&c);
+    const int64_t packed_bytes = w_packed || depthwise ? 0 : group * packed_group * (int64_t)sizeof(float);
+    if (call->scratch_bytes < HT_CONV_SCRATCH + packed_bytes)
+        return HT_ERR_OPERAND;
+    const float *weights = w->data;
+    if (packed_bytes > 0) {
+        float *packed = (float *)((char *)call->scratch + HT_CONV_SCRATCH);
+        for (int64_t g = 0; g < group; g++)
+            ht_pack_panels((const float *)w->data + g * c.out_channels * c.depth_k, c.depth_k, 1, c.depth_k,
+                           c.out_channels, packed + g * packed_group, c.depth_k);
+        weights = packed;
+    }
+    const int64_t w_group = depthwise ? c.taps * c.out_channels : packed_group;
+    const int direct = !depthwise && ht_conv_direct_fits(&c) && direct_is_better(&c);
+    for (int64_t n = 0; n < batch; n++)
         for (int64_t g = 0; g < group; g++) {
-            const float *from = (const float *)x->data + (n * w.c + g * c) * w.in_size;
-            const float *taps = (const float *)weights->data + g * m * k;
-            const float *offsets = bias ? (const float *)bias->data + g * m : NULL;
-            float *to = (float *)y->data + (n * group + g) * m * w.out_size;
-            if (c == 1 && m == 1)
-                depthwise(&w, from, taps, offsets ? *offsets : 0.0f, low, high, to);
+            const int64_t y_at = (n * maps + g * c.out_channels) * c.pixels;
+            c.x = (const float *)x->data + (n * channels + g * c.in_channels) * c.in_plane;
+            c.w = weights + g * w_group;
+            c.bias = bias ? (const float *)bias->data + g * c.out_channels : NULL;
+            c.addend = addend ? (const float *)addend->data + y_at : NULL;
+            c.y = (float *)y->data + y_at;
+            if (depthwise)
+                ht_conv_depthwise(&c);
+            else if (direct)
+                ht_conv_direct(&c);
             else
-                convolve(&w, from, taps, offsets, m, k, low, high, to, call->scratch);
-            if (!ht_unary_is_clip(activation))
-                ht_unary_f32(activation, p0, p1, to, to, m * w.out_size);
+                ht_conv_wide(&c);
         }
     return HT_OK;
 }

@@ -190,7 +190,7 @@ static void tiled(const product *p, int64_t col0, int64_t col1)
                             e.addend += i * e.addend_row + j;
                         rows.epilogue = &e;
                     }
-                    ht_gemm_block(&rows, ht_min64(m_step, p->m - i), width);
+                    ht_gemm_block(&rows, 0, ht_min64(m_step, p->m - i), width);
                 }
             }
         }

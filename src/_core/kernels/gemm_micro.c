@@ -14,7 +14,7 @@
  * a third of the pointers that a pointer per row would take. */
 #define A_AT(i) ((i) < 3 ? a0 : (i) < 6 ? a3 : (i) < 9 ? a6 : a9)[((i) % 3) * a_row]
 
-HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels)
+HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, const int indirect)
 {
     vf acc[HT_TILE_ROWS][HT_TILE_PANELS * VECTORS];
     const int width = panels * VECTORS;
@@ -31,7 +31,14 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels)
         for (int j = 0; j < width; j++)
             acc[i][j] = vf_set1(0.0f);
 
+    const int32_t *offset = t->a_offsets;
     for (int64_t k = t->k; k > 0; k--) {
+        if (indirect) {
+            a0 = t->a + *offset++;
+            a3 = a0 + 3 * a_row;
+            a6 = a0 + 6 * a_row;
+            a9 = a0 + 9 * a_row;
+        }
         vf bv[HT_TILE_PANELS * VECTORS];
 #pragma GCC unroll 8
         for (int j = 0; j < width; j++)
@@ -43,13 +50,12 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels)
             for (int j = 0; j < width; j++)
                 acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
         }
-        a0 += a_k;
-        if (rows > 3)
+        if (!indirect) {
+            a0 += a_k;
             a3 += a_k;
-        if (rows > 6)
             a6 += a_k;
-        if (rows > 9)
             a9 += a_k;
+        }
         b += b_k;
     }
 
@@ -116,14 +122,17 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels)
 }
 
 #define TILE(rows, panels) \
-    static void tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels); }
+    static void tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, 0); }                           \
+    static void indirect_tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, 1); }
 
 #if HT_TILE_PANELS == 2
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2)
 #define ENTRY(rows) {tile_##rows##x1, tile_##rows##x2},
+#define INDIRECT_ENTRY(rows) {indirect_tile_##rows##x1, indirect_tile_##rows##x2},
 #else
 #define TILES(rows) TILE(rows, 1)
 #define ENTRY(rows) {tile_##rows##x1},
+#define INDIRECT_ENTRY(rows) {indirect_tile_##rows##x1},
 #endif
 #if HT_TILE_ROWS == 12
 #define EACH(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
@@ -136,32 +145,36 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels)
 EACH(TILES)
 
 const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {EACH(ENTRY)};
+const ht_tile_fn ht_indirect_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {EACH(INDIRECT_ENTRY)};
 
-void ht_gemm_block(const ht_tile *origin, int64_t rows, int64_t columns)
+void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns)
 {
-    const int64_t tiles = ht_ceil_div(rows, HT_TILE_ROWS), base = rows / ht_max64(tiles, 1), extra = rows - base * tiles;
+    const int64_t chunk = a_panel ? HT_PANEL : rows;
     for (int64_t j = 0; j < columns; j += HT_TILE_PANELS * HT_PANEL) {
         const int64_t left = ht_min64(columns - j, HT_TILE_PANELS * HT_PANEL);
         const int panels = (int)ht_ceil_div(left, HT_PANEL);
-        int64_t row = 0;
-        for (int64_t tile = 0; tile < tiles; tile++) {
-            const int64_t height = base + (tile < extra);
-            ht_tile t = *origin;
-            ht_epilogue e;
-            t.a += row * t.a_row;
-            t.b += (j / HT_PANEL) * t.b_panel;
-            t.c += row * t.c_row + j;
-            t.columns = left;
-            if (t.epilogue) {
-                e = *t.epilogue;
-                if (e.bias)
-                    e.bias += row * e.bias_row + j * e.bias_col;
-                if (e.addend)
-                    e.addend += row * e.addend_row + j;
-                t.epilogue = &e;
+        for (int64_t start = 0; start < rows; start += chunk) {
+            const int64_t count = ht_min64(chunk, rows - start), tiles = ht_ceil_div(count, HT_TILE_ROWS);
+            int64_t row = 0;
+            for (int64_t tile = 0; tile < tiles; tile++) {
+                const int64_t height = count / tiles + (tile < count % tiles);
+                ht_tile t = *origin;
+                ht_epilogue e;
+                t.a += start / HT_PANEL * a_panel + row * t.a_row;
+                t.b += (j / HT_PANEL) * t.b_panel;
+                t.c += (start + row) * t.c_row + j;
+                t.columns = left;
+                if (t.epilogue) {
+                    e = *t.epilogue;
+                    if (e.bias)
+                        e.bias += (start + row) * e.bias_row + j * e.bias_col;
+                    if (e.addend)
+                        e.addend += (start + row) * e.addend_row + j;
+                    t.epilogue = &e;
+                }
+                ht_tile_fns[height - 1][panels - 1](&t);
+                row += height;
             }
-            ht_tile_fns[height - 1][panels - 1](&t);
-            row += height;
         }
     }
 }

@@ -42,6 +42,7 @@ typedef struct {
 typedef struct {
     const float *a;
     int64_t a_row, a_k;
+    const int32_t *a_offsets;   /* of ht_indirect_tile_fns: where A's column k lies, in place of k * a_k */
     const float *b;
     int64_t b_k, b_panel;
     float *c;
@@ -56,11 +57,14 @@ typedef void (*ht_tile_fn)(const ht_tile *);
 /* [rows - 1][panels - 1] */
 #define ht_tile_fns HT_KERNEL(tile_fns)
 extern const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
+#define ht_indirect_tile_fns HT_KERNEL(indirect_tile_fns)
+extern const ht_tile_fn ht_indirect_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
 
-/* C[m0:m1] = A x B over one block of k and n columns; rows are split into tiles of nearly equal height, because a
- * tile of one or two rows cannot hide the latency of its multiply-adds. `origin` describes row 0, column 0. */
+/* C = A x B over one block of k; rows are split into tiles of nearly equal height, because a
+ * tile of one or two rows cannot hide the latency of its multiply-adds. `origin` describes row 0, column 0.
+ * a_panel > 0: A is packed too, as B's transpose would be: HT_PANEL rows (a_row = 1, a_k = HT_PANEL) every a_panel. */
 #define ht_gemm_block HT_KERNEL(gemm_block)
-void ht_gemm_block(const ht_tile *origin, int64_t rows, int64_t columns);
+void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns);
 
 /* dst: panels of B[k][n] (row stride ldb), or of its transpose given as B[n][k] when `trans`; each panel occupies
  * panel_k * HT_PANEL floats of which k * HT_PANEL are written. */

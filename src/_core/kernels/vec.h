@@ -2,6 +2,7 @@
  *
  * vf: floats; vi: 32-bit integers; vm: one truth value per lane. `_n` loads and stores touch the first n lanes only
  * (0 <= n <= VF_LANES), the other lanes of a load are zero. vf_fma rounds once where the machine can, else twice.
+ * vf_transpose: of a square block, in place.
  * vf_max and vf_min give their second argument if either is NaN (as x86 does); vf_max_nan and vf_min_nan give NaN.
  */
 #ifndef HETERO_VEC_H
@@ -63,6 +64,26 @@ HT_INLINE vm vi_eq(vi a, vi b) { return _mm512_cmpeq_epi32_mask(a, b); }
 HT_INLINE vi vf_to_int(vf a) { return _mm512_cvtps_epi32(a); } /* of whole numbers below 2^31 */
 HT_INLINE vf vi_to_float(vi a) { return _mm512_cvtepi32_ps(a); }
 HT_INLINE float vf_hsum(vf a) { return _mm512_reduce_add_ps(a); }
+HT_INLINE void vf_transpose(vf r[16])
+{
+    vf t[16];
+    for (int i = 0; i < 16; i += 4) { /* 4 x 4 blocks inside each 128-bit lane */
+        const vf a = _mm512_unpacklo_ps(r[i], r[i + 1]), b = _mm512_unpackhi_ps(r[i], r[i + 1]);
+        const vf c = _mm512_unpacklo_ps(r[i + 2], r[i + 3]), d = _mm512_unpackhi_ps(r[i + 2], r[i + 3]);
+        t[i] = _mm512_shuffle_ps(a, c, 0x44);
+        t[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
+        t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
+        t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
+    }
+    for (int i = 0; i < 4; i++) { /* the lanes themselves */
+        const vf a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
+        const vf c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88), d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
+        r[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+        r[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        r[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+}
 
 #elif defined(__AVX2__)
 #include <immintrin.h>
@@ -114,6 +135,22 @@ HT_INLINE float vf_hsum(vf a)
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+HT_INLINE void vf_transpose(vf r[8])
+{
+    vf t[8];
+    for (int i = 0; i < 8; i += 4) {
+        const vf a = _mm256_unpacklo_ps(r[i], r[i + 1]), b = _mm256_unpackhi_ps(r[i], r[i + 1]);
+        const vf c = _mm256_unpacklo_ps(r[i + 2], r[i + 3]), d = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
+        t[i] = _mm256_shuffle_ps(a, c, 0x44);
+        t[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
+        t[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
+        t[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
+    }
 }
 
 #else /* vector extensions of the compiler: SSE2, NEON */
@@ -219,6 +256,15 @@ HT_INLINE vf vf_ceil(vf a)
 }
 #endif
 HT_INLINE float vf_hsum(vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
+HT_INLINE void vf_transpose(vf r[4])
+{
+    const vf a = __builtin_shuffle(r[0], r[1], (vi){0, 4, 1, 5}), b = __builtin_shuffle(r[0], r[1], (vi){2, 6, 3, 7});
+    const vf c = __builtin_shuffle(r[2], r[3], (vi){0, 4, 1, 5}), d = __builtin_shuffle(r[2], r[3], (vi){2, 6, 3, 7});
+    r[0] = __builtin_shuffle(a, c, (vi){0, 1, 4, 5});
+    r[1] = __builtin_shuffle(a, c, (vi){2, 3, 6, 7});
+    r[2] = __builtin_shuffle(b, d, (vi){0, 1, 4, 5});
+    r[3] = __builtin_shuffle(b, d, (vi){2, 3, 6, 7});
+}
 #endif
 
 HT_INLINE vf vf_max_nan(vf a, vf b) { return vf_select(vf_isnan(a), a, vf_max(a, b)); }

@@ -17,7 +17,7 @@ from .values import Context, Value
 if TYPE_CHECKING:
     from ...model.model import Model, NodeView
 
-_CONV_SCRATCH = 4 * 256 * 512  # kernels/conv.c
+_CONV_SCRATCH = 1 << 20  # kernels/conv.c
 _LOG, _EXP = 20, 19
 _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 
@@ -164,9 +164,14 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         raise InferenceError(f"weights {list(weights.shape)}, group {group} do not fit {channels} channels")
     if bias is not None and bias.shape != (outputs,):
         raise InferenceError(f"a bias of shape {list(bias.shape)} does not fit {outputs} channels")
-    ints = [group, *_three(strides, 1), *_three(before, 0), *_three(dilations, 1), 0]
+    depth, maps = math.prod(weights.shape[1:]), outputs // group
+    depthwise = weights.shape[1] == 1
+    packed = weights.data is not None and x.data is None and not depthwise
+    operand = _packed_b(context, weights, group, depth, maps, True) if packed else weights
+    scratch = _CONV_SCRATCH + (0 if packed else 4 * group * -(-maps // 16) * 16 * depth)
+    ints = [group, int(packed), 0, *_three(kernel, 1), *_three(strides, 1), *_three(before, 0), *_three(dilations, 1)]
     shape = (x.shape[0], outputs, *sizes)
-    return [context.call("conv", [x, weights, bias], shape, x.dtype, ints, [0.0, 0.0], _CONV_SCRATCH)]
+    return [context.call("conv", [x, operand, bias, None], shape, x.dtype, ints, [0.0, 0.0], scratch)]
 
 
 def _pool_refusal(model: Model, view: NodeView) -> str | None:

@@ -1,0 +1,69 @@
+/* One convolution of one image and group, and the ways to compute it; shared by conv.c, conv_direct.c and
+ * conv_depthwise.c. Spatial sizes are always three (depth, height, width); missing leading ones are 1. */
+#ifndef HETERO_CONV_H
+#define HETERO_CONV_H
+
+#include "gemm_micro.h"
+#include "spatial.h"
+#include "unary.h"
+
+#define HT_CONV_SCRATCH (1 << 20) /* bytes every path makes do with */
+
+typedef struct {
+    const float *x;             /* in_channels planes of in[0] * in[1] * in[2] */
+    const float *w;             /* packed panels of HT_PANEL output channels x depth_k; depthwise: as in ONNX */
+    const float *bias;          /* out_channels, or NULL */
+    const float *addend;        /* as y, or NULL; y = activation(conv + bias + addend) */
+    float *y;                   /* out_channels planes of `pixels` */
+    int64_t in_channels, out_channels;
+    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
+    int64_t in_plane, pixels;
+    int64_t taps, depth_k;      /* kernel positions; in_channels * taps */
+    int padded;                 /* does any tap of any output fall outside the input? */
+    int activation;
+    float p0, p1, low, high;
+    float *scratch;
+} ht_conv;
+
+/* Columns are output pixels: packs im2col blocks as a matrix product's B. Any shape. */
+#define ht_conv_wide HT_KERNEL(conv_wide)
+void ht_conv_wide(const ht_conv *c);
+
+/* Columns are output channels; reads the input (or a zero-padded copy of a few rows) in place. */
+#define ht_conv_direct_fits HT_KERNEL(conv_direct_fits)
+int ht_conv_direct_fits(const ht_conv *c);
+#define ht_conv_direct HT_KERNEL(conv_direct)
+void ht_conv_direct(const ht_conv *c);
+
+/* in_channels == 1 and out_channels == 1. */
+#define ht_conv_depthwise_fits HT_KERNEL(conv_depthwise_fits)
+int ht_conv_depthwise_fits(const ht_conv *c);
+#define ht_conv_depthwise HT_KERNEL(conv_depthwise)
+void ht_conv_depthwise(const ht_conv *c);
+
+/* dst[i] = row[at + i * stride] for i in [0, count), zero where that lies outside [0, size) or `row` is NULL. */
+HT_INLINE void ht_sample_row(const float *row, int64_t size, int64_t at, int64_t stride, int64_t count, float *dst)
+{
+    int64_t low = count, high = count, i = 0;
+    if (row)
+        ht_valid_range(at, stride, size, count, &low, &high);
+    for (; i < low; i++)
+        dst[i] = 0.0f;
+    if (stride == 1) {
+        for (; i + VF_LANES <= high; i += VF_LANES)
+            vf_store(dst + i, vf_load(row + at + i));
+        if (i < high)
+            vf_store_n(dst + i, high - i, vf_load_n(row + at + i, high - i));
+        i = ht_max64(i, high);
+    } else if (stride == 2) {
+        for (; i < high; i++)
+            dst[i] = row[at + i * 2];
+    } else {
+        for (; i < high; i++)
+            dst[i] = row[at + i * stride];
+    }
+    for (i = high; i < count; i++)
+        dst[i] = 0.0f;
+}
+
+#endif

@@ -1,0 +1,217 @@
+"""conv against a plain NumPy convolution in float64: 1 to 3 dims, every way of computing it, every instruction set."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetero import _kernels
+from hetero.errors import InferenceError
+
+VARIANTS = _kernels.variants()
+Array = np.ndarray[Any, Any]
+ACTIVATIONS = {
+    0: lambda y: y,
+    1: lambda y: np.maximum(y, 0),
+    2: lambda y: np.clip(y, -1, 2),
+    8: lambda y: 1 / (1 + np.exp(-y)),
+}
+
+
+def naive(
+    x: Array,
+    w: Array,
+    group: int,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+    end: Sequence[int],
+) -> Array:
+    """One product per kernel position over strided views of the padded input."""
+    x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *zip(begin, end, strict=True)])
+    kernel = w.shape[2:]
+    geometry = list(zip(x.shape[2:], kernel, strides, dilations, strict=True))
+    out = [(size - (k - 1) * d - 1) // s + 1 for size, k, s, d in geometry]
+    batch, channels, maps = *x.shape[:2], w.shape[0]
+    y = np.zeros((batch, group, maps // group, *out))
+    for tap in itertools.product(*map(range, kernel)):
+        window = tuple(
+            slice(t * d, t * d + (o - 1) * s + 1, s)
+            for t, d, o, s in zip(tap, dilations, out, strides, strict=True)
+        )  # fmt: skip
+        view = x[(slice(None), slice(None), *window)].reshape(batch, group, channels // group, *out)
+        weights = w[(slice(None), slice(None), *tap)].reshape(group, maps // group, channels // group)
+        y += np.einsum("ngc...,gmc->ngm...", view, weights.astype(np.float64))
+    return y.reshape(batch, maps, *out)
+
+
+def conv(
+    x: Array,
+    w: Array,
+    out: Sequence[int],
+    group: int,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+    *,
+    variant: str,
+    packed: bool,
+    bias: Array | None = None,
+    addend: Array | None = None,
+    activation: int = 0,
+    parameters: tuple[float, float] = (-1, 2),
+) -> Array:
+    maps, k = w.shape[0], int(np.prod(w.shape[1:]))
+    packed_floats = group * (-(-(maps // group) // 16)) * 16 * k
+    scratch = (1 << 20) + (0 if packed else 4 * packed_floats)
+    weights = w
+    if packed:
+        spec = [((packed_floats,), np.float32)]
+        weights = _kernels.call("pack_b", [w], spec, [group, k, maps // group, 1], variant=variant)[0]
+    ints = [group, packed, activation]
+    for values, filler in [(w.shape[2:], 1), (strides, 1), (begin, 0), (dilations, 1)]:
+        ints += [filler] * (3 - len(values)) + list(values)
+    spec4 = [((x.shape[0], maps, *out), np.float32)]
+    return _kernels.call("conv", [x, weights, bias, addend], spec4, ints, parameters, scratch, variant)[0]
+
+
+def check(
+    x: Array,
+    w: Array,
+    group: int,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+    end: Sequence[int],
+    *,
+    packed: bool,
+    variant: str,
+    bias: Array | None = None,
+    with_addend: bool = False,
+    activation: int = 0,
+) -> None:
+    expected = naive(x, w, group, strides, dilations, begin, end)
+    addend = None
+    if bias is not None:
+        expected = expected + bias.reshape(-1, *[1] * (x.ndim - 2))
+    if with_addend:
+        addend = np.random.default_rng(5).standard_normal(expected.shape, np.float32)
+        expected = expected + addend
+    found = conv(
+        x, w, expected.shape[2:], group, strides, dilations, begin, variant=variant, packed=packed, bias=bias,
+        addend=addend, activation=activation,
+    )  # fmt: skip
+    k = int(np.prod(w.shape[1:]))
+    np.testing.assert_allclose(found, ACTIVATIONS[activation](expected), rtol=1e-5, atol=2e-6 * (1 + k))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_random_geometry(variant: str, data: st.DataObject) -> None:
+    draw = data.draw
+    rank = draw(st.sampled_from([1, 2, 2, 2, 3]))
+
+    def per_dim(values: list[int]) -> list[int]:
+        return [draw(st.sampled_from(values)) for _ in range(rank)]
+
+    group = draw(st.sampled_from([1, 1, 2, 3]))
+    channels, maps = draw(st.sampled_from([1, 2, 5, 17, 40])), draw(st.sampled_from([1, 2, 7, 16, 33, 50]))
+    kernel, strides, dilations = per_dim([1, 2, 3, 5]), per_dim([1, 1, 2, 3]), per_dim([1, 1, 2])
+    begin, end = per_dim([0, 0, 1, 2]), per_dim([0, 0, 1, 2])
+    sizes = per_dim([1, 3, 7, 14, 20, 33] if rank < 3 else [1, 4, 7])
+    geometry = zip(sizes, kernel, dilations, begin, end, strict=True)
+    size = [max(n, (k - 1) * d + 1 - b - e) for n, k, d, b, e in geometry]
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    x = rng.standard_normal((draw(st.sampled_from([1, 2])), group * channels, *size), np.float32)
+    w = rng.standard_normal((group * maps, channels, *kernel), np.float32)
+    bias = rng.standard_normal(group * maps, np.float32) if draw(st.booleans()) else None
+    check(
+        x, w, group, strides, dilations, begin, end, packed=draw(st.booleans()), variant=variant, bias=bias,
+        with_addend=draw(st.booleans()), activation=draw(st.sampled_from(sorted(ACTIVATIONS))),
+    )  # fmt: skip
+
+
+CASES = {  # x, w, group, stride, dilation, pad
+    "7x7, stride 2": ((1, 3, 56, 56), (20, 3, 7, 7), 1, 2, 1, 3),
+    "3x3 over many channels": ((1, 130, 9, 9), (33, 130, 3, 3), 1, 1, 1, 1),
+    "1x1 narrowing": ((1, 300, 14, 14), (24, 300, 1, 1), 1, 1, 1, 0),
+    "1x1 widening": ((1, 24, 20, 20), (100, 24, 1, 1), 1, 1, 1, 0),
+    "1x1, stride 2": ((1, 40, 15, 15), (33, 40, 1, 1), 1, 2, 1, 0),
+    "1x1 with pads": ((1, 16, 6, 6), (16, 16, 1, 1), 1, 1, 1, 1),
+    "long rows": ((1, 3, 2, 1200), (17, 3, 3, 3), 1, 1, 1, 1),
+    "one output pixel": ((1, 64, 7, 7), (40, 64, 7, 7), 1, 1, 1, 0),
+    "two columns": ((1, 40, 30, 2), (32, 40, 3, 3), 1, 1, 1, 1),
+    "copy too large for a block": ((1, 600, 12, 60), (16, 600, 5, 5), 1, 1, 2, 4),
+    "kernel of 1089 taps": ((1, 1, 40, 40), (2, 1, 33, 33), 1, 1, 1, 0),
+    "depthwise": ((2, 19, 37, 37), (19, 1, 3, 3), 19, 1, 1, 1),
+    "depthwise, stride 2": ((1, 19, 37, 38), (19, 1, 3, 3), 19, 2, 1, 1),
+    "depthwise 5x5, stride 3, dilated": ((1, 6, 40, 41), (6, 1, 5, 5), 6, 3, 2, 4),
+    "depthwise with multiplier": ((1, 5, 20, 20), (15, 1, 3, 3), 5, 1, 1, 1),
+    "depthwise, plane larger than scratch": ((1, 2, 600, 700), (2, 1, 3, 3), 2, 1, 1, 1),
+    "grouped": ((1, 32, 14, 14), (64, 4, 3, 3), 8, 1, 1, 1),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("case", CASES)
+def test_cases(variant: str, case: str) -> None:
+    x_shape, w_shape, group, stride, dilation, pad = CASES[case]
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal(x_shape, np.float32), rng.standard_normal(w_shape, np.float32)
+    bias = rng.standard_normal(w_shape[0], np.float32)
+    for packed in (False, True):
+        check(
+            x, w, group, [stride] * 2, [dilation] * 2, [pad] * 2, [pad] * 2, packed=packed, variant=variant, bias=bias
+        )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_asymmetric_and_excessive_pads(variant: str) -> None:
+    """Whole rows, columns and windows may lie in the padding."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 3, 4, 5), np.float32)
+    for maps, channels, group in [(18, 3, 1), (3, 1, 3)]:
+        w = rng.standard_normal((maps, channels, 3, 2), np.float32)
+        for begin, end in [((7, 0), (0, 9)), ((0, 6), (5, 0)), ((4, 4), (4, 4))]:
+            check(x, w, group, [2, 1], [1, 3], begin, end, packed=False, variant=variant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("shape", [(0, 3, 5, 5), (1, 3, 5, 0)])
+def test_empty(variant: str, shape: tuple[int, ...]) -> None:
+    x, w = np.zeros(shape, np.float32), np.zeros((4, 3, 1, 1), np.float32)
+    y = conv(x, w, shape[2:], 1, [1, 1], [1, 1], [0, 0], variant=variant, packed=False)
+    assert y.shape == (shape[0], 4, *shape[2:])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_nan_stays_in_its_window(variant: str) -> None:
+    x, w = np.ones((1, 16, 9, 9), np.float32), np.ones((16, 16, 3, 3), np.float32)
+    x[0, 3, 4, 4] = np.nan
+    y = conv(x, w, (9, 9), 1, [1, 1], [1, 1], [1, 1], variant=variant, packed=True, activation=1)
+    expected = np.zeros((9, 9), bool)
+    expected[3:6, 3:6] = True
+    np.testing.assert_array_equal(np.isnan(y[0]), np.broadcast_to(expected, (16, 9, 9)))
+
+
+def test_rejected() -> None:
+    x, w = np.ones((1, 4, 5, 5), np.float32), np.ones((4, 4, 3, 3), np.float32)
+    good = [1, 0, 0, 1, 3, 3, 1, 1, 1, 0, 0, 0, 1, 1, 1]
+    spec, scratch = [((1, 4, 3, 3), np.float32)], (1 << 20) + 4 * 16 * 36
+    _kernels.call("conv", [x, w], spec, good, [0, 0], scratch)
+    for at, value in [(0, 0), (0, 3), (4, 0), (7, 0), (10, -1), (13, 0)]:
+        bad = good.copy()
+        bad[at] = value
+        with pytest.raises(InferenceError):
+            _kernels.call("conv", [x, w], spec, bad, [0, 0], scratch)
+    with pytest.raises(InferenceError):
+        _kernels.call("conv", [x, w], spec, good, [0, 0], scratch - 1)
+    with pytest.raises(InferenceError):
+        _kernels.call("conv", [x.astype(np.float64), w.astype(np.float64)], spec, good, [0, 0], scratch)
