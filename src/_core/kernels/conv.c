@@ -6,7 +6,7 @@
  * ints: group, w_packed, activation (unary.h), then triples (see spatial.h) kernel, strides, pads before, dilations.
  *   Pads after follow from y's shape: what lies outside x counts as zero.
  * floats: the activation's two parameters.
- * scratch: 1 MiB; plus, if w is not packed and not depthwise, 4 * group * ceil(M / group / 16) * 16 * K bytes.
+ * scratch: 1 MiB; plus, if w is not packed, 4 * group * ceil(M / group / 16) * 16 * K bytes.
  *
  * Three ways, by estimated work: `wide` (im2col blocks as B of a matrix product; conv_wide below), `direct` (output
  * channels as columns, input read in place; conv_direct.c), `depthwise` (conv_depthwise.c). Every one sums a
