@@ -68,6 +68,8 @@ cdef extern from "partition/graph.h" nogil:
                 int32_t *cycle, int32_t *cycle_length, hg_watch *watch)
     int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, int32_t *device_of, int32_t *count,
                   hg_watch *watch)
+    int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of,
+                int32_t *device_of, int32_t *count, hg_watch *watch)
     int hg_cut(const hg_graph *g, const int32_t *label, const double *weight, int64_t *edges, double *total,
                hg_watch *watch)
     int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *label, int32_t *device_of,
@@ -420,8 +422,8 @@ def check_devices(Csr csr not None, device):
 
 
 
-def partition_linear(Csr csr not None, device, weight):
-    """(subgraph_of int32 [n], device_of int32 [k], cut edges, cut weight) of policy `linear`.
+def partition(Csr csr not None, str policy, device, weight):
+    """(subgraph_of int32 [n], device_of int32 [k], cut edges, cut weight) of policy `auto` or `linear`.
 
     `weight`: None, or what `Csr.edge_weights` returned.
     """
@@ -441,8 +443,12 @@ def partition_linear(Csr csr not None, device, weight):
     cdef double total = 0
     cdef int status
     cdef hg_watch watch = new_watch()
+    cdef bint cheapest = policy == "linear"
     with nogil:
-        status = hg_linear(&csr.c, d, labels, label_device, &count, &watch)
+        if cheapest:
+            status = hg_linear(&csr.c, d, labels, label_device, &count, &watch)
+        else:
+            status = hg_auto(&csr.c, d, w, labels, label_device, &count, &watch)
         if status == HG_OK:
             status = hg_cut(&csr.c, labels, w, &cut, &total, &watch)
     finish(status)

@@ -107,6 +107,12 @@ int hg_kahn(int32_t n, const int32_t *indptr, const int32_t *indices, int32_t *o
 int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, int32_t *device_of, int32_t *count,
               hg_watch *watch);
 
+/* ---- auto.c: few subgraphs, then little cut ---- */
+
+/* As hg_linear. weight [m] in CSR order, or NULL: 1 each. */
+int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of, int32_t *device_of,
+            int32_t *count, hg_watch *watch);
+
 /* ---- quotient.c: what all policies share once nodes have labels ---- */
 
 /* Edges whose ends differ in label, and the sum of their weights (weight [m] in CSR order, or NULL: 1 each). */

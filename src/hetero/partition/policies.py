@@ -67,7 +67,13 @@ _Run = Callable[[Graph, ArrayLike, NDArray[np.float64] | None], tuple[_Result, t
 def _linear(
     graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None
 ) -> tuple[_Result, tuple[TraceStep, ...] | None]:
-    return _graph.partition_linear(graph._csr, device, weight), None
+    return _graph.partition(graph._csr, "linear", device, weight), None
+
+
+def _auto(
+    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None
+) -> tuple[_Result, tuple[TraceStep, ...] | None]:
+    return _graph.partition(graph._csr, "auto", device, weight), None
 
 
 def _documented(
@@ -85,7 +91,7 @@ def _missing(
     raise NotSupported("this version of hetero has the policies 'linear' and 'documented': pass one of them")
 
 
-_RUN: dict[str, _Run] = {"auto": _missing, "linear": _linear, "greedy": _missing, "documented": _documented}
+_RUN: dict[str, _Run] = {"auto": _auto, "linear": _linear, "greedy": _missing, "documented": _documented}
 
 POLICIES = tuple(_RUN)
 """Names of the policies, the default first."""

@@ -1,0 +1,76 @@
+#if defined(__linux__)
+#define _DEFAULT_SOURCE
+#include <sys/mman.h>
+#endif
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena.h"
+
+enum { CACHE_LINE = 64 };
+static const size_t HUGE_PAGE = (size_t)1 << 21;
+
+static char *new_block(size_t *size)
+{
+    const size_t alignment = *size >= 4 * HUGE_PAGE ? HUGE_PAGE : CACHE_LINE;
+    if (*size > SIZE_MAX - alignment)
+        return NULL;
+    *size = (*size + alignment - 1) / alignment * alignment;
+    char *block = (char *)aligned_alloc(alignment, *size);
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    if (block && alignment == HUGE_PAGE)
+        (void)madvise(block, *size, MADV_HUGEPAGE); /* advice: without it the pages are small, nothing else */
+#endif
+    return block;
+}
+
+int hg_arena_open(hg_arena *arena, size_t size)
+{
+    memset(arena, 0, sizeof *arena);
+    arena->size[0] = size < 4096 ? 4096 : size;
+    arena->block[0] = new_block(&arena->size[0]);
+    arena->blocks = arena->block[0] != NULL;
+    return arena->blocks;
+}
+
+void hg_arena_close(hg_arena *arena)
+{
+    for (int i = 0; i < arena->blocks; i++)
+        free(arena->block[i]);
+    arena->blocks = 0;
+}
+
+void *hg_take(hg_arena *arena, int64_t count, size_t size)
+{
+    if (count < 1)
+        count = 1;
+    if ((uint64_t)count > (SIZE_MAX - CACHE_LINE) / size)
+        return NULL;
+    const size_t bytes = ((size_t)count * size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    while (arena->size[arena->current] - arena->used < bytes) {
+        if (arena->current + 1 == arena->blocks) {
+            if (arena->blocks == HG_ARENA_BLOCKS)
+                return NULL;
+            const size_t last = arena->size[arena->current];
+            arena->size[arena->blocks] = bytes > last ? bytes : last;
+            arena->block[arena->blocks] = new_block(&arena->size[arena->blocks]);
+            if (!arena->block[arena->blocks])
+                return NULL;
+            arena->blocks++;
+        }
+        arena->current++;
+        arena->used = 0;
+    }
+    void *memory = arena->block[arena->current] + arena->used;
+    arena->used += bytes;
+    return memory;
+}
+
+void *hg_take_zeroed(hg_arena *arena, int64_t count, size_t size)
+{
+    void *memory = hg_take(arena, count, size);
+    if (memory && count > 0)
+        memset(memory, 0, (size_t)count * size);
+    return memory;
+}

@@ -1,0 +1,117 @@
+"""Policy ``auto``: valid, maximal, and at least as good as contraction (in count) and depth (in cut)."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from hetero.partition import Graph, check_partition, partition_graph
+
+
+def contraction(g, device):
+    """The naive twin of contraction: from the sinks over successors, until nothing changes. Number of subgraphs."""
+    n = g.num_nodes
+    label = list(range(n))
+    children = [set(g.successors(v).tolist()) for v in range(n)]
+    parents = [set(g.predecessors(v).tolist()) for v in range(n)]
+    order = g.topological_order.tolist()
+
+    def joined_otherwise(a, b):
+        stack, seen = [c for c in children[a] if c != b], set()
+        while stack:
+            x = stack.pop()
+            if x == b:
+                return True
+            if x not in seen:
+                seen.add(x)
+                stack.extend(children[x])
+        return False
+
+    changed = True
+    while changed:
+        changed = False
+        for u in reversed(order):
+            for v in g.successors(u).tolist():
+                a, b = label[u], label[v]
+                if a == b or device[u] != device[v] or joined_otherwise(a, b):
+                    continue
+                changed = True
+                label = [a if x == b else x for x in label]
+                for c in children[b]:
+                    parents[c] = (parents[c] - {b}) | {a}
+                for p in parents[b] - {a}:
+                    children[p] = (children[p] - {b}) | {a}
+                children[a] = (children[a] | children[b]) - {a, b}
+                parents[a] = (parents[a] | parents[b]) - {a, b}
+                children[b], parents[b] = set(), set()
+    return len(set(label))
+
+
+def relabelled(g, device, rng):
+    """The same graph under random numbers, and the number of each old node."""
+    number = rng.permutation(g.num_nodes)
+    src = np.repeat(np.arange(g.num_nodes), np.diff(g.indptr))
+    moved = np.empty_like(device)
+    moved[number] = device
+    return Graph.from_edges(number[src], number[g.indices], g.num_nodes), moved, number
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_valid_and_maximal_on_random_graphs(seed, dags, evaluate):
+    g, device = dags.one(seed)
+    if seed % 2:
+        g, device, _ = relabelled(g, device, np.random.default_rng(seed))
+    g = Graph.from_csr(g.indptr, g.indices)  # edges in the order of g.indices, none twice
+    weight = np.random.default_rng(seed).random(g.num_edges) if seed % 3 == 0 else None
+    p = partition_graph(g, device, edge_weight=weight)
+    check_partition(g, device, p.subgraph_of, maximal=True, ordered=True)
+    assert evaluate(g, device, p.subgraph_of) == (p.num_subgraphs, p.cut_edges)
+    assert np.array_equal(partition_graph(g, device, edge_weight=weight).subgraph_of, p.subgraph_of)
+    if weight is not None:
+        src = np.repeat(np.arange(g.num_nodes), np.diff(g.indptr))
+        cut = p.subgraph_of[src] != p.subgraph_of[g.indices]
+        assert p.cut_weight == pytest.approx(weight[cut].sum())
+
+
+@pytest.mark.parametrize("n", [1000, 5000])
+def test_every_kind_beats_contraction_and_depth(n, kinds, evaluate):
+    for kind in kinds.KINDS:
+        src, dst, device = kinds.make(kind, n)
+        g = Graph.from_edges(src, dst, len(device))
+        p = partition_graph(g, device)
+        check_partition(g, device, p.subgraph_of, maximal=True, ordered=True)
+        assert evaluate(g, device, p.subgraph_of) == (p.num_subgraphs, p.cut_edges)
+        assert p.cut_edges <= partition_graph(g, device, "linear").cut_edges, kind
+        if n == 1000:
+            assert p.num_subgraphs <= contraction(g, device), kind
+
+
+def test_results_are_equal_across_threads(kinds):
+    src, dst, device = kinds.make("random", 30_000)
+    g = Graph.from_edges(src, dst, len(device))
+    expected = partition_graph(g, device).subgraph_of
+    found = [None] * 4
+
+    def run(i):
+        found[i] = partition_graph(g, device).subgraph_of
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for labels in found:
+        assert np.array_equal(labels, expected)
+
+
+def test_isolated_node_changes_nothing_else(dags):
+    for seed in range(50):
+        g, device = dags.one(seed)
+        src = np.repeat(np.arange(g.num_nodes), np.diff(g.indptr))
+        larger = Graph.from_edges(src, g.indices, g.num_nodes + 1)
+        alone = partition_graph(g, device).subgraph_of
+        p = partition_graph(larger, np.append(device, 1)).subgraph_of
+        assert np.array_equal(p[:-1, None] == p[:-1], alone[:, None] == alone)
+        assert (p == p[-1]).sum() == 1
