@@ -6,7 +6,6 @@ exception that caused it is chained with ``from``.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 
 __all__ = [
@@ -88,6 +87,8 @@ class NotSupported(HeteroError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`` (did you mean X?)`` for the nearest of ``known``, ignoring case, or an empty string."""
+    import difflib  # only errors need it
+
     by_folded = {name.casefold(): name for name in known}
     nearest = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.5)
     return f" (did you mean {by_folded[nearest[0]]}?)" if nearest else ""

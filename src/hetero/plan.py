@@ -122,7 +122,7 @@ class Plan:
         )
         target = Path(path)
         try:
-            write_atomically(target, msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
+            write_atomically(target, [msgspec.json.format(msgspec.json.encode(file), indent=1), b"\n"])
         except OSError as error:
             raise HeteroError(f"cannot write plan {target}: {error.strerror or error}") from error
 

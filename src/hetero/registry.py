@@ -11,8 +11,7 @@ import dataclasses
 import importlib
 import re
 import threading
-from collections.abc import Callable, Iterator
-from importlib import metadata, resources
+from collections.abc import Callable
 from pathlib import Path
 
 from .errors import DeviceUnavailable, HeteroError, PropertyError, UnknownDevice, did_you_mean
@@ -84,7 +83,7 @@ class Registry:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._factories: dict[str, Factory] = {name: _lazy(target) for name, target in _BUILT_IN.items()}
-        for profile in sorted(_shipped_profiles(), key=lambda path: path.name):
+        for profile in _shipped_profiles():
             self._factories[profile.stem.upper()] = self._profile_factory(profile)
         self._plugins: dict[str, Plugin] = {}
         self._failures: dict[str, DeviceUnavailable] = {}
@@ -152,6 +151,8 @@ class Registry:
         if self._entry_points_read:
             return
         self._entry_points_read = True
+        from importlib import metadata  # slow to import, and most programs name devices that are built in
+
         for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
             # What ships with hetero or was registered by hand keeps its name.
             self._factories.setdefault(point.name, _lazy(point.value))
@@ -174,8 +175,5 @@ def _lazy(target: str) -> Factory:
     return create
 
 
-def _shipped_profiles() -> Iterator[Path]:
-    folder = resources.files("hetero") / "profiles"
-    with resources.as_file(folder) as path:
-        if path.is_dir():
-            yield from path.glob("*.toml")
+def _shipped_profiles() -> list[Path]:
+    return sorted((Path(__file__).parent / "profiles").glob("*.toml"))

@@ -109,7 +109,7 @@ def _write(folder: str | os.PathLike[str], prefix: str, plan: Plan, text: str) -
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", plan.model_name)[:100] or "model"
     path = Path(folder) / f"{prefix}_{name}.dot"
     try:
-        write_atomically(path, text.encode())
+        write_atomically(path, [text.encode()])
     except OSError as error:
         raise HeteroError(f"cannot write {path}: {error.strerror or error}") from error
     return path
