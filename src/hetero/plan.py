@@ -159,7 +159,7 @@ def make_plan(
     devices: Sequence[str],
     supports: Sequence[Support],
     pins: Mapping[str, str] | None = None,
-    policy: str = "linear",
+    policy: str = "auto",
 ) -> Plan:
     """Assign and partition. Raises what `assign` and `partition_graph` raise."""
     affinity = assign(model, devices, supports, pins)

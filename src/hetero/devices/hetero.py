@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["HeteroCompiledModel", "HeteroPlugin", "create_plugin"]
 
 _POLICY = Property(
-    "PARTITION_POLICY", str, "linear", choices=("auto", "linear", "greedy", "documented"), doc="how the model is cut"
+    "PARTITION_POLICY", str, "auto", choices=("auto", "linear", "greedy", "documented"), doc="how the model is cut"
 )
 
 
