@@ -137,9 +137,21 @@ cdef object _failure(const uint8_t *base, ht_error *error):
 
 
 @cython.auto_pickle(False)
+cdef class _Memory:
+    """The C index, owned by all who look into it."""
+    cdef ht_index index
+
+    def __cinit__(self):
+        memset(&self.index, 0, sizeof(self.index))
+
+    def __dealloc__(self):
+        ht_index_free(&self.index)
+
+
+@cython.auto_pickle(False)
 cdef class _Block:
-    """Memory of an index, lent to NumPy; keeps the index alive."""
-    cdef object owner
+    """One array of an index, lent to NumPy."""
+    cdef _Memory owner
     cdef void *data
     cdef Py_ssize_t size
 
@@ -149,7 +161,8 @@ cdef class _Block:
 
 @cython.auto_pickle(False)
 cdef class OnnxIndex:
-    cdef ht_index index
+    cdef _Memory memory
+    cdef ht_index *index
     cdef uint64_t hash_key[2]
     cdef const uint8_t[::1] data
     cdef readonly dict arrays
@@ -162,18 +175,16 @@ cdef class OnnxIndex:
         if len(hash_key) != 16:
             raise ValueError(f"hash_key must have 16 bytes, got {len(hash_key)}")
         memcpy(self.hash_key, <const char *>hash_key, 16)
-        memset(&self.index, 0, sizeof(self.index))
+        self.memory = _Memory.__new__(_Memory)
+        self.index = &self.memory.index
         if size > 0:
             base = &data[0]
         self.data = data
         with nogil:
-            done = ht_index_build(base, size, self.hash_key, &self.index, &error)
+            done = ht_index_build(base, size, self.hash_key, self.index, &error)
         if not done:
             raise _failure(base, &error)
         self.arrays = self._export()
-
-    def __dealloc__(self):
-        ht_index_free(&self.index)
 
     cdef dict _export(self):
         cdef int number = 0, size = 0
@@ -183,14 +194,14 @@ cdef class OnnxIndex:
         cdef _Block block
         arrays = {}
         types = {1: np.dtype(np.uint8), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
-        while ht_index_array(&self.index, number, &name, &size, &data, &count):
+        while ht_index_array(self.index, number, &name, &size, &data, &count):
             number += 1
             if count == 0:
                 array = np.empty(0, types[size])
                 array.flags.writeable = False
             else:
                 block = _Block.__new__(_Block)
-                block.owner = self
+                block.owner = self.memory
                 block.data = data
                 block.size = count * size
                 array = np.frombuffer(block, types[size])
@@ -238,7 +249,7 @@ cdef class NodeKeys:
         memset(&self.keys, 0, sizeof(self.keys))
         self.index = index
         with nogil:
-            done = ht_keys_build(base, &index.index, index.hash_key, &self.keys, &error)
+            done = ht_keys_build(base, index.index, index.hash_key, &self.keys, &error)
         if not done:
             raise _failure(base, &error)
 

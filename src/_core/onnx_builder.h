@@ -20,6 +20,13 @@ typedef struct {
     ht_i32s captured_by; /* value -> 1 + vertex that captured it last */
 } ht_scopes;
 
+/* Hashes of names met lately, by offset; see the scout in onnx_index.c. */
+enum { HT_HASHED = 1024 };
+typedef struct {
+    ht_span span; /* 0: unused */
+    uint64_t hash;
+} ht_hashed;
+
 typedef struct {
     const uint8_t *base;
     uint64_t key[2];
@@ -34,6 +41,7 @@ typedef struct {
     ht_i64s info_name;
     int64_t nodes, initializers, sparse_initializers, infos[3], opsets, functions; /* met so far */
     bool constant_after_use;
+    ht_hashed hashed[HT_HASHED];
     ht_scopes scopes;
 } ht_builder;
 

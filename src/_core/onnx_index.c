@@ -29,13 +29,23 @@ static bool read_string(ht_builder *builder, const ht_field *field, bool is_name
     return true;
 }
 
+/* The hash of a name, which the scout has usually computed already. */
+static uint64_t hash_of(const ht_builder *builder, const uint8_t *begin, int64_t offset, int64_t length)
+{
+    const ht_hashed *hashed = &builder->hashed[offset % HT_HASHED];
+    if (hashed->span == ht_make_span(offset, length))
+        return hashed->hash;
+    return ht_hash(builder->key, begin, length);
+}
+
 bool ht_value(ht_builder *builder, const uint8_t *begin, const uint8_t *end, int32_t *value, bool *fresh)
 {
     ht_index *index = builder->index;
     int64_t offset = HT_OFFSET(builder, begin), length = end - begin;
     if (length > HT_MAX_NAME)
         return ht_fail(builder->error, offset, "a name has more than %d bytes", HT_MAX_NAME);
-    *value = ht_intern(&index->values, &index->value_name, builder->key, builder->base, offset, length, fresh);
+    *value = ht_intern(&index->values, &index->value_name, hash_of(builder, begin, offset, length), builder->base,
+                       offset, length, fresh);
     if (*value < 0)
         return NO_MEMORY(builder);
     if (!*fresh)
@@ -147,8 +157,10 @@ static bool op_of(ht_builder *builder, ht_span op_type, ht_span domain, int32_t 
     bool fresh;
     for (int i = 0; i < 2; i++)
         if (spans[i] != 0) {
-            pair[i] = ht_intern(&builder->text_table, &builder->texts, builder->key, builder->base,
-                                ht_span_offset(spans[i]), ht_span_length(spans[i]), &fresh);
+            int64_t offset = ht_span_offset(spans[i]), length = ht_span_length(spans[i]);
+            pair[i] = ht_intern(&builder->text_table, &builder->texts,
+                                ht_hash(builder->key, builder->base + offset, length), builder->base, offset, length,
+                                &fresh);
             if (pair[i] < 0)
                 return NO_MEMORY(builder);
         }
@@ -356,6 +368,64 @@ static bool add_node(ht_builder *builder, const ht_field *message)
            NO_MEMORY(builder);
 }
 
+/* ---- scout ------------------------------------------------------------------------------------------------ */
+
+/* Looking names up in a table of millions costs three cache misses each: the slot, the span, the bytes to compare
+ * with. The scout runs some fields ahead of the pass and has the memory fetched, so that the misses overlap. It only
+ * gives hints: what it finds malformed it leaves to the pass. Halves the time of a million nodes. */
+enum { SCOUT_FIELDS = 24, SCOUT_RING = 32, SCOUT_SPAN = 12, SCOUT_BYTES = 24 };
+
+typedef struct {
+    ht_cursor ahead;
+    struct {
+        uint64_t hash;
+        int32_t guess; /* which value it may be */
+    } ring[SCOUT_RING]; /* the names met last */
+    uint32_t met;
+} ht_scout;
+
+static void scout_name(ht_builder *builder, ht_scout *scout, const ht_field *name)
+{
+    const ht_index *index = builder->index;
+    int64_t offset = HT_OFFSET(builder, name->begin), length = name->end - name->begin;
+    if (length > HT_MAX_NAME || index->values.slots == NULL)
+        return;
+    uint64_t hash = ht_hash(builder->key, name->begin, length);
+    builder->hashed[offset % HT_HASHED] = (ht_hashed){ht_make_span(offset, length), hash};
+    __builtin_prefetch(&index->values.slots[(uint32_t)hash & index->values.mask]);
+    uint32_t met = scout->met++;
+    scout->ring[met % SCOUT_RING].hash = hash;
+    if (met < SCOUT_BYTES)
+        return;
+    uint32_t at = (met - SCOUT_SPAN) % SCOUT_RING;
+    scout->ring[at].guess = ht_table_guess(&index->values, scout->ring[at].hash);
+    if (scout->ring[at].guess >= 0)
+        __builtin_prefetch(&index->value_name.data[scout->ring[at].guess]);
+    at = (met - SCOUT_BYTES) % SCOUT_RING;
+    if (met >= SCOUT_SPAN + SCOUT_BYTES && scout->ring[at].guess >= 0) {
+        ht_span span = index->value_name.data[scout->ring[at].guess];
+        __builtin_prefetch(builder->base + ht_span_offset(span));
+        __builtin_prefetch(builder->base + ht_span_offset(span) + ht_span_length(span));
+    }
+}
+
+static void scout_field(ht_builder *builder, ht_scout *scout)
+{
+    enum { NODE = 1, INITIALIZER = 5, TENSOR_NAME = 8 };
+    ht_field field, inner;
+    if (scout->ahead.at >= scout->ahead.end || ht_next(&scout->ahead, &field) != NULL)
+        return;
+    if (field.wire != HT_LEN || (field.number != NODE && field.number != INITIALIZER))
+        return;
+    for (ht_cursor cursor = {field.begin, field.end}; cursor.at < cursor.end && ht_next(&cursor, &inner) == NULL;) {
+        bool is_name = field.number == NODE ? inner.number <= 2 : inner.number == TENSOR_NAME;
+        if (is_name && inner.wire == HT_LEN)
+            scout_name(builder, scout, &inner);
+        else if (field.number == INITIALIZER && inner.number > TENSOR_NAME)
+            break;
+    }
+}
+
 /* ---- graph ------------------------------------------------------------------------------------------------ */
 
 static bool add_initializer(ht_builder *builder, const ht_field *message, bool sparse)
@@ -441,11 +511,15 @@ static bool add_graph(ht_builder *builder, const ht_field *message)
     enum { NODE = 1, NAME = 2, INITIALIZER = 5, INPUT = 11, OUTPUT = 12, INFO = 13, SPARSE = 15 };
     ht_index *index = builder->index;
     ht_cursor cursor = {message->begin, message->end};
+    ht_scout scout = {.ahead = cursor};
     ht_field field;
+    for (int i = 0; i < SCOUT_FIELDS; i++)
+        scout_field(builder, &scout);
     while (cursor.at < cursor.end) {
         bool done = true;
         ht_place place = HT_PLACE_GRAPH;
         int64_t ordinal = -1;
+        scout_field(builder, &scout);
         if (!next_field(builder, &cursor, &field))
             return ht_in_place(builder->error, HT_PLACE_GRAPH, 0, 0, -1);
         bool message_field = field.number == NODE || field.number == INITIALIZER || field.number == SPARSE ||

@@ -55,8 +55,9 @@ static bool collect_names(key_state *state)
                 return false;
             continue;
         }
-        int32_t id = ht_intern(&state->table, &state->names, state->hash_key, state->base, ht_span_offset(name),
-                               ht_span_length(name), &fresh);
+        int64_t offset = ht_span_offset(name), length = ht_span_length(name);
+        int32_t id = ht_intern(&state->table, &state->names, ht_hash(state->hash_key, state->base + offset, length),
+                               state->base, offset, length, &fresh);
         if (id < 0)
             return false;
         if (fresh) {

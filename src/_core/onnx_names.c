@@ -51,6 +51,17 @@ int32_t ht_table_find(const ht_table *table, const ht_span *spans, const uint8_t
     return -1;
 }
 
+int32_t ht_table_guess(const ht_table *table, uint64_t hash)
+{
+    uint32_t tag = (uint32_t)hash;
+    if (table->count == 0)
+        return -1;
+    for (uint64_t slot = tag & table->mask; table->slots[slot] != 0; slot = (slot + 1) & table->mask)
+        if ((uint32_t)(table->slots[slot] >> 32) == tag)
+            return (int32_t)(uint32_t)table->slots[slot] - 1;
+    return -1;
+}
+
 static void place(ht_table *table, uint64_t entry)
 {
     uint64_t slot = entry >> 32 & table->mask;
@@ -79,10 +90,9 @@ bool ht_table_add(ht_table *table, uint64_t hash, int32_t id)
     return true;
 }
 
-int32_t ht_intern(ht_table *table, ht_i64s *spans, const uint64_t key[2], const uint8_t *base, int64_t offset,
-                  int64_t length, bool *fresh)
+int32_t ht_intern(ht_table *table, ht_i64s *spans, uint64_t hash, const uint8_t *base, int64_t offset, int64_t length,
+                  bool *fresh)
 {
-    uint64_t hash = ht_hash(key, base + offset, length);
     int32_t id = ht_table_find(table, spans->data, base, hash, base + offset, length);
     *fresh = id < 0;
     if (id >= 0)

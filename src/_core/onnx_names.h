@@ -33,12 +33,15 @@ uint64_t ht_hash(const uint64_t key[2], const uint8_t *string, int64_t length);
 int32_t ht_table_find(const ht_table *table, const ht_span *spans, const uint8_t *base, uint64_t hash,
                       const uint8_t *string, int64_t length);
 
+/* The id of the first entry under a hash's 32 bits, or -1: a guess, for prefetching. */
+int32_t ht_table_guess(const ht_table *table, uint64_t hash);
+
 /* Adds an id that is not in the table. False: no memory. */
 bool ht_table_add(ht_table *table, uint64_t hash, int32_t id);
 
 /* The id of a string, which joins `spans` if it is new (`*fresh`). -1: no memory, or 2^31 - 2 names. */
-int32_t ht_intern(ht_table *table, ht_i64s *spans, const uint64_t key[2], const uint8_t *base, int64_t offset,
-                  int64_t length, bool *fresh);
+int32_t ht_intern(ht_table *table, ht_i64s *spans, uint64_t hash, const uint8_t *base, int64_t offset, int64_t length,
+                  bool *fresh);
 
 void ht_table_free(ht_table *table);
 

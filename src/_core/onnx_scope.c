@@ -48,7 +48,8 @@ static bool bind(ht_builder *builder, const ht_field *name, uint8_t kind)
     if (name->begin == name->end)
         return true;
     int64_t offset = HT_OFFSET(builder, name->begin), length = name->end - name->begin;
-    int32_t symbol = ht_intern(&scopes->table, &scopes->names, builder->key, builder->base, offset, length, &fresh);
+    int32_t symbol = ht_intern(&scopes->table, &scopes->names, ht_hash(builder->key, name->begin, length),
+                               builder->base, offset, length, &fresh);
     if (symbol < 0)
         return ht_fail_memory(builder->error);
     if (fresh) {

@@ -163,7 +163,7 @@ bool ht_read_tensor(const uint8_t *base, ht_cursor body, ht_i64s *dims, ht_tenso
     if (dtype > LAST_TYPE)
         return ht_fail(error, at, "data_type %" PRIu64 " is unknown (expected 1 to %d)", dtype, LAST_TYPE);
     int bits = element[dtype].bits;
-    int64_t n;
+    int64_t n = 0;
     if (!count_elements(dims->data + first_dim, dims->count - first_dim, bits, &n, at, error))
         return false;
     tensor->dtype = (int32_t)dtype;
@@ -227,7 +227,7 @@ bool ht_read_sparse_tensor(const uint8_t *base, ht_cursor body, ht_i64s *dims, h
     ht_tensor indices;
 
     for (ht_cursor cursor = body; cursor.at < cursor.end;) {
-        ht_field field;
+        ht_field field = {0};
         const char *trouble = ht_next(&cursor, &field);
         if (trouble != NULL)
             return ht_fail(error, cursor.at - base, "%s", trouble);
@@ -259,7 +259,7 @@ bool ht_read_sparse_tensor(const uint8_t *base, ht_cursor body, ht_i64s *dims, h
         return ht_fail(error, at, "values of a sparse tensor must be of rank 1, one for each of %" PRId64 " indices", rows);
 
     for (ht_cursor cursor = body; cursor.at < cursor.end;) {
-        ht_field field;
+        ht_field field = {0};
         (void)ht_next(&cursor, &field); /* went well above */
         if (field.number == DENSE_DIMS &&
             !ht_read_int64s(base, &field, dims, HT_MAX_RANK - (dims->count - first_dim), error))

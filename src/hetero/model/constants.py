@@ -63,7 +63,7 @@ class Constants:
         begin, until = int(file.constant_begin[number]), int(file.constant_until[number])
         try:
             return self._read_external(begin, until, self.nbytes(number))
-        except (ValueError, OSError) as error:
+        except ValueError as error:
             raise self._error(number, error) from error
 
     def array(self, number: int) -> NDArray[Any]:
@@ -76,7 +76,7 @@ class Constants:
                 array = self._decode(number)
             except ModelError:
                 raise
-            except (ValueError, OSError, MemoryError) as error:
+            except (ValueError, MemoryError) as error:
                 raise self._error(number, error) from error
             array.flags.writeable = False
             if array.nbytes <= _KEPT_BYTES:

@@ -57,13 +57,17 @@ class ExternalFiles:
         self._lock = threading.Lock()
 
     def read(self, location: Location, size: int) -> memoryview:
-        """``size`` bytes at ``location``, without copying. ValueError or OSError says why not."""
+        """``size`` bytes at ``location``, without copying. ValueError says why not."""
         path, offset, length = location
         if length is not None and length != size:
             raise ValueError(f"external_data length is {length}, dims and data_type need {size}")
         with self._lock:
             if path not in self._maps:
-                self._maps[path] = self._map(path)
+                try:
+                    self._maps[path] = self._map(path)
+                except OSError as error:
+                    links = "" if self._follow_links else ", links not being followed"
+                    raise ValueError(f"external data {path!r} cannot be opened{links}: {error.strerror}") from error
             data = self._maps[path]
         if offset > len(data) or size > len(data) - offset:
             raise ValueError(f"{path!r} has {len(data)} bytes, the tensor needs {offset} to {offset + size}")

@@ -189,7 +189,7 @@ class Model:
         self.constants = Constants(file)
         self.name = file.index.graph_name
         self._types = ValueTypes(file, self.constants)
-        self._root = self
+        self._whole: Model | None = None
         self._nodes: _Ids | None = None
         self._values: _Ids | None = None
         self._stated_affinity: Mapping[str, str] | None = None
@@ -291,11 +291,11 @@ class Model:
     def type_of(self, value: int) -> ValueType:
         """What is known of a value's type: as declared, else as inferred over the whole file, once. Never fails for
         want of knowledge: unknown parts are None."""
-        return self._types.type_of(self._root, self._file_value(value))
+        return self._types.type_of(self._whole or self, self._file_value(value))
 
     def type_message(self, value: int) -> bytes:
         """`type_of` as an encoded TypeProto, of any kind (sequences too); empty if nothing is known."""
-        return self._types.message_of(self._root, self._file_value(value))
+        return self._types.message_of(self._whole or self, self._file_value(value))
 
     @functools.cached_property
     def inputs(self) -> tuple[Port, ...]:
@@ -372,6 +372,7 @@ class Model:
             self.index_of(key)
             stated[key] = device
         model = copy.copy(self)
+        model._whole = self._whole or self
         model.__dict__.pop("affinity", None)
         model._stated_affinity = types.MappingProxyType(stated)
         return model
@@ -464,7 +465,7 @@ class Model:
     def _part(self, selection: Selection, name: str) -> Model:
         part = object.__new__(Model)
         part.file, part.constants, part.name = self.file, self.constants, name
-        part._types, part._root, part._stated_affinity = self._types, self._root, self._stated_affinity
+        part._types, part._whole, part._stated_affinity = self._types, self._whole or self, self._stated_affinity
         part._nodes = _read_only(self.file_nodes[selection.parent_nodes])
         part._values = _read_only(self.file_values[selection.parent_values])
         part.node_inputs, part.node_outputs = selection.inputs, selection.outputs

@@ -1,0 +1,235 @@
+"""What a Model shows: nodes, keys, values, types, affinities, and where it can come from."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+
+from hetero.errors import ModelError
+from hetero.model.read import read_model
+
+
+def test_node_views(branching_model: onnx.ModelProto) -> None:
+    model = read_model(branching_model)
+    node = model.nodes[1]
+    assert (node.index, node.key, node.name, node.op_type, node.domain, node.opset) == (
+        1,
+        "choose",
+        "choose",
+        "If",
+        "",
+        17,
+    )
+    assert (node.inputs, node.outputs, node.captures) == (("c",), ("i",), ("h", "x", "w"))
+    assert set(node.attributes) == {"then_branch", "else_branch"}
+    assert node.proto() == branching_model.graph.node[1]
+    assert repr(node) == "<node 1 'choose': i = If(c)>"
+    assert node == model.nodes[-2]
+    assert node != model.nodes[0]
+    assert [view.key for view in model.nodes[:2]] == ["negate", "choose"]
+    assert len(model.nodes) == 3
+    with pytest.raises(IndexError):
+        model.nodes[3]
+    with pytest.raises(IndexError):
+        model.node_inputs[3]
+    with pytest.raises(IndexError):
+        model.key_of(-1)
+
+
+def test_arrays_are_read_only(branching_model: onnx.ModelProto) -> None:
+    whole = read_model(branching_model)
+    for model in (whole, whole.extract([0, 1])):
+        ragged = (model.node_inputs, model.node_outputs, model.node_captures)
+        arrays = [array for rows in ragged for array in (rows.indptr, rows.values)]
+        arrays += [model.producer, model.is_constant, model.op_type_of, model.constant(model.value_id("w"))]
+        for array in arrays:
+            assert not array.flags.writeable
+
+
+def test_reading_does_not_import_onnx(minilm: pathlib.Path) -> None:
+    script = (
+        "import sys; from hetero.model.read import read_model; model = read_model(sys.argv[1]); model.inputs;"
+        "model.keys; model.graph; model.constant(int(model.is_constant.argmax()));"
+        "sys.exit('onnx' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(minilm)], check=True)
+
+
+def test_sources(branching_model: onnx.ModelProto, tmp_path: pathlib.Path) -> None:
+    data = branching_model.SerializeToString()
+    path = tmp_path / "model.onnx"
+    path.write_bytes(data)
+    changing = bytearray(data)
+    models = [read_model(source) for source in (path, str(path), data, memoryview(data), changing, branching_model)]
+    changing[:] = bytes(len(data))
+    assert [model.keys for model in models] == [("negate", "choose", "scale")] * 6
+    assert [model.to_bytes() for model in models] == [data] * 6
+    assert [model.path for model in models] == [str(path)] * 2 + [None] * 4
+    assert read_model(np.frombuffer(data, np.int8).data).keys == models[0].keys
+
+
+@pytest.mark.parametrize("source", [3, None, ["model.onnx"], onnx.NodeProto()])
+def test_sources_of_the_wrong_kind(source: object) -> None:
+    with pytest.raises(TypeError, match=r"expected a path, bytes or an onnx\.ModelProto"):
+        read_model(source)  # type: ignore[arg-type]
+
+
+def test_files_that_cannot_be_read(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "empty").write_bytes(b"")
+    os.mkfifo(tmp_path / "fifo")
+    for name, message in [
+        ("missing", "missing: cannot be opened: No such file"),
+        ("empty", "empty: is empty"),
+        ("fifo", "fifo: is not a regular file"),
+        ("", "is a folder"),
+        ("nul\0", "cannot be opened"),
+    ]:
+        with pytest.raises(ModelError, match=message):
+            read_model(tmp_path / name)
+    with pytest.raises(ModelError, match="no bytes"):
+        read_model(b"")
+    with pytest.raises(ModelError, match="<bytes>: the model: there is no graph"):
+        read_model(b"\x08\x08")
+
+
+def named(*nodes: tuple[str, str]) -> list[onnx.NodeProto]:
+    """Nodes of these (name, output), in a chain from x."""
+    before = ["x", *(output for _, output in nodes)]
+    return [
+        oh.make_node("Relu", [source], [output], name=name)
+        for source, (name, output) in zip(before, nodes, strict=False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "keys"),
+    [
+        ([("a", "1"), ("b", "y")], ("a", "b")),
+        ([("", "1"), ("", "y")], ("1", "y")),
+        ([("same", "1"), ("same", "2"), ("other", "y")], ("1", "2", "other")),
+        ([("y", "1"), ("", "y")], ("1", "y")),  # the name is what the nameless node goes by
+        ([("2", "1"), ("y", "2"), ("", "y")], ("1", "2", "y")),  # and so on
+        ([("1", "1"), ("2", "y")], ("1", "2")),  # named as its own output
+        ([("2", "1"), ("b", "2"), ("c", "y")], ("2", "b", "c")),  # named as an output that is no key
+    ],
+)
+def test_keys(make_model: Callable[..., onnx.ModelProto], nodes: list[tuple[str, str]], keys: tuple[str, ...]) -> None:
+    model = read_model(make_model(named(*nodes)))
+    assert model.keys == keys
+    assert [model.index_of(key) for key in keys] == list(range(len(keys)))
+    assert model.extract([1]).keys == keys[1:2]
+
+
+def test_unknown_keys_and_names(branching_model: onnx.ModelProto) -> None:
+    model = read_model(branching_model)
+    with pytest.raises(ModelError, match=r"no node 'chose' \(did you mean choose\?\)"):
+        model.index_of("chose")
+    with pytest.raises(ModelError, match="no value 'nothing'"):
+        model.value_id("nothing")
+    with pytest.raises(ModelError, match="no value '\\\\udc80'"):
+        model.value_id("\udc80")  # no file can hold that
+    with pytest.raises(ModelError, match="'x' is no constant"):
+        model.constant(model.value_id("x"))
+    with pytest.raises(IndexError):
+        model.value_name(model.num_values)
+
+
+def test_affinity_of_the_file(make_model: Callable[..., onnx.ModelProto]) -> None:
+    nodes = named(("a", "1"), ("b", "2"), ("c", "3"), ("d", "y"))
+    nodes[0].metadata_props.add(key="affinity", value="FPGA")
+    nodes[0].metadata_props.add(key="layer_ann", value="other")
+    nodes[1].metadata_props.add(key="layer_ann", value="GPU")
+    nodes[2].metadata_props.add(key="comment", value="CPU")
+    nodes[3].metadata_props.add(key="affinity", value="")
+    model = read_model(make_model(nodes[::-1], ir_version=10))
+    assert model.affinity == {"a": "FPGA", "b": "GPU"}
+    assert model.extract([1, 2]).affinity == {"b": "GPU"}
+    assert read_model(model.to_bytes()).affinity == model.affinity
+    assert read_model(model.extract([1, 2]).to_bytes()).affinity == {"b": "GPU"}
+
+
+def test_with_affinity(make_model: Callable[..., onnx.ModelProto]) -> None:
+    nodes = named(("a", "1"), ("b", "2"), ("c", "y"))
+    nodes[0].metadata_props.add(key="affinity", value="FPGA")
+    nodes[0].metadata_props.add(key="comment", value="kept")
+    nodes[1].metadata_props.add(key="layer_ann", value="GPU")
+    constant = oh.make_node("Constant", [], ["unused"], name="constant", value_float=1.0)
+    model = read_model(make_model([constant, *nodes], ir_version=10))
+    changed = model.with_affinity({"b": "CPU", "c": "ORT.CUDA", "constant": "CPU"})
+    assert changed.affinity == {"b": "CPU", "c": "ORT.CUDA"}
+    assert model.affinity == {"a": "FPGA", "b": "GPU"}  # as before
+    assert changed.extract([0, 1]).affinity == {"b": "CPU"}
+    assert changed.keys == model.keys
+    proto = changed.to_proto()
+    onnx.checker.check_model(proto)
+    found = [{entry.key: entry.value for entry in node.metadata_props} for node in proto.graph.node]
+    assert found == [{}, {"comment": "kept"}, {"affinity": "CPU"}, {"affinity": "ORT.CUDA"}]
+    assert read_model(changed.to_bytes()).affinity == changed.affinity
+    assert read_model(changed.with_affinity({}).to_bytes()).affinity == {}
+    with pytest.raises(ModelError, match=r"no node 'bb'"):
+        model.with_affinity({"bb": "CPU"})
+    with pytest.raises(ModelError, match="expected the name of a device"):
+        model.with_affinity({"b": ""})
+
+
+def test_types(make_model: Callable[..., onnx.ModelProto]) -> None:
+    nodes = [
+        oh.make_node("Relu", ["x"], ["plain"]),
+        oh.make_node("Relu", ["plain"], ["no_shape"]),
+        oh.make_node("SequenceConstruct", ["no_shape", "x"], ["sequence"]),
+        oh.make_node("SequenceAt", ["sequence", "zero"], ["taken"]),
+        oh.make_node("Frob", ["taken"], ["unknown"], domain="mine"),
+        oh.make_node("Frob", ["unknown"], ["declared"], domain="mine"),
+        oh.make_node("Frob", ["declared"], ["y"], domain="mine"),
+    ]
+    info = [
+        oh.make_tensor_value_info("no_shape", 1, None),
+        oh.make_tensor_value_info("declared", 10, ["n", -1, 4, None]),
+    ]
+    inputs = [oh.make_tensor_value_info("x", 1, ["batch", 3])]
+    zero = onnx.numpy_helper.from_array(np.array(0), "zero")
+    proto = make_model(nodes, inputs, [oh.make_tensor_value_info("y", 7, None)], [zero], value_info=info)
+    proto.opset_import.add(domain="mine", version=1)
+    model = read_model(proto)
+    known = {model.value_name(value): model.type_of(value) for value in range(model.num_values)}
+    found = {name: (kind.dtype and kind.dtype.name, kind.shape) for name, kind in known.items()}
+    assert found == {
+        "x": ("float32", ("batch", 3)),
+        "plain": ("float32", ("batch", 3)),
+        "no_shape": ("float32", ("batch", 3)),  # declared without, inferred with a shape
+        "zero": ("int64", ()),
+        "sequence": (None, None),
+        "taken": ("float32", ("batch", 3)),
+        "unknown": (None, None),
+        "declared": ("float16", ("n", None, 4, None)),
+        "y": ("int64", None),
+    }
+    part = model.extract([3])
+    onnx.checker.check_model(part.to_bytes(), full_check=True)  # the sequence has its type there
+    assert part.to_proto().graph.input[0].type.HasField("sequence_type")
+
+
+def test_types_without_end_are_not_inferred(make_model: Callable[..., onnx.ModelProto]) -> None:
+    """Functions that call the next one twice each stand for 2**40 nodes; functions that call themselves for more."""
+    opsets = [oh.make_opsetid("", 17), oh.make_opsetid("f", 1)]
+
+    def function(name: str, callee: str, domain: str = "f") -> onnx.FunctionProto:
+        body = [oh.make_node(callee, [a], [b], domain=domain) for a, b in (("a", "b"), ("b", "c"))]
+        return oh.make_function("f", name, ["a"], ["c"], body, opsets)
+
+    bomb = [function(f"f{i}", f"f{i + 1}") for i in range(40)] + [function("f40", "Relu", "")]
+    for functions in (bomb, bomb[::-1], [function("f0", "f0")], [function("f0", "f1"), function("f1", "f0")]):
+        proto = make_model([oh.make_node("f0", ["x"], ["h"], domain="f"), oh.make_node("Relu", ["h"], ["y"])])
+        proto.opset_import.append(opsets[1])
+        proto.functions.extend(functions)
+        model = read_model(proto)
+        assert model.type_of(model.value_id("h")).dtype is None
+        assert len(model.functions) == len(functions)
