@@ -302,6 +302,31 @@ def read_type(const uint8_t[::1] data not None, int64_t begin, int64_t end):
         free(symbols.data)
 
 
+def vector_lengths(const uint8_t[::1] data not None, const int64_t[::1] begins not None,
+                   const int64_t[::1] ends not None):
+    cdef ht_error error
+    cdef ht_i64s sizes, symbols
+    cdef int32_t dtype = 0
+    cdef int64_t rank = -1
+    cdef Py_ssize_t i
+    if begins.shape[0] != ends.shape[0]:
+        raise ValueError(f"{begins.shape[0]} begins for {ends.shape[0]} ends")
+    for i in range(begins.shape[0]):
+        _check_range(data, begins[i], ends[i])
+    lengths = np.full(begins.shape[0], -1, np.int64)
+    cdef int64_t[::1] out = lengths
+    memset(&sizes, 0, sizeof(sizes))
+    memset(&symbols, 0, sizeof(symbols))
+    with nogil:
+        for i in range(begins.shape[0]):
+            sizes.count = symbols.count = 0
+            if ht_read_type(&data[0], begins[i], ends[i], &dtype, &rank, &sizes, &symbols, &error) and rank == 1:
+                out[i] = sizes.data[0]
+    free(sizes.data)
+    free(symbols.data)
+    return lengths
+
+
 def read_tensor(const uint8_t[::1] data not None, int64_t begin, int64_t end):
     cdef ht_error error
     cdef ht_tensor tensor

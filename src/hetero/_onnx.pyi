@@ -45,6 +45,9 @@ class NodeKeys:
 def read_type(data: _Bytes, begin: int, end: int) -> tuple[int, tuple[int | str | None, ...] | None]:
     """Element type and shape of a TypeProto; 0 if nothing is stated, -1 if it is no tensor's."""
 
+def vector_lengths(data: _Bytes, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Lengths that TypeProtos state for tensors of rank 1; -1 for a symbol, another rank, or a malformed type."""
+
 def read_tensor(data: _Bytes, begin: int, end: int) -> tuple[int, tuple[int, ...], int, int, int]:
     """Element type, dims, data kind, and byte range of the data of a TensorProto."""
 

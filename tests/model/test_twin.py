@@ -141,7 +141,7 @@ def read_naively(model: onnx.ModelProto) -> Naive:
         outputs=[info.name for info in graph.output],
         edges={(place[producer[name]], place[i]) for i, names in enumerate(read) for name in names if name in producer},
         values=named,
-        declared={name: kind for name, kind in declared.items() if name in named},
+        declared={name: kind for name, kind in declared.items() if name in named and name not in constants},
     )
 
 

@@ -217,6 +217,28 @@ def test_types(make_model: Callable[..., onnx.ModelProto]) -> None:
     assert part.to_proto().graph.input[0].type.HasField("sequence_type")
 
 
+def test_types_of_long_vectors(make_model: Callable[..., onnx.ModelProto]) -> None:
+    """Their lengths are hidden from inference, which would make a dim for each element, and come back after it."""
+    vector = oh.make_tensor_value_info
+    bias = onnx.numpy_helper.from_array(np.zeros(3072, np.float32), "bias")
+    nodes = [
+        oh.make_node("Add", ["x", "bias"], ["wide"]),
+        oh.make_node("Relu", ["long"], ["still_long"]),
+        oh.make_node("Neg", ["bias"], ["constant"]),
+        oh.make_node("Add", ["declared", "huge"], ["y"]),
+        oh.make_node("Neg", ["long"], ["declared"]),
+    ]
+    inputs = [vector("x", 1, ["n", 3072]), vector("long", 1, [5000]), vector("huge", 1, [2**38])]
+    infos = [vector("declared", 1, [2**38]), vector("unrelated", 1, [1000])]
+    model = read_model(make_model(nodes, inputs, [vector("y", 1, [2**38])], [bias], value_info=infos))
+    shapes = {name: model.type_of(model.value_id(name)).shape for name in ("wide", "still_long", "constant", "y")}
+    assert shapes == {"wide": ("n", 3072), "still_long": (5000,), "constant": (3072,), "y": (2**38,)}
+    part = read_model(model.extract([0, 1, 2]).extract([1]).to_bytes())
+    assert part.inputs[0].shape == (5000,)
+    again = read_model(model.extract([2]).to_bytes())
+    assert again.outputs == ()  # nobody reads it
+
+
 def test_types_without_end_are_not_inferred(make_model: Callable[..., onnx.ModelProto]) -> None:
     """Functions that call the next one twice each stand for 2**40 nodes; functions that call themselves for more."""
     opsets = [oh.make_opsetid("", 17), oh.make_opsetid("f", 1)]

@@ -17,8 +17,9 @@ from .._onnx import WireError, read_type
 from ..errors import ModelError
 from .constants import Constants
 from .file import ModelFile
-from .types import ValueType, dtype_of
+from .types import ValueType, dtype_of, onnx_dtype_of
 from .wire import encode_tensor_type
+from .write import hidden_length, model_parts
 
 if TYPE_CHECKING:
     from .model import Model
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["ValueTypes"]
 
 _SKELETON_CONSTANT_BYTES = 1024
+
+# Data propagation, which follows shapes computed by nodes, takes every vector of known length for a shape, and makes
+# a dim for each element: gigabytes for a hostile length, time wasted on every bias. So long lengths are hidden.
+_SKELETON_VECTOR = 256
 
 # Inference expands every call of a model-local function. Beyond so many nodes (a few seconds' worth) it is not tried,
 # since a few hundred bytes of functions calling each other can stand for 2**60 nodes.
@@ -47,7 +52,7 @@ class ValueTypes:
         self._lock = threading.Lock()
 
     def type_of(self, model: Model, value: int) -> ValueType:
-        """The type of a value; fields that nobody knows are None. ``model``: the whole file's."""
+        """The type of a value; what nobody knows of it is None. ``model``: the whole file's."""
         found = self._found.get(value)
         if found is None:
             found = self._found[value] = self._find(model, value)[0]
@@ -55,40 +60,37 @@ class ValueTypes:
 
     def message_of(self, model: Model, value: int) -> bytes:
         """The type as a TypeProto; empty if nothing is known. Verbatim where possible, so any kind of type survives."""
-        return self._find(model, value)[1]
+        known, source, info = self._find(model, value)
+        if source is None or (source is not self._file and known.dtype is not None):
+            dtype = 0 if known.dtype is None else onnx_dtype_of(known.dtype)
+            return encode_tensor_type(dtype, known.shape) if dtype else b""
+        return bytes(source.data[int(source.info_type_begin[info]) : int(source.info_type_end[info])])
 
-    def _find(self, model: Model, value: int) -> tuple[ValueType, bytes]:
-        declared, dtype, message = self._stated(self._file, value)
-        if dtype == _NO_TENSOR or (declared.dtype is not None and declared.shape is not None):
-            return declared, message
-        constant = int(self._file.value_constant[value])
+    def _find(self, model: Model, value: int) -> tuple[ValueType, ModelFile | None, int]:
+        """The type, and the file and value info that state it (None: a constant, or nothing states it)."""
+        file = self._file
+        constant = int(file.value_constant[value])
         if constant >= 0:
-            known = self._constants.type_of(constant)
-            assert known.shape is not None
-            return known, encode_tensor_type(int(self._file.constant_dtype[constant]), known.shape)
-        if self._file.value_producer[value] < 0:  # a graph input: nothing to infer from
-            return declared, message
-        inferred = self._infer(model)
-        other = -1 if inferred is None else inferred.index.value_id(self._file.index.value_name(value))
-        if inferred is None or other < 0:
-            return declared, message
-        found, dtype, found_message = self._stated(inferred, other)
-        knows_more = found.dtype is not None and (declared.dtype is None or found.shape is not None)
-        better = dtype == _NO_TENSOR or knows_more
-        return (found, found_message) if better else (declared, message)
-
-    @staticmethod
-    def _stated(file: ModelFile, value: int) -> tuple[ValueType, int, bytes]:
-        """The type that a file states, its element type's number, and its message."""
+            return self._constants.type_of(constant), None, 0
         info = int(file.value_info[value])
-        if info < 0:
-            return _UNKNOWN, 0, b""
-        begin, end = int(file.info_type_begin[info]), int(file.info_type_end[info])
-        try:
-            dtype, shape = read_type(file.data, begin, end)
-        except WireError as error:
-            raise file.error(f"type of value {file.index.value_name(value)!r}: {error}") from error
-        return ValueType(dtype_of(dtype), shape), dtype, bytes(file.data[begin:end])
+        declared, dtype = _stated(file, info)
+        stated_by = None if info < 0 else file
+        if dtype == _NO_TENSOR or (declared.dtype is not None and declared.shape is not None):
+            return declared, stated_by, info
+        if file.value_producer[value] < 0:  # a graph input: nothing to infer from
+            return declared, stated_by, info
+        inferred = self._infer(model)
+        other = -1 if inferred is None else inferred.index.value_id(file.index.value_name(value))
+        if inferred is None or other < 0:
+            return declared, stated_by, info
+        inferred_info = int(inferred.value_info[other])
+        found, dtype = _stated(inferred, inferred_info)
+        knows_more = found.dtype is not None and (declared.dtype is None or found.shape is not None)
+        if dtype != _NO_TENSOR and not knows_more:
+            return declared, stated_by, info
+        if found.shape is not None:
+            found = ValueType(found.dtype, tuple(map(hidden_length, found.shape)))
+        return found, inferred, inferred_info
 
     def _infer(self, model: Model) -> ModelFile | None:
         """The skeleton with all types that inference finds; None if it fails."""
@@ -102,10 +104,22 @@ class ValueTypes:
             return self._inferred
 
 
+def _stated(file: ModelFile, info: int) -> tuple[ValueType, int]:
+    """The type that a value info states, and the number of its element type."""
+    if info < 0:
+        return _UNKNOWN, 0
+    try:
+        dtype, shape = read_type(file.data, int(file.info_type_begin[info]), int(file.info_type_end[info]))
+    except WireError as error:
+        name = file.index.value_name(int(file.info_value[info]))
+        raise file.error(f"type of value {name!r}: {error}") from error
+    return ValueType(dtype_of(dtype), shape), dtype
+
+
 def _run_inference(model: Model) -> ModelFile:
     import onnx.shape_inference
 
-    skeleton = model.to_bytes(max_constant_bytes=_SKELETON_CONSTANT_BYTES)
+    skeleton = b"".join(model_parts(model, _SKELETON_CONSTANT_BYTES, _SKELETON_VECTOR))
     inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
     # With bytes given, some versions answer bytes.
     answer = inferred if isinstance(inferred, bytes) else inferred.SerializeToString()

@@ -289,8 +289,8 @@ class Model:
         return self.constants.type_of(self._constant_number(value))
 
     def type_of(self, value: int) -> ValueType:
-        """What is known of a value's type: as declared, else as inferred over the whole file, once. Never fails for
-        want of knowledge: unknown parts are None."""
+        """What is known of a value's type: a constant's own, else as declared, else as inferred over the whole file,
+        once. Never fails for want of knowledge: unknown parts are None."""
         return self._types.type_of(self._whole or self, self._file_value(value))
 
     def type_message(self, value: int) -> bytes:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._onnx import read_type, vector_lengths
 from ..errors import ModelError
+from .types import Dim
 from .wire import encode_field, encode_number, encode_string_entry, encode_tensor_type, encode_value_info, varint
 
 if TYPE_CHECKING:
     from .model import Model
 
-__all__ = ["model_parts", "save_parts"]
+__all__ = ["hidden_length", "model_parts", "save_parts"]
 
 Part = bytes | memoryview
 
@@ -30,18 +32,21 @@ _GRAPH = 7  # of ModelProto
 _MAX_MESSAGE = 2**31 - 1  # bytes of one protobuf message
 
 # constant_source of the index
+_HIDDEN = "hetero hidden length "  # in place of the length of a long vector
+
 _FROM_INITIALIZER, _FROM_SPARSE, _FROM_NODE = 0, 1, 2
 
 
-def model_parts(model: Model, max_constant_bytes: int | None = None) -> list[Part]:
+def model_parts(model: Model, max_constant_bytes: int | None = None, max_vector: int | None = None) -> list[Part]:
     """The pieces of a ModelProto.
 
     With ``max_constant_bytes``, constants encoded in more bytes than that become graph inputs of their type. External
-    data is embedded. `ModelError` if it cannot be had, or the whole would pass protobuf's 2 GiB.
+    data is embedded. With ``max_vector`` (for a whole file only), longer lengths of vectors are stated as symbols, to
+    be read by `hidden_length`. `ModelError` if data cannot be had, or the whole would pass protobuf's 2 GiB.
     """
     file = model.file
-    writer = _Writer(model, max_constant_bytes)
-    if model.is_whole_file and file.index.in_order and model.stated_affinity is None and not writer.changes_constants:
+    writer = _Writer(model, max_constant_bytes, max_vector)
+    if model.is_whole_file and file.index.in_order and model.stated_affinity is None and not writer.changes_anything:
         return [file.data]
     graph = list(writer.graph())
     size = sum(map(len, graph))
@@ -51,6 +56,11 @@ def model_parts(model: Model, max_constant_bytes: int | None = None) -> list[Par
             f"the model takes {size} bytes with its weights inside, and one ONNX file holds at most {_MAX_MESSAGE}"
         )
     return [*header, varint(_GRAPH << 3 | 2) + varint(size), *graph]
+
+
+def hidden_length(dim: Dim) -> Dim:
+    """A dim of a model written with ``max_vector``, as it was before."""
+    return int(dim.removeprefix(_HIDDEN)) if isinstance(dim, str) and dim.startswith(_HIDDEN) else dim
 
 
 def save_parts(parts: list[Part], path: str) -> None:
@@ -86,7 +96,7 @@ def _ranges(data: memoryview, starts: NDArray[np.int64], ends: NDArray[np.int64]
 class _Writer:
     """The fields of one model's GraphProto."""
 
-    def __init__(self, model: Model, max_constant_bytes: int | None) -> None:
+    def __init__(self, model: Model, max_constant_bytes: int | None, max_vector: int | None) -> None:
         self._model = model
         self._file = file = model.file
         used = np.sort(model.file_constants)
@@ -108,7 +118,12 @@ class _Writer:
                 kept[i] = False  # its type is all that a skeleton needs
         self._constants = used[kept]
         self._as_inputs = used[~kept]
-        self.changes_constants = bool(len(self._as_inputs) or self._embedded)
+        self._max_vector = max_vector
+        self._lengths = np.full(len(file.info_value), -1, np.int64)
+        if max_vector is not None:
+            self._lengths = vector_lengths(file.data, file.info_type_begin, file.info_type_end)
+            self._lengths[self._lengths <= max_vector] = -1
+        self.changes_anything = bool(len(self._as_inputs) or self._embedded or (self._lengths >= 0).any())
 
     def graph(self) -> Iterator[Part]:
         file, model = self._file, self._model
@@ -118,12 +133,10 @@ class _Writer:
         yield from self._constants_from(_FROM_INITIALIZER)
         yield from self._constants_from(_FROM_SPARSE)
         if model.is_whole_file:
-            listed = self._infos(_INPUT)
-            yield from _ranges(file.data, file.info_start[listed], file.info_end[listed])
-            yield from self._constant_inputs(set(file.info_value[listed].tolist()))
-            for section in (_OUTPUT, _VALUE_INFO):
-                infos = self._infos(section)
-                yield from _ranges(file.data, file.info_start[infos], file.info_end[infos])
+            yield from self._infos(_INPUT)
+            yield from self._constant_inputs(set(file.info_value[file.info_section == _INPUT].tolist()))
+            yield from self._infos(_OUTPUT)
+            yield from self._infos(_VALUE_INFO)
             yield from _ranges(file.data, file.rest_start, file.rest_end)
             return
         for field, values in ((_INPUT, model.input_ids), (_OUTPUT, model.output_ids)):
@@ -139,8 +152,19 @@ class _Writer:
         declared = declared[file.info_section[declared] == _VALUE_INFO]
         yield from _ranges(file.data, file.info_start[declared], file.info_end[declared])
 
-    def _infos(self, section: int) -> NDArray[np.intp]:
-        return np.flatnonzero(self._file.info_section == section)
+    def _infos(self, section: int) -> Iterator[Part]:
+        """The graph inputs, outputs or value infos of the whole file."""
+        file = self._file
+        chosen = file.info_section == section
+        infos = np.flatnonzero(chosen & (self._lengths < 0))
+        yield from _ranges(file.data, file.info_start[infos], file.info_end[infos])
+        for info in np.flatnonzero(chosen & (self._lengths >= 0)).tolist():
+            value = int(file.info_value[info])
+            if value < 0:
+                continue  # about nothing in the graph
+            dtype, _ = read_type(file.data, int(file.info_type_begin[info]), int(file.info_type_end[info]))
+            hidden = encode_tensor_type(dtype, (f"{_HIDDEN}{self._lengths[info]}",))
+            yield encode_field(section, encode_value_info(file.index.value_name(value), hidden))
 
     def _nodes(self) -> Iterator[Part]:
         file, nodes = self._file, self._model.file_nodes
@@ -198,5 +222,8 @@ class _Writer:
             value = int(file.constant_value[number])
             if value in listed:
                 continue
-            stated = encode_tensor_type(int(file.constant_dtype[number]), self._model.constants.dims(number))
+            shape: tuple[Dim, ...] = self._model.constants.dims(number)
+            if self._max_vector is not None and len(shape) == 1 and cast("int", shape[0]) > self._max_vector:
+                shape = (f"{_HIDDEN}{shape[0]}",)
+            stated = encode_tensor_type(int(file.constant_dtype[number]), shape)
             yield encode_field(_INPUT, encode_value_info(file.index.value_name(value), stated))
