@@ -1,4 +1,5 @@
-/* State shared by the parts of the index builder (onnx_index.c, onnx_scope.c, onnx_order.c). */
+/* What the parts of the index builder share: onnx_index.c (model and graph), onnx_node.c, onnx_scope.c (nested graphs),
+ * onnx_scout.c, onnx_order.c. Every function that gives bool fails by filling builder->error. */
 #ifndef HETERO_ONNX_BUILDER_H
 #define HETERO_ONNX_BUILDER_H
 
@@ -20,7 +21,7 @@ typedef struct {
     ht_i32s captured_by; /* value -> 1 + vertex that captured it last */
 } ht_scopes;
 
-/* Hashes of names met lately, by offset; see the scout in onnx_index.c. */
+/* Hashes of names that the scout has met, by offset. */
 enum { HT_HASHED = 1024 };
 typedef struct {
     ht_span span; /* 0: unused */
@@ -45,8 +46,40 @@ typedef struct {
     ht_scopes scopes;
 } ht_builder;
 
-/* The value of a name in the main graph, made known if it is new. False: failed. */
+/* The next field of a message that has bytes left. */
+bool ht_next_field(ht_builder *builder, ht_cursor *cursor, ht_field *field);
+
+/* Fails unless the field has this wire type. */
+bool ht_expect(ht_builder *builder, const ht_field *field, uint32_t wire);
+
+/* A string field as a span; its bytes must be UTF-8 if it is to be shown as text. */
+bool ht_read_string(ht_builder *builder, const ht_field *field, bool is_text, ht_span *span);
+
+/* The value of a name in the main graph, which joins it if it is `fresh`. The name is not empty. */
 bool ht_value(ht_builder *builder, const uint8_t *begin, const uint8_t *end, int32_t *value, bool *fresh);
+
+/* The same, now defined as `kind` (HT_IS_...). Only an input and an initializer may share a name. */
+bool ht_define(ht_builder *builder, const uint8_t *begin, const uint8_t *end, uint8_t kind, int32_t *value,
+               bool *fresh);
+
+/* Appends a constant whose message [begin, end) has been read; its dims are already in constant_dims. */
+bool ht_add_constant(ht_builder *builder, const ht_field *field, int32_t value, uint8_t source, const uint8_t *begin,
+                     const uint8_t *end, const ht_tensor *tensor, ht_span node_name);
+
+bool ht_add_node(ht_builder *builder, const ht_field *message);
+
+enum { HT_SCOUT_FIELDS = 24, HT_SCOUT_RING = 32 };
+typedef struct {
+    ht_cursor ahead; /* the fields of the graph that the scout has not seen; it keeps HT_SCOUT_FIELDS ahead */
+    struct {
+        uint64_t hash;
+        int32_t guess; /* which value it may be */
+    } ring[HT_SCOUT_RING]; /* the names met last */
+    uint32_t met;
+} ht_scout;
+
+/* Looks at one field more. */
+void ht_scout_field(ht_builder *builder, ht_scout *scout);
 
 typedef struct {
     const uint8_t *name, *name_end;

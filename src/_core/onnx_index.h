@@ -87,8 +87,8 @@ bool ht_keys_build(const uint8_t *base, const ht_index *index, const uint64_t ha
                    ht_error *error);
 void ht_keys_free(ht_keys *keys);
 
-/* TypeProto of a tensor: `*dtype` 0 if nothing is stated, -1 if it is of another kind (a sequence, ...). `*rank` -1: no shape. Per dim a size, or -1 and the span of
- * its symbol (0: unknown). */
+/* TypeProto of a tensor: `*dtype` 0 if nothing is stated, -1 if it is of another kind (a sequence, ...). `*rank` -1:
+ * no shape. Appends per dim a size and 0, or -1 and the span of its symbol (0: unknown). */
 bool ht_read_type(const uint8_t *base, int64_t begin, int64_t end, int32_t *dtype, int64_t *rank, ht_i64s *sizes,
                   ht_i64s *symbols, ht_error *error);
 

@@ -45,7 +45,8 @@ int32_t ht_table_find(const ht_table *table, const ht_span *spans, const uint8_t
         if ((uint32_t)(entry >> 32) != tag)
             continue;
         int32_t id = (int32_t)(uint32_t)entry - 1;
-        if (ht_span_length(spans[id]) == length && memcmp(base + ht_span_offset(spans[id]), string, (size_t)length) == 0)
+        ht_span span = spans[id];
+        if (ht_span_length(span) == length && memcmp(base + ht_span_offset(span), string, (size_t)length) == 0)
             return id;
     }
     return -1;

@@ -48,7 +48,8 @@ static int32_t heap_pop(sort_state *state)
     return top;
 }
 
-/* Reports a cycle among the vertices not placed: each of them reads another such one, so following those ends in one. */
+/* Reports a cycle among the vertices not placed: each of them reads another such one, so following those must come
+ * round. */
 static bool fail_on_cycle(ht_builder *builder, sort_state *state)
 {
     const ht_index *index = builder->index;

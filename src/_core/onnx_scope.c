@@ -24,15 +24,9 @@ void ht_scopes_free(ht_scopes *scopes)
     free(scopes->captured_by.data);
 }
 
-static bool next_field(ht_builder *builder, ht_cursor *cursor, ht_field *field)
-{
-    const char *trouble = ht_next(cursor, field);
-    return trouble == NULL || ht_fail(builder->error, HT_OFFSET(builder, cursor->at), "%s", trouble);
-}
-
 static bool check_name(ht_builder *builder, const ht_field *field)
 {
-    if (!ht_expect_wire(builder->base, field, HT_LEN, builder->error))
+    if (!ht_expect(builder, field, HT_LEN))
         return false;
     return field->end - field->begin <= HT_MAX_NAME ||
            ht_fail(builder->error, HT_OFFSET(builder, field->begin), "a name has more than %d bytes", HT_MAX_NAME);
@@ -105,7 +99,7 @@ static bool bind_all(ht_builder *builder, const ht_field *message, uint32_t numb
 {
     ht_field field;
     for (ht_cursor cursor = {message->begin, message->end}; cursor.at < cursor.end;)
-        if (!next_field(builder, &cursor, &field) || (field.number == number && !bind(builder, &field, kind)))
+        if (!ht_next_field(builder, &cursor, &field) || (field.number == number && !bind(builder, &field, kind)))
             return false;
     return true;
 }
@@ -115,11 +109,11 @@ static bool bind_graph(ht_builder *builder, ht_cursor cursor)
     enum { VALUE_INFO_NAME = 1, TENSOR_NAME = 8, SPARSE_VALUES = 1 };
     ht_field field, inner;
     while (cursor.at < cursor.end) {
-        if (!next_field(builder, &cursor, &field))
+        if (!ht_next_field(builder, &cursor, &field))
             return false;
         bool known = field.number == GRAPH_NODE || field.number == GRAPH_INPUT || field.number == GRAPH_INITIALIZER ||
                      field.number == GRAPH_SPARSE || field.number == GRAPH_OUTPUT;
-        if (known && !ht_expect_wire(builder->base, &field, HT_LEN, builder->error))
+        if (known && !ht_expect(builder, &field, HT_LEN))
             return false;
         if (field.number == GRAPH_NODE && !bind_all(builder, &field, NODE_OUTPUT, HT_IS_NODE_OUTPUT))
             return false;
@@ -130,9 +124,9 @@ static bool bind_graph(ht_builder *builder, ht_cursor cursor)
         if (field.number != GRAPH_SPARSE)
             continue;
         for (ht_cursor sparse = {field.begin, field.end}; sparse.at < sparse.end;) {
-            if (!next_field(builder, &sparse, &inner))
+            if (!ht_next_field(builder, &sparse, &inner))
                 return false;
-            if (inner.number == SPARSE_VALUES && (!ht_expect_wire(builder->base, &inner, HT_LEN, builder->error) ||
+            if (inner.number == SPARSE_VALUES && (!ht_expect(builder, &inner, HT_LEN) ||
                                                   !bind_all(builder, &inner, TENSOR_NAME, HT_IS_INITIALIZER)))
                 return false;
         }
@@ -149,7 +143,7 @@ static bool read_graph(ht_builder *builder, ht_cursor cursor, int32_t node)
         if (field.number != GRAPH_NODE && field.number != GRAPH_OUTPUT)
             continue;
         for (ht_cursor message = {field.begin, field.end}; message.at < message.end;) {
-            if (!next_field(builder, &message, &inner))
+            if (!ht_next_field(builder, &message, &inner))
                 return false;
             /* NODE_INPUT is also the number of an output's name. */
             if (inner.number == NODE_INPUT && !read_name(builder, &inner, node))

@@ -207,7 +207,8 @@ bool ht_read_tensor(const uint8_t *base, ht_cursor body, ht_i64s *dims, ht_tenso
     int64_t per_element = dtype == COMPLEX64 || dtype == COMPLEX128 ? 2 : 1;
     int64_t expected = per_element == 2 ? n * 2 : n / per_entry + (n % per_entry != 0);
     if (entries != expected)
-        return ht_fail(error, at, "the data have %" PRId64 " entries, dims and data_type need %" PRId64, entries, expected);
+        return ht_fail(error, at, "the data have %" PRId64 " entries, dims and data_type need %" PRId64, entries,
+                       expected);
     const typed_data *data = &typed[element[dtype].field];
     bool fixed = element[dtype].field == FLOAT_DATA || element[dtype].field == DOUBLE_DATA;
     tensor->kind = HT_DATA_TYPED;
@@ -256,7 +257,8 @@ bool ht_read_sparse_tensor(const uint8_t *base, ht_cursor body, ht_i64s *dims, h
     int64_t value_rank = dims->count - first_dim;
     dims->count = first_dim;
     if (value_rank != 1 || tensor->elements != rows)
-        return ht_fail(error, at, "values of a sparse tensor must be of rank 1, one for each of %" PRId64 " indices", rows);
+        return ht_fail(error, at, "values of a sparse tensor must be of rank 1, one for each of %" PRId64 " indices",
+                       rows);
 
     for (ht_cursor cursor = body; cursor.at < cursor.end;) {
         ht_field field = {0};

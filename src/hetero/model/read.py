@@ -33,12 +33,12 @@ def read_model(
     it is wrong.
     """
     if isinstance(source, (str, os.PathLike)):
-        path = os.fspath(source)
-        beside = os.path.dirname(os.path.abspath(path)) if folder is None else os.fspath(folder)
+        path = os.fsdecode(source)
+        beside = os.path.dirname(os.path.abspath(path)) if folder is None else os.fsdecode(folder)
         file = ModelFile(_map(path), label=path, path=path, folder=beside, follow_links=follow_links)
     else:
         data, label = _bytes_of(source)
-        beside_bytes = None if folder is None else os.fspath(folder)
+        beside_bytes = None if folder is None else os.fsdecode(folder)
         file = ModelFile(data, label=label, folder=beside_bytes, follow_links=follow_links)
     return Model(file)
 
