@@ -11,6 +11,7 @@ import numpy as np
 
 from hetero.errors import InferenceError, PropertyError, did_you_mean
 
+cimport cython
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uintptr_t
 from libc.stdlib cimport free, malloc
@@ -141,6 +142,13 @@ cdef int _dtype_code(char kind, int itemsize) noexcept nogil:
     return 0
 
 
+cdef dict _dtype_codes = {
+    np.dtype(name): _dtype_code(ord(np.dtype(name).kind), np.dtype(name).itemsize)
+    for name in ("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+                 "uint64")
+}
+
+
 cdef int _describe_array(ht_tensor *tensor, array) except -1:
     """Fill ``tensor`` from a C-contiguous, aligned, native NumPy array, which must outlive its use."""
     capsule = array.__array_struct__
@@ -160,6 +168,28 @@ cdef int _describe_array(ht_tensor *tensor, array) except -1:
         tensor.dims[axis] = view.shape[axis]
         tensor.size *= view.shape[axis]
     return 0
+
+
+cdef int64_t _describe_type(ht_tensor *tensor, tuple shape, dtype) except -1:
+    """Fill all of ``tensor`` but its data; returns its size in elements."""
+    cdef int code = _dtype_codes.get(dtype, 0), axis
+    cdef int64_t size = 1
+    if code == 0:
+        code = HT_BFLOAT16 if dtype.name == "bfloat16" else 0
+    if code == 0:
+        raise TypeError(f"no kernel takes elements of type {dtype}")
+    if len(shape) > HT_MAX_DIMS:
+        raise ValueError(f"expected at most {HT_MAX_DIMS} dimensions, found shape {shape}")
+    tensor.dtype = code
+    tensor.ndim = len(shape)
+    for axis in range(tensor.ndim):
+        tensor.dims[axis] = shape[axis]
+        if tensor.dims[axis] < 0:
+            raise ValueError(f"expected no negative dimension, found shape {shape}")
+        size *= tensor.dims[axis]
+    tensor.size = size
+    tensor.data = NULL
+    return size
 
 
 cdef _check_status(int status, what):
@@ -271,6 +301,7 @@ cdef int64_t _now(int clock) noexcept nogil:
     return <int64_t> time.tv_sec * 1000000000 + time.tv_nsec
 
 
+@cython.final
 cdef class Program:
     """Kernel calls over an arena, planned for one set of input shapes. Immutable; share it between `Workspace`s.
 
@@ -284,10 +315,12 @@ cdef class Program:
     cdef readonly object constants
     cdef readonly object labels
     cdef readonly int num_inputs
+    cdef readonly int num_outputs
     cdef readonly int num_calls
     cdef readonly int64_t arena_bytes
     cdef object output_specs
     cdef object input_specs
+    cdef ht_tensor *input_tensors  # dtype and dims only
     cdef int num_tensors, num_operands
     cdef int64_t scratch_bytes
     cdef ht_tensor *tensors
@@ -300,17 +333,19 @@ cdef class Program:
     cdef double *floats
 
     def __init__(self, tensors, calls, constants, inputs, outputs, arena_bytes):
-        cdef int position, axis, operand = 0, int_position = 0, float_position = 0, dtype_code
+        cdef int position, operand = 0, int_position = 0, float_position = 0
         cdef int64_t size, limit
         self.constants = tuple(np.require(array, requirements="CA") for array in constants)
         self.input_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in inputs)
         self.output_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in outputs)
         self.labels = tuple(entry[6] for entry in calls)
-        self.num_inputs, self.num_tensors, self.num_calls = len(inputs), len(tensors), len(calls)
+        self.num_inputs, self.num_outputs = len(inputs), len(outputs)
+        self.num_tensors, self.num_calls = len(tensors), len(calls)
         self.arena_bytes = arena_bytes
         self.num_operands = sum(len(entry[1]) + len(entry[2]) for entry in calls)
         num_ints = sum(len(entry[3]) for entry in calls)
         num_floats = sum(len(entry[4]) for entry in calls)
+        self.input_tensors = <ht_tensor *> malloc((self.num_inputs + 1) * sizeof(ht_tensor))
         self.tensors = <ht_tensor *> malloc((self.num_tensors + 1) * sizeof(ht_tensor))
         self.places = <int32_t *> malloc((self.num_tensors + 1) * sizeof(int32_t))
         self.numbers = <int64_t *> malloc((self.num_tensors + 1) * sizeof(int64_t))
@@ -319,23 +354,16 @@ cdef class Program:
         self.functions = <ht_kernel_fn *> malloc((self.num_calls + 1) * sizeof(ht_kernel_fn))
         self.ints = <int64_t *> malloc((num_ints + 1) * sizeof(int64_t))
         self.floats = <double *> malloc((num_floats + 1) * sizeof(double))
-        if not (self.tensors and self.places and self.numbers and self.operands and self.calls and self.functions
+        if not (self.input_tensors and self.tensors and self.places and self.numbers and self.operands and self.calls and self.functions
                 and self.ints and self.floats):
             raise MemoryError("a compiled program")
         limits = (arena_bytes, len(self.constants), len(inputs), len(outputs))
+        for position, (shape, dtype) in enumerate(self.input_specs):
+            _describe_type(&self.input_tensors[position], shape, dtype)
         for position, (dtype, shape, place, number) in enumerate(tensors):
-            dtype = np.dtype(dtype)
-            dtype_code = HT_BFLOAT16 if dtype.name == "bfloat16" else _dtype_code(ord(dtype.kind), dtype.itemsize)
-            if dtype_code == 0 or len(shape) > HT_MAX_DIMS or not 0 <= place <= 3 or not 0 <= number <= limits[place]:
-                raise ValueError(f"tensor {position}: no kernel takes {dtype} {shape} at place {place}, {number}")
-            self.tensors[position].dtype = dtype_code
-            self.tensors[position].ndim = len(shape)
-            size = 1
-            for axis in range(len(shape)):
-                self.tensors[position].dims[axis] = shape[axis]
-                size *= shape[axis]
-            self.tensors[position].size = size
-            self.tensors[position].data = NULL
+            if not 0 <= place <= 3 or not 0 <= number <= limits[place] or (place != IN_ARENA and number == limits[place]):
+                raise ValueError(f"tensor {position}: there is no place {place}, {number}")
+            size = _describe_type(&self.tensors[position], shape, dtype)
             self.places[position], self.numbers[position] = place, number
             limit = size * dtype.itemsize
             if place == IN_CONSTANT:
@@ -370,6 +398,7 @@ cdef class Program:
                 float_position += 1
 
     def __dealloc__(self):
+        free(self.input_tensors)
         free(self.tensors)
         free(self.places)
         free(self.numbers)
@@ -387,83 +416,153 @@ cdef void *_data_of(array) except NULL:
     return view.data if view.data != NULL else <void *> &_nothing
 
 cdef int64_t _nothing = 0
+cdef object np_empty = np.empty
 
 
+@cython.final
+cdef class Arena:
+    """Memory that the workspaces of one request share: they run one after another. Grows, never shrinks."""
+
+    cdef void *memory
+    cdef char *start     # aligned; NULL while nothing is reserved
+    cdef int64_t size
+
+    def __dealloc__(self):
+        free(self.memory)
+
+    cdef int reserve(self, int64_t size) except -1:
+        """Make it at least ``size`` bytes; what was in it is lost if it grows."""
+        if size <= self.size and self.start != NULL:
+            return 0
+        cdef void *memory = malloc(size + ALIGNMENT)
+        if memory == NULL:
+            raise MemoryError(f"an arena of {size} bytes")
+        free(self.memory)
+        self.memory = memory
+        self.start = <char *> ((<uintptr_t> memory + ALIGNMENT - 1) & ~(<uintptr_t> ALIGNMENT - 1))
+        self.size = size
+        return 0
+
+
+@cython.final
 cdef class Workspace:
-    """The memory of one run of a `Program` at a time: arena, scratch, and a table of tensors bound to addresses.
+    """One run of a `Program` at a time: a table of tensors bound to the addresses of an `Arena`, a fresh one if none
+    is given.
 
     ``timed``: measure each call; `times` then gives the last run's.
     """
 
     cdef Program program
+    cdef Arena arena
+    cdef char *bound            # the arena's start that the tensors point into
     cdef bint timed
-    cdef void *memory
     cdef ht_tensor *tensors
     cdef ht_tensor **operands
     cdef ht_call *calls
-    cdef int64_t *times_ns  # wall and CPU per call
+    cdef int64_t *times_ns      # wall and CPU per call; NULL unless timed
+    cdef int32_t *outside       # the tensors that are bound anew for each run: those of inputs and outputs
+    cdef int num_outside
+    cdef void **addresses       # per input, then per output, of this run
 
-    def __init__(self, Program program not None, timed=False):
+    def __init__(self, Program program not None, timed=False, Arena arena=None):
         cdef int position, operand = 0
-        cdef char *arena
-        cdef char *scratch
         cdef int num_calls = program.num_calls
         self.program = program
         self.timed = timed
-        self.memory = malloc(program.arena_bytes + program.scratch_bytes + 2 * ALIGNMENT)
+        self.arena = Arena() if arena is None else arena
         self.tensors = <ht_tensor *> malloc((program.num_tensors + 1) * sizeof(ht_tensor))
         self.operands = <ht_tensor **> malloc((program.num_operands + 1) * sizeof(ht_tensor *))
         self.calls = <ht_call *> malloc((num_calls + 1) * sizeof(ht_call))
-        self.times_ns = <int64_t *> malloc((2 * num_calls + 1) * sizeof(int64_t))
-        if not (self.memory and self.tensors and self.operands and self.calls and self.times_ns):
-            raise MemoryError(f"an arena of {program.arena_bytes} bytes")
-        memset(self.times_ns, 0, (2 * num_calls + 1) * sizeof(int64_t))
+        self.outside = <int32_t *> malloc((program.num_tensors + 1) * sizeof(int32_t))
+        self.addresses = <void **> malloc((program.num_inputs + program.num_outputs + 1) * sizeof(void *))
+        if timed:
+            self.times_ns = <int64_t *> malloc((2 * num_calls + 1) * sizeof(int64_t))
+        if not (self.tensors and self.operands and self.calls and self.outside and self.addresses
+                and (self.times_ns or not timed)):
+            raise MemoryError("the workspace of a compiled program")
+        if timed:
+            memset(self.times_ns, 0, (2 * num_calls + 1) * sizeof(int64_t))
         memcpy(self.tensors, program.tensors, program.num_tensors * sizeof(ht_tensor))
         memcpy(self.calls, program.calls, num_calls * sizeof(ht_call))
-        arena = <char *> ((<uintptr_t> self.memory + ALIGNMENT - 1) & ~(<uintptr_t> ALIGNMENT - 1))
-        scratch = arena + ((program.arena_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1))
         for position in range(program.num_tensors):
-            if program.places[position] == IN_ARENA:
-                self.tensors[position].data = arena + program.numbers[position]
+            if program.places[position] >= IN_INPUT:
+                self.outside[self.num_outside] = position
+                self.num_outside += 1
         for position in range(num_calls):
             self.calls[position].in_ = <const ht_tensor *const *> (self.operands + operand)
             self.calls[position].out = <ht_tensor *const *> (self.operands + operand + self.calls[position].num_in)
-            self.calls[position].scratch = scratch
             operand += self.calls[position].num_in + self.calls[position].num_out
         for position in range(program.num_operands):
             operand = program.operands[position]
             self.operands[position] = NULL if operand < 0 else &self.tensors[operand]
 
     def __dealloc__(self):
-        free(self.memory)
         free(self.tensors)
         free(self.operands)
         free(self.calls)
+        free(self.outside)
+        free(self.addresses)
         free(self.times_ns)
 
-    def run(self, inputs):
-        """Run the program on arrays of the planned shapes and dtypes; returns fresh arrays, one per output.
+    cdef int bind(self) except -1:
+        """Point the tensors into the arena, where they do not yet."""
+        cdef Program program = self.program
+        cdef int64_t scratch = (program.arena_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
+        cdef int position
+        self.arena.reserve(scratch + program.scratch_bytes)
+        if self.bound == self.arena.start:
+            return 0
+        self.bound = self.arena.start
+        for position in range(program.num_tensors):
+            if program.places[position] == IN_ARENA:
+                self.tensors[position].data = self.bound + program.numbers[position]
+        for position in range(program.num_calls):
+            self.calls[position].scratch = self.bound + scratch
+        return 0
 
-        Inputs that are not C-contiguous are copied. Not for two threads at once. Raises `InferenceError` naming the
-        label of the call that failed.
+    def run(self, inputs):
+        """Run the program; returns fresh arrays, one per output, or None where the inputs have other shapes or dtypes
+        than planned.
+
+        Inputs that are not C-contiguous are copied. Not for two threads at once, nor for two workspaces of one arena.
+        Raises `InferenceError` naming the label of the call that failed.
         """
         cdef Program program = self.program
-        cdef int position, status = HT_OK
+        cdef int position, tensor, axis, status = HT_OK
         cdef int64_t wall, cpu
+        cdef const ht_array_interface *view
+        cdef const ht_tensor *spec
         if len(inputs) != program.num_inputs:
-            raise ValueError(f"expected {program.num_inputs} inputs, found {len(inputs)}")
-        arrays = []
-        for array, (shape, dtype) in zip(inputs, program.input_specs):
-            if array.shape != shape or array.dtype != dtype:
-                raise ValueError(f"planned for {dtype} {list(shape)}, found {array.dtype} {list(array.shape)}")
-            arrays.append(np.require(array, requirements="CA"))
-        outputs = [np.empty(shape, dtype) for shape, dtype in program.output_specs]
-        for position in range(program.num_tensors):
-            if program.places[position] == IN_INPUT:
-                self.tensors[position].data = _data_of(arrays[program.numbers[position]])
-            elif program.places[position] == IN_OUTPUT:
-                self.tensors[position].data = _data_of(outputs[program.numbers[position]])
+            return None
+        held = []  # copies made here live as long as the run
+        for position in range(program.num_inputs):
+            spec = &program.input_tensors[position]
+            array = inputs[position]
+            capsule = array.__array_struct__
+            view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
+            if view.nd != spec.ndim or _dtype_code(view.typekind, view.itemsize) != spec.dtype:
+                return None
+            for axis in range(spec.ndim):
+                if view.shape[axis] != spec.dims[axis]:
+                    return None
+            if view.flags & (C_CONTIGUOUS | ALIGNED | NATIVE) != (C_CONTIGUOUS | ALIGNED | NATIVE):
+                array = np.require(array, array.dtype.newbyteorder("="), "CA")
+                held.append(array)
+                self.addresses[position] = _data_of(array)
+            else:
+                self.addresses[position] = view.data if view.data != NULL else <void *> &_nothing
+        outputs = []
+        for position in range(program.num_outputs):
+            shape, dtype = program.output_specs[position]
+            array = np_empty(shape, dtype)
+            self.addresses[program.num_inputs + position] = _data_of(array)
+            outputs.append(array)
+        self.bind()
         with nogil:
+            for position in range(self.num_outside):
+                tensor = self.outside[position]
+                self.tensors[tensor].data = self.addresses[
+                    program.numbers[tensor] + (program.num_inputs if program.places[tensor] == IN_OUTPUT else 0)]
             if self.timed:
                 for position in range(program.num_calls):
                     wall, cpu = _now(CLOCK_MONOTONIC), _now(CLOCK_THREAD_CPUTIME_ID)
@@ -482,7 +581,9 @@ cdef class Workspace:
         return outputs
 
     def times(self):
-        """(wall, thread CPU) nanoseconds of each call of the last run; zeros unless ``timed``."""
+        """(wall, thread CPU) nanoseconds of each call of the last run; empty unless ``timed``."""
         cdef int position
+        if not self.timed:
+            return []
         return [(self.times_ns[2 * position], self.times_ns[2 * position + 1])
                 for position in range(self.program.num_calls)]

@@ -1,7 +1,7 @@
 """CPU kernels: the menu, single calls, and compiled programs."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -19,10 +19,12 @@ def call(
     variant: str | None = None,
 ) -> list[np.ndarray[Any, Any]]: ...
 
+@final
 class Program:
     constants: tuple[np.ndarray[Any, Any], ...]
     labels: tuple[str, ...]
     num_inputs: int
+    num_outputs: int
     num_calls: int
     arena_bytes: int
     def __init__(
@@ -35,7 +37,11 @@ class Program:
         arena_bytes: int,
     ) -> None: ...
 
+@final
+class Arena: ...
+
+@final
 class Workspace:
-    def __init__(self, program: Program, timed: bool = False) -> None: ...
-    def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]: ...
+    def __init__(self, program: Program, timed: bool = False, arena: Arena | None = None) -> None: ...
+    def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]] | None: ...
     def times(self) -> list[tuple[int, int]]: ...

@@ -17,6 +17,7 @@ from .planner import Planner, Segment
 __all__ = ["CpuRunner", "PlanCache"]
 
 MAX_PLANS = 64
+MAX_WORKSPACES = 8  # per request: tables of tensors; the arena is shared
 
 
 class PlanCache:
@@ -65,39 +66,52 @@ class PlanCache:
 
 
 class CpuRunner:
-    """One request's memory: a workspace per segment it met last. See `hetero.runtime.request.Runner`."""
+    """One request's memory: an arena, and a workspace per segment it met last. See `hetero.runtime.request.Runner`."""
 
     def __init__(self, plans: PlanCache, timed: bool) -> None:
         self._plans = plans
         self._timed = timed
+        self._arena = _kernels.Arena()
         self._workspaces: OrderedDict[int, tuple[Segment, _kernels.Workspace]] = OrderedDict()
         self._last: list[tuple[Segment, _kernels.Workspace]] = []
+        self._whole: _kernels.Workspace | None = None  # of the last plan, if it is one segment that makes all outputs
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        if self._whole is not None:
+            results = self._whole.run(inputs)
+            if results is not None:
+                return results
+        return self._run_segments(inputs)
+
+    def _run_segments(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         model = self._plans.planner.model
         arrays: dict[int, NDArray[Any]] = dict(zip(model.input_ids, inputs, strict=True))
-        self._last = []
+        self._last, self._whole = [], None
         segment = self._plans.first(inputs)
         while True:
             workspace = self._workspace(segment)
             results = workspace.run([arrays[value] for value in segment.inputs])
+            assert results is not None, "planned for these shapes and dtypes"
             self._last.append((segment, workspace))
             arrays.update(zip(segment.outputs, results, strict=True))
             arrays.update(segment.known)
             for value, (source, shape) in segment.aliases.items():
                 arrays[value] = np.ascontiguousarray(arrays[source]).reshape(shape)
             if not segment.needs:
-                return [arrays[value] for value in model.output_ids]
+                break
             arrays = {value: arrays[value] for value in segment.handed_on}
             segment = self._plans.following(segment, arrays)
+        alone = len(self._last) == 1
+        if alone and segment.inputs == tuple(model.input_ids) and segment.outputs == tuple(model.output_ids):
+            self._whole = workspace
+        return [arrays[value] for value in model.output_ids]
 
     def _workspace(self, segment: Segment) -> _kernels.Workspace:
         entry = self._workspaces.get(id(segment))
         if entry is None:
-            entry = (segment, _kernels.Workspace(segment.program, self._timed))
+            entry = (segment, _kernels.Workspace(segment.program, self._timed, self._arena))
             self._workspaces[id(segment)] = entry
-            # Arenas are large: a request keeps those of a few shapes only.
-            while len(self._workspaces) > 4 + len(self._last):
+            while len(self._workspaces) > MAX_WORKSPACES + len(self._last):
                 self._workspaces.popitem(last=False)
         self._workspaces.move_to_end(id(segment))
         return entry[1]

@@ -1,0 +1,292 @@
+"""The CPU's plans: shapes met again, plans cut where shapes depend on data, memory reuse, threads, errors."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from hetero import Core, InferenceError, _kernels
+from hetero.devices.cpu.plugin import CpuModel, CpuPlugin
+from hetero.devices.cpu.runner import MAX_PLANS
+
+OPSET = 17
+
+
+def model_of(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[str, list[Any]]],
+    outputs: dict[str, str],
+    constants: dict[str, np.ndarray] | None = None,
+) -> onnx.ModelProto:
+    """A model; inputs: name -> (dtype, dims), outputs: name -> dtype."""
+
+    def number(dtype: str) -> int:
+        return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info(name, number(dtype), dims) for name, (dtype, dims) in inputs.items()],
+        [helper.make_tensor_value_info(name, number(dtype), None) for name, dtype in outputs.items()],
+        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+
+
+def compiled(proto: onnx.ModelProto, config: dict[str, Any] | None = None) -> CpuModel:
+    core = Core()
+    result = CpuPlugin().compile_model(core.read_model(proto), config or {})
+    assert isinstance(result, CpuModel)
+    return result
+
+
+def assert_as_onnxruntime(proto: onnx.ModelProto, feeds: dict[str, np.ndarray], cm: CpuModel) -> None:
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for found, wanted in zip(cm(feeds).arrays(), session.run(None, feeds), strict=True):
+        assert found.dtype == wanted.dtype
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_every_shape_gets_its_plan_and_is_met_again() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    cm = compiled(model_of([node], {"x": ("float32", ["n"])}, {"y": "float32"}))
+    request = cm.create_infer_request()
+    for _ in range(2):
+        for n in (3, 0, 7, 3, 1):
+            x = np.linspace(-1, 1, n, dtype=np.float32)
+            np.testing.assert_array_equal(request.infer({"x": x})[0], np.maximum(x, 0))
+    assert len(cm._plans._segments) == 4
+    for n in range(2 * MAX_PLANS):
+        assert request.infer({"x": np.full(n, -1, np.float32)})[0].tolist() == [0] * n
+    assert len(cm._plans._segments) == MAX_PLANS
+
+
+def test_inputs_of_any_layout() -> None:
+    node = helper.make_node("Neg", ["x"], ["y"])
+    request = compiled(model_of([node], {"x": ("float32", [4, 6])}, {"y": "float32"})).create_infer_request()
+    base = np.arange(24, dtype=np.float32)
+    for x in (
+        base.reshape(4, 6),
+        base.reshape(6, 4).T,
+        np.repeat(base, 2)[::2].reshape(4, 6),
+        base.reshape(4, 6)[::-1, ::-1],
+        np.broadcast_to(base[:6], (4, 6)),
+        base.astype(">f4").reshape(4, 6),
+        np.frombuffer(b"\0" + base.tobytes(), np.uint8)[1:].view(np.float32).reshape(4, 6),  # unaligned
+    ):
+        before = x.copy()
+        np.testing.assert_array_equal(request.infer({"x": x})[0], -x)
+        np.testing.assert_array_equal(x, before)
+
+
+def test_results_are_fresh_and_independent() -> None:
+    """Also where an output is an input, a constant, another output, or a reshape of one."""
+    nodes = [
+        helper.make_node("Identity", ["x"], ["same"]),
+        helper.make_node("Flatten", ["x"], ["flat"], axis=0),
+        helper.make_node("Identity", ["c"], ["constant"]),
+        helper.make_node("Relu", ["x"], ["y"]),
+        helper.make_node("Flatten", ["y"], ["y_flat"], axis=0),
+    ]
+    names = ["same", "flat", "constant", "y", "y_flat"]
+    proto = model_of(nodes, {"x": ("float32", [2, 3])}, dict.fromkeys(names, "float32"), {"c": np.ones(2, np.float32)})
+    cm = compiled(proto)
+    request = cm.create_infer_request()
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert_as_onnxruntime(proto, {"x": x}, cm)
+    kept = request.infer({"x": x})
+    first = [array.copy() for array in kept.arrays()]
+    request.infer({"x": x + 10})
+    for array, copy in zip(kept.arrays(), first, strict=True):
+        np.testing.assert_array_equal(array, copy)
+        assert not np.shares_memory(array, x)
+
+
+def reshape_by_data() -> onnx.ModelProto:
+    """y = relu(x) reshaped to the sum of two inputs; then once more, to what the first gave."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Add", ["s", "t"], ["shape"]),
+        helper.make_node("Reshape", ["a", "shape"], ["b"]),
+        helper.make_node("Shape", ["b"], ["dims"]),
+        helper.make_node("Mul", ["dims", "dims"], ["squares"]),
+        helper.make_node("Exp", ["b"], ["e"]),
+        helper.make_node("ReduceMax", ["e"], ["top"], keepdims=0),
+        helper.make_node("Cast", ["top"], ["count"], to=TensorProto.INT64),
+        helper.make_node("Range", ["zero", "count", "one"], ["r"]),
+    ]
+    return model_of(
+        nodes,
+        {"x": ("float32", ["n"]), "s": ("int64", ["r"]), "t": ("int64", ["r"])},
+        {"b": "float32", "squares": "int64", "r": "int64", "a": "float32"},
+        {"zero": np.array(0), "one": np.array(1)},
+    )
+
+
+def test_plans_are_cut_where_a_shape_depends_on_data() -> None:
+    proto = reshape_by_data()
+    cm = compiled(proto, {"PERF_COUNT": True})
+    x = np.linspace(-3, 3, 12, dtype=np.float32)
+    for s, t in (([1, 2], [2, 2]), ([3, 3], [0, 1]), ([10], [2]), ([2, 1, 1], [0, 1, 2]), ([1, 2], [2, 2])):
+        assert_as_onnxruntime(proto, {"x": x, "s": np.array(s), "t": np.array(t)}, cm)
+    request = cm.create_infer_request()
+    request.infer({"x": x, "s": np.array([1, 2]), "t": np.array([2, 2])})
+    rows = {row.layer_type: row.status for row in request.profiling_info}
+    assert rows["Relu"] == rows["Exp"] == rows["Add"] == "EXECUTED"
+    assert rows["Reshape"] == rows["Shape"] == "OPTIMIZED_OUT"
+
+
+def test_a_reshape_to_an_input_reads_it_every_time() -> None:
+    """The last segment takes x alone, as if it were the whole model: the shape still counts."""
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"]), helper.make_node("Relu", ["y"], ["z"])]
+    proto = model_of(nodes, {"x": ("float32", [6]), "s": ("int64", [2])}, {"z": "float32"})
+    request = compiled(proto).create_infer_request()
+    x = np.arange(6, dtype=np.float32)
+    for shape in ([2, 3], [3, 2], [6, 1], [2, 3]):
+        assert request.infer({"x": x, "s": np.array(shape)})[0].shape == tuple(shape)
+
+
+@pytest.mark.parametrize("shape", [[5], [-1, -1], [-2, 6], [2**40, 2**40], [0, 7], [1] * 9])
+def test_impossible_shapes_name_the_node_and_leave_the_request_usable(shape: list[int]) -> None:
+    node = helper.make_node("Reshape", ["x", "s"], ["y"], name="bend")
+    proto = model_of([node], {"x": ("float32", [6]), "s": ("int64", ["r"])}, {"y": "float32"})
+    request = compiled(proto).create_infer_request()
+    x = np.zeros(6, np.float32)
+    with pytest.raises(InferenceError, match="bend"):
+        request.infer({"x": x, "s": np.array(shape)})
+    assert request.infer({"x": x, "s": np.array([3, 2])})[0].shape == (3, 2)
+
+
+def test_an_index_outside_its_axis_names_the_node() -> None:
+    node = helper.make_node("Gather", ["x", "i"], ["y"], name="pick")
+    cm = compiled(model_of([node], {"x": ("float32", [3]), "i": ("int64", [1])}, {"y": "float32"}))
+    request = cm.create_infer_request()
+    x = np.arange(3, dtype=np.float32)
+    for index in (3, -4, 2**62):
+        with pytest.raises(InferenceError, match=r"'pick' \(Gather\): an index is outside its axis"):
+            request.infer({"x": x, "i": np.array([index])})
+    assert request.infer({"x": x, "i": np.array([-1])})[0].tolist() == [2]
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_memory_is_reused_and_never_too_early(data: st.DataObject) -> None:
+    """Random graphs of elementwise nodes and reshapes over a few values, against onnxruntime."""
+    n = data.draw(st.integers(1, 25))
+    names = ["x", "c"]
+    nodes = []
+    for i in range(n):
+        op = data.draw(st.sampled_from(["Add", "Mul", "Max", "Relu", "Neg", "Transpose", "Flatten", "Identity"]))
+        arity = 2 if op in ("Add", "Mul", "Max") else 1
+        read = [data.draw(st.sampled_from(names[-6:] + names[:1])) for _ in range(arity)]
+        nodes.append(helper.make_node(op, read, [f"v{i}"]))
+        names.append(f"v{i}")
+    outputs = data.draw(st.lists(st.sampled_from(names[2:]), min_size=1, max_size=3, unique=True))
+    c = np.random.default_rng(0).uniform(-1, 1, (4, 4)).astype(np.float32)
+    proto = model_of(nodes, {"x": ("float32", ["a", "b"])}, dict.fromkeys(outputs, "float32"), {"c": c})
+    x = np.random.default_rng(1).uniform(-1, 1, (4, 4)).astype(np.float32)
+    assert_as_onnxruntime(proto, {"x": x}, compiled(proto))
+
+
+def test_a_long_chain_needs_little_memory() -> None:
+    nodes = [helper.make_node("Sigmoid", [f"v{i}"], [f"v{i + 1}"]) for i in range(100)]
+    cm = compiled(model_of(nodes, {"v0": ("float32", [1000])}, {"v100": "float32"}))
+    request = cm.create_infer_request()
+    request.infer(np.zeros(1000, np.float32))
+    (segment,) = cm._plans._segments.values()
+    assert segment.program.arena_bytes <= 2 * 4032
+    assert segment.program.num_calls == 100
+
+
+def test_requests_of_one_model_run_in_many_threads() -> None:
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Softmax", ["h"], ["y"])]
+    cm = compiled(model_of(nodes, {"x": ("float32", ["n", 64])}, {"y": "float32"}, {"w": weights}))
+    inputs = [np.random.default_rng(i).standard_normal((1 + i % 5, 64)).astype(np.float32) for i in range(8)]
+    expected = [cm(x)[0] for x in inputs]
+    wrong: list[str] = []
+
+    def work(position: int) -> None:
+        request = cm.create_infer_request()
+        for step in range(60):
+            at = (position + step) % len(inputs)
+            if not np.array_equal(request.infer(inputs[at])[0], expected[at]):
+                wrong.append(f"thread {position}, step {step}")
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_constants_are_folded_once_and_packed_once() -> None:
+    nodes = [
+        helper.make_node("ConstantOfShape", ["dims"], ["ones"], value=numpy_helper.from_array(np.ones(1, np.float32))),
+        helper.make_node("Mul", ["ones", "scale"], ["w"]),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    constants = {"dims": np.array([8, 8]), "scale": np.array(0.5, np.float32)}
+    cm = compiled(model_of(nodes, {"x": ("float32", ["n", 8])}, {"y": "float32"}, constants))
+    for n in (1, 2, 3):
+        np.testing.assert_allclose(cm(np.ones((n, 8), np.float32))[0], np.full((n, 8), 4.0))
+    programs = [segment.program for segment in cm._plans._segments.values()]
+    assert [program.num_calls for program in programs] == [1, 1, 1]
+    assert len({id(constant) for program in programs for constant in program.constants}) == 1
+
+
+def test_programs_check_what_they_are_given() -> None:
+    f4 = np.dtype(np.float32)
+    relu = ("unary", [0], [1], [1], [0.0, 0.0], 0, "label")
+    io = [((2,), f4)], [((2,), f4)]
+    good = [(f4, (2,), 2, 0), (f4, (2,), 3, 0)]
+    program = _kernels.Program(good, [relu], [], *io, 0)
+    workspace = _kernels.Workspace(program)
+    results = workspace.run([np.array([-1, 1], np.float32)])
+    assert results is not None
+    assert results[0].tolist() == [0, 1]
+    for other in (np.zeros(3, np.float32), np.zeros((2, 1), np.float32), np.zeros(2, np.float64), np.array(["a", "b"])):
+        assert workspace.run([other]) is None
+    assert workspace.run([]) is None
+    for tensors, call in (
+        ([(f4, (3,), 2, 0), good[1]], relu),
+        ([(f4, (2,), 2, 1), good[1]], relu),
+        ([(f4, (2,), 0, 0), good[1]], relu),
+        ([(f4, (2,), 1, 0), good[1]], relu),
+        ([(f4, (2,), 4, 0), good[1]], relu),
+        ([(f4, (-2,), 2, 0), good[1]], relu),
+        ([(f4, (1,) * 9, 2, 0), good[1]], relu),
+        (good, ("unary", [0], [2], [1], [], 0, "label")),
+        (good, ("nothing", [0], [1], [1], [], 0, "label")),
+    ):
+        with pytest.raises(ValueError):
+            _kernels.Program(tensors, [call], [], *io, 0)
+    with pytest.raises(TypeError):
+        _kernels.Program([(np.dtype("complex64"), (2,), 2, 0), good[1]], [relu], [], *io, 0)
+
+
+def test_workspaces_of_one_arena_follow_when_it_grows() -> None:
+    f4 = np.dtype(np.float32)
+
+    def workspace(n: int, arena: _kernels.Arena) -> _kernels.Workspace:
+        tensors = [(f4, (n,), 2, 0), (f4, (n,), 0, 0), (f4, (n,), 3, 0)]
+        calls = [("unary", [i], [i + 1], [24], [0.0, 0.0], 0, "neg") for i in range(2)]
+        return _kernels.Workspace(_kernels.Program(tensors, calls, [], [((n,), f4)], [((n,), f4)], 4 * n), False, arena)
+
+    arena = _kernels.Arena()
+    small, large = workspace(8, arena), workspace(100_000, arena)
+    for one, n in ((small, 8), (large, 100_000), (small, 8), (large, 100_000)):
+        x = np.arange(n, dtype=np.float32)
+        results = one.run([x])
+        assert results is not None
+        np.testing.assert_array_equal(results[0], x)
