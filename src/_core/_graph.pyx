@@ -17,6 +17,7 @@ cdef extern from "partition/graph.h" nogil:
         HG_OK
         HG_NO_MEMORY
         HG_INTERRUPTED
+        HG_OVER_BUDGET
         HG_POLL_EVERY
         HG_VALID
         HG_BAD_ID
@@ -29,6 +30,16 @@ cdef extern from "partition/graph.h" nogil:
         HG_NOT_MAXIMAL
         HG_CHECK_ORDERED
         HG_CHECK_MAXIMAL
+        HG_ROOT
+        HG_MERGE
+        HG_FAIL
+        HG_ROLLBACK
+        HG_CHOOSE
+
+    ctypedef struct hg_trace:
+        signed char *actions
+        int32_t *nodes
+        int64_t count
 
     ctypedef struct hg_watch:
         int (*poll)() noexcept nogil
@@ -70,6 +81,9 @@ cdef extern from "partition/graph.h" nogil:
                   hg_watch *watch)
     int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of,
                 int32_t *device_of, int32_t *count, hg_watch *watch)
+    int hg_documented(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_trace *trace,
+                      hg_watch *watch)
+    void hg_trace_free(hg_trace *trace)
     int hg_cut(const hg_graph *g, const int32_t *label, const double *weight, int64_t *edges, double *total,
                hg_watch *watch)
     int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *label, int32_t *device_of,
@@ -77,6 +91,14 @@ cdef extern from "partition/graph.h" nogil:
     void hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t count, int32_t *start,
                     int32_t *member)
     void hg_quotient_edges(const hg_graph *g, const int32_t *label, int32_t *src, int32_t *dst)
+    ctypedef struct hg_closure:
+        int32_t n
+        int64_t bytes
+
+    int hg_closure_build(const hg_graph *g, hg_closure *closure, int64_t max_bytes, hg_watch *watch)
+    void hg_closure_free(hg_closure *closure)
+    int hg_closure_reaches(const hg_closure *closure, int32_t u, int32_t v)
+    void hg_closure_between(const hg_closure *closure, int32_t u, int32_t v, uint8_t *mask)
     int hg_check(const hg_graph *g, const uint8_t *device, const int32_t *label, int flags, hg_verdict *verdict,
                  int32_t *witness, hg_watch *watch)
 
@@ -455,6 +477,31 @@ def partition(Csr csr not None, str policy, device, weight):
     return subgraph_of, device_of[:count].copy(), cut, total
 
 
+ACTIONS = {HG_ROOT: "root", HG_MERGE: "merge", HG_FAIL: "fail", HG_ROLLBACK: "rollback", HG_CHOOSE: "choose"}
+
+
+def documented(Csr csr not None, device, bint trace):
+    """(labels int32 [n] in the order of choosing, None or the steps taken as a list of (action, node))."""
+    cdef const uint8_t[::1] device_number = devices(device, csr.c.n)
+    label = np.empty(csr.c.n, np.int32)
+    cdef const uint8_t *d = &device_number[0] if csr.c.n else NULL
+    cdef int32_t *labels = out32(label)
+    cdef int32_t count = 0
+    cdef hg_trace steps
+    cdef int status
+    cdef int64_t i
+    cdef hg_watch watch = new_watch()
+    with nogil:
+        status = hg_documented(&csr.c, d, labels, &count, &steps if trace else NULL, &watch)
+    finish(status)
+    if not trace:
+        return label, None
+    try:
+        return label, [(ACTIONS[steps.actions[i]], steps.nodes[i]) for i in range(steps.count)]
+    finally:
+        hg_trace_free(&steps)
+
+
 def number_subgraphs(Csr csr not None, device, label):
     """Canonical ids for labels 0..k-1 of a valid partition: (subgraph_of, device_of), as `partition_linear`.
 
@@ -520,6 +567,60 @@ def members(label, int32_t count):
     with nogil:
         hg_members(n, labels, NULL, count, starts, nodes)
     return frozen(start), frozen(member)
+
+
+# ---- reachability ----
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Closure:
+    """Bit rows of descendants. MemoryError above `max_bytes`."""
+    cdef hg_closure c
+
+    def __cinit__(self, Csr csr not None, int64_t max_bytes):
+        cdef int status
+        cdef hg_watch watch = new_watch()
+        with nogil:
+            status = hg_closure_build(&csr.c, &self.c, max_bytes, &watch)
+        if status == HG_OVER_BUDGET:
+            raise PartitionError(
+                f"the transitive closure of {csr.c.n} nodes needs more than max_bytes = {max_bytes}: at most "
+                f"{triangle_bytes(csr.c.n)}; raise max_bytes, or use a policy that needs no closure"
+            )
+        finish(status)
+
+    def __dealloc__(self):
+        hg_closure_free(&self.c)
+
+    @property
+    def nbytes(self):
+        return self.c.bytes
+
+    def reaches(self, int64_t u, int64_t v):
+        self.node(u)
+        self.node(v)
+        return hg_closure_reaches(&self.c, <int32_t>u, <int32_t>v) != 0
+
+    def between(self, int64_t u, int64_t v):
+        """Nodes that u reaches and that reach v, ascending int32; -1 for either: any."""
+        self.node(u if u >= 0 else 0)
+        self.node(v if v >= 0 else 0)
+        mask = np.empty(self.c.n, np.uint8)
+        cdef uint8_t[::1] out = mask
+        with nogil:
+            hg_closure_between(&self.c, <int32_t>u, <int32_t>v, &out[0])
+        return np.flatnonzero(mask).astype(np.int32)
+
+    cdef int node(self, int64_t v) except -1:
+        if not 0 <= v < self.c.n:
+            raise IndexError(f"node {v} is outside 0 .. {self.c.n - 1}")
+        return 0
+
+
+def triangle_bytes(int64_t n):
+    """The most memory a closure of n nodes can take."""
+    cdef int64_t words = n // 64
+    return 8 * (n * ((n + 63) // 64) - 32 * words * (words - 1) - n % 64 * words) + 21 * n
 
 
 # ---- the verifier ----

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hetero.partition import Graph, TraceStep, check_partition, partition_graph
+from hetero.partition import Graph, TraceStep, check_partition, partition_graph, reference
 
 # Numbered from 1 as in the document: node 0 is isolated, on a device of its own, so that numbers agree.
 EDGES = ([1, 2, 2, 3, 4, 5, 6], [2, 3, 4, 5, 5, 6, 7])
@@ -73,3 +73,35 @@ def test_valid_on_random_graphs(seed, dags, evaluate):
     quality = evaluate(g, device, p.subgraph_of)
     assert quality == (p.num_subgraphs, p.cut_edges)
     assert np.array_equal(device[[p.nodes(i)[0] for i in range(p.num_subgraphs)]], p.device_of)
+
+
+def equals_its_twin(g, device):
+    label, steps = reference.documented(g, device.tolist())
+    p = partition_graph(g, device, "documented", trace=True)
+    assert p.trace == steps
+    chosen = [step.candidate for step in p.trace if step.action == "choose"]
+    assert [tuple(np.flatnonzero(label == i).tolist()) for i in range(len(chosen))] == chosen
+    untraced = partition_graph(g, device, "documented")  # keeps candidates from round to round
+    assert np.array_equal(untraced.subgraph_of, p.subgraph_of)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+def test_equals_its_twin(devices, dags):
+    for seed in range(120):
+        equals_its_twin(*dags.one(seed, max_nodes=24, max_devices=devices))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_equals_its_twin_on_larger_graphs(devices, dags):
+    for seed in range(60):
+        equals_its_twin(*dags.one(1000 * devices + seed, max_nodes=64, max_devices=devices))
+
+
+def test_kept_candidates_change_nothing(kinds):
+    """Without the trace candidates are kept between rounds, with it they are grown afresh."""
+    for kind in kinds.KINDS:
+        src, dst, device = kinds.make(kind, 300)
+        g = Graph.from_edges(src, dst, len(device))
+        with_trace = partition_graph(g, device, "documented", trace=True)
+        assert np.array_equal(partition_graph(g, device, "documented").subgraph_of, with_trace.subgraph_of), kind

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HG_OK = 0, HG_NO_MEMORY = -1, HG_INTERRUPTED = -2 };
+enum { HG_OK = 0, HG_NO_MEMORY = -1, HG_INTERRUPTED = -2, HG_OVER_BUDGET = -3 };
 
 /* Lets a long computation answer signals: every HG_POLL_EVERY units of work (a few nanoseconds each) it calls poll,
  * and gives up when that returns non-zero. */
@@ -113,6 +113,21 @@ int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, in
 int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of, int32_t *device_of,
             int32_t *count, hg_watch *watch);
 
+/* ---- documented.c: the documented loop ---- */
+
+enum { HG_ROOT, HG_MERGE, HG_FAIL, HG_ROLLBACK, HG_CHOOSE };
+typedef struct {
+    int8_t *actions; /* HG_ROOT ... */
+    int32_t *nodes;
+    int64_t count;
+} hg_trace;
+
+/* label [n]: subgraphs numbered in the order in which they are chosen, *count of them. trace: NULL, or every step
+ * taken, to be freed by hg_trace_free. */
+int hg_documented(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_trace *trace,
+                  hg_watch *watch);
+void hg_trace_free(hg_trace *trace);
+
 /* ---- quotient.c: what all policies share once nodes have labels ---- */
 
 /* Edges whose ends differ in label, and the sum of their weights (weight [m] in CSR order, or NULL: 1 each). */
@@ -130,6 +145,29 @@ void hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t c
 
 /* The quotient as edge arrays src, dst [edges of hg_cut], duplicates included. */
 void hg_quotient_edges(const hg_graph *g, const int32_t *label, int32_t *src, int32_t *dst);
+
+/* ---- closure.c: who reaches whom ---- */
+
+typedef struct {
+    int32_t n, words;
+    uint64_t **row; /* by rank: words rank / 64 to end - 1; behind them every bit is `fill` */
+    int32_t *end;
+    uint8_t *fill;
+    int32_t *rank, *order; /* topological rank of a node, and the node of a rank */
+    int64_t bytes;         /* all of it */
+    uint64_t **block;      /* memory of the rows */
+    int64_t blocks, room_blocks;
+    uint64_t *free; /* of the last block */
+    int64_t room;
+} hg_closure;
+
+/* HG_OVER_BUDGET when it would take more than max_bytes; then nothing is kept. */
+int hg_closure_build(const hg_graph *g, hg_closure *closure, int64_t max_bytes, hg_watch *watch);
+void hg_closure_free(hg_closure *closure);
+int hg_closure_reaches(const hg_closure *closure, int32_t u, int32_t v);
+
+/* mask [n]: nodes that u reaches (u < 0: any) and that reach v (v < 0: any). */
+void hg_closure_between(const hg_closure *closure, int32_t u, int32_t v, uint8_t *mask);
 
 /* ---- check.c: the verifier ---- */
 

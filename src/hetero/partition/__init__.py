@@ -7,8 +7,9 @@ and no string but the names of its policies.
 from __future__ import annotations
 
 from .check import check_partition
+from .closure import TransitiveClosure
 from .graph import Graph
 from .partition import Partition, TraceStep
 from .policies import POLICIES, partition_graph
 
-__all__ = ["POLICIES", "Graph", "Partition", "TraceStep", "check_partition", "partition_graph"]
+__all__ = ["POLICIES", "Graph", "Partition", "TraceStep", "TransitiveClosure", "check_partition", "partition_graph"]

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _graph
 from ..errors import NotSupported, PartitionError, did_you_mean
-from . import reference
 from .check import check_partition
 from .graph import Graph
 from .partition import Partition, TraceStep
@@ -54,39 +53,65 @@ def partition_graph(
         raise PartitionError(f"policy {policy!r} takes no traceable steps: trace=True needs policy='documented'")
     csr = graph._csr
     weight = None if edge_weight is None else csr.edge_weights(edge_weight)
-    (subgraph_of, device_of, cut_edges, cut_weight), steps = run(graph, device, weight)
-    partition = Partition(graph, policy, subgraph_of, device_of, cut_edges, cut_weight, steps if trace else None)
+    (subgraph_of, device_of, cut_edges, cut_weight), steps = run(graph, device, weight, trace)
+    partition = Partition(graph, policy, subgraph_of, device_of, cut_edges, cut_weight, steps)
     if CHECK_ALWAYS:
         check_partition(graph, device, subgraph_of, maximal=policy == "auto", ordered=True)
     return partition
 
 
-_Run = Callable[[Graph, ArrayLike, NDArray[np.float64] | None], tuple[_Result, tuple[TraceStep, ...] | None]]
+_Run = Callable[[Graph, ArrayLike, NDArray[np.float64] | None, bool], tuple[_Result, tuple[TraceStep, ...] | None]]
 
 
 def _linear(
-    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None
+    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None, trace: bool
 ) -> tuple[_Result, tuple[TraceStep, ...] | None]:
     return _graph.partition(graph._csr, "linear", device, weight), None
 
 
 def _auto(
-    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None
+    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None, trace: bool
 ) -> tuple[_Result, tuple[TraceStep, ...] | None]:
     return _graph.partition(graph._csr, "auto", device, weight), None
 
 
 def _documented(
-    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None
+    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None, trace: bool
 ) -> tuple[_Result, tuple[TraceStep, ...] | None]:
-    _graph.check_devices(graph._csr, device)
-    label, steps = reference.documented(graph, np.asarray(device).tolist())
+    label, actions = _graph.documented(graph._csr, device, trace)
     numbered = _graph.number_subgraphs(graph._csr, device, label)
-    return (*numbered, *_graph.cut(graph._csr, numbered[0], weight)), steps
+    return (*numbered, *_graph.cut(graph._csr, numbered[0], weight)), _replayed(actions) if actions else None
+
+
+def _replayed(actions: list[tuple[str, int]]) -> tuple[TraceStep, ...]:
+    """The steps with the candidate and the rejected list after each."""
+    steps: list[TraceStep] = []
+    grown: dict[int, tuple[int, ...]] = {}  # root -> its candidate, of this round
+    candidate: list[int] = []
+    rejected: list[int] = []
+    root = -1
+    for action, node in actions:
+        match action:
+            case "root":
+                root, candidate, rejected = node, [node], []
+            case "merge":
+                candidate.append(node)
+            case "fail":
+                rejected.append(node)
+            case "rollback":
+                candidate.pop()
+                rejected.append(node)
+            case "choose":
+                steps.append(TraceStep(action, node, grown[node], ()))
+                grown.clear()
+                continue
+        grown[root] = tuple(sorted(candidate))
+        steps.append(TraceStep(action, node, grown[root], tuple(sorted(rejected))))
+    return tuple(steps)
 
 
 def _missing(
-    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None
+    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None, trace: bool
 ) -> tuple[_Result, tuple[TraceStep, ...] | None]:
     raise NotSupported("this version of hetero has the policies 'linear' and 'documented': pass one of them")
 

@@ -1,0 +1,149 @@
+/* Transitive closure as bit rows over topological ranks.
+ *
+ * Row r holds the descendants of the node of rank r, all of greater rank: words from r / 64 on. Rows are made from the
+ * sinks up, each as the union of its successors' rows. Most rows end in an unbroken run: beyond some word every later
+ * node is a descendant, or none is. Such a tail is one bit (`fill`) and takes no words, so graphs whose nodes soon
+ * reach everything, as most models are, need O(n) memory; the worst case is the triangle of n * n / 16 bytes.
+ * Time: one word operation for each word of each successor's row. */
+#include "graph.h"
+
+enum { BLOCK_WORDS = 1 << 17 };
+
+static inline int is_full(uint64_t word, int32_t w, int32_t words, uint64_t last_padding)
+{
+    return (w == words - 1 ? word | last_padding : word) == UINT64_MAX;
+}
+
+static uint64_t *room_for(hg_closure *c, int64_t words)
+{
+    if (c->room < words) {
+        const int64_t size = words > BLOCK_WORDS ? words : BLOCK_WORDS;
+        if (c->blocks == c->room_blocks) {
+            const int64_t room = c->room_blocks ? 2 * c->room_blocks : 64;
+            uint64_t **block = (uint64_t **)realloc(c->block, (size_t)room * sizeof *block);
+            if (!block)
+                return NULL;
+            c->block = block;
+            c->room_blocks = room;
+        }
+        uint64_t *block = HG_NEW(uint64_t, size);
+        if (!block)
+            return NULL;
+        c->block[c->blocks++] = block;
+        c->free = block;
+        c->room = size;
+    }
+    uint64_t *row = c->free;
+    c->free += words;
+    c->room -= words;
+    c->bytes += 8 * words;
+    return row;
+}
+
+int hg_closure_build(const hg_graph *g, hg_closure *c, int64_t max_bytes, hg_watch *watch)
+{
+    const int32_t n = g->n, words = (n + 63) / 64;
+    const uint64_t last_padding = n % 64 ? ~(((uint64_t)1 << (n % 64)) - 1) : 0;
+    int status = HG_NO_MEMORY;
+    uint64_t *row = HG_NEW(uint64_t, words);
+    *c = (hg_closure){.n = n, .words = words};
+    c->row = HG_NEW(uint64_t *, n);
+    c->end = HG_NEW(int32_t, n);
+    c->fill = HG_NEW(uint8_t, n);
+    c->rank = HG_NEW(int32_t, n);
+    c->order = HG_NEW(int32_t, n);
+    if (!row || !c->row || !c->end || !c->fill || !c->rank || !c->order)
+        goto out;
+    c->bytes = (int64_t)n * (sizeof *c->row + 3 * sizeof(int32_t) + 1);
+    for (int32_t r = 0; r < n; r++) {
+        c->order[r] = hg_nth(g, r);
+        c->rank[c->order[r]] = r;
+    }
+    for (int32_t r = n; r-- > 0;) {
+        const int32_t v = c->order[r], first = r / 64;
+        int32_t end = first, full_from = INT32_MAX;
+        for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++) {
+            const int32_t s = c->rank[g->indices[j]];
+            const int32_t reach = c->end[s] > s / 64 ? c->end[s] : s / 64 + 1;
+            end = reach > end ? reach : end;
+            if (c->fill[s] && reach < full_from)
+                full_from = reach;
+        }
+        const int fill = full_from != INT32_MAX;
+        end = fill ? full_from : end;
+        memset(row + first, 0, (size_t)(end - first) * sizeof *row);
+        for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++) {
+            const int32_t s = c->rank[g->indices[j]];
+            const uint64_t *from = c->row[s];
+            const int32_t stop = c->end[s] < end ? c->end[s] : end;
+            if (s / 64 < end)
+                row[s / 64] |= (uint64_t)1 << (s % 64);
+            for (int32_t w = s / 64; w < stop; w++)
+                row[w] |= from[w - s / 64];
+        }
+        c->fill[r] = (uint8_t)fill;
+        if (fill || end == words)
+            while (end > first && is_full(row[end - 1], end - 1, words, last_padding)) {
+                c->fill[r] = 1;
+                end--;
+            }
+        if (!c->fill[r])
+            while (end > first && !row[end - 1])
+                end--;
+        if (c->bytes + 8 * (int64_t)(end - first) > max_bytes) {
+            status = HG_OVER_BUDGET;
+            goto out;
+        }
+        c->end[r] = end;
+        c->row[r] = end > first ? room_for(c, end - first) : row; /* an empty row is never read */
+        if (!c->row[r])
+            goto out;
+        if (end > first)
+            memcpy(c->row[r], row + first, (size_t)(end - first) * sizeof *row);
+        if (hg_interrupted(watch, 8 + (int64_t)(end - first) * (1 + g->indptr[v + 1] - g->indptr[v]) / 4)) {
+            status = HG_INTERRUPTED;
+            goto out;
+        }
+    }
+    status = HG_OK;
+out:
+    free(row);
+    if (status != HG_OK)
+        hg_closure_free(c);
+    return status;
+}
+
+void hg_closure_free(hg_closure *c)
+{
+    for (int64_t i = 0; i < c->blocks; i++)
+        free(c->block[i]);
+    free(c->block);
+    free(c->row);
+    free(c->end);
+    free(c->fill);
+    free(c->rank);
+    free(c->order);
+    *c = (hg_closure){0};
+}
+
+static inline int rank_reaches(const hg_closure *c, int32_t from, int32_t to)
+{
+    if (to <= from)
+        return 0;
+    if (to / 64 >= c->end[from])
+        return c->fill[from];
+    return c->row[from][to / 64 - from / 64] >> (to % 64) & 1;
+}
+
+int hg_closure_reaches(const hg_closure *c, int32_t u, int32_t v)
+{
+    return rank_reaches(c, c->rank[u], c->rank[v]);
+}
+
+void hg_closure_between(const hg_closure *c, int32_t u, int32_t v, uint8_t *mask)
+{
+    const int32_t from = u < 0 ? -1 : c->rank[u], to = v < 0 ? c->n : c->rank[v];
+    memset(mask, 0, (size_t)c->n);
+    for (int32_t r = from + 1; r < to; r++)
+        mask[c->order[r]] = (u < 0 || rank_reaches(c, from, r)) && (v < 0 || rank_reaches(c, r, to));
+}
