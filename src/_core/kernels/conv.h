@@ -56,6 +56,8 @@ HT_INLINE void ht_sample_row(const float *row, int64_t size, int64_t at, int64_t
             vf_store_n(dst + i, high - i, vf_load_n(row + at + i, high - i));
         i = ht_max64(i, high);
     } else if (stride == 2) {
+        for (; i + VF_LANES < high; i += VF_LANES)
+            vf_store(dst + i, vf_even(vf_load(row + at + 2 * i), vf_load(row + at + 2 * i + VF_LANES)));
         for (; i < high; i++)
             dst[i] = row[at + i * 2];
     } else {

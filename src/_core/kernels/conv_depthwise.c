@@ -10,18 +10,17 @@
 #define MAX_TAPS 1024
 
 typedef struct {
-    int64_t rows;               /* output rows per block */
-    int64_t height, phase, row; /* rows per plane of the copy; floats per phase of a row, and per row */
+    int64_t rows, height;       /* output rows per block; rows per plane of the copy */
+    ht_split split;
 } layout;
 
 static int block_layout(const ht_conv *c, layout *l)
 {
     const int64_t width = (c->out[2] - 1) * c->stride[2] + (c->kernel[2] - 1) * c->dilation[2] + 1;
-    l->phase = ht_ceil_div(width, c->stride[2]) + 4 * VF_LANES; /* vectors may be read past the last column */
-    l->row = l->phase * c->stride[2];
+    l->split = ht_split_for(width, c->stride[2]);
     for (l->rows = c->out[1];; l->rows = ht_ceil_div(l->rows, 2)) {
         l->height = (l->rows - 1) * c->stride[1] + (c->kernel[1] - 1) * c->dilation[1] + 1;
-        if (c->kernel[0] * l->height * l->row <= COPY_FLOATS)
+        if (c->kernel[0] * l->height * l->split.row <= COPY_FLOATS - 8 * VF_LANES) /* vectors may read past the end */
             return 1;
         if (l->rows == 1)
             return 0;
@@ -84,17 +83,14 @@ HT_INLINE void output_row(const ht_conv *c, const float *src, const int32_t *off
 
 static void copy_rows(const ht_conv *c, const layout *l, int64_t z, int64_t y, int64_t height)
 {
-    float *dst = c->scratch;
     const int64_t in_y = y * c->stride[1] - c->pad[1];
     for (int64_t kz = 0; kz < c->kernel[0]; kz++) {
         const int64_t iz = z * c->stride[0] - c->pad[0] + kz * c->dilation[0];
-        dst = c->scratch + kz * l->height * l->row;
-        for (int64_t r = 0; r < height; r++) {
-            const int64_t iy = in_y + r;
+        float *dst = c->scratch + kz * l->height * l->split.row;
+        for (int64_t iy = in_y; iy < in_y + height; iy++, dst += l->split.row) {
             const int inside = iz >= 0 && iz < c->in[0] && iy >= 0 && iy < c->in[1];
-            for (int64_t phase = 0; phase < c->stride[2]; phase++, dst += l->phase)
-                ht_sample_row(inside ? c->x + (iz * c->in[1] + iy) * c->in[2] : NULL, c->in[2], phase - c->pad[2],
-                              c->stride[2], l->phase, dst);
+            ht_split_row(&l->split, inside ? c->x + (iz * c->in[1] + iy) * c->in[2] : NULL, c->in[2], -c->pad[2],
+                         c->stride[2], 0.0f, dst);
         }
     }
 }
@@ -107,11 +103,9 @@ void ht_conv_depthwise(const ht_conv *c)
     int64_t tap = 0;
     for (int64_t kz = 0; kz < c->kernel[0]; kz++)
         for (int64_t ky = 0; ky < c->kernel[1]; ky++)
-            for (int64_t kx = 0; kx < c->kernel[2]; kx++) {
-                const int64_t column = kx * c->dilation[2];
-                offsets[tap++] = (int32_t)((kz * l.height + ky * c->dilation[1]) * l.row +
-                                           column % c->stride[2] * l.phase + column / c->stride[2]);
-            }
+            for (int64_t kx = 0; kx < c->kernel[2]; kx++)
+                offsets[tap++] = (int32_t)((kz * l.height + ky * c->dilation[1]) * l.split.row +
+                                           ht_split_at(&l.split, kx * c->dilation[2], c->stride[2]));
     for (int64_t z = 0; z < c->out[0]; z++)
         for (int64_t y = 0; y < c->out[1]; y += l.rows) {
             const int64_t rows = ht_min64(l.rows, c->out[1] - y);
@@ -121,7 +115,7 @@ void ht_conv_depthwise(const ht_conv *c)
                 const float bias = c->bias ? c->bias[m] : 0.0f;
                 for (int64_t r = 0; r < rows; r++) {
                     const int64_t at = m * c->pixels + (z * c->out[1] + y + r) * c->out[2];
-                    const float *src = c->scratch + r * c->stride[1] * l.row;
+                    const float *src = c->scratch + r * c->stride[1] * l.split.row;
                     const float *addend = c->addend ? c->addend + at : NULL;
                     if (c->taps == 9)
                         output_row(c, src, offsets, w, 9, bias, addend, c->y + at, c->out[2]);

@@ -4,7 +4,8 @@
  * dilations; average_pool then pads after and count_padding (0: divide by the elements of x in the window; 1: by the
  * elements of the window within the padded x).
  * A window outside x gives -infinity (max_pool) or 0 (average_pool). max_pool passes NaN.
- * Windows walk row by row of the output, tap by tap, so the innermost loop runs along the axis.
+ * float32: a window's rows are combined first, then its columns, so a k x k window costs about 2 k operations per
+ * output; every loop runs along the innermost axis.
  * Global pooling is average_pool or max_pool of the whole plane, or `reduce`.
  */
 #include "spatial.h"
@@ -33,9 +34,163 @@ static int window_of(const ht_call *call, int num_ints, ht_window *w)
 static int64_t taps_within(int64_t position, int64_t kernel, int64_t dilation, int64_t low, int64_t high)
 {
     int64_t first, last;
+    if (dilation == 1)
+        return ht_max64(0, ht_min64(position + kernel, high) - ht_max64(position, low));
     ht_valid_range(position - low, dilation, high - low, kernel, &first, &last);
     return last - first;
 }
+
+/* ---- float32: a block of rows is copied with its padding (see ht_split_row); then the rows of each window are combined
+ * elementwise, then its columns. */
+
+#define PADDED_FLOATS 10240
+#define COMBINED_FLOATS 6144
+#define MAX_TAPS 512
+#define SPARE (4 * VF_LANES)    /* vectors may read past the last column */
+
+typedef struct {
+    int64_t columns, rows;      /* outputs per block; 0 columns if one window does not fit */
+    ht_split split;
+} blocking;
+
+static int64_t span(const ht_window *w, int axis, int64_t outputs)
+{
+    return (outputs - 1) * w->stride[axis] + (w->kernel[axis] - 1) * w->dilation[axis] + 1;
+}
+
+static blocking choose_blocks(const ht_window *w)
+{
+    blocking b = {0, 0, {0, 0}};
+    for (int i = 0; i < 3; i++)
+        if (w->kernel[i] > PADDED_FLOATS || w->dilation[i] > PADDED_FLOATS || w->stride[i] > PADDED_FLOATS)
+            return b;
+    if (w->kernel[0] * w->kernel[1] > MAX_TAPS || w->kernel[2] > MAX_TAPS)
+        return b;
+    b.columns = ht_min64(w->out[2], PADDED_FLOATS);
+    b.rows = ht_min64(w->out[1], PADDED_FLOATS);
+    for (;;) {
+        b.split = ht_split_for(span(w, 2, b.columns), w->stride[2]);
+        if (w->kernel[0] * span(w, 1, b.rows) * b.split.row <= PADDED_FLOATS - SPARE &&
+            b.rows * b.split.row <= COMBINED_FLOATS - SPARE)
+            return b;
+        if (b.rows > 1) {
+            b.rows = ht_ceil_div(b.rows, 2);
+        } else if (b.columns > 1) {
+            b.columns = ht_ceil_div(b.columns, 2);
+        } else {
+            b.columns = 0;
+            return b;
+        }
+    }
+}
+
+HT_INLINE vf combine(vf a, vf b, const int average)
+{
+    if (average)
+        return a + b;
+    return vf_max_nan(a, b);
+}
+
+/* How many elements a window counts along one axis. */
+static int64_t counted(const ht_window *w, int axis, int64_t position, const int64_t *pad_after, int count_padding)
+{
+    return taps_within(position, w->kernel[axis], w->dilation[axis], count_padding ? -w->pad[axis] : 0,
+                       w->in[axis] + (count_padding ? pad_after[axis] : 0));
+}
+
+/* The taps of one vector of outputs; `count` taps known to the compiler in the common cases. */
+HT_INLINE vf combine_taps(const float *p, const int32_t *offsets, const int64_t count, const int average)
+{
+    vf result = vf_load(p + offsets[0]);
+#pragma GCC unroll 4
+    for (int64_t tap = 1; tap < count; tap++)
+        result = combine(result, vf_load(p + offsets[tap]), average);
+    return result;
+}
+
+/* combined[0, width) = the rows of one row of windows, combined. */
+HT_INLINE void combine_rows(const float *padded, const int32_t *offsets, const int64_t taps, int64_t width,
+                            float *combined, const int average)
+{
+    for (int64_t i = 0; i < width; i += VF_LANES)
+        vf_store(combined + i, combine_taps(padded + i, offsets, taps, average));
+}
+
+/* y[0, count) of one output row. `room`: how many floats from y on may be overwritten; later rows come later. */
+HT_INLINE void combine_columns(const float *row, const int32_t *offsets, const int64_t taps, const float *counts,
+                               float count_rows, float *y, int64_t count, int64_t room, const int average)
+{
+    for (int64_t i = 0; i < count; i += VF_LANES) {
+        vf result = combine_taps(row + i, offsets, taps, average);
+        if (average) {
+            const vf divisor = vf_load(counts + i) * vf_set1(count_rows);
+            result = vf_select(vf_eq(divisor, vf_set1(0.0f)), vf_set1(0.0f), result / divisor);
+        }
+        if (HT_LIKELY(i + VF_LANES <= room))
+            vf_store(y + i, result);
+        else
+            vf_store_n(y + i, ht_min64(VF_LANES, count - i), result);
+    }
+}
+
+#define BY_TAPS(taps, call)                                                                                           \
+    switch (taps) {                                                                                                   \
+    case 2: { enum { TAPS = 2 }; call; break; }                                                                       \
+    case 3: { enum { TAPS = 3 }; call; break; }                                                                       \
+    default: { const int64_t TAPS = taps; call; break; }                                                              \
+    }
+
+HT_INLINE void pool_f32(const ht_window *w, const blocking *b, const float *x, float *y, const int average,
+                        const int64_t *pad_after, int count_padding)
+{
+    float padded[PADDED_FLOATS], combined[COMBINED_FLOATS], counts[COMBINED_FLOATS];
+    int32_t row_taps[MAX_TAPS], column_taps[MAX_TAPS];
+    const ht_split *s = &b->split;
+    const int64_t size = w->n * w->c * w->out_size;
+    for (int64_t kx = 0; kx < w->kernel[2]; kx++)
+        column_taps[kx] = (int32_t)ht_split_at(s, kx * w->dilation[2], w->stride[2]);
+    for (int64_t column = 0; column < w->out[2]; column += b->columns) {
+        const int64_t count = ht_min64(b->columns, w->out[2] - column), at_x = column * w->stride[2] - w->pad[2];
+        for (int64_t i = 0; average && i < ht_ceil_div(count, VF_LANES) * VF_LANES; i++)
+            counts[i] = (float)counted(w, 2, at_x + i * w->stride[2], pad_after, count_padding);
+        for (int64_t plane = 0; plane < w->n * w->c; plane++)
+            for (int64_t z = 0; z < w->out[0]; z++)
+                for (int64_t line = 0; line < w->out[1]; line += b->rows) {
+                    const int64_t rows = ht_min64(b->rows, w->out[1] - line), height = span(w, 1, rows);
+                    const int64_t at_z = z * w->stride[0] - w->pad[0], at_y = line * w->stride[1] - w->pad[1];
+                    float *dst = padded;
+                    for (int64_t kz = 0, tap = 0; kz < w->kernel[0]; kz++)
+                        for (int64_t ky = 0; ky < w->kernel[1]; ky++)
+                            row_taps[tap++] = (int32_t)((kz * height + ky * w->dilation[1]) * s->row);
+                    for (int64_t kz = 0; kz < w->kernel[0]; kz++) {
+                        const int64_t iz = at_z + kz * w->dilation[0];
+                        for (int64_t iy = at_y; iy < at_y + height; iy++, dst += s->row) {
+                            const int inside = iz >= 0 && iz < w->in[0] && iy >= 0 && iy < w->in[1];
+                            const float *row = x + plane * w->in_size;
+                            ht_split_row(s, inside ? row + (iz * w->in[1] + iy) * w->in[2] : NULL, w->in[2], at_x,
+                                         w->stride[2], average ? 0.0f : -INFINITY, dst);
+                        }
+                    }
+                    for (int64_t row = 0; row < rows; row++)
+                        BY_TAPS(w->kernel[0] * w->kernel[1],
+                                combine_rows(padded + row * w->stride[1] * s->row, row_taps, TAPS, s->row,
+                                             combined + row * s->row, average))
+                    const int64_t depth = average ? counted(w, 0, at_z, pad_after, count_padding) : 0;
+                    for (int64_t row = 0; row < rows; row++) {
+                        const int64_t at = plane * w->out_size + (z * w->out[1] + line + row) * w->out[2] + column;
+                        int64_t counted_rows = depth;
+                        if (average)
+                            counted_rows *= counted(w, 1, at_y + row * w->stride[1], pad_after, count_padding);
+                        BY_TAPS(w->kernel[2],
+                                combine_columns(combined + row * s->row, column_taps, TAPS, counts,
+                                                (float)counted_rows, y + at, count,
+                                                b->columns >= w->out[2] ? size - at : count, average))
+                    }
+                }
+    }
+}
+
+/* ---- float64, and float32 windows too large for the buffers: tap by tap along each output row. */
 
 #define POOL(type)                                                                                                    \
     static void pool_##type(const ht_window *w, const type *x, type *y, int average, const int64_t *pad_after,        \
@@ -100,7 +255,10 @@ int HT_KERNEL(max_pool)(const ht_call *call)
     const int status = window_of(call, 12, &w);
     if (status != HT_OK)
         return status;
-    if (call->in[0]->dtype == HT_FLOAT32)
+    const blocking blocks = choose_blocks(&w);
+    if (call->in[0]->dtype == HT_FLOAT32 && blocks.columns)
+        pool_f32(&w, &blocks, call->in[0]->data, call->out[0]->data, 0, none, 0);
+    else if (call->in[0]->dtype == HT_FLOAT32)
         pool_float(&w, call->in[0]->data, call->out[0]->data, 0, none, 0);
     else
         pool_double(&w, call->in[0]->data, call->out[0]->data, 0, none, 0);
@@ -114,7 +272,10 @@ int HT_KERNEL(average_pool)(const ht_call *call)
     if (status != HT_OK)
         return status;
     const int64_t *after = call->ints + 12;
-    if (call->in[0]->dtype == HT_FLOAT32)
+    const blocking blocks = choose_blocks(&w);
+    if (call->in[0]->dtype == HT_FLOAT32 && blocks.columns)
+        pool_f32(&w, &blocks, call->in[0]->data, call->out[0]->data, 1, after, (int)call->ints[15]);
+    else if (call->in[0]->dtype == HT_FLOAT32)
         pool_float(&w, call->in[0]->data, call->out[0]->data, 1, after, (int)call->ints[15]);
     else
         pool_double(&w, call->in[0]->data, call->out[0]->data, 1, after, (int)call->ints[15]);

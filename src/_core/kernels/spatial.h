@@ -41,4 +41,59 @@ HT_INLINE void ht_valid_range(int64_t offset, int64_t stride, int64_t size, int6
     *last = ht_max64(*first, ht_min64(high, outputs));
 }
 
+/* Rows of an input with what lies around them, for kernels whose vectors run along output columns: each row is split by
+ * column modulo the stride, so that one tap of neighbouring outputs is contiguous whatever the stride.
+ * Position p of the padded row goes to dst[p % stride * phase + p / stride]; `phase` is a multiple of VF_LANES. */
+typedef struct {
+    int64_t phase, row;  /* floats per phase, and per row: stride * phase */
+} ht_split;
+
+HT_INLINE ht_split ht_split_for(int64_t width, int64_t stride)
+{
+    const int64_t phase = ht_ceil_div(ht_ceil_div(width, stride), VF_LANES) * VF_LANES;
+    return (ht_split){phase, phase * stride};
+}
+
+/* Where tap `position` of output 0 lies in a split row. */
+HT_INLINE int64_t ht_split_at(const ht_split *s, int64_t position, int64_t stride)
+{
+    return position % stride * s->phase + position / stride;
+}
+
+/* row[at .. at + VF_LANES), `blank` where that lies outside [0, size). */
+HT_INLINE vf ht_load_inside(const float *row, int64_t size, int64_t at, vf blank)
+{
+    if (HT_LIKELY(at >= 0 && at + VF_LANES <= size))
+        return vf_load(row + at);
+    const int64_t low = ht_min64(VF_LANES, ht_max64(0, -at)), high = ht_max64(low, ht_min64(VF_LANES, size - at));
+    return vf_load_or(row + at, low, high, blank);
+}
+
+/* dst: the row from column `at` on (which may lie outside [0, size)), `outside` where there is no input. */
+HT_INLINE void ht_split_row(const ht_split *s, const float *row, int64_t size, int64_t at, int64_t stride, float outside,
+                            float *dst)
+{
+    const vf blank = vf_set1(outside);
+    if (!row) {
+        for (int64_t i = 0; i < s->row; i += VF_LANES)
+            vf_store(dst + i, blank);
+    } else if (stride == 1) {
+        for (int64_t i = 0; i < s->row; i += VF_LANES)
+            vf_store(dst + i, ht_load_inside(row, size, at + i, blank));
+    } else if (stride == 2) {
+        for (int64_t i = 0; i < s->phase; i += VF_LANES) {
+            const vf a = ht_load_inside(row, size, at + 2 * i, blank);
+            const vf b = ht_load_inside(row, size, at + 2 * i + VF_LANES, blank);
+            vf_store(dst + i, vf_even(a, b));
+            vf_store(dst + s->phase + i, vf_odd(a, b));
+        }
+    } else {
+        for (int64_t phase = 0; phase < stride; phase++)
+            for (int64_t i = 0; i < s->phase; i++) {
+                const int64_t p = at + phase + i * stride;
+                dst[phase * s->phase + i] = p >= 0 && p < size ? row[p] : outside;
+            }
+    }
+}
+
 #endif

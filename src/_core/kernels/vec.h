@@ -1,8 +1,9 @@
 /* float32 vectors of the variant's own width: 16 lanes (AVX-512), 8 (AVX2), 4 (SSE2, NEON, anything else).
  *
  * vf: floats; vi: 32-bit integers; vm: one truth value per lane. `_n` loads and stores touch the first n lanes only
- * (0 <= n <= VF_LANES), the other lanes of a load are zero. vf_fma rounds once where the machine can, else twice.
- * vf_transpose: of a square block, in place.
+ * (0 <= n <= VF_LANES), the other lanes of a load are zero. vf_load_or reads lanes low .. high - 1 only (0 <= low <= high
+ * <= VF_LANES), the others are those of `other`; p itself may lie before an array. vf_fma rounds once where the machine can, else twice.
+ * vf_transpose: of a square block, in place. vf_even, vf_odd: every second lane of a, then of b.
  * vf_max and vf_min give their second argument if either is NaN (as x86 does); vf_max_nan and vf_min_nan give NaN.
  */
 #ifndef HETERO_VEC_H
@@ -34,6 +35,10 @@ HT_INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
 HT_INLINE vm vm_first(int64_t n) { return (vm)((1u << n) - 1u); }
 HT_INLINE vf vf_load_n(const float *p, int64_t n) { return _mm512_maskz_loadu_ps(vm_first(n), p); }
 HT_INLINE void vf_store_n(float *p, int64_t n, vf x) { _mm512_mask_storeu_ps(p, vm_first(n), x); }
+HT_INLINE vf vf_load_or(const float *p, int64_t low, int64_t high, vf other)
+{
+    return _mm512_mask_loadu_ps(other, (vm)((1u << high) - (1u << low)), p);
+}
 HT_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 HT_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 HT_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
@@ -64,6 +69,16 @@ HT_INLINE vm vi_eq(vi a, vi b) { return _mm512_cmpeq_epi32_mask(a, b); }
 HT_INLINE vi vf_to_int(vf a) { return _mm512_cvtps_epi32(a); } /* of whole numbers below 2^31 */
 HT_INLINE vf vi_to_float(vi a) { return _mm512_cvtepi32_ps(a); }
 HT_INLINE float vf_hsum(vf a) { return _mm512_reduce_add_ps(a); }
+HT_INLINE vf vf_even(vf a, vf b)
+{
+    const vi at = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return _mm512_permutex2var_ps(a, at, b);
+}
+HT_INLINE vf vf_odd(vf a, vf b)
+{
+    const vi at = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    return _mm512_permutex2var_ps(a, at, b);
+}
 HT_INLINE void vf_transpose(vf r[16])
 {
     vf t[16];
@@ -101,6 +116,11 @@ HT_INLINE vi vm_first_(int64_t n)
 }
 HT_INLINE vf vf_load_n(const float *p, int64_t n) { return _mm256_maskload_ps(p, vm_first_(n)); }
 HT_INLINE void vf_store_n(float *p, int64_t n, vf x) { _mm256_maskstore_ps(p, vm_first_(n), x); }
+HT_INLINE vf vf_load_or(const float *p, int64_t low, int64_t high, vf other)
+{
+    const vi lanes = _mm256_andnot_si256(vm_first_(low), vm_first_(high));
+    return _mm256_blendv_ps(other, _mm256_maskload_ps(p, lanes), _mm256_castsi256_ps(lanes));
+}
 HT_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 HT_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 HT_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
@@ -136,6 +156,9 @@ HT_INLINE float vf_hsum(vf a)
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
+HT_INLINE vf vf_pairs_(vf x) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xd8)); }
+HT_INLINE vf vf_even(vf a, vf b) { return vf_pairs_(_mm256_shuffle_ps(a, b, 0x88)); }
+HT_INLINE vf vf_odd(vf a, vf b) { return vf_pairs_(_mm256_shuffle_ps(a, b, 0xdd)); }
 HT_INLINE void vf_transpose(vf r[8])
 {
     vf t[8];
@@ -184,6 +207,12 @@ HT_INLINE void vf_store_n(float *p, int64_t n, vf x)
 {
     for (int64_t i = 0; i < n; i++)
         p[i] = x[i];
+}
+HT_INLINE vf vf_load_or(const float *p, int64_t low, int64_t high, vf other)
+{
+    for (int64_t i = low; i < high; i++)
+        other[i] = p[i];
+    return other;
 }
 #if defined(__ARM_NEON)
 HT_INLINE vf vf_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
@@ -256,6 +285,8 @@ HT_INLINE vf vf_ceil(vf a)
 }
 #endif
 HT_INLINE float vf_hsum(vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
+HT_INLINE vf vf_even(vf a, vf b) { return __builtin_shuffle(a, b, (vi){0, 2, 4, 6}); }
+HT_INLINE vf vf_odd(vf a, vf b) { return __builtin_shuffle(a, b, (vi){1, 3, 5, 7}); }
 HT_INLINE void vf_transpose(vf r[4])
 {
     const vf a = __builtin_shuffle(r[0], r[1], (vi){0, 4, 1, 5}), b = __builtin_shuffle(r[0], r[1], (vi){2, 6, 3, 7});

@@ -1,0 +1,154 @@
+"""max_pool and average_pool against plain NumPy: 1 to 3 dims, pads, dilations, windows past the end, NaN."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetero import _kernels
+from hetero.errors import InferenceError
+
+VARIANTS = _kernels.variants()
+Array = np.ndarray[Any, Any]
+
+
+def three(values: Sequence[int], filler: int) -> list[int]:
+    return [filler] * (3 - len(values)) + list(values)
+
+
+def pool(
+    x: Array,
+    out: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    before: Sequence[int],
+    dilations: Sequence[int],
+    *,
+    variant: str,
+    after: Sequence[int] | None = None,
+    count_padding: bool = False,
+) -> Array:
+    """`after` makes it an average."""
+    ints = [*three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
+    if after is not None:
+        ints += [*three(after, 0), int(count_padding)]
+    name = "max_pool" if after is None else "average_pool"
+    return _kernels.call(name, [x], [((*x.shape[:2], *out), x.dtype)], ints, variant=variant)[0]
+
+
+def naive(
+    x: Array,
+    out: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    before: Sequence[int],
+    dilations: Sequence[int],
+    after: Sequence[int] | None = None,
+    count_padding: bool = False,
+) -> Array:
+    """Window by window."""
+    result = np.zeros((*x.shape[:2], *out), np.float64)
+    for position in np.ndindex(*out):
+        values, count = [], 0
+        for tap in itertools.product(*map(range, kernel)):
+            at = [p * s - b + t * d for p, s, b, t, d in zip(position, strides, before, tap, dilations, strict=True)]
+            inside = all(0 <= i < n for i, n in zip(at, x.shape[2:], strict=True))
+            if inside:
+                values.append(x[(slice(None), slice(None), *at)].astype(np.float64))
+            if after is not None:
+                padded = all(-b <= i < n + a for i, n, b, a in zip(at, x.shape[2:], before, after, strict=True))
+                count += inside or (count_padding and padded)
+        if after is not None:
+            result[(..., *position)] = np.sum(values, axis=0) / count if count else 0
+        else:
+            result[(..., *position)] = np.max(values, axis=0) if values else -np.inf
+    return result
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_random_windows(variant: str, data: st.DataObject) -> None:
+    draw = data.draw
+    rank = draw(st.sampled_from([1, 2, 2, 3]))
+
+    def per_dim(values: list[int]) -> list[int]:
+        return [draw(st.sampled_from(values)) for _ in range(rank)]
+
+    kernel, strides, dilations = per_dim([1, 2, 3, 5]), per_dim([1, 2, 3]), per_dim([1, 1, 2])
+    before, after = per_dim([0, 1, 2]), per_dim([0, 1, 2])
+    size = per_dim([1, 4, 7, 18, 35] if rank < 3 else [1, 4, 5])
+    extra = draw(st.integers(0, 1))  # a last window that reaches past the padding, as ceil_mode makes them
+    out = [
+        max(1, (n + b + a - (k - 1) * d - 1) // s + 1 + extra)
+        for n, k, s, d, b, a in zip(size, kernel, strides, dilations, before, after, strict=True)
+    ]
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    shape = (draw(st.integers(1, 2)), draw(st.integers(1, 3)), *size)
+    x = np.random.default_rng(draw(st.integers(0, 99))).standard_normal(shape).astype(dtype)
+    geometry = (out, kernel, strides, before, dilations)
+    np.testing.assert_array_equal(pool(x, *geometry, variant=variant), naive(x, *geometry).astype(dtype))
+    count_padding = draw(st.booleans())
+    found = pool(x, *geometry, variant=variant, after=after, count_padding=count_padding)
+    expected = naive(x, *geometry, after, count_padding)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(1, 2, 3, 12000), (1, 1, 300, 200), (3, 5, 7, 7)])
+def test_blocks(variant: str, stride: int, shape: tuple[int, ...]) -> None:
+    """Planes larger than the buffers, by rows and by columns."""
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::stride, ::stride]
+    out = windows.shape[2:4]
+    found = pool(x, out, [3, 3], [stride] * 2, [1, 1], [1, 1], variant=variant)
+    np.testing.assert_array_equal(found, windows.max(axis=(4, 5)))
+    padded[np.isinf(padded)] = 0
+    found = pool(x, out, [3, 3], [stride] * 2, [1, 1], [1, 1], variant=variant, after=[1, 1], count_padding=True)
+    np.testing.assert_allclose(found, windows.mean(axis=(4, 5)), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_window_larger_than_the_buffers(variant: str) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 2, 30000), np.float32)
+    found = pool(x, [2], [20000], [9000], [0], [1], variant=variant)
+    np.testing.assert_array_equal(found[0, :, 1], x[0, :, 9000:29000].max(axis=1))
+    found = pool(x, [2], [20000], [9000], [0], [1], variant=variant, after=[0])
+    np.testing.assert_allclose(found[0, :, 0], x[0, :, :20000].mean(axis=1, dtype=np.float64), atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_nan_and_infinity(variant: str, stride: int) -> None:
+    x = np.zeros((1, 1, 9, 40), np.float32)
+    x[0, 0, 4, 7], x[0, 0, 2, 20], x[0, 0, :, 30:] = np.nan, np.inf, -np.inf
+    out = [(9 - 1) // stride + 1, (40 - 1) // stride + 1]
+    geometry = (out, [3, 3], [stride] * 2, [1, 1], [1, 1])
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(pool(x, *geometry, variant=variant), naive(x, *geometry))
+        found = pool(x, *geometry, variant=variant, after=[1, 1])
+        np.testing.assert_array_equal(found, naive(x, *geometry, after=[1, 1]))
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 5, 5), (2, 0, 5, 5)])
+def test_empty(shape: tuple[int, ...]) -> None:
+    x = np.zeros(shape, np.float32)
+    assert pool(x, [3, 3], [3, 3], [1, 1], [0, 0], [1, 1], variant=VARIANTS[0]).size == 0
+
+
+def test_rejected() -> None:
+    x = np.ones((1, 1, 5, 5), np.float32)
+    for wrong in [{"kernel": [0, 3]}, {"strides": [1, 0]}, {"before": [-1, 0]}, {"dilations": [0, 1]}]:
+        geometry = {"kernel": [3, 3], "strides": [1, 1], "before": [0, 0], "dilations": [1, 1], **wrong}
+        with pytest.raises(InferenceError):
+            pool(x, [3, 3], variant=VARIANTS[0], **geometry)
+    with pytest.raises(InferenceError):
+        pool(x.astype(np.int32), [3, 3], [3, 3], [1, 1], [0, 0], [1, 1], variant=VARIANTS[0])
