@@ -14,6 +14,11 @@ import hetero
 from model_zoo import light, make_model, minilm
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Quick tests first: a broken build shows within seconds."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
 @pytest.fixture
 def core() -> hetero.Core:
     return hetero.Core()
