@@ -50,6 +50,12 @@ cdef extern from "kernels/registry.h" nogil:
     int ht_variant_runs(int variant)
     ht_kernel_fn ht_kernel(int variant, int kernel)
 
+cdef extern from "arena_layout.h" nogil:
+    enum:
+        HT_ALIGNMENT
+    int64_t ht_arena_layout(int64_t num, const int64_t *first, const int64_t *last, const int64_t *bytes,
+                            int64_t *offset)
+
 # NumPy's documented C view of an array, valid while the capsule lives:
 # https://numpy.org/doc/stable/reference/arrays.interface.html#c-struct-access
 cdef extern from *:
@@ -75,7 +81,7 @@ cdef enum:
     C_CONTIGUOUS = 0x1
     ALIGNED = 0x100
     NATIVE = 0x200
-    ALIGNMENT = 64  # of arenas and scratch memory: a cache line, and a vector of the widest instruction set
+    ALIGNMENT = HT_ALIGNMENT
 
 
 # ---- Menu -----------------------------------------------------------------------------------------------------------
@@ -288,6 +294,29 @@ cdef extern from "time.h" nogil:
         CLOCK_MONOTONIC
         CLOCK_THREAD_CPUTIME_ID
 
+def arena_layout(const int64_t[::1] first not None, const int64_t[::1] last not None, const int64_t[::1] size not None):
+    """Offsets of buffers in one arena, and the arena's bytes: (int64[n], int).
+
+    Buffer i of ``size[i]`` bytes lives from call ``first[i]`` to call ``last[i]`` inclusive; ``first`` ascends. Buffers
+    that live at the same time do not overlap; all are aligned to 64 bytes. Raises ValueError for other arrays.
+    """
+    cdef int64_t num = first.shape[0], position, total
+    if last.shape[0] != num or size.shape[0] != num:
+        raise ValueError("expected three arrays of one length")
+    for position in range(num):
+        if last[position] < first[position] or (position > 0 and first[position] < first[position - 1]):
+            raise ValueError(f"buffer {position}: expected first in ascending order and first <= last")
+    offsets = np.empty(num, np.int64)
+    cdef int64_t[::1] offset = offsets
+    if num == 0:
+        return offsets, 0
+    with nogil:
+        total = ht_arena_layout(num, &first[0], &last[0], &size[0], &offset[0])
+    if total < 0:
+        raise ValueError("the buffers do not fit in memory")
+    return offsets, total
+
+
 cdef enum:
     IN_ARENA = 0     # number = byte offset
     IN_CONSTANT = 1  # number = position among the constants
@@ -307,8 +336,8 @@ cdef class Program:
 
     ``tensors``: (dtype, shape, place, number) each; place 0 = arena (number: byte offset, a multiple of 64), 1 =
     constant, 2 = input, 3 = output (number: position). Tensors may share memory. ``calls``: (kernel name, input
-    tensors (-1: absent), output tensors, ints, floats, scratch bytes, label) each, in order; a label names the node in
-    errors. ``constants``: arrays, kept alive, not written. ``num_inputs``, ``arena_bytes``: sizes. ``outputs``:
+    tensors (-1: absent), output tensors, ints, floats, scratch bytes, label) each, in order; the text of a label, made
+    when needed, names the node in errors. ``constants``: arrays, kept alive, not written. ``num_inputs``, ``arena_bytes``: sizes. ``outputs``:
     (shape, dtype) per output.
     """
 

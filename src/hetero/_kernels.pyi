@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 def kernel_names() -> tuple[str, ...]: ...
 def variants() -> tuple[str, ...]: ...
@@ -18,11 +18,14 @@ def call(
     scratch_bytes: int = 0,
     variant: str | None = None,
 ) -> list[np.ndarray[Any, Any]]: ...
+def arena_layout(
+    first: NDArray[np.int64], last: NDArray[np.int64], size: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], int]: ...
 
 @final
 class Program:
     constants: tuple[np.ndarray[Any, Any], ...]
-    labels: tuple[str, ...]
+    labels: tuple[object, ...]
     num_inputs: int
     num_outputs: int
     num_calls: int
@@ -30,7 +33,7 @@ class Program:
     def __init__(
         self,
         tensors: Sequence[tuple[DTypeLike, Sequence[int], int, int]],
-        calls: Sequence[tuple[str, Sequence[int], Sequence[int], Sequence[int], Sequence[float], int, str]],
+        calls: Sequence[tuple[str, Sequence[int], Sequence[int], Sequence[int], Sequence[float], int, object]],
         constants: Sequence[np.ndarray[Any, Any]],
         inputs: Sequence[tuple[Sequence[int], DTypeLike]],
         outputs: Sequence[tuple[Sequence[int], DTypeLike]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -290,3 +291,74 @@ def test_workspaces_of_one_arena_follow_when_it_grows() -> None:
         results = one.run([x])
         assert results is not None
         np.testing.assert_array_equal(results[0], x)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_arena_layout_never_overlaps_the_living(data: st.DataObject) -> None:
+    n = data.draw(st.integers(0, 40))
+    first = np.sort(np.array([data.draw(st.integers(0, 30)) for _ in range(n)], np.int64))
+    last = first + np.array([data.draw(st.integers(0, 10)) for _ in range(n)], np.int64)
+    size = np.array([data.draw(st.sampled_from([0, 1, 64, 65, 200, 1000, 4096])) for _ in range(n)], np.int64)
+    offsets, total = _kernels.arena_layout(first, last, size)
+    padded = -(-size // 64) * 64
+    assert (offsets % 64 == 0).all()
+    assert (offsets + size <= total).all()
+    alive = [np.flatnonzero((first <= t) & (t <= last)) for t in range(42)]
+    for living in alive:
+        spans = sorted((offsets[i], offsets[i] + size[i]) for i in living if size[i])
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+    assert total >= max((padded[living].sum() for living in alive), default=0)
+    assert total <= padded.sum()
+
+
+def test_arena_layout_refuses_what_it_cannot_place() -> None:
+    def layout(first: list[int], last: list[int], size: list[int]) -> None:
+        _kernels.arena_layout(np.array(first, np.int64), np.array(last, np.int64), np.array(size, np.int64))
+
+    for arguments in (
+        ([0, 1], [0, 1], [1]),
+        ([1, 0], [1, 1], [1, 1]),
+        ([1], [0], [1]),
+        ([0], [0], [-1]),
+        ([0], [0], [2**63 - 1]),
+        ([0, 0], [0, 0], [2**62, 2**62]),
+    ):
+        with pytest.raises(ValueError):
+            layout(*arguments)
+
+
+def test_scatter_of_a_value_into_itself() -> None:
+    """The data may be written in place only where the updates are another value."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["d"]),
+        helper.make_node("ScatterElements", ["d", "i", "d"], ["y"]),
+        helper.make_node("ScatterElements", ["y", "i", "x"], ["z"]),
+    ]
+    indices = np.array([[3, 2, 1, 0]] * 2).T.copy()
+    proto = model_of(nodes, {"x": ("float32", [4, 2])}, {"z": "float32"}, {"i": indices})
+    proto_y = model_of(nodes[:2], {"x": ("float32", [4, 2])}, {"y": "float32"}, {"i": indices})
+    x = np.arange(8, dtype=np.float32).reshape(4, 2)
+    assert_as_onnxruntime(proto, {"x": x}, compiled(proto))
+    assert_as_onnxruntime(proto_y, {"x": x}, compiled(proto_y))
+
+
+def test_what_is_not_taken_is_refused_with_a_reason() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="fine"),
+        helper.make_node("NoSuchOp", ["a"], ["b"], name="unknown"),
+        helper.make_node("Gelu", ["b"], ["c"], name="foreign", domain="com.example"),
+        helper.make_node("Sin", ["s"], ["d"], name="type"),
+        helper.make_node("LRN", ["c"], ["e"], name="attribute", size=3, nonsense=1),
+        helper.make_node("Add", ["c", "d"], ["f"], name="untyped"),
+    ]
+    proto = model_of(nodes, {"x": ("float32", [1]), "s": ("int32", [1])}, {"f": "float32"})
+    proto.opset_import.append(helper.make_opsetid("com.example", 1))
+    support = CpuPlugin().query_model(Core().read_model(proto), {})
+    assert support.mask.tolist() == [True, False, False, False, False, True]
+    assert support.reasons == {
+        1: "no kernel for NoSuchOp",
+        2: "no kernel for com.example::Gelu",
+        3: "input 's' of int32; kernels take float32, float64",
+        4: "LRN with attribute nonsense",
+    }

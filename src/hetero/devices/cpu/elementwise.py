@@ -111,13 +111,13 @@ def _bitwise_not(context: Context, node: Node, inputs: Sequence[Value | None]) -
     return [unary(context, _BITWISE_NOT, _given(inputs[0]))]
 
 
-@operator("IsNaN", dtypes=FLOATS)
+@operator("IsNaN", dtypes=FLOATS, result="bool")
 def _is_nan(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _given(inputs[0])
     return [context.call("unary", [x], x.shape, _BOOL, [_ISNAN], [0.0, 0.0])]
 
 
-@operator("IsInf", dtypes=FLOATS, attributes={"detect_negative": (0, 1), "detect_positive": (0, 1)})
+@operator("IsInf", dtypes=FLOATS, attributes={"detect_negative": (0, 1), "detect_positive": (0, 1)}, result="bool")
 def _is_inf(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _given(inputs[0])
     which = [float(node.get("detect_negative", 1)), float(node.get("detect_positive", 1))]
@@ -204,8 +204,8 @@ for _name, (_kernel, _dtypes) in _BINARY.items():
     operator(_name, dtypes=_dtypes, attributes=_OLD_BROADCAST, until=6)(_lower_binary)
     operator(_name, dtypes=_dtypes, since=7)(_lower_binary)
 for _name, (_kernel, _dtypes) in _COMPARE.items():
-    operator(_name, dtypes=_dtypes, attributes=_OLD_BROADCAST, until=6)(_lower_compare)
-    operator(_name, dtypes=_dtypes, since=7)(_lower_compare)
+    operator(_name, dtypes=_dtypes, attributes=_OLD_BROADCAST, until=6, result="bool")(_lower_compare)
+    operator(_name, dtypes=_dtypes, since=7, result="bool")(_lower_compare)
 
 
 @operator("PRelu", dtypes=_SIGNED, attributes={"consumed_inputs": None})
@@ -268,7 +268,7 @@ def _variadic(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     return [result]
 
 
-@operator("Where", dtypes=(BOOL, ANY))
+@operator("Where", dtypes=(BOOL, ANY), result=1)
 def _where(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     condition, x, y = (_given(value) for value in inputs)
     if x.dtype != y.dtype:
@@ -289,7 +289,12 @@ def _cast_refusal(model: Model, view: NodeView) -> str | None:
 
 
 @operator(
-    "Cast", dtypes=ANY, attributes={"to": None, "saturate": None, "round_mode": None}, since=6, check=_cast_refusal
+    "Cast",
+    dtypes=ANY,
+    attributes={"to": None, "saturate": None, "round_mode": None},
+    since=6,
+    check=_cast_refusal,
+    result=None,
 )
 def _cast(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     dtype = dtype_of(node.get("to", 1))
@@ -297,7 +302,7 @@ def _cast(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     return [cast(context, _given(inputs[0]), dtype)]
 
 
-@operator("CastLike", dtypes=ANY, attributes={"saturate": None, "round_mode": None})
+@operator("CastLike", dtypes=ANY, attributes={"saturate": None, "round_mode": None}, result=1)
 def _cast_like(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     return [cast(context, _given(inputs[0]), _given(inputs[1]).dtype)]
 

@@ -59,13 +59,13 @@ def integers(
     return None if found is None else [int(entry) for entry in found]
 
 
-@operator("Shape", dtypes=ANY, attributes={"start": None, "end": None})
+@operator("Shape", dtypes=ANY, attributes={"start": None, "end": None}, result="int64")
 def _shape(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     shape = _given(inputs[0]).shape
     return [context.constant(np.array(shape[slice(node.get("start", 0), node.get("end", None))], np.int64))]
 
 
-@operator("Size", dtypes=ANY)
+@operator("Size", dtypes=ANY, result="int64")
 def _size(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     return [context.constant(np.array(_given(inputs[0]).size, np.int64))]
 
@@ -304,7 +304,7 @@ def _fill_refusal(model: Model, view: NodeView) -> str | None:
     return None
 
 
-@operator("ConstantOfShape", dtypes=("int64",), attributes={"value": None}, check=_fill_refusal)
+@operator("ConstantOfShape", dtypes=("int64",), attributes={"value": None}, check=_fill_refusal, result=None)
 def _constant_of_shape(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     from onnx import numpy_helper
 

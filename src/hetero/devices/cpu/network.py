@@ -370,6 +370,7 @@ def _reduce_log_sum_exp(context: Context, node: Node, inputs: Sequence[Value | N
     "ArgMax", "ArgMin",
     dtypes=(*FLOATS, "int32", "int64", "int8", "uint8"),
     attributes={"axis": None, "keepdims": (0, 1), "select_last_index": (0, 1)},
+    result="int64",
 )  # fmt: skip
 def _arg_extreme(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _given(inputs[0])

@@ -20,25 +20,22 @@ from numpy.typing import NDArray
 from ... import _kernels
 from ...errors import HeteroError, InferenceError
 from . import elementwise, movement, network  # noqa: F401  they register their operators
-from .registry import Node, dtype_trouble, find
+from .registry import NodePlan, dtype_trouble
 from .values import Call, Context, NeedsData, Packed, Value
 
 if TYPE_CHECKING:
     from ...model.model import Model
 
-__all__ = ["NodePlan", "Planner", "Segment"]
+__all__ = ["Planner", "Segment"]
 
-_ALIGNMENT = 64
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NodePlan:
-    """What planning needs of a node, parsed once."""
-
-    node: Node
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    label: str
+# Kernels whose output may be the memory of one of these inputs, if that has the output's size in bytes.
+_ELEMENTWISE = ["add", "sub", "mul", "div", "mod", "fmod", "pow", "min", "max", "prelu", "and", "or", "xor", "equal"]
+_ELEMENTWISE += ["less", "less_or_equal", "greater", "greater_or_equal", "shift_left", "shift_right"]
+_ELEMENTWISE += ["bitwise_and", "bitwise_or", "bitwise_xor"]
+_IN_PLACE = dict.fromkeys(_ELEMENTWISE, (0, 1)) | {"unary": (0,), "where": (1, 2)}
+_IN_PLACE |= {"scatter_elements": (0,), "scatter_nd": (0,)}
+# The same, but no other operand may be that memory: it is read at other places than those just written.
+_IN_PLACE_ALONE = {"scatter_elements", "scatter_nd"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -69,18 +66,12 @@ class Planner:
     Not for two threads at once.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, nodes: list[NodePlan]) -> None:
         self.model = model
+        self.nodes = nodes
         self._packed: Packed = {}
         self._constants: dict[int, Value] = {}
-        self.nodes = [self._parse(i) for i in range(model.num_nodes)]
         self.folded = self._fold()
-
-    def _parse(self, i: int) -> NodePlan:
-        view = self.model.nodes[i]
-        outputs = tuple(self.model.node_outputs[i].tolist())
-        node = Node(view.op_type, view.opset, view.attributes, len(outputs), tuple(value >= 0 for value in outputs))
-        return NodePlan(node, tuple(self.model.node_inputs[i].tolist()), outputs, f"node {view.key!r} ({view.op_type})")
 
     def _fold(self) -> frozenset[int]:
         """Compute the nodes that depend on constants alone, once. Their indices."""
@@ -104,21 +95,19 @@ class Planner:
 
     def _lower(self, context: Context, i: int, inputs: Sequence[Value | None]) -> Sequence[Value]:
         plan = self.nodes[i]
-        entry = find(plan.node.op_type, plan.node.opset)
-        assert entry is not None, "query_model refused it"
-        trouble = dtype_trouble(entry, inputs)
+        trouble = dtype_trouble(plan.operator, inputs)
         if trouble:
-            raise InferenceError(f"{plan.label}: {trouble}")
+            raise InferenceError(f"{plan}: {trouble}")
         context.node = i
         try:
-            return entry.lower(context, plan.node, inputs)
+            return plan.operator.lower(context, plan.node, inputs)
         except NeedsData:
             raise
         except HeteroError as error:
-            raise InferenceError(f"{plan.label}: {error}") from error
-        except (ValueError, TypeError, IndexError, OverflowError, MemoryError) as error:
+            raise InferenceError(f"{plan}: {error}") from error
+        except Exception as error:
             shapes = ", ".join("absent" if v is None else f"{v.dtype}{list(v.shape)}" for v in inputs)
-            raise InferenceError(f"{plan.label}: cannot be planned for inputs {shapes}: {error}") from error
+            raise InferenceError(f"{plan}: cannot be planned for inputs {shapes}: {error}") from error
 
     def first(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype[Any]]) -> Segment:
         """The first segment for these inputs."""
@@ -156,7 +145,7 @@ class Planner:
                 del context.calls[num_calls:]
                 needs = tuple(v for v, operand in zip(plan.inputs, inputs, strict=True) if operand is need.value)
                 if not needs:
-                    raise InferenceError(f"{plan.label}: needs data of a value it made itself") from need
+                    raise InferenceError(f"{plan}: needs data of a value it made itself") from need
                 stop = i
                 break
             values.update(
@@ -200,13 +189,13 @@ class Planner:
             context.calls,
             [(values[n] if n in values else given[n]) for n in inputs],
             [values[n] for n in outputs],
-            [self.nodes[call.node].label for call in context.calls],
+            [self.nodes[call.node] for call in context.calls],
         )
         return Segment(program, tuple(inputs), tuple(outputs), known, aliases, needs, node_of, stop, tuple(wanted))
 
 
 def _assemble(
-    calls: Sequence[Call], inputs: Sequence[Value], outputs: Sequence[Value], labels: Sequence[str]
+    calls: Sequence[Call], inputs: Sequence[Value], outputs: Sequence[Value], labels: Sequence[NodePlan]
 ) -> tuple[_kernels.Program, tuple[int, ...]]:
     """Lay out memory and number the tensors of a program."""
     place: dict[int, tuple[int, int]] = {}  # storage -> (kind of place, number)
@@ -260,55 +249,55 @@ def _assemble(
 
 
 def _place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]]) -> int:
-    """Give every storage that is neither input nor output an offset; returns the arena's size in bytes."""
+    """Give every storage that is no input and has no place yet an offset; returns the arena's size in bytes.
+
+    A call that may work in place, on an operand nobody reads afterwards, gets that operand's memory for its result.
+    """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     size: dict[int, int] = {}
     for position, call in enumerate(calls):
-        for value in (*call.inputs, *call.outputs):
-            if value is not None and value.data is None and value.storage not in place:
-                first.setdefault(value.storage, position)
-                last[value.storage] = position
-                size[value.storage] = max(size.get(value.storage, 0), value.size * value.dtype.itemsize)
-    end = 0
-    free: list[tuple[int, int]] = []  # (offset, bytes), by offset
-    by_last: dict[int, list[int]] = {}
-    for storage, position in last.items():
-        by_last.setdefault(position, []).append(storage)
-    offset_of: dict[int, tuple[int, int]] = {}
-    started: dict[int, list[int]] = {}
-    for storage, position in first.items():
-        started.setdefault(position, []).append(storage)
-    for position in range(len(calls)):
-        for storage in started.get(position, ()):
-            wanted = -(-max(size[storage], 1) // _ALIGNMENT) * _ALIGNMENT
-            fits = [(length, at) for at, (_, length) in enumerate(free) if length >= wanted]
-            if fits:
-                _, at = min(fits)
-                offset, length = free[at]
-                if length > wanted:
-                    free[at] = (offset + wanted, length - wanted)
-                else:
-                    del free[at]
-            elif free and free[-1][0] + free[-1][1] == end:
-                offset = free.pop()[0]
-                end = offset + wanted
-            else:
-                offset, end = end, end + wanted
-            offset_of[storage] = (offset, wanted)
-            place[storage] = (0, offset)
-        for storage in by_last.get(position, ()):
-            free.append(offset_of[storage])
-        if position in by_last:
-            free = _merged(sorted(free))
+        for value in call.outputs:
+            first.setdefault(value.storage, position)
+            last[value.storage] = position
+            bytes_ = value.size * value.dtype.itemsize
+            if bytes_ > size.get(value.storage, -1):
+                size[value.storage] = bytes_
+        for operand in call.inputs:
+            if operand is not None and operand.data is None:
+                last[operand.storage] = position
+    outputs = {storage for storage, (kind, _) in place.items() if kind == 3}
+    renamed: dict[int, int] = {}  # storage -> the one whose memory it continues
+    for position, call in enumerate(calls):
+        for at in _IN_PLACE.get(call.kernel, ()):
+            operand, result = call.inputs[at], call.outputs[0]
+            if operand is None or operand.data is not None or operand.storage not in first:
+                continue  # a constant or an input of the program
+            if call.kernel in _IN_PLACE_ALONE and any(
+                other is not None and other.storage == operand.storage for other in call.inputs[at + 1 :]
+            ):
+                continue
+            old, new = renamed.get(operand.storage, operand.storage), result.storage
+            if (
+                last[old] == position
+                and size[old] == size[new] == operand.size * operand.dtype.itemsize
+                and first[new] == position
+                and old not in outputs
+                and new not in renamed
+            ):
+                if new in outputs:  # the operand moves into the output's memory
+                    outputs.add(old)
+                    place[old] = place[new]
+                renamed[new] = old
+                last[old] = last[new]
+                break
+    placed = [storage for storage in first if storage not in place and storage not in renamed]
+    offsets, end = _kernels.arena_layout(
+        np.array([first[storage] for storage in placed], np.int64),
+        np.array([last[storage] for storage in placed], np.int64),
+        np.array([size[storage] for storage in placed], np.int64),
+    )
+    place.update(zip(placed, ((0, offset) for offset in offsets.tolist()), strict=True))
+    for new, old in renamed.items():
+        place[new] = place[old]
     return end
-
-
-def _merged(blocks: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for offset, length in blocks:
-        if merged and merged[-1][0] + merged[-1][1] == offset:
-            merged[-1] = (merged[-1][0], merged[-1][1] + length)
-        else:
-            merged.append((offset, length))
-    return merged

@@ -11,7 +11,7 @@ from ... import _kernels
 from ...errors import UnsupportedModel
 from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
 from .planner import Planner
-from .registry import refusal
+from .registry import NodePlan, examine
 from .runner import CpuRunner, PlanCache
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ class CpuPlugin(Plugin):
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         self.full_config(config)
-        reasons = {node.index: why_not for node in model.nodes if (why_not := refusal(model, node)) is not None}
-        return Support.from_reasons(model.num_nodes, reasons)
+        return Support.from_reasons(model.num_nodes, examine(model)[1])
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
         settings = self.full_config(config)
-        refused = {model.key_of(i): {"CPU": why} for i, why in self.query_model(model, config).reasons.items()}
-        if refused:
+        plans, trouble = examine(model)
+        if trouble:
+            refused = {model.key_of(i): {"CPU": why} for i, why in trouble.items()}
             first, reasons = next(iter(refused.items()))
             raise UnsupportedModel(
                 f"CPU cannot compile {model.name!r}: {len(refused)} nodes are refused, the first is {first!r}: "
@@ -43,7 +43,7 @@ class CpuPlugin(Plugin):
                 refused,
             )
         device = f"CPU.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "CPU"
-        return CpuModel(device, model, settings)
+        return CpuModel(device, model, plans, settings)
 
     def device_ids(self) -> tuple[str, ...]:
         return tuple(str(i) for i in range(os.cpu_count() or 1))
@@ -64,10 +64,10 @@ class CpuPlugin(Plugin):
 class CpuModel(CompiledModel):
     """A planned model. Plans are made per set of input shapes, when those first occur."""
 
-    def __init__(self, device: str, model: Model, settings: Mapping[str, Any]) -> None:
+    def __init__(self, device: str, model: Model, nodes: list[NodePlan], settings: Mapping[str, Any]) -> None:
         super().__init__(device, model.inputs, model.outputs, {**settings, "NETWORK_NAME": model.name})
         self._timed = settings["PERF_COUNT"]
-        self._plans = PlanCache(Planner(model))
+        self._plans = PlanCache(Planner(model, nodes))
 
     def create_runner(self) -> Runner:
         return CpuRunner(self._plans, self._timed)

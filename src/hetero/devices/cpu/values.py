@@ -102,8 +102,11 @@ class Context:
         scratch_bytes: int = 0,
     ) -> list[Value]:
         """All outputs of a kernel call."""
-        made = [self._new(tuple(int(size) for size in shape), dtype) for shape, dtype in outputs]
-        if all(value is None or value.data is not None for value in inputs):
+        made = [Value(dtype, _checked(tuple(map(int, shape)), dtype)) for shape, dtype in outputs]
+        for value in inputs:
+            if value is not None and value.data is None:
+                break
+        else:
             arrays = [None if value is None else value.data for value in inputs]
             specs = [(value.shape, value.dtype) for value in made]
             for value, array in zip(
@@ -139,7 +142,7 @@ class Context:
 
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
         """The same elements under another shape, without a copy."""
-        shape = tuple(int(size) for size in shape)
+        shape = _checked(tuple(map(int, shape)), value.dtype)
         data = None if value.data is None else value.data.reshape(shape)
         return Value(value.dtype, shape, data, value.storage)
 
@@ -153,10 +156,11 @@ class Context:
         self.num_storages += 1
         return self.num_storages - 1
 
-    @staticmethod
-    def _new(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Value:
-        if any(size < 0 for size in shape) or len(shape) > 8:
-            raise InferenceError(f"an output would have shape {list(shape)}")
-        if math.prod(shape) * dtype.itemsize > MAX_BYTES:
-            raise InferenceError(f"an output of shape {list(shape)} would need more than 2**40 bytes")
-        return Value(dtype, shape)
+
+def _checked(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """``shape``, if kernels can hold it: no product of dimensions comes near an overflow, not even of an empty one."""
+    if len(shape) > 8 or (shape and min(shape) < 0):
+        raise InferenceError(f"an output would have shape {list(shape)}; expected at most 8 dimensions, none negative")
+    if (math.prod(shape) or math.prod(filter(None, shape))) * dtype.itemsize > MAX_BYTES:
+        raise InferenceError(f"an output of shape {list(shape)} would need more than 2**40 bytes")
+    return shape
