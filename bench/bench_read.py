@@ -1,6 +1,6 @@
 """Reading: file -> Model -> Graph, beside onnx.load of the same file.
 
-    pytest bench/bench_read.py --benchmark-enable --benchmark-timer=time.process_time
+    python -m pytest bench/bench_read.py --benchmark-enable -s
 
 The files are 15-node transformer blocks with names as exporters write them, 120 bytes a node; the second kind has 100
 distinct operators and on 3 % of its nodes long names and attributes.
@@ -13,10 +13,13 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import onnx
+import onnx.shape_inference
 import pytest
 
+from hetero.model.model import Model
 from hetero.model.read import read_model
 
 SIZES = [10_000, 100_000, 1_000_000]
@@ -56,6 +59,7 @@ def write_model(path: pathlib.Path, num_nodes: int, kind: str) -> None:
         port = ports.add(name=name)
         port.type.tensor_type.elem_type = 1
         port.type.tensor_type.shape.dim.add().dim_param = "n"
+        port.type.tensor_type.shape.dim.add().dim_value = 1
     before = "input"
     for layer in range(num_nodes // len(BLOCK)):
         prefix = f"/layers.{layer}/"
@@ -64,7 +68,7 @@ def write_model(path: pathlib.Path, num_nodes: int, kind: str) -> None:
             node.input.extend(before if read == "<" else f"{prefix}{read}_output_0" for read in reads)
             for weight in weights:
                 full = f"layers.{layer}.{weight}"
-                graph.initializer.add(name=full, data_type=1, dims=[1], raw_data=b"\0\0\0\0")
+                graph.initializer.add(name=full, data_type=1, dims=[1, 1], raw_data=b"\0\0\0\0")
                 node.input.append(full)
             node.output.append(f"{prefix}{name}_output_0")
             if op == "Softmax":
@@ -81,42 +85,62 @@ def write_model(path: pathlib.Path, num_nodes: int, kind: str) -> None:
 @pytest.fixture(scope="module", params=[f"{kind}-{size}" for size in SIZES for kind in ("blocks", "varied")])
 def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     kind, size = request.param.split("-")
-    path = tmp_path_factory.mktemp("read") / "model.onnx"
+    path = tmp_path_factory.mktemp("read") / f"{kind}-{size}.onnx"
     write_model(path, int(size), kind)
-    request.node.user_properties.append(("bytes", path.stat().st_size))
     return path
 
 
-def test_read_and_graph(benchmark: Callable[..., object], file: pathlib.Path) -> None:
-    benchmark(lambda: read_model(file).graph)
+def read_and_graph(path: pathlib.Path) -> int:
+    return read_model(path).graph.num_edges
 
 
-def test_read(benchmark: Callable[..., object], file: pathlib.Path) -> None:
-    benchmark(read_model, file)
+def read_and_keys(path: pathlib.Path) -> int:
+    return len(read_model(path).keys)
 
 
-def test_keys(benchmark: Callable[..., object], file: pathlib.Path) -> None:
-    benchmark(lambda: read_model(file).keys)
+@pytest.mark.parametrize("what", [onnx.load, read_model, read_and_graph, read_and_keys], ids=lambda what: what.__name__)
+def bench_read(benchmark: Any, file: pathlib.Path, what: Callable[[pathlib.Path], object]) -> None:
+    benchmark.group = f"read {file.stem}"
+    benchmark.extra_info |= {"reference": what is onnx.load, "label": what.__name__}
+    benchmark.pedantic(what, (file,), rounds=5)
 
 
-def test_onnx_load(benchmark: Callable[..., object], file: pathlib.Path) -> None:
-    benchmark(onnx.load, file)
-
-
-def test_peak_memory(file: pathlib.Path) -> None:
+def bench_peak_memory(file: pathlib.Path) -> None:
     """Resident memory of a process that reads the file and makes the graph, the mapped file included."""
     script = (
-        "import sys, resource; from hetero.model.read import read_model; model = read_model(sys.argv[1]); model.graph;"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        "import sys; from hetero.model.read import read_model; model = read_model(sys.argv[1]); model.graph;"
+        "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])"
     )
     answer = subprocess.run([sys.executable, "-c", script, str(file)], check=True, capture_output=True, text=True)
     peak = int(answer.stdout) / 1024
-    print(f"{file.stat().st_size / 1e6:.0f} MB file: {peak:.0f} MiB peak")
+    print(f"\n{file.stem}: {file.stat().st_size / 1e6:.0f} MB, {peak:.0f} MiB at most")
     assert peak < 600
 
 
-def test_thousand_parts(benchmark: Callable[..., object], tmp_path: pathlib.Path) -> None:
-    """Extract 1,000 parts of 100 nodes from 100,000."""
-    write_model(tmp_path / "model.onnx", 100_000, "blocks")
-    model = read_model(tmp_path / "model.onnx")
-    benchmark(lambda: [model.extract(range(at, at + 99)) for at in range(0, 99_000, 99)])
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    path = tmp_path_factory.mktemp("parts") / "model.onnx"
+    write_model(path, 100_000, "blocks")
+    return read_model(path)
+
+
+def bench_extract_thousand_parts(benchmark: Any, parsed: Model) -> None:
+    """1,000 parts of 100 nodes, out of 100,000."""
+    benchmark.pedantic(lambda: [parsed.extract(range(at, at + 100)) for at in range(0, 99_900, 100)], rounds=3)
+
+
+def bench_thousand_parts_to_bytes(benchmark: Any, parsed: Model) -> None:
+    parts = [parsed.extract(range(at, at + 100)) for at in range(0, 99_900, 100)]
+    benchmark.pedantic(lambda: [part.to_bytes() for part in parts], rounds=3, warmup_rounds=1)
+
+
+@pytest.mark.parametrize("what", ["onnx.shape_inference", "type_of"])
+def bench_types_of_all_outputs(benchmark: Any, parsed: Model, what: str) -> None:
+    benchmark.group = "types of 100,000 nodes"
+    benchmark.extra_info |= {"reference": what != "type_of", "label": what}
+    skeleton = parsed.to_bytes(max_constant_bytes=1024)
+    if what == "type_of":
+        types = lambda model: [model.type_of(value) for value in model.node_outputs.values.tolist()]  # noqa: E731
+        benchmark.pedantic(types, setup=lambda: ((read_model(skeleton),), {}), rounds=3)
+    else:
+        benchmark.pedantic(onnx.shape_inference.infer_shapes, (skeleton,), {"data_prop": True}, rounds=3)

@@ -6,10 +6,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from pytest_benchmark.utils import NameWrapper
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.option.benchmark_timer = NameWrapper(time.process_time)
-    config.option.benchmark_disable_gc = True
-    config.option.benchmark_warmup = True
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(pytest.mark.benchmark(timer=time.process_time, disable_gc=True, warmup=True))

@@ -40,15 +40,45 @@ _UNKNOWN = ValueType(None, None)
 _NO_TENSOR = -1  # what read_type gives for sequences, maps and optionals
 
 
+class _StatedTypes:
+    """The types that a file states in its inputs, outputs and value infos. Equal ones are decoded once."""
+
+    def __init__(self, file: ModelFile) -> None:
+        self.file = file
+        # Memoryviews give plain ints, faster than arrays give scalars.
+        self._info = file.value_info.data
+        self._begin = file.info_type_begin.data
+        self._end = file.info_type_end.data
+        self._decoded: dict[bytes, tuple[ValueType, int]] = {b"": (_UNKNOWN, 0)}
+
+    def find(self, value: int) -> tuple[ValueType, int, bytes]:
+        """A value's type, the number of its element type, and its TypeProto (empty: nothing is stated)."""
+        info = self._info[value]
+        message = b"" if info < 0 else bytes(self.file.data[self._begin[info] : self._end[info]])
+        decoded = self._decoded.get(message)
+        if decoded is None:
+            try:
+                dtype, shape = read_type(message, 0, len(message))
+            except WireError as error:
+                raise self.file.error(f"type of value {self.file.index.value_name(value)!r}: {error}") from error
+            if shape is not None:
+                shape = tuple(map(hidden_length, shape))
+            decoded = self._decoded[message] = ValueType(dtype_of(dtype), shape), dtype
+        return *decoded, message
+
+
 class ValueTypes:
     """Types of a file's values, by value id of the file. Safe to share between threads."""
 
     def __init__(self, file: ModelFile, constants: Constants) -> None:
         self._file = file
         self._constants = constants
-        self._found: dict[int, ValueType] = {}
-        self._inferred: ModelFile | None = None
+        self._constant = file.value_constant.data
+        self._producer = file.value_producer.data
+        self._declared = _StatedTypes(file)
+        self._inferred: _StatedTypes | None = None
         self._tried = False
+        self._found: dict[int, ValueType] = {}
         self._lock = threading.Lock()
 
     def type_of(self, model: Model, value: int) -> ValueType:
@@ -59,61 +89,41 @@ class ValueTypes:
         return found
 
     def message_of(self, model: Model, value: int) -> bytes:
-        """The type as a TypeProto; empty if nothing is known. Verbatim where possible, so any kind of type survives."""
-        known, source, info = self._find(model, value)
-        if source is None or (source is not self._file and known.dtype is not None):
-            dtype = 0 if known.dtype is None else onnx_dtype_of(known.dtype)
-            return encode_tensor_type(dtype, known.shape) if dtype else b""
-        return bytes(source.data[int(source.info_type_begin[info]) : int(source.info_type_end[info])])
+        """The type as a TypeProto; empty if nothing is known. Of any kind: sequences and optionals too."""
+        known, message = self._find(model, value)
+        if known.dtype is None:
+            return message
+        return encode_tensor_type(onnx_dtype_of(known.dtype), known.shape)
 
-    def _find(self, model: Model, value: int) -> tuple[ValueType, ModelFile | None, int]:
-        """The type, and the file and value info that state it (None: a constant, or nothing states it)."""
-        file = self._file
-        constant = int(file.value_constant[value])
+    def _find(self, model: Model, value: int) -> tuple[ValueType, bytes]:
+        """The type, and the TypeProto that states it, if one does."""
+        constant = self._constant[value]
         if constant >= 0:
-            return self._constants.type_of(constant), None, 0
-        info = int(file.value_info[value])
-        declared, dtype = _stated(file, info)
-        stated_by = None if info < 0 else file
+            return self._constants.type_of(constant), b""
+        declared, dtype, message = self._declared.find(value)
         if dtype == _NO_TENSOR or (declared.dtype is not None and declared.shape is not None):
-            return declared, stated_by, info
-        if file.value_producer[value] < 0:  # a graph input: nothing to infer from
-            return declared, stated_by, info
+            return declared, message
+        if self._producer[value] < 0:  # a graph input: nothing to infer from
+            return declared, message
         inferred = self._infer(model)
-        other = -1 if inferred is None else inferred.index.value_id(file.index.value_name(value))
+        other = -1 if inferred is None else inferred.file.index.value_id(self._file.index.value_name(value))
         if inferred is None or other < 0:
-            return declared, stated_by, info
-        inferred_info = int(inferred.value_info[other])
-        found, dtype = _stated(inferred, inferred_info)
+            return declared, message
+        found, dtype, found_message = inferred.find(other)
         knows_more = found.dtype is not None and (declared.dtype is None or found.shape is not None)
-        if dtype != _NO_TENSOR and not knows_more:
-            return declared, stated_by, info
-        if found.shape is not None:
-            found = ValueType(found.dtype, tuple(map(hidden_length, found.shape)))
-        return found, inferred, inferred_info
+        return (found, found_message) if dtype == _NO_TENSOR or knows_more else (declared, message)
 
-    def _infer(self, model: Model) -> ModelFile | None:
+    def _infer(self, model: Model) -> _StatedTypes | None:
         """The skeleton with all types that inference finds; None if it fails."""
         with self._lock:
             if not self._tried:
                 try:
-                    self._inferred = _run_inference(model) if _expands_within_bounds(self._file) else None
+                    if _expands_within_bounds(self._file):
+                        self._inferred = _StatedTypes(_run_inference(model))
                 except Exception:  # whatever onnx stumbles over: the types stay unknown, which is an answer
                     self._inferred = None
                 self._tried = True
             return self._inferred
-
-
-def _stated(file: ModelFile, info: int) -> tuple[ValueType, int]:
-    """The type that a value info states, and the number of its element type."""
-    if info < 0:
-        return _UNKNOWN, 0
-    try:
-        dtype, shape = read_type(file.data, int(file.info_type_begin[info]), int(file.info_type_end[info]))
-    except WireError as error:
-        name = file.index.value_name(int(file.info_value[info]))
-        raise file.error(f"type of value {name!r}: {error}") from error
-    return ValueType(dtype_of(dtype), shape), dtype
 
 
 def _run_inference(model: Model) -> ModelFile:
