@@ -41,6 +41,8 @@
     X(range) \
     X(pad) \
     X(cumsum) \
+    X(topk) \
+    X(nonzero) \
     X(conv) \
     X(max_pool) \
     X(average_pool) \

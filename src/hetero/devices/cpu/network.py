@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...model.model import Model, NodeView
 
 _CONV_SCRATCH = 1 << 20  # kernels/conv.c
-_LOG, _EXP = 20, 19
+_EXP, _LOG, _SQRT = 19, 20, 21
 _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 
 
@@ -289,6 +289,26 @@ def _softmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
         axis = axis_of(axis, x.rank) if axis != x.rank else axis
         outer, size, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis:]), 1
     return [context.call("softmax", [x], x.shape, x.dtype, [outer, size, inner, int(node.op_type == "LogSoftmax")])]
+
+
+@operator("LpNormalization", dtypes=FLOATS, attributes={"axis": None, "p": (1, 2)})
+def _lp_normalization(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    axis = axis_of(node.get("axis", -1), x.rank)
+    norm = reduced(context, x, "magnitudes" if node.get("p", 2) == 1 else "root", [axis], keep=True)
+    zero = binary(context, "equal", norm, context.scalar(0, x.dtype), np.dtype(np.bool_))
+    norm = context.call("where", [zero, context.scalar(1, x.dtype), norm], norm.shape, x.dtype)
+    return [binary(context, "div", x, norm)]
+
+
+@operator("RMSNormalization", dtypes=FLOATS, attributes={"axis": None, "epsilon": None, "stash_type": (1,)})
+def _rms_normalization(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, scale = _given(inputs[0]), _given(inputs[1])
+    axis = axis_of(node.get("axis", -1), x.rank)
+    squares = binary(context, "mul", x, x)
+    mean = reduced(context, squares, "mean", range(axis, x.rank), keep=True)
+    shifted = binary(context, "add", mean, context.scalar(node.get("epsilon", 1e-5), x.dtype))
+    return [binary(context, "mul", binary(context, "div", x, unary(context, _SQRT, shifted)), scale)]
 
 
 # ---- reductions

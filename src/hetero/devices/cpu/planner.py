@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ... import _kernels
 from ...errors import HeteroError, InferenceError
-from . import elementwise, movement, network  # noqa: F401  they register their operators
+from . import elementwise, movement, network, selection  # noqa: F401  they register their operators
 from .registry import NodePlan, dtype_trouble
 from .values import Call, Context, NeedsData, Packed, Value
 
@@ -130,7 +130,9 @@ class Planner:
         for value in given.values():
             if value.data is None:
                 value.storage = context.new_storage()
-        num_given = context.num_storages
+        staged = [number for number in sorted(values) if number >= self.model.num_values]
+        if staged:
+            context.stages[start] = [values.pop(number) for number in staged]
         needs: tuple[int, ...] = ()
         stop = len(self.nodes)
         for i in range(start, len(self.nodes)):
@@ -142,23 +144,31 @@ class Planner:
             try:
                 results = self._lower(context, i, inputs)
             except NeedsData as need:
-                del context.calls[num_calls:]
-                needs = tuple(v for v, operand in zip(plan.inputs, inputs, strict=True) if operand is need.value)
-                if not needs:
-                    raise InferenceError(f"{plan}: needs data of a value it made itself") from need
+                stage = context.stages.get(i, [])
+                if any(value is need.value for value in stage):
+                    # The node's own values: they get ids after the model's, and are handed on to its next lowering.
+                    numbers = [self.model.num_values + position for position in range(len(stage))]
+                    values.update(zip(numbers, stage, strict=True))
+                    needs = tuple(n for n, value in zip(numbers, stage, strict=True) if value is need.value)
+                else:
+                    del context.calls[num_calls:]
+                    needs = tuple(v for v, operand in zip(plan.inputs, inputs, strict=True) if operand is need.value)
+                    if not needs:
+                        raise InferenceError(
+                            f"{plan}: waits for a value that is neither its input nor staged"
+                        ) from need
                 stop = i
                 break
             values.update(
                 (number, result) for number, result in zip(plan.outputs, results, strict=False) if number >= 0
             )
-        return self._finish(context, values, given, num_given, needs, start, stop)
+        return self._finish(context, values, given, needs, start, stop)
 
     def _finish(
         self,
         context: Context,
         values: dict[int, Value],
         given: dict[int, Value],
-        num_given: int,
         needs: tuple[int, ...],
         start: int,
         stop: int,
@@ -168,7 +178,7 @@ class Planner:
             wanted = list(dict.fromkeys(self.model.output_ids))
         else:
             read_later = {value for plan in self.nodes[stop:] for value in plan.inputs} | set(self.model.output_ids)
-            wanted = [value for value in values if value in read_later]
+            wanted = [value for value in values if value in read_later or value >= self.model.num_values]
         known, outputs, aliases = {}, [], {}
         storage_output: dict[int, int] = {}
         given_storage = {value.storage: number for number, value in given.items() if value.data is None}
@@ -187,7 +197,7 @@ class Planner:
         inputs = [number for number, value in given.items() if value.data is None]
         program, node_of = _assemble(
             context.calls,
-            [(values[n] if n in values else given[n]) for n in inputs],
+            [given[n] for n in inputs],
             [values[n] for n in outputs],
             [self.nodes[call.node] for call in context.calls],
         )

@@ -77,6 +77,7 @@ class Context:
         self.calls: list[Call] = []
         self.node = -1
         self.num_storages = 0
+        self.stages: dict[int, list[Value]] = {}
         self._packed = packed
 
     def call(
@@ -145,6 +146,13 @@ class Context:
         shape = _checked(tuple(map(int, shape)), value.dtype)
         data = None if value.data is None else value.data.reshape(shape)
         return Value(value.dtype, shape, data, value.storage)
+
+    def staged(self, make: Callable[[], Sequence[Value]]) -> Sequence[Value]:
+        """What ``make`` gives, once per node: if its data then cut the plan, the node is lowered anew with them, and
+        gets the values that were made before the cut. At most one use per node."""
+        if self.node not in self.stages:
+            self.stages[self.node] = list(make())
+        return self.stages[self.node]
 
     def known(self, value: Value) -> NDArray[Any]:
         """The data of a value. Where they depend on the inputs' data the plan is cut here and goes on at run time."""

@@ -1,0 +1,41 @@
+/* nonzero: where x is not zero. Operands: in x (numeric or bool); out places[size][rank] (int64, room for the most
+ * there can be; a scalar counts as rank 1), count (int64, 1 element): how many rows of it are filled, in row-major
+ * order of x. What lies behind is zero.
+ */
+#include "elements.h"
+
+#include <string.h>
+
+int HT_KERNEL(nonzero)(const ht_call *call)
+{
+    if (call->num_in != 1 || call->num_out != 2)
+        return HT_ERR_OPERAND;
+    const ht_tensor *x = call->in[0];
+    ht_tensor *places = call->out[0], *count = call->out[1];
+    const int64_t rank = x->ndim > 0 ? x->ndim : 1;
+    if (places->dtype != HT_INT64 || places->size != x->size * rank || count->dtype != HT_INT64 || count->size != 1)
+        return HT_ERR_OPERAND;
+    int64_t position[HT_MAX_DIMS] = {0}, found = 0;
+    int64_t *out = (int64_t *)places->data;
+    switch (x->dtype) {
+#define CASE(D, s, T, U)                                                                          \
+    case D:                                                                                       \
+        for (int64_t i = 0; i < x->size; i++) {                                                   \
+            if (((const T *)x->data)[i] != 0) {                                                   \
+                for (int64_t d = 0; d < rank; d++)                                                \
+                    out[found * rank + d] = position[d];                                          \
+                found++;                                                                          \
+            }                                                                                     \
+            for (int d = x->ndim - 1; d >= 0 && ++position[d] == x->dims[d]; d--)                 \
+                position[d] = 0;                                                                  \
+        }                                                                                         \
+        break;
+        HT_NUMERIC_TYPES(CASE)
+        CASE(HT_BOOL, b, uint8_t, uint32_t)
+    default: return HT_ERR_DTYPE;
+    }
+    *(int64_t *)count->data = found;
+    if (found < x->size)
+        memset(out + found * rank, 0, (size_t)((x->size - found) * rank) * sizeof *out);
+    return HT_OK;
+}

@@ -1,0 +1,158 @@
+"""Operators of the CPU that choose elements, against onnxruntime, and where their number depends on data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from hetero import Core, InferenceError, _kernels
+
+
+def run(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    core = Core()
+    return list(core.compile_model(core.read_model(proto), "CPU")(feeds).arrays())
+
+
+def model(nodes: list[onnx.NodeProto], feeds: dict[str, np.ndarray], outputs: list[str], opset: int) -> onnx.ModelProto:
+    def port(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
+        dims: list[Any] = [f"{name}{axis}" for axis in range(array.ndim)]
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), dims)
+
+    results = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    graph = helper.make_graph(nodes, "graph", [port(name, array) for name, array in feeds.items()], results)
+    return onnx.shape_inference.infer_shapes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    )
+
+
+def assert_as_onnxruntime(op: str, arrays: list[np.ndarray], num_outputs: int = 1, opset: int = 17, **attributes: Any):
+    feeds = {f"x{i}": array for i, array in enumerate(arrays)}
+    outputs = [f"y{i}" for i in range(num_outputs)]
+    proto = model([helper.make_node(op, list(feeds), outputs, **attributes)], feeds, outputs, opset)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for found, wanted in zip(run(proto, feeds), session.run(None, feeds), strict=True):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_top_k(data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    dtype = data.draw(st.sampled_from(["float32", "float64", "int32", "int64"]))
+    x = np.random.default_rng(data.draw(st.integers(0, 99))).integers(-4, 4, shape).astype(dtype)
+    k = np.array([data.draw(st.integers(0, shape[axis]))])
+    largest = data.draw(st.sampled_from([0, 1]))
+    assert_as_onnxruntime("TopK", [x, k], 2, axis=axis, largest=largest)
+
+
+@pytest.mark.parametrize("variant", _kernels.variants())
+@pytest.mark.parametrize("largest", [0, 1])
+def test_top_k_of_long_rows_and_nan(variant: str, largest: int) -> None:
+    x = np.random.default_rng(0).permutation(5000).astype(np.float32)
+    x[[7, 99]] = np.nan
+    spec = [((30,), "float32"), ((30,), "int64")]
+    values, indices = _kernels.call("topk", [x], spec, [1, 5000, 1, 30, largest], [], 240, variant=variant)
+    order = np.lexsort((np.arange(5000), -x if largest else x))
+    numbers = [i for i in order if not np.isnan(x[i])]
+    expected = ([7, 99, *numbers] if largest else numbers)[:30]
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_array_equal(values, x[expected])
+
+
+@pytest.mark.parametrize("k", [-1, 4, 2**62])
+def test_top_k_out_of_range_names_the_node(k: int) -> None:
+    feeds = {"x": np.zeros(3, np.float32), "k": np.array([k])}
+    proto = model([helper.make_node("TopK", ["x", "k"], ["v", "i"], name="best")], feeds, ["v"], 17)
+    with pytest.raises(InferenceError, match="best"):
+        run(proto, feeds)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_nonzero_and_compress(data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = rng.integers(0, 3, shape).astype(data.draw(st.sampled_from(["float32", "int64", "bool", "int32"])))
+    assert_as_onnxruntime("NonZero", [x])
+    y = rng.standard_normal([size + 1 for size in shape]).astype(np.float32)
+    assert_as_onnxruntime("Compress", [y, rng.random(data.draw(st.integers(0, y.size))) < 0.5])
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    assert_as_onnxruntime("Compress", [y, rng.random(y.shape[axis]) < 0.5], axis=axis)
+
+
+def test_counts_that_follow_each_other() -> None:
+    """Two cuts in a row, the second on what the first found, with values from before both used after them."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("NonZero", ["a"], ["places"]),
+        helper.make_node("Transpose", ["places"], ["tuples"]),
+        helper.make_node("GatherND", ["a", "tuples"], ["picked"]),
+        helper.make_node("Floor", ["picked"], ["floors"]),
+        helper.make_node("NonZero", ["floors"], ["again"]),
+        helper.make_node("Shape", ["again"], ["dims"]),
+        helper.make_node("Add", ["a", "x"], ["sum"]),
+    ]
+    outputs = ["places", "picked", "again", "dims", "sum"]
+    rng = np.random.default_rng(0)
+    feeds = {"x": np.zeros((5, 7), np.float32)}
+    proto = model(nodes, feeds, outputs, 17)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    core = Core()
+    request = core.compile_model(core.read_model(proto), "CPU").create_infer_request()
+    for step in range(6):
+        x = (rng.standard_normal((5, 7)) * 2 - step * 0.8).astype(np.float32)
+        for found, wanted in zip(request.infer({"x": x}).arrays(), session.run(None, {"x": x}), strict=True):
+            assert found.dtype == wanted.dtype
+            np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("k", [None, -9, -1, 0, 2, 9])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_trilu(upper: int, k: int | None, dtype: str) -> None:
+    x = np.arange(1, 25).reshape(2, 3, 4).astype(dtype)
+    assert_as_onnxruntime("Trilu", [x] if k is None else [x, np.array(k)], upper=upper)
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1, -2])
+def test_one_hot(axis: int) -> None:
+    indices = np.array([[0, 2, -1], [3, 7, -4]])
+    values = np.array([-1.5, 2.5], np.float32)
+    assert_as_onnxruntime("OneHot", [indices, np.array([4]), values], axis=axis)
+    assert_as_onnxruntime("OneHot", [indices.astype(np.float32), np.array(4.0, np.float32), values], axis=axis)
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_hardmax(axis: int, opset: int) -> None:
+    x = np.random.default_rng(0).integers(0, 3, (2, 3, 4)).astype(np.float32)
+    assert_as_onnxruntime("Hardmax", [x], opset=opset, axis=axis)
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_reverse_sequence(batch: int) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(3, 4, 2)
+    lengths = np.array([1, 3, 2] if batch == 0 else [1, 3, 2, 3])
+    assert_as_onnxruntime("ReverseSequence", [x, lengths], batch_axis=batch, time_axis=1 - batch)
+
+
+@pytest.mark.parametrize("k", [-1, 0, 2])
+def test_eye_like(k: int) -> None:
+    assert_as_onnxruntime("EyeLike", [np.zeros((3, 4), np.float32)], k=k)
+    assert_as_onnxruntime("EyeLike", [np.zeros((3, 4), np.float32)], k=k, dtype=onnx.TensorProto.INT64)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_lp_normalization(axis: int, p: int) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    assert_as_onnxruntime("LpNormalization", [x], axis=axis, p=p)
