@@ -83,6 +83,7 @@ cdef extern from "partition/graph.h" nogil:
                 int32_t *device_of, int32_t *count, hg_watch *watch)
     int hg_documented(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_trace *trace,
                       hg_watch *watch)
+    int hg_greedy(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_watch *watch)
     void hg_trace_free(hg_trace *trace)
     int hg_cut(const hg_graph *g, const int32_t *label, const double *weight, int64_t *edges, double *total,
                hg_watch *watch)
@@ -475,6 +476,21 @@ def partition(Csr csr not None, str policy, device, weight):
             status = hg_cut(&csr.c, labels, w, &cut, &total, &watch)
     finish(status)
     return subgraph_of, device_of[:count].copy(), cut, total
+
+
+def greedy(Csr csr not None, device):
+    """Labels int32 [n] in the order of choosing, of policy `greedy`."""
+    cdef const uint8_t[::1] device_number = devices(device, csr.c.n)
+    label = np.empty(csr.c.n, np.int32)
+    cdef const uint8_t *d = &device_number[0] if csr.c.n else NULL
+    cdef int32_t *labels = out32(label)
+    cdef int32_t count = 0
+    cdef int status
+    cdef hg_watch watch = new_watch()
+    with nogil:
+        status = hg_greedy(&csr.c, d, labels, &count, &watch)
+    finish(status)
+    return label
 
 
 ACTIONS = {HG_ROOT: "root", HG_MERGE: "merge", HG_FAIL: "fail", HG_ROLLBACK: "rollback", HG_CHOOSE: "choose"}

@@ -1,10 +1,10 @@
 /* Contraction: merge the ends of a same-device edge while no other path joins them.
  *
  * As in TensorFlow's GraphCycles, after Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic
- * graphs", ACM JEA 11, 2007; but with the order as a linked list with 64-bit keys (Dietz and Sleator), so that only
- * one side of an affected region moves: a search forward from the source and one backward from the target take turns,
- * and whichever ends first is moved behind the target or before the source (as in Bender, Fineman, Gilbert, Tarjan,
- * "A new approach to incremental cycle detection", ACM TALG 12(2), 2016).
+ * graphs", ACM JEA 11, 2007; but with the order as a linked list (order_list.h), so that only one side of an affected
+ * region moves: a search forward from the source and one backward from the target take turns, and whichever ends first
+ * is moved behind the target or before the source (as in Bender, Fineman, Gilbert, Tarjan, "A new approach to
+ * incremental cycle detection", ACM TALG 12(2), 2016).
  *
  * That another path exists is mostly known at once, from the preorder intervals of one depth-first forest: descendants
  * in the forest are reachable, and contraction loses no path. Searches are counted in edges; when the budget is used
@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "coarse.h"
+#include "order_list.h"
 
 typedef struct {
     int32_t k;
@@ -20,8 +21,7 @@ typedef struct {
     int32_t *parent;
     int32_t *out_end, *in_end;                       /* of a row: rows shrink */
     int32_t *next_out, *next_in;                     /* rows of a merged node, chained in a circle */
-    uint64_t *key;                                   /* position in the order, of roots */
-    int32_t *next, *previous;                        /* the order as a list, of roots; k is its head */
+    hg_order_list order;                             /* of roots */
     int32_t *entered, *left;                         /* preorder interval in the depth-first forest, of coarse nodes */
     int32_t *seen_forward, *seen_backward;           /* number of the last search that saw a root */
     int32_t search;
@@ -38,86 +38,6 @@ static inline int32_t find(int32_t *parent, int32_t x)
     return x;
 }
 
-enum { GAP_BITS = 31 };
-
-static void number_order(contraction *s)
-{
-    uint64_t key = 0;
-    for (int32_t x = s->next[s->k]; x != s->k; x = s->next[x])
-        s->key[x] = key += (uint64_t)1 << GAP_BITS;
-    s->key[s->k] = 0; /* the head comes first; as a successor it stands for the end */
-}
-
-static inline void unlink_node(contraction *s, int32_t x)
-{
-    s->next[s->previous[x]] = s->next[x];
-    s->previous[s->next[x]] = s->previous[x];
-}
-
-static inline void link_after(contraction *s, int32_t x, int32_t place)
-{
-    const int32_t after = s->next[place];
-    s->next[place] = x;
-    s->previous[x] = place;
-    s->next[x] = after;
-    s->previous[after] = x;
-}
-
-/* Sorts roots by key: insertion for the usual few, otherwise heap sort (no recursion, no memory). */
-static void sort_by_key(const uint64_t *key, int32_t *x, int32_t count)
-{
-    if (count <= 24) {
-        for (int32_t i = 1; i < count; i++) {
-            const int32_t moved = x[i];
-            int32_t j = i;
-            for (; j > 0 && key[x[j - 1]] > key[moved]; j--)
-                x[j] = x[j - 1];
-            x[j] = moved;
-        }
-        return;
-    }
-    for (int32_t end = count, from = count / 2; end > 1;) {
-        int32_t moved;
-        if (from > 0)
-            moved = x[--from];
-        else {
-            moved = x[--end];
-            x[end] = x[0];
-        }
-        int32_t hole = from;
-        for (int32_t child; (child = 2 * hole + 1) < end; hole = child) {
-            if (child + 1 < end && key[x[child + 1]] > key[x[child]])
-                child++;
-            if (key[x[child]] <= key[moved])
-                break;
-            x[hole] = x[child];
-        }
-        x[hole] = moved;
-    }
-}
-
-/* Moves `count` roots behind `place` (or before what follows it, which is the same), keeping their order. */
-static void move_behind(contraction *s, int32_t *moved, int32_t count, int32_t place)
-{
-    sort_by_key(s->key, moved, count);
-    for (int32_t i = 0; i < count; i++)
-        unlink_node(s, moved[i]);
-    const uint64_t low = s->key[place];
-    const int32_t after = s->next[place];
-    const uint64_t high = after == s->k ? low + ((uint64_t)(count + 1) << GAP_BITS) : s->key[after];
-    const uint64_t step = (high - low) / ((uint64_t)count + 1);
-    int32_t at = place;
-    for (int32_t i = 0; i < count; i++) {
-        link_after(s, moved[i], at);
-        at = moved[i];
-        s->key[at] = low + step * (uint64_t)(i + 1);
-    }
-    if (!step) {
-        number_order(s);
-        s->work -= s->k;
-    }
-}
-
 static inline int reaches_in_forest(const contraction *s, int32_t x, int32_t y)
 {
     return s->entered[x] <= s->entered[y] && s->entered[y] <= s->left[x];
@@ -126,7 +46,7 @@ static inline int reaches_in_forest(const contraction *s, int32_t x, int32_t y)
 /* One step of the search from a towards b: the unseen successors of x that come before b. 1: a path was found. */
 static int expand_forward(contraction *s, int32_t x, int32_t a, int32_t b, int32_t *count)
 {
-    const uint64_t limit = s->key[b];
+    const uint64_t limit = s->order.key[b];
     int32_t row = x;
     do {
         const int32_t begin = s->c->out_start[row];
@@ -144,7 +64,7 @@ static int expand_forward(contraction *s, int32_t x, int32_t a, int32_t b, int32
                     return 1;
                 continue;
             }
-            if (s->key[y] > limit || s->seen_forward[y] == s->search)
+            if (s->order.key[y] > limit || s->seen_forward[y] == s->search)
                 continue;
             if (s->seen_backward[y] == s->search || reaches_in_forest(s, y, b))
                 return 1;
@@ -158,7 +78,7 @@ static int expand_forward(contraction *s, int32_t x, int32_t a, int32_t b, int32
 
 static int expand_backward(contraction *s, int32_t x, int32_t a, int32_t b, int32_t *count)
 {
-    const uint64_t limit = s->key[a];
+    const uint64_t limit = s->order.key[a];
     int32_t row = x;
     do {
         const int32_t begin = s->c->in_start[row];
@@ -174,7 +94,7 @@ static int expand_backward(contraction *s, int32_t x, int32_t a, int32_t b, int3
                     return 1;
                 continue;
             }
-            if (s->key[y] < limit || s->seen_backward[y] == s->search)
+            if (s->order.key[y] < limit || s->seen_backward[y] == s->search)
                 continue;
             if (s->seen_forward[y] == s->search || reaches_in_forest(s, a, y))
                 return 1;
@@ -184,6 +104,12 @@ static int expand_backward(contraction *s, int32_t x, int32_t a, int32_t b, int3
         row = s->next_in[row];
     } while (row != x);
     return 0;
+}
+
+static void move(contraction *s, int32_t *moved, int32_t count, int32_t place)
+{
+    if (hg_list_move_behind(&s->order, moved, count, place))
+        s->work -= s->k;
 }
 
 /* Merges roots a -> b unless another path joins them. */
@@ -217,18 +143,18 @@ static int try_merge(contraction *s, int32_t a, int32_t b)
                 return 0;
         }
     }
-    const int32_t before_a = s->previous[a];
+    const int32_t before_a = s->order.previous[a];
     if (place) { /* the merged node takes b's place, what a reaches follows */
         if (forward)
-            move_behind(s, s->forward, forward, b);
-        unlink_node(s, a);
-        s->key[a] = s->key[b];
-        link_after(s, a, b);
-        unlink_node(s, b);
+            move(s, s->forward, forward, b);
+        hg_list_unlink(&s->order, a);
+        s->order.key[a] = s->order.key[b];
+        hg_list_link(&s->order, a, b);
+        hg_list_unlink(&s->order, b);
     } else {
         if (backward)
-            move_behind(s, s->backward, backward, before_a);
-        unlink_node(s, b);
+            move(s, s->backward, backward, before_a);
+        hg_list_unlink(&s->order, b);
     }
     s->parent[b] = a;
     /* Chains are circles through their root: joining two circles swaps what follows. */
@@ -238,37 +164,6 @@ static int try_merge(contraction *s, int32_t a, int32_t b)
     s->next_in[a] = s->next_in[b];
     s->next_in[b] = in;
     return 1;
-}
-
-/* Preorder intervals of a depth-first forest, nearest successor first. */
-static void number_forest(contraction *s, int32_t *stack, int32_t *cursor)
-{
-    const hg_coarse *c = s->c;
-    int32_t clock = 0;
-    for (int32_t x = 0; x < s->k; x++) {
-        s->entered[x] = -1;
-        cursor[x] = c->out_start[x];
-    }
-    for (int32_t root = 0; root < s->k; root++) {
-        if (s->entered[root] >= 0)
-            continue;
-        int32_t top = 0;
-        stack[top++] = root;
-        s->entered[root] = clock++;
-        while (top) {
-            const int32_t x = stack[top - 1];
-            if (cursor[x] == c->out_start[x + 1]) {
-                s->left[x] = clock - 1;
-                top--;
-                continue;
-            }
-            const int32_t y = c->out[cursor[x]++];
-            if (s->entered[y] < 0) {
-                s->entered[y] = clock++;
-                stack[top++] = y;
-            }
-        }
-    }
 }
 
 int hg_contract(hg_coarse *coarse, float heavy, int thorough, int64_t *work, int32_t *merged, int32_t *count,
@@ -281,29 +176,30 @@ int hg_contract(hg_coarse *coarse, float heavy, int thorough, int64_t *work, int
     s.in_end = HG_TAKE(arena, int32_t, k);
     s.next_out = HG_TAKE(arena, int32_t, k);
     s.next_in = HG_TAKE(arena, int32_t, k);
-    s.key = HG_TAKE(arena, uint64_t, (int64_t)k + 1);
-    s.next = HG_TAKE(arena, int32_t, (int64_t)k + 1);
-    s.previous = HG_TAKE(arena, int32_t, (int64_t)k + 1);
+    s.order.key = HG_TAKE(arena, uint64_t, (int64_t)k + 1);
+    s.order.next = HG_TAKE(arena, int32_t, (int64_t)k + 1);
+    s.order.previous = HG_TAKE(arena, int32_t, (int64_t)k + 1);
     s.entered = HG_TAKE(arena, int32_t, k);
     s.left = HG_TAKE(arena, int32_t, k);
     s.seen_forward = HG_TAKE_ZEROED(arena, int32_t, k);
     s.seen_backward = HG_TAKE_ZEROED(arena, int32_t, k);
     s.forward = HG_TAKE(arena, int32_t, k);
     s.backward = HG_TAKE(arena, int32_t, k);
-    if (!s.parent || !s.out_end || !s.in_end || !s.next_out || !s.next_in || !s.key || !s.next || !s.previous ||
+    if (!s.parent || !s.out_end || !s.in_end || !s.next_out || !s.next_in || !s.order.key || !s.order.next || !s.order.previous ||
         !s.entered || !s.left || !s.seen_forward || !s.seen_backward || !s.forward || !s.backward)
         return HG_NO_MEMORY;
     for (int32_t x = 0; x < k; x++) {
         s.parent[x] = s.next_out[x] = s.next_in[x] = x;
         s.out_end[x] = coarse->out_start[x + 1];
         s.in_end[x] = coarse->in_start[x + 1];
-        s.next[x] = x + 1;
-        s.previous[x] = x ? x - 1 : k;
+        s.order.next[x] = x + 1;
+        s.order.previous[x] = x ? x - 1 : k;
     }
-    s.next[k] = k ? 0 : k;
-    s.previous[k] = k ? k - 1 : k;
-    number_order(&s);
-    number_forest(&s, s.forward, s.backward);
+    s.order.next[k] = k ? 0 : k;
+    s.order.previous[k] = k ? k - 1 : k;
+    s.order.head = k;
+    hg_list_number(&s.order);
+    hg_forest(k, coarse->out_start, coarse->out, NULL, s.entered, s.left, s.forward, s.backward);
 
     /* From the sinks, nearest successor first; heavy edges in a round of their own. */
     int changed = 1;
@@ -339,7 +235,7 @@ int hg_contract(hg_coarse *coarse, float heavy, int thorough, int64_t *work, int
     *maximal = !changed;
 done:;
     int32_t id = 0;
-    for (int32_t x = s.next[k]; x != k; x = s.next[x])
+    for (int32_t x = s.order.next[k]; x != k; x = s.order.next[x])
         s.forward[x] = id++;
     for (int32_t x = 0; x < k; x++)
         merged[x] = s.forward[find(s.parent, x)];

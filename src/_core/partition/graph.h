@@ -101,6 +101,12 @@ int hg_is_ordered(int32_t n, const int32_t *indptr, const int32_t *indices);
 int hg_kahn(int32_t n, const int32_t *indptr, const int32_t *indices, int32_t *order, int32_t *done, int32_t *cycle,
             int32_t *cycle_length, hg_watch *watch);
 
+/* Preorder intervals of a depth-first forest that follows the first successor first: w is a descendant of v in it, and
+ * so reachable from v, when entered[v] <= entered[w] <= left[v]. Roots in the order given (NULL: ascending). stack and
+ * cursor [n] are scratch. */
+void hg_forest(int32_t n, const int32_t *indptr, const int32_t *indices, const int32_t *order, int32_t *entered,
+               int32_t *left, int32_t *stack, int32_t *cursor);
+
 /* ---- linear.c: the cheapest valid partition ---- */
 
 /* subgraph_of [n], device_of [n, the first *count used]. */
@@ -127,6 +133,11 @@ typedef struct {
 int hg_documented(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_trace *trace,
                   hg_watch *watch);
 void hg_trace_free(hg_trace *trace);
+
+/* ---- greedy.c: the documented loop with early rejection ---- */
+
+/* label [n] and *count as hg_documented. */
+int hg_greedy(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_watch *watch);
 
 /* ---- quotient.c: what all policies share once nodes have labels ---- */
 

@@ -89,3 +89,34 @@ out:
     free(degree);
     return status;
 }
+
+void hg_forest(int32_t n, const int32_t *indptr, const int32_t *indices, const int32_t *order, int32_t *entered,
+               int32_t *left, int32_t *stack, int32_t *cursor)
+{
+    int32_t clock = 0;
+    for (int32_t v = 0; v < n; v++) {
+        entered[v] = -1;
+        cursor[v] = indptr[v];
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t root = order ? order[i] : i;
+        if (entered[root] >= 0)
+            continue;
+        int32_t top = 0;
+        stack[top++] = root;
+        entered[root] = clock++;
+        while (top) {
+            const int32_t v = stack[top - 1];
+            if (cursor[v] == indptr[v + 1]) {
+                left[v] = clock - 1;
+                top--;
+                continue;
+            }
+            const int32_t w = indices[cursor[v]++];
+            if (entered[w] < 0) {
+                entered[w] = clock++;
+                stack[top++] = w;
+            }
+        }
+    }
+}

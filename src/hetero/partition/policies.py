@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _graph
-from ..errors import NotSupported, PartitionError, did_you_mean
+from ..errors import PartitionError, did_you_mean
 from .check import check_partition
 from .graph import Graph
 from .partition import Partition, TraceStep
@@ -110,13 +110,14 @@ def _replayed(actions: list[tuple[str, int]]) -> tuple[TraceStep, ...]:
     return tuple(steps)
 
 
-def _missing(
+def _greedy(
     graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None, trace: bool
 ) -> tuple[_Result, tuple[TraceStep, ...] | None]:
-    raise NotSupported("this version of hetero has the policies 'linear' and 'documented': pass one of them")
+    numbered = _graph.number_subgraphs(graph._csr, device, _graph.greedy(graph._csr, device))
+    return (*numbered, *_graph.cut(graph._csr, numbered[0], weight)), None
 
 
-_RUN: dict[str, _Run] = {"auto": _auto, "linear": _linear, "greedy": _missing, "documented": _documented}
+_RUN: dict[str, _Run] = {"auto": _auto, "linear": _linear, "greedy": _greedy, "documented": _documented}
 
 POLICIES = tuple(_RUN)
 """Names of the policies, the default first."""

@@ -1,4 +1,4 @@
-"""The documented loop, literally: the naive twin of policy ``documented``.
+"""The documented loop, literally, and with early rejection: the naive twins of ``documented`` and ``greedy``.
 
 Source: the subgraph selection of OpenVINO's HETERO plugin design, with one addition: chosen subgraphs count as single
 vertices for reachability from then on (without it two convex subgraphs can wait for each other).
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .graph import Graph
 from .partition import TraceStep
 
-__all__ = ["documented"]
+__all__ = ["documented", "greedy"]
 
 
 def documented(graph: Graph, device: Sequence[int]) -> tuple[NDArray[np.int32], tuple[TraceStep, ...]]:
@@ -32,6 +32,19 @@ def documented(graph: Graph, device: Sequence[int]) -> tuple[NDArray[np.int32], 
         while loop.choose_one(number):
             pass
     return np.array(loop.label, np.int32), tuple(loop.trace)
+
+
+def greedy(graph: Graph, device: Sequence[int]) -> NDArray[np.int32]:
+    """Labels int32 [num_nodes], numbered in the order in which subgraphs were chosen, of policy ``greedy``.
+
+    For each device in ascending order: every free node is covered by a candidate, grown from the first node that none
+    covers. The largest by the size last seen (the earliest root among equals) is grown again; if it is still as large
+    as the next one it is chosen. Nodes that are no longer covered get candidates of their own.
+    """
+    loop = _EarlyRejection(graph, device)
+    for number in sorted(set(device)):
+        loop.choose_all(number)
+    return np.array(loop.label, np.int32)
 
 
 def smallest_first_order(graph: Graph) -> list[int]:
@@ -121,6 +134,99 @@ class _Loop:
 
     def note(self, action: str, node: int, candidate: list[int], rejected: list[int]) -> None:
         self.trace.append(TraceStep(action, node, tuple(sorted(candidate)), tuple(sorted(rejected))))
+
+
+class _EarlyRejection:
+    def __init__(self, graph: Graph, device: Sequence[int]) -> None:
+        self.device = list(device)
+        self.children: list[list[int]] = [graph.successors(v).tolist() for v in range(graph.num_nodes)]
+        self.parents: list[list[int]] = [graph.predecessors(v).tolist() for v in range(graph.num_nodes)]
+        self.order: list[int] = graph.topological_order.tolist()
+        self.label = [-1] * graph.num_nodes
+        self.num_chosen = 0
+        self.vertex = list(range(graph.num_nodes))  # chosen subgraphs are single vertices, named by their first node
+        self.close()
+
+    def choose_all(self, number: int) -> None:
+        covered_by: dict[int, int] = {}  # free node -> root of the candidate that covers it
+        last_size: dict[int, int] = {}  # root -> size of its candidate when last grown
+
+        def cover(root: int) -> None:
+            candidate = self.grow(root)
+            last_size[root] = len(candidate)
+            for node in candidate:
+                covered_by.setdefault(node, root)
+
+        def cover_the_rest() -> None:
+            for node in self.order:
+                if self.device[node] == number and self.label[node] < 0 and node not in covered_by:
+                    cover(node)
+
+        def uncover(root: int, still: list[int]) -> None:
+            for node in [n for n, owner in covered_by.items() if owner == root and n not in still]:
+                del covered_by[node]
+
+        cover_the_rest()
+        place = {node: i for i, node in enumerate(self.order)}
+        while last_size:
+            root = min(last_size, key=lambda r: (-last_size[r], place[r]))
+            size = last_size.pop(root)
+            if self.label[root] >= 0:
+                uncover(root, [])
+            else:
+                candidate = self.grow(root)
+                rest = [(-other, place[r]) for r, other in last_size.items()]
+                if len(candidate) >= size or not rest or (-len(candidate), place[root]) < min(rest):
+                    self.choose(candidate)
+                    uncover(root, [])
+                else:
+                    uncover(root, candidate)
+                    cover(root)
+            cover_the_rest()
+
+    def grow(self, root: int) -> list[int]:
+        """Downwards, then upwards, and again: each neighbour that keeps the candidate convex, on sight."""
+        candidate = [root]
+        rejected: set[int] = set()
+        while True:
+            node = self.next_clean(candidate, rejected, root)
+            if node is None:
+                return candidate
+            if self.stays_convex([*candidate, node]):
+                candidate.append(node)
+            else:
+                rejected.add(node)
+
+    def next_clean(self, candidate: list[int], rejected: set[int], root: int) -> int | None:
+        """The first child in topological order not rejected yet; without one, the last parent."""
+        for neighbours, order in ((self.children, self.contracted_order), (self.parents, self.contracted_order[::-1])):
+            adjacent = {n for node in candidate for n in neighbours[node]}
+            for node in order:
+                free = self.device[node] == self.device[root] and self.label[node] < 0
+                if node in adjacent and free and node not in candidate and node not in rejected:
+                    return node
+        return None
+
+    def stays_convex(self, candidate: list[int]) -> bool:
+        inside = sum(1 << node for node in candidate)
+        below = above = 0
+        for node in candidate:
+            below |= self.descendants[node]
+            above |= self.ancestors[node]
+        return not below & above & ~inside
+
+    def choose(self, candidate: list[int]) -> None:
+        for node in candidate:
+            self.label[node] = self.num_chosen
+            self.vertex[node] = min(candidate)
+        self.num_chosen += 1
+        self.close()
+
+    def close(self) -> None:
+        self.descendants = _transitive_closure(self.vertex, self.children)
+        self.ancestors = _transitive_closure(self.vertex, self.parents)
+        # Any order of the vertices in which descendants come later; members of a chosen subgraph share a place.
+        self.contracted_order = sorted(self.order, key=lambda node: self.ancestors[self.vertex[node]].bit_count())
 
 
 def _transitive_closure(vertex: list[int], neighbours: list[list[int]]) -> list[int]:
