@@ -627,3 +627,21 @@ def test_external_data_of_a_nested_graph(tmp_path: Path) -> None:
 def test_importing_the_device_does_not_import_onnx() -> None:
     code = "import sys, hetero.devices.template, hetero.devices.profile; sys.exit('onnx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_functions_that_double_are_refused() -> None:
+    """26 functions, each of which calls the next twice: small to read, 2**26 nodes to run."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("l", 1)]
+    functions = []
+    for i in range(26):
+        callee, domain = (f"f{i + 1}", "l") if i < 25 else ("Relu", "")
+        body = [
+            helper.make_node(callee, ["a"], ["b"], domain=domain),
+            helper.make_node(callee, ["b"], ["c"], domain=domain),
+        ]
+        functions.append(helper.make_function("l", f"f{i}", ["a"], ["c"], body, opsets))
+    value = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("f0", ["x"], ["y"], domain="l")], "bomb", value[:1], value[1:])
+    model = read_model(helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=8))
+    support = create_plugin().query_model(model, {})
+    assert "more than 1,000,000 nodes" in support.reasons[0]

@@ -157,6 +157,17 @@ def test_what_is_not_built_yet_says_so(compiled: hetero.CompiledModel) -> None:
         compiled.export_model("x.hetero")
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_model_that_declares_another_shape(core: hetero.Core, device: str) -> None:
+    model = make_model([helper.make_node("Relu", ["x"], ["y"])])
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [7]))
+    compiled = core.compile_model(core.read_model(model), device)
+    with pytest.raises(
+        hetero.InferenceError, match=re.escape("output 'y' is declared float32 [7], found float32 [2, 3]")
+    ):
+        compiled(np.ones((2, 3), np.float32))
+
+
 def test_empty_model(core: hetero.Core) -> None:
     """No node at all: the input is the output."""
     model = onnx.ModelProto()

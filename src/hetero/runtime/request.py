@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import HeteroError, InferenceError, NotSupported
 from ..model.types import Port
 from .profile import ProfileRow
-from .tensor import Outputs, bind_inputs
+from .tensor import Outputs, bind_inputs, check_outputs
 
 __all__ = ["InferRequest", "RequestState", "Runner"]
 
@@ -101,6 +101,7 @@ class InferRequest:
             raise InferenceError(
                 f"{self._device}: expected {len(self._outputs)} results, its runner gave {len(results)}"
             )
+        check_outputs(self._outputs, results, self._device)
         return results
 
     def start_async(self, inputs: Any = None) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import InferenceError
 from ..model.types import Dim, Port
 
-__all__ = ["Outputs", "bind_inputs"]
+__all__ = ["Outputs", "bind_inputs", "check_outputs"]
 
 
 class Outputs(Mapping[str, np.ndarray]):
@@ -76,6 +76,20 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[np.ndarray]:
             f"the model has no input {extra!r}{did_you_mean(str(extra), known)}; its inputs: {', '.join(known)}"
         )
     return bound
+
+
+def check_outputs(ports: Sequence[Port], results: Sequence[np.ndarray], device: str) -> None:
+    """Raise `InferenceError` if a result is not of the type that its port declares: the device is wrong, or the model
+    contradicts itself. Symbolic dimensions take any size."""
+    for port, result in zip(ports, results, strict=True):
+        fits = isinstance(result, np.ndarray) and (port.dtype is None or result.dtype == port.dtype)
+        if fits and port.shape is not None:
+            fits = len(port.shape) == result.ndim and all(
+                not isinstance(dim, int) or dim == size for dim, size in zip(port.shape, result.shape, strict=True)
+            )
+        if not fits:
+            found = f"{result.dtype} {list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
+            raise InferenceError(f"{device}: output {port.name!r} is declared {_describe(port)}, found {found}")
 
 
 def _as_array(value: Any, port: Port) -> np.ndarray:

@@ -56,6 +56,10 @@ class Refused(Exception):
 MAX_CALL_DEPTH = 48
 """Functions calling functions: deeper files are refused, since each level is a Python call at run time."""
 
+MAX_CALL_NODES = 1_000_000
+"""Nodes that one call of a function may run, calls within it counted in full: 26 functions that each call the next
+twice would run 2**26."""
+
 
 @dataclasses.dataclass(slots=True)
 class Step:
@@ -107,6 +111,8 @@ class Library:
         self.directory = directory
         self._programs: dict[tuple[FunctionKey, bytes], Program] = {}
         self._open: list[FunctionKey] = []
+        self._num_nodes: dict[tuple[FunctionKey, bytes], int] = {}  # per program, calls expanded
+        self._counts: list[int] = []  # the same for the functions being compiled
         self._lock = threading.RLock()
 
     def tensor(self, proto: onnx.TensorProto) -> np.ndarray:
@@ -132,7 +138,15 @@ class Library:
         identity = b"".join(attributes[name].SerializeToString(deterministic=True) for name in sorted(attributes))
         with self._lock:
             if (key, identity) not in self._programs:
-                self._programs[key, identity] = self._compile(key, function, attributes)
+                self._counts.append(len(function.node))
+                try:
+                    self._programs[key, identity] = self._compile(key, function, attributes)
+                finally:
+                    self._num_nodes[key, identity] = self._counts.pop()
+            if self._num_nodes[key, identity] > MAX_CALL_NODES:
+                raise Refused(f"a call of function {key[0]}::{key[1]} runs more than {MAX_CALL_NODES:,} nodes")
+            if self._counts:
+                self._counts[-1] += self._num_nodes[key, identity]
             return self._programs[key, identity]
 
     def _compile(
