@@ -85,6 +85,8 @@ cdef extern from "partition/graph.h" nogil:
                       hg_watch *watch)
     int hg_greedy(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_watch *watch)
     void hg_trace_free(hg_trace *trace)
+    int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int32_t max_nodes, int across,
+                 int32_t *label, int32_t *device_of, int32_t *count, hg_watch *watch)
     int hg_cut(const hg_graph *g, const int32_t *label, const double *weight, int64_t *edges, double *total,
                hg_watch *watch)
     int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *label, int32_t *device_of,
@@ -536,6 +538,28 @@ def number_subgraphs(Csr csr not None, device, label):
         status = hg_number(&csr.c, d, count, labels, label_device, &watch)
     finish(status)
     return subgraph_of, device_of
+
+
+def limit(Csr csr not None, device, weight, label, int32_t max_nodes, bint across):
+    """Topological ids `label` with every subgraph above max_nodes cut up: (subgraph_of, device_of)."""
+    cdef const uint8_t[::1] device_number = devices(device, csr.c.n)
+    subgraph_of = labels_array(label, csr.c.n).copy()
+    device_of = np.empty(csr.c.n, np.int32)
+    cdef int32_t count = <int32_t>(subgraph_of.max() + 1) if csr.c.n else 0
+    cdef const uint8_t *d = &device_number[0] if csr.c.n else NULL
+    cdef int32_t *labels = out32(subgraph_of)
+    cdef int32_t *label_device = out32(device_of)
+    cdef const double[::1] weights
+    cdef const double *w = NULL
+    if weight is not None and csr.c.m:
+        weights = weight
+        w = &weights[0]
+    cdef int status
+    cdef hg_watch watch = new_watch()
+    with nogil:
+        status = hg_limit(&csr.c, d, w, max_nodes, across, labels, label_device, &count, &watch)
+    finish(status)
+    return subgraph_of, device_of[:count].copy()
 
 
 def cut(Csr csr not None, label, weight):

@@ -34,7 +34,7 @@ static int contract(const hg_graph *g, const uint8_t *device, const double *weig
     int32_t *merged = HG_TAKE(arena, int32_t, before);
     int status = merged ? hg_coarsen(g, device, weight, label, before, &coarse, arena, watch) : HG_NO_MEMORY;
     if (status == HG_OK)
-        status = hg_contract(&coarse, heavy, thorough, &work, merged, count, &maximal, arena, watch);
+        status = hg_contract(&coarse, heavy, thorough, INT32_MAX, &work, merged, count, &maximal, arena, watch);
     if (status == HG_OK && *count < before)
         for (int32_t v = 0; v < g->n; v++)
             label[v] = merged[label[v]];

@@ -29,11 +29,12 @@ int hg_coarsen(const hg_graph *g, const uint8_t *device, const double *weight, c
     *coarse = (hg_coarse){.k = count};
     coarse->in_start = HG_TAKE_ZEROED(arena, int32_t, (int64_t)count + 1);
     coarse->out_start = HG_TAKE_ZEROED(arena, int32_t, (int64_t)count + 1);
-    coarse->device = HG_TAKE(arena, uint8_t, count);
+    coarse->kind = HG_TAKE(arena, int32_t, count);
+    coarse->size = HG_TAKE(arena, int32_t, count);
     /* Sized for every edge of g; what is not written costs no memory. */
     int32_t *target = HG_TAKE(arena, int32_t, g->m);
     float *sum = HG_TAKE(arena, float, g->m);
-    if (!target || !sum || !start || !member || !slot || !row_start || !coarse->in_start || !coarse->out_start || !coarse->device)
+    if (!target || !sum || !start || !member || !slot || !row_start || !coarse->in_start || !coarse->out_start || !coarse->kind || !coarse->size)
         return HG_NO_MEMORY;
     hg_members(n, label, NULL, count, start, member);
     memset(slot, 0xFF, (size_t)count * sizeof *slot); /* -1 lies before every row */
@@ -41,7 +42,8 @@ int hg_coarsen(const hg_graph *g, const uint8_t *device, const double *weight, c
     for (int32_t s = 0; s < count; s++) {
         const int32_t begin = edges;
         row_start[s] = begin;
-        coarse->device[s] = device[member[start[s]]];
+        coarse->kind[s] = device[member[start[s]]];
+        coarse->size[s] = start[s + 1] - start[s];
         for (int32_t i = start[s]; i < start[s + 1]; i++) {
             const int32_t v = member[i];
             for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++) {

@@ -19,7 +19,8 @@ typedef struct {
     int32_t *out_start, *out; /* [k + 1], [edges] */
     int32_t *in_start, *in;
     float *out_weight; /* [edges]: weight of the merged edges */
-    uint8_t *device;   /* [k] */
+    int32_t *kind;     /* [k]: only nodes of one kind may be merged; the device, to begin with */
+    int32_t *size;     /* [k]: nodes of the graph in each */
 } hg_coarse;
 
 /* ---- sweep.c ---- */
@@ -57,9 +58,10 @@ int hg_compact(int32_t n, int32_t *label, int32_t *count, hg_arena *arena);
 
 /* Merges the ends of same-device edges while no other path joins them. merged [k]: the new topological label of each
  * coarse node. heavy: edges of at least this weight go first (infinity: none do). thorough: until nothing changes,
- * otherwise each edge is tried once. *work: steps left; when they run out the rest stays unmerged. *maximal: nothing
+ * otherwise each edge is tried once. Nothing grows beyond max_size nodes of
+ * the graph. *work: steps left; when they run out the rest stays unmerged. *maximal: nothing
  * is left to merge for certain. The coarse graph is consumed. */
-int hg_contract(hg_coarse *coarse, float heavy, int thorough, int64_t *work, int32_t *merged, int32_t *count,
-                int *maximal, hg_arena *arena, hg_watch *watch);
+int hg_contract(hg_coarse *coarse, float heavy, int thorough, int32_t max_size, int64_t *work, int32_t *merged,
+                int32_t *count, int *maximal, hg_arena *arena, hg_watch *watch);
 
 #endif

@@ -157,6 +157,7 @@ static int try_merge(contraction *s, int32_t a, int32_t b)
         hg_list_unlink(&s->order, b);
     }
     s->parent[b] = a;
+    s->c->size[a] += s->c->size[b];
     /* Chains are circles through their root: joining two circles swaps what follows. */
     const int32_t out = s->next_out[a], in = s->next_in[a];
     s->next_out[a] = s->next_out[b];
@@ -166,8 +167,8 @@ static int try_merge(contraction *s, int32_t a, int32_t b)
     return 1;
 }
 
-int hg_contract(hg_coarse *coarse, float heavy, int thorough, int64_t *work, int32_t *merged, int32_t *count,
-                int *maximal, hg_arena *arena, hg_watch *watch)
+int hg_contract(hg_coarse *coarse, float heavy, int thorough, int32_t max_size, int64_t *work, int32_t *merged,
+                int32_t *count, int *maximal, hg_arena *arena, hg_watch *watch)
 {
     const int32_t k = coarse->k;
     contraction s = {.k = k, .c = coarse, .work = *work};
@@ -210,10 +211,10 @@ int hg_contract(hg_coarse *coarse, float heavy, int thorough, int64_t *work, int
                 if (round == 0 && coarse->out_weight[j] < heavy)
                     continue;
                 const int32_t v = coarse->out[j];
-                if (coarse->device[v] != coarse->device[u])
+                if (coarse->kind[v] != coarse->kind[u])
                     continue;
                 const int32_t a = find(s.parent, u), b = find(s.parent, v);
-                if (a == b)
+                if (a == b || coarse->size[a] > max_size - coarse->size[b])
                     continue;
                 const int64_t before = s.work;
                 if (s.work <= 0) {

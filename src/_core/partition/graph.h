@@ -139,6 +139,13 @@ void hg_trace_free(hg_trace *trace);
 /* label [n] and *count as hg_documented. */
 int hg_greedy(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_watch *watch);
 
+/* ---- limit.c: no subgraph above a size ---- */
+
+/* Cuts up every subgraph of more than max_nodes nodes. label [n]: topological ids 0..*count-1, renumbered; device_of
+ * [n]. across: pieces may also join neighbouring subgraphs of their device. */
+int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int32_t max_nodes, int across,
+             int32_t *label, int32_t *device_of, int32_t *count, hg_watch *watch);
+
 /* ---- quotient.c: what all policies share once nodes have labels ---- */
 
 /* Edges whose ends differ in label, and the sum of their weights (weight [m] in CSR order, or NULL: 1 each). */

@@ -12,6 +12,7 @@ from .. import _graph
 from ..errors import PartitionError, did_you_mean
 from .check import check_partition
 from .graph import Graph
+from .limits import MinNodes, allowed_mask, fall_back, smallest_sizes
 from .partition import Partition, TraceStep
 
 __all__ = ["POLICIES", "partition_graph"]
@@ -29,6 +30,10 @@ def partition_graph(
     policy: str = "auto",
     edge_weight: ArrayLike | None = None,
     trace: bool = False,
+    *,
+    min_nodes: MinNodes | None = None,
+    max_nodes: int | None = None,
+    allowed: ArrayLike | None = None,
 ) -> Partition:
     """Cut ``graph`` into subgraphs of one device each that are connected, convex and can run in order.
 
@@ -42,6 +47,12 @@ def partition_graph(
 
     ``edge_weight``: a finite number of zero or more for each edge as it was given to `Graph`, for example the bytes it
     carries; weights of an edge given twice add up. ``trace``: keep the steps of policy ``documented``.
+
+    ``min_nodes``: a subgraph of fewer nodes falls, whole, to the next device that ``allowed`` (bool [num_nodes,
+    num_devices]) lets take all its nodes, and the graph is cut again; where no later device may, it stays. A number, or
+    one per device number. The devices nodes end on are ``p.device_of[p.subgraph_of]``. ``max_nodes``: subgraphs of
+    more nodes are cut up into connected pieces, as few as contraction finds.
+
     Every policy is deterministic. Raises `PartitionError` for a device array or weights that do not fit the graph.
     """
     run = _RUN.get(policy)
@@ -53,14 +64,48 @@ def partition_graph(
         raise PartitionError(f"policy {policy!r} takes no traceable steps: trace=True needs policy='documented'")
     csr = graph._csr
     weight = None if edge_weight is None else csr.edge_weights(edge_weight)
+    if min_nodes is not None:
+        device = _fallen_back(graph, device, run, weight, min_nodes, allowed)
     (subgraph_of, device_of, cut_edges, cut_weight), steps = run(graph, device, weight, trace)
+    if max_nodes is not None:
+        if max_nodes < 1:
+            raise PartitionError(f"max_nodes must be at least 1, found {max_nodes}")
+        limit = min(max_nodes, 2**31 - 1)
+        subgraph_of, device_of = _graph.limit(csr, device, weight, subgraph_of, limit, policy == "auto")
+        cut_edges, cut_weight = _graph.cut(csr, subgraph_of, weight)
     partition = Partition(graph, policy, subgraph_of, device_of, cut_edges, cut_weight, steps)
     if CHECK_ALWAYS:
-        check_partition(graph, device, subgraph_of, maximal=policy == "auto", ordered=True)
+        check_partition(graph, device, subgraph_of, maximal=policy == "auto" and max_nodes is None, ordered=True)
     return partition
 
 
 _Run = Callable[[Graph, ArrayLike, NDArray[np.float64] | None, bool], tuple[_Result, tuple[TraceStep, ...] | None]]
+
+
+# Each round moves subgraphs to later devices, so rounds end; almost always after as many as there are devices.
+_MAX_ROUNDS = 512
+
+
+def _fallen_back(
+    graph: Graph,
+    device: ArrayLike,
+    run: _Run,
+    weight: NDArray[np.float64] | None,
+    min_nodes: MinNodes,
+    allowed: ArrayLike | None,
+) -> NDArray[np.integer]:
+    """Device numbers under which no subgraph that a later device may take is smaller than ``min_nodes``."""
+    _graph.check_devices(graph._csr, device)
+    numbers = np.asarray(device)
+    mask = allowed_mask(allowed, graph.num_nodes, numbers)
+    sizes = smallest_sizes(min_nodes, mask.shape[1])
+    for _ in range(_MAX_ROUNDS):
+        (subgraph_of, device_of, _, _), _ = run(graph, numbers, weight, False)
+        moved = fall_back(numbers, subgraph_of, device_of, sizes, mask)
+        if moved is None:
+            break
+        numbers = moved
+    return numbers
 
 
 def _linear(

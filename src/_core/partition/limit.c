@@ -1,0 +1,60 @@
+/* Limits on the size of subgraphs.
+ *
+ * Subgraphs that are too large fall apart into single nodes, which contraction (contract.c) merges again as far as the
+ * limit allows, heavy edges first; the rest is left as it is. Near-linear, as contraction is. */
+#include <math.h>
+
+#include "coarse.h"
+
+enum { WORK_PER_EDGE = 16 };
+
+int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int32_t max_nodes, int across,
+             int32_t *label, int32_t *device_of, int32_t *count, hg_watch *watch)
+{
+    const int32_t n = g->n;
+    hg_arena arena;
+    if (!hg_arena_open(&arena, (size_t)n * 48 + 4096))
+        return HG_NO_MEMORY;
+    int status = HG_NO_MEMORY;
+    int32_t *start = HG_TAKE(&arena, int32_t, (int64_t)*count + 1);
+    int32_t *member = HG_TAKE(&arena, int32_t, n);
+    int32_t *pieces = HG_TAKE(&arena, int32_t, n);
+    int32_t *origin = HG_TAKE(&arena, int32_t, n);
+    int32_t *merged = HG_TAKE(&arena, int32_t, n);
+    if (!start || !member || !pieces || !origin || !merged)
+        goto out;
+    hg_members(n, label, g->order, *count, start, member);
+    int32_t used = 0;
+    for (int32_t s = 0; s < *count; s++) { /* members come in topological order: so do the pieces */
+        const int split = start[s + 1] - start[s] > max_nodes;
+        for (int32_t i = start[s]; i < start[s + 1]; i++) {
+            pieces[member[i]] = used;
+            origin[used] = s;
+            used += split;
+        }
+        used += !split;
+    }
+    status = HG_OK;
+    if (used > *count) {
+        hg_coarse coarse;
+        int64_t work = WORK_PER_EDGE * ((int64_t)n + g->m);
+        int maximal;
+        status = hg_coarsen(g, device, weight, pieces, used, &coarse, &arena, watch);
+        if (status != HG_OK)
+            goto out;
+        for (int32_t s = 0; s < used && !across; s++)
+            coarse.kind[s] = origin[s];
+        double total = 0;
+        for (int64_t j = 0; j < coarse.edges; j++)
+            total += coarse.out_weight[j];
+        const float heavy = coarse.edges ? (float)(2 * total / (double)coarse.edges) : HUGE_VALF;
+        status = hg_contract(&coarse, heavy, 1, max_nodes, &work, merged, count, &maximal, &arena, watch);
+        for (int32_t v = 0; v < n && status == HG_OK; v++)
+            label[v] = merged[pieces[v]];
+    }
+    for (int32_t v = 0; v < n && status == HG_OK; v++)
+        device_of[label[v]] = device[v];
+out:
+    hg_arena_close(&arena);
+    return status;
+}
