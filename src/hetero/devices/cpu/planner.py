@@ -32,7 +32,7 @@ __all__ = ["Planner", "Segment"]
 _ELEMENTWISE = ["add", "sub", "mul", "div", "mod", "fmod", "pow", "min", "max", "prelu", "and", "or", "xor", "equal"]
 _ELEMENTWISE += ["less", "less_or_equal", "greater", "greater_or_equal", "shift_left", "shift_right"]
 _ELEMENTWISE += ["bitwise_and", "bitwise_or", "bitwise_xor"]
-_IN_PLACE = dict.fromkeys(_ELEMENTWISE, (0, 1)) | {"unary": (0,), "where": (1, 2), "batch_norm": (0,)}
+_IN_PLACE = dict.fromkeys(_ELEMENTWISE, (0, 1)) | {"unary": (0,), "where": (1, 2), "batch_norm": (0,), "softmax": (0,)}
 _IN_PLACE |= {"scatter_elements": (0,), "scatter_nd": (0,)}
 # The same, but no other operand may be that memory: it is read at other places than those just written.
 _IN_PLACE_ALONE = {"scatter_elements", "scatter_nd", "batch_norm"}
