@@ -2,9 +2,9 @@
  *
  * The tile of gemm_micro.c with the roles turned: its columns are output channels, whose packed weights are the
  * vectors, and its rows are neighbouring pixels of one output row, whose inputs are broadcast. An input element is
- * addressed by the pixel plus an offset per (channel, kernel position), so no im2col matrix is ever written (compare
+ * addressed by stepping from one (channel, kernel position) to the next, so no im2col matrix is ever written (compare
  * M. Dukhan, "The Indirect Convolution Algorithm", 2019). Where the kernel reaches outside, a few rows are copied
- * with their zeros first. The finished pixels x channels block is transposed on its way out.
+ * with their zeros first; for a 1x1 kernel with strides, the pixels it reads. The finished pixels x channels block is transposed on its way out.
  * Cost: 2 * pixels * K * ceil(M / 16) * 16 operations; padding copies each input row about kernel height / rows per
  * block times; the transposition moves each output once.
  */
@@ -23,7 +23,13 @@ static int64_t span(const ht_conv *c, int d, int64_t outputs)
 
 static int is_flat(const ht_conv *c) { return c->taps == 1 && !c->padded && c->in_plane == c->pixels; }
 
-/* Output rows and columns per block. The zero-padded copy of what a block reads must fit the scratch memory. */
+/* How much of each channel is copied for a block: with a 1x1 kernel only the pixels that are used. */
+static int64_t copied(const ht_conv *c, int64_t rows, int64_t columns)
+{
+    return c->taps == 1 ? rows * columns : c->kernel[0] * span(c, 1, rows) * span(c, 2, columns);
+}
+
+/* Output rows and columns per block. The copy of what a block reads must fit the scratch memory. */
 static int block_shape(const ht_conv *c, int64_t *rows, int64_t *columns)
 {
     if (is_flat(c)) {
@@ -37,9 +43,9 @@ static int block_shape(const ht_conv *c, int64_t *rows, int64_t *columns)
     *rows = ht_ceil_div(c->out[1], ht_ceil_div(c->out[1], *rows));
     if (*columns < c->out[2])
         *rows = 1;
-    if (!c->padded)
+    if (c->taps > 1 && !c->padded)
         return 1;
-    while (c->in_channels * c->kernel[0] * span(c, 1, *rows) * span(c, 2, *columns) > COPY_FLOATS) {
+    while (c->in_channels * copied(c, *rows, *columns) > COPY_FLOATS) {
         if (*rows > 1) {
             *rows = ht_ceil_div(*rows, 2);
         } else if (*columns > 24) {
@@ -59,7 +65,7 @@ int ht_conv_direct_fits(const ht_conv *c)
     for (int d = 0; d < 3; d++)
         if (c->dilation[d] > (1 << 20) || c->kernel[d] > MAX_TAPS || c->stride[d] > (1 << 20))
             return 0;
-    if (!is_flat(c) && c->out[2] < 4 && c->pixels > c->out[2])
+    if (c->taps > 1 && c->out[2] < 4 && c->pixels > c->out[2])
         return 0; /* tiles never span two output rows: short rows leave them nearly empty */
     return block_shape(c, &rows, &columns);
 }
@@ -123,15 +129,36 @@ static source copy_padded(const ht_conv *c, int64_t z, int64_t y, int64_t x, int
     return s;
 }
 
+/* The inputs of a 1x1 kernel with strides or padding, pixel by pixel: [channel][rows * columns]. */
+static source copy_pixels(const ht_conv *c, int64_t z, int64_t y, int64_t x, int64_t rows, int64_t columns, float *dst)
+{
+    const source s = {dst, rows * columns, 0, 0};
+    const int64_t iz = z * c->stride[0] - c->pad[0], in_x = x * c->stride[2] - c->pad[2];
+    for (int64_t channel = 0; channel < c->in_channels; channel++)
+        for (int64_t r = 0; r < rows; r++, dst += columns) {
+            const int64_t iy = (y + r) * c->stride[1] - c->pad[1];
+            const int inside = iz >= 0 && iz < c->in[0] && iy >= 0 && iy < c->in[1];
+            ht_sample_row(inside ? c->x + ((channel * c->in[0] + iz) * c->in[1] + iy) * c->in[2] : NULL, c->in[2],
+                          in_x, c->stride[2], columns, dst);
+        }
+    return s;
+}
+
 /* One block: rows x columns pixels of output plane z, from (y, x). */
 static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int64_t rows, int64_t columns)
 {
     float *sums = c->scratch;
-    int32_t offsets[MAX_TAPS];
+    int32_t steps[MAX_TAPS];
     source s = {c->x, c->in_plane, c->dilation[0] * c->in[1] * c->in[2], c->in[2]};
-    if (is_flat(c))
+    int64_t a_row = c->stride[2];
+    if (is_flat(c)) {
         s.origin += x;
-    else if (c->padded)
+    } else if (c->taps == 1) {
+        s = copy_pixels(c, z, y, x, rows, columns, sums + SUMS);
+        a_row = 1;
+        columns *= rows;
+        rows = 1;
+    } else if (c->padded)
         s = copy_padded(c, z, y, x, rows, columns, sums + SUMS);
     else
         s.origin += ((z * c->stride[0] * c->in[1]) + y * c->stride[1]) * c->in[2] + x * c->stride[2];
@@ -140,13 +167,18 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
     const int64_t blocks = ht_ceil_div(c->in_channels, block_channels);
     const int64_t step = ht_ceil_div(c->in_channels, blocks);
     if (c->taps > 1) {
-        int64_t k = 0;
+        int64_t k = 0, last = 0;
         for (int64_t channel = 0; channel < step; channel++)
             for (int64_t kz = 0; kz < c->kernel[0]; kz++)
                 for (int64_t ky = 0; ky < c->kernel[1]; ky++)
-                    for (int64_t kx = 0; kx < c->kernel[2]; kx++)
-                        offsets[k++] = (int32_t)(channel * s.channel + kz * s.depth + ky * c->dilation[1] * s.row +
-                                                 kx * c->dilation[2]);
+                    for (int64_t kx = 0; kx < c->kernel[2]; kx++, k++) {
+                        const int64_t at = channel * s.channel + kz * s.depth + ky * c->dilation[1] * s.row +
+                                           kx * c->dilation[2];
+                        if (k > 0)
+                            steps[k - 1] = (int32_t)(at - last);
+                        last = at;
+                    }
+        steps[k - 1] = 0;
     }
     const int64_t tiles = ht_ceil_div(columns, HT_TILE_ROWS);
     const int64_t pixel = (z * c->out[1] + y) * c->out[2] + x;
@@ -155,15 +187,21 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
         const int panels = (int)ht_ceil_div(channels, HT_PANEL);
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t c0 = block * step, depth = ht_min64(step, c->in_channels - c0);
-            ht_tile t = {.a_row = c->stride[2], .a_k = s.channel, .a_offsets = offsets,
+            ht_tile t = {.a_row = a_row, .a_k = s.channel, .a_steps = steps,
                          .b = c->w + m * c->depth_k + c0 * c->taps * HT_PANEL, .b_k = HT_PANEL,
                          .b_panel = c->depth_k * HT_PANEL, .c_row = WIDTH, .k = depth * c->taps, .columns = WIDTH,
                          .accumulate = block > 0};
+            /* The first tiles fetch the next block of weights, or the next channels' first. */
+            const float *next = block + 1 < blocks ? t.b + depth * c->taps * HT_PANEL : c->w + (m + WIDTH) * c->depth_k;
+            int fetched = block + 1 < blocks || m + WIDTH < c->out_channels ? 0 : panels;
             for (int64_t r = 0; r < rows; r++) {
                 int64_t column = 0;
                 for (int64_t tile = 0; tile < tiles; tile++) {
+                    t.next = fetched < panels ? next + fetched * t.b_panel : t.b;
+                    t.next_step = fetched < panels ? HT_PANEL : 0;
+                    fetched++;
                     const int64_t height = columns / tiles + (tile < columns % tiles);
-                    t.a = s.origin + c0 * s.channel + r * c->stride[1] * s.row + column * c->stride[2];
+                    t.a = s.origin + c0 * s.channel + r * c->stride[1] * s.row + column * a_row;
                     t.c = sums + (r * columns + column) * WIDTH;
                     (c->taps > 1 ? ht_indirect_tile_fns : ht_tile_fns)[height - 1][panels - 1](&t);
                     column += height;

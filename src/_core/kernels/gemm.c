@@ -183,6 +183,10 @@ static void tiled(const product *p, int64_t col0, int64_t col1)
                     ht_tile rows = t;
                     rows.a = p->a + i * p->a_row + k0 * p->a_k;
                     rows.c = p->y + i * p->n + j;
+                    if (p->b_packed) {
+                        rows.next_step = HT_PANEL;
+                        rows.next = i + m_step < p->m ? t.b : block + 1 < k_blocks ? t.b + k * HT_PANEL : NULL;
+                    }
                     if (block == k_blocks - 1) {
                         if (e.bias)
                             e.bias += i * e.bias_row + j * e.bias_col;

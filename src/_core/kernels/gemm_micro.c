@@ -31,14 +31,10 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
         for (int j = 0; j < width; j++)
             acc[i][j] = vf_set1(0.0f);
 
-    const int32_t *offset = t->a_offsets;
+    const int32_t *steps = t->a_steps;
+    const float *next = t->next;
+    const int64_t next_step = t->next_step;
     for (int64_t k = t->k; k > 0; k--) {
-        if (indirect) {
-            a0 = t->a + *offset++;
-            a3 = a0 + 3 * a_row;
-            a6 = a0 + 6 * a_row;
-            a9 = a0 + 9 * a_row;
-        }
         vf bv[HT_TILE_PANELS * VECTORS];
 #pragma GCC unroll 8
         for (int j = 0; j < width; j++)
@@ -50,13 +46,14 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
             for (int j = 0; j < width; j++)
                 acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
         }
-        if (!indirect) {
-            a0 += a_k;
-            a3 += a_k;
-            a6 += a_k;
-            a9 += a_k;
-        }
+        const int64_t step = indirect ? *steps++ : a_k;
+        a0 += step;
+        a3 += step;
+        a6 += step;
+        a9 += step;
         b += b_k;
+        __builtin_prefetch(next, 0, 2);
+        next += next_step;
     }
 
     const ht_epilogue *e = t->epilogue;
@@ -147,36 +144,46 @@ EACH(TILES)
 const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {EACH(ENTRY)};
 const ht_tile_fn ht_indirect_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {EACH(INDIRECT_ENTRY)};
 
+/* Floats of B that stay in the L1 cache while the rows of A pass. */
+#define STRIP_FLOATS 8192
+
 void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns)
 {
-    const int64_t chunk = a_panel ? HT_PANEL : rows;
-    for (int64_t j = 0; j < columns; j += HT_TILE_PANELS * HT_PANEL) {
-        const int64_t left = ht_min64(columns - j, HT_TILE_PANELS * HT_PANEL);
-        const int panels = (int)ht_ceil_div(left, HT_PANEL);
+    const int64_t chunk = a_panel ? HT_PANEL : rows, pair = HT_TILE_PANELS * HT_PANEL;
+    /* A short k leaves room for several pairs of panels: then C is written in longer runs. */
+    const int64_t strip = ht_max64(1, STRIP_FLOATS / ht_max64(1, origin->k * pair)) * pair;
+    for (int64_t j0 = 0; j0 < columns; j0 += strip)
         for (int64_t start = 0; start < rows; start += chunk) {
             const int64_t count = ht_min64(chunk, rows - start), tiles = ht_ceil_div(count, HT_TILE_ROWS);
-            int64_t row = 0;
+            const int64_t base = count / tiles, extra = count % tiles;
+            int64_t row = start;
             for (int64_t tile = 0; tile < tiles; tile++) {
-                const int64_t height = count / tiles + (tile < count % tiles);
+                const int64_t height = base + (tile < extra);
+                const int64_t ahead = start == 0 && tile < HT_TILE_PANELS ? origin->next_step : 0;
                 ht_tile t = *origin;
                 ht_epilogue e;
-                t.a += start / HT_PANEL * a_panel + row * t.a_row;
-                t.b += (j / HT_PANEL) * t.b_panel;
-                t.c += (start + row) * t.c_row + j;
-                t.columns = left;
-                if (t.epilogue) {
-                    e = *t.epilogue;
-                    if (e.bias)
-                        e.bias += (start + row) * e.bias_row + j * e.bias_col;
-                    if (e.addend)
-                        e.addend += (start + row) * e.addend_row + j;
-                    t.epilogue = &e;
+                t.a += start / HT_PANEL * a_panel + (row - start * (a_panel > 0)) * t.a_row;
+                for (int64_t j = j0; j < ht_min64(j0 + strip, columns); j += pair) {
+                    t.columns = ht_min64(columns - j, pair);
+                    t.b = origin->b + (j / HT_PANEL) * t.b_panel;
+                    t.c = origin->c + row * t.c_row + j;
+                    /* The first tiles over a pair of panels fetch the next pair. */
+                    const float *next = j + pair < columns ? t.b + HT_TILE_PANELS * t.b_panel : origin->next;
+                    t.next = ahead && next ? next + tile * t.b_panel : t.b;
+                    t.next_step = ahead && next ? ahead : 0;
+                    if (origin->epilogue) {
+                        e = *origin->epilogue;
+                        if (e.bias)
+                            e.bias += row * e.bias_row + j * e.bias_col;
+                        if (e.addend)
+                            e.addend += row * e.addend_row + j;
+                        t.epilogue = &e;
+                    }
+                    ht_tile_fns[height - 1][(t.columns - 1) / HT_PANEL](&t);
                 }
-                ht_tile_fns[height - 1][panels - 1](&t);
                 row += height;
             }
         }
-    }
 }
 
 void ht_pack_panels(const float *b, int64_t ldb, int trans, int64_t k, int64_t n, float *dst, int64_t panel_k)

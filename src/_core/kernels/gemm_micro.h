@@ -42,13 +42,15 @@ typedef struct {
 typedef struct {
     const float *a;
     int64_t a_row, a_k;
-    const int32_t *a_offsets;   /* of ht_indirect_tile_fns: where A's column k lies, in place of k * a_k */
+    const int32_t *a_steps;     /* of ht_indirect_tile_fns: from A's column k to k + 1, in place of a_k */
     const float *b;
     int64_t b_k, b_panel;
     float *c;
     int64_t c_row;
     int64_t k, columns;
     int accumulate;             /* add to what C holds */
+    const float *next;          /* what to fetch into the L2 cache meanwhile: a line per k */
+    int64_t next_step;          /* HT_PANEL, or 0: nothing (then next is any address) */
     const ht_epilogue *epilogue; /* NULL: store the bare sums; its pointers are those of the tile's first element */
 } ht_tile;
 
@@ -62,6 +64,8 @@ extern const ht_tile_fn ht_indirect_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
 
 /* C = A x B over one block of k; rows are split into tiles of nearly equal height, because a
  * tile of one or two rows cannot hide the latency of its multiply-adds. `origin` describes row 0, column 0.
+ * next_step > 0: B's panels come from memory, so each is fetched while the one before is in use; `next` is what follows
+ * the last, or NULL.
  * a_panel > 0: A is packed too, as B's transpose would be: HT_PANEL rows (a_row = 1, a_k = HT_PANEL) every a_panel. */
 #define ht_gemm_block HT_KERNEL(gemm_block)
 void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns);
