@@ -264,5 +264,4 @@ def test_shipped_fpga_takes_googlenet_but_for_lrn_and_softmax() -> None:
     light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_inception_v1.onnx"
     model = read_model(light)
     refused = {model.nodes[index].op_type for index in plugin.query_model(model, {}).reasons}
-    # ConstantOfShape stands for the weights in this file, as no weights are in it.
-    assert refused == {"LRN", "Softmax", "ConstantOfShape"}
+    assert refused == {"LRN", "Softmax"}
