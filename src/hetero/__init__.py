@@ -30,7 +30,7 @@ from .errors import (
     WrongVersion,
 )
 from .model.model import Model
-from .partition import Graph, Partition, check_partition, partition_graph
+from .partition import Graph, Partition, TransitiveClosure, check_partition, partition_graph
 from .plan import Plan
 from .plugin import CompiledModel, InferRequest, Plugin, Support
 
@@ -53,6 +53,7 @@ __all__ = [
     "Plugin",
     "PropertyError",
     "Support",
+    "TransitiveClosure",
     "UnknownDevice",
     "UnsupportedModel",
     "WrongDevice",
