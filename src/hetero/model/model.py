@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from .._onnx import edges
 from ..errors import ModelError, did_you_mean
+from ..files import write_atomically
 from .constants import Constants
 from .extract import Selection, select
 from .file import ModelFile
 from .inference import ValueTypes
 from .types import Port, Ragged, ValueType
-from .write import model_parts, save_parts
+from .write import model_parts
 
 if TYPE_CHECKING:
     import onnx
@@ -416,7 +417,7 @@ class Model:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `to_bytes` to a file, which is complete or not there at all."""
-        save_parts(model_parts(self), os.fspath(path))
+        write_atomically(path, model_parts(self))
 
     # ---- the place of a part in its file
 

@@ -6,8 +6,6 @@ order, Constant nodes before all others; then initializers, graph inputs, output
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
@@ -22,7 +20,7 @@ from .wire import encode_field, encode_number, encode_string_entry, encode_tenso
 if TYPE_CHECKING:
     from .model import Model
 
-__all__ = ["hidden_length", "model_parts", "save_parts"]
+__all__ = ["hidden_length", "model_parts"]
 
 Part = bytes | memoryview
 
@@ -61,25 +59,6 @@ def model_parts(model: Model, max_constant_bytes: int | None = None, max_vector:
 def hidden_length(dim: Dim) -> Dim:
     """A dim of a model written with ``max_vector``, as it was before."""
     return int(dim.removeprefix(_HIDDEN)) if isinstance(dim, str) and dim.startswith(_HIDDEN) else dim
-
-
-def save_parts(parts: list[Part], path: str) -> None:
-    """Writes a file that is either complete or not there: temporary file in the same folder, fsync, rename."""
-    folder = os.path.dirname(path) or "."
-    number, temporary = tempfile.mkstemp(prefix=os.path.basename(path) + ".", dir=folder)
-    try:
-        with os.fdopen(number, "wb") as stream:
-            for part in parts:
-                stream.write(part)
-            stream.flush()
-            os.fsync(stream.fileno())
-            mask = os.umask(0)
-            os.umask(mask)
-            os.fchmod(stream.fileno(), 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def _ranges(data: memoryview, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[memoryview]:

@@ -117,11 +117,13 @@ def _scope(model: Model) -> Scope:
     import onnx
 
     from .program import Library, Scope
+    from .resolve import implementation
 
     functions: Sequence[onnx.FunctionProto] = ()
     if model.functions:
         functions = onnx.ModelProto.FromString(model.to_bytes(max_constant_bytes=0)).functions
-    return Scope(model.opsets, Library(functions, None if model.path is None else Path(model.path).parent))
+    directory = None if model.path is None else Path(model.path).parent
+    return Scope(model.opsets, Library(implementation, functions, directory))
 
 
 def _constants(model: Model) -> dict[str, np.ndarray]:

@@ -103,10 +103,17 @@ class Scope:
 class Library:
     """The functions of a model, compiled when first called, and where its external tensors lie.
 
+    ``implementation``: gives the callable for a node (see `resolve`), and the outer values its nested graphs read.
     ``functions``: all function bodies of the model. ``directory``: folder of the model file, or None.
     """
 
-    def __init__(self, functions: Iterable[onnx.FunctionProto] = (), directory: Path | None = None) -> None:
+    def __init__(
+        self,
+        implementation: Callable[[onnx.NodeProto, Scope], tuple[Callable[..., Sequence[Any]], tuple[str, ...]]],
+        functions: Iterable[onnx.FunctionProto] = (),
+        directory: Path | None = None,
+    ) -> None:
+        self.implementation = implementation
         self.functions = {(f.domain, f.name, getattr(f, "overload", "")): f for f in functions}
         self.directory = directory
         self._programs: dict[tuple[FunctionKey, bytes], Program] = {}
@@ -185,8 +192,6 @@ class Program:
         constants: Mapping[str, Any],
         scope: Scope,
     ) -> None:
-        from .resolve import implementation
-
         self.input_names = tuple(inputs)
         self.output_names = tuple(outputs)
         slots: dict[str, int] = {"": 0}
@@ -213,7 +218,7 @@ class Program:
                 define(node.output[0], constant_node_value(node))
                 continue
             try:
-                call, inner_captures = implementation(node, scope)
+                call, inner_captures = scope.library.implementation(node, scope)
             except Refused as refusal:
                 raise Refused(f"{node.op_type}: {refusal.reason}", key) from refusal
             reads = tuple(read(name) for name in (*node.input, *inner_captures))
