@@ -36,6 +36,10 @@ def cases() -> list[Any]:
     return light + [pytest.param(minilm, length, id=f"minilm_l3-{length}") for length in SEQUENCES]
 
 
+def model_name(load: Callable[[Any], Any], which: str | int) -> str:
+    return f"MiniLM-L3, sequence {which}" if load is minilm else str(which)
+
+
 def onnxruntime_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -49,7 +53,8 @@ def onnxruntime_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 @pytest.mark.parametrize(("load", "which"), cases())
 def bench_infer(benchmark: Any, load: Callable[[Any], Any], which: str | int, device: str) -> None:
     model, inputs = load(which)
-    benchmark.group = f"infer {load.__name__} {which}"
+    benchmark.group = f"infer {model_name(load, which)}"
+    benchmark.extra_info["label"] = device
     if device == "onnxruntime":
         benchmark.extra_info["reference"] = True
         session = onnxruntime_session(model)
@@ -67,7 +72,8 @@ def bench_compile_and_first_inference(
     benchmark: Any, load: Callable[[Any], Any], which: str | int, device: str
 ) -> None:
     model, inputs = load(which)
-    benchmark.group = f"compile + first inference {load.__name__} {which}"
+    benchmark.group = f"compile + first inference {model_name(load, which)}"
+    benchmark.extra_info["label"] = device
     if device == "onnxruntime":
         benchmark.extra_info["reference"] = True
         benchmark.pedantic(lambda: onnxruntime_session(model).run(None, inputs), rounds=3)
