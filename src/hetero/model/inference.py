@@ -88,6 +88,11 @@ class ValueTypes:
             found = self._found[value] = self._find(model, value)[0]
         return found
 
+    def is_declared(self, value: int) -> bool:
+        """Whether the file itself states element type and shape of a value (of the file)."""
+        stated, _, _ = self._declared.find(value)
+        return stated.dtype is not None and stated.shape is not None
+
     def message_of(self, model: Model, value: int) -> bytes:
         """The type as a TypeProto; empty if nothing is known. Of any kind: sequences and optionals too."""
         known, message = self._find(model, value)

@@ -461,7 +461,7 @@ class Model:
 
     def _port(self, value: int) -> Port:
         known = self.type_of(value)
-        return Port(self.value_name(value), known.dtype, known.shape)
+        return Port(self.value_name(value), known.dtype, known.shape, self._types.is_declared(self._file_value(value)))
 
     def _part(self, selection: Selection, name: str) -> Model:
         part = object.__new__(Model)

@@ -96,11 +96,15 @@ class ValueType:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Port:
-    """A named input or output of a model, compiled model or submodel."""
+    """A named input or output of a model, compiled model or submodel.
+
+    ``declared``: the model itself states the type; False where shape inference found it, which is known to err.
+    """
 
     name: str
     dtype: np.dtype[Any] | None
     shape: tuple[Dim, ...] | None
+    declared: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -80,10 +80,11 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[np.ndarray]:
 
 def check_outputs(ports: Sequence[Port], results: Sequence[np.ndarray], device: str) -> None:
     """Raise `InferenceError` if a result is not of the type that its port declares: the device is wrong, or the model
-    contradicts itself. Symbolic dimensions take any size."""
+    contradicts itself. Symbolic dimensions take any size, and shapes that were only inferred are not held against it.
+    """
     for port, result in zip(ports, results, strict=True):
         fits = isinstance(result, np.ndarray) and (port.dtype is None or result.dtype == port.dtype)
-        if fits and port.shape is not None:
+        if fits and port.declared and port.shape is not None:
             fits = len(port.shape) == result.ndim and all(
                 not isinstance(dim, int) or dim == size for dim, size in zip(port.shape, result.shape, strict=True)
             )
