@@ -7,6 +7,7 @@
  *    agree on; contraction (contract.c) of that smaller graph, heavy edges first, decides the rest. Left out where the
  *    sweep lost little and cuts no more than policy `linear`.
  * 4. Refine again; contract until no two adjacent subgraphs can be merged.
+ * 5. Small graphs: all of that in the reversed graph as well.
  *
  * All steps are linear but for contraction, whose searches have a budget of WORK_PER_EDGE steps for each node and
  * edge; beyond it the result stays valid but may not be maximal. */
@@ -21,6 +22,9 @@ static const double HEAVY = 8.0;
 
 /* Recombine where the sweep lost more than one edge for so many nodes. */
 enum { NODES_PER_LOST_EDGE = 4 };
+
+/* Graphs of at most so many nodes are tried in both directions: time is no matter there, and every subgraph counts. */
+enum { SMALL = 4096 };
 
 /* Merges along the quotient: *count and label shrink. */
 static int contract(const hg_graph *g, const uint8_t *device, const double *weight, float heavy, int thorough,
@@ -94,11 +98,12 @@ static double weight_between_depths(const hg_graph *g, const int32_t *depth, con
     return total;
 }
 
+/* Steps 1 to 4. *bound: the weight policy `linear` cuts; *lost: 0 when the result cannot be improved. */
 static int improve(const hg_graph *g, const uint8_t *device, const double *weight, const double *pred_weight,
-                   hg_labels *result, hg_arena *arena, hg_watch *watch)
+                   hg_labels *result, double *bound, int64_t *lost, hg_arena *arena, hg_watch *watch)
 {
     const int32_t n = g->n;
-    int64_t lost, foreign, deeper, edges;
+    int64_t foreign, deeper, edges;
     double gained;
     int32_t *depth = HG_TAKE(arena, int32_t, n);
     int32_t *by_depth = HG_TAKE(arena, int32_t, n);
@@ -109,27 +114,28 @@ static int improve(const hg_graph *g, const uint8_t *device, const double *weigh
     int status = hg_depth_order(g, device, depth, by_depth, &foreign, &deeper, arena, watch);
     hg_arena_release(arena, mark);
     if (status == HG_OK)
-        status = hg_sweep(g, device, by_depth, result, boundary, &lost, arena, watch);
+        status = hg_sweep(g, device, by_depth, result, boundary, lost, arena, watch);
     hg_arena_release(arena, mark);
-    if (status != HG_OK || !lost)
+    if (status != HG_OK || !*lost)
         return status;
     if ((status = refine(g, device, weight, pred_weight, result, boundary, 1, &gained, arena, watch)) != HG_OK)
         return status;
 
-    double cut = (double)(foreign + lost) - gained, bound = (double)deeper;
+    double cut = (double)(foreign + *lost) - gained;
+    *bound = (double)deeper;
     if (weight) {
-        bound = weight_between_depths(g, depth, weight);
+        *bound = weight_between_depths(g, depth, weight);
         if ((status = hg_cut(g, result->label, weight, &edges, &cut, watch)) != HG_OK)
             return status;
     }
-    if (cut > bound || lost > n / NODES_PER_LOST_EDGE) {
+    if (cut > *bound || *lost > n / NODES_PER_LOST_EDGE) {
         hg_labels other = {HG_TAKE(arena, int32_t, n), 0};
         if (!other.label)
             return HG_NO_MEMORY;
         status = recombine(g, device, weight, pred_weight, depth, by_depth, result, &other, boundary, arena, watch);
         if (status != HG_OK)
             return status;
-        if (other.count < result->count || cut > bound) {
+        if (other.count < result->count || cut > *bound) {
             memcpy(result->label, other.label, (size_t)n * sizeof *other.label);
             result->count = other.count;
             return HG_OK;
@@ -152,6 +158,34 @@ static double *transposed(const hg_graph *g, const double *weight, hg_arena *are
     return pred_weight;
 }
 
+/* The same in the reversed graph, and whichever came out better. */
+static int improve_reversed(const hg_graph *g, const uint8_t *device, const double *weight, const double *pred_weight,
+                            hg_labels *result, double bound, hg_arena *arena, hg_watch *watch)
+{
+    const int32_t n = g->n;
+    int32_t *order = HG_TAKE(arena, int32_t, n);
+    hg_labels other = {HG_TAKE(arena, int32_t, n), 0};
+    if (!order || !other.label)
+        return HG_NO_MEMORY;
+    for (int32_t i = 0; i < n; i++)
+        order[n - 1 - i] = hg_nth(g, i);
+    const hg_graph reversed = {n, g->m, g->pred_indptr, g->pred_indices, g->indptr, g->indices, order};
+    double ignored, cut, other_cut;
+    int64_t lost, edges;
+    int status = improve(&reversed, device, pred_weight, weight, &other, &ignored, &lost, arena, watch);
+    if (status == HG_OK)
+        status = hg_cut(g, result->label, weight, &edges, &cut, watch);
+    if (status == HG_OK)
+        status = hg_cut(g, other.label, weight, &edges, &other_cut, watch);
+    if (status != HG_OK || other.count > result->count || (other.count == result->count && other_cut >= cut) ||
+        (other_cut > bound && cut <= bound))
+        return status;
+    for (int32_t v = 0; v < n; v++)
+        result->label[v] = other.count - 1 - other.label[v];
+    result->count = other.count;
+    return HG_OK;
+}
+
 int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of, int32_t *device_of,
             int32_t *count, hg_watch *watch)
 {
@@ -160,10 +194,13 @@ int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int3
     /* The sweep's arrays; what later steps need beyond comes in another block. */
     if (!hg_arena_open(&arena, (size_t)g->n * 48 + 4096))
         return HG_NO_MEMORY;
-    double *pred_weight = NULL;
+    double *pred_weight = NULL, bound = 0;
+    int64_t lost = 0;
     int status = HG_NO_MEMORY;
     if (!weight || (pred_weight = transposed(g, weight, &arena)) != NULL)
-        status = improve(g, device, weight, pred_weight, &result, &arena, watch);
+        status = improve(g, device, weight, pred_weight, &result, &bound, &lost, &arena, watch);
+    if (status == HG_OK && lost && g->n <= SMALL)
+        status = improve_reversed(g, device, weight, pred_weight, &result, bound, &arena, watch);
     hg_arena_close(&arena);
     if (status != HG_OK)
         return status;
