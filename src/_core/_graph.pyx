@@ -91,8 +91,8 @@ cdef extern from "partition/graph.h" nogil:
                hg_watch *watch)
     int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *label, int32_t *device_of,
                   hg_watch *watch)
-    void hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t count, int32_t *start,
-                    int32_t *member)
+    int hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t count, int32_t *start,
+                   int32_t *member, hg_watch *watch)
     void hg_quotient_edges(const hg_graph *g, const int32_t *label, int32_t *src, int32_t *dst)
     ctypedef struct hg_closure:
         int32_t n
@@ -448,7 +448,7 @@ def check_devices(Csr csr not None, device):
 
 
 def partition(Csr csr not None, str policy, device, weight):
-    """(subgraph_of int32 [n], device_of int32 [k], cut edges, cut weight) of policy `auto` or `linear`.
+    """(subgraph_of int32 [n], device_of int32 [k], cut edges, cut weight) of a policy.
 
     `weight`: None, or what `Csr.edge_weights` returned.
     """
@@ -463,43 +463,38 @@ def partition(Csr csr not None, str policy, device, weight):
     if weight is not None and csr.c.m:
         weights = weight
         w = &weights[0]
+    cdef int which = POLICY_NUMBER[policy]
     cdef int32_t count = 0
     cdef int64_t cut = 0
     cdef double total = 0
     cdef int status
     cdef hg_watch watch = new_watch()
-    cdef bint cheapest = policy == "linear"
     with nogil:
-        if cheapest:
+        if which == 0:
+            status = hg_auto(&csr.c, d, w, labels, label_device, &count, &watch)
+        elif which == 1:
             status = hg_linear(&csr.c, d, labels, label_device, &count, &watch)
         else:
-            status = hg_auto(&csr.c, d, w, labels, label_device, &count, &watch)
+            if which == 2:
+                status = hg_greedy(&csr.c, d, labels, &count, &watch)
+            else:
+                status = hg_documented(&csr.c, d, labels, &count, NULL, &watch)
+            if status == HG_OK:
+                status = hg_number(&csr.c, d, count, labels, label_device, &watch)
         if status == HG_OK:
             status = hg_cut(&csr.c, labels, w, &cut, &total, &watch)
     finish(status)
     return subgraph_of, device_of[:count].copy(), cut, total
 
 
-def greedy(Csr csr not None, device):
-    """Labels int32 [n] in the order of choosing, of policy `greedy`."""
-    cdef const uint8_t[::1] device_number = devices(device, csr.c.n)
-    label = np.empty(csr.c.n, np.int32)
-    cdef const uint8_t *d = &device_number[0] if csr.c.n else NULL
-    cdef int32_t *labels = out32(label)
-    cdef int32_t count = 0
-    cdef int status
-    cdef hg_watch watch = new_watch()
-    with nogil:
-        status = hg_greedy(&csr.c, d, labels, &count, &watch)
-    finish(status)
-    return label
+POLICY_NUMBER = {"auto": 0, "linear": 1, "greedy": 2, "documented": 3}
 
 
 ACTIONS = {HG_ROOT: "root", HG_MERGE: "merge", HG_FAIL: "fail", HG_ROLLBACK: "rollback", HG_CHOOSE: "choose"}
 
 
-def documented(Csr csr not None, device, bint trace):
-    """(labels int32 [n] in the order of choosing, None or the steps taken as a list of (action, node))."""
+def documented_steps(Csr csr not None, device):
+    """The steps of policy `documented`: a list of (action, node)."""
     cdef const uint8_t[::1] device_number = devices(device, csr.c.n)
     label = np.empty(csr.c.n, np.int32)
     cdef const uint8_t *d = &device_number[0] if csr.c.n else NULL
@@ -510,12 +505,10 @@ def documented(Csr csr not None, device, bint trace):
     cdef int64_t i
     cdef hg_watch watch = new_watch()
     with nogil:
-        status = hg_documented(&csr.c, d, labels, &count, &steps if trace else NULL, &watch)
+        status = hg_documented(&csr.c, d, labels, &count, &steps, &watch)
     finish(status)
-    if not trace:
-        return label, None
     try:
-        return label, [(ACTIONS[steps.actions[i]], steps.nodes[i]) for i in range(steps.count)]
+        return [(ACTIONS[steps.actions[i]], steps.nodes[i]) for i in range(steps.count)]
     finally:
         hg_trace_free(&steps)
 
@@ -604,8 +597,11 @@ def members(label, int32_t count):
     member = np.empty(n, np.int32)
     cdef int32_t *starts = out32(start)
     cdef int32_t *nodes = out32(member)
+    cdef int status
+    cdef hg_watch watch = new_watch()
     with nogil:
-        hg_members(n, labels, NULL, count, starts, nodes)
+        status = hg_members(n, labels, NULL, count, starts, nodes, &watch)
+    finish(status)
     return frozen(start), frozen(member)
 
 

@@ -73,7 +73,8 @@ static int check_acyclic(const hg_graph *g, const int32_t *label, int32_t count,
     if (!start || !waiting || !member || !queue || !edge_from || !edge_to)
         goto out;
     status = HG_INTERRUPTED;
-    hg_members(n, label, NULL, count, start, member);
+    if (hg_members(n, label, NULL, count, start, member, watch) != HG_OK)
+        goto out;
     for (int32_t v = 0; v < n; v++) {
         for (int32_t j = g->pred_indptr[v]; j < g->pred_indptr[v + 1]; j++)
             waiting[label[v]] += label[g->pred_indices[j]] != label[v];

@@ -36,7 +36,8 @@ int hg_coarsen(const hg_graph *g, const uint8_t *device, const double *weight, c
     float *sum = HG_TAKE(arena, float, g->m);
     if (!target || !sum || !start || !member || !slot || !row_start || !coarse->in_start || !coarse->out_start || !coarse->kind || !coarse->size)
         return HG_NO_MEMORY;
-    hg_members(n, label, NULL, count, start, member);
+    if (hg_members(n, label, NULL, count, start, member, watch) != HG_OK)
+        return HG_INTERRUPTED;
     memset(slot, 0xFF, (size_t)count * sizeof *slot); /* -1 lies before every row */
     int32_t edges = 0;
     for (int32_t s = 0; s < count; s++) {
@@ -135,7 +136,8 @@ int hg_intersect(const hg_graph *g, const int32_t *by_depth, const int32_t *dept
         if (!(u & 0xFFFF) && hg_interrupted(watch, 1 << 18))
             return HG_INTERRUPTED;
     }
-    hg_members(n, label, by_depth, count, start, sorted);
+    if (hg_members(n, label, by_depth, count, start, sorted, watch) != HG_OK)
+        return HG_INTERRUPTED;
     memset(result->label, 0xFF, (size_t)n * sizeof(int32_t));
     int32_t used = 0;
     for (int32_t i = 0; i < n; i++) {

@@ -200,7 +200,8 @@ int hg_contract(hg_coarse *coarse, float heavy, int thorough, int32_t max_size, 
     s.order.previous[k] = k ? k - 1 : k;
     s.order.head = k;
     hg_list_number(&s.order);
-    hg_forest(k, coarse->out_start, coarse->out, NULL, s.entered, s.left, s.forward, s.backward);
+    if (hg_forest(k, coarse->out_start, coarse->out, NULL, s.entered, s.left, s.forward, s.backward, watch) != HG_OK)
+        return HG_INTERRUPTED;
 
     /* From the sinks, nearest successor first; heavy edges in a round of their own. */
     int changed = 1;

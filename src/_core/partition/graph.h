@@ -104,8 +104,8 @@ int hg_kahn(int32_t n, const int32_t *indptr, const int32_t *indices, int32_t *o
 /* Preorder intervals of a depth-first forest that follows the first successor first: w is a descendant of v in it, and
  * so reachable from v, when entered[v] <= entered[w] <= left[v]. Roots in the order given (NULL: ascending). stack and
  * cursor [n] are scratch. */
-void hg_forest(int32_t n, const int32_t *indptr, const int32_t *indices, const int32_t *order, int32_t *entered,
-               int32_t *left, int32_t *stack, int32_t *cursor);
+int hg_forest(int32_t n, const int32_t *indptr, const int32_t *indices, const int32_t *order, int32_t *entered,
+              int32_t *left, int32_t *stack, int32_t *cursor, hg_watch *watch);
 
 /* ---- linear.c: the cheapest valid partition ---- */
 
@@ -159,7 +159,8 @@ int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *
 
 /* Nodes by label: those of label s at member[start[s]] to member[start[s + 1]], in the order given (NULL: ascending).
  * start [count + 1], member [n]. */
-void hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t count, int32_t *start, int32_t *member);
+int hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t count, int32_t *start, int32_t *member,
+               hg_watch *watch);
 
 /* The quotient as edge arrays src, dst [edges of hg_cut], duplicates included. */
 void hg_quotient_edges(const hg_graph *g, const int32_t *label, int32_t *src, int32_t *dst);

@@ -420,14 +420,15 @@ int hg_greedy(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t 
         s.order.next[at] = n;
         s.order.previous[n] = at;
         hg_list_number(&s.order);
-        hg_forest(n, g->indptr, g->indices, g->order, s.entered, s.left, s.stack, s.owned);
+        status = hg_forest(n, g->indptr, g->indices, g->order, s.entered, s.left, s.stack, s.owned, watch);
         for (int32_t v = 0; v < n; v++) {
             s.node[v] = (node){.vertex = v, .next_member = v, .label = -1, .device = device[v], .owner = -1};
             s.owned[v] = -1;
             s.degree[DOWN][v] = g->indptr[v + 1] - g->indptr[v];
             s.degree[UP][v] = g->pred_indptr[v + 1] - g->pred_indptr[v];
         }
-        status = run(&s, count, watch);
+        if (status == HG_OK)
+            status = run(&s, count, watch);
         for (int32_t v = 0; v < n; v++)
             label[v] = s.node[v].label;
     }

@@ -23,7 +23,8 @@ int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int
     int32_t *merged = HG_TAKE(&arena, int32_t, n);
     if (!start || !member || !pieces || !origin || !merged)
         goto out;
-    hg_members(n, label, g->order, *count, start, member);
+    if ((status = hg_members(n, label, g->order, *count, start, member, watch)) != HG_OK)
+        goto out;
     int32_t used = 0;
     for (int32_t s = 0; s < *count; s++) { /* members come in topological order: so do the pieces */
         const int split = start[s + 1] - start[s] > max_nodes;

@@ -90,8 +90,8 @@ out:
     return status;
 }
 
-void hg_forest(int32_t n, const int32_t *indptr, const int32_t *indices, const int32_t *order, int32_t *entered,
-               int32_t *left, int32_t *stack, int32_t *cursor)
+int hg_forest(int32_t n, const int32_t *indptr, const int32_t *indices, const int32_t *order, int32_t *entered,
+              int32_t *left, int32_t *stack, int32_t *cursor, hg_watch *watch)
 {
     int32_t clock = 0;
     for (int32_t v = 0; v < n; v++) {
@@ -116,7 +116,10 @@ void hg_forest(int32_t n, const int32_t *indptr, const int32_t *indices, const i
             if (entered[w] < 0) {
                 entered[w] = clock++;
                 stack[top++] = w;
+                if (!(clock & 0xFFFF) && hg_interrupted(watch, 1 << 18))
+                    return HG_INTERRUPTED;
             }
         }
     }
+    return HG_OK;
 }

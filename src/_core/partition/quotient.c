@@ -25,7 +25,8 @@ int hg_cut(const hg_graph *g, const int32_t *label, const double *weight, int64_
     return HG_OK;
 }
 
-void hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t count, int32_t *start, int32_t *member)
+int hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t count, int32_t *start, int32_t *member,
+               hg_watch *watch)
 {
     memset(start, 0, ((size_t)count + 1) * sizeof *start);
     for (int32_t v = 0; v < n; v++)
@@ -37,7 +38,10 @@ void hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t c
     for (int32_t i = n; i-- > 0;) {
         const int32_t v = order ? order[i] : i;
         member[--start[label[v]]] = v;
+        if (!(i & 0xFFFF) && hg_interrupted(watch, 1 << 17))
+            return HG_INTERRUPTED;
     }
+    return HG_OK;
 }
 
 void hg_quotient_edges(const hg_graph *g, const int32_t *label, int32_t *src, int32_t *dst)
@@ -68,7 +72,8 @@ int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *
     if (!start || !member || !waiting || !level || !queue || !id)
         goto out;
     status = HG_INTERRUPTED;
-    hg_members(n, label, g->order, count, start, member);
+    if (hg_members(n, label, g->order, count, start, member, watch) != HG_OK)
+        goto out;
     for (int32_t v = 0; v < n; v++) {
         for (int32_t j = g->pred_indptr[v]; j < g->pred_indptr[v + 1]; j++)
             waiting[label[v]] += label[g->pred_indices[j]] != label[v];

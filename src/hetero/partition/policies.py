@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +16,8 @@ from .partition import Partition, TraceStep
 
 __all__ = ["POLICIES", "partition_graph"]
 
-_Result = tuple[NDArray[np.int32], NDArray[np.int32], int, float]
+POLICIES = tuple(_graph.POLICY_NUMBER)
+"""Names of the policies, the default first."""
 
 CHECK_ALWAYS = os.environ.get("HETERO_CHECK_PARTITION", "") not in ("", "0")
 """Debug switch, read once at import: with ``HETERO_CHECK_PARTITION=1`` in the environment every partition is verified
@@ -55,8 +55,7 @@ def partition_graph(
 
     Every policy is deterministic. Raises `PartitionError` for a device array or weights that do not fit the graph.
     """
-    run = _RUN.get(policy)
-    if run is None:
+    if policy not in POLICIES:
         raise PartitionError(
             f"unknown policy {policy!r}{did_you_mean(str(policy), POLICIES)}: expected one of {', '.join(POLICIES)}"
         )
@@ -65,8 +64,9 @@ def partition_graph(
     csr = graph._csr
     weight = None if edge_weight is None else csr.edge_weights(edge_weight)
     if min_nodes is not None:
-        device = _fallen_back(graph, device, run, weight, min_nodes, allowed)
-    (subgraph_of, device_of, cut_edges, cut_weight), steps = run(graph, device, weight, trace)
+        device = _fallen_back(graph, device, policy, weight, min_nodes, allowed)
+    subgraph_of, device_of, cut_edges, cut_weight = _graph.partition(csr, policy, device, weight)
+    steps = _replayed(_graph.documented_steps(csr, device)) if trace else None
     if max_nodes is not None:
         if max_nodes < 1:
             raise PartitionError(f"max_nodes must be at least 1, found {max_nodes}")
@@ -79,9 +79,6 @@ def partition_graph(
     return partition
 
 
-_Run = Callable[[Graph, ArrayLike, NDArray[np.float64] | None, bool], tuple[_Result, tuple[TraceStep, ...] | None]]
-
-
 # Each round moves subgraphs to later devices, so rounds end; almost always after as many as there are devices.
 _MAX_ROUNDS = 512
 
@@ -89,7 +86,7 @@ _MAX_ROUNDS = 512
 def _fallen_back(
     graph: Graph,
     device: ArrayLike,
-    run: _Run,
+    policy: str,
     weight: NDArray[np.float64] | None,
     min_nodes: MinNodes,
     allowed: ArrayLike | None,
@@ -100,32 +97,12 @@ def _fallen_back(
     mask = allowed_mask(allowed, graph.num_nodes, numbers)
     sizes = smallest_sizes(min_nodes, mask.shape[1])
     for _ in range(_MAX_ROUNDS):
-        (subgraph_of, device_of, _, _), _ = run(graph, numbers, weight, False)
+        subgraph_of, device_of, _, _ = _graph.partition(graph._csr, policy, numbers, weight)
         moved = fall_back(numbers, subgraph_of, device_of, sizes, mask)
         if moved is None:
             break
         numbers = moved
     return numbers
-
-
-def _linear(
-    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None, trace: bool
-) -> tuple[_Result, tuple[TraceStep, ...] | None]:
-    return _graph.partition(graph._csr, "linear", device, weight), None
-
-
-def _auto(
-    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None, trace: bool
-) -> tuple[_Result, tuple[TraceStep, ...] | None]:
-    return _graph.partition(graph._csr, "auto", device, weight), None
-
-
-def _documented(
-    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None, trace: bool
-) -> tuple[_Result, tuple[TraceStep, ...] | None]:
-    label, actions = _graph.documented(graph._csr, device, trace)
-    numbered = _graph.number_subgraphs(graph._csr, device, label)
-    return (*numbered, *_graph.cut(graph._csr, numbered[0], weight)), _replayed(actions) if actions else None
 
 
 def _replayed(actions: list[tuple[str, int]]) -> tuple[TraceStep, ...]:
@@ -153,16 +130,3 @@ def _replayed(actions: list[tuple[str, int]]) -> tuple[TraceStep, ...]:
         grown[root] = tuple(sorted(candidate))
         steps.append(TraceStep(action, node, grown[root], tuple(sorted(rejected))))
     return tuple(steps)
-
-
-def _greedy(
-    graph: Graph, device: ArrayLike, weight: NDArray[np.float64] | None, trace: bool
-) -> tuple[_Result, tuple[TraceStep, ...] | None]:
-    numbered = _graph.number_subgraphs(graph._csr, device, _graph.greedy(graph._csr, device))
-    return (*numbered, *_graph.cut(graph._csr, numbered[0], weight)), None
-
-
-_RUN: dict[str, _Run] = {"auto": _auto, "linear": _linear, "greedy": _greedy, "documented": _documented}
-
-POLICIES = tuple(_RUN)
-"""Names of the policies, the default first."""
