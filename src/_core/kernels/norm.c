@@ -1,15 +1,18 @@
-/* Normalisations: batch_norm, layer_norm, instance_norm, lrn. All float32, sums in float32 vectors and the last step
- * in float64.
+/* Normalisations: batch_norm, layer_norm, instance_norm, lrn. All float32; sums as rows.h takes them, the variance about
+ * the mean in a second pass, so that no digits cancel.
  *
  * batch_norm: y = (x - mean) / sqrt(var + epsilon) * scale + bias per channel.
  *   in x[n][c][inner], scale[c], bias[c], mean[c], var[c]; out y; y may be x. ints: n, c, inner. floats: epsilon.
  * layer_norm: the same over each row with the row's own mean and variance.
- *   in x[rows][width], scale[width], bias[width] or NULL; out y. ints: rows, width. floats: epsilon.
+ *   in x[rows][width], scale[width], bias[width] or NULL, then optionally addend[rows][width]: x + addend is what is
+ *   normalised. out y (may be x or addend), then optionally x + addend itself. ints: rows, width, and optionally
+ *   1 to leave the mean where it is and divide by the root of the mean square. floats: epsilon.
  * instance_norm: rows of one channel share scale and bias.
  *   in x[n * c][width], scale[c], bias[c]; out y. ints: n, c, width. floats: epsilon.
  * lrn: y = x / (k + alpha / size * sum of squares of the nearest `size` channels)^beta.
  *   in x[n][c][inner]; out y, not x. ints: n, c, inner, size. floats: alpha, beta, k.
  */
+#include "rows.h"
 #include "vmath.h"
 
 static int all_float32(const ht_call *call, int num_in, int num_ints, int num_floats, int64_t size)
@@ -33,30 +36,17 @@ static void scale_row(const float *x, float *y, int64_t n, float factor, float o
         vf_store_n(y + i, n - i, vf_fma(vf_load_n(x + i, n - i), f, o));
 }
 
-/* Mean and biased variance of a row, in two passes: the second about the mean, so that no digits cancel. */
-static void moments(const float *x, int64_t n, float *mean, float *variance)
+/* Mean and biased variance. */
+static void moments(const float *x, int64_t n, float *mean, double *variance)
 {
-    vf sums = vf_set1(0.0f), squares = sums;
-    int64_t i = 0;
-    for (; i + VF_LANES <= n; i += VF_LANES)
-        sums += vf_load(x + i);
-    double sum = vf_hsum(sums);
-    for (; i < n; i++)
-        sum += x[i];
-    *mean = (float)(sum / (double)n);
-    const vf centre = vf_set1(*mean);
-    for (i = 0; i + VF_LANES <= n; i += VF_LANES) {
-        const vf d = vf_load(x + i) - centre;
-        squares = vf_fma(d, d, squares);
-    }
-    sum = vf_hsum(squares);
-    for (; i < n; i++)
-        sum += ((double)x[i] - *mean) * ((double)x[i] - *mean);
-    *variance = (float)(sum / (double)n);
+    *mean = (float)(ht_row_sum(x, n) / (double)n);
+    *variance = ht_row_scatter(x, n, *mean) / (double)n;
 }
 
 int HT_KERNEL(batch_norm)(const ht_call *call)
 {
+    if (call->num_ints != 3)
+        return HT_ERR_OPERAND;
     const int64_t n = call->ints[0], c = call->ints[1], inner = call->ints[2];
     const int status = all_float32(call, 5, 3, 1, n * c * inner);
     if (status != HT_OK)
@@ -75,36 +65,94 @@ int HT_KERNEL(batch_norm)(const ht_call *call)
     return HT_OK;
 }
 
+/* sum = x + addend; returns the sum of all, as ht_row_sum does. */
+static double add_rows(const float *x, const float *addend, float *sum, int64_t n)
+{
+    double total = 0;
+    for (int64_t block = 0; block < n; block += HT_ROW_BLOCK) {
+        const int64_t end = ht_min64(n, block + HT_ROW_BLOCK);
+        vf s[2] = {vf_set1(0.0f), vf_set1(0.0f)};
+        int64_t i = block;
+        for (; i + 2 * VF_LANES <= end; i += 2 * VF_LANES)
+            for (int j = 0; j < 2; j++) {
+                const vf v = vf_load(x + i + j * VF_LANES) + vf_load(addend + i + j * VF_LANES);
+                s[j] += v;
+                vf_store(sum + i + j * VF_LANES, v);
+            }
+        for (; i < end; i += VF_LANES) {
+            const int64_t left = ht_min64(VF_LANES, end - i);
+            const vf v = vf_load_n(x + i, left) + vf_load_n(addend + i, left);
+            s[0] += v;
+            vf_store_n(sum + i, left, v);
+        }
+        total += vf_hsum(s[0] + s[1]);
+    }
+    return total;
+}
+
+HT_INLINE void normalise_row(const float *x, float *y, int64_t n, float mean, float factor, const float *scale,
+                             const float *bias)
+{
+    const vf centre = vf_set1(mean), f = vf_set1(factor);
+    int64_t i = 0;
+    for (; i + VF_LANES <= n; i += VF_LANES) {
+        const vf v = (vf_load(x + i) - centre) * f, offset = bias ? vf_load(bias + i) : vf_set1(0.0f);
+        vf_store(y + i, vf_fma(v, vf_load(scale + i), offset));
+    }
+    if (i < n) {
+        const int64_t left = n - i;
+        const vf v = (vf_load_n(x + i, left) - centre) * f, offset = bias ? vf_load_n(bias + i, left) : vf_set1(0.0f);
+        vf_store_n(y + i, left, vf_fma(v, vf_load_n(scale + i, left), offset));
+    }
+}
+
 int HT_KERNEL(layer_norm)(const ht_call *call)
 {
+    if (call->num_ints < 2 || call->num_in < 3)
+        return HT_ERR_OPERAND;
     const int64_t rows = call->ints[0], width = call->ints[1];
-    const int status = all_float32(call, 3, 2, 1, rows * width);
+    const int root_mean_square = call->num_ints > 2 && call->ints[2] != 0;
+    const ht_tensor *addend = call->num_in > 3 ? call->in[3] : NULL;
+    ht_tensor *sum = call->num_out > 1 ? call->out[1] : NULL;
+    const int status = all_float32(call, call->num_in, call->num_ints, 1, rows * width);
     if (status != HT_OK)
         return status;
-    if (call->in[1]->size != width || (call->in[2] && call->in[2]->size != width))
+    if (call->in[1]->size != width || (call->in[2] && call->in[2]->size != width) ||
+        (addend && addend->size != rows * width) || (sum && (!addend || sum->size != rows * width)))
         return HT_ERR_OPERAND;
+    if (sum && sum->dtype != HT_FLOAT32)
+        return HT_ERR_DTYPE;
     const float *scale = call->in[1]->data, *bias = call->in[2] ? call->in[2]->data : NULL;
     for (int64_t row = 0; row < rows; row++) {
         const float *x = (const float *)call->in[0]->data + row * width;
-        float *y = (float *)call->out[0]->data + row * width, mean, variance;
-        moments(x, width, &mean, &variance);
-        const vf centre = vf_set1(mean);
-        const vf factor = vf_set1((float)(1.0 / sqrt((double)variance + call->floats[0])));
-        for (int64_t i = 0; i < width; i += VF_LANES) {
-            const int64_t left = ht_min64(VF_LANES, width - i);
-            const vf offset = bias ? vf_load_n(bias + i, left) : vf_set1(0.0f);
-            if (left == VF_LANES)
-                vf_store(y + i, vf_fma((vf_load(x + i) - centre) * factor, vf_load(scale + i), offset));
-            else
-                vf_store_n(y + i, left,
-                           vf_fma((vf_load_n(x + i, left) - centre) * factor, vf_load_n(scale + i, left), offset));
+        float *y = (float *)call->out[0]->data + row * width, mean = 0;
+        double variance;
+        if (addend) {
+            float *added = sum ? (float *)sum->data + row * width : y;
+            mean = (float)(add_rows(x, (const float *)addend->data + row * width, added, width) / (double)width);
+            x = added;
+        } else if (!root_mean_square) {
+            mean = (float)(ht_row_sum(x, width) / (double)width);
         }
+        if (root_mean_square) {
+            mean = 0;
+            variance = ht_row_sum_squares(x, width) / (double)width;
+        } else {
+            variance = ht_row_scatter(x, width, mean) / (double)width;
+        }
+        const float factor = (float)(1.0 / sqrt(variance + call->floats[0]));
+        if (bias)
+            normalise_row(x, y, width, mean, factor, scale, bias);
+        else
+            normalise_row(x, y, width, mean, factor, scale, NULL);
     }
     return HT_OK;
 }
 
 int HT_KERNEL(instance_norm)(const ht_call *call)
 {
+    if (call->num_ints != 3)
+        return HT_ERR_OPERAND;
     const int64_t n = call->ints[0], c = call->ints[1], width = call->ints[2];
     const int status = all_float32(call, 3, 3, 1, n * c * width);
     if (status != HT_OK)
@@ -113,9 +161,10 @@ int HT_KERNEL(instance_norm)(const ht_call *call)
         return HT_ERR_OPERAND;
     for (int64_t row = 0; row < n * c; row++) {
         const float *x = (const float *)call->in[0]->data + row * width;
-        float mean, variance;
+        float mean;
+        double variance;
         moments(x, width, &mean, &variance);
-        const double factor = ((const float *)call->in[1]->data)[row % c] / sqrt((double)variance + call->floats[0]);
+        const double factor = ((const float *)call->in[1]->data)[row % c] / sqrt(variance + call->floats[0]);
         const double offset = ((const float *)call->in[2]->data)[row % c] - mean * factor;
         scale_row(x, (float *)call->out[0]->data + row * width, width, (float)factor, (float)offset);
     }
@@ -138,6 +187,8 @@ HT_INLINE vf lrn_divide(vf x, vf s, float beta)
 
 int HT_KERNEL(lrn)(const ht_call *call)
 {
+    if (call->num_ints != 4)
+        return HT_ERR_OPERAND;
     const int64_t n = call->ints[0], c = call->ints[1], inner = call->ints[2], size = call->ints[3];
     const int status = all_float32(call, 1, 4, 3, n * c * inner);
     if (status != HT_OK)

@@ -69,6 +69,8 @@ HT_INLINE vm vi_eq(vi a, vi b) { return _mm512_cmpeq_epi32_mask(a, b); }
 HT_INLINE vi vf_to_int(vf a) { return _mm512_cvtps_epi32(a); } /* of whole numbers below 2^31 */
 HT_INLINE vf vi_to_float(vi a) { return _mm512_cvtepi32_ps(a); }
 HT_INLINE float vf_hsum(vf a) { return _mm512_reduce_add_ps(a); }
+HT_INLINE float vf_hmax_(vf a) { return _mm512_reduce_max_ps(a); }
+HT_INLINE float vf_hmin_(vf a) { return _mm512_reduce_min_ps(a); }
 HT_INLINE vf vf_even(vf a, vf b)
 {
     const vi at = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -155,6 +157,18 @@ HT_INLINE float vf_hsum(vf a)
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+HT_INLINE float vf_hmax_(vf a)
+{
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+HT_INLINE float vf_hmin_(vf a)
+{
+    __m128 s = _mm_min_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    s = _mm_min_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_min_ss(s, _mm_movehdup_ps(s)));
 }
 HT_INLINE vf vf_pairs_(vf x) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xd8)); }
 HT_INLINE vf vf_even(vf a, vf b) { return vf_pairs_(_mm256_shuffle_ps(a, b, 0x88)); }
@@ -285,6 +299,16 @@ HT_INLINE vf vf_ceil(vf a)
 }
 #endif
 HT_INLINE float vf_hsum(vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
+HT_INLINE float vf_hmax_(vf a)
+{
+    const float x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3];
+    return x > y ? x : y;
+}
+HT_INLINE float vf_hmin_(vf a)
+{
+    const float x = a[0] < a[1] ? a[0] : a[1], y = a[2] < a[3] ? a[2] : a[3];
+    return x < y ? x : y;
+}
 HT_INLINE vf vf_even(vf a, vf b) { return __builtin_shuffle(a, b, (vi){0, 2, 4, 6}); }
 HT_INLINE vf vf_odd(vf a, vf b) { return __builtin_shuffle(a, b, (vi){1, 3, 5, 7}); }
 HT_INLINE void vf_transpose(vf r[4])
@@ -307,24 +331,8 @@ HT_INLINE vf vf_copysign(vf magnitude, vf sign)
     return vi_as_float(vi_or(vi_and(vf_bits(magnitude), vi_set1(INT32_MAX)),
                              vi_and(vf_bits(sign), vi_set1(INT32_MIN))));
 }
-/* The largest lane; NaN if any lane is. */
-HT_INLINE float vf_hmax(vf a)
-{
-    float lane[VF_LANES], best;
-    vf_store(lane, a);
-    best = lane[0];
-    for (int i = 1; i < VF_LANES; i++)
-        best = (lane[i] > best || lane[i] != lane[i]) ? lane[i] : best;
-    return best;
-}
-HT_INLINE float vf_hmin(vf a)
-{
-    float lane[VF_LANES], best;
-    vf_store(lane, a);
-    best = lane[0];
-    for (int i = 1; i < VF_LANES; i++)
-        best = (lane[i] < best || lane[i] != lane[i]) ? lane[i] : best;
-    return best;
-}
+/* The largest and the smallest lane; NaN if any lane is. */
+HT_INLINE float vf_hmax(vf a) { return HT_UNLIKELY(vm_any(vf_isnan(a))) ? NAN : vf_hmax_(a); }
+HT_INLINE float vf_hmin(vf a) { return HT_UNLIKELY(vm_any(vf_isnan(a))) ? NAN : vf_hmin_(a); }
 
 #endif

@@ -49,6 +49,21 @@ HT_INLINE vf vf_exp(vf x)
     return vf_scale2(vf_fma(p, r * r, r) + vf_set1(1.0f), n);
 }
 
+/* exp(x) for x <= 0, for softmax: cheaper, and results below 2^-126 are zero where scaling in one step needs it. */
+HT_INLINE vf vf_exp_nonpositive(vf x)
+{
+    vf n, r;
+#if defined(__AVX512F__)
+    const vf p = vf_exp_reduce_(vf_max(vf_set1(-104.0f), x), &n, &r);
+    return vf_scale2(vf_fma(p, r * r, r) + vf_set1(1.0f), n);
+#else
+    const vf p = vf_exp_reduce_(vf_max(vf_set1(-87.3f), x), &n, &r);
+    const vf m = vf_fma(p, r * r, r) + vf_set1(1.0f);
+    const vf y = vi_as_float(vi_add(vf_bits(m), vi_shl(vf_to_int(n), 23)));
+    return vf_select(vf_lt(x, vf_set1(-87.3f)), vf_set1(0.0f), vf_select(vf_isnan(x), x, y));
+#endif
+}
+
 /* exp(x) - 1 for x <= 88; accurate near zero too. */
 HT_INLINE vf vf_expm1(vf x)
 {

@@ -1,0 +1,127 @@
+"""reduce and arg_extreme against NumPy: every set of axes, every operation, NaN, wrapping integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetero import _kernels
+from hetero.errors import InferenceError
+
+VARIANTS = _kernels.variants()
+Array = np.ndarray[Any, Any]
+
+OPERATIONS: list[tuple[str, Callable[..., Array]]] = [
+    ("sum", np.sum),
+    ("mean", np.mean),
+    ("max", np.max),
+    ("min", np.min),
+    ("product", np.prod),
+    ("squares", lambda x, axis: np.sum(x * x, axis=axis)),
+    ("magnitudes", lambda x, axis: np.sum(np.abs(x), axis=axis)),
+    ("root", lambda x, axis: np.sqrt(np.sum(x * x, axis=axis))),
+    ("logarithm", lambda x, axis: np.log(np.sum(x, axis=axis))),
+]
+
+
+def reduce(x: Array, operation: int, axes: tuple[int, ...], variant: str) -> Array:
+    shape = tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
+    marks = [int(axis in axes) for axis in range(x.ndim)]
+    return _kernels.call("reduce", [x], [(shape, x.dtype)], [operation, x.ndim, *marks], variant=variant)[0]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("code", range(len(OPERATIONS)), ids=[name for name, _ in OPERATIONS])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_floats(variant: str, code: int, data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 40), max_size=4).filter(lambda s: np.prod(s) < 20000)))
+    axes = tuple(axis for axis in range(len(shape)) if data.draw(st.booleans()))
+    dtype = data.draw(st.sampled_from([np.float32, np.float64]))
+    x = (np.random.default_rng(data.draw(st.integers(0, 99))).random(shape) + 0.5).astype(dtype)
+    name, function = OPERATIONS[code]
+    if name == "product":
+        x = x ** (1 / 64)
+    expected = function(x.astype(np.float64), axis=axes)
+    np.testing.assert_allclose(reduce(x, code, axes, variant), expected, rtol=2e-5 if dtype == np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("code", range(len(OPERATIONS)), ids=[name for name, _ in OPERATIONS])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_integers(variant: str, code: int, dtype: str) -> None:
+    name, function = OPERATIONS[code]
+    x = np.random.default_rng(0).integers(-9, 9, (5, 3, 20)).astype(dtype)
+    for axes in [(0,), (2,), (0, 2), (0, 1, 2)]:
+        if name in {"root", "logarithm"}:
+            with pytest.raises(InferenceError):
+                reduce(x, code, axes, variant)
+        elif name == "mean":
+            expected = np.trunc(x.sum(axis=axes) / np.prod([x.shape[a] for a in axes])).astype(dtype)
+            np.testing.assert_array_equal(reduce(x, code, axes, variant), expected)
+        else:
+            expected = function(x, axis=axes).astype(dtype)
+            np.testing.assert_array_equal(reduce(x, code, axes, variant), expected)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_integer_sums_wrap(variant: str, dtype: str) -> None:
+    info = np.iinfo(dtype)
+    x = np.array([info.max, 1, info.max], dtype)
+    with np.errstate(over="ignore"):
+        assert reduce(x, 0, (0,), variant) == np.sum(x, dtype=dtype)
+    assert reduce(np.array([info.min], dtype), 6, (0,), variant) == info.min  # |least| wraps
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("size", [1, 7, 16, 17, 64, 65, 200, 9000])
+def test_nan_and_infinity(variant: str, size: int) -> None:
+    for place in {0, size // 2, size - 1}:
+        x = np.random.default_rng(0).standard_normal((2, size), np.float32)
+        x[0, place] = np.nan
+        x[1, place] = np.inf
+        for code, expected in [(0, np.inf), (2, np.inf), (6, np.inf)]:
+            found = reduce(x, code, (1,), variant)
+            assert np.isnan(found[0])
+            assert found[1] == expected
+            found = reduce(np.ascontiguousarray(x.T), code, (0,), variant)
+            assert np.isnan(found[0])
+            assert found[1] == expected
+        assert np.isnan(reduce(x, 3, (1,), variant)[0])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_long_sums_keep_their_digits(variant: str) -> None:
+    x = np.full(1_000_000, 0.1, np.float32)
+    np.testing.assert_allclose(reduce(x, 0, (0,), variant), x.sum(dtype=np.float64), rtol=5e-6)
+
+
+def test_empty() -> None:
+    x = np.zeros((0, 3), np.float32)
+    for code, expected in [(0, 0), (2, -np.inf), (3, np.inf), (4, 1)]:
+        np.testing.assert_array_equal(reduce(x, code, (0,), VARIANTS[0]), np.full(3, expected))
+    assert reduce(x, 0, (1,), VARIANTS[0]).shape == (0,)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "int8", "uint8"])
+@pytest.mark.parametrize("minimum", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+def test_arg_extreme(variant: str, dtype: str, minimum: bool, last: bool) -> None:
+    x = np.random.default_rng(0).integers(0, 5, (3, 11, 4)).astype(dtype)
+    for axis in range(3):
+        outer, inner = int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis + 1 :]))
+        shape = x.shape[:axis] + x.shape[axis + 1 :]
+        ints = [outer, x.shape[axis], inner, minimum, last]
+        found = _kernels.call("arg_extreme", [x], [(shape, np.int64)], ints, variant=variant)[0]
+        function = np.argmin if minimum else np.argmax
+        expected = function(x, axis=axis)
+        if last:
+            expected = x.shape[axis] - 1 - function(np.flip(x, axis), axis=axis)
+        np.testing.assert_array_equal(found, expected)
