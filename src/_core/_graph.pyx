@@ -5,12 +5,15 @@ Every function here checks its arguments, allocates its outputs, and leaves the 
 """
 
 cimport cython
-from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 import numpy as np
 
 from hetero.errors import PartitionError
+
+cdef extern from "Python.h":
+    # Declared without "except": the exception stays set while the C functions unwind.
+    int PyErr_CheckSignals() noexcept
 
 cdef extern from "partition/graph.h" nogil:
     enum:
