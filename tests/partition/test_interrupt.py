@@ -12,6 +12,11 @@ import pytest
 from hetero.partition import Graph, TransitiveClosure, check_partition, partition_graph
 
 
+# Seconds: far below what the work takes by itself or repeats for, and far above what a busy machine adds to the tenth
+# of a second that an answer takes.
+PATIENCE = 5.0
+
+
 class Alarm(Exception):
     pass
 
@@ -50,7 +55,7 @@ def test_policies_answer_signals(policy, large):
     g, device = large
     delay = delay_of_answer(lambda: partition_graph(g, device, policy), 0.03)
     assert delay is not None
-    assert delay < 0.5, "100 ms on an idle machine; the rest is for busy ones"
+    assert delay < PATIENCE
     small = Graph.from_edges([0], [1], 2)
     assert partition_graph(small, [0, 1], policy).num_subgraphs == 2
 
@@ -73,7 +78,7 @@ def test_building_and_checking_answer_signals(large):
     ):
         delay = delay_of_answer(lambda work=work: forever(work), 0.02)
         assert delay is not None
-        assert delay < 0.5
+        assert delay < PATIENCE
 
 
 def test_other_threads_run_meanwhile(large):
