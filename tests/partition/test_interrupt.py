@@ -11,7 +11,6 @@ import pytest
 
 from hetero.partition import Graph, TransitiveClosure, check_partition, partition_graph
 
-
 # Seconds: far below what the work takes by itself or repeats for, and far above what a busy machine adds to the tenth
 # of a second that an answer takes.
 PATIENCE = 5.0
