@@ -98,13 +98,14 @@ class ValueType:
 class Port:
     """A named input or output of a model, compiled model or submodel.
 
-    ``declared``: the model itself states the type; False where shape inference found it, which is known to err.
+    ``declared``: the model itself states the type; False where shape inference found it, which is known to err. Ports
+    of one name and type are equal either way.
     """
 
     name: str
     dtype: np.dtype[Any] | None
     shape: tuple[Dim, ...] | None
-    declared: bool = True
+    declared: bool = dataclasses.field(default=True, compare=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
