@@ -2,65 +2,63 @@
  *
  * Two stable counting sorts, by target and then by source, leave every row in ascending order with equal edges side by
  * side, so that merging duplicates is one more pass: O(n + m) time, 12 bytes of scratch per edge. */
+#include <stdatomic.h>
+
 #include "graph.h"
 
 enum { CHUNK = 1 << 16 }; /* work between two looks at the watch */
 
-int64_t hg_first_outside32(const int32_t *values, int64_t count, int64_t limit)
+/* The clean case runs without an exit from the loop, which the compiler can vectorise. */
+static int64_t first_outside(const int32_t *values, int64_t count, uint32_t bound)
 {
-    /* The clean case runs without an exit from the loop, which the compiler can vectorise. */
-    const uint32_t bound = (uint32_t)limit;
     int bad = 0;
     for (int64_t i = 0; i < count; i++)
         bad |= (uint32_t)values[i] >= bound;
-    if (!bad)
-        return count;
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; bad && i < count; i++)
         if ((uint32_t)values[i] >= bound)
             return i;
     return count;
 }
 
-int64_t hg_narrow64(const int64_t *values, int64_t count, int64_t limit, int32_t *narrow)
+int64_t hg_read_numbers(const void *values, int wide, int64_t count, int64_t limit, int32_t *out)
 {
-    const uint64_t bound = (uint64_t)limit;
-    int bad = 0;
-    for (int64_t i = 0; i < count; i++) {
-        bad |= (uint64_t)values[i] >= bound;
-        narrow[i] = (int32_t)values[i];
-    }
-    if (!bad)
-        return count;
-    for (int64_t i = 0; i < count; i++)
-        if ((uint64_t)values[i] >= bound)
-            return i;
-    return count;
+    if (wide) {
+        const int64_t *from = (const int64_t *)values;
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t value = from[i];
+            out[i] = value == (int32_t)value ? (int32_t)value : -1;
+        }
+    } else
+        memcpy(out, values, (size_t)count * sizeof *out);
+    atomic_signal_fence(memory_order_seq_cst); /* what is checked below is what was written, not `values` once more */
+    const int64_t bad = first_outside(out, count, (uint32_t)limit);
+    for (int64_t i = bad; i < count; i++)
+        if ((uint32_t)out[i] >= (uint32_t)limit)
+            out[i] = -1;
+    return bad;
 }
 
-int64_t hg_devices32(const int32_t *values, int64_t count, uint8_t *narrow)
+int64_t hg_read_devices(const void *values, int wide, int64_t count, uint8_t *out)
 {
-    int bad = 0;
-    for (int64_t i = 0; i < count; i++) {
-        bad |= (uint32_t)values[i] > 254;
-        narrow[i] = (uint8_t)values[i];
+    if (wide) {
+        const int64_t *from = (const int64_t *)values;
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t value = from[i];
+            out[i] = (uint64_t)value < 255 ? (uint8_t)value : 255;
+        }
+    } else {
+        const int32_t *from = (const int32_t *)values;
+        for (int64_t i = 0; i < count; i++) {
+            const int32_t value = from[i];
+            out[i] = (uint32_t)value < 255 ? (uint8_t)value : 255;
+        }
     }
-    return bad ? hg_first_outside32(values, count, 255) : count;
+    atomic_signal_fence(memory_order_seq_cst);
+    const uint8_t *bad = (const uint8_t *)memchr(out, 255, (size_t)count);
+    return bad ? bad - out : count;
 }
 
-int64_t hg_devices64(const int64_t *values, int64_t count, uint8_t *narrow)
-{
-    int bad = 0;
-    for (int64_t i = 0; i < count; i++) {
-        bad |= (uint64_t)values[i] > 254;
-        narrow[i] = (uint8_t)values[i];
-    }
-    for (int64_t i = 0; bad && i < count; i++)
-        if ((uint64_t)values[i] > 254)
-            return i;
-    return count;
-}
-
-int64_t hg_sum_weights(const double *given, int64_t count, const int32_t *slot, double *merged)
+int64_t hg_add_weights(const double *given, int64_t count, const int32_t *slot, double *merged)
 {
     for (int64_t i = 0; i < count; i++) {
         if (!(given[i] >= 0.0 && given[i] <= 1.7976931348623157e308))
@@ -84,10 +82,14 @@ int64_t hg_first_self_loop(const int32_t *src, const int32_t *dst, int64_t m)
 }
 
 /* counts[v + 1] counts of v -> start[v] of row v, start[n] = m. */
-static void counts_to_starts(int32_t n, int32_t *start)
+static int counts_to_starts(int32_t n, int32_t *start, hg_watch *watch)
 {
-    for (int32_t v = 0; v < n; v++)
+    for (int32_t v = 0; v < n; v++) {
         start[v + 1] += start[v];
+        if (!(v & (CHUNK - 1)) && hg_interrupted(watch, CHUNK / 4))
+            return HG_INTERRUPTED;
+    }
+    return HG_OK;
 }
 
 /* After a scatter that advanced start[v] to the end of row v: shift back to the starts. */
@@ -108,8 +110,9 @@ int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32
         goto out;
     status = HG_INTERRUPTED;
 
-    memset(by_dst, 0, ((size_t)n + 1) * sizeof *by_dst);
-    memset(indptr, 0, ((size_t)n + 1) * sizeof *indptr);
+    const int64_t pointer_bytes = ((int64_t)n + 1) * (int64_t)sizeof(int32_t);
+    if (hg_fill(by_dst, 0, pointer_bytes, watch) != HG_OK || hg_fill(indptr, 0, pointer_bytes, watch) != HG_OK)
+        goto out;
     for (int64_t base = 0; base < m; base += CHUNK) {
         if (hg_interrupted(watch, CHUNK))
             goto out;
@@ -119,8 +122,8 @@ int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32
             indptr[src[i] + 1]++;
         }
     }
-    counts_to_starts(n, by_dst);
-    counts_to_starts(n, indptr);
+    if (counts_to_starts(n, by_dst, watch) != HG_OK || counts_to_starts(n, indptr, watch) != HG_OK)
+        goto out;
     for (int64_t base = 0; base < m; base += CHUNK) {
         if (hg_interrupted(watch, CHUNK))
             goto out;
@@ -166,7 +169,8 @@ out:
 int hg_transpose(int32_t n, int64_t m, const int32_t *indptr, const int32_t *indices, int32_t *pred_indptr,
                  int32_t *pred_indices, hg_watch *watch)
 {
-    memset(pred_indptr, 0, ((size_t)n + 1) * sizeof *pred_indptr);
+    if (hg_fill(pred_indptr, 0, ((int64_t)n + 1) * (int64_t)sizeof *pred_indptr, watch) != HG_OK)
+        return HG_INTERRUPTED;
     for (int64_t base = 0; base < m; base += CHUNK) {
         if (hg_interrupted(watch, CHUNK))
             return HG_INTERRUPTED;
@@ -174,7 +178,8 @@ int hg_transpose(int32_t n, int64_t m, const int32_t *indptr, const int32_t *ind
         for (int64_t j = base; j < end; j++)
             pred_indptr[indices[j] + 1]++;
     }
-    counts_to_starts(n, pred_indptr);
+    if (counts_to_starts(n, pred_indptr, watch) != HG_OK)
+        return HG_INTERRUPTED;
     for (int32_t v = 0; v < n; v++) {
         for (int32_t j = indptr[v]; j < indptr[v + 1]; j++)
             pred_indices[pred_indptr[indices[j]]++] = v;
@@ -185,41 +190,47 @@ int hg_transpose(int32_t n, int64_t m, const int32_t *indptr, const int32_t *ind
     return HG_OK;
 }
 
-int hg_indptr_valid(int32_t n, int64_t m, const int32_t *indptr, int64_t *where)
+int hg_check_rows(int32_t n, int64_t m, const int32_t *indptr, const int32_t *indices, int64_t *bad_pointer,
+                  int32_t *self_loop, int *ascending, hg_watch *watch)
 {
-    *where = 0;
-    if (indptr[0] != 0)
-        return 0;
-    for (int32_t v = 0; v < n; v++)
+    if (indptr[0] != 0) {
+        *bad_pointer = 0;
+        return HG_OK;
+    }
+    for (int32_t v = 0; v < n; v++) {
         if (indptr[v + 1] < indptr[v]) {
-            *where = (int64_t)v + 1;
-            return 0;
+            *bad_pointer = (int64_t)v + 1;
+            return HG_OK;
         }
-    *where = n;
-    return indptr[n] == m;
+        if (!(v & (CHUNK - 1)) && hg_interrupted(watch, CHUNK / 4))
+            return HG_INTERRUPTED;
+    }
+    if (indptr[n] != m) {
+        *bad_pointer = n;
+        return HG_OK;
+    }
+    *ascending = 1;
+    for (int32_t v = 0; v < n; v++) {
+        for (int32_t j = indptr[v]; j < indptr[v + 1]; j++) {
+            if (indices[j] == v) {
+                *self_loop = v;
+                return HG_OK;
+            }
+            *ascending &= j == indptr[v] || indices[j - 1] < indices[j];
+        }
+        if (hg_interrupted(watch, 1 + indptr[v + 1] - indptr[v]))
+            return HG_INTERRUPTED;
+    }
+    return HG_OK;
 }
 
-int32_t hg_first_self_row(int32_t n, const int32_t *indptr, const int32_t *indices)
+int hg_row_of_entry(int32_t n, const int32_t *indptr, int32_t *src, hg_watch *watch)
 {
-    for (int32_t v = 0; v < n; v++)
-        for (int32_t j = indptr[v]; j < indptr[v + 1]; j++)
-            if (indices[j] == v)
-                return v;
-    return n;
-}
-
-int hg_rows_ascend(int32_t n, const int32_t *indptr, const int32_t *indices)
-{
-    for (int32_t v = 0; v < n; v++)
-        for (int32_t j = indptr[v] + 1; j < indptr[v + 1]; j++)
-            if (indices[j - 1] >= indices[j])
-                return 0;
-    return 1;
-}
-
-void hg_row_of_entry(int32_t n, const int32_t *indptr, int32_t *src)
-{
-    for (int32_t v = 0; v < n; v++)
+    for (int32_t v = 0; v < n; v++) {
         for (int32_t j = indptr[v]; j < indptr[v + 1]; j++)
             src[j] = v;
+        if (hg_interrupted(watch, 1 + indptr[v + 1] - indptr[v]))
+            return HG_INTERRUPTED;
+    }
+    return HG_OK;
 }

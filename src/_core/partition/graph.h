@@ -14,22 +14,27 @@
 
 enum { HG_OK = 0, HG_NO_MEMORY = -1, HG_INTERRUPTED = -2, HG_OVER_BUDGET = -3 };
 
-/* Lets a long computation answer signals: every HG_POLL_EVERY units of work (a few nanoseconds each) it calls poll,
- * and gives up when that returns non-zero. */
-enum { HG_POLL_EVERY = 1 << 20 };
+/* Lets a long computation answer signals: every HG_POLL_EVERY units of work (a few nanoseconds each) it looks at the
+ * clock, every HG_POLL_NS nanoseconds it calls poll, and gives up when that returns non-zero. poll takes the GIL, which
+ * another thread may hold for milliseconds: hence the clock. */
+enum { HG_POLL_EVERY = 1 << 18, HG_POLL_NS = 20000000 };
 typedef struct {
     int (*poll)(void);
-    int64_t left; /* units of work until the next poll */
+    int64_t left;   /* units of work until the next look at the clock */
+    int64_t polled; /* nanoseconds; 0: not yet */
 } hg_watch;
+
+/* watch.c: the look at the clock. */
+int hg_poll(hg_watch *watch);
 
 static inline int hg_interrupted(hg_watch *watch, int64_t work)
 {
     watch->left -= work;
-    if (watch->left > 0)
-        return 0;
-    watch->left = HG_POLL_EVERY;
-    return watch->poll() != 0;
+    return watch->left <= 0 && hg_poll(watch);
 }
+
+/* memset in pieces between looks at the watch; memory never touched before costs a page fault every 4096 bytes. */
+int hg_fill(void *memory, int byte, int64_t bytes, hg_watch *watch);
 
 typedef struct {
     int32_t n;
@@ -54,17 +59,16 @@ static inline void *hg_alloc(int64_t count, size_t size)
 
 /* ---- build.c: edge arrays to CSR ---- */
 
-/* First position of a value outside 0..limit-1, or count. The int64 form writes the values to `narrow` on the way. */
-int64_t hg_first_outside32(const int32_t *values, int64_t count, int64_t limit);
-int64_t hg_narrow64(const int64_t *values, int64_t count, int64_t limit, int32_t *narrow);
+/* Copies of int32 (wide: int64) numbers that lie within 0..limit-1, of others -1: first position of such, or count. The
+ * copies are what is checked: another thread may write to `values` meanwhile. */
+int64_t hg_read_numbers(const void *values, int wide, int64_t count, int64_t limit, int32_t *out);
 
-/* Device numbers to bytes: first position of a value outside 0..254, or count. */
-int64_t hg_devices32(const int32_t *values, int64_t count, uint8_t *narrow);
-int64_t hg_devices64(const int64_t *values, int64_t count, uint8_t *narrow);
+/* The same for device numbers, 0..254, of others 255. */
+int64_t hg_read_devices(const void *values, int wide, int64_t count, uint8_t *out);
 
-/* merged[slot[i]] += given[i] (slot NULL: i itself); merged starts as zeros. First position of a weight that is
- * negative, infinite or no number, or count. */
-int64_t hg_sum_weights(const double *given, int64_t count, const int32_t *slot, double *merged);
+/* merged[slot[i]] += given[i] (slot NULL: i itself). First position of a weight that is negative, infinite or no
+ * number, or count. */
+int64_t hg_add_weights(const double *given, int64_t count, const int32_t *slot, double *merged);
 
 /* First i with src[i] == dst[i], or m. */
 int64_t hg_first_self_loop(const int32_t *src, const int32_t *dst, int64_t m);
@@ -78,22 +82,18 @@ int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32
 int hg_transpose(int32_t n, int64_t m, const int32_t *indptr, const int32_t *indices, int32_t *pred_indptr,
                  int32_t *pred_indices, hg_watch *watch);
 
-/* 0 when indptr is no row index for m entries: *where is the offending position. */
-int hg_indptr_valid(int32_t n, int64_t m, const int32_t *indptr, int64_t *where);
-
-/* First row v that holds v itself, or n. */
-int32_t hg_first_self_row(int32_t n, const int32_t *indptr, const int32_t *indices);
-
-/* 1 when every row ascends strictly. */
-int hg_rows_ascend(int32_t n, const int32_t *indptr, const int32_t *indices);
+/* Rows as given: *bad_pointer = first position at which indptr does not rise from 0 to m, else untouched; then
+ * *self_loop = first row that holds itself, else untouched, and *ascending = whether every row ascends strictly. */
+int hg_check_rows(int32_t n, int64_t m, const int32_t *indptr, const int32_t *indices, int64_t *bad_pointer,
+                  int32_t *self_loop, int *ascending, hg_watch *watch);
 
 /* Source of each CSR entry: [m]. */
-void hg_row_of_entry(int32_t n, const int32_t *indptr, int32_t *src);
+int hg_row_of_entry(int32_t n, const int32_t *indptr, int32_t *src, hg_watch *watch);
 
 /* ---- order.c: topological orders ---- */
 
-/* 1 when 0..n-1 is a topological order: every successor has a greater number. */
-int hg_is_ordered(int32_t n, const int32_t *indptr, const int32_t *indices);
+/* *ordered: whether 0..n-1 is a topological order, every successor of a greater number. */
+int hg_is_ordered(int32_t n, const int32_t *indptr, const int32_t *indices, int *ordered, hg_watch *watch);
 
 /* Kahn's algorithm, first in first out from the sources in ascending order: order [n]. *done: how many vertices were
  * ordered; fewer than n means a cycle, and then cycle [n] holds one, *cycle_length vertices each the successor of the
@@ -163,7 +163,7 @@ int hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t co
                hg_watch *watch);
 
 /* The quotient as edge arrays src, dst [edges of hg_cut], duplicates included. */
-void hg_quotient_edges(const hg_graph *g, const int32_t *label, int32_t *src, int32_t *dst);
+int hg_quotient_edges(const hg_graph *g, const int32_t *label, int32_t *src, int32_t *dst, hg_watch *watch);
 
 /* ---- closure.c: who reaches whom ---- */
 

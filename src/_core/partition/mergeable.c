@@ -34,8 +34,9 @@ int hg_first_mergeable(const hg_graph *g, const uint8_t *device, const int32_t *
         goto out;
     for (int32_t v = 0; v < n; v++)
         device_of[label[v]] = device[v];
-    hg_quotient_edges(g, label, src, dst);
-    status = hg_build(count, edges, src, dst, indptr, indices, slot, &unique, watch);
+    status = hg_quotient_edges(g, label, src, dst, watch);
+    if (status == HG_OK)
+        status = hg_build(count, edges, src, dst, indptr, indices, slot, &unique, watch);
     if (status == HG_OK)
         status = hg_kahn(count, indptr, indices, order, &done, stack, &cycle_length, watch);
     if (status != HG_OK)

@@ -5,12 +5,17 @@
  * walking from predecessor to predecessor among the rest until a vertex repeats. */
 #include "graph.h"
 
-int hg_is_ordered(int32_t n, const int32_t *indptr, const int32_t *indices)
+int hg_is_ordered(int32_t n, const int32_t *indptr, const int32_t *indices, int *ordered, hg_watch *watch)
 {
-    for (int32_t v = 0; v < n; v++)
+    *ordered = 0;
+    for (int32_t v = 0; v < n; v++) {
         if (indptr[v] < indptr[v + 1] && indices[indptr[v]] <= v) /* rows ascend: the first entry is the smallest */
-            return 0;
-    return 1;
+            return HG_OK;
+        if (!(v & 0xFFFF) && hg_interrupted(watch, 1 << 17))
+            return HG_INTERRUPTED;
+    }
+    *ordered = 1;
+    return HG_OK;
 }
 
 /* A cycle among the vertices with degree > 0. Walking against edges is always possible there: such a vertex still has

@@ -44,15 +44,19 @@ int hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t co
     return HG_OK;
 }
 
-void hg_quotient_edges(const hg_graph *g, const int32_t *label, int32_t *src, int32_t *dst)
+int hg_quotient_edges(const hg_graph *g, const int32_t *label, int32_t *src, int32_t *dst, hg_watch *watch)
 {
     int64_t count = 0;
-    for (int32_t v = 0; v < g->n; v++)
+    for (int32_t v = 0; v < g->n; v++) {
         for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++)
             if (label[g->indices[j]] != label[v]) {
                 src[count] = label[v];
                 dst[count++] = label[g->indices[j]];
             }
+        if (hg_interrupted(watch, 2 + g->indptr[v + 1] - g->indptr[v]))
+            return HG_INTERRUPTED;
+    }
+    return HG_OK;
 }
 
 int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *label, int32_t *device_of,

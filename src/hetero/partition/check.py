@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .. import _graph
+from .. import _partition
 from ..errors import PartitionError
 from .graph import Graph
 
@@ -29,7 +31,7 @@ def check_partition(
 
     Rules 1 to 5 take O(nodes + edges); maximality is near-linear on graphs met in practice.
     """
-    broken = _graph.check(graph._csr, device, subgraph_of, maximal, ordered)
+    broken = _partition.check(graph._csr, device, subgraph_of, maximal, ordered)
     if broken is None:
         return
     rule, a, b, witness = broken
@@ -37,7 +39,7 @@ def check_partition(
 
 
 def _explain(
-    rule: str, a: int, b: int, witness: list[int], subgraph_of: NDArray[np.integer], device: NDArray[np.integer]
+    rule: str, a: int, b: int, witness: NDArray[np.int32], subgraph_of: NDArray[np.integer], device: NDArray[np.integer]
 ) -> str:
     """The sentence for one broken rule; ``a``, ``b`` and ``witness`` mean what the core's ``HG_*`` codes say."""
     match rule:
@@ -53,13 +55,14 @@ def _explain(
         case "connected":
             return f"not connected: no edges inside subgraph {subgraph_of[a]} join its nodes {a} and {b}"
         case "convex":
-            return f"not convex: a path leaves subgraph {subgraph_of[witness[0]]} and returns to it: {_path(witness)}"
+            path = _shortened(witness, str)
+            return (
+                f"not convex: a path leaves subgraph {subgraph_of[witness[0]]} and returns to it: {' -> '.join(path)}"
+            )
         case "acyclic":
-            steps = [
-                f"{subgraph_of[u]} -> {subgraph_of[v]} (edge {u} -> {v})"
-                for u, v in zip(witness[::2], witness[1::2], strict=True)
-            ]
-            return f"the quotient is not acyclic: subgraphs wait for each other: {_shortened(steps, ', ')}"
+            edges = witness.reshape(-1, 2)
+            steps = _shortened(edges, lambda e: f"{subgraph_of[e[0]]} -> {subgraph_of[e[1]]} (edge {e[0]} -> {e[1]})")
+            return f"the quotient is not acyclic: subgraphs wait for each other: {', '.join(steps)}"
         case "ordered":
             return (
                 f"ids are no topological order of the quotient: edge {a} -> {b} leads from subgraph {subgraph_of[a]} "
@@ -72,13 +75,10 @@ def _explain(
             )
 
 
-def _path(nodes: list[int]) -> str:
-    return _shortened([str(node) for node in nodes], " -> ")
-
-
-def _shortened(parts: list[str], separator: str, limit: int = 30) -> str:
-    """All parts, or the first and last few of a long list."""
-    if len(parts) > limit:
-        omitted = f"... {len(parts) - limit + 1} more ..."
-        parts = [*parts[: limit // 2], omitted, *parts[-(limit - limit // 2 - 1) :]]
-    return separator.join(parts)
+def _shortened(parts: NDArray[np.int32], text: Callable[[NDArray[np.int32]], str], limit: int = 30) -> list[str]:
+    """The text of all parts, or of the first and last few of many."""
+    if len(parts) <= limit:
+        return [text(part) for part in parts]
+    head, tail = limit // 2, limit - limit // 2 - 1
+    omitted = f"... {len(parts) - head - tail} more ..."
+    return [*map(text, parts[:head]), omitted, *map(text, parts[-tail:])]

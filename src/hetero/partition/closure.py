@@ -8,7 +8,7 @@ from collections import OrderedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _graph
+from .. import _closure
 from .graph import Graph
 
 __all__ = ["TransitiveClosure"]
@@ -27,7 +27,7 @@ class TransitiveClosure:
 
     def __init__(self, graph: Graph, max_bytes: int = 4 << 30, cache_size: int = 4096) -> None:
         self.graph = graph
-        self._closure = _graph.Closure(graph._csr, max_bytes)
+        self._closure = _closure.Closure(graph._csr, max_bytes)
         self._cache: OrderedDict[tuple[int, int], NDArray[np.int32]] = OrderedDict()
         self._cache_size = cache_size
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class TransitiveClosure:
     @staticmethod
     def estimate_bytes(num_nodes: int) -> int:
         """The most memory the closure of a graph of so many nodes can take, whatever its edges."""
-        return _graph.triangle_bytes(num_nodes)
+        return _closure.triangle_bytes(num_nodes)
 
     @property
     def nbytes(self) -> int:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _graph
+from .. import _graph, _partition
 from .graph import Graph
 
 __all__ = ["Partition", "TraceStep"]
@@ -91,7 +91,7 @@ class Partition:
             raise IndexError(f"subgraph {subgraph} is outside 0 .. {self.num_subgraphs - 1}")
         members = self._members
         if members is None:
-            members = _graph.members(self.subgraph_of, self.num_subgraphs)
+            members = _partition.members(self.subgraph_of, self.num_subgraphs)
             object.__setattr__(self, "_members", members)
         start, member = members
         return member[start[subgraph] : start[subgraph + 1]]

@@ -7,7 +7,7 @@ import os
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .. import _graph
+from .. import _partition
 from ..errors import PartitionError, did_you_mean
 from .check import check_partition
 from .graph import Graph
@@ -16,7 +16,7 @@ from .partition import Partition, TraceStep
 
 __all__ = ["POLICIES", "partition_graph"]
 
-POLICIES = tuple(_graph.POLICY_NUMBER)
+POLICIES = tuple(_partition.POLICY_NUMBER)
 """Names of the policies, the default first."""
 
 CHECK_ALWAYS = os.environ.get("HETERO_CHECK_PARTITION", "") not in ("", "0")
@@ -65,14 +65,15 @@ def partition_graph(
     weight = None if edge_weight is None else csr.edge_weights(edge_weight)
     if min_nodes is not None:
         device = _fallen_back(graph, device, policy, weight, min_nodes, allowed)
-    subgraph_of, device_of, cut_edges, cut_weight = _graph.partition(csr, policy, device, weight)
-    steps = _replayed(_graph.documented_steps(csr, device)) if trace else None
+    subgraph_of, device_of, cut_edges, cut_weight = _partition.partition(csr, policy, device, weight)
+    steps = _replayed(_partition.documented_steps(csr, device)) if trace else None
     if max_nodes is not None:
         if max_nodes < 1:
             raise PartitionError(f"max_nodes must be at least 1, found {max_nodes}")
         limit = min(max_nodes, 2**31 - 1)
-        subgraph_of, device_of = _graph.limit(csr, device, weight, subgraph_of, limit, policy == "auto")
-        cut_edges, cut_weight = _graph.cut(csr, subgraph_of, weight)
+        subgraph_of, device_of, cut_edges, cut_weight = _partition.limit(
+            csr, device, weight, subgraph_of, limit, policy == "auto"
+        )
     partition = Partition(graph, policy, subgraph_of, device_of, cut_edges, cut_weight, steps)
     if CHECK_ALWAYS:
         check_partition(graph, device, subgraph_of, maximal=policy == "auto" and max_nodes is None, ordered=True)
@@ -92,12 +93,12 @@ def _fallen_back(
     allowed: ArrayLike | None,
 ) -> NDArray[np.integer]:
     """Device numbers under which no subgraph that a later device may take is smaller than ``min_nodes``."""
-    _graph.check_devices(graph._csr, device)
+    _partition.check_devices(graph._csr, device)
     numbers = np.asarray(device)
     mask = allowed_mask(allowed, graph.num_nodes, numbers)
     sizes = smallest_sizes(min_nodes, mask.shape[1])
     for _ in range(_MAX_ROUNDS):
-        subgraph_of, device_of, _, _ = _graph.partition(graph._csr, policy, numbers, weight)
+        subgraph_of, device_of, _, _ = _partition.partition(graph._csr, policy, numbers, weight)
         moved = fall_back(numbers, subgraph_of, device_of, sizes, mask)
         if moved is None:
             break

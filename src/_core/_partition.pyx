@@ -1,0 +1,149 @@
+"""Policies, what all of them share once nodes have labels, and the verifier: the border to the C of ``partition/``.
+
+Arrays from outside are copied and checked as in ``_graph``; every computation leaves the GIL once.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from hetero._graph cimport (
+    Csr, device_array, finish, frozen, in8, in32, label_array, new_watch, node_array, out32, weights_or_null,
+)
+from partition_c cimport *
+
+import numpy as np
+
+POLICY_NUMBER = {"auto": 0, "linear": 1, "greedy": 2, "documented": 3}
+
+ACTIONS = {HG_ROOT: "root", HG_MERGE: "merge", HG_FAIL: "fail", HG_ROLLBACK: "rollback", HG_CHOOSE: "choose"}
+
+RULES = {
+    HG_BAD_ID: "id",
+    HG_UNUSED_ID: "unused id",
+    HG_MIXED_DEVICES: "one device",
+    HG_DISCONNECTED: "connected",
+    HG_NOT_CONVEX: "convex",
+    HG_CYCLIC: "acyclic",
+    HG_UNORDERED: "ordered",
+    HG_NOT_MAXIMAL: "maximal",
+}
+
+
+def check_devices(Csr csr not None, device):
+    """PartitionError unless `device` holds a device number, 0 to 254, for each node."""
+    device_array(device, csr.c.n)
+
+
+def partition(Csr csr not None, str policy, device, const double[::1] weight):
+    """(subgraph_of int32 [n], device_of int32 [k], cut edges, cut weight) of a policy.
+
+    `weight`: None, or what `Csr.edge_weights` returned.
+    """
+    cdef const uint8_t[::1] numbers = device_array(device, csr.c.n)
+    cdef const uint8_t *devices = in8(numbers)
+    cdef const double *weights = weights_or_null(weight)
+    subgraph_of = np.empty(csr.c.n, np.int32)
+    device_of = np.empty(csr.c.n, np.int32)
+    cdef int32_t *labels = out32(subgraph_of)
+    cdef int32_t *label_device = out32(device_of)
+    cdef int which = POLICY_NUMBER[policy]
+    cdef int32_t count = 0
+    cdef int64_t cut = 0
+    cdef double total = 0
+    cdef int status
+    cdef hg_watch watch = new_watch()
+    with nogil:
+        if which == 0:
+            status = hg_auto(&csr.c, devices, weights, labels, label_device, &count, &watch)
+        elif which == 1:
+            status = hg_linear(&csr.c, devices, labels, label_device, &count, &watch)
+        else:
+            if which == 2:
+                status = hg_greedy(&csr.c, devices, labels, &count, &watch)
+            else:
+                status = hg_documented(&csr.c, devices, labels, &count, NULL, &watch)
+            if status == HG_OK:
+                status = hg_number(&csr.c, devices, count, labels, label_device, &watch)
+        if status == HG_OK:
+            status = hg_cut(&csr.c, labels, weights, &cut, &total, &watch)
+    finish(status)
+    return subgraph_of, device_of[:count].copy(), cut, total
+
+
+def documented_steps(Csr csr not None, device):
+    """The steps of policy `documented`: a list of (action, node)."""
+    cdef const uint8_t[::1] numbers = device_array(device, csr.c.n)
+    cdef const uint8_t *devices = in8(numbers)
+    label = np.empty(csr.c.n, np.int32)
+    cdef int32_t *labels = out32(label)
+    cdef int32_t count = 0
+    cdef hg_trace steps
+    cdef int status
+    cdef int64_t i
+    cdef hg_watch watch = new_watch()
+    with nogil:
+        status = hg_documented(&csr.c, devices, labels, &count, &steps, &watch)
+    finish(status)
+    try:
+        return [(ACTIONS[steps.actions[i]], steps.nodes[i]) for i in range(steps.count)]
+    finally:
+        hg_trace_free(&steps)
+
+
+def limit(Csr csr not None, device, const double[::1] weight, label, int32_t max_nodes, bint across):
+    """Topological ids `label` with every subgraph above max_nodes cut up: (subgraph_of, device_of, cut edges, cut
+    weight)."""
+    cdef const uint8_t[::1] numbers = device_array(device, csr.c.n)
+    cdef const uint8_t *devices = in8(numbers)
+    cdef const double *weights = weights_or_null(weight)
+    subgraph_of = node_array(label, csr.c.n, "subgraph_of")
+    device_of = np.empty(csr.c.n, np.int32)
+    cdef int32_t *labels = out32(subgraph_of)
+    cdef int32_t *label_device = out32(device_of)
+    cdef int32_t count = <int32_t>(subgraph_of.max() + 1) if csr.c.n else 0
+    cdef int64_t cut = 0
+    cdef double total = 0
+    cdef int status
+    cdef hg_watch watch = new_watch()
+    with nogil:
+        status = hg_limit(&csr.c, devices, weights, max_nodes, across, labels, label_device, &count, &watch)
+        if status == HG_OK:
+            status = hg_cut(&csr.c, labels, weights, &cut, &total, &watch)
+    finish(status)
+    return subgraph_of, device_of[:count].copy(), cut, total
+
+
+def members(label, int32_t count):
+    """(start [count + 1], nodes [n]): nodes of subgraph i, ascending, at start[i] to start[i + 1]; read-only int32."""
+    numbers = node_array(label, count, "subgraph_of")
+    cdef const int32_t *labels = in32(numbers)
+    cdef int32_t n = <int32_t>numbers.shape[0]
+    start = np.empty(<int64_t>count + 1, np.int32)
+    member = np.empty(n, np.int32)
+    cdef int32_t *starts = out32(start)
+    cdef int32_t *nodes = out32(member)
+    cdef int status
+    cdef hg_watch watch = new_watch()
+    with nogil:
+        status = hg_members(n, labels, NULL, count, starts, nodes, &watch)
+    finish(status)
+    return frozen(start), frozen(member)
+
+
+def check(Csr csr not None, device, label, bint maximal, bint ordered):
+    """None for a valid partition, else (rule, a, b, witness int32 []): see `hetero.partition.check`."""
+    cdef const uint8_t[::1] numbers = device_array(device, csr.c.n)
+    cdef const uint8_t *devices = in8(numbers)
+    ids = label_array(label, csr.c.n)
+    cdef const int32_t *labels = in32(ids)
+    witness = np.empty(2 * <int64_t>csr.c.n + 2, np.int32)
+    cdef int32_t *nodes = out32(witness)
+    cdef hg_verdict verdict
+    cdef int flags = (HG_CHECK_MAXIMAL if maximal else 0) | (HG_CHECK_ORDERED if ordered else 0)
+    cdef int status
+    cdef hg_watch watch = new_watch()
+    with nogil:
+        status = hg_check(&csr.c, devices, labels, flags, &verdict, nodes, &watch)
+    finish(status)
+    if verdict.rule == HG_VALID:
+        return None
+    return RULES[verdict.rule], verdict.a, verdict.b, witness[:verdict.length].copy()

@@ -1,0 +1,56 @@
+"""What the other modules of the partitioner take from ``_graph``: the graph, checked arrays, signals and errors."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from partition_c cimport HG_POLL_EVERY, hg_graph, hg_watch
+
+cdef extern from "Python.h":
+    # Declared without "except": the exception stays set while the C functions unwind.
+    int PyErr_CheckSignals() noexcept
+
+
+cdef inline int poll_signals() noexcept with gil:
+    """Non-zero when a signal handler raised; the exception stays set for `finish` to let out."""
+    return PyErr_CheckSignals()
+
+
+cdef inline hg_watch new_watch() noexcept nogil:
+    cdef hg_watch watch
+    watch.poll = poll_signals
+    watch.left = HG_POLL_EVERY
+    watch.polled = 0
+    return watch
+
+
+cdef inline int32_t *out32(int32_t[::1] array) noexcept:
+    return &array[0] if array.shape[0] else NULL
+
+
+cdef inline const int32_t *in32(const int32_t[::1] array) noexcept:
+    return &array[0] if array.shape[0] else NULL
+
+
+cdef inline const uint8_t *in8(const uint8_t[::1] array) noexcept:
+    return &array[0] if array.shape[0] else NULL
+
+
+cdef inline const double *weights_or_null(const double[::1] array) noexcept:
+    return &array[0] if array is not None and array.shape[0] else NULL
+
+
+cdef int finish(int status) except -1
+cdef object frozen(object array)
+cdef object node_array(object values, int64_t limit, str name)
+cdef object label_array(object values, int32_t n)
+cdef object device_array(object values, int32_t n)
+
+
+cdef class Csr:
+    cdef hg_graph c
+    cdef readonly object indptr
+    cdef readonly object indices
+    cdef readonly object pred_indptr
+    cdef readonly object pred_indices
+    cdef object _order  # None: 0..n-1
+    cdef object _slot  # position in indices of each edge as given; None: the same
+    cdef int64_t _given  # number of edges as given

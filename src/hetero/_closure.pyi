@@ -1,0 +1,16 @@
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._graph import Csr
+
+@final
+class Closure:
+    def __new__(cls, csr: Csr, max_bytes: int) -> Closure: ...
+    @property
+    def nbytes(self) -> int: ...
+    def reaches(self, u: int, v: int) -> bool: ...
+    def between(self, u: int, v: int) -> NDArray[np.int32]: ...
+
+def triangle_bytes(n: int) -> int: ...

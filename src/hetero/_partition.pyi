@@ -1,0 +1,21 @@
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ._graph import Csr
+
+RULES: dict[int, str]
+ACTIONS: dict[int, str]
+POLICY_NUMBER: dict[str, int]
+
+def check_devices(csr: Csr, device: ArrayLike) -> None: ...
+def partition(
+    csr: Csr, policy: str, device: ArrayLike, weight: NDArray[np.float64] | None
+) -> tuple[NDArray[np.int32], NDArray[np.int32], int, float]: ...
+def documented_steps(csr: Csr, device: ArrayLike) -> list[tuple[str, int]]: ...
+def limit(
+    csr: Csr, device: ArrayLike, weight: NDArray[np.float64] | None, label: ArrayLike, max_nodes: int, across: bool
+) -> tuple[NDArray[np.int32], NDArray[np.int32], int, float]: ...
+def members(label: ArrayLike, count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]: ...
+def check(
+    csr: Csr, device: ArrayLike, label: ArrayLike, maximal: bool, ordered: bool
+) -> tuple[str, int, int, NDArray[np.int32]] | None: ...
