@@ -90,7 +90,7 @@ def _unet(n: int, rng: Generator) -> Edges:
 def _towers(n: int, rng: Generator) -> Edges:
     """Two chains side by side, even and odd nodes; three nodes in ten also read the other tower. Devices at random."""
     node = np.arange(2, n)
-    reader = node[rng.random(n - 2) < 0.3]
+    reader = node[rng.random(len(node)) < 0.3]
     src = np.concatenate([node - 2, reader - 1 - 2 * rng.integers(0, 8, len(reader))])
     dst = np.concatenate([node, reader])
     keep = src >= 0
@@ -132,6 +132,9 @@ KINDS: dict[str, Callable[[int, Generator], Edges]] = {
     "three_devices": _three_devices,
     "half_foreign": _random(0.5),
 }
+
+SEEDED = {kind: kind not in ("transformer", "inception", "chain") for kind in KINDS}
+"""Whether a seed makes a difference."""
 
 
 def make(kind: str, n: int, seed: int = 0) -> Edges:

@@ -1,0 +1,122 @@
+"""How good the partitions are: subgraphs and cut of each policy beside the two twins of bench/twins.py.
+
+    python bench/quality.py                                         # every kind, 1k and 10k, 3 seeds
+    python bench/quality.py --sizes 100000 1000000 --seeds 1        # minutes
+    python bench/quality.py --sizes 1000 --seeds 50 --weights heavy
+
+Prints a Markdown table for the first seed, "subgraphs / cut edges" (with weights: cut weight), and then every graph, of
+all seeds, on which `auto` has more subgraphs than contraction or cuts more than depth. Exit status 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import graphs
+import twins
+from hetero.partition import Graph, partition_graph
+
+POLICIES = ("auto", "linear", "greedy")
+WEIGHTS = ("one", "uniform", "heavy")
+ROUNDING = 1e-9  # relative; cut weights are sums of floats in different orders
+MAX_STEPS = 600_000_000  # of contraction's searches: a minute, and enough for all kinds but loose_comb at 1M
+
+
+class Result(NamedTuple):
+    subgraphs: int
+    cut: float
+
+    def __str__(self) -> str:
+        return f"{self.subgraphs:,} / {self.cut:,.0f}"
+
+
+class Row(NamedTuple):
+    kind: str
+    nodes: int
+    seed: int
+    results: dict[str, Result | None]
+
+    @property
+    def misses(self) -> list[str]:
+        """The twins that `auto` does not match."""
+        auto, depth, contraction = (self.results[name] for name in ("auto", "depth", "contraction"))
+        assert auto is not None
+        assert depth is not None
+        too_many = contraction is not None and auto.subgraphs > contraction.subgraphs
+        cuts_more = auto.cut > depth.cut * (1 + ROUNDING)
+        return ["contraction's count"] * too_many + ["depth's cut"] * cuts_more
+
+
+def edge_weights(kind: str, num_edges: int, seed: int) -> NDArray[np.float64]:
+    """``uniform``: 0 to 1; ``heavy``: whole powers of ten, as the bytes of tensors spread."""
+    rng = np.random.default_rng([seed, 1])
+    if kind == "uniform":
+        return rng.random(num_edges)
+    return 10.0 ** rng.integers(0, 7, num_edges) if kind == "heavy" else np.ones(num_edges)
+
+
+def measure(kind: str, size: int, seed: int, weights: str = "one", max_steps: int = MAX_STEPS) -> Row:
+    src, dst, device = graphs.make(kind, size, seed)
+    n = len(device)
+    weight = edge_weights(weights, len(src), seed)
+    given = None if weights == "one" else weight
+
+    def judge(label: NDArray[np.integer]) -> Result:
+        return Result(len(np.unique(label)), float(weight[label[src] != label[dst]].sum()))
+
+    graph = Graph.from_edges(src, dst, n)
+    results: dict[str, Result | None] = {
+        policy: judge(partition_graph(graph, device, policy, given).subgraph_of) for policy in POLICIES
+    }
+    results["depth"] = judge(twins.depth(src, dst, device))
+    label = twins.contraction(src, dst, device, max_steps) if max_steps else None
+    results["contraction"] = None if label is None else judge(label)
+    return Row(kind, n, seed, results)
+
+
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    for size in arguments.sizes:
+        for kind in arguments.kinds:
+            for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
+                row = measure(kind, size, seed, arguments.weights, arguments.max_steps)
+                yield row
+                if not graphs.SEEDED[kind] and arguments.weights == "one":
+                    break
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", nargs="+", choices=graphs.KINDS, default=list(graphs.KINDS), metavar="KIND")
+    parser.add_argument("--sizes", nargs="+", type=int, default=[1000, 10_000], metavar="NODES")
+    parser.add_argument("--seeds", type=int, default=3, metavar="COUNT")
+    parser.add_argument("--first-seed", type=int, default=0, metavar="SEED")
+    parser.add_argument("--weights", choices=WEIGHTS, default="one", help="of edges (default: each weighs one)")
+    parser.add_argument("--max-steps", type=int, default=MAX_STEPS, help="of contraction's searches; 0: leave it out")
+    arguments = parser.parse_args()
+
+    names = [*POLICIES, "depth", "contraction"]
+    print(f"| kind | nodes | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}")
+    count, missed = 0, []
+    for row in rows(arguments):
+        count += 1
+        if row.misses:
+            missed.append(row)
+        if row.seed == arguments.first_seed:
+            texts = [str(row.results[name] or "over the step limit") for name in names]
+            print(f"| {row.kind} | {row.nodes:,} | {' | '.join(texts)} |", flush=True)
+    print(f"\n{count} graphs; `auto` misses a twin on {len(missed)}.")
+    for kind, nodes, seed, results in missed:
+        auto, depth, contraction = (results[name] for name in ("auto", "depth", "contraction"))
+        what = ", ".join(Row(kind, nodes, seed, results).misses)
+        print(f"- {kind} {nodes:,} seed {seed}: {what}: auto {auto}, depth {depth}, contraction {contraction}")
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
