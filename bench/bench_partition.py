@@ -1,30 +1,149 @@
-"""Partitioning beside one topological sort (Kahn's, in C) of the same graph in the same run."""
+"""Partitioning beside one topological sort (Kahn's, in C) of the same graph in the same run, as Markdown tables.
+
+    python bench/bench_partition.py                                  # everything, to 1M nodes; 5 minutes
+    python bench/bench_partition.py --sizes 10000 --kinds random comb
+    python bench/bench_partition.py --only closure small
+
+Medians of CPU time. The ratios count; what is over its budget at 1M nodes is in bold.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import argparse
+from collections.abc import Iterable
+from functools import partial
 
-import pytest
+import numpy as np
+from numpy.typing import NDArray
 
-from graphs import make
-from hetero import Graph, _graph, partition_graph
+import graphs
+from hetero import _graph
+from hetero.errors import PartitionError
+from hetero.partition import POLICIES, Graph, TransitiveClosure, check_partition, partition_graph
+from table import time_text
+from timing import Work, medians, repeated
 
-KINDS = ("transformer", "inception", "random", "chain")
-SIZES = (10_000, 100_000, 1_000_000)
+MILLION = 1_000_000
+BLOCK_KINDS = ("transformer", "inception", "chain")
 
 
-@pytest.mark.parametrize("policy", ["sort", "linear", "auto"])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", SIZES)
-def bench_partition(benchmark: Any, size: int, kind: str, policy: str) -> None:
-    src, dst, device = make(kind, size)
-    graph = Graph.from_edges(src, dst, len(device))
-    benchmark.group = f"partition {kind} {size:,}"
-    benchmark.extra_info["label"] = "one topological sort" if policy == "sort" else policy
-    rounds = 20 if size < 1_000_000 else 7
-    if policy == "sort":
-        benchmark.extra_info["reference"] = True
-        benchmark.pedantic(_graph.kahn, (graph._csr,), rounds=rounds, warmup_rounds=1)
-        return
-    found = benchmark.pedantic(partition_graph, (graph, device, policy), rounds=rounds, warmup_rounds=1)
-    benchmark.extra_info["label"] = f"{policy}: {found.num_subgraphs:,} subgraphs, {found.cut_edges:,} edges cut"
+def budget(work: str, kind: str) -> float:
+    """Topological sorts at a million nodes."""
+    if work == "greedy":
+        return 60 if kind in BLOCK_KINDS else 150
+    return {"linear": 3, "auto": 25}.get(work, float("inf"))
+
+
+def made(kind: str, size: int) -> tuple[Graph, NDArray[np.int32]]:
+    src, dst, device = graphs.make(kind, size)
+    return Graph.from_edges(src, dst, len(device)), device
+
+
+def header(*columns: str) -> None:
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+
+
+def row(cells: Iterable[str]) -> None:
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def is_maximal(graph: Graph, device: NDArray[np.int32], label: NDArray[np.int32]) -> bool:
+    try:
+        check_partition(graph, device, label, maximal=True)
+    except PartitionError as error:
+        if "not maximal" not in str(error):
+            raise
+        return False
+    return True
+
+
+def policies(kinds: list[str], sizes: list[int]) -> None:
+    """Topological sorts that each policy takes, and reading the edges, and the check of auto's result."""
+    names = ("linear", "auto", "greedy", "from_edges", "check", "check, maximal")
+    header("kind", "nodes", "one sort", *names)
+    for size in sizes:
+        for kind in kinds:
+            src, dst, device = graphs.make(kind, size)
+            graph = Graph.from_edges(src, dst, len(device))
+            label = partition_graph(graph, device).subgraph_of
+            works: dict[str, Work] = {"sort": partial(_graph.kahn, graph._csr)}
+            works |= {name: partial(partition_graph, graph, device, name) for name in ("linear", "auto", "greedy")}
+            works["from_edges"] = partial(Graph.from_edges, src, dst, len(device))
+            works["check"] = partial(check_partition, graph, device, label)
+            works["check, maximal"] = partial(is_maximal, graph, device, label)
+            found = medians(works, rounds=15 if size < MILLION else 5)
+            cells = [kind, f"{len(device):,}", time_text(found["sort"])]
+            for name in names:
+                ratio = found[name] / found["sort"]
+                over = size >= MILLION and ratio > budget(name, kind)
+                cells.append(f"**{ratio:.1f}**" if over else f"{ratio:.1f}")
+            if not is_maximal(graph, device, label):
+                cells[-1] += ": **not maximal**"
+            row(cells)
+
+
+def documented(kinds: list[str]) -> None:
+    header("kind", "nodes", "documented", "subgraphs", "greedy", "subgraphs")
+    for kind, size in [(kind, 2000) for kind in kinds] + [(kind, 10_000) for kind in kinds if kind in BLOCK_KINDS]:
+        graph, device = made(kind, size)
+        works = {name: partial(partition_graph, graph, device, name) for name in ("documented", "greedy")}
+        cells = [kind, f"{graph.num_nodes:,}"]
+        for name, seconds in medians(works, rounds=5, seconds=3).items():
+            text = time_text(seconds)
+            over = name == "documented" and seconds > 1
+            cells += [f"**{text}**" if over else text, f"{works[name]().num_subgraphs:,}"]
+        row(cells)
+
+
+def closure() -> None:
+    header("kind", "nodes", "TransitiveClosure", "memory")
+    for kind in ("random", "transformer"):
+        for size, most in ((30_000, 0.025), (100_000, 0.25)):
+            graph, _ = made(kind, size)
+            seconds = medians({"closure": partial(TransitiveClosure, graph)}, rounds=7)["closure"]
+            text = time_text(seconds)
+            memory = f"{TransitiveClosure(graph).nbytes / 1e6:.1f} MB"
+            row([kind, f"{graph.num_nodes:,}", f"**{text}**" if seconds > most else text, memory])
+
+
+def small() -> None:
+    """A call for the worked example of the documents with a tail: 10 nodes, 10 edges, one foreign."""
+    src, dst = [0, 1, 1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 4, 5, 6, 7, 8, 9]
+    device = np.array([0, 0, 0, 1, 0, 0, 0, 0, 0, 0], np.int32)
+    graph = Graph.from_edges(np.array(src), np.array(dst), 10)
+    label = partition_graph(graph, device).subgraph_of
+    works: dict[str, Work] = {policy: partial(partition_graph, graph, device, policy) for policy in POLICIES}
+    works["check_partition"] = partial(check_partition, graph, device, label)
+    works["Graph.from_edges"] = partial(Graph.from_edges, np.array(src), np.array(dst), 10)
+    calls = 2000
+    found = medians({name: repeated(work, calls) for name, work in works.items()}, rounds=15)
+    header("10 nodes", "a call")
+    for name, seconds in found.items():
+        text = time_text(seconds / calls)
+        row([name, f"**{text}**" if seconds / calls > 15e-6 else text])
+
+
+PARTS = ("policies", "documented", "closure", "small")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--kinds", nargs="+", choices=graphs.KINDS, default=list(graphs.KINDS), metavar="KIND")
+    parser.add_argument("--sizes", nargs="+", type=int, default=[10_000, 100_000, MILLION], metavar="NODES")
+    arguments = parser.parse_args()
+    if "policies" in arguments.only:
+        policies(arguments.kinds, arguments.sizes)
+        print()
+    if "documented" in arguments.only:
+        documented(arguments.kinds)
+        print()
+    if "closure" in arguments.only:
+        closure()
+        print()
+    if "small" in arguments.only:
+        small()
+
+
+if __name__ == "__main__":
+    main()

@@ -30,7 +30,9 @@ def _blocks(producers: list[list[int]], n: int) -> tuple[NDArray[np.int64], NDAr
     return all_src[all_src >= 0], all_dst[all_src >= 0], blocks
 
 
-def _finish(src: NDArray[np.integer], dst: NDArray[np.integer], device: NDArray[np.integer]) -> Edges:
+def _finish(
+    src: NDArray[np.integer], dst: NDArray[np.integer], device: NDArray[np.integer] | NDArray[np.bool_]
+) -> Edges:
     return src.astype(np.int32), dst.astype(np.int32), device.astype(np.int32)
 
 

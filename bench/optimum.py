@@ -25,6 +25,8 @@ from hetero.partition import POLICIES, Graph, check_partition, partition_graph
 
 Ints = NDArray[np.integer]
 
+RANDOM = "random DAGs"
+
 
 class Minimum(NamedTuple):
     subgraphs: int
@@ -150,7 +152,7 @@ def cases(count: int, min_nodes: int, max_nodes: int) -> Iterator[tuple[str, tup
             kind = kinds[i // 3 % len(kinds)]
             yield kind, piece_of_kind(rng, kind, n)
         else:
-            yield "random DAGs", random_dag(rng, n)
+            yield RANDOM, random_dag(rng, n)
 
 
 class Gap(NamedTuple):
@@ -194,23 +196,22 @@ def main() -> None:
         least = minimum(*edges)
         for policy in POLICIES:
             found = gap(policy, *edges, least)
-            n = len(edges[2])
-            rows = ["all", "random DAGs" if kind == "random DAGs" else "pieces of the kinds"]
+            gaps[policy, "all"].append(found)
+            gaps[policy, "random" if kind == RANDOM else "pieces of the kinds"].append(found)
             if policy == "auto":
-                rows += [f"{n} nodes"]
-            for row in rows:
-                gaps[policy, row].append(found)
-            if policy == "auto" and found != (0, 0) and shown < arguments.show:
-                shown += 1
-                src, dst, device = (column.tolist() for column in edges)
-                print(f"case {i} ({kind}): {found}, {least}; src={src} dst={dst} device={device}", file=sys.stderr)
+                gaps[policy, f"{len(edges[2]):2} nodes"].append(found)
+                if found != (0, 0) and shown < arguments.show:
+                    shown += 1
+                    src, dst, device = (column.tolist() for column in edges)
+                    print(f"case {i} ({kind}): {found}, {least}; src={src} dst={dst} device={device}", file=sys.stderr)
 
-    print("| policy | graphs | number | minimum reached | mean gap | worst gap | least cut reached | mean | worst |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    columns = ["policy", "graphs", "number", "minimum reached", "mean gap", "worst"]
+    columns += ["then least cut reached", "mean gap, edges", "worst"]
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for policy in POLICIES:
-        for (which, row), found in gaps.items():
-            if which == policy:
-                print(f"| {policy} | {row} | {summary(found)} |")
+        # "all" first, "random", "pieces"; then by the number of nodes
+        for which in sorted((row for name, row in gaps if name == policy), key=lambda row: (row[-5:] == "nodes", row)):
+            print(f"| {policy} | {which.strip()} | {summary(gaps[policy, which])} |")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def edge_weights(kind: str, num_edges: int, seed: int) -> NDArray[np.float64]:
     rng = np.random.default_rng([seed, 1])
     if kind == "uniform":
         return rng.random(num_edges)
-    return 10.0 ** rng.integers(0, 7, num_edges) if kind == "heavy" else np.ones(num_edges)
+    return np.power(10.0, rng.integers(0, 7, num_edges)) if kind == "heavy" else np.ones(num_edges)
 
 
 def measure(kind: str, size: int, seed: int, weights: str = "one", max_steps: int = MAX_STEPS) -> Row:

@@ -65,7 +65,9 @@ def depth(src: Ints, dst: Ints, device: Ints) -> Ints:
     levels = np.asarray(level)
     inside = (np.asarray(device)[src] == np.asarray(device)[dst]) & (levels[src] == levels[dst])
     ones = np.ones(int(inside.sum()), np.int8)
-    return connected_components(csr_matrix((ones, (src[inside], dst[inside])), shape=(n, n)), directed=False)[1]
+    edges = csr_matrix((ones, (src[inside], dst[inside])), shape=(n, n))
+    label: Ints = connected_components(edges, directed=False)[1]
+    return label
 
 
 def through_foreign(successors: list[list[int]], order: list[int], device: list[int]) -> Callable[[int, int], bool]:
