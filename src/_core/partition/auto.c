@@ -2,152 +2,169 @@
  *
  * 1. Sweep from the sinks (sweep.c): few subgraphs, since it closes each as late as it can. Where it cuts no edge
  *    within a device the result cannot be improved.
- * 2. Refine (refine.c): its boundaries cut less.
- * 3. Recombine: the common refinement with the components of equal depth, which grow from the sources, keeps what both
- *    agree on; contraction (contract.c) of that smaller graph, heavy edges first, decides the rest. Left out where the
- *    sweep lost little and cuts no more than policy `linear`.
- * 4. Refine again; contract until no two adjacent subgraphs can be merged.
- * 5. Small graphs: all of that in the reversed graph as well.
+ * 2. Move nodes between levels (levels.c): its boundaries cut less, and subgraphs that meet become one.
+ * 3. Where that gained anything, move whole pieces: the common refinement with the components of equal depth, which
+ *    grow from the sources, as one coarse graph; then nodes again.
+ * 4. Where more is cut than policy `linear` cuts, move nodes away from what they alone hold together, too: some more
+ *    subgraphs for much less cut.
+ * 5. Contract (contract.c) until no two adjacent subgraphs can be merged.
+ * 6. Small graphs: the same in the reversed graph, and once more from what contraction alone finds.
  *
  * All steps are linear but for contraction, whose searches have a budget of WORK_PER_EDGE steps for each node and
  * edge; beyond it the result stays valid but may not be maximal. */
 #include <math.h>
 
-#include "coarse.h"
+#include "levels.h"
 
-enum { WORK_PER_EDGE = 6 };
+enum { WORK_PER_EDGE = 4 };
 
-/* A merged edge this many times heavier than the mean edge is contracted before the others. */
-static const double HEAVY = 8.0;
+/* Pieces are moved when moving nodes gained at least this part of the cut. */
+static const double WORTHWHILE = 1.0 / 64;
 
-/* Recombine where the sweep lost more than one edge for so many nodes. */
-enum { NODES_PER_LOST_EDGE = 4 };
+/* A node may leave two parts behind where that saves so many edges of mean weight: few such moves save much. */
+static const double SPLIT_GAIN = 4;
 
-/* Graphs of at most so many nodes are tried in both directions: time is no matter there, and every subgraph counts. */
-enum { SMALL = 4096 };
+/* Graphs of at most so many nodes are tried in every way: time is no matter there, and every subgraph counts. */
+enum { SMALL = 1 << 13 };
 
-/* Merges along the quotient: *count and label shrink. */
-static int contract(const hg_graph *g, const uint8_t *device, const double *weight, float heavy, int thorough,
-                    int32_t *label, int32_t *count, hg_arena *arena, hg_watch *watch)
+typedef struct {
+    const hg_graph *g;
+    hg_dag dag;
+    double mean_weight, bound; /* of an edge; what policy `linear` cuts */
+    int32_t *depth, *by_depth;
+    int32_t *level; /* of the partition being improved */
+    hg_arena *arena;
+    hg_watch *watch;
+} improver;
+
+/* A partition: labels whose numbers are a topological order of the quotient. */
+typedef struct {
+    int32_t *label; /* [n] */
+    int32_t count;
+} labels;
+
+/* Merges adjacent subgraphs while any two can be: count and label shrink. */
+static int contract(improver *s, labels *result)
 {
-    const hg_mark mark = hg_arena_mark(arena);
-    const int32_t before = *count;
-    int64_t work = WORK_PER_EDGE * ((int64_t)g->n + g->m);
+    const hg_mark mark = hg_arena_mark(s->arena);
+    const int32_t before = result->count;
+    int64_t work = WORK_PER_EDGE * ((int64_t)s->g->n + s->g->m);
     hg_coarse coarse;
     int maximal;
-    int32_t *merged = HG_TAKE(arena, int32_t, before);
-    int status = merged ? hg_coarsen(g, device, weight, label, before, &coarse, arena, watch) : HG_NO_MEMORY;
+    int32_t *merged = HG_TAKE(s->arena, int32_t, before);
+    int status = merged ? hg_coarsen(s->g, s->dag.device, s->dag.out_weight, result->label, before, &coarse, s->arena,
+                                     s->watch)
+                        : HG_NO_MEMORY;
     if (status == HG_OK)
-        status = hg_contract(&coarse, heavy, thorough, INT32_MAX, &work, merged, count, &maximal, arena, watch);
-    if (status == HG_OK && *count < before)
-        for (int32_t v = 0; v < g->n; v++)
-            label[v] = merged[label[v]];
-    hg_arena_release(arena, mark);
+        status = hg_contract(&coarse, HUGE_VALF, INT32_MAX, &work, merged, &result->count, &maximal, s->arena,
+                             s->watch);
+    if (status == HG_OK && result->count < before)
+        for (int32_t v = 0; v < s->g->n; v++)
+            result->label[v] = merged[result->label[v]];
+    hg_arena_release(s->arena, mark);
     return status;
 }
 
-/* Moves single nodes and drops the labels that became empty. */
-static int refine(const hg_graph *g, const uint8_t *device, const double *weight, const double *pred_weight,
-                  hg_labels *labels, uint8_t *boundary, int passes, double *gained, hg_arena *arena, hg_watch *watch)
+static int move_nodes(improver *s, int passes, double split_gain, double *gained)
 {
-    const hg_mark mark = hg_arena_mark(arena);
-    int status = hg_refine(g, device, weight, pred_weight, labels->label, labels->count, boundary, passes, gained,
-                           arena, watch);
-    if (status == HG_OK)
-        status = hg_compact(g->n, labels->label, &labels->count, arena);
-    hg_arena_release(arena, mark);
+    const hg_mark mark = hg_arena_mark(s->arena);
+    const int status = hg_move_levels(&s->dag, s->level, passes, 0, split_gain, gained, s->arena, s->watch);
+    hg_arena_release(s->arena, mark);
     return status;
 }
 
-static double mean_weight(const hg_graph *g, const double *weight)
+static int components(improver *s, const int32_t *other, labels *result)
 {
-    double total = 0;
-    for (int64_t j = 0; j < g->m; j++)
-        total += weight[j];
-    return total / (double)g->m;
+    const hg_mark mark = hg_arena_mark(s->arena);
+    const int status =
+        hg_level_components(&s->dag, s->level, other, result->label, &result->count, s->arena, s->watch);
+    hg_arena_release(s->arena, mark);
+    return status;
 }
 
-/* Steps 3 and 4: from the sweep's labels to better ones in `other`. */
-static int recombine(const hg_graph *g, const uint8_t *device, const double *weight, const double *pred_weight,
-                     const int32_t *depth, const int32_t *by_depth, const hg_labels *sweep, hg_labels *other,
-                     uint8_t *boundary, hg_arena *arena, hg_watch *watch)
+/* Moves the components of one level and depth as wholes; piece [n] is scratch. */
+static int move_pieces(improver *s, double split_gain, int32_t *piece)
 {
-    const float heavy = (float)(HEAVY * (weight ? mean_weight(g, weight) : 1.0));
+    const int32_t n = s->g->n;
+    const hg_mark mark = hg_arena_mark(s->arena);
+    labels pieces = {piece, 0};
+    hg_coarse coarse;
     double gained;
-    const hg_mark mark = hg_arena_mark(arena);
-    int status = hg_intersect(g, by_depth, depth, sweep->label, sweep->count, other, arena, watch);
-    hg_arena_release(arena, mark);
+    int status = components(s, s->depth, &pieces);
     if (status == HG_OK)
-        status = contract(g, device, weight, heavy, 0, other->label, &other->count, arena, watch);
-    if (status == HG_OK) {
-        memset(boundary, 1, (size_t)g->n);
-        status = refine(g, device, weight, pred_weight, other, boundary, 2, &gained, arena, watch);
-    }
-    if (status == HG_OK)
-        status = contract(g, device, weight, HUGE_VALF, 1, other->label, &other->count, arena, watch);
-    return status;
-}
-
-/* The weight policy `linear` cuts. */
-static double weight_between_depths(const hg_graph *g, const int32_t *depth, const double *weight)
-{
-    double total = 0;
-    for (int32_t v = 0; v < g->n; v++)
-        for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++)
-            total += depth[g->indices[j]] != depth[v] ? weight[j] : 0.0;
-    return total;
-}
-
-/* Steps 1 to 4. *bound: the weight policy `linear` cuts; *lost: 0 when the result cannot be improved. */
-static int improve(const hg_graph *g, const uint8_t *device, const double *weight, const double *pred_weight,
-                   hg_labels *result, double *bound, int64_t *lost, hg_arena *arena, hg_watch *watch)
-{
-    const int32_t n = g->n;
-    int64_t foreign, deeper, edges;
-    double gained;
-    int32_t *depth = HG_TAKE(arena, int32_t, n);
-    int32_t *by_depth = HG_TAKE(arena, int32_t, n);
-    uint8_t *boundary = HG_TAKE_ZEROED(arena, uint8_t, n);
-    if (!depth || !by_depth || !boundary)
+        status = hg_coarsen(s->g, s->dag.device, s->dag.out_weight, piece, pieces.count, &coarse, s->arena, s->watch);
+    if (status != HG_OK)
+        return status;
+    int32_t *level = HG_TAKE(s->arena, int32_t, pieces.count);
+    uint8_t *device = HG_TAKE(s->arena, uint8_t, pieces.count);
+    if (!level || !device)
         return HG_NO_MEMORY;
-    const hg_mark mark = hg_arena_mark(arena);
-    int status = hg_depth_order(g, device, depth, by_depth, &foreign, &deeper, arena, watch);
-    hg_arena_release(arena, mark);
-    if (status == HG_OK)
-        status = hg_sweep(g, device, by_depth, result, boundary, lost, arena, watch);
-    hg_arena_release(arena, mark);
-    if (status != HG_OK || !*lost)
-        return status;
-    if ((status = refine(g, device, weight, pred_weight, result, boundary, 1, &gained, arena, watch)) != HG_OK)
-        return status;
+    for (int32_t x = 0; x < pieces.count; x++)
+        device[x] = (uint8_t)coarse.kind[x];
+    for (int32_t v = 0; v < n; v++)
+        level[piece[v]] = s->level[v];
+    const hg_dag dag = {coarse.k,          coarse.out_start, coarse.out, coarse.in_start, coarse.in, coarse.out_weight,
+                        coarse.in_weight, NULL,             device};
+    status = hg_move_levels(&dag, level, 2, 0, split_gain, &gained, s->arena, s->watch);
+    for (int32_t v = 0; v < n && status == HG_OK; v++)
+        s->level[v] = level[piece[v]];
+    hg_arena_release(s->arena, mark);
+    return status;
+}
 
-    double cut = (double)(foreign + *lost) - gained;
-    *bound = (double)deeper;
-    if (weight) {
-        *bound = weight_between_depths(g, depth, weight);
-        if ((status = hg_cut(g, result->label, weight, &edges, &cut, watch)) != HG_OK)
-            return status;
+/* Steps 2 to 5, from the levels in s->level, which cut so much. */
+static int improve(improver *s, double cut, labels *result)
+{
+    double gained = 0;
+    int status = move_nodes(s, 2, INFINITY, &gained);
+    cut -= gained;
+    if (status == HG_OK && gained > 0 && (cut > s->bound || gained >= WORTHWHILE * cut)) {
+        const double split_gain = cut > s->bound ? SPLIT_GAIN * s->mean_weight : INFINITY;
+        status = move_pieces(s, split_gain, result->label);
+        if (status == HG_OK)
+            status = move_nodes(s, 2, split_gain, &gained);
     }
-    if (cut > *bound || *lost > n / NODES_PER_LOST_EDGE) {
-        hg_labels other = {HG_TAKE(arena, int32_t, n), 0};
-        if (!other.label)
-            return HG_NO_MEMORY;
-        status = recombine(g, device, weight, pred_weight, depth, by_depth, result, &other, boundary, arena, watch);
-        if (status != HG_OK)
-            return status;
-        if (other.count < result->count || cut > *bound) {
-            memcpy(result->label, other.label, (size_t)n * sizeof *other.label);
-            result->count = other.count;
-            return HG_OK;
-        }
-    }
-    return contract(g, device, weight, HUGE_VALF, 1, result->label, &result->count, arena, watch);
+    if (status == HG_OK)
+        status = components(s, NULL, result);
+    return status == HG_OK ? contract(s, result) : status;
+}
+
+/* Steps 1 to 5. *whole: the result cannot be improved. */
+static int sweep_and_improve(improver *s, labels *result, int *whole)
+{
+    const hg_mark mark = hg_arena_mark(s->arena);
+    double foreign, lost;
+    int status = hg_depth_order(&s->dag, s->depth, s->by_depth, &foreign, &s->bound, s->arena, s->watch);
+    hg_arena_release(s->arena, mark);
+    if (status == HG_OK)
+        status = hg_sweep(&s->dag, s->by_depth, s->level, &lost, whole, s->arena, s->watch);
+    hg_arena_release(s->arena, mark);
+    if (status == HG_OK && *whole)
+        return components(s, NULL, result);
+    return status == HG_OK ? improve(s, foreign + lost, result) : status;
+}
+
+/* Contraction alone, and what improving that leads to. */
+static int contract_and_improve(improver *s, labels *result)
+{
+    const hg_mark mark = hg_arena_mark(s->arena);
+    double cut = 0;
+    for (int32_t i = 0; i < s->g->n; i++)
+        result->label[hg_nth(s->g, i)] = i;
+    result->count = s->g->n;
+    int status = contract(s, result);
+    if (status == HG_OK)
+        status = hg_levels_of(&s->dag, result->label, result->count, s->level, s->arena, s->watch);
+    hg_arena_release(s->arena, mark);
+    if (status == HG_OK)
+        status = hg_weight_between(&s->dag, s->level, &cut, s->watch);
+    return status == HG_OK ? improve(s, cut, result) : status;
 }
 
 /* Weights in the order of pred_indices. */
-static double *transposed(const hg_graph *g, const double *weight, hg_arena *arena)
+static float *transposed(const hg_graph *g, const float *weight, hg_arena *arena)
 {
-    double *pred_weight = HG_TAKE(arena, double, g->m);
+    float *pred_weight = HG_TAKE(arena, float, g->m);
     int32_t *next = HG_TAKE(arena, int32_t, g->n);
     if (!pred_weight || !next)
         return NULL;
@@ -158,49 +175,81 @@ static double *transposed(const hg_graph *g, const double *weight, hg_arena *are
     return pred_weight;
 }
 
-/* The same in the reversed graph, and whichever came out better. */
-static int improve_reversed(const hg_graph *g, const uint8_t *device, const double *weight, const double *pred_weight,
-                            hg_labels *result, double bound, hg_arena *arena, hg_watch *watch)
+/* Keeps `other` in `best` when it has fewer subgraphs, or as many and less cut. reversed: its labels are. */
+static int keep_better(improver *s, labels *best, const labels *other, int reversed)
 {
-    const int32_t n = g->n;
-    int32_t *order = HG_TAKE(arena, int32_t, n);
-    hg_labels other = {HG_TAKE(arena, int32_t, n), 0};
+    double cut = 0, other_cut = 0;
+    int status = HG_OK;
+    if (other->count == best->count) {
+        status = hg_weight_between(&s->dag, best->label, &cut, s->watch);
+        if (status == HG_OK)
+            status = hg_weight_between(&s->dag, other->label, &other_cut, s->watch);
+    }
+    if (status != HG_OK || other->count > best->count || (other->count == best->count && other_cut >= cut))
+        return status;
+    for (int32_t v = 0; v < s->g->n; v++)
+        best->label[v] = reversed ? other->count - 1 - other->label[v] : other->label[v];
+    best->count = other->count;
+    return HG_OK;
+}
+
+/* Step 6. */
+static int try_more(improver *s, labels *best)
+{
+    const int32_t n = s->g->n;
+    int32_t *order = HG_TAKE(s->arena, int32_t, n);
+    labels other = {HG_TAKE(s->arena, int32_t, n), 0};
     if (!order || !other.label)
         return HG_NO_MEMORY;
     for (int32_t i = 0; i < n; i++)
-        order[n - 1 - i] = hg_nth(g, i);
-    const hg_graph reversed = {n, g->m, g->pred_indptr, g->pred_indices, g->indptr, g->indices, order};
-    double ignored, cut, other_cut;
-    int64_t lost, edges;
-    int status = improve(&reversed, device, pred_weight, weight, &other, &ignored, &lost, arena, watch);
+        order[n - 1 - i] = hg_nth(s->g, i);
+    const hg_graph turned = {n,           s->g->m, s->g->pred_indptr, s->g->pred_indices, s->g->indptr, s->g->indices,
+                             order};
+    improver reversed = *s;
+    reversed.g = &turned;
+    reversed.dag = (hg_dag){n,         turned.indptr,     turned.indices,     turned.pred_indptr,
+                            turned.pred_indices, s->dag.in_weight, s->dag.out_weight, order, s->dag.device};
+    int whole;
+    int status = contract_and_improve(s, &other);
     if (status == HG_OK)
-        status = hg_cut(g, result->label, weight, &edges, &cut, watch);
+        status = keep_better(s, best, &other, 0);
     if (status == HG_OK)
-        status = hg_cut(g, other.label, weight, &edges, &other_cut, watch);
-    if (status != HG_OK || other.count > result->count || (other.count == result->count && other_cut >= cut) ||
-        (other_cut > bound && cut <= bound))
-        return status;
-    for (int32_t v = 0; v < n; v++)
-        result->label[v] = other.count - 1 - other.label[v];
-    result->count = other.count;
-    return HG_OK;
+        status = sweep_and_improve(&reversed, &other, &whole);
+    if (status == HG_OK)
+        status = keep_better(s, best, &other, 1);
+    if (status == HG_OK)
+        status = contract_and_improve(&reversed, &other);
+    return status == HG_OK ? keep_better(s, best, &other, 1) : status;
 }
 
 int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of, int32_t *device_of,
             int32_t *count, hg_watch *watch)
 {
     hg_arena arena;
-    hg_labels result = {subgraph_of, 0};
-    /* The sweep's arrays; what later steps need beyond comes in another block. */
+    labels result = {subgraph_of, 0};
+    /* What the sweep needs; what later steps need beyond comes in another block. */
     if (!hg_arena_open(&arena, (size_t)g->n * 48 + 4096))
         return HG_NO_MEMORY;
-    double *pred_weight = NULL, bound = 0;
-    int64_t lost = 0;
-    int status = HG_NO_MEMORY;
-    if (!weight || (pred_weight = transposed(g, weight, &arena)) != NULL)
-        status = improve(g, device, weight, pred_weight, &result, &bound, &lost, &arena, watch);
-    if (status == HG_OK && lost && g->n <= SMALL)
-        status = improve_reversed(g, device, weight, pred_weight, &result, bound, &arena, watch);
+    improver s = {.g = g, .mean_weight = 1, .arena = &arena, .watch = watch};
+    s.dag = (hg_dag){g->n, g->indptr, g->indices, g->pred_indptr, g->pred_indices, NULL, NULL, g->order, device};
+    s.depth = HG_TAKE(&arena, int32_t, g->n);
+    s.by_depth = HG_TAKE(&arena, int32_t, g->n);
+    s.level = HG_TAKE(&arena, int32_t, g->n);
+    int status = s.depth && s.by_depth && s.level ? HG_OK : HG_NO_MEMORY;
+    if (status == HG_OK && weight) {
+        s.dag.out_weight = hg_scaled(g, weight, &arena);
+        s.dag.in_weight = s.dag.out_weight ? transposed(g, s.dag.out_weight, &arena) : NULL;
+        status = s.dag.in_weight ? HG_OK : HG_NO_MEMORY;
+        double total = 0;
+        for (int64_t j = 0; j < g->m && status == HG_OK; j++)
+            total += s.dag.out_weight[j];
+        s.mean_weight = total / (double)g->m;
+    }
+    int whole = 1;
+    if (status == HG_OK)
+        status = sweep_and_improve(&s, &result, &whole);
+    if (status == HG_OK && !whole && g->n <= SMALL)
+        status = try_more(&s, &result);
     hg_arena_close(&arena);
     if (status != HG_OK)
         return status;

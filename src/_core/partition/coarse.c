@@ -1,24 +1,20 @@
-/* Coarse graphs: quotients with merged, weighted edges; common refinements of two partitions. All linear. */
+/* Coarse graphs: quotients with merged, weighted edges. Linear. */
 #include "coarse.h"
 
-int hg_compact(int32_t n, int32_t *label, int32_t *count, hg_arena *arena)
+float *hg_scaled(const hg_graph *g, const double *weight, hg_arena *arena)
 {
-    int32_t *id = HG_TAKE_ZEROED(arena, int32_t, *count);
-    if (!id)
-        return HG_NO_MEMORY;
-    for (int32_t v = 0; v < n; v++)
-        id[label[v]] = 1;
-    int32_t used = 0;
-    for (int32_t s = 0; s < *count; s++)
-        used += (id[s] = id[s] ? used + 1 : 0) != 0;
-    if (used < *count)
-        for (int32_t v = 0; v < n; v++)
-            label[v] = id[label[v]] - 1;
-    *count = used;
-    return HG_OK;
+    float *scaled = HG_TAKE(arena, float, g->m);
+    double most = 0;
+    if (!scaled)
+        return NULL;
+    for (int64_t j = 0; j < g->m; j++)
+        most = weight[j] > most ? weight[j] : most;
+    for (int64_t j = 0; j < g->m; j++)
+        scaled[j] = most > 0 ? (float)(weight[j] / most) : 0.0f;
+    return scaled;
 }
 
-int hg_coarsen(const hg_graph *g, const uint8_t *device, const double *weight, const int32_t *label, int32_t count,
+int hg_coarsen(const hg_graph *g, const uint8_t *device, const float *weight, const int32_t *label, int32_t count,
                hg_coarse *coarse, hg_arena *arena, hg_watch *watch)
 {
     const int32_t n = g->n;
@@ -57,7 +53,7 @@ int hg_coarsen(const hg_graph *g, const uint8_t *device, const double *weight, c
                     sum[edges++] = 0;
                     coarse->in_start[t + 1]++;
                 }
-                sum[slot[t]] += weight ? (float)weight[j] : 1.0f;
+                sum[slot[t]] += weight ? weight[j] : 1.0f;
             }
         }
         if (hg_interrupted(watch, 8 * (int64_t)(start[s + 1] - start[s])))
@@ -68,10 +64,10 @@ int hg_coarsen(const hg_graph *g, const uint8_t *device, const double *weight, c
 
     /* Two transpositions leave both directions with ascending rows. */
     coarse->in = HG_TAKE(arena, int32_t, edges);
-    float *in_weight = HG_TAKE(arena, float, edges);
+    coarse->in_weight = HG_TAKE(arena, float, edges);
     coarse->out = HG_TAKE(arena, int32_t, edges);
     coarse->out_weight = HG_TAKE(arena, float, edges);
-    if (!coarse->in || !in_weight || !coarse->out || !coarse->out_weight)
+    if (!coarse->in || !coarse->in_weight || !coarse->out || !coarse->out_weight)
         return HG_NO_MEMORY;
     for (int32_t s = 0; s < count; s++) {
         coarse->in_start[s + 1] += coarse->in_start[s];
@@ -81,7 +77,7 @@ int hg_coarsen(const hg_graph *g, const uint8_t *device, const double *weight, c
         for (int32_t j = row_start[s]; j < row_start[s + 1]; j++) {
             const int32_t position = coarse->in_start[target[j]]++;
             coarse->in[position] = s;
-            in_weight[position] = sum[j];
+            coarse->in_weight[position] = sum[j];
         }
         if (!(s & 0xFFFF) && hg_interrupted(watch, 1 << 18))
             return HG_INTERRUPTED;
@@ -92,60 +88,10 @@ int hg_coarsen(const hg_graph *g, const uint8_t *device, const double *weight, c
         for (int32_t j = coarse->in_start[t]; j < coarse->in_start[t + 1]; j++) {
             const int32_t position = row_start[coarse->in[j]]++;
             coarse->out[position] = t;
-            coarse->out_weight[position] = in_weight[j];
+            coarse->out_weight[position] = coarse->in_weight[j];
         }
         if (!(t & 0xFFFF) && hg_interrupted(watch, 1 << 18))
             return HG_INTERRUPTED;
     }
-    return HG_OK;
-}
-
-static inline int32_t find(int32_t *parent, int32_t x)
-{
-    while (parent[x] != x) {
-        parent[x] = parent[parent[x]];
-        x = parent[x];
-    }
-    return x;
-}
-
-int hg_intersect(const hg_graph *g, const int32_t *by_depth, const int32_t *depth,
-                 const int32_t *label, int32_t count, hg_labels *result, hg_arena *arena, hg_watch *watch)
-{
-    /* An edge within one subgraph and one depth joins its ends. Every other edge ascends in (label, depth), so numbers
-     * given in that order are topological: nodes by depth, stably sorted by label. */
-    const int32_t n = g->n;
-    int32_t *parent = HG_TAKE(arena, int32_t, n);
-    int32_t *start = HG_TAKE(arena, int32_t, (int64_t)count + 1);
-    int32_t *sorted = HG_TAKE(arena, int32_t, n);
-    if (!parent || !start || !sorted)
-        return HG_NO_MEMORY;
-    for (int32_t v = 0; v < n; v++)
-        parent[v] = v;
-    for (int32_t u = 0; u < n; u++) {
-        for (int32_t j = g->indptr[u]; j < g->indptr[u + 1]; j++) {
-            const int32_t v = g->indices[j];
-            if (label[u] != label[v] || depth[u] != depth[v])
-                continue;
-            const int32_t x = find(parent, u), y = find(parent, v);
-            if (x < y)
-                parent[y] = x;
-            else
-                parent[x] = y;
-        }
-        if (!(u & 0xFFFF) && hg_interrupted(watch, 1 << 18))
-            return HG_INTERRUPTED;
-    }
-    if (hg_members(n, label, by_depth, count, start, sorted, watch) != HG_OK)
-        return HG_INTERRUPTED;
-    memset(result->label, 0xFF, (size_t)n * sizeof(int32_t));
-    int32_t used = 0;
-    for (int32_t i = 0; i < n; i++) {
-        const int32_t v = sorted[i], root = find(parent, v);
-        if (result->label[root] < 0)
-            result->label[root] = used++;
-        result->label[v] = result->label[root];
-    }
-    result->count = used;
     return HG_OK;
 }

@@ -2,197 +2,246 @@
  *
  * As in TensorFlow's GraphCycles, after Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic
  * graphs", ACM JEA 11, 2007; but with the order as a linked list (order_list.h), so that only one side of an affected
- * region moves: a search forward from the source and one backward from the target take turns, and whichever ends first
- * is moved behind the target or before the source (as in Bender, Fineman, Gilbert, Tarjan, "A new approach to
- * incremental cycle detection", ACM TALG 12(2), 2016).
+ * region moves: a search forward from the source and one backward from the target take turns, edge by edge, and
+ * whichever ends first is moved behind the target or before the source (as in Bender, Fineman, Gilbert, Tarjan, "A new
+ * approach to incremental cycle detection", ACM TALG 12(2), 2016). So an attempt costs twice the cheaper side.
  *
- * That another path exists is mostly known at once, from the preorder intervals of one depth-first forest: descendants
- * in the forest are reachable, and contraction loses no path. Searches are counted in edges; when the budget is used
- * up the remaining edges stay. Rows of merged nodes are chained, not copied, and edges found inside a merged node are
- * deleted when met. */
+ * That another path exists is mostly known at once, from landmarks: one longest path of the graph, and for each node
+ * the first place on it that it reaches and the last that reaches it. In a deep graph nearly every long way is seen to
+ * lead along that path; and what was reachable stays so, since contraction loses no path. Searches are counted in
+ * edges; when the budget is used up the remaining edges stay. Rows of merged nodes are chained, not copied, and edges
+ * found inside a merged node are deleted when met. */
 #include <math.h>
 
 #include "coarse.h"
 #include "order_list.h"
 
+enum { FORWARD = 0, BACKWARD = 1 };
+enum { TURN = 8 }; /* edges that one side looks at before the other may */
+
+/* One of the two searches: from the source over successors, or from the target over predecessors. */
+typedef struct {
+    int32_t *found; /* in order of discovery */
+    int32_t count, next;
+    int32_t node;      /* being expanded */
+    int32_t row, edge; /* where in its rows: `row` is one of the nodes merged into it */
+    int64_t looked_at;
+} search;
+
+/* What a search looks up of a node. */
+typedef struct {
+    int32_t seen;         /* 2 * number of the last search that saw it, + side */
+    int32_t first, last;  /* on the landmark path: first place reached, last place that reaches */
+    int32_t parent;       /* union-find */
+} node;
+
 typedef struct {
     int32_t k;
-    hg_coarse *c;
-    int32_t *parent;
-    int32_t *out_end, *in_end;                       /* of a row: rows shrink */
-    int32_t *next_out, *next_in;                     /* rows of a merged node, chained in a circle */
-    hg_order_list order;                             /* of roots */
-    int32_t *entered, *left;                         /* preorder interval in the depth-first forest, of coarse nodes */
-    int32_t *seen_forward, *seen_backward;           /* number of the last search that saw a root */
-    int32_t search;
-    int32_t *forward, *backward; /* what the searches found, in order of discovery */
+    const hg_coarse *c;
+    node *node;
+    int32_t *refused[2];     /* of a root: the last root it was tried with, as source or as target, and never can be
+                                merged with */
+    const int32_t *start[2]; /* rows: successors, predecessors */
+    int32_t *end[2];         /* rows shrink */
+    int32_t *entry[2];
+    int32_t *next_row[2];    /* rows of a merged node, chained in a circle */
+    hg_order_list order;     /* of roots */
+    int32_t attempt;
+    search search[2];
     int64_t work;
 } contraction;
 
-static inline int32_t find(int32_t *parent, int32_t x)
+static inline int32_t find(node *nodes, int32_t x)
 {
-    while (parent[x] != x) {
-        parent[x] = parent[parent[x]];
-        x = parent[x];
+    while (nodes[x].parent != x) {
+        nodes[x].parent = nodes[nodes[x].parent].parent;
+        x = nodes[x].parent;
     }
     return x;
 }
 
-static inline int reaches_in_forest(const contraction *s, int32_t x, int32_t y)
+static inline int reaches(const contraction *s, int32_t x, int32_t y)
 {
-    return s->entered[x] <= s->entered[y] && s->entered[y] <= s->left[x];
+    return s->node[x].first <= s->node[y].last;
 }
 
-/* One step of the search from a towards b: the unseen successors of x that come before b. 1: a path was found. */
-static int expand_forward(contraction *s, int32_t x, int32_t a, int32_t b, int32_t *count)
+enum { MORE, COMPLETE, PATH };
+
+static inline void begin(contraction *s, int side, int32_t x)
 {
-    const uint64_t limit = s->order.key[b];
-    int32_t row = x;
-    do {
-        const int32_t begin = s->c->out_start[row];
-        for (int32_t j = begin; j < s->out_end[row]; j++) {
-            const int32_t y = find(s->parent, s->c->out[j]);
-            s->work--;
-            if (y == x) { /* inside the merged node */
-                const int32_t last = --s->out_end[row];
-                s->c->out[j] = s->c->out[last];
-                s->c->out_weight[j--] = s->c->out_weight[last];
-                continue;
-            }
-            if (y == b) {
-                if (x != a)
-                    return 1;
-                continue;
-            }
-            if (s->order.key[y] > limit || s->seen_forward[y] == s->search)
-                continue;
-            if (s->seen_backward[y] == s->search || reaches_in_forest(s, y, b))
-                return 1;
-            s->seen_forward[y] = s->search;
-            s->forward[(*count)++] = y;
+    search *t = &s->search[side];
+    t->node = t->row = x;
+    t->edge = s->start[side][x];
+}
+
+/* Looks at the next few edges of one side: for an unseen neighbour that lies between a and b in the order. */
+static inline __attribute__((always_inline)) int take_turn(contraction *s, const int side, int32_t a, int32_t b)
+{
+    search *t = &s->search[side];
+    const int32_t from = side == FORWARD ? a : b, to = side == FORWARD ? b : a;
+    const uint64_t limit = s->order.key[to];
+    const int32_t mark = 2 * s->attempt + side, other = mark ^ 1;
+    int32_t *entry = s->entry[side];
+    for (int turn = TURN; turn > 0;) {
+        if (t->edge == s->end[side][t->row]) {
+            t->row = s->next_row[side][t->row];
+            if (t->row != t->node)
+                t->edge = s->start[side][t->row];
+            else if (t->next < t->count)
+                begin(s, side, t->found[t->next++]);
+            else
+                return COMPLETE;
+            turn--;
+            t->looked_at++;
+            continue;
         }
-        row = s->next_out[row];
-    } while (row != x);
-    return 0;
-}
-
-static int expand_backward(contraction *s, int32_t x, int32_t a, int32_t b, int32_t *count)
-{
-    const uint64_t limit = s->order.key[a];
-    int32_t row = x;
-    do {
-        const int32_t begin = s->c->in_start[row];
-        for (int32_t j = begin; j < s->in_end[row]; j++) {
-            const int32_t y = find(s->parent, s->c->in[j]);
-            s->work--;
-            if (y == x) {
-                s->c->in[j--] = s->c->in[--s->in_end[row]];
-                continue;
-            }
-            if (y == a) {
-                if (x != b)
-                    return 1;
-                continue;
-            }
-            if (s->order.key[y] < limit || s->seen_backward[y] == s->search)
-                continue;
-            if (s->seen_forward[y] == s->search || reaches_in_forest(s, a, y))
-                return 1;
-            s->seen_backward[y] = s->search;
-            s->backward[(*count)++] = y;
+        const int32_t y = find(s->node, entry[t->edge]);
+        turn--;
+        t->looked_at++;
+        if (y == t->node) { /* inside the merged node */
+            entry[t->edge] = entry[--s->end[side][t->row]];
+            continue;
         }
-        row = s->next_in[row];
-    } while (row != x);
-    return 0;
+        t->edge++;
+        if (y == to) {
+            if (t->node != from)
+                return PATH;
+            continue;
+        }
+        const node *n = &s->node[y];
+        if (n->seen == mark)
+            continue;
+        if (n->seen == other || (side == FORWARD ? reaches(s, y, b) : reaches(s, a, y))) {
+            /* A path through another kind stays: no merge takes it in. */
+            if (s->c->kind[y] != s->c->kind[a] || s->c->kind[t->node] != s->c->kind[a]) {
+                s->refused[FORWARD][a] = b;
+                s->refused[BACKWARD][b] = a;
+            }
+            return PATH;
+        }
+        if (side == FORWARD ? s->order.key[y] > limit : s->order.key[y] < limit)
+            continue;
+        s->node[y].seen = mark;
+        t->found[t->count++] = y;
+    }
+    return MORE;
 }
 
-static void move(contraction *s, int32_t *moved, int32_t count, int32_t place)
+static void move(contraction *s, const search *t, int32_t place)
 {
-    if (hg_list_move_behind(&s->order, moved, count, place))
+    if (t->count && hg_list_move_behind(&s->order, t->found, t->count, place))
         s->work -= s->k;
 }
 
 /* Merges roots a -> b unless another path joins them. */
 static int try_merge(contraction *s, int32_t a, int32_t b)
 {
-    int32_t forward = 0, backward = 0, next_forward = 0, next_backward = 0;
-    s->search++;
-    if (expand_forward(s, a, a, b, &forward))
+    search *forward = &s->search[FORWARD], *backward = &s->search[BACKWARD];
+    s->attempt++;
+    forward->count = forward->next = backward->count = backward->next = 0;
+    forward->looked_at = backward->looked_at = 0;
+    begin(s, FORWARD, a);
+    begin(s, BACKWARD, b);
+    int state, side;
+    do {
+        side = forward->looked_at <= backward->looked_at ? FORWARD : BACKWARD;
+        state = side == FORWARD ? take_turn(s, FORWARD, a, b) : take_turn(s, BACKWARD, a, b);
+    } while (state == MORE && forward->looked_at + backward->looked_at < s->work);
+    s->work -= forward->looked_at + backward->looked_at;
+    if (state != COMPLETE)
         return 0;
-    int place; /* what moves: 1 the forward set behind b, 0 the backward set before a */
-    if (!forward)
-        place = 1;
-    else {
-        if (expand_backward(s, b, a, b, &backward))
-            return 0;
-        for (;;) { /* the smaller frontier goes on */
-            if (next_backward == backward) {
-                place = 0;
-                break;
-            }
-            if (next_forward == forward) {
-                place = 1;
-                break;
-            }
-            if (forward - next_forward <= backward - next_backward) {
-                if (expand_forward(s, s->forward[next_forward++], a, b, &forward))
-                    return 0;
-            } else if (expand_backward(s, s->backward[next_backward++], a, b, &backward))
-                return 0;
-            if (s->work <= 0)
-                return 0;
-        }
-    }
     const int32_t before_a = s->order.previous[a];
-    if (place) { /* the merged node takes b's place, what a reaches follows */
-        if (forward)
-            move(s, s->forward, forward, b);
+    if (side == FORWARD) { /* the merged node takes b's place, what a reaches follows */
+        move(s, forward, b);
         hg_list_unlink(&s->order, a);
         s->order.key[a] = s->order.key[b];
         hg_list_link(&s->order, a, b);
         hg_list_unlink(&s->order, b);
     } else {
-        if (backward)
-            move(s, s->backward, backward, before_a);
+        move(s, backward, before_a);
         hg_list_unlink(&s->order, b);
     }
-    s->parent[b] = a;
+    node *into = &s->node[a], *from = &s->node[b];
+    from->parent = a;
+    into->first = from->first < into->first ? from->first : into->first;
+    into->last = from->last > into->last ? from->last : into->last;
     s->c->size[a] += s->c->size[b];
-    /* Chains are circles through their root: joining two circles swaps what follows. */
-    const int32_t out = s->next_out[a], in = s->next_in[a];
-    s->next_out[a] = s->next_out[b];
-    s->next_out[b] = out;
-    s->next_in[a] = s->next_in[b];
-    s->next_in[b] = in;
+    for (side = 0; side < 2; side++) { /* chains are circles: joining two swaps what follows */
+        const int32_t row = s->next_row[side][a];
+        s->next_row[side][a] = s->next_row[side][b];
+        s->next_row[side][b] = row;
+    }
     return 1;
 }
 
-int hg_contract(hg_coarse *coarse, float heavy, int thorough, int32_t max_size, int64_t *work, int32_t *merged,
+/* Fills in the landmarks; length and best [k] are scratch. Ids are topological. */
+static void set_landmarks(contraction *s, int32_t *length, int32_t *best)
+{
+    const hg_coarse *c = s->c;
+    int32_t head = -1;
+    for (int32_t x = s->k; x-- > 0;) {
+        length[x] = 0;
+        best[x] = -1;
+        for (int32_t j = c->out_start[x]; j < c->out_start[x + 1]; j++)
+            if (length[c->out[j]] >= length[x]) {
+                length[x] = length[c->out[j]] + 1;
+                best[x] = c->out[j];
+            }
+        s->node[x].first = INT32_MAX;
+        s->node[x].last = -1;
+        if (head < 0 || length[x] >= length[head])
+            head = x;
+    }
+    int32_t place = 0;
+    for (int32_t x = head; x >= 0; x = best[x])
+        s->node[x].first = s->node[x].last = place++;
+    for (int32_t x = s->k; x-- > 0;)
+        if (s->node[x].last < 0)
+            for (int32_t j = c->out_start[x]; j < c->out_start[x + 1]; j++) {
+                const int32_t first = s->node[c->out[j]].first;
+                if (first < s->node[x].first)
+                    s->node[x].first = first;
+            }
+    for (int32_t x = 0; x < s->k; x++)
+        for (int32_t j = c->in_start[x]; j < c->in_start[x + 1]; j++) {
+            const int32_t last = s->node[c->in[j]].last;
+            if (last > s->node[x].last)
+                s->node[x].last = last;
+        }
+}
+
+int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t *work, int32_t *merged,
                 int32_t *count, int *maximal, hg_arena *arena, hg_watch *watch)
 {
     const int32_t k = coarse->k;
     contraction s = {.k = k, .c = coarse, .work = *work};
-    s.parent = HG_TAKE(arena, int32_t, k);
-    s.out_end = HG_TAKE(arena, int32_t, k);
-    s.in_end = HG_TAKE(arena, int32_t, k);
-    s.next_out = HG_TAKE(arena, int32_t, k);
-    s.next_in = HG_TAKE(arena, int32_t, k);
+    s.start[FORWARD] = coarse->out_start;
+    s.start[BACKWARD] = coarse->in_start;
+    s.node = HG_TAKE(arena, node, k);
     s.order.key = HG_TAKE(arena, uint64_t, (int64_t)k + 1);
     s.order.next = HG_TAKE(arena, int32_t, (int64_t)k + 1);
     s.order.previous = HG_TAKE(arena, int32_t, (int64_t)k + 1);
-    s.entered = HG_TAKE(arena, int32_t, k);
-    s.left = HG_TAKE(arena, int32_t, k);
-    s.seen_forward = HG_TAKE_ZEROED(arena, int32_t, k);
-    s.seen_backward = HG_TAKE_ZEROED(arena, int32_t, k);
-    s.forward = HG_TAKE(arena, int32_t, k);
-    s.backward = HG_TAKE(arena, int32_t, k);
-    if (!s.parent || !s.out_end || !s.in_end || !s.next_out || !s.next_in || !s.order.key || !s.order.next || !s.order.previous ||
-        !s.entered || !s.left || !s.seen_forward || !s.seen_backward || !s.forward || !s.backward)
+    for (int side = 0; side < 2; side++) {
+        s.end[side] = HG_TAKE(arena, int32_t, k);
+        s.next_row[side] = HG_TAKE(arena, int32_t, k);
+        s.search[side].found = HG_TAKE(arena, int32_t, k);
+        s.refused[side] = HG_TAKE(arena, int32_t, k);
+        if (!s.refused[side] || !s.end[side] || !s.next_row[side] || !s.search[side].found)
+            return HG_NO_MEMORY;
+    }
+    s.entry[FORWARD] = HG_TAKE(arena, int32_t, coarse->edges); /* the rows of coarse->out stay as they are: they tell
+                                                                  what is tried, and in what order */
+    s.entry[BACKWARD] = coarse->in;
+    if (!s.node || !s.order.key || !s.order.next || !s.order.previous || !s.entry[FORWARD])
         return HG_NO_MEMORY;
+    memcpy(s.entry[FORWARD], coarse->out, (size_t)coarse->edges * sizeof(int32_t));
+    set_landmarks(&s, s.search[FORWARD].found, s.search[BACKWARD].found);
     for (int32_t x = 0; x < k; x++) {
-        s.parent[x] = s.next_out[x] = s.next_in[x] = x;
-        s.out_end[x] = coarse->out_start[x + 1];
-        s.in_end[x] = coarse->in_start[x + 1];
+        s.node[x].parent = s.next_row[FORWARD][x] = s.next_row[BACKWARD][x] = x;
+        s.node[x].seen = 0;
+        s.refused[FORWARD][x] = s.refused[BACKWARD][x] = -1;
+        s.end[FORWARD][x] = coarse->out_start[x + 1];
+        s.end[BACKWARD][x] = coarse->in_start[x + 1];
         s.order.next[x] = x + 1;
         s.order.previous[x] = x ? x - 1 : k;
     }
@@ -200,22 +249,20 @@ int hg_contract(hg_coarse *coarse, float heavy, int thorough, int32_t max_size, 
     s.order.previous[k] = k ? k - 1 : k;
     s.order.head = k;
     hg_list_number(&s.order);
-    if (hg_forest(k, coarse->out_start, coarse->out, NULL, s.entered, s.left, s.forward, s.backward, watch) != HG_OK)
-        return HG_INTERRUPTED;
 
     /* From the sinks, nearest successor first; heavy edges in a round of their own. */
     int changed = 1;
-    for (int round = heavy < HUGE_VALF ? 0 : 1; round <= 1 || (thorough && changed); round++) {
+    for (int round = heavy < HUGE_VALF ? 0 : 1; round <= 1 || changed; round++) {
         changed = 0;
         for (int32_t u = k; u-- > 0;) {
-            for (int32_t j = coarse->out_start[u]; j < s.out_end[u]; j++) {
+            for (int32_t j = coarse->out_start[u]; j < coarse->out_start[u + 1]; j++) {
                 if (round == 0 && coarse->out_weight[j] < heavy)
                     continue;
                 const int32_t v = coarse->out[j];
                 if (coarse->kind[v] != coarse->kind[u])
                     continue;
-                const int32_t a = find(s.parent, u), b = find(s.parent, v);
-                if (a == b || coarse->size[a] > max_size - coarse->size[b])
+                const int32_t a = find(s.node, u), b = find(s.node, v);
+                if (a == b || s.refused[FORWARD][a] == b || s.refused[BACKWARD][b] == a || coarse->size[a] > max_size - coarse->size[b])
                     continue;
                 const int64_t before = s.work;
                 if (s.work <= 0) {
@@ -226,21 +273,21 @@ int hg_contract(hg_coarse *coarse, float heavy, int thorough, int32_t max_size, 
                     changed = 1;
                 if (hg_interrupted(watch, 8 + 4 * (before - s.work)))
                     return HG_INTERRUPTED;
-                if (s.search == INT32_MAX) {
-                    memset(s.seen_forward, 0, (size_t)k * sizeof(int32_t));
-                    memset(s.seen_backward, 0, (size_t)k * sizeof(int32_t));
-                    s.search = 0;
+                if (s.attempt == INT32_MAX / 2 - 1) {
+                    for (int32_t x = 0; x < k; x++)
+                        s.node[x].seen = 0;
+                    s.attempt = 0;
                 }
             }
         }
     }
     *maximal = !changed;
 done:;
-    int32_t id = 0;
+    int32_t id = 0, *new_id = s.search[FORWARD].found;
     for (int32_t x = s.order.next[k]; x != k; x = s.order.next[x])
-        s.forward[x] = id++;
+        new_id[x] = id++;
     for (int32_t x = 0; x < k; x++)
-        merged[x] = s.forward[find(s.parent, x)];
+        merged[x] = new_id[find(s.node, x)];
     *count = id;
     *work = s.work;
     return HG_OK;

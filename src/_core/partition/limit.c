@@ -40,7 +40,9 @@ int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int
         hg_coarse coarse;
         int64_t work = WORK_PER_EDGE * ((int64_t)n + g->m);
         int maximal;
-        status = hg_coarsen(g, device, weight, pieces, used, &coarse, &arena, watch);
+        const float *scaled = weight ? hg_scaled(g, weight, &arena) : NULL;
+        status = weight && !scaled ? HG_NO_MEMORY
+                                   : hg_coarsen(g, device, scaled, pieces, used, &coarse, &arena, watch);
         if (status != HG_OK)
             goto out;
         for (int32_t s = 0; s < used && !across; s++)
@@ -49,7 +51,7 @@ int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int
         for (int64_t j = 0; j < coarse.edges; j++)
             total += coarse.out_weight[j];
         const float heavy = coarse.edges ? (float)(2 * total / (double)coarse.edges) : HUGE_VALF;
-        status = hg_contract(&coarse, heavy, 1, max_nodes, &work, merged, count, &maximal, &arena, watch);
+        status = hg_contract(&coarse, heavy, max_nodes, &work, merged, count, &maximal, &arena, watch);
         for (int32_t v = 0; v < n && status == HG_OK; v++)
             label[v] = merged[pieces[v]];
     }

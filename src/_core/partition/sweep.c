@@ -6,34 +6,39 @@
  * without loss. When only waiting nodes are left, the deepest of them gets its way: the foreign subgraphs it leads to
  * are closed, and lose the nodes that would have joined later.
  *
- * Reversed, the order of closing is a topological order of the quotient. What is absorbed between two forced closings
- * does not depend on the order of work, so the result depends on numbers only through ties of depth. O(n + m) but for
- * the inverse Ackermann factor of union-find. */
-#include "coarse.h"
+ * The result is told as levels: a subgraph's level is the highest that the levels of its successors allow. What is
+ * absorbed between two forced closings does not depend on the order of work, so the result depends on numbers only
+ * through ties of depth. O(n + m) but for the inverse Ackermann factor of union-find. */
+#include "levels.h"
 
-int hg_depth_order(const hg_graph *g, const uint8_t *device, int32_t *depth, int32_t *by_depth,
-                   int64_t *foreign, int64_t *deeper, hg_arena *arena, hg_watch *watch)
+int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *foreign, double *deeper,
+                   hg_arena *arena, hg_watch *watch)
 {
     const int32_t n = g->n;
     int32_t most = 0;
-    int64_t between_devices = 0, between_depths = 0;
+    int64_t edges_between = 0, edges_down = 0;
+    double weight_between = 0, weight_down = 0;
     for (int32_t i = 0; i < n; i++) {
-        const int32_t v = hg_nth(g, i);
-        const uint8_t own = device[v];
+        const int32_t v = g->order ? g->order[i] : i;
+        const uint8_t own = g->device[v];
         int32_t d = 0;
-        for (int32_t j = g->pred_indptr[v]; j < g->pred_indptr[v + 1]; j++) {
-            const int32_t u = g->pred_indices[j];
-            const int32_t below = depth[u] + (device[u] != own);
+        for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++) {
+            const int32_t u = g->in[j];
+            const int32_t below = depth[u] + (g->device[u] != own);
             d = below > d ? below : d;
         }
-        for (int32_t j = g->pred_indptr[v]; j < g->pred_indptr[v + 1]; j++) {
-            const int32_t u = g->pred_indices[j];
-            between_devices += device[u] != own;
-            between_depths += depth[u] != d;
+        for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++) {
+            const int between = g->device[g->in[j]] != own, down = depth[g->in[j]] != d;
+            edges_between += between;
+            edges_down += down;
+            if (g->in_weight) {
+                weight_between += between ? (double)g->in_weight[j] : 0.0;
+                weight_down += down ? (double)g->in_weight[j] : 0.0;
+            }
         }
         depth[v] = d;
         most = d > most ? d : most;
-        if (!(i & 0xFFFF) && hg_interrupted(watch, 1 << 17))
+        if (hg_interrupted(watch, 4 + 2 * (int64_t)(g->in_start[v + 1] - g->in_start[v])))
             return HG_INTERRUPTED;
     }
     int32_t *start = HG_TAKE_ZEROED(arena, int32_t, (int64_t)most + 2);
@@ -43,163 +48,183 @@ int hg_depth_order(const hg_graph *g, const uint8_t *device, int32_t *depth, int
         start[depth[v] + 1]++;
     for (int32_t d = 0; d <= most; d++)
         start[d + 1] += start[d];
+    if (hg_interrupted(watch, 2 * (int64_t)n))
+        return HG_INTERRUPTED;
     for (int32_t i = 0; i < n; i++) {
-        const int32_t v = hg_nth(g, i);
+        const int32_t v = g->order ? g->order[i] : i;
         by_depth[start[depth[v]]++] = v;
     }
-    *foreign = between_devices;
-    *deeper = between_depths;
-    return HG_OK;
+    *foreign = g->in_weight ? weight_between : (double)edges_between;
+    *deeper = g->in_weight ? weight_down : (double)edges_down;
+    return hg_interrupted(watch, 4 * (int64_t)n) ? HG_INTERRUPTED : HG_OK;
 }
 
+/* All that the sweep knows of a node, in half a cache line. */
 typedef struct {
-    const hg_graph *g;
-    const uint8_t *device;
-    int32_t *waiting;   /* successors that keep the node from being ready; -1: absorbed */
-    int32_t *parent;    /* union-find over absorbed nodes */
-    int32_t *potential; /* of a root: edges from waiting nodes of its own device */
-    int32_t *closed_at; /* of a root: number of closings before its own, or -1: open */
-    int32_t *foreign;   /* of a root: a member some other device leads to, or -1 */
-    int32_t *next;      /* those members, in a circle */
+    int32_t link;      /* not absorbed: -1 - the number of successors that keep it from being ready; absorbed: parent of
+                          the union-find */
+    int32_t height;    /* the least that its successors allow; of a root: that its subgraph allows */
+    int32_t potential; /* of a root: edges from waiting nodes of its own device */
+    int32_t foreign;   /* of a root: a member some other device leads to, or -1 */
+    int32_t next;      /* those members, in a circle */
+    uint8_t device, closed;
+} node;
+
+typedef struct {
+    const hg_dag *g;
+    node *node;
     int32_t *ready, *complete;
-    int32_t num_ready, num_complete, num_closed;
-    int64_t lost;
-    uint8_t *boundary;
+    int32_t num_ready, num_complete;
+    double lost;
+    int whole;
 } sweep;
 
-static inline int32_t find(int32_t *parent, int32_t x)
+static inline int32_t find(node *nodes, int32_t x)
 {
-    while (parent[x] != x) {
-        parent[x] = parent[parent[x]];
-        x = parent[x];
+    while (nodes[x].link != x) {
+        nodes[x].link = nodes[nodes[x].link].link;
+        x = nodes[x].link;
     }
     return x;
 }
 
+static inline void lift(node *v, int32_t height)
+{
+    v->height = height > v->height ? height : v->height;
+}
+
+/* One of the successors that p waits for is settled. */
+static inline void settle(sweep *s, int32_t p)
+{
+    if (++s->node[p].link == -1)
+        s->ready[s->num_ready++] = p;
+}
+
 static void absorb(sweep *s, int32_t v)
 {
-    const hg_graph *g = s->g;
-    const uint8_t own = s->device[v];
+    const hg_dag *g = s->g;
+    node *nodes = s->node, *own = &nodes[v];
     int32_t root = v, potential = 0, others = 0;
-    s->waiting[v] = -1;
-    s->parent[v] = v;
-    s->closed_at[v] = -1;
-    for (int32_t j = g->pred_indptr[v]; j < g->pred_indptr[v + 1]; j++) {
-        const int32_t p = g->pred_indices[j];
-        if (s->device[p] != own) {
+    own->link = v;
+    for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++) {
+        const int32_t p = g->in[j];
+        if (nodes[p].device != own->device) {
             others = 1;
             continue;
         }
         potential++;
-        if (!--s->waiting[p])
-            s->ready[s->num_ready++] = p;
+        settle(s, p);
     }
-    s->foreign[v] = others ? v : -1;
-    s->next[v] = v;
-    for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++) {
-        const int32_t t = g->indices[j];
-        if (s->device[t] != own)
+    own->foreign = others ? v : -1;
+    own->next = v;
+    for (int32_t j = g->out_start[v]; j < g->out_start[v + 1]; j++) {
+        const int32_t t = g->out[j];
+        if (nodes[t].device != own->device)
             continue;
-        const int32_t c = find(s->parent, t);
-        if (s->closed_at[c] >= 0) {
-            s->lost++;
-            s->boundary[v] = s->boundary[t] = 1;
+        const int32_t c = find(nodes, t);
+        node *joined = &nodes[c], *last = &nodes[root];
+        if (joined->closed) {
+            s->whole = 0;
+            s->lost += g->out_weight ? (double)g->out_weight[j] : 1.0;
+            lift(last, joined->height);
             continue;
         }
-        s->potential[c]--;
+        joined->potential--;
         if (c == root)
             continue;
-        s->parent[root] = c;
+        last->link = c;
+        lift(joined, last->height);
         if (root != v) /* v itself adds its potential below */
-            s->potential[c] += s->potential[root];
-        if (s->foreign[c] < 0)
-            s->foreign[c] = s->foreign[root];
-        else if (s->foreign[root] >= 0) { /* two circles become one */
-            const int32_t x = s->foreign[c], y = s->foreign[root], after = s->next[x];
-            s->next[x] = s->next[y];
-            s->next[y] = after;
+            joined->potential += last->potential;
+        if (joined->foreign < 0)
+            joined->foreign = last->foreign;
+        else if (last->foreign >= 0) { /* two circles become one */
+            const int32_t x = joined->foreign, y = last->foreign, after = nodes[x].next;
+            nodes[x].next = nodes[y].next;
+            nodes[y].next = after;
         }
         root = c;
     }
     if (root == v)
-        s->potential[v] = potential;
+        own->potential = potential;
     else
-        s->potential[root] += potential;
-    if (!s->potential[root])
+        nodes[root].potential += potential;
+    if (!nodes[root].potential)
         s->complete[s->num_complete++] = root;
 }
 
-static void close_subgraph(sweep *s, int32_t root)
+static int64_t close_subgraph(sweep *s, int32_t root)
 {
-    const hg_graph *g = s->g;
-    const uint8_t own = s->device[root];
-    s->closed_at[root] = s->num_closed++;
-    const int32_t first = s->foreign[root];
+    const hg_dag *g = s->g;
+    node *nodes = s->node;
+    const uint8_t own = nodes[root].device;
+    const int32_t first = nodes[root].foreign, height = nodes[root].height + 1;
+    int64_t work = 1;
+    nodes[root].closed = 1;
     if (first < 0)
-        return;
+        return work;
     int32_t v = first;
     do {
-        for (int32_t j = g->pred_indptr[v]; j < g->pred_indptr[v + 1]; j++) {
-            const int32_t p = g->pred_indices[j];
-            if (s->device[p] != own && !--s->waiting[p])
-                s->ready[s->num_ready++] = p;
+        work += 1 + g->in_start[v + 1] - g->in_start[v];
+        for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++) {
+            const int32_t p = g->in[j];
+            if (nodes[p].device != own) {
+                lift(&nodes[p], height);
+                settle(s, p);
+            }
         }
-        v = s->next[v];
+        v = nodes[v].next;
     } while (v != first);
+    return work;
 }
 
-int hg_sweep(const hg_graph *g, const uint8_t *device, const int32_t *by_depth, hg_labels *result, uint8_t *boundary,
-             int64_t *lost, hg_arena *arena, hg_watch *watch)
+int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *lost, int *whole, hg_arena *arena,
+             hg_watch *watch)
 {
     const int32_t n = g->n;
-    sweep s = {.g = g, .device = device, .boundary = boundary};
-    s.waiting = HG_TAKE(arena, int32_t, n);
-    s.parent = HG_TAKE(arena, int32_t, n);
-    s.potential = HG_TAKE(arena, int32_t, n);
-    s.closed_at = HG_TAKE(arena, int32_t, n);
-    s.foreign = HG_TAKE(arena, int32_t, n);
-    s.next = HG_TAKE(arena, int32_t, n);
+    sweep s = {.g = g, .whole = 1};
+    s.node = HG_TAKE(arena, node, n);
     s.ready = HG_TAKE(arena, int32_t, n);
     s.complete = HG_TAKE(arena, int32_t, n);
-    if (!s.waiting || !s.parent || !s.potential || !s.closed_at || !s.foreign || !s.next || !s.ready || !s.complete)
+    if (!s.node || !s.ready || !s.complete)
         return HG_NO_MEMORY;
-    for (int32_t v = 0; v < n; v++)
-        s.waiting[v] = g->indptr[v + 1] - g->indptr[v];
-    for (int32_t v = 0; v < n; v++)
-        if (!s.waiting[v])
+    for (int32_t v = 0; v < n; v++) {
+        s.node[v] = (node){.link = -1 - (g->out_start[v + 1] - g->out_start[v]), .device = g->device[v]};
+        if (s.node[v].link == -1)
             s.ready[s.num_ready++] = v;
+        if (hg_interrupted(watch, 8))
+            return HG_INTERRUPTED;
+    }
     for (int32_t i = n; i-- > 0;) {
         for (;;) {
-            if (s.num_ready) {
+            int64_t work = 8;
+            if (s.num_ready)
                 absorb(&s, s.ready[--s.num_ready]);
-                if (hg_interrupted(watch, 8))
-                    return HG_INTERRUPTED;
-            } else if (s.num_complete) {
+            else if (s.num_complete) {
                 const int32_t root = s.complete[--s.num_complete];
-                if (s.parent[root] == root && s.closed_at[root] < 0 && !s.potential[root])
-                    close_subgraph(&s, root);
+                if (s.node[root].link == root && !s.node[root].closed && !s.node[root].potential)
+                    work = 4 * close_subgraph(&s, root);
             } else
                 break;
+            if (hg_interrupted(watch, work))
+                return HG_INTERRUPTED;
         }
         const int32_t v = by_depth[i];
-        if (s.waiting[v] < 0)
+        if (s.node[v].link >= 0)
             continue;
-        for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++) {
-            const int32_t t = g->indices[j];
-            if (device[t] == device[v])
+        for (int32_t j = g->out_start[v]; j < g->out_start[v + 1]; j++) {
+            const int32_t t = g->out[j];
+            if (g->device[t] == g->device[v])
                 continue;
-            const int32_t c = find(s.parent, t);
-            if (s.closed_at[c] < 0)
-                close_subgraph(&s, c);
+            const int32_t c = find(s.node, t);
+            if (!s.node[c].closed && hg_interrupted(watch, 4 * close_subgraph(&s, c)))
+                return HG_INTERRUPTED;
         }
         i++; /* v is ready now; look at it again, and stop when the last one is absorbed */
     }
     for (int32_t v = 0; v < n; v++)
-        if (s.parent[v] == v && s.closed_at[v] < 0)
-            s.closed_at[v] = s.num_closed++;
-    for (int32_t v = 0; v < n; v++)
-        result->label[v] = s.num_closed - 1 - s.closed_at[find(s.parent, v)];
-    result->count = s.num_closed;
+        level[v] = -s.node[find(s.node, v)].height;
     *lost = s.lost;
-    return HG_OK;
+    *whole = s.whole;
+    return hg_interrupted(watch, 4 * (int64_t)n) ? HG_INTERRUPTED : HG_OK;
 }

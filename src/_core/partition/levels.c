@@ -1,0 +1,280 @@
+/* Moves between levels (levels.h), after the slack that scheduling knows: a node may sit anywhere between its earliest
+ * and its latest level, and only at these two can it meet neighbours of its own device. So a move is decided in
+ * O(degree); but for the connectivity of what is left behind: the node's neighbours there must reach each other without
+ * it, looked for among at most SEARCH_LIMIT nodes. Moves that keep the cut are made as well when they lead the way a
+ * pass goes, since they open others. A fixed number of passes: O(n + m). */
+#include "levels.h"
+
+enum { SEARCH_LIMIT = 64 };
+
+typedef struct {
+    const hg_dag *g;
+    const int32_t *level;
+    int32_t *seen; /* [n]: number of the search that saw the node */
+    int32_t search;
+} connectivity;
+
+static inline int beside(const connectivity *c, int32_t v, int32_t u)
+{
+    return c->level[u] == c->level[v] && c->g->device[u] == c->g->device[v];
+}
+
+/* Do the neighbours of v within its subgraph reach each other without v? `inside` of them. */
+static int stays_connected(connectivity *c, int32_t v, int32_t inside)
+{
+    const int32_t *const row[2] = {c->g->out, c->g->in}, *const start[2] = {c->g->out_start, c->g->in_start};
+    /* Odd numbers mark neighbours of v not reached yet, even ones what the search has reached. */
+    if (c->search > INT32_MAX - 4) { /* numbers of searches used up: start again */
+        memset(c->seen, 0, (size_t)c->g->n * sizeof *c->seen);
+        c->search = 0;
+    }
+    c->search += 2;
+    const int32_t reached = c->search, target = c->search + 1;
+    int32_t queue[SEARCH_LIMIT], head = 0, tail = 0, first = -1;
+    c->seen[v] = reached;
+    for (int side = 0; side < 2; side++)
+        for (int32_t j = start[side][v]; j < start[side][v + 1]; j++)
+            if (beside(c, v, row[side][j]))
+                c->seen[first = row[side][j]] = target;
+    c->seen[first] = reached;
+    queue[tail++] = first;
+    int32_t left = inside - 1;
+    while (head < tail) {
+        const int32_t x = queue[head++];
+        for (int side = 0; side < 2; side++)
+            for (int32_t j = start[side][x]; j < start[side][x + 1]; j++) {
+                const int32_t y = row[side][j];
+                if (c->seen[y] == reached || !beside(c, v, y))
+                    continue;
+                if (c->seen[y] == target && !--left)
+                    return 1;
+                c->seen[y] = reached;
+                if (tail == SEARCH_LIMIT)
+                    return 0;
+                queue[tail++] = y;
+            }
+    }
+    return 0;
+}
+
+/* The neighbours of one side that stand at the level `at`. */
+typedef struct {
+    int32_t edges;
+    double weight;
+} meeting;
+
+static inline meeting met(const int32_t *row, const float *weight, int32_t begin, int32_t end, const int32_t *level,
+                          const uint8_t *device, uint8_t own, int32_t at)
+{
+    meeting m = {0, 0.0};
+    for (int32_t j = begin; j < end; j++) {
+        const int here = level[row[j]] == at && device[row[j]] == own;
+        m.edges += here;
+        if (weight)
+            m.weight += here ? (double)weight[j] : 0.0;
+    }
+    if (!weight)
+        m.weight = m.edges;
+    return m;
+}
+
+static inline __attribute__((always_inline)) int pass(const hg_dag *g, const float *out_weight, const float *in_weight,
+                                                      int32_t *level, int upwards, double split_gain,
+                                                      connectivity *c, double *gained, hg_watch *watch)
+{
+    const uint8_t *device = g->device;
+    double total = 0;
+    for (int32_t i = 0; i < g->n; i++) {
+        const int32_t place = upwards ? g->n - 1 - i : i, v = g->order ? g->order[place] : place;
+        const int32_t in = g->in_start[v], in_end = g->in_start[v + 1];
+        const int32_t out = g->out_start[v], out_end = g->out_start[v + 1];
+        const uint8_t own = device[v];
+        if (hg_interrupted(watch, 4 + in_end - in + out_end - out))
+            return HG_INTERRUPTED;
+        int32_t low = INT32_MIN, high = INT32_MAX;
+        for (int32_t j = in; j < in_end; j++) {
+            const int32_t least = level[g->in[j]] + (device[g->in[j]] != own);
+            low = least > low ? least : low;
+        }
+        for (int32_t j = out; j < out_end; j++) {
+            const int32_t most = level[g->out[j]] - (device[g->out[j]] != own);
+            high = most < high ? most : high;
+        }
+        const int32_t here = level[v];
+        int32_t target;
+        if (low == high)
+            continue;
+        const meeting before = met(g->in, in_weight, in, in_end, level, device, own, low);
+        const meeting after = met(g->out, out_weight, out, out_end, level, device, own, high);
+        const int32_t inside = (here == low ? before.edges : 0) + (here == high ? after.edges : 0);
+        const double held = (here == low ? before.weight : 0) + (here == high ? after.weight : 0);
+        if (in == in_end || out == out_end) /* a source or a sink: there is one side to join */
+            target = in == in_end ? high : low;
+        else if (upwards)
+            target = before.weight > after.weight ? low : high;
+        else
+            target = after.weight > before.weight ? high : low;
+        if (target == here || target == INT32_MIN || target == INT32_MAX)
+            continue;
+        const double gain = (target == low ? before.weight : after.weight) - held;
+        if (gain < 0 || (gain == 0 && target != (upwards ? high : low)))
+            continue;
+        if (inside > 1 && gain < split_gain && !stays_connected(c, v, inside))
+            continue;
+        total += gain;
+        level[v] = target;
+    }
+    *gained += total;
+    return HG_OK;
+}
+
+int hg_move_levels(const hg_dag *g, int32_t *level, int passes, int upwards, double split_gain, double *gained,
+                   hg_arena *arena, hg_watch *watch)
+{
+    connectivity c = {g, level, HG_TAKE_ZEROED(arena, int32_t, g->n), 0};
+    int status = c.seen ? HG_OK : HG_NO_MEMORY;
+    double before = -1;
+    *gained = 0;
+    for (int i = 0; i < passes && status == HG_OK && *gained > before; i++, upwards = !upwards) {
+        before = *gained;
+        status = g->out_weight ? pass(g, g->out_weight, g->in_weight, level, upwards, split_gain, &c, gained, watch)
+                               : pass(g, NULL, NULL, level, upwards, split_gain, &c, gained, watch);
+    }
+    return status;
+}
+
+static inline int32_t find(int32_t *parent, int32_t x)
+{
+    while (parent[x] != x) {
+        parent[x] = parent[parent[x]];
+        x = parent[x];
+    }
+    return x;
+}
+
+/* Stable counting sort: to = from (0..count-1 when NULL: `root`) by key, whose values lie from `least` to `most`. */
+static int sort_by(const int32_t *key, int32_t least, int32_t most, const int32_t *from, int32_t count, int32_t *to,
+                   hg_arena *arena)
+{
+    int32_t *next = HG_TAKE_ZEROED(arena, int32_t, (int64_t)most - least + 2);
+    if (!next)
+        return HG_NO_MEMORY;
+    for (int32_t i = 0; i < count; i++)
+        next[key[from[i]] - least + 1]++;
+    for (int64_t k = 0; k <= (int64_t)most - least; k++)
+        next[k + 1] += next[k];
+    for (int32_t i = 0; i < count; i++)
+        to[next[key[from[i]] - least]++] = from[i];
+    return HG_OK;
+}
+
+static void span(const int32_t *key, int32_t n, int32_t *least, int32_t *most)
+{
+    *least = *most = n ? key[0] : 0;
+    for (int32_t v = 1; v < n; v++) {
+        *least = key[v] < *least ? key[v] : *least;
+        *most = key[v] > *most ? key[v] : *most;
+    }
+}
+
+int hg_level_components(const hg_dag *g, const int32_t *level, const int32_t *other, int32_t *label, int32_t *count,
+                        hg_arena *arena, hg_watch *watch)
+{
+    const int32_t n = g->n;
+    int32_t *parent = HG_TAKE(arena, int32_t, n), *root = HG_TAKE(arena, int32_t, n);
+    if (!parent || !root)
+        return HG_NO_MEMORY;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t v = g->order ? g->order[i] : i, at = level[v];
+        int32_t root = v;
+        parent[v] = v;
+        for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++) {
+            const int32_t u = g->in[j]; /* between two nodes of one level no edge changes the device */
+            if (level[u] != at || (other && other[u] != other[v]))
+                continue;
+            const int32_t x = find(parent, u);
+            /* v is no one's parent yet, so the roots met so far hang below the first of them. */
+            if (root == v)
+                root = x;
+            else if (x != root)
+                parent[x] = root;
+        }
+        parent[v] = root;
+        if (hg_interrupted(watch, 4 + 2 * (int64_t)(g->in_start[v + 1] - g->in_start[v])))
+            return HG_INTERRUPTED;
+    }
+    int32_t roots = 0, least, most;
+    least = INT32_MAX;
+    most = INT32_MIN;
+    for (int32_t v = 0; v < n; v++)
+        if (parent[v] == v) {
+            root[roots++] = v;
+            least = level[v] < least ? level[v] : least;
+            most = level[v] > most ? level[v] : most;
+        }
+    int32_t *sorted = HG_TAKE(arena, int32_t, roots);
+    if (!sorted)
+        return HG_NO_MEMORY;
+    int status = roots ? sort_by(level, least, most, root, roots, sorted, arena) : HG_OK;
+    if (status == HG_OK && other) { /* by `other` first, then by level: both never fall */
+        int32_t *twice = root;
+        span(other, n, &least, &most);
+        status = sort_by(other, least, most, sorted, roots, twice, arena);
+        sorted = twice;
+    }
+    if (status != HG_OK)
+        return status;
+    for (int32_t i = 0; i < roots; i++)
+        label[sorted[i]] = i;
+    for (int32_t v = 0; v < n; v++)
+        if (parent[v] != v)
+            label[v] = label[find(parent, v)];
+    *count = roots;
+    return hg_interrupted(watch, 8 * (int64_t)n) ? HG_INTERRUPTED : HG_OK;
+}
+
+int hg_levels_of(const hg_dag *g, const int32_t *label, int32_t count, int32_t *level, hg_arena *arena,
+                 hg_watch *watch)
+{
+    int32_t *start = HG_TAKE(arena, int32_t, (int64_t)count + 1), *member = HG_TAKE(arena, int32_t, g->n);
+    int32_t *level_of = HG_TAKE_ZEROED(arena, int32_t, count);
+    if (!start || !member || !level_of)
+        return HG_NO_MEMORY;
+    int status = hg_members(g->n, label, NULL, count, start, member, watch);
+    for (int32_t s = count; s-- > 0 && status == HG_OK;) {
+        int32_t least = 0;
+        for (int32_t i = start[s]; i < start[s + 1]; i++) {
+            const int32_t v = member[i];
+            for (int32_t j = g->out_start[v]; j < g->out_start[v + 1]; j++) {
+                const int32_t t = g->out[j], most = level_of[label[t]] - (g->device[t] != g->device[v]);
+                if (label[t] != s && most < least)
+                    least = most;
+            }
+        }
+        level_of[s] = least;
+        if (hg_interrupted(watch, 16 * (int64_t)(start[s + 1] - start[s])))
+            status = HG_INTERRUPTED;
+    }
+    for (int32_t v = 0; v < g->n && status == HG_OK; v++)
+        level[v] = level_of[label[v]];
+    return status;
+}
+
+int hg_weight_between(const hg_dag *g, const int32_t *label, double *cut, hg_watch *watch)
+{
+    double weight = 0;
+    int64_t edges = 0;
+    for (int32_t u = 0; u < g->n; u++) {
+        const int32_t own = label[u];
+        for (int32_t j = g->out_start[u]; j < g->out_start[u + 1]; j++) {
+            const int across = label[g->out[j]] != own;
+            edges += across;
+            if (g->out_weight)
+                weight += across ? (double)g->out_weight[j] : 0.0;
+        }
+        if (!(u & 0xFFFF) && hg_interrupted(watch, 1 << 18))
+            return HG_INTERRUPTED;
+    }
+    *cut = g->out_weight ? weight : (double)edges;
+    return HG_OK;
+}
