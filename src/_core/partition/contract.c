@@ -19,6 +19,14 @@
 enum { FORWARD = 0, BACKWARD = 1 };
 enum { TURN = 8 }; /* edges that one side looks at before the other may */
 
+/* Steps that an attempt may take in the first round; each later round may take eight times as many. So the budget goes
+ * to what is decided soon first. */
+enum { FIRST_LIMIT = 1024 };
+
+typedef struct {
+    int32_t source, target;
+} edge;
+
 /* One of the two searches: from the source over successors, or from the target over predecessors. */
 typedef struct {
     int32_t *found; /* in order of discovery */
@@ -129,12 +137,12 @@ static inline __attribute__((always_inline)) int take_turn(contraction *s, const
 
 static void move(contraction *s, const search *t, int32_t place)
 {
-    if (t->count && hg_list_move_behind(&s->order, t->found, t->count, place))
-        s->work -= s->k;
+    if (t->count)
+        s->work -= hg_list_move_behind(&s->order, t->found, t->count, place);
 }
 
-/* Merges roots a -> b unless another path joins them. */
-static int try_merge(contraction *s, int32_t a, int32_t b)
+/* Merges roots a -> b unless another path joins them: 0; unless that takes more than `limit` steps to find out: -1. */
+static int try_merge(contraction *s, int32_t a, int32_t b, int64_t limit)
 {
     search *forward = &s->search[FORWARD], *backward = &s->search[BACKWARD];
     s->attempt++;
@@ -146,10 +154,10 @@ static int try_merge(contraction *s, int32_t a, int32_t b)
     do {
         side = forward->looked_at <= backward->looked_at ? FORWARD : BACKWARD;
         state = side == FORWARD ? take_turn(s, FORWARD, a, b) : take_turn(s, BACKWARD, a, b);
-    } while (state == MORE && forward->looked_at + backward->looked_at < s->work);
+    } while (state == MORE && forward->looked_at + backward->looked_at < limit);
     s->work -= forward->looked_at + backward->looked_at;
     if (state != COMPLETE)
-        return 0;
+        return state == PATH ? 0 : -1;
     const int32_t before_a = s->order.previous[a];
     if (side == FORWARD) { /* the merged node takes b's place, what a reaches follows */
         move(s, forward, b);
@@ -175,7 +183,7 @@ static int try_merge(contraction *s, int32_t a, int32_t b)
 }
 
 /* Fills in the landmarks; length and best [k] are scratch. Ids are topological. */
-static void set_landmarks(contraction *s, int32_t *length, int32_t *best)
+static int set_landmarks(contraction *s, int32_t *length, int32_t *best, hg_watch *watch)
 {
     const hg_coarse *c = s->c;
     int32_t head = -1;
@@ -191,23 +199,31 @@ static void set_landmarks(contraction *s, int32_t *length, int32_t *best)
         s->node[x].last = -1;
         if (head < 0 || length[x] >= length[head])
             head = x;
+        if (hg_interrupted(watch, 4 + 2 * (int64_t)(c->out_start[x + 1] - c->out_start[x])))
+            return HG_INTERRUPTED;
     }
     int32_t place = 0;
     for (int32_t x = head; x >= 0; x = best[x])
         s->node[x].first = s->node[x].last = place++;
-    for (int32_t x = s->k; x-- > 0;)
-        if (s->node[x].last < 0)
-            for (int32_t j = c->out_start[x]; j < c->out_start[x + 1]; j++) {
-                const int32_t first = s->node[c->out[j]].first;
-                if (first < s->node[x].first)
-                    s->node[x].first = first;
-            }
-    for (int32_t x = 0; x < s->k; x++)
+    for (int32_t x = s->k; x-- > 0;) {
+        for (int32_t j = c->out_start[x]; j < c->out_start[x + 1] && s->node[x].last < 0; j++) {
+            const int32_t first = s->node[c->out[j]].first;
+            if (first < s->node[x].first)
+                s->node[x].first = first;
+        }
+        if (hg_interrupted(watch, 4 + 2 * (int64_t)(c->out_start[x + 1] - c->out_start[x])))
+            return HG_INTERRUPTED;
+    }
+    for (int32_t x = 0; x < s->k; x++) {
         for (int32_t j = c->in_start[x]; j < c->in_start[x + 1]; j++) {
             const int32_t last = s->node[c->in[j]].last;
             if (last > s->node[x].last)
                 s->node[x].last = last;
         }
+        if (hg_interrupted(watch, 4 + 2 * (int64_t)(c->in_start[x + 1] - c->in_start[x])))
+            return HG_INTERRUPTED;
+    }
+    return HG_OK;
 }
 
 int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t *work, int32_t *merged,
@@ -229,13 +245,14 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
         if (!s.refused[side] || !s.end[side] || !s.next_row[side] || !s.search[side].found)
             return HG_NO_MEMORY;
     }
-    s.entry[FORWARD] = HG_TAKE(arena, int32_t, coarse->edges); /* the rows of coarse->out stay as they are: they tell
-                                                                  what is tried, and in what order */
+    s.entry[FORWARD] = HG_TAKE(arena, int32_t, coarse->edges);
     s.entry[BACKWARD] = coarse->in;
-    if (!s.node || !s.order.key || !s.order.next || !s.order.previous || !s.entry[FORWARD])
+    edge *tried = HG_TAKE(arena, edge, coarse->edges);
+    if (!s.node || !s.order.key || !s.order.next || !s.order.previous || !s.entry[FORWARD] || !tried)
         return HG_NO_MEMORY;
     memcpy(s.entry[FORWARD], coarse->out, (size_t)coarse->edges * sizeof(int32_t));
-    set_landmarks(&s, s.search[FORWARD].found, s.search[BACKWARD].found);
+    if (set_landmarks(&s, s.search[FORWARD].found, s.search[BACKWARD].found, watch) != HG_OK)
+        return HG_INTERRUPTED;
     for (int32_t x = 0; x < k; x++) {
         s.node[x].parent = s.next_row[FORWARD][x] = s.next_row[BACKWARD][x] = x;
         s.node[x].seen = 0;
@@ -244,44 +261,57 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
         s.end[BACKWARD][x] = coarse->in_start[x + 1];
         s.order.next[x] = x + 1;
         s.order.previous[x] = x ? x - 1 : k;
+        if (hg_interrupted(watch, 16))
+            return HG_INTERRUPTED;
     }
     s.order.next[k] = k ? 0 : k;
     s.order.previous[k] = k ? k - 1 : k;
     s.order.head = k;
-    hg_list_number(&s.order);
+    hg_list_number(&s.order, k);
 
-    /* From the sinks, nearest successor first; heavy edges in a round of their own. */
-    int changed = 1;
-    for (int round = heavy < HUGE_VALF ? 0 : 1; round <= 1 || changed; round++) {
-        changed = 0;
+    /* Edges to try: from the sinks, nearest successor first; heavy ones before the others. What stays in the list may be
+     * merged yet: another path may become part of one of the ends, or the search took too long. */
+    int64_t tries = 0;
+    for (int pass = heavy < HUGE_VALF ? 0 : 1; pass <= 1; pass++)
         for (int32_t u = k; u-- > 0;) {
-            for (int32_t j = coarse->out_start[u]; j < coarse->out_start[u + 1]; j++) {
-                if (round == 0 && coarse->out_weight[j] < heavy)
-                    continue;
-                const int32_t v = coarse->out[j];
-                if (coarse->kind[v] != coarse->kind[u])
-                    continue;
-                const int32_t a = find(s.node, u), b = find(s.node, v);
-                if (a == b || s.refused[FORWARD][a] == b || s.refused[BACKWARD][b] == a || coarse->size[a] > max_size - coarse->size[b])
-                    continue;
-                const int64_t before = s.work;
-                if (s.work <= 0) {
-                    *maximal = 0;
-                    goto done;
-                }
-                if (try_merge(&s, a, b))
-                    changed = 1;
-                if (hg_interrupted(watch, 8 + 4 * (before - s.work)))
-                    return HG_INTERRUPTED;
-                if (s.attempt == INT32_MAX / 2 - 1) {
-                    for (int32_t x = 0; x < k; x++)
-                        s.node[x].seen = 0;
-                    s.attempt = 0;
-                }
+            for (int32_t j = coarse->out_start[u]; j < coarse->out_start[u + 1]; j++)
+                if (coarse->kind[u] == coarse->kind[coarse->out[j]] &&
+                    (pass == 0 ? coarse->out_weight[j] >= heavy : coarse->out_weight[j] < heavy))
+                    tried[tries++] = (edge){u, coarse->out[j]};
+            if (hg_interrupted(watch, 4 + coarse->out_start[u + 1] - coarse->out_start[u]))
+                return HG_INTERRUPTED;
+        }
+    *maximal = 1;
+    int changed = 1;
+    for (int64_t limit = FIRST_LIMIT; tries && s.work > 0 && (changed || !*maximal); limit *= 8) {
+        int64_t kept = 0;
+        changed = 0;
+        *maximal = 1;
+        for (int64_t i = 0; i < tries; i++) {
+            const int32_t a = find(s.node, tried[i].source), b = find(s.node, tried[i].target);
+            const int64_t before = s.work;
+            int merged_now = 0;
+            if (a == b || s.refused[FORWARD][a] == b || s.refused[BACKWARD][b] == a)
+                continue;
+            if (s.work <= 0)
+                merged_now = -1;
+            else if (coarse->size[a] <= max_size - coarse->size[b])
+                merged_now = try_merge(&s, a, b, limit < s.work ? limit : s.work);
+            changed |= merged_now > 0;
+            *maximal &= merged_now >= 0;
+            if (merged_now <= 0 && s.refused[FORWARD][a] != b)
+                tried[kept++] = tried[i];
+            if (hg_interrupted(watch, 8 + 4 * (before - s.work)))
+                return HG_INTERRUPTED;
+            if (s.attempt == INT32_MAX / 2 - 1) {
+                for (int32_t x = 0; x < k; x++)
+                    s.node[x].seen = 0;
+                s.attempt = 0;
             }
         }
+        tries = kept;
     }
-    *maximal = !changed;
+    *maximal &= !changed;
 done:;
     int32_t id = 0, *new_id = s.search[FORWARD].found;
     for (int32_t x = s.order.next[k]; x != k; x = s.order.next[x])

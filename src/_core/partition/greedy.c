@@ -229,8 +229,8 @@ static int64_t contract(greedy *s)
     }
     const int32_t place = side == DOWN ? last : first;
     int64_t work = cost[DOWN] + cost[UP];
-    if (found[side] && hg_list_move_behind(order, s->found[side], found[side], side == DOWN ? last : order->previous[first]))
-        work += g->n;
+    if (found[side])
+        work += hg_list_move_behind(order, s->found[side], found[side], side == DOWN ? last : order->previous[first]);
     for (int32_t i = 0; i < s->size; i++) {
         const int32_t v = s->stack[i];
         s->node[v].vertex = place;
@@ -419,7 +419,7 @@ int hg_greedy(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t 
         }
         s.order.next[at] = n;
         s.order.previous[n] = at;
-        hg_list_number(&s.order);
+        hg_list_number(&s.order, n);
         status = hg_forest(n, g->indptr, g->indices, g->order, s.entered, s.left, s.stack, s.owned, watch);
         for (int32_t v = 0; v < n; v++) {
             s.node[v] = (node){.vertex = v, .next_member = v, .label = -1, .device = device[v], .owner = -1};

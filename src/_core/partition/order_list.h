@@ -1,6 +1,7 @@
-/* A topological order as a linked list with 64-bit keys (Dietz and Sleator, "Two algorithms for maintaining order in a
- * list", STOC 1987): comparing two vertices is comparing keys, and moving a set of them behind a place touches nothing
- * else, until a gap is used up and all keys are numbered again. */
+/* A topological order as a linked list with 62-bit keys: comparing two vertices is comparing keys, and moving a set of
+ * them behind a place touches nothing else. When no gap is left there, the smallest aligned range of keys around it that
+ * is sparse enough is spread evenly: Bender, Cole, Demaine, Farach-Colton, Zito, "Two simplified algorithms for
+ * maintaining order in a list", ESA 2002; O(log n) keys amortized for each vertex moved. */
 #ifndef HETERO_PARTITION_ORDER_LIST_H
 #define HETERO_PARTITION_ORDER_LIST_H
 
@@ -12,14 +13,17 @@ typedef struct {
     int32_t *next, *previous; /* [head + 1] */
 } hg_order_list;
 
-enum { HG_GAP_BITS = 31 };
+enum { HG_KEY_BITS = 62 };
+static const uint64_t HG_KEY_END = (uint64_t)1 << HG_KEY_BITS;
 
-static inline void hg_list_number(hg_order_list *s)
+/* Keys for the vertices in the list, count of them, as it is linked. */
+static inline void hg_list_number(hg_order_list *s, int32_t count)
 {
+    const uint64_t step = HG_KEY_END / ((uint64_t)count + 1);
     uint64_t key = 0;
     s->key[s->head] = 0;
     for (int32_t x = s->next[s->head]; x != s->head; x = s->next[x])
-        s->key[x] = key += (uint64_t)1 << HG_GAP_BITS;
+        s->key[x] = key += step;
 }
 
 static inline void hg_list_unlink(hg_order_list *s, int32_t x)
@@ -71,26 +75,63 @@ static inline void hg_list_sort(const hg_order_list *s, int32_t *x, int32_t coun
     }
 }
 
-/* Moves `count` vertices behind `place`, keeping their order. 1 when all keys had to be numbered again. */
-static inline int hg_list_move_behind(hg_order_list *s, int32_t *moved, int32_t count, int32_t place)
+/* Spreads keys around `place` so that `count` more fit behind it. Number of keys changed. */
+static inline int64_t hg_list_make_room(hg_order_list *s, int32_t place, int32_t count)
 {
+    int32_t first = place, after = s->next[place]; /* the range found so far: first to before `after` */
+    int64_t inside = place != s->head;
+    for (int bits = 2;; bits += 2) {
+        const uint64_t width = (uint64_t)1 << bits, base = s->key[place] & ~(width - 1);
+        while (first != s->head && s->previous[first] != s->head && s->key[s->previous[first]] >= base) {
+            first = s->previous[first];
+            inside++;
+        }
+        while (after != s->head && s->key[after] - base < width) {
+            after = s->next[after];
+            inside++;
+        }
+        /* A range of 2^bits keys is sparse enough with at most 2^(bits / 2) in it; all keys always are. */
+        if (bits < HG_KEY_BITS && inside + count >= (int64_t)1 << bits / 2)
+            continue;
+        const uint64_t step = width / ((uint64_t)(inside + count) + 1);
+        uint64_t key = base;
+        if (place == s->head) { /* its key stays 0 */
+            key += step * (uint64_t)count;
+            first = s->next[first];
+        }
+        for (int32_t x = first; x != after; x = s->next[x]) {
+            s->key[x] = key += step;
+            if (x == place)
+                key += step * (uint64_t)count;
+        }
+        return inside;
+    }
+}
+
+/* Moves `count` vertices behind `place`, keeping their order. Number of keys changed. */
+static inline int64_t hg_list_move_behind(hg_order_list *s, int32_t *moved, int32_t count, int32_t place)
+{
+    int64_t changed = count;
     hg_list_sort(s, moved, count);
     for (int32_t i = 0; i < count; i++)
         hg_list_unlink(s, moved[i]);
-    const uint64_t low = s->key[place];
-    const int32_t after = s->next[place];
-    const uint64_t high = after == s->head ? low + ((uint64_t)(count + 1) << HG_GAP_BITS) : s->key[after];
-    const uint64_t step = (high - low) / ((uint64_t)count + 1);
-    int32_t at = place;
-    for (int32_t i = 0; i < count; i++) {
-        hg_list_link(s, moved[i], at);
-        at = moved[i];
-        s->key[at] = low + step * (uint64_t)(i + 1);
+    uint64_t step = 0;
+    for (int spread = 0; !step; spread = 1) {
+        if (spread)
+            changed += hg_list_make_room(s, place, count);
+        const int32_t after = s->next[place];
+        const uint64_t low = s->key[place], high = after == s->head ? HG_KEY_END : s->key[after];
+        step = (high - low) / ((uint64_t)count + 1);
     }
-    if (step)
-        return 0;
-    hg_list_number(s);
-    return 1;
+    /* Near the end keep what room there is for what comes later. */
+    if (s->next[place] == s->head && step > (uint64_t)1 << 31)
+        step = (uint64_t)1 << 31;
+    uint64_t key = s->key[place];
+    for (int32_t i = 0, at = place; i < count; at = moved[i++]) {
+        hg_list_link(s, moved[i], at);
+        s->key[moved[i]] = key += step;
+    }
+    return changed;
 }
 
 #endif
