@@ -8,21 +8,26 @@
  * 4. Where more is cut than policy `linear` cuts, move nodes away from what they alone hold together, too: some more
  *    subgraphs for much less cut.
  * 5. Contract (contract.c) until no two adjacent subgraphs can be merged.
- * 6. Small graphs: the same in the reversed graph, and once more from what contraction alone finds.
+ * 6. Small graphs: 2 to 5 also from what contraction alone finds, and from what it makes of the common refinement; all
+ *    that in the reversed graph, too.
  *
  * All steps are linear but for contraction, whose searches have a budget of WORK_PER_EDGE steps for each node and
- * edge; beyond it the result stays valid but may not be maximal. */
+ * edge, LEAST_WORK at least; beyond it the result stays valid but may not be maximal. */
 #include <math.h>
 
 #include "levels.h"
 
-enum { WORK_PER_EDGE = 4 };
+enum { WORK_PER_EDGE = 4, LEAST_WORK = 1 << 18 };
 
 /* Pieces are moved when moving nodes gained at least this part of the cut. */
 static const double WORTHWHILE = 1.0 / 64;
 
 /* A node may leave two parts behind where that saves so many edges of mean weight: few such moves save much. */
 static const double SPLIT_GAIN = 4;
+
+/* Edges of the coarse graph so many times heavier than the mean edge are contracted first. */
+static const double HEAVY = 8;
+
 
 /* Graphs of at most so many nodes are tried in every way: time is no matter there, and every subgraph counts. */
 enum { SMALL = 1 << 13 };
@@ -31,6 +36,7 @@ typedef struct {
     const hg_graph *g;
     hg_dag dag;
     double mean_weight, bound; /* of an edge; what policy `linear` cuts */
+    int32_t contracted; /* subgraphs that contraction alone leaves; small graphs only */
     int32_t *depth, *by_depth;
     int32_t *level; /* of the partition being improved */
     hg_arena *arena;
@@ -44,11 +50,11 @@ typedef struct {
 } labels;
 
 /* Merges adjacent subgraphs while any two can be: count and label shrink. */
-static int contract(improver *s, labels *result)
+static int contract(improver *s, float heavy, labels *result)
 {
     const hg_mark mark = hg_arena_mark(s->arena);
     const int32_t before = result->count;
-    int64_t work = WORK_PER_EDGE * ((int64_t)s->g->n + s->g->m);
+    int64_t work = LEAST_WORK + WORK_PER_EDGE * ((int64_t)s->g->n + s->g->m);
     hg_coarse coarse;
     int maximal;
     int32_t *merged = HG_TAKE(s->arena, int32_t, before);
@@ -56,7 +62,7 @@ static int contract(improver *s, labels *result)
                                      s->watch)
                         : HG_NO_MEMORY;
     if (status == HG_OK)
-        status = hg_contract(&coarse, HUGE_VALF, INT32_MAX, &work, merged, &result->count, &maximal, s->arena,
+        status = hg_contract(&coarse, heavy, INT32_MAX, &work, merged, &result->count, &maximal, s->arena,
                              s->watch);
     if (status == HG_OK && result->count < before)
         for (int32_t v = 0; v < s->g->n; v++)
@@ -126,7 +132,7 @@ static int improve(improver *s, double cut, labels *result)
     }
     if (status == HG_OK)
         status = components(s, NULL, result);
-    return status == HG_OK ? contract(s, result) : status;
+    return status == HG_OK ? contract(s, HUGE_VALF, result) : status;
 }
 
 /* Steps 1 to 5. *whole: the result cannot be improved. */
@@ -144,17 +150,12 @@ static int sweep_and_improve(improver *s, labels *result, int *whole)
     return status == HG_OK ? improve(s, foreign + lost, result) : status;
 }
 
-/* Contraction alone, and what improving that leads to. */
-static int contract_and_improve(improver *s, labels *result)
+/* Steps 2 to 5 from a partition. */
+static int levels_and_improve(improver *s, labels *result)
 {
     const hg_mark mark = hg_arena_mark(s->arena);
     double cut = 0;
-    for (int32_t i = 0; i < s->g->n; i++)
-        result->label[hg_nth(s->g, i)] = i;
-    result->count = s->g->n;
-    int status = contract(s, result);
-    if (status == HG_OK)
-        status = hg_levels_of(&s->dag, result->label, result->count, s->level, s->arena, s->watch);
+    int status = hg_levels_of(&s->dag, result->label, result->count, s->level, s->arena, s->watch);
     hg_arena_release(s->arena, mark);
     if (status == HG_OK)
         status = hg_weight_between(&s->dag, s->level, &cut, s->watch);
@@ -175,34 +176,74 @@ static float *transposed(const hg_graph *g, const float *weight, hg_arena *arena
     return pred_weight;
 }
 
-/* Keeps `other` in `best` when it has fewer subgraphs, or as many and less cut. reversed: its labels are. */
-static int keep_better(improver *s, labels *best, const labels *other, int reversed)
+/* Is (count, cut) better? Fewer subgraphs first, then less cut; but what keeps within contraction's count and within
+ * `linear`'s cut goes before what does not. */
+static int is_better(const improver *s, int32_t count, double cut, int32_t than_count, double than_cut)
 {
-    double cut = 0, other_cut = 0;
-    int status = HG_OK;
-    if (other->count == best->count) {
-        status = hg_weight_between(&s->dag, best->label, &cut, s->watch);
-        if (status == HG_OK)
-            status = hg_weight_between(&s->dag, other->label, &other_cut, s->watch);
-    }
-    if (status != HG_OK || other->count > best->count || (other->count == best->count && other_cut >= cut))
+    const int within = count <= s->contracted && cut <= s->bound;
+    const int than_within = than_count <= s->contracted && than_cut <= s->bound;
+    if (within != than_within)
+        return within;
+    return count < than_count || (count == than_count && cut < than_cut);
+}
+
+/* Keeps `other` in `best` when it is better. reversed: its labels are. */
+static int keep_better(const improver *s, labels *best, double *cut, const labels *other, int reversed)
+{
+    double other_cut = 0;
+    const int status = hg_weight_between(&s->dag, other->label, &other_cut, s->watch);
+    if (status != HG_OK || !is_better(s, other->count, other_cut, best->count, *cut))
         return status;
     for (int32_t v = 0; v < s->g->n; v++)
         best->label[v] = reversed ? other->count - 1 - other->label[v] : other->label[v];
     best->count = other->count;
+    *cut = other_cut;
     return HG_OK;
 }
 
+/* What the levels and equal depths agree on, merged by contraction instead of moved; and what improving that leads to. */
+static int recombine(improver *s, labels *result)
+{
+    int status = components(s, s->depth, result);
+    if (status == HG_OK)
+        status = contract(s, (float)(HEAVY * s->mean_weight), result);
+    return status == HG_OK ? levels_and_improve(s, result) : status;
+}
+
+/* Step 6, in one direction: s->level and s->depth are what the sweep led to. */
+static int try_more(improver *s, const improver *judge, int reversed, labels *best, double *cut)
+{
+    labels alone = {HG_TAKE(s->arena, int32_t, s->g->n), s->g->n}, other = {HG_TAKE(s->arena, int32_t, s->g->n), 0};
+    if (!alone.label || !other.label)
+        return HG_NO_MEMORY;
+    for (int32_t i = 0; i < s->g->n; i++)
+        alone.label[hg_nth(s->g, i)] = i;
+    int status = recombine(s, &other);
+    if (status == HG_OK)
+        status = keep_better(judge, best, cut, &other, reversed);
+    if (status == HG_OK)
+        status = contract(s, HUGE_VALF, &alone);
+    if (status == HG_OK)
+        status = levels_and_improve(s, &alone);
+    if (status == HG_OK)
+        status = keep_better(judge, best, cut, &alone, reversed);
+    if (status == HG_OK)
+        status = recombine(s, &other);
+    return status == HG_OK ? keep_better(judge, best, cut, &other, reversed) : status;
+}
+
 /* Step 6. */
-static int try_more(improver *s, labels *best)
+static int try_every_way(improver *s, labels *best)
 {
     const int32_t n = s->g->n;
     int32_t *order = HG_TAKE(s->arena, int32_t, n);
-    labels other = {HG_TAKE(s->arena, int32_t, n), 0};
+    labels other = {HG_TAKE(s->arena, int32_t, n), n};
     if (!order || !other.label)
         return HG_NO_MEMORY;
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         order[n - 1 - i] = hg_nth(s->g, i);
+        other.label[hg_nth(s->g, i)] = i;
+    }
     const hg_graph turned = {n,           s->g->m, s->g->pred_indptr, s->g->pred_indices, s->g->indptr, s->g->indices,
                              order};
     improver reversed = *s;
@@ -210,16 +251,20 @@ static int try_more(improver *s, labels *best)
     reversed.dag = (hg_dag){n,         turned.indptr,     turned.indices,     turned.pred_indptr,
                             turned.pred_indices, s->dag.in_weight, s->dag.out_weight, order, s->dag.device};
     int whole;
-    int status = contract_and_improve(s, &other);
+    double cut;
+    int status = hg_weight_between(&s->dag, best->label, &cut, s->watch);
     if (status == HG_OK)
-        status = keep_better(s, best, &other, 0);
+        status = contract(s, HUGE_VALF, &other);
+    s->contracted = other.count;
+    if (status == HG_OK)
+        status = try_more(s, s, 0, best, &cut);
     if (status == HG_OK)
         status = sweep_and_improve(&reversed, &other, &whole);
     if (status == HG_OK)
-        status = keep_better(s, best, &other, 1);
+        status = keep_better(s, best, &cut, &other, 1);
     if (status == HG_OK)
-        status = contract_and_improve(&reversed, &other);
-    return status == HG_OK ? keep_better(s, best, &other, 1) : status;
+        status = try_more(&reversed, s, 1, best, &cut);
+    return status;
 }
 
 int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of, int32_t *device_of,
@@ -249,7 +294,7 @@ int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int3
     if (status == HG_OK)
         status = sweep_and_improve(&s, &result, &whole);
     if (status == HG_OK && !whole && g->n <= SMALL)
-        status = try_more(&s, &result);
+        status = try_every_way(&s, &result);
     hg_arena_close(&arena);
     if (status != HG_OK)
         return status;
