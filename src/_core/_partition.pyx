@@ -12,6 +12,8 @@ from partition_c cimport *
 
 import numpy as np
 
+from hetero.errors import PartitionError
+
 POLICY_NUMBER = {"auto": 0, "linear": 1, "greedy": 2, "documented": 3}
 
 ACTIONS = {HG_ROOT: "root", HG_MERGE: "merge", HG_FAIL: "fail", HG_ROLLBACK: "rollback", HG_CHOOSE: "choose"}
@@ -26,6 +28,15 @@ RULES = {
     HG_UNORDERED: "ordered",
     HG_NOT_MAXIMAL: "maximal",
 }
+
+
+cdef int finish_documented(int status, int32_t n) except -1:
+    if status == HG_OVER_BUDGET:
+        raise PartitionError(
+            f"policy 'documented' keeps the transitive closure, which for this graph of {n} nodes takes more than "
+            f"{HG_DOCUMENTED_BYTES} bytes: use policy 'greedy', the same loop for graphs of any size, or 'auto'"
+        )
+    return finish(status)
 
 
 def check_devices(Csr csr not None, device):
@@ -65,7 +76,7 @@ def partition(Csr csr not None, str policy, device, const double[::1] weight):
                 status = hg_number(&csr.c, devices, count, labels, label_device, &watch)
         if status == HG_OK:
             status = hg_cut(&csr.c, labels, weights, &cut, &total, &watch)
-    finish(status)
+    finish_documented(status, csr.c.n)
     return subgraph_of, device_of[:count].copy(), cut, total
 
 
@@ -82,7 +93,7 @@ def documented_steps(Csr csr not None, device):
     cdef hg_watch watch = new_watch()
     with nogil:
         status = hg_documented(&csr.c, devices, labels, &count, &steps, &watch)
-    finish(status)
+    finish_documented(status, csr.c.n)
     try:
         return [(ACTIONS[steps.actions[i]], steps.nodes[i]) for i in range(steps.count)]
     finally:

@@ -25,6 +25,7 @@ cdef extern from "partition/graph.h" nogil:
         HG_FAIL
         HG_ROLLBACK
         HG_CHOOSE
+    const int64_t HG_DOCUMENTED_BYTES
 
     ctypedef struct hg_watch:
         int (*poll)() noexcept nogil

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hetero.errors import PartitionError
 from hetero.partition import Graph, TraceStep, check_partition, partition_graph, reference
 
 # Numbered from 1 as in the document: node 0 is isolated, on a device of its own, so that numbers agree.
@@ -105,3 +106,11 @@ def test_kept_candidates_change_nothing(kinds):
         g = Graph.from_edges(src, dst, len(device))
         with_trace = partition_graph(g, device, "documented", trace=True)
         assert np.array_equal(partition_graph(g, device, "documented").subgraph_of, with_trace.subgraph_of), kind
+
+
+def test_too_large_for_the_closure():
+    """Refused from the spans of the rows alone, before anything large is allocated."""
+    n = 1_000_000
+    g = Graph.from_edges(np.arange(n - 1), np.arange(1, n), n)
+    with pytest.raises(PartitionError, match="this graph of 1000000 nodes takes more than 2147483648 bytes: use"):
+        partition_graph(g, np.zeros(n, np.int32), "documented")

@@ -4,51 +4,72 @@
  * reachability. For each device in ascending order: grow a candidate from every root, depth first, with a rejected list
  * and rollback; choose the largest; repeat.
  *
- * The global condition asks for a pair src, dst of the candidate with a rejected node on a path between them. Since src
- * and dst are free, that is a rejected node which some member reaches and which reaches some member. The candidate is a
- * stack, so each node remembers the lowest place in it that reaches the node (`below`) and that it reaches (`above`);
- * pushing a member marks what no lower one covers, popping it unmarks the same nodes, and the number of rejected nodes
- * marked both ways answers the condition in O(1). One candidate costs what its marks cost: O(n + m) with few rollbacks.
+ * The global condition asks for a rejected node in the path set of some pair src, dst of the candidate. The union of
+ * these sets over all pairs is (what any member reaches) & (what reaches any member), so two bit sets stand for all of
+ * them. A merge unites them with the rows of the closure (contracted.h) and logs the words that change, at most n words
+ * in all since each gains a bit; a rollback takes them back.
  *
- * A candidate is a function of its explored nodes and of the paths between them. It is kept from round to round while
- * the choice holds none of them and does not lie between two of them. Worst case O(rounds * roots * (n + m)). */
-#include "arena.h"
-#include "graph.h"
+ * A candidate is a function of the nodes it explored and of the paths between them. It is kept from round to round while
+ * the choice takes none of the former and makes none of the latter. A node that was merged and rolled back in one step
+ * may be taken: it would be refused instead, with the same outcome. Cost: at most n / 32 word operations for a merge, a
+ * few operations for every other step. Memory: the closure, at most n * n / 8 bytes before contraction; for candidates
+ * kept an eighth of that, or a megabyte if that is more; and O(n). */
+#include "contracted.h"
 
-/* What grows from one root, as long as it holds. */
+enum { ROOM_FOR_CANDIDATES = 1 << 20 }; /* bytes, at least */
+
+/* What grew from one root, as long as it holds. */
 typedef struct {
-    int32_t *members; /* NULL: not grown */
-    int32_t size;
-    uint64_t *explored; /* bit set over ranks, words first..first+words-1 */
-    int32_t first, words;
+    int32_t size;          /* number of members, which are firm, and so explored */
+    int32_t firm;          /* explored, without those rolled back in the step that merged them */
+    int32_t explored;
+    int32_t first, words;  /* of the bit sets; words = 0: kept as a list of nodes, members first, firm ones next */
+    union {
+        int32_t *nodes;
+        uint64_t *bits; /* over ranks: members, firm, explored, `words` each */
+    } kept; /* NULL: only the size is known, of this round */
 } candidate;
+
+/* The union of one direction's closure rows of all members, with what merging changed. */
+typedef struct {
+    uint64_t *set; /* over ranks */
+    int32_t full;  /* as of hg_row */
+    int32_t *log_word, *log_start, *log_full; /* changed words; by place: where its part starts, and full before it */
+    uint64_t *log_old;
+    int32_t logged;
+} path_side;
 
 typedef struct {
     const hg_graph *g;
     const uint8_t *device;
-    int32_t n;
-    const int32_t *rank;     /* of a node: its place in the smallest-first topological order */
-    int32_t *label;          /* of a node: the subgraph that was chosen with it, or -1 */
-    int32_t *next_member;    /* of a chosen node: the next of its subgraph, in a circle */
-    int32_t *below, *above;  /* lowest place of the candidate that reaches the node, or that it reaches; FREE: none */
-    int32_t *below_next, *above_next; /* nodes marked by one place, as lists */
-    int32_t *below_first, *above_first; /* by place */
-    int32_t *stack;          /* [n] the candidate, in order of merging */
+    int32_t n, words;
+    int32_t *rank, *order; /* smallest-first topological order */
+    int32_t *label;        /* of a node: the subgraph that was chosen with it, or -1 */
+    uint8_t *mergeable;    /* of a node: of the device whose turn it is, and free */
+    uint8_t *is_free;      /* of a node: not chosen */
+    hg_contracted closure;
+
+    /* the candidate that grows */
+    int32_t *stack, size;    /* in order of merging */
     int32_t *child, *parent; /* by place: next edge to look at */
-    int32_t *open;           /* places that may have a neighbour left, ascending */
-    int32_t num_open;
-    uint8_t *state;          /* of a node in the growing candidate */
-    int32_t *touched;        /* nodes with a state */
-    int32_t num_touched, size, violations;
-    int32_t *queue;
+    int32_t *open, num_open; /* places that may have a neighbour left, ascending */
+    uint8_t *state;          /* of a node: UNSEEN, MERGED, REJECTED or AT_ONCE */
+    int32_t *touched, num_touched;
+    uint64_t *rejected;      /* over ranks, words low .. high */
+    int32_t low, high;
+    int32_t witness;         /* rank of a rejected node on a path, or -1 */
+    path_side below, above;
+
+    candidate *cache; /* by root */
+    int64_t kept_bytes, most_kept_bytes;
+
     int8_t *actions; /* the trace: growable, or NULL */
     int32_t *action_nodes;
     int64_t num_actions, room_actions;
     int tracing, failed;
 } loop;
 
-enum { FREE = INT32_MAX };
-enum { UNSEEN = 0, MERGED = 1, REJECTED = 2 };
+enum { UNSEEN = 0, MERGED, REJECTED, AT_ONCE }; /* AT_ONCE: rejected in the step that merged it */
 
 static void note(loop *s, int action, int32_t node)
 {
@@ -72,228 +93,388 @@ static void note(loop *s, int action, int32_t node)
     s->action_nodes[s->num_actions++] = node;
 }
 
-static inline int violates(const loop *s, int32_t v)
+/* side |= words first .. end - 1 of a row (bits NULL: ones). A rejected node that is now in both sides is the witness. */
+static void unite_words(loop *s, path_side *side, const uint64_t *other, const uint64_t *bits, int32_t first,
+                        int32_t end)
 {
-    return s->state[v] == REJECTED && s->below[v] != FREE && s->above[v] != FREE;
+    for (int32_t w = first; w < end; w++) {
+        const uint64_t old = side->set[w], added = (bits ? bits[w - first] : UINT64_MAX) & ~old;
+        if (!added)
+            continue;
+        side->log_word[side->logged] = w;
+        side->log_old[side->logged++] = old;
+        side->set[w] = old | added;
+        const uint64_t found = added & other[w] & s->rejected[w];
+        if (found)
+            s->witness = 64 * w + __builtin_ctzll(found);
+    }
 }
 
-/* Marks what `start` reaches (down) or what reaches it, itself included in neither; chosen subgraphs are one vertex. */
-static int64_t mark(loop *s, int32_t start, int32_t place, int down)
+/* Unites a side with the closure row of the member of a place; words known to be full already are passed over. A side
+ * that holds the member holds all of its row. */
+static void unite_row(loop *s, path_side *side, const path_side *other, int32_t place, int32_t r, const hg_row *row,
+                      int down)
 {
-    const hg_graph *g = s->g;
-    const int32_t *ptr = down ? g->indptr : g->pred_indptr, *row = down ? g->indices : g->pred_indices;
-    int32_t *of = down ? s->below : s->above;
-    int32_t *next = down ? s->below_next : s->above_next;
-    int32_t *first = down ? &s->below_first[place] : &s->above_first[place];
-    int32_t head = 0, tail = 0;
-    int64_t work = 1;
-    *first = -1;
-    for (int32_t x = start;; x = s->queue[head++]) {
-        work += ptr[x + 1] - ptr[x];
-        for (int32_t j = ptr[x]; j < ptr[x + 1]; j++) {
-            int32_t y = row[j];
-            if (of[y] != FREE)
-                continue;
-            const int32_t entry = y;
-            do { /* a node, or all nodes of a chosen subgraph */
-                of[y] = place;
-                next[y] = *first;
-                *first = y;
-                s->queue[tail++] = y;
-                s->violations += violates(s, y);
-                if (s->label[y] < 0)
-                    break;
-                y = s->next_member[y];
-            } while (y != entry);
+    side->log_start[place] = side->logged;
+    side->log_full[place] = side->full;
+    if (hg_bit(side->set, r) || row->first == row->end)
+        return;
+    if (down) {
+        const int32_t known = side->full < row->full ? side->full : row->full, last = s->words - 1;
+        const int32_t end = row->end < known ? row->end : known;
+        unite_words(s, side, other->set, row->bits, row->first, end);
+        if (row->full < side->full) {
+            unite_words(s, side, other->set, NULL, row->full, side->full);
+            side->full = row->full;
         }
-        if (head == tail)
-            return work;
+        if (row->end == s->words && row->first <= last)
+            unite_words(s, side, other->set, row->bits + (last - row->first), last, s->words);
+    } else {
+        if (side->full < row->full) {
+            unite_words(s, side, other->set, NULL, side->full, row->full);
+            side->full = row->full;
+        }
+        const int32_t first = row->first > side->full ? row->first : side->full;
+        if (first < row->end)
+            unite_words(s, side, other->set, row->bits + (first - row->first), first, row->end);
     }
 }
 
-static int64_t unmark(loop *s, int32_t place, int down)
+static void take_back(path_side *side, int32_t place)
 {
-    int32_t *of = down ? s->below : s->above;
-    const int32_t *next = down ? s->below_next : s->above_next;
-    int64_t work = 1;
-    for (int32_t y = down ? s->below_first[place] : s->above_first[place]; y >= 0; y = next[y]) {
-        s->violations -= violates(s, y);
-        of[y] = FREE;
-        work++;
+    while (side->logged > side->log_start[place]) {
+        side->logged--;
+        side->set[side->log_word[side->logged]] = side->log_old[side->logged];
     }
-    return work;
+    side->full = side->log_full[place];
 }
 
-static void set_state(loop *s, int32_t v, int state)
+/* After a rollback: is the witness still one, or is there another? */
+static void find_witness(loop *s)
 {
-    if (s->state[v] == UNSEEN)
-        s->touched[s->num_touched++] = v;
-    s->state[v] = (uint8_t)state;
-    s->violations += violates(s, v);
+    const uint64_t *below = s->below.set, *above = s->above.set;
+    if (hg_bit(below, s->witness) && hg_bit(above, s->witness))
+        return;
+    for (int32_t w = s->low; w <= s->high; w++) {
+        const uint64_t found = below[w] & above[w] & s->rejected[w];
+        if (found) {
+            s->witness = 64 * w + __builtin_ctzll(found);
+            return;
+        }
+    }
+    s->witness = -1;
 }
 
-static int64_t push(loop *s, int32_t v)
+static void push(loop *s, int32_t v)
 {
-    const int32_t place = s->size++;
+    const int32_t place = s->size++, r = s->rank[v];
     s->stack[place] = v;
     s->child[place] = s->g->indptr[v];
     s->parent[place] = s->g->pred_indptr[v];
-    set_state(s, v, MERGED);
-    /* What v reaches is marked already when v is, and v's mark does not outlive the lower place that set it. */
-    int64_t work = 0;
     s->open[s->num_open++] = place;
-    s->below_first[place] = s->above_first[place] = -1;
-    if (s->below[v] == FREE)
-        work += mark(s, v, place, 1);
-    if (s->above[v] == FREE)
-        work += mark(s, v, place, 0);
-    return work;
+    unite_row(s, &s->below, &s->above, place, r, &s->closure.below[r], 1);
+    unite_row(s, &s->above, &s->below, place, r, &s->closure.above[r], 0);
+    s->touched[s->num_touched++] = v;
+    s->state[v] = MERGED;
 }
 
-static int64_t pop_into_rejected(loop *s)
+static void reject(loop *s, int32_t v)
+{
+    const int32_t r = s->rank[v], w = r / 64;
+    if (s->state[v] == UNSEEN)
+        s->touched[s->num_touched++] = v;
+    s->state[v] = REJECTED;
+    hg_set_bit(s->rejected, r);
+    s->low = w < s->low ? w : s->low;
+    s->high = w > s->high ? w : s->high;
+    if (hg_bit(s->below.set, r) && hg_bit(s->above.set, r))
+        s->witness = r;
+}
+
+/* The node merged last joins the rejected list. */
+static void roll_back(loop *s)
 {
     const int32_t place = --s->size, v = s->stack[place];
-    int64_t work = unmark(s, place, 1) + unmark(s, place, 0);
     if (s->num_open && s->open[s->num_open - 1] == place)
         s->num_open--;
-    set_state(s, v, REJECTED);
+    take_back(&s->below, place);
+    take_back(&s->above, place);
+    reject(s, v);
     note(s, HG_ROLLBACK, v);
-    return work;
 }
 
-/* The first neighbour neither merged nor rejected of the most recently merged member that has one, or -1. States are
- * never taken back, so a member without one stays so. */
-static int32_t next_neighbour(loop *s)
+/* Merges v, and rejects it again at once where that violates the condition. */
+static void merge(loop *s, int32_t v)
 {
-    const hg_graph *g = s->g;
-    while (s->num_open) {
-        const int32_t place = s->open[s->num_open - 1], v = s->stack[place];
-        for (; s->child[place] < g->indptr[v + 1]; s->child[place]++)
-            if (s->state[g->indices[s->child[place]]] == UNSEEN)
-                return g->indices[s->child[place]];
-        for (; s->parent[place] < g->pred_indptr[v + 1]; s->parent[place]++)
-            if (s->state[g->pred_indices[s->parent[place]]] == UNSEEN)
-                return g->pred_indices[s->parent[place]];
-        s->num_open--;
-    }
-    return -1;
+    note(s, HG_MERGE, v);
+    push(s, v);
+    if (s->witness < 0)
+        return;
+    roll_back(s);
+    s->state[v] = AT_ONCE;
+    find_witness(s);
 }
 
-/* Grows the candidate of one root on the stack; touched: all nodes explored. */
+/* One step: from the cursor on, the neighbours of a member in one direction up to the first that can be merged or calls
+ * for a rollback. Returns whether there was one. */
+static int step(loop *s, const int32_t *row, int32_t *cursor, int32_t end)
+{
+    for (int32_t j = *cursor; j < end; j++) {
+        const int32_t v = row[j];
+        if (s->state[v] != UNSEEN)
+            continue;
+        *cursor = j + 1;
+        if (s->mergeable[v])
+            merge(s, v);
+        else {
+            reject(s, v);
+            note(s, HG_FAIL, v);
+            if (s->witness < 0)
+                continue;
+        }
+        while (s->witness >= 0) {
+            roll_back(s);
+            find_witness(s);
+        }
+        return 1;
+    }
+    *cursor = end;
+    return 0;
+}
+
+/* Grows the candidate of one root on the stack; touched: all nodes explored. The next neighbour is always that of the
+ * most recently merged member that has one; states are never taken back, so a member without one stays so. */
 static int grow(loop *s, int32_t root, hg_watch *watch)
 {
-    s->size = s->num_touched = s->violations = s->num_open = 0;
+    const hg_graph *g = s->g;
+    int64_t work = 0;
+    s->size = s->num_touched = s->num_open = 0;
+    s->low = s->words;
+    s->high = s->witness = -1;
     note(s, HG_ROOT, root);
-    int64_t work = push(s, root);
-    for (;;) {
-        const int32_t v = next_neighbour(s);
-        if (v < 0)
-            break;
-        if (s->device[v] == s->device[root] && s->label[v] < 0) {
-            note(s, HG_MERGE, v);
-            work += push(s, v);
-        } else {
-            set_state(s, v, REJECTED);
-            note(s, HG_FAIL, v);
-        }
-        while (s->violations)
-            work += pop_into_rejected(s);
-        work++;
-        if (work > 1 << 16) {
-            if (hg_interrupted(watch, 8 * work))
+    push(s, root);
+    while (s->num_open) {
+        const int32_t place = s->open[s->num_open - 1], v = s->stack[place];
+        const int32_t before = s->num_touched, child = s->child[place], parent = s->parent[place];
+        if (!step(s, g->indices, &s->child[place], g->indptr[v + 1]) &&
+            !step(s, g->pred_indices, &s->parent[place], g->pred_indptr[v + 1]))
+            s->num_open--;
+        work += 4 + 4 * (s->num_touched - before) + (s->child[place] - child) + (s->parent[place] - parent) +
+                s->words / 4;
+        if (work > 1 << 14) {
+            if (hg_interrupted(watch, work))
                 return HG_INTERRUPTED;
             work = 0;
         }
     }
-    for (int32_t place = 0; place < s->size; place++) {
-        unmark(s, place, 1);
-        unmark(s, place, 0);
-    }
-    return hg_interrupted(watch, 8 * work + 8 * s->num_touched) ? HG_INTERRUPTED : HG_OK;
+    take_back(&s->below, 0);
+    take_back(&s->above, 0);
+    for (int32_t w = s->low; w <= s->high; w++)
+        s->rejected[w] = 0;
+    return hg_interrupted(watch, work + s->num_touched) ? HG_INTERRUPTED : HG_OK;
 }
 
-static void forget(candidate *c)
+/* ---- candidates kept from round to round ---- */
+
+static int64_t kept_size(const candidate *c)
 {
-    free(c->members);
-    free(c->explored);
+    return c->words ? 24 * (int64_t)c->words : 4 * (int64_t)c->explored;
+}
+
+static void forget(loop *s, candidate *c)
+{
+    if (c->kept.nodes)
+        s->kept_bytes -= kept_size(c);
+    free(c->kept.nodes);
     *c = (candidate){0};
 }
 
-/* Keeps what grow left on the stack, and clears the states. */
+/* Clears the states that grow left, and keeps what it left on the stack, as a list or as bits, whichever is smaller;
+ * where there is no room, only its size. */
 static int keep(loop *s, candidate *c)
 {
-    int32_t low = INT32_MAX, high = 0;
+    int32_t low = INT32_MAX, high = 0, firm = 0;
     for (int32_t i = 0; i < s->num_touched; i++) {
-        const int32_t r = s->rank[s->touched[i]];
-        low = r < low ? r : low;
-        high = r > high ? r : high;
+        const int32_t w = s->rank[s->touched[i]] / 64;
+        low = w < low ? w : low;
+        high = w > high ? w : high;
+        firm += s->state[s->touched[i]] != AT_ONCE;
     }
-    c->first = low / 64;
-    c->words = high / 64 - c->first + 1;
-    c->size = s->size;
-    c->members = HG_NEW(int32_t, s->size);
-    c->explored = (uint64_t *)calloc((size_t)c->words, sizeof(uint64_t));
-    if (!c->members || !c->explored) {
-        forget(c);
-        return HG_NO_MEMORY;
+    *c = (candidate){.size = s->size, .firm = firm, .explored = s->num_touched, .first = low, .words = high - low + 1};
+    if (4 * (int64_t)c->explored <= kept_size(c))
+        c->words = 0;
+    const int keeps = !s->tracing && s->kept_bytes + kept_size(c) <= s->most_kept_bytes;
+    if (keeps) {
+        c->kept.nodes = (int32_t *)calloc(1, (size_t)kept_size(c));
+        if (!c->kept.nodes)
+            return HG_NO_MEMORY;
+        s->kept_bytes += kept_size(c);
     }
-    memcpy(c->members, s->stack, (size_t)s->size * sizeof(int32_t));
+    int32_t place[] = {[MERGED] = 0, [REJECTED] = s->size, [AT_ONCE] = firm}; /* in the list */
     for (int32_t i = 0; i < s->num_touched; i++) {
-        const int32_t r = s->rank[s->touched[i]];
-        c->explored[r / 64 - c->first] |= (uint64_t)1 << (r % 64);
-        s->state[s->touched[i]] = UNSEEN;
+        const int32_t v = s->touched[i], r = s->rank[v] - 64 * low;
+        const int state = s->state[v];
+        s->state[v] = UNSEEN;
+        if (!keeps)
+            continue;
+        if (!c->words) {
+            c->kept.nodes[place[state]++] = v;
+            continue;
+        }
+        if (state == MERGED)
+            hg_set_bit(c->kept.bits, r);
+        if (state != AT_ONCE)
+            hg_set_bit(c->kept.bits + c->words, r);
+        hg_set_bit(c->kept.bits + 2 * (size_t)c->words, r);
     }
     return HG_OK;
 }
 
-static int meets(const candidate *c, const uint64_t *set)
+/* The members of a candidate that is kept, onto the stack. */
+static void recall(loop *s, const candidate *c)
 {
+    s->size = 0;
+    if (!c->words)
+        memcpy(s->stack, c->kept.nodes, (size_t)(s->size = c->size) * sizeof *s->stack);
+    for (int32_t w = 0; w < c->words; w++)
+        for (uint64_t rest = c->kept.bits[w]; rest; rest &= rest - 1)
+            s->stack[s->size++] = s->order[64 * (c->first + w) + __builtin_ctzll(rest)];
+}
+
+/* Whether a set over ranks holds a firm node, or any explored one. */
+static int meets(const loop *s, const candidate *c, int only_firm, const uint64_t *set)
+{
+    const uint64_t *bits = c->kept.bits + (only_firm ? 1 : 2) * (size_t)c->words;
+    const int32_t count = c->words ? 0 : only_firm ? c->firm : c->explored;
     uint64_t common = 0;
     for (int32_t w = 0; w < c->words; w++)
-        common |= c->explored[w] & set[c->first + w];
+        common |= bits[w] & set[c->first + w];
+    for (int32_t i = 0; i < count; i++)
+        common |= (uint64_t)hg_bit(set, s->rank[c->kept.nodes[i]]);
     return common != 0;
 }
 
-/* Bit set over ranks of what the chosen subgraph of `start` reaches (down) or what reaches it, itself left out. */
-static int64_t reach(loop *s, int32_t start, int down, uint64_t *set, int32_t words)
+/* Whether a candidate would grow otherwise now that `chosen` is one vertex: every new path leads from `above` to
+ * `below`, from `above` to a chosen node or from one to `below`. */
+static int changed(const loop *s, const candidate *c, const uint64_t *chosen, const uint64_t *above,
+                   const uint64_t *below)
 {
-    const hg_graph *g = s->g;
-    const int32_t *ptr = down ? g->indptr : g->pred_indptr, *row = down ? g->indices : g->pred_indices;
-    int32_t head = 0, tail = 0;
-    int64_t work = words;
-    memset(set, 0, (size_t)words * sizeof *set);
-    int32_t x = start;
-    do
-        s->queue[tail++] = x;
-    while ((x = s->next_member[x]) != start);
-    while (head < tail) {
-        x = s->queue[head++];
-        work += 1 + ptr[x + 1] - ptr[x];
-        for (int32_t j = ptr[x]; j < ptr[x + 1]; j++) {
-            int32_t y = row[j];
-            if (s->label[y] == s->label[start] || set[s->rank[y] / 64] >> (s->rank[y] % 64) & 1)
-                continue;
-            const int32_t entry = y;
-            do {
-                set[s->rank[y] / 64] |= (uint64_t)1 << (s->rank[y] % 64);
-                s->queue[tail++] = y;
-                if (s->label[y] < 0)
-                    break;
-                y = s->next_member[y];
-            } while (y != entry);
+    if (meets(s, c, 1, chosen))
+        return 1;
+    const int from = meets(s, c, 0, above), to = meets(s, c, 0, below);
+    return (from && to) || ((from || to) && meets(s, c, 0, chosen));
+}
+
+/* ---- rounds ---- */
+
+/* One round of a device: its roots, in topological order. *best: the root of the largest candidate, or -1. */
+static int grow_all(loop *s, const int32_t *roots, int32_t count, int32_t *covered, int32_t round, int32_t *best,
+                    hg_watch *watch)
+{
+    int status = HG_OK;
+    *best = -1;
+    for (int32_t i = 0; i < count && status == HG_OK; i++) {
+        const int32_t root = roots[i];
+        if (covered[root] == round)
+            continue;
+        candidate *c = &s->cache[root];
+        if (c->kept.nodes)
+            recall(s, c);
+        else if ((status = grow(s, root, watch)) == HG_OK)
+            status = keep(s, c);
+        for (int32_t j = 0; j < s->size; j++)
+            covered[s->stack[j]] = round;
+        if (*best < 0 || c->size > s->cache[*best].size)
+            *best = root;
+        if (status == HG_OK && hg_interrupted(watch, 8 + s->size))
+            status = HG_INTERRUPTED;
+    }
+    return status;
+}
+
+/* The candidate of a root becomes subgraph `number`; those that it changes are forgotten. */
+static int choose(loop *s, int32_t root, int32_t number, const int32_t *roots, int32_t count, uint64_t *sets,
+                  hg_watch *watch)
+{
+    uint64_t *chosen = sets, *above = sets + s->words, *below = sets + 2 * (size_t)s->words;
+    int status = HG_OK;
+    if (s->cache[root].kept.nodes)
+        recall(s, &s->cache[root]);
+    else {
+        const int tracing = s->tracing;
+        s->tracing = 0; /* the steps are those of before */
+        status = grow(s, root, watch);
+        s->tracing = tracing;
+        for (int32_t i = 0; i < s->num_touched; i++)
+            s->state[s->touched[i]] = UNSEEN;
+        if (status != HG_OK)
+            return status;
+    }
+    memset(chosen, 0, (size_t)s->words * sizeof *chosen);
+    for (int32_t j = 0; j < s->size; j++) {
+        s->label[s->stack[j]] = number;
+        s->is_free[s->stack[j]] = s->mergeable[s->stack[j]] = 0;
+        hg_set_bit(chosen, s->rank[s->stack[j]]);
+    }
+    note(s, HG_CHOOSE, root);
+    status = hg_contract_members(&s->closure, s->stack, s->size, s->is_free, above, below, watch);
+    for (int32_t i = 0; i < count && status == HG_OK; i++) {
+        candidate *other = &s->cache[roots[i]];
+        const int64_t work = 4 + 2 * (int64_t)(other->words ? other->words : other->explored);
+        if (!other->kept.nodes || changed(s, other, chosen, above, below))
+            forget(s, other);
+        if (hg_interrupted(watch, work))
+            status = HG_INTERRUPTED;
+    }
+    return status == HG_OK && s->failed ? HG_NO_MEMORY : status;
+}
+
+static int run(loop *s, int32_t *roots, int32_t *covered, uint64_t *sets, int32_t *subgraphs, hg_watch *watch)
+{
+    int32_t round = 0;
+    int present[256] = {0};
+    for (int32_t v = 0; v < s->n; v++) {
+        present[s->device[v]] = 1;
+        if (hg_interrupted(watch, 1))
+            return HG_INTERRUPTED;
+    }
+    for (int device = 0; device < 256; device++) {
+        int32_t count = 0;
+        for (int32_t i = 0; i < s->n && present[device]; i++) {
+            const int32_t v = s->order[i];
+            s->mergeable[v] = s->device[v] == device;
+            if (s->mergeable[v])
+                roots[count++] = v;
+            if (hg_interrupted(watch, 2))
+                return HG_INTERRUPTED;
+        }
+        while (count) {
+            int32_t best, left = 0;
+            int status = grow_all(s, roots, count, covered, ++round, &best, watch);
+            if (status == HG_OK)
+                status = choose(s, best, (*subgraphs)++, roots, count, sets, watch);
+            if (status != HG_OK)
+                return status;
+            for (int32_t i = 0; i < count; i++)
+                if (s->is_free[roots[i]])
+                    roots[left++] = roots[i];
+            count = left;
         }
     }
-    return work;
+    return HG_OK;
 }
 
 /* Smallest-first topological order: rank [n] and its inverse order [n], by a binary heap. */
-static void smallest_first(const hg_graph *g, int32_t *rank, int32_t *order, int32_t *waiting, int32_t *heap)
+static int smallest_first(const hg_graph *g, int32_t *rank, int32_t *order, int32_t *waiting, int32_t *heap,
+                          hg_watch *watch)
 {
     int32_t size = 0;
     for (int32_t v = 0; v < g->n; v++) {
         waiting[v] = g->pred_indptr[v + 1] - g->pred_indptr[v];
         if (!waiting[v])
             heap[size++] = v; /* ascending: a heap already */
+        if (hg_interrupted(watch, 2))
+            return HG_INTERRUPTED;
     }
     for (int32_t i = 0; i < g->n; i++) {
         const int32_t v = heap[0];
@@ -318,108 +499,78 @@ static void smallest_first(const hg_graph *g, int32_t *rank, int32_t *order, int
                 heap[at] = heap[(at - 1) / 2];
             heap[at] = y;
         }
+        if (hg_interrupted(watch, 32))
+            return HG_INTERRUPTED;
     }
+    return HG_OK;
 }
 
-static int run(loop *s, const int32_t *order, candidate *cache, int32_t *covered, uint64_t *sets, int32_t *count,
-               hg_watch *watch)
+static int open_side(path_side *side, int32_t n, int32_t words, int32_t full)
 {
-    const int32_t n = s->n, words = n / 64 + 1;
-    uint64_t *chosen = sets, *below = sets + words, *above = sets + 2 * (size_t)words;
-    int32_t round = 0, subgraphs = 0;
-    int present[256] = {0};
-    for (int32_t v = 0; v < n; v++)
-        present[s->device[v]] = 1;
-    for (int device = 0; device < 256; device++) {
-        int32_t first = 0; /* no root of this device has a lower rank */
-        while (present[device]) {
-            round++;
-            int32_t best = -1;
-            for (int32_t i = first; i < n; i++) {
-                const int32_t root = order[i];
-                if (s->device[root] != device || s->label[root] >= 0) {
-                    first += first == i;
-                    continue;
-                }
-                if (covered[root] == round)
-                    continue;
-                candidate *c = &cache[root];
-                if (!c->members) {
-                    int status = grow(s, root, watch);
-                    if (status == HG_OK)
-                        status = keep(s, c);
-                    if (status != HG_OK)
-                        return status;
-                }
-                for (int32_t j = 0; j < c->size; j++)
-                    covered[c->members[j]] = round;
-                if (best < 0 || c->size > cache[best].size)
-                    best = root;
-            }
-            if (best < 0)
-                break;
-            const candidate *c = &cache[best];
-            int64_t work = n - first;
-            memset(chosen, 0, (size_t)words * sizeof *chosen);
-            for (int32_t j = 0; j < c->size; j++) {
-                const int32_t v = c->members[j];
-                s->label[v] = subgraphs;
-                s->next_member[v] = c->members[j + 1 < c->size ? j + 1 : 0];
-                chosen[s->rank[v] / 64] |= (uint64_t)1 << (s->rank[v] % 64);
-            }
-            subgraphs++;
-            note(s, HG_CHOOSE, best);
-            work += reach(s, best, 1, below, words) + reach(s, best, 0, above, words);
-            for (int32_t i = first; i < n; i++) {
-                candidate *other = &cache[order[i]];
-                if (!other->members)
-                    continue;
-                work += other->words;
-                if (s->tracing || meets(other, chosen) || (meets(other, below) && meets(other, above)))
-                    forget(other);
-            }
-            if (s->failed)
-                return HG_NO_MEMORY;
-            if (hg_interrupted(watch, work))
-                return HG_INTERRUPTED;
-        }
-    }
-    *count = subgraphs;
-    return HG_OK;
+    side->full = full;
+    side->set = (uint64_t *)calloc((size_t)words, sizeof *side->set);
+    side->log_word = HG_NEW(int32_t, n);
+    side->log_start = HG_NEW(int32_t, n);
+    side->log_full = HG_NEW(int32_t, n);
+    side->log_old = HG_NEW(uint64_t, n);
+    return side->set && side->log_word && side->log_start && side->log_full && side->log_old;
+}
+
+static void close_side(path_side *side)
+{
+    free(side->set);
+    free(side->log_word);
+    free(side->log_start);
+    free(side->log_full);
+    free(side->log_old);
 }
 
 int hg_documented(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_trace *trace,
                   hg_watch *watch)
 {
-    const int32_t n = g->n;
-    int status = HG_NO_MEMORY;
-    loop s = {.g = g, .device = device, .n = n, .label = label, .tracing = trace != NULL};
-    hg_arena arena;
-    if (!hg_arena_open(&arena, (size_t)n * 80 + 4096))
-        return status;
-    candidate *cache = HG_TAKE_ZEROED(&arena, candidate, n);
-    int32_t *rank = HG_TAKE(&arena, int32_t, n), *order = HG_TAKE(&arena, int32_t, n);
-    int32_t *covered = HG_TAKE_ZEROED(&arena, int32_t, n);
-    uint64_t *sets = HG_TAKE(&arena, uint64_t, 3 * ((int64_t)n / 64 + 1));
-    int32_t **arrays[] = {&s.next_member, &s.below,       &s.above, &s.below_next, &s.above_next, &s.below_first,
-                          &s.above_first, &s.stack,       &s.child, &s.parent,     &s.open,       &s.touched,
-                          &s.queue};
-    int taken = cache && rank && order && covered && sets && (s.state = HG_TAKE_ZEROED(&arena, uint8_t, n)) != NULL;
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays && taken; i++)
-        taken = (*arrays[i] = HG_TAKE(&arena, int32_t, n)) != NULL;
-    if (taken) {
-        s.rank = rank;
-        if (n)
-            smallest_first(g, rank, order, s.stack, s.queue);
-        for (int32_t v = 0; v < n; v++) {
-            label[v] = -1;
-            s.below[v] = s.above[v] = FREE;
-        }
-        status = run(&s, order, cache, covered, sets, count, watch);
-        for (int32_t v = 0; v < n; v++)
-            forget(&cache[v]);
-    }
-    hg_arena_close(&arena);
+    const int32_t n = g->n, words = n / 64 + 1;
+    loop s = {.g = g, .device = device, .n = n, .words = words, .label = label, .tracing = trace != NULL};
+    int32_t *roots = HG_NEW(int32_t, n), *covered = HG_NEW(int32_t, n);
+    uint64_t *sets = HG_NEW(uint64_t, 3 * (int64_t)words);
+    int32_t **arrays[] = {&s.rank, &s.order, &s.stack, &s.child, &s.parent, &s.open, &s.touched};
+    int status = HG_NO_MEMORY, taken = roots && covered && sets;
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        taken &= (*arrays[i] = HG_NEW(int32_t, n)) != NULL;
+    taken &= (s.mergeable = HG_NEW(uint8_t, n)) != NULL;
+    taken &= (s.is_free = HG_NEW(uint8_t, n)) != NULL;
+    taken &= (s.state = HG_NEW(uint8_t, n)) != NULL;
+    taken &= (s.rejected = (uint64_t *)calloc((size_t)words, sizeof *s.rejected)) != NULL;
+    taken &= (s.cache = (candidate *)calloc((size_t)n + 1, sizeof *s.cache)) != NULL;
+    taken &= open_side(&s.below, n, words, words - 1);
+    taken &= open_side(&s.above, n, words, 0);
+    if (!taken || (n && (status = smallest_first(g, s.rank, s.order, s.stack, s.touched, watch)) != HG_OK))
+        goto out;
+    status = hg_contracted_open(&s.closure, g, s.rank, s.order, HG_DOCUMENTED_BYTES, watch);
+    if (status != HG_OK)
+        goto out;
+    s.most_kept_bytes = s.closure.bytes / 8 > ROOM_FOR_CANDIDATES ? s.closure.bytes / 8 : ROOM_FOR_CANDIDATES;
+    status = HG_INTERRUPTED;
+    if (hg_fill(s.is_free, 1, n, watch) != HG_OK || hg_fill(s.state, UNSEEN, n, watch) != HG_OK ||
+        hg_fill(covered, 0, 4 * (int64_t)n, watch) != HG_OK || hg_fill(label, 0xFF, 4 * (int64_t)n, watch) != HG_OK)
+        goto out;
+    *count = 0;
+    status = run(&s, roots, covered, sets, count, watch);
+    for (int32_t v = 0; v < n && s.kept_bytes; v++)
+        forget(&s, &s.cache[v]);
+out:
+    hg_contracted_close(&s.closure);
+    close_side(&s.below);
+    close_side(&s.above);
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        free(*arrays[i]);
+    free(s.mergeable);
+    free(s.is_free);
+    free(s.state);
+    free(s.rejected);
+    free(s.cache);
+    free(roots);
+    free(covered);
+    free(sets);
     if (status == HG_OK && trace)
         *trace = (hg_trace){s.actions, s.action_nodes, s.num_actions};
     else {

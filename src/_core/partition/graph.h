@@ -128,8 +128,11 @@ typedef struct {
     int64_t count;
 } hg_trace;
 
+/* Of the closure that the loop keeps, at most; a graph of 130,000 nodes always stays below. */
+#define HG_DOCUMENTED_BYTES ((int64_t)2 << 30)
+
 /* label [n]: subgraphs numbered in the order in which they are chosen, *count of them. trace: NULL, or every step
- * taken, to be freed by hg_trace_free. */
+ * taken, to be freed by hg_trace_free. HG_OVER_BUDGET when the closure takes more than HG_DOCUMENTED_BYTES. */
 int hg_documented(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_trace *trace,
                   hg_watch *watch);
 void hg_trace_free(hg_trace *trace);
