@@ -34,16 +34,28 @@ def documented(graph: Graph, device: Sequence[int]) -> tuple[NDArray[np.int32], 
     return np.array(loop.label, np.int32), tuple(loop.trace)
 
 
-def greedy(graph: Graph, device: Sequence[int]) -> NDArray[np.int32]:
+def greedy(
+    graph: Graph,
+    device: Sequence[int],
+    edges_first: int = 512,
+    edges_each: int = 16,
+    max_choices: int | None = None,
+) -> NDArray[np.int32]:
     """Labels int32 [num_nodes], numbered in the order in which subgraphs were chosen, of policy ``greedy``.
 
     For each device in ascending order: every free node is covered by a candidate, grown from the first node that none
     covers. The largest by the size last seen (the earliest root among equals) is grown again; if it is still as large
     as the next one it is chosen. Nodes that are no longer covered get candidates of their own.
+
+    ``edges_first``, ``edges_each``: a node is rejected when more than ``edges_first + edges_each * size`` edges would
+    have to be looked at to decide whether a candidate of ``size`` nodes may take it. ``max_choices``: after so many
+    choices the rest is cut by depth.
     """
-    loop = _EarlyRejection(graph, device)
+    loop = _EarlyRejection(graph, device, edges_first, edges_each)
+    most = graph.num_nodes if max_choices is None else max_choices
     for number in sorted(set(device)):
-        loop.choose_all(number)
+        loop.choose_all(number, most)
+    loop.cut_the_rest_by_depth()
     return np.array(loop.label, np.int32)
 
 
@@ -137,17 +149,25 @@ class _Loop:
 
 
 class _EarlyRejection:
-    def __init__(self, graph: Graph, device: Sequence[int]) -> None:
-        self.device = list(device)
-        self.children: list[list[int]] = [graph.successors(v).tolist() for v in range(graph.num_nodes)]
-        self.parents: list[list[int]] = [graph.predecessors(v).tolist() for v in range(graph.num_nodes)]
-        self.order: list[int] = graph.topological_order.tolist()
-        self.label = [-1] * graph.num_nodes
-        self.num_chosen = 0
-        self.vertex = list(range(graph.num_nodes))  # chosen subgraphs are single vertices, named by their first node
-        self.close()
+    """``order``: the vertices, as a topological order that changes with each choice. Growth upwards is growth downwards
+    in the reversed graph, so everything is said once, for ``rows`` (side 0: children, 1: parents)."""
 
-    def choose_all(self, number: int) -> None:
+    LOOK = 32  # a node with more parents is decided by exploring alone
+
+    def __init__(self, graph: Graph, device: Sequence[int], edges_first: int, edges_each: int) -> None:
+        n = graph.num_nodes
+        self.device = list(device)
+        self.rows = [[row(v).tolist() for v in range(n)] for row in (graph.successors, graph.predecessors)]
+        self.nodes: list[int] = graph.topological_order.tolist()
+        self.place = {node: i for i, node in enumerate(self.nodes)}
+        self.edges_first, self.edges_each = edges_first, edges_each
+        self.label = [-1] * n
+        self.num_chosen = 0
+        self.vertex = list(range(n))  # chosen subgraphs are single vertices
+        self.members = [[v] for v in range(n)]  # of a vertex
+        self.order = list(self.nodes)
+
+    def choose_all(self, number: int, max_choices: int) -> None:
         covered_by: dict[int, int] = {}  # free node -> root of the candidate that covers it
         last_size: dict[int, int] = {}  # root -> size of its candidate when last grown
 
@@ -158,7 +178,7 @@ class _EarlyRejection:
                 covered_by.setdefault(node, root)
 
         def cover_the_rest() -> None:
-            for node in self.order:
+            for node in self.nodes:
                 if self.device[node] == number and self.label[node] < 0 and node not in covered_by:
                     cover(node)
 
@@ -167,16 +187,15 @@ class _EarlyRejection:
                 del covered_by[node]
 
         cover_the_rest()
-        place = {node: i for i, node in enumerate(self.order)}
-        while last_size:
-            root = min(last_size, key=lambda r: (-last_size[r], place[r]))
+        while last_size and self.num_chosen < max_choices:
+            root = min(last_size, key=lambda r: (-last_size[r], self.place[r]))
             size = last_size.pop(root)
             if self.label[root] >= 0:
                 uncover(root, [])
             else:
                 candidate = self.grow(root)
-                rest = [(-other, place[r]) for r, other in last_size.items()]
-                if len(candidate) >= size or not rest or (-len(candidate), place[root]) < min(rest):
+                rest = [(-other, self.place[r]) for r, other in last_size.items()]
+                if len(candidate) >= size or not rest or (-len(candidate), self.place[root]) < min(rest):
                     self.choose(candidate)
                     uncover(root, [])
                 else:
@@ -185,48 +204,106 @@ class _EarlyRejection:
             cover_the_rest()
 
     def grow(self, root: int) -> list[int]:
-        """Downwards, then upwards, and again: each neighbour that keeps the candidate convex, on sight."""
+        """Downwards, then upwards, and again: each neighbour in turn, merged or rejected for good."""
         candidate = [root]
-        rejected: set[int] = set()
-        while True:
-            node = self.next_clean(candidate, rejected, root)
-            if node is None:
-                return candidate
-            if self.stays_convex([*candidate, node]):
-                candidate.append(node)
-            else:
-                rejected.add(node)
+        rejected: tuple[set[int], set[int]] = (set(), set())
+        side = 0
+        while any(self.waiting(s, candidate, rejected[s]) for s in (0, 1)):
+            while waiting := self.waiting(side, candidate, rejected[side]):
+                if self.may_merge(side, candidate, waiting[0]):
+                    candidate.append(waiting[0])
+                else:
+                    rejected[side].add(waiting[0])
+            side = 1 - side
+        return candidate
 
-    def next_clean(self, candidate: list[int], rejected: set[int], root: int) -> int | None:
-        """The first child in topological order not rejected yet; without one, the last parent."""
-        for neighbours, order in ((self.children, self.contracted_order), (self.parents, self.contracted_order[::-1])):
-            adjacent = {n for node in candidate for n in neighbours[node]}
-            for node in order:
-                free = self.device[node] == self.device[root] and self.label[node] < 0
-                if node in adjacent and free and node not in candidate and node not in rejected:
-                    return node
-        return None
+    def waiting(self, side: int, candidate: list[int], rejected: set[int]) -> list[int]:
+        """Neighbours that are free, of the same device, and not decided yet: the first in topological order first."""
+        device = self.device[candidate[0]]
+        adjacent = {n for node in candidate for n in self.rows[side][node]} - set(candidate) - rejected
+        free = [n for n in adjacent if self.device[n] == device and self.label[n] < 0]
+        return sorted(free, key=self.position(side).index)
 
-    def stays_convex(self, candidate: list[int]) -> bool:
-        inside = sum(1 << node for node in candidate)
-        below = above = 0
-        for node in candidate:
-            below |= self.descendants[node]
-            above |= self.ancestors[node]
-        return not below & above & ~inside
+    def position(self, side: int) -> list[int]:
+        return self.order if side == 0 else self.order[::-1]
+
+    def may_merge(self, side: int, candidate: list[int], node: int) -> bool:
+        position = self.position(side)
+        place = position.index(node)
+        # What lies outside and is reached from the candidate: all of it that comes before the node.
+        tainted = {v for v in self.reached(side, candidate) if position.index(v) < place}
+        parents = {self.vertex[p] for p in self.rows[1 - side][node]} - set(candidate)
+        if parents & tainted:
+            return False
+        first = min(position.index(v) for v in candidate)
+        if len(self.rows[1 - side][node]) <= self.LOOK and all(position.index(p) < first for p in parents):
+            return True
+        explored = sum(len(self.rows[side][m]) for v in tainted for m in self.members[v])
+        return explored <= self.edges_first + self.edges_each * len(candidate)
+
+    def reached(self, side: int, candidate: list[int]) -> set[int]:
+        """Vertices outside the candidate that it reaches."""
+        reached: set[int] = set()
+        todo = list(candidate)
+        while todo:
+            for member in self.members[todo.pop()]:
+                for neighbour in self.rows[side][member]:
+                    vertex = self.vertex[neighbour]
+                    if vertex not in reached and vertex not in candidate:
+                        reached.add(vertex)
+                        todo.append(vertex)
+        return reached
 
     def choose(self, candidate: list[int]) -> None:
+        """The candidate becomes one vertex, at the place of its last member, and what it reaches before that moves
+        behind it; or at the place of its first, and what reaches it after that moves before it: whatever has fewer
+        nodes and edges to look at."""
+        moved: list[list[int]] = []
+        cost: list[int] = []
+        for side in (0, 1):
+            position = self.position(side)
+            last = max(position.index(v) for v in candidate)
+            moved.append([v for v in self.reached(side, candidate) if position.index(v) < last])
+            looked_at = [m for v in candidate + moved[side] for m in self.members[v]]
+            cost.append(sum(1 + len(self.rows[side][m]) for m in looked_at))
+        side = 0 if cost[0] <= cost[1] else 1
+        position = self.position(side)
+        last_member = max(candidate, key=position.index)
+        new_order = []
+        for v in position:
+            if v == last_member:
+                new_order += [v] + [w for w in position if w in moved[side]]
+            elif v not in candidate and v not in moved[side]:
+                new_order.append(v)
+        self.order = new_order if side == 0 else new_order[::-1]
         for node in candidate:
             self.label[node] = self.num_chosen
-            self.vertex[node] = min(candidate)
+            self.vertex[node] = last_member
+        self.members[last_member] = list(candidate)
         self.num_chosen += 1
-        self.close()
 
-    def close(self) -> None:
-        self.descendants = _transitive_closure(self.vertex, self.children)
-        self.ancestors = _transitive_closure(self.vertex, self.parents)
-        # Any order of the vertices in which descendants come later; members of a chosen subgraph share a place.
-        self.contracted_order = sorted(self.order, key=lambda node: self.ancestors[self.vertex[node]].bit_count())
+    def cut_the_rest_by_depth(self) -> None:
+        """The last resort: components of equal depth among what is free; see policy ``linear``."""
+        depth: dict[int, int] = {}
+        label: dict[int, int] = {}
+        kind = {v: -1 - v if self.label[v] >= 0 else self.device[v] for v in self.order}
+        for v in self.order:
+            parents = {self.vertex[p] for m in self.members[v] for p in self.rows[1][m]} - {v}
+            depth[v] = max((depth[p] + (kind[p] != kind[v]) for p in parents), default=0)
+        for v in self.order:
+            if self.label[v] >= 0 or v in label:
+                continue
+            todo = [v]
+            label[v] = self.num_chosen
+            while todo:
+                node = todo.pop()
+                for other in self.rows[0][node] + self.rows[1][node]:
+                    if kind.get(other) == kind[v] and depth[other] == depth[v] and other not in label:
+                        label[other] = self.num_chosen
+                        todo.append(other)
+            self.num_chosen += 1
+        for v, number in label.items():
+            self.label[v] = number
 
 
 def _transitive_closure(vertex: list[int], neighbours: list[list[int]]) -> list[int]:

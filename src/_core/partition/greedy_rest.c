@@ -1,0 +1,62 @@
+/* Policy `greedy`, the last resort: what is free when the steps run out is cut by depth, as policy `linear` does it.
+ *
+ * Over the vertices in their order, each chosen subgraph a vertex of its own kind: depth(x) = max over predecessors y
+ * of depth(y) + [x and y are not free nodes of one device]. Edges between free nodes of one device and depth are
+ * joined by union-find; the earlier vertex is the root. All other edges lead to a greater depth, so the quotient stays
+ * acyclic. O(n + m) but for the inverse Ackermann factor. */
+#include "greedy.h"
+
+static inline int32_t find(int32_t *parent, int32_t x)
+{
+    while (parent[x] != x) {
+        parent[x] = parent[parent[x]];
+        x = parent[x];
+    }
+    return x;
+}
+
+int hg_greedy_rest(hg_greedy_state *s, int32_t *count, int32_t *depth, int32_t *parent)
+{
+    const int32_t *start = s->start[UP], *row = s->row[UP];
+    hg_greedy_node *node = s->node;
+    const hg_order_list *order = &s->order;
+    for (int32_t x = order->next[order->head]; x != order->head; x = order->next[x]) {
+        int64_t edges = 0;
+        int32_t deepest = 0, v = x;
+        do {
+            for (int32_t j = start[v]; j < start[v + 1]; j++) {
+                const int32_t y = node[row[j]].vertex;
+                if (y == x)
+                    continue;
+                const int32_t d = depth[y] + (node[x].label >= 0 || node[x].label != node[y].label);
+                deepest = d > deepest ? d : deepest;
+            }
+            edges += 1 + start[v + 1] - start[v];
+            v = node[v].next_member;
+        } while (v != x);
+        depth[x] = deepest;
+        parent[x] = x;
+        if (node[x].label < 0) /* a single node */
+            for (int32_t j = start[x]; j < start[x + 1]; j++) {
+                const int32_t y = node[row[j]].vertex;
+                if (node[y].label != node[x].label || depth[y] != deepest)
+                    continue;
+                const int32_t a = find(parent, x), b = find(parent, y);
+                if (order->key[a] < order->key[b])
+                    parent[b] = a;
+                else
+                    parent[a] = b;
+            }
+        if (hg_interrupted(s->watch, 8 + 8 * edges))
+            return HG_INTERRUPTED;
+    }
+    for (int32_t x = order->next[order->head]; x != order->head; x = order->next[x]) {
+        if (node[x].label < 0) {
+            const int32_t root = find(parent, x);
+            node[x].label = root == x ? (*count)++ : node[root].label;
+        }
+        if (hg_interrupted(s->watch, 8))
+            return HG_INTERRUPTED;
+    }
+    return HG_OK;
+}
