@@ -3,7 +3,9 @@
     python bench/scaling.py                                       # 20 minutes, and 8 GB for the generators
     python bench/scaling.py --largest 1250000 --kinds comb random
 
-CPU time: nanoseconds per node (median) for each size, each twice the one before, and the largest t(2n) / t(n).
+CPU time: nanoseconds per node (median) for each size, each twice the one before, and the mean and the largest
+t(2n) / t(n); the largest also of user time alone, since the cost of fresh memory at the large sizes depends on the
+operating system and the state of the machine.
 Memory: each kind in a process of its own at the largest size: the graph, what the policy needs beyond it while it
 works, its result included, and the peak of both together (resident set; the interpreter, NumPy and the edge arrays
 from which the graph was made are left out).
@@ -17,17 +19,21 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from statistics import geometric_mean
 
 import graphs
 from hetero import _graph
 from hetero.partition import Graph, partition_graph
-from timing import Work, medians
+from timing import Work, medians_by_clock, user_time
 
 POLICIES = ("auto", "linear")
 DOUBLINGS = 7
+MOST_GROWTH = 2.3
+MOST_BYTES = 3e9
 
 
 def resident() -> int:
@@ -68,9 +74,16 @@ def memory_in_a_process(kind: str, size: int, policy: str) -> dict[str, int]:
     return found
 
 
+def doublings(seconds: list[float], num_nodes: list[int]) -> list[float]:
+    """t(2n) / t(n) of sizes that follow each other. Block kinds round n down: times are per node."""
+    per_node = [t / n for t, n in zip(seconds, num_nodes, strict=True)]
+    return [2 * after / before for before, after in pairwise(per_node)]
+
+
 def times(kinds: list[str], sizes: list[int]) -> None:
-    names = [f"{size:,}" for size in sizes]
-    print(f"| kind | policy | {' | '.join(names)} | t(2n) / t(n) at most |\n|---|---|{'---|' * (len(sizes) + 1)}")
+    columns = ["kind", "policy", *(f"{size:,}" for size in sizes)]
+    columns += ["t(2n) / t(n): mean", "at most", "user time at most"]
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for kind in kinds:
         works: dict[str, Work] = {}
         num_nodes = []
@@ -80,14 +93,15 @@ def times(kinds: list[str], sizes: list[int]) -> None:
             num_nodes.append(len(device))
             works[f"sort {size}"] = partial(_graph.kahn, graph._csr)
             works |= {f"{policy} {size}": partial(partition_graph, graph, device, policy) for policy in POLICIES}
-        found = medians(works, rounds=5, seconds=100)
+        found, user = medians_by_clock(works, (time.process_time, user_time), rounds=5, seconds=60)
         for policy in ("sort", *POLICIES):
-            spent = [found[f"{policy} {size}"] / n for size, n in zip(sizes, num_nodes, strict=True)]
-            # Block kinds round n down to whole blocks: twice the time per node, not the time, is what doubles.
-            worst = max((2 * b / a for a, b in pairwise(spent)), default=float("nan"))
-            text = f"**{worst:.2f}**" if policy == "auto" and worst > 2.3 else f"{worst:.2f}"
-            cells = " | ".join(f"{1e9 * seconds:.1f}" for seconds in spent)
-            print(f"| {kind} | {policy} | {cells} | {text} |", flush=True)
+            total = [found[f"{policy} {size}"] for size in sizes]
+            growth = doublings(total, num_nodes)
+            user_growth = doublings([user[f"{policy} {size}"] for size in sizes], num_nodes)
+            cells = [f"{1e9 * seconds / n:.1f}" for seconds, n in zip(total, num_nodes, strict=True)]
+            for worst in (geometric_mean(growth), max(growth), max(user_growth)):
+                cells.append(f"**{worst:.2f}**" if policy == "auto" and worst > MOST_GROWTH else f"{worst:.2f}")
+            print(f"| {kind} | {policy} | {' | '.join(cells)} |", flush=True)
 
 
 def peaks(kinds: list[str], size: int) -> None:
@@ -102,7 +116,7 @@ def peaks(kinds: list[str], size: int) -> None:
             total = found["graph"] + found["policy"]
             cells += [
                 f"{found['policy'] / 1e6:,.0f}",
-                f"**{total / 1e6:,.0f}**" if total > 3e9 else f"{total / 1e6:,.0f}",
+                f"**{total / 1e6:,.0f}**" if total > MOST_BYTES else f"{total / 1e6:,.0f}",
             ]
         print(f"| {kind} | {' | '.join(cells)} |", flush=True)
 
