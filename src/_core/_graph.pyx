@@ -304,8 +304,11 @@ def csr_from_edges(src, dst, num_nodes):
     cdef const int32_t *a = in32(sources)
     cdef const int32_t *b = in32(targets)
     cdef int64_t loop
+    cdef int status
+    cdef hg_watch watch = new_watch()
     with nogil:
-        loop = hg_first_self_loop(a, b, m)
+        status = hg_first_self_loop(a, b, m, &loop, &watch)
+    finish(status)
     if loop < m:
         raise PartitionError(f"edge {loop} is a self-loop: node {a[loop]} reads its own output")
     return build(n, sources, targets)

@@ -60,7 +60,7 @@ cdef extern from "partition/graph.h" nogil:
     int64_t hg_read_devices(const void *values, int wide, int64_t count, uint8_t *out)
     int64_t hg_add_weights(const double *given, int64_t count, const int32_t *slot, double *merged)
 
-    int64_t hg_first_self_loop(const int32_t *src, const int32_t *dst, int64_t m)
+    int hg_first_self_loop(const int32_t *src, const int32_t *dst, int64_t m, int64_t *first, hg_watch *watch)
     int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32_t *indptr, int32_t *indices,
                  int32_t *slot, int64_t *unique, hg_watch *watch)
     int hg_transpose(int32_t n, int64_t m, const int32_t *indptr, const int32_t *indices, int32_t *pred_indptr,

@@ -68,17 +68,23 @@ int64_t hg_add_weights(const double *given, int64_t count, const int32_t *slot, 
     return count;
 }
 
-int64_t hg_first_self_loop(const int32_t *src, const int32_t *dst, int64_t m)
+int hg_first_self_loop(const int32_t *src, const int32_t *dst, int64_t m, int64_t *first, hg_watch *watch)
 {
-    int bad = 0;
-    for (int64_t i = 0; i < m; i++)
-        bad |= src[i] == dst[i];
-    if (!bad)
-        return m;
-    for (int64_t i = 0; i < m; i++)
-        if (src[i] == dst[i])
-            return i;
-    return m;
+    *first = m;
+    for (int64_t base = 0; base < m; base += CHUNK) {
+        const int64_t end = base + CHUNK < m ? base + CHUNK : m;
+        int bad = 0;
+        for (int64_t i = base; i < end; i++)
+            bad |= src[i] == dst[i];
+        for (int64_t i = base; bad && i < end; i++)
+            if (src[i] == dst[i]) {
+                *first = i;
+                return HG_OK;
+            }
+        if (hg_interrupted(watch, CHUNK / 4))
+            return HG_INTERRUPTED;
+    }
+    return HG_OK;
 }
 
 /* counts[v + 1] counts of v -> start[v] of row v, start[n] = m. */
@@ -114,7 +120,7 @@ int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32
     if (hg_fill(by_dst, 0, pointer_bytes, watch) != HG_OK || hg_fill(indptr, 0, pointer_bytes, watch) != HG_OK)
         goto out;
     for (int64_t base = 0; base < m; base += CHUNK) {
-        if (hg_interrupted(watch, CHUNK))
+        if (hg_interrupted(watch, 2 * CHUNK))
             goto out;
         const int64_t end = base + CHUNK < m ? base + CHUNK : m;
         for (int64_t i = base; i < end; i++) {
@@ -125,14 +131,14 @@ int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32
     if (counts_to_starts(n, by_dst, watch) != HG_OK || counts_to_starts(n, indptr, watch) != HG_OK)
         goto out;
     for (int64_t base = 0; base < m; base += CHUNK) {
-        if (hg_interrupted(watch, CHUNK))
+        if (hg_interrupted(watch, 2 * CHUNK))
             goto out;
         const int64_t end = base + CHUNK < m ? base + CHUNK : m;
         for (int64_t i = base; i < end; i++)
             edge[by_dst[dst[i]]++] = (int32_t)i;
     }
     for (int64_t base = 0; base < m; base += CHUNK) {
-        if (hg_interrupted(watch, 2 * CHUNK))
+        if (hg_interrupted(watch, 4 * CHUNK))
             goto out;
         const int64_t end = base + CHUNK < m ? base + CHUNK : m;
         for (int64_t j = base; j < end; j++) {
@@ -153,7 +159,7 @@ int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32
                 indices[kept++] = indices[j];
             slot[given[j]] = kept - 1;
         }
-        if (!(v & (CHUNK - 1)) && hg_interrupted(watch, 4 * CHUNK))
+        if (hg_interrupted(watch, 2 + 2 * (int64_t)(end - begin)))
             goto out;
     }
     indptr[n] = kept;
@@ -172,7 +178,7 @@ int hg_transpose(int32_t n, int64_t m, const int32_t *indptr, const int32_t *ind
     if (hg_fill(pred_indptr, 0, ((int64_t)n + 1) * (int64_t)sizeof *pred_indptr, watch) != HG_OK)
         return HG_INTERRUPTED;
     for (int64_t base = 0; base < m; base += CHUNK) {
-        if (hg_interrupted(watch, CHUNK))
+        if (hg_interrupted(watch, 2 * CHUNK))
             return HG_INTERRUPTED;
         const int64_t end = base + CHUNK < m ? base + CHUNK : m;
         for (int64_t j = base; j < end; j++)
@@ -183,7 +189,7 @@ int hg_transpose(int32_t n, int64_t m, const int32_t *indptr, const int32_t *ind
     for (int32_t v = 0; v < n; v++) {
         for (int32_t j = indptr[v]; j < indptr[v + 1]; j++)
             pred_indices[pred_indptr[indices[j]]++] = v;
-        if (!(v & (CHUNK - 1)) && hg_interrupted(watch, 4 * CHUNK))
+        if (hg_interrupted(watch, 1 + 2 * (int64_t)(indptr[v + 1] - indptr[v])))
             return HG_INTERRUPTED;
     }
     ends_to_starts(n, pred_indptr);

@@ -17,13 +17,16 @@ static inline int32_t find(int32_t *parent, int32_t x)
     return x;
 }
 
-/* A path from a node of subgraph s through nodes outside back into s: its nodes, and their number, or 0. */
+/* A path from a node of subgraph s through nodes outside back into s: its nodes, and their number; 0 where there is none. */
 static int32_t path_out_and_back(const hg_graph *g, const int32_t *label, int32_t s, int32_t *came_from,
-                                 int32_t *queue, int32_t *path)
+                                 int32_t *queue, int32_t *path, hg_watch *watch)
 {
     int32_t tail = 0;
-    memset(came_from, 0xFF, (size_t)g->n * sizeof *came_from); /* -1: not seen */
+    if (hg_fill(came_from, 0xFF, (int64_t)g->n * (int64_t)sizeof *came_from, watch) != HG_OK) /* -1: not seen */
+        return HG_INTERRUPTED;
     for (int32_t v = 0; v < g->n; v++) {
+        if (hg_interrupted_at(watch, v, 2))
+            return HG_INTERRUPTED;
         if (label[v] != s)
             continue;
         for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++) {
@@ -36,6 +39,8 @@ static int32_t path_out_and_back(const hg_graph *g, const int32_t *label, int32_
     }
     for (int32_t head = 0; head < tail; head++) {
         const int32_t v = queue[head];
+        if (hg_interrupted(watch, 4 + 2 * (int64_t)(g->indptr[v + 1] - g->indptr[v])))
+            return HG_INTERRUPTED;
         for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++) {
             const int32_t w = g->indices[j];
             if (label[w] != s) {
@@ -78,30 +83,38 @@ static int check_acyclic(const hg_graph *g, const int32_t *label, int32_t count,
     for (int32_t v = 0; v < n; v++) {
         for (int32_t j = g->pred_indptr[v]; j < g->pred_indptr[v + 1]; j++)
             waiting[label[v]] += label[g->pred_indices[j]] != label[v];
-        if (!(v & 0xFFFF) && hg_interrupted(watch, 1 << 18))
+        if (hg_interrupted(watch, 2 + 2 * (int64_t)(g->pred_indptr[v + 1] - g->pred_indptr[v])))
             goto out;
     }
     int32_t tail = 0;
-    for (int32_t s = 0; s < count; s++)
+    for (int32_t s = 0; s < count; s++) {
         if (!waiting[s])
             queue[tail++] = s;
+        if (hg_interrupted_at(watch, s, 1))
+            goto out;
+    }
     for (int32_t head = 0; head < tail; head++) {
         const int32_t s = queue[head];
-        for (int32_t i = start[s]; i < start[s + 1]; i++)
-            for (int32_t j = g->indptr[member[i]]; j < g->indptr[member[i] + 1]; j++) {
+        for (int32_t i = start[s]; i < start[s + 1]; i++) {
+            const int32_t begin = g->indptr[member[i]], end = g->indptr[member[i] + 1];
+            for (int32_t j = begin; j < end; j++) {
                 const int32_t t = label[g->indices[j]];
                 if (t != s && !--waiting[t])
                     queue[tail++] = t;
             }
-        if (hg_interrupted(watch, 8 * (int64_t)(start[s + 1] - start[s])))
-            goto out;
+            if (hg_interrupted(watch, 4 + 2 * (int64_t)(end - begin)))
+                goto out;
+        }
     }
-    status = HG_OK;
-    if (tail == count)
+    if (tail == count) {
+        status = HG_OK;
         goto out;
+    }
 
     int32_t s = -1;
     for (int32_t u = n - 1; u >= 0; u--) {
+        if (hg_interrupted(watch, 2 + g->indptr[u + 1] - g->indptr[u]))
+            goto out;
         if (waiting[label[u]] <= 0)
             continue;
         s = label[u];
@@ -113,8 +126,12 @@ static int check_acyclic(const hg_graph *g, const int32_t *label, int32_t count,
             }
         }
     }
-    for (int32_t i = 0; i < count; i++)
+    for (int32_t i = 0; i < count; i++) {
         s = label[edge_from[s]];
+        if (hg_interrupted_at(watch, i, 8))
+            goto out;
+    }
+    status = HG_OK;
     int32_t length = 0, t = s;
     do {
         length++;
@@ -122,7 +139,11 @@ static int check_acyclic(const hg_graph *g, const int32_t *label, int32_t count,
     } while (t != s);
     for (int32_t tries = 0; tries < length && tries < CONVEX_TRIES; tries++) {
         /* edge arrays of the cycle stay intact: member and queue are free by now */
-        const int32_t found = path_out_and_back(g, label, t, member, queue, witness);
+        const int32_t found = path_out_and_back(g, label, t, member, queue, witness, watch);
+        if (found < 0) {
+            status = found;
+            goto out;
+        }
         if (found) {
             verdict->rule = HG_NOT_CONVEX;
             verdict->length = found;
@@ -162,6 +183,8 @@ int hg_check(const hg_graph *g, const uint8_t *device, const int32_t *label, int
 
     int32_t count = 0;
     for (int32_t v = 0; v < n; v++) {
+        if (hg_interrupted_at(watch, v, 1))
+            goto interrupted;
         if (label[v] < 0 || label[v] >= n) {
             *verdict = (hg_verdict){HG_BAD_ID, v, 0, 0};
             goto out;
@@ -173,8 +196,11 @@ int hg_check(const hg_graph *g, const uint8_t *device, const int32_t *label, int
         status = HG_NO_MEMORY;
         goto out;
     }
-    memset(first, 0xFF, (size_t)count * sizeof *first);
+    if (hg_fill(first, 0xFF, (int64_t)count * (int64_t)sizeof *first, watch) != HG_OK)
+        goto interrupted;
     for (int32_t v = 0; v < n; v++) {
+        if (hg_interrupted_at(watch, v, 3))
+            goto interrupted;
         parent[v] = v;
         if (first[label[v]] < 0)
             first[label[v]] = v;
@@ -208,16 +234,17 @@ int hg_check(const hg_graph *g, const uint8_t *device, const int32_t *label, int
             else
                 parent[x] = y;
         }
-        if (!(u & 0xFFFF) && hg_interrupted(watch, 1 << 18)) {
-            status = HG_INTERRUPTED;
-            goto out;
-        }
+        if (hg_interrupted(watch, 2 + 2 * (int64_t)(g->indptr[u + 1] - g->indptr[u])))
+            goto interrupted;
     }
-    for (int32_t v = 0; v < n; v++)
+    for (int32_t v = 0; v < n; v++) {
         if (find(parent, v) != first[label[v]]) { /* the first node is the root of its component */
             *verdict = (hg_verdict){HG_DISCONNECTED, first[label[v]], v, 0};
             goto out;
         }
+        if (hg_interrupted_at(watch, v, 4))
+            goto interrupted;
+    }
     if (!ascending) {
         status = check_acyclic(g, label, count, verdict, witness, watch);
         if (status == HG_OK && verdict->rule == HG_VALID && (flags & HG_CHECK_ORDERED))
@@ -227,6 +254,9 @@ int hg_check(const hg_graph *g, const uint8_t *device, const int32_t *label, int
     }
     if (flags & HG_CHECK_MAXIMAL)
         status = hg_first_mergeable(g, device, label, count, verdict, watch);
+    goto out;
+interrupted:
+    status = HG_INTERRUPTED;
 out:
     free(first);
     free(parent);

@@ -33,6 +33,23 @@ static inline int hg_interrupted(hg_watch *watch, int64_t work)
     return watch->left <= 0 && hg_poll(watch);
 }
 
+/* The same for the tightest loops: units add up in *work, a local variable that starts at 0. */
+static inline int hg_interrupted_after(hg_watch *watch, int64_t *work, int64_t units)
+{
+    *work += units;
+    if (*work < 1 << 16)
+        return 0;
+    units = *work;
+    *work = 0;
+    return hg_interrupted(watch, units);
+}
+
+/* The same every 65,536th turn of a loop of which each takes `units`. */
+static inline int hg_interrupted_at(hg_watch *watch, int32_t turn, int units)
+{
+    return !(turn & 0xFFFF) && hg_interrupted(watch, (int64_t)units << 16);
+}
+
 /* memset in pieces between looks at the watch; memory never touched before costs a page fault every 4096 bytes. */
 int hg_fill(void *memory, int byte, int64_t bytes, hg_watch *watch);
 
@@ -70,8 +87,8 @@ int64_t hg_read_devices(const void *values, int wide, int64_t count, uint8_t *ou
  * number, or count. */
 int64_t hg_add_weights(const double *given, int64_t count, const int32_t *slot, double *merged);
 
-/* First i with src[i] == dst[i], or m. */
-int64_t hg_first_self_loop(const int32_t *src, const int32_t *dst, int64_t m);
+/* *first: the first i with src[i] == dst[i], or m. */
+int hg_first_self_loop(const int32_t *src, const int32_t *dst, int64_t m, int64_t *first, hg_watch *watch);
 
 /* Edges in any order to rows that ascend, duplicates merged: indptr [n + 1], indices [m, the first *unique used].
  * slot [m]: position in indices of each edge as given. Stable counting sort by target, then by source: O(n + m). */

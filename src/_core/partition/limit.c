@@ -26,12 +26,15 @@ int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int
     if ((status = hg_members(n, label, g->order, *count, start, member, watch)) != HG_OK)
         goto out;
     int32_t used = 0;
+    status = HG_INTERRUPTED;
     for (int32_t s = 0; s < *count; s++) { /* members come in topological order: so do the pieces */
         const int split = start[s + 1] - start[s] > max_nodes;
         for (int32_t i = start[s]; i < start[s + 1]; i++) {
             pieces[member[i]] = used;
             origin[used] = s;
             used += split;
+            if (hg_interrupted(watch, 2))
+                goto out;
         }
         used += !split;
     }

@@ -32,12 +32,16 @@ int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, in
         rank = HG_NEW(int32_t, n);
         if (!rank)
             goto out;
-        for (int32_t i = 0; i < n; i++)
-            rank[g->order[i]] = i;
     }
     status = HG_INTERRUPTED;
+    for (int32_t i = 0; rank && i < n; i++) {
+        rank[g->order[i]] = i;
+        if (hg_interrupted_at(watch, i, 2))
+            goto out;
+    }
 
     int32_t deepest = 0;
+    int64_t work = 0;
     for (int32_t i = 0; i < n; i++) {
         const int32_t v = hg_nth(g, i);
         const int32_t begin = g->pred_indptr[v], end = g->pred_indptr[v + 1];
@@ -65,7 +69,7 @@ int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, in
                 parent[other] = root;
         }
         parent[i] = root;
-        if (!(i & 0xFFFF) && hg_interrupted(watch, 1 << 18))
+        if (hg_interrupted_after(watch, &work, 3 + 2 * (int64_t)(end - begin)))
             goto out;
     }
 
@@ -74,11 +78,17 @@ int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, in
         status = HG_NO_MEMORY;
         goto out;
     }
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         if (parent[i] == i)
             next[depth[hg_nth(g, i)] + 1]++;
-    for (int32_t d = 0; d <= deepest; d++)
+        if (hg_interrupted_at(watch, i, 2))
+            goto out;
+    }
+    for (int32_t d = 0; d <= deepest; d++) {
         next[d + 1] += next[d];
+        if (hg_interrupted_at(watch, d, 1))
+            goto out;
+    }
     *count = next[deepest + 1];
     for (int32_t i = 0; i < n; i++) {
         const int32_t v = hg_nth(g, i);
@@ -88,7 +98,7 @@ int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, in
             device_of[id] = device[v];
         } else
             subgraph_of[v] = subgraph_of[hg_nth(g, parent[i])];
-        if (!(i & 0xFFFF) && hg_interrupted(watch, 1 << 17))
+        if (hg_interrupted_at(watch, i, 4))
             goto out;
     }
     status = HG_OK;

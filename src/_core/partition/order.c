@@ -20,11 +20,13 @@ int hg_is_ordered(int32_t n, const int32_t *indptr, const int32_t *indices, int 
 
 /* A cycle among the vertices with degree > 0. Walking against edges is always possible there: such a vertex still has
  * an unordered predecessor. `pred` takes one such predecessor per vertex. */
-static void find_cycle(int32_t n, const int32_t *indptr, const int32_t *indices, const int32_t *degree, int32_t *pred,
-                       int32_t *cycle, int32_t *cycle_length)
+static int find_cycle(int32_t n, const int32_t *indptr, const int32_t *indices, const int32_t *degree, int32_t *pred,
+                      int32_t *cycle, int32_t *cycle_length, hg_watch *watch)
 {
     int32_t start = -1;
     for (int32_t v = n - 1; v >= 0; v--) { /* the smallest predecessor wins */
+        if (hg_interrupted(watch, 1 + indptr[v + 1] - indptr[v]))
+            return HG_INTERRUPTED;
         if (degree[v] <= 0)
             continue;
         start = v;
@@ -34,28 +36,36 @@ static void find_cycle(int32_t n, const int32_t *indptr, const int32_t *indices,
     }
     /* After n steps backwards the walk is on a cycle. */
     int32_t v = start;
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         v = pred[v];
+        if (hg_interrupted_at(watch, i, 4))
+            return HG_INTERRUPTED;
+    }
     int32_t length = 0, u = v, smallest = v;
     do {
         length++;
         if (u < smallest)
             smallest = u;
         u = pred[u];
+        if (hg_interrupted_at(watch, length, 4))
+            return HG_INTERRUPTED;
     } while (u != v);
     /* Written forwards from its smallest vertex. */
     u = smallest;
     for (int32_t i = length; i-- > 0;) {
         cycle[(i + 1) % length] = u;
         u = pred[u];
+        if (hg_interrupted_at(watch, i, 4))
+            return HG_INTERRUPTED;
     }
     *cycle_length = length;
+    return HG_OK;
 }
 
 int hg_kahn(int32_t n, const int32_t *indptr, const int32_t *indices, int32_t *order, int32_t *done, int32_t *cycle,
             int32_t *cycle_length, hg_watch *watch)
 {
-    int32_t *degree = (int32_t *)calloc((size_t)n + 1, sizeof *degree);
+    int32_t *degree = (int32_t *)calloc((size_t)n + 1, sizeof *degree); /* pages come as they are touched */
     if (!degree)
         return HG_NO_MEMORY;
     int status = HG_INTERRUPTED;
@@ -68,15 +78,19 @@ int hg_kahn(int32_t n, const int32_t *indptr, const int32_t *indices, int32_t *o
             degree[indices[j]]++;
     }
     int32_t tail = 0;
-    for (int32_t v = 0; v < n; v++)
+    for (int32_t v = 0; v < n; v++) {
         if (!degree[v])
             order[tail++] = v;
+        if (hg_interrupted_at(watch, v, 1))
+            goto out;
+    }
+    int64_t work = 0;
     for (int32_t head = 0; head < tail; head++) {
-        const int32_t v = order[head];
-        for (int32_t j = indptr[v]; j < indptr[v + 1]; j++)
+        const int32_t v = order[head], begin = indptr[v], end = indptr[v + 1];
+        for (int32_t j = begin; j < end; j++)
             if (!--degree[indices[j]])
                 order[tail++] = indices[j];
-        if (!(head & 0xFFFF) && hg_interrupted(watch, 1 << 18))
+        if (hg_interrupted_after(watch, &work, 3 + 2 * (int64_t)(end - begin)))
             goto out;
     }
     *done = tail;
@@ -87,7 +101,7 @@ int hg_kahn(int32_t n, const int32_t *indptr, const int32_t *indices, int32_t *o
             status = HG_NO_MEMORY;
             goto out;
         }
-        find_cycle(n, indptr, indices, degree, pred, cycle, cycle_length);
+        status = find_cycle(n, indptr, indices, degree, pred, cycle, cycle_length, watch);
         free(pred);
     }
 out:
@@ -102,9 +116,13 @@ int hg_forest(int32_t n, const int32_t *indptr, const int32_t *indices, const in
     for (int32_t v = 0; v < n; v++) {
         entered[v] = -1;
         cursor[v] = indptr[v];
+        if (hg_interrupted_at(watch, v, 2))
+            return HG_INTERRUPTED;
     }
     for (int32_t i = 0; i < n; i++) {
         const int32_t root = order ? order[i] : i;
+        if (hg_interrupted_at(watch, i, 2))
+            return HG_INTERRUPTED;
         if (entered[root] >= 0)
             continue;
         int32_t top = 0;

@@ -4,7 +4,7 @@
 int hg_cut(const hg_graph *g, const int32_t *label, const double *weight, int64_t *edges, double *total,
            hg_watch *watch)
 {
-    int64_t count = 0;
+    int64_t count = 0, work = 0;
     double sum = 0;
     for (int32_t v = 0; v < g->n; v++) {
         const int32_t own = label[v];
@@ -17,7 +17,7 @@ int hg_cut(const hg_graph *g, const int32_t *label, const double *weight, int64_
         else
             for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++)
                 count += label[g->indices[j]] != own;
-        if (!(v & 0xFFFF) && hg_interrupted(watch, 1 << 17))
+        if (hg_interrupted_after(watch, &work, 1 + g->indptr[v + 1] - g->indptr[v]))
             return HG_INTERRUPTED;
     }
     *edges = count;
@@ -28,17 +28,23 @@ int hg_cut(const hg_graph *g, const int32_t *label, const double *weight, int64_
 int hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t count, int32_t *start, int32_t *member,
                hg_watch *watch)
 {
-    memset(start, 0, ((size_t)count + 1) * sizeof *start);
-    for (int32_t v = 0; v < n; v++)
+    if (hg_fill(start, 0, ((int64_t)count + 1) * (int64_t)sizeof *start, watch) != HG_OK)
+        return HG_INTERRUPTED;
+    for (int32_t v = 0; v < n; v++) {
         start[label[v]]++;
+        if (hg_interrupted_at(watch, v, 2))
+            return HG_INTERRUPTED;
+    }
     for (int32_t s = 0, sum = 0; s <= count; s++) { /* counts to ends; the scatter from the back makes them starts */
         sum += s < count ? start[s] : 0;
         start[s] = sum;
+        if (hg_interrupted_at(watch, s, 1))
+            return HG_INTERRUPTED;
     }
     for (int32_t i = n; i-- > 0;) {
         const int32_t v = order ? order[i] : i;
         member[--start[label[v]]] = v;
-        if (!(i & 0xFFFF) && hg_interrupted(watch, 1 << 17))
+        if (hg_interrupted_at(watch, i, 4))
             return HG_INTERRUPTED;
     }
     return HG_OK;
@@ -81,13 +87,16 @@ int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *
     for (int32_t v = 0; v < n; v++) {
         for (int32_t j = g->pred_indptr[v]; j < g->pred_indptr[v + 1]; j++)
             waiting[label[v]] += label[g->pred_indices[j]] != label[v];
-        if (!(v & 0xFFFF) && hg_interrupted(watch, 1 << 18))
+        if (hg_interrupted(watch, 2 + 2 * (int64_t)(g->pred_indptr[v + 1] - g->pred_indptr[v])))
             goto out;
     }
     int32_t tail = 0, deepest = 0;
-    for (int32_t s = 0; s < count; s++)
+    for (int32_t s = 0; s < count; s++) {
         if (!waiting[s])
             queue[tail++] = s;
+        if (hg_interrupted_at(watch, s, 1))
+            goto out;
+    }
     for (int32_t head = 0; head < tail; head++) {
         const int32_t s = queue[head];
         deepest = level[s] > deepest ? level[s] : deepest;
@@ -102,9 +111,9 @@ int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *
                 if (!--waiting[t])
                     queue[tail++] = t;
             }
+            if (hg_interrupted(watch, 4 + 2 * (int64_t)(g->indptr[v + 1] - g->indptr[v])))
+                goto out;
         }
-        if (hg_interrupted(watch, 8 * (int64_t)(start[s + 1] - start[s])))
-            goto out;
     }
     /* Counting sort by level; within a level subgraphs are met in the order of their first nodes. */
     next = (int32_t *)calloc((size_t)deepest + 2, sizeof *next);
@@ -112,10 +121,17 @@ int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *
         status = HG_NO_MEMORY;
         goto out;
     }
-    for (int32_t s = 0; s < count; s++)
+    status = HG_INTERRUPTED;
+    for (int32_t s = 0; s < count; s++) {
         next[level[s] + 1]++;
-    for (int32_t d = 0; d <= deepest; d++)
+        if (hg_interrupted_at(watch, s, 2))
+            goto out;
+    }
+    for (int32_t d = 0; d <= deepest; d++) {
         next[d + 1] += next[d];
+        if (hg_interrupted_at(watch, d, 1))
+            goto out;
+    }
     for (int32_t i = 0; i < n; i++) {
         const int32_t v = hg_nth(g, i);
         const int32_t s = label[v];
@@ -123,9 +139,14 @@ int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *
             id[s] = next[level[s]]++;
             device_of[id[s]] = device[v];
         }
+        if (hg_interrupted_at(watch, i, 4))
+            goto out;
     }
-    for (int32_t v = 0; v < n; v++)
+    for (int32_t v = 0; v < n; v++) {
         label[v] = id[label[v]];
+        if (hg_interrupted_at(watch, v, 2))
+            goto out;
+    }
     status = HG_OK;
 out:
     free(start);
