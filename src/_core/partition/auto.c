@@ -20,7 +20,7 @@
 enum { WORK_PER_EDGE = 4, LEAST_WORK = 1 << 18 };
 
 /* Pieces are moved when moving nodes gained at least this part of the cut. */
-static const double WORTHWHILE = 1.0 / 64;
+static const double WORTHWHILE = 1.0 / 128;
 
 /* A node may leave two parts behind where that saves so many edges of mean weight: few such moves save much. */
 static const double SPLIT_GAIN = 4;
@@ -65,8 +65,11 @@ static int contract(improver *s, float heavy, labels *result)
         status = hg_contract(&coarse, heavy, INT32_MAX, &work, merged, &result->count, &maximal, s->arena,
                              s->watch);
     if (status == HG_OK && result->count < before)
-        for (int32_t v = 0; v < s->g->n; v++)
+        for (int32_t v = 0; v < s->g->n && status == HG_OK; v++) {
             result->label[v] = merged[result->label[v]];
+            if (hg_interrupted(s->watch, 2))
+                status = HG_INTERRUPTED;
+        }
     hg_arena_release(s->arena, mark);
     return status;
 }
@@ -107,13 +110,19 @@ static int move_pieces(improver *s, double split_gain, int32_t *piece)
         return HG_NO_MEMORY;
     for (int32_t x = 0; x < pieces.count; x++)
         device[x] = (uint8_t)coarse.kind[x];
-    for (int32_t v = 0; v < n; v++)
+    for (int32_t v = 0; v < n; v++) {
         level[piece[v]] = s->level[v];
+        if (hg_interrupted(s->watch, 2))
+            return HG_INTERRUPTED;
+    }
     const hg_dag dag = {coarse.k,          coarse.out_start, coarse.out, coarse.in_start, coarse.in, coarse.out_weight,
                         coarse.in_weight, NULL,             device};
     status = hg_move_levels(&dag, level, 2, 0, split_gain, &gained, s->arena, s->watch);
-    for (int32_t v = 0; v < n && status == HG_OK; v++)
+    for (int32_t v = 0; v < n && status == HG_OK; v++) {
         s->level[v] = level[piece[v]];
+        if (hg_interrupted(s->watch, 2))
+            status = HG_INTERRUPTED;
+    }
     hg_arena_release(s->arena, mark);
     return status;
 }
@@ -299,7 +308,10 @@ int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int3
     if (status != HG_OK)
         return status;
     *count = result.count;
-    for (int32_t v = 0; v < g->n; v++)
+    for (int32_t v = 0; v < g->n && status == HG_OK; v++) {
         device_of[subgraph_of[v]] = device[v];
-    return HG_OK;
+        if (hg_interrupted(watch, 2))
+            status = HG_INTERRUPTED;
+    }
+    return status;
 }

@@ -206,12 +206,15 @@ int hg_level_components(const hg_dag *g, const int32_t *level, const int32_t *ot
     int32_t roots = 0, least, most;
     least = INT32_MAX;
     most = INT32_MIN;
-    for (int32_t v = 0; v < n; v++)
+    for (int32_t v = 0; v < n; v++) {
         if (parent[v] == v) {
             root[roots++] = v;
             least = level[v] < least ? level[v] : least;
             most = level[v] > most ? level[v] : most;
         }
+        if (hg_interrupted(watch, 2))
+            return HG_INTERRUPTED;
+    }
     int32_t *sorted = HG_TAKE(arena, int32_t, roots);
     if (!sorted)
         return HG_NO_MEMORY;
@@ -226,11 +229,16 @@ int hg_level_components(const hg_dag *g, const int32_t *level, const int32_t *ot
         return status;
     for (int32_t i = 0; i < roots; i++)
         label[sorted[i]] = i;
-    for (int32_t v = 0; v < n; v++)
+    if (hg_interrupted(watch, 16 * (int64_t)roots))
+        return HG_INTERRUPTED;
+    for (int32_t v = 0; v < n; v++) {
         if (parent[v] != v)
             label[v] = label[find(parent, v)];
+        if (hg_interrupted(watch, 4))
+            return HG_INTERRUPTED;
+    }
     *count = roots;
-    return hg_interrupted(watch, 8 * (int64_t)n) ? HG_INTERRUPTED : HG_OK;
+    return HG_OK;
 }
 
 int hg_levels_of(const hg_dag *g, const int32_t *label, int32_t count, int32_t *level, hg_arena *arena,

@@ -53,10 +53,12 @@ int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *f
     for (int32_t i = 0; i < n; i++) {
         const int32_t v = g->order ? g->order[i] : i;
         by_depth[start[depth[v]]++] = v;
+        if (hg_interrupted(watch, 4))
+            return HG_INTERRUPTED;
     }
     *foreign = g->in_weight ? weight_between : (double)edges_between;
     *deeper = g->in_weight ? weight_down : (double)edges_down;
-    return hg_interrupted(watch, 4 * (int64_t)n) ? HG_INTERRUPTED : HG_OK;
+    return HG_OK;
 }
 
 /* All that the sweep knows of a node, in half a cache line. */
@@ -222,9 +224,12 @@ int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *l
         }
         i++; /* v is ready now; look at it again, and stop when the last one is absorbed */
     }
-    for (int32_t v = 0; v < n; v++)
+    for (int32_t v = 0; v < n; v++) {
         level[v] = -s.node[find(s.node, v)].height;
+        if (hg_interrupted(watch, 4))
+            return HG_INTERRUPTED;
+    }
     *lost = s.lost;
     *whole = s.whole;
-    return hg_interrupted(watch, 4 * (int64_t)n) ? HG_INTERRUPTED : HG_OK;
+    return HG_OK;
 }
