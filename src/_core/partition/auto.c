@@ -131,13 +131,13 @@ static int move_pieces(improver *s, double split_gain, int32_t *piece)
 static int improve(improver *s, double cut, labels *result)
 {
     double gained = 0;
-    int status = move_nodes(s, 2, INFINITY, &gained);
+    int status = move_nodes(s, 1, INFINITY, &gained);
     cut -= gained;
     if (status == HG_OK && gained > 0 && (cut > s->bound || gained >= WORTHWHILE * cut)) {
         const double split_gain = cut > s->bound ? SPLIT_GAIN * s->mean_weight : INFINITY;
         status = move_pieces(s, split_gain, result->label);
         if (status == HG_OK)
-            status = move_nodes(s, 2, split_gain, &gained);
+            status = move_nodes(s, 1, split_gain, &gained);
     }
     if (status == HG_OK)
         status = components(s, NULL, result);
