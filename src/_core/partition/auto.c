@@ -3,7 +3,7 @@
  * 1. Sweep from the sinks (sweep.c): few subgraphs, since it closes each as late as it can. Where it cuts no edge
  *    within a device the result cannot be improved.
  * 2. Move nodes between levels (levels.c): its boundaries cut less, and subgraphs that meet become one.
- * 3. Where that gained anything, move whole pieces: the common refinement with the components of equal depth, which
+ * 3. Where that gained enough, move whole pieces: the common refinement with the components of equal depth, which
  *    grow from the sources, as one coarse graph; then nodes again.
  * 4. Where more is cut than policy `linear` cuts, move nodes away from what they alone hold together, too: some more
  *    subgraphs for much less cut.
@@ -17,7 +17,7 @@
 
 #include "levels.h"
 
-enum { WORK_PER_EDGE = 4, LEAST_WORK = 1 << 18 };
+enum { WORK_PER_EDGE = 3, LEAST_WORK = 1 << 18 };
 
 /* Pieces are moved when moving nodes gained at least this part of the cut. */
 static const double WORTHWHILE = 1.0 / 128;
@@ -27,7 +27,6 @@ static const double SPLIT_GAIN = 4;
 
 /* Edges of the coarse graph so many times heavier than the mean edge are contracted first. */
 static const double HEAVY = 8;
-
 
 /* Graphs of at most so many nodes are tried in every way: time is no matter there, and every subgraph counts. */
 enum { SMALL = 1 << 13 };
@@ -54,16 +53,14 @@ static int contract(improver *s, float heavy, labels *result)
 {
     const hg_mark mark = hg_arena_mark(s->arena);
     const int32_t before = result->count;
-    int64_t work = LEAST_WORK + WORK_PER_EDGE * ((int64_t)s->g->n + s->g->m);
+    const int64_t work = LEAST_WORK + WORK_PER_EDGE * ((int64_t)s->g->n + s->g->m);
     hg_coarse coarse;
-    int maximal;
     int32_t *merged = HG_TAKE(s->arena, int32_t, before);
     int status = merged ? hg_coarsen(s->g, s->dag.device, s->dag.out_weight, result->label, before, &coarse, s->arena,
                                      s->watch)
                         : HG_NO_MEMORY;
     if (status == HG_OK)
-        status = hg_contract(&coarse, heavy, INT32_MAX, &work, merged, &result->count, &maximal, s->arena,
-                             s->watch);
+        status = hg_contract(&coarse, heavy, INT32_MAX, work, merged, &result->count, s->arena, s->watch);
     if (status == HG_OK && result->count < before)
         for (int32_t v = 0; v < s->g->n && status == HG_OK; v++) {
             result->label[v] = merged[result->label[v]];
@@ -74,10 +71,10 @@ static int contract(improver *s, float heavy, labels *result)
     return status;
 }
 
-static int move_nodes(improver *s, int passes, double split_gain, double *gained)
+static int move_nodes(improver *s, double split_gain, double *gained)
 {
     const hg_mark mark = hg_arena_mark(s->arena);
-    const int status = hg_move_levels(&s->dag, s->level, passes, 0, split_gain, gained, s->arena, s->watch);
+    const int status = hg_move_levels(&s->dag, s->level, 1, split_gain, gained, s->arena, s->watch);
     hg_arena_release(s->arena, mark);
     return status;
 }
@@ -117,7 +114,7 @@ static int move_pieces(improver *s, double split_gain, int32_t *piece)
     }
     const hg_dag dag = {coarse.k,          coarse.out_start, coarse.out, coarse.in_start, coarse.in, coarse.out_weight,
                         coarse.in_weight, NULL,             device};
-    status = hg_move_levels(&dag, level, 2, 0, split_gain, &gained, s->arena, s->watch);
+    status = hg_move_levels(&dag, level, 2, split_gain, &gained, s->arena, s->watch);
     for (int32_t v = 0; v < n && status == HG_OK; v++) {
         s->level[v] = level[piece[v]];
         if (hg_interrupted(s->watch, 2))
@@ -131,13 +128,13 @@ static int move_pieces(improver *s, double split_gain, int32_t *piece)
 static int improve(improver *s, double cut, labels *result)
 {
     double gained = 0;
-    int status = move_nodes(s, 1, INFINITY, &gained);
+    int status = move_nodes(s, INFINITY, &gained);
     cut -= gained;
     if (status == HG_OK && gained > 0 && (cut > s->bound || gained >= WORTHWHILE * cut)) {
         const double split_gain = cut > s->bound ? SPLIT_GAIN * s->mean_weight : INFINITY;
         status = move_pieces(s, split_gain, result->label);
         if (status == HG_OK)
-            status = move_nodes(s, 1, split_gain, &gained);
+            status = move_nodes(s, split_gain, &gained);
     }
     if (status == HG_OK)
         status = components(s, NULL, result);

@@ -226,11 +226,11 @@ static int set_landmarks(contraction *s, int32_t *length, int32_t *best, hg_watc
     return HG_OK;
 }
 
-int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t *work, int32_t *merged,
-                int32_t *count, int *maximal, hg_arena *arena, hg_watch *watch)
+int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t work, int32_t *merged,
+                int32_t *count, hg_arena *arena, hg_watch *watch)
 {
     const int32_t k = coarse->k;
-    contraction s = {.k = k, .c = coarse, .work = *work};
+    contraction s = {.k = k, .c = coarse, .work = work};
     s.start[FORWARD] = coarse->out_start;
     s.start[BACKWARD] = coarse->in_start;
     s.node = HG_TAKE(arena, node, k);
@@ -281,25 +281,20 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
             if (hg_interrupted(watch, 4 + coarse->out_start[u + 1] - coarse->out_start[u]))
                 return HG_INTERRUPTED;
         }
-    *maximal = 1;
-    int changed = 1;
-    for (int64_t limit = FIRST_LIMIT; tries && s.work > 0 && (changed || !*maximal); limit *= 8) {
+    int open = 1; /* something was merged, or not decided */
+    for (int64_t limit = FIRST_LIMIT; tries && s.work > 0 && open; limit = limit < s.work ? 8 * limit : limit) {
         int64_t kept = 0;
-        changed = 0;
-        *maximal = 1;
+        open = 0;
         for (int64_t i = 0; i < tries; i++) {
             const int32_t a = find(s.node, tried[i].source), b = find(s.node, tried[i].target);
             const int64_t before = s.work;
-            int merged_now = 0;
+            int outcome = 0;
             if (a == b || s.refused[FORWARD][a] == b || s.refused[BACKWARD][b] == a)
                 continue;
-            if (s.work <= 0)
-                merged_now = -1;
-            else if (coarse->size[a] <= max_size - coarse->size[b])
-                merged_now = try_merge(&s, a, b, limit < s.work ? limit : s.work);
-            changed |= merged_now > 0;
-            *maximal &= merged_now >= 0;
-            if (merged_now <= 0 && s.refused[FORWARD][a] != b)
+            if (s.work > 0 && coarse->size[a] <= max_size - coarse->size[b])
+                outcome = try_merge(&s, a, b, limit < s.work ? limit : s.work);
+            open |= outcome != 0;
+            if (outcome <= 0 && s.refused[FORWARD][a] != b)
                 tried[kept++] = tried[i];
             if (hg_interrupted(watch, 8 + 4 * (before - s.work)))
                 return HG_INTERRUPTED;
@@ -311,14 +306,11 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
         }
         tries = kept;
     }
-    *maximal &= !changed;
-done:;
     int32_t id = 0, *new_id = s.search[FORWARD].found;
     for (int32_t x = s.order.next[k]; x != k; x = s.order.next[x])
         new_id[x] = id++;
     for (int32_t x = 0; x < k; x++)
         merged[x] = new_id[find(s.node, x)];
     *count = id;
-    *work = s.work;
     return HG_OK;
 }

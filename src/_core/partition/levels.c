@@ -128,17 +128,17 @@ static inline __attribute__((always_inline)) int pass(const hg_dag *g, const flo
     return HG_OK;
 }
 
-int hg_move_levels(const hg_dag *g, int32_t *level, int passes, int upwards, double split_gain, double *gained,
-                   hg_arena *arena, hg_watch *watch)
+int hg_move_levels(const hg_dag *g, int32_t *level, int passes, double split_gain, double *gained, hg_arena *arena,
+                   hg_watch *watch)
 {
     connectivity c = {g, level, HG_TAKE_ZEROED(arena, int32_t, g->n), 0};
     int status = c.seen ? HG_OK : HG_NO_MEMORY;
     double before = -1;
     *gained = 0;
-    for (int i = 0; i < passes && status == HG_OK && *gained > before; i++, upwards = !upwards) {
+    for (int i = 0; i < passes && status == HG_OK && *gained > before; i++) {
         before = *gained;
-        status = g->out_weight ? pass(g, g->out_weight, g->in_weight, level, upwards, split_gain, &c, gained, watch)
-                               : pass(g, NULL, NULL, level, upwards, split_gain, &c, gained, watch);
+        status = g->out_weight ? pass(g, g->out_weight, g->in_weight, level, i & 1, split_gain, &c, gained, watch)
+                               : pass(g, NULL, NULL, level, i & 1, split_gain, &c, gained, watch);
     }
     return status;
 }

@@ -36,11 +36,11 @@ int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *l
 
 /* ---- levels.c ---- */
 
-/* Moves nodes to a level where they meet more weight of their own device: `passes` passes over the graph, in
- * alternating direction, the first from the sources (upwards = 0) or from the sinks (1), fewer when one gains nothing. A node is moved away from what
- * it alone holds together only where that gains split_gain or more. *gained: by how much the cut shrank. */
-int hg_move_levels(const hg_dag *g, int32_t *level, int passes, int upwards, double split_gain, double *gained,
-                   hg_arena *arena, hg_watch *watch);
+/* Moves nodes to a level where they meet more weight of their own device: `passes` passes over the graph in alternating
+ * direction, the first from the sources; fewer when one gains nothing. A node is moved away from what it alone holds
+ * together only where that gains split_gain or more. *gained: by how much the cut shrank. */
+int hg_move_levels(const hg_dag *g, int32_t *level, int passes, double split_gain, double *gained, hg_arena *arena,
+                   hg_watch *watch);
 
 /* Components of one device, level and `other` number (NULL: one for all; else it must not fall along edges): label [n],
  * a topological order of the quotient. */

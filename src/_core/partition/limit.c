@@ -41,8 +41,7 @@ int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int
     status = HG_OK;
     if (used > *count) {
         hg_coarse coarse;
-        int64_t work = WORK_PER_EDGE * ((int64_t)n + g->m);
-        int maximal;
+        const int64_t work = WORK_PER_EDGE * ((int64_t)n + g->m);
         const float *scaled = weight ? hg_scaled(g, weight, &arena) : NULL;
         status = weight && !scaled ? HG_NO_MEMORY
                                    : hg_coarsen(g, device, scaled, pieces, used, &coarse, &arena, watch);
@@ -54,7 +53,7 @@ int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int
         for (int64_t j = 0; j < coarse.edges; j++)
             total += coarse.out_weight[j];
         const float heavy = coarse.edges ? (float)(2 * total / (double)coarse.edges) : HUGE_VALF;
-        status = hg_contract(&coarse, heavy, max_nodes, &work, merged, count, &maximal, &arena, watch);
+        status = hg_contract(&coarse, heavy, max_nodes, work, merged, count, &arena, watch);
         for (int32_t v = 0; v < n && status == HG_OK; v++)
             label[v] = merged[pieces[v]];
     }
