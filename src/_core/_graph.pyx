@@ -270,7 +270,7 @@ cdef Csr build(int32_t n, object src, object dst):
         status = hg_build(n, m, sources, targets, rows, entries, slots, &unique, &watch)
     finish(status)
     if unique < m:
-        indices = indices[:unique].copy()
+        indices.resize(unique, refcheck=False)  # in place: nothing else has seen it
     return finish_csr(indptr, indices, slot, m)
 
 

@@ -6,7 +6,9 @@
 
 #include "graph.h"
 
-enum { CHUNK = 1 << 16 }; /* work between two looks at the watch */
+/* Edges between two looks at the watch, and the units of a write to a random place: where memory is fresh, each may
+ * cost a page fault. */
+enum { CHUNK = 1 << 13, SCATTER = 32 };
 
 /* The clean case runs without an exit from the loop, which the compiler can vectorise. */
 static int64_t first_outside(const int32_t *values, int64_t count, uint32_t bound)
@@ -120,7 +122,7 @@ int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32
     if (hg_fill(by_dst, 0, pointer_bytes, watch) != HG_OK || hg_fill(indptr, 0, pointer_bytes, watch) != HG_OK)
         goto out;
     for (int64_t base = 0; base < m; base += CHUNK) {
-        if (hg_interrupted(watch, 2 * CHUNK))
+        if (hg_interrupted(watch, SCATTER * CHUNK))
             goto out;
         const int64_t end = base + CHUNK < m ? base + CHUNK : m;
         for (int64_t i = base; i < end; i++) {
@@ -131,14 +133,14 @@ int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32
     if (counts_to_starts(n, by_dst, watch) != HG_OK || counts_to_starts(n, indptr, watch) != HG_OK)
         goto out;
     for (int64_t base = 0; base < m; base += CHUNK) {
-        if (hg_interrupted(watch, 2 * CHUNK))
+        if (hg_interrupted(watch, SCATTER * CHUNK))
             goto out;
         const int64_t end = base + CHUNK < m ? base + CHUNK : m;
         for (int64_t i = base; i < end; i++)
             edge[by_dst[dst[i]]++] = (int32_t)i;
     }
     for (int64_t base = 0; base < m; base += CHUNK) {
-        if (hg_interrupted(watch, 4 * CHUNK))
+        if (hg_interrupted(watch, SCATTER * CHUNK))
             goto out;
         const int64_t end = base + CHUNK < m ? base + CHUNK : m;
         for (int64_t j = base; j < end; j++) {
@@ -159,7 +161,7 @@ int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32
                 indices[kept++] = indices[j];
             slot[given[j]] = kept - 1;
         }
-        if (hg_interrupted(watch, 2 + 2 * (int64_t)(end - begin)))
+        if (hg_interrupted(watch, 2 + SCATTER * (int64_t)(end - begin)))
             goto out;
     }
     indptr[n] = kept;
@@ -178,7 +180,7 @@ int hg_transpose(int32_t n, int64_t m, const int32_t *indptr, const int32_t *ind
     if (hg_fill(pred_indptr, 0, ((int64_t)n + 1) * (int64_t)sizeof *pred_indptr, watch) != HG_OK)
         return HG_INTERRUPTED;
     for (int64_t base = 0; base < m; base += CHUNK) {
-        if (hg_interrupted(watch, 2 * CHUNK))
+        if (hg_interrupted(watch, SCATTER * CHUNK))
             return HG_INTERRUPTED;
         const int64_t end = base + CHUNK < m ? base + CHUNK : m;
         for (int64_t j = base; j < end; j++)
@@ -189,7 +191,7 @@ int hg_transpose(int32_t n, int64_t m, const int32_t *indptr, const int32_t *ind
     for (int32_t v = 0; v < n; v++) {
         for (int32_t j = indptr[v]; j < indptr[v + 1]; j++)
             pred_indices[pred_indptr[indices[j]]++] = v;
-        if (hg_interrupted(watch, 1 + 2 * (int64_t)(indptr[v + 1] - indptr[v])))
+        if (hg_interrupted(watch, 1 + SCATTER * (int64_t)(indptr[v + 1] - indptr[v])))
             return HG_INTERRUPTED;
     }
     ends_to_starts(n, pred_indptr);

@@ -278,7 +278,8 @@ static int grow(loop *s, int32_t root, hg_watch *watch)
 
 static int64_t kept_size(const candidate *c)
 {
-    return c->words ? 24 * (int64_t)c->words : 4 * (int64_t)c->explored;
+    enum { OVERHEAD = 32 }; /* of an allocation */
+    return OVERHEAD + (c->words ? 24 * (int64_t)c->words : 4 * (int64_t)c->explored);
 }
 
 static void forget(loop *s, candidate *c)
@@ -301,7 +302,7 @@ static int keep(loop *s, candidate *c)
         firm += s->state[s->touched[i]] != AT_ONCE;
     }
     *c = (candidate){.size = s->size, .firm = firm, .explored = s->num_touched, .first = low, .words = high - low + 1};
-    if (4 * (int64_t)c->explored <= kept_size(c))
+    if (4 * (int64_t)c->explored <= 24 * (int64_t)c->words)
         c->words = 0;
     const int keeps = !s->tracing && s->kept_bytes + kept_size(c) <= s->most_kept_bytes;
     if (keeps) {

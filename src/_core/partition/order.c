@@ -70,10 +70,10 @@ int hg_kahn(int32_t n, const int32_t *indptr, const int32_t *indices, int32_t *o
         return HG_NO_MEMORY;
     int status = HG_INTERRUPTED;
     const int64_t m = indptr[n];
-    for (int64_t base = 0; base < m; base += 1 << 16) {
-        if (hg_interrupted(watch, 1 << 16))
+    for (int64_t base = 0; base < m; base += 1 << 14) {
+        if (hg_interrupted(watch, 1 << 17))
             goto out;
-        const int64_t end = base + (1 << 16) < m ? base + (1 << 16) : m;
+        const int64_t end = base + (1 << 14) < m ? base + (1 << 14) : m;
         for (int64_t j = base; j < end; j++)
             degree[indices[j]]++;
     }
