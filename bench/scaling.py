@@ -93,7 +93,7 @@ def times(kinds: list[str], sizes: list[int]) -> None:
             num_nodes.append(len(device))
             works[f"sort {size}"] = partial(_graph.kahn, graph._csr)
             works |= {f"{policy} {size}": partial(partition_graph, graph, device, policy) for policy in POLICIES}
-        found, user = medians_by_clock(works, (time.process_time, user_time), rounds=5, seconds=60)
+        found, user = medians_by_clock(works, (time.process_time, user_time), rounds=3, seconds=60)
         for policy in ("sort", *POLICIES):
             total = [found[f"{policy} {size}"] for size in sizes]
             growth = doublings(total, num_nodes)
