@@ -25,6 +25,9 @@ static const double WORTHWHILE = 1.0 / 128;
 /* A node may leave two parts behind where that saves so many edges of mean weight: few such moves save much. */
 static const double SPLIT_GAIN = 4;
 
+/* Half of that, and half again, where the cut is within this factor of what policy `linear` cuts. */
+static const double NEARLY = 1.02;
+
 /* Edges of the coarse graph so many times heavier than the mean edge are contracted first. */
 static const double HEAVY = 8;
 
@@ -89,13 +92,12 @@ static int components(improver *s, const int32_t *other, labels *result)
 }
 
 /* Moves the components of one level and depth as wholes; piece [n] is scratch. */
-static int move_pieces(improver *s, double split_gain, int32_t *piece)
+static int move_pieces(improver *s, double split_gain, int32_t *piece, double *gained)
 {
     const int32_t n = s->g->n;
     const hg_mark mark = hg_arena_mark(s->arena);
     labels pieces = {piece, 0};
     hg_coarse coarse;
-    double gained;
     int status = components(s, s->depth, &pieces);
     if (status == HG_OK)
         status = hg_coarsen(s->g, s->dag.device, s->dag.out_weight, piece, pieces.count, &coarse, s->arena, s->watch);
@@ -114,7 +116,7 @@ static int move_pieces(improver *s, double split_gain, int32_t *piece)
     }
     const hg_dag dag = {coarse.k,          coarse.out_start, coarse.out, coarse.in_start, coarse.in, coarse.out_weight,
                         coarse.in_weight, NULL,             device};
-    status = hg_move_levels(&dag, level, 2, split_gain, &gained, s->arena, s->watch);
+    status = hg_move_levels(&dag, level, 2, split_gain, gained, s->arena, s->watch);
     for (int32_t v = 0; v < n && status == HG_OK; v++) {
         s->level[v] = level[piece[v]];
         if (hg_interrupted(s->watch, 2))
@@ -130,11 +132,16 @@ static int improve(improver *s, double cut, labels *result)
     double gained = 0;
     int status = move_nodes(s, INFINITY, &gained);
     cut -= gained;
-    if (status == HG_OK && gained > 0 && (cut > s->bound || gained >= WORTHWHILE * cut)) {
-        const double split_gain = cut > s->bound ? SPLIT_GAIN * s->mean_weight : INFINITY;
-        status = move_pieces(s, split_gain, result->label);
+    const int worthwhile = gained > 0 && (cut > s->bound || gained >= WORTHWHILE * cut);
+    double split_gain = cut > s->bound ? SPLIT_GAIN * s->mean_weight : INFINITY;
+    for (int again = worthwhile; again && status == HG_OK;) {
+        status = move_pieces(s, split_gain, result->label, &gained);
+        cut -= gained;
         if (status == HG_OK)
             status = move_nodes(s, split_gain, &gained);
+        cut -= gained;
+        split_gain /= 2;
+        again = cut > s->bound && cut < NEARLY * s->bound && split_gain >= s->mean_weight;
     }
     if (status == HG_OK)
         status = components(s, NULL, result);
