@@ -49,6 +49,8 @@ cdef extern from "partition/graph.h" nogil:
     ctypedef struct hg_closure:
         int32_t n
         int64_t bytes
+        int64_t at_least
+        int64_t at_most
 
     ctypedef struct hg_verdict:
         int rule
@@ -94,7 +96,22 @@ cdef extern from "partition/graph.h" nogil:
     int hg_closure_build(const hg_graph *g, hg_closure *closure, int64_t max_bytes, hg_watch *watch)
     void hg_closure_free(hg_closure *closure)
     int hg_closure_reaches(const hg_closure *closure, int32_t u, int32_t v)
-    void hg_closure_between(const hg_closure *closure, int32_t u, int32_t v, uint8_t *mask)
+    int hg_closure_between(const hg_closure *closure, int32_t u, int32_t v, int32_t **nodes, int32_t *count,
+                           hg_watch *watch)
 
     int hg_check(const hg_graph *g, const uint8_t *device, const int32_t *label, int flags, hg_verdict *verdict,
                  int32_t *witness, hg_watch *watch)
+
+cdef extern from "partition/path_cache.h" nogil:
+    ctypedef struct hg_path_set:
+        int32_t count
+        const int32_t *nodes
+
+    ctypedef struct hg_path_cache:
+        int64_t max_bytes
+        int64_t bytes
+        int64_t count
+
+    const hg_path_set *hg_path_cache_find(hg_path_cache *cache, int32_t u, int32_t v)
+    void hg_path_cache_put(hg_path_cache *cache, int32_t u, int32_t v, const int32_t *nodes, int32_t count)
+    void hg_path_cache_close(hg_path_cache *cache)

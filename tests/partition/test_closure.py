@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -47,21 +49,66 @@ def test_tails_that_hold_everything(n):
 
 
 def test_cache_is_bounded_and_read_only():
-    closure = TransitiveClosure(Graph.from_edges([0, 1, 2], [1, 2, 3], 4), cache_size=2)
+    n, limit = 1000, 20_000
+    closure = TransitiveClosure(Graph.from_edges(np.arange(n - 1), np.arange(1, n), n), cache_bytes=limit)
+    rng = np.random.default_rng(0)
+    for u, v in rng.integers(0, n, (3000, 2)).tolist():
+        u, v = u // 20 * 20, v // 20 * 20  # so that pairs recur
+        assert closure.path_nodes(u, v).tolist() == list(range(u + 1, v))
+        assert closure.cached_bytes <= limit
+    assert closure.cached_bytes > limit // 2
     first = closure.path_nodes(0, 3)
-    assert closure.path_nodes(0, 3) is first
-    closure.path_nodes(0, 2)
-    closure.path_nodes(1, 3)
-    assert closure.path_nodes(0, 3) is not first
+    assert closure.path_nodes(0, 3).tolist() == first.tolist() == [1, 2]
     with pytest.raises(ValueError, match="read-only"):
         first[0] = 1
+
+
+def test_nothing_is_remembered_without_room():
+    closure = TransitiveClosure(Graph.from_edges([0, 1, 2], [1, 2, 3], 4), cache_bytes=0)
+    assert closure.path_nodes(0, 3).tolist() == closure.path_nodes(0, 3).tolist() == [1, 2]
+    assert closure.cached_bytes == 0
+    with pytest.raises(PartitionError, match="zero or more"):
+        TransitiveClosure(closure.graph, cache_bytes=-1)
+
+
+def test_threads_share_a_cache(dags):
+    g, _ = dags.one(3, max_nodes=200)
+    closure, expected = TransitiveClosure(g, cache_bytes=4000), reach_matrix(g)
+    wrong = []
+
+    def ask(seed):
+        rng = np.random.default_rng(seed)
+        for u, v in rng.integers(0, g.num_nodes, (2000, 2)).tolist():
+            if closure.path_nodes(u, v).tolist() != np.flatnonzero(expected[u] & expected[:, v]).tolist():
+                wrong.append((u, v))
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_refused_before_any_row():
+    """Many long chains: no row reaches the end, so the estimate is sure."""
+    n, length = 200_000, 20_000
+    node = np.arange(n - 1)
+    inside = (node + 1) % length != 0
+    g = Graph.from_edges(node[inside], node[inside] + 1, n)
+    with pytest.raises(PartitionError, match=r"needs more than max_bytes = 9000000: an estimated \d{9} to \d{9} bytes"):
+        TransitiveClosure(g, max_bytes=9_000_000)
+    with pytest.raises(PartitionError, match="estimated 4200000 to"):
+        TransitiveClosure(g, max_bytes=1000)
 
 
 def test_budget():
     n = 2000
     odd = np.arange(n - 2)  # two chains side by side: rows of every second bit, which no tail shortens
     g = Graph.from_edges(odd, odd + 2, n)
-    with pytest.raises(PartitionError, match=r"closure of 2000 nodes needs more than max_bytes = 100000: at most \d+"):
+    with pytest.raises(
+        PartitionError, match=r"closure of 2000 nodes needs more than max_bytes = 100000: an estimated \d+ to \d+ bytes"
+    ):
         TransitiveClosure(g, max_bytes=100_000)
     assert TransitiveClosure(g).nbytes > 100_000
 

@@ -194,19 +194,23 @@ typedef struct {
     uint8_t *fill;
     int32_t *rank, *order; /* topological rank of a node, and the node of a rank */
     int64_t bytes;         /* all of it */
+    int64_t at_least, at_most; /* the estimate: bytes that it will take */
     uint64_t **block;      /* memory of the rows */
     int64_t blocks, room_blocks;
     uint64_t *free; /* of the last block */
     int64_t room;
 } hg_closure;
 
-/* HG_OVER_BUDGET when it would take more than max_bytes; then nothing is kept. */
+/* HG_OVER_BUDGET when it takes more than max_bytes: before anything but O(n) is allocated when at_least does, else as
+ * soon as the rows do. Then nothing is kept but the estimate. */
 int hg_closure_build(const hg_graph *g, hg_closure *closure, int64_t max_bytes, hg_watch *watch);
 void hg_closure_free(hg_closure *closure);
 int hg_closure_reaches(const hg_closure *closure, int32_t u, int32_t v);
 
-/* mask [n]: nodes that u reaches (u < 0: any) and that reach v (v < 0: any). */
-void hg_closure_between(const hg_closure *closure, int32_t u, int32_t v, uint8_t *mask);
+/* Nodes that u reaches (u < 0: any) and that reach v (v < 0: any), ascending, to be freed: *nodes, *count. O(words of
+ * u's row up to v + descendants of u before v), and sorting where ranks are not numbers; for u < 0 O(rank of v). */
+int hg_closure_between(const hg_closure *closure, int32_t u, int32_t v, int32_t **nodes, int32_t *count,
+                       hg_watch *watch);
 
 /* ---- check.c: the verifier ---- */
 
