@@ -137,4 +137,4 @@ cdef object as_array(int32_t *nodes, int32_t count):
 def triangle_bytes(int64_t n):
     """The most memory a closure of n nodes can take."""
     cdef int64_t words = n // 64
-    return 8 * (n * ((n + 63) // 64) - 32 * words * (words - 1) - n % 64 * words) + 21 * n
+    return 8 * (n * ((n + 63) // 64) - 32 * words * (words - 1) - n % 64 * words) + 25 * n

@@ -1,6 +1,6 @@
 /* Transitive closure as bit rows over topological ranks.
  *
- * Row r holds the descendants of the node of rank r, all of greater rank: words from r / 64 on. Rows are made from the
+ * Row r holds the descendants of the node of rank r, all of greater rank: words from that of the first on. Rows are made from the
  * sinks up, each as the union of its successors' rows. Most rows end in an unbroken run: beyond some word every later
  * node is a descendant, or none is. Such a tail is one bit (`fill`) and takes no words, so graphs whose nodes soon
  * reach everything, as most models are, need O(n) memory; the worst case is the triangle of n * n / 16 bytes.
@@ -40,7 +40,7 @@ static uint64_t *room_for(hg_closure *c, int64_t words)
     return row;
 }
 
-/* Ranks, and bounds on the memory of the rows: row r spans the words from its own to that of its last descendant, unless
+/* Ranks, and bounds on the memory of the rows: row r spans the words from its first to its last descendant, unless
  * it reaches the last word: then a full tail may make it shorter. c->end serves as the last descendant's rank. */
 static int estimate(const hg_graph *g, hg_closure *c, hg_watch *watch)
 {
@@ -54,13 +54,15 @@ static int estimate(const hg_graph *g, hg_closure *c, hg_watch *watch)
     }
     for (int32_t r = n; r-- > 0;) {
         const int32_t v = c->order[r], begin = g->indptr[v], end = g->indptr[v + 1];
-        int32_t last = r;
+        int32_t last = r, nearest = r;
         for (int32_t j = begin; j < end; j++) {
-            const int32_t reached = c->end[c->rank[g->indices[j]]];
+            const int32_t s = c->rank[g->indices[j]], reached = c->end[s];
             last = reached > last ? reached : last;
+            nearest = s < nearest || nearest == r ? s : nearest;
         }
         c->end[r] = last;
-        const int32_t span = last > r ? last / 64 - r / 64 + 1 : 0;
+        c->first[r] = nearest / 64;
+        const int32_t span = last > r ? last / 64 - nearest / 64 + 1 : 0;
         possible += span;
         sure += last / 64 < c->words - 1 ? span : 0;
         if (hg_interrupted_after(watch, &work, 4 + 2 * (int64_t)(end - begin)))
@@ -75,7 +77,7 @@ int hg_closure_build(const hg_graph *g, hg_closure *c, int64_t max_bytes, hg_wat
 {
     const int32_t n = g->n, words = (n + 63) / 64;
     const uint64_t last_padding = n % 64 ? ~(((uint64_t)1 << (n % 64)) - 1) : 0;
-    const int64_t fixed = (int64_t)n * (sizeof *c->row + 3 * sizeof(int32_t) + 1);
+    const int64_t fixed = (int64_t)n * (sizeof *c->row + 4 * sizeof(int32_t) + 1);
     uint64_t *row = NULL;
     *c = (hg_closure){.n = n, .words = words, .bytes = fixed, .at_least = fixed, .at_most = fixed};
     if (fixed > max_bytes) {
@@ -83,10 +85,11 @@ int hg_closure_build(const hg_graph *g, hg_closure *c, int64_t max_bytes, hg_wat
         return HG_OVER_BUDGET;
     }
     int status = HG_NO_MEMORY;
+    c->first = HG_NEW(int32_t, n);
     c->end = HG_NEW(int32_t, n);
     c->rank = HG_NEW(int32_t, n);
     c->order = HG_NEW(int32_t, n);
-    if (!c->end || !c->rank || !c->order || (status = estimate(g, c, watch)) != HG_OK)
+    if (!c->first || !c->end || !c->rank || !c->order || (status = estimate(g, c, watch)) != HG_OK)
         goto out;
     status = HG_OVER_BUDGET;
     if (c->at_least > max_bytes)
@@ -98,11 +101,11 @@ int hg_closure_build(const hg_graph *g, hg_closure *c, int64_t max_bytes, hg_wat
     if (!row || !c->row || !c->fill)
         goto out;
     for (int32_t r = n; r-- > 0;) {
-        const int32_t v = c->order[r], first = r / 64;
+        const int32_t v = c->order[r], first = c->first[r];
         int32_t end = first, full_from = INT32_MAX;
         for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++) {
             const int32_t s = c->rank[g->indices[j]];
-            const int32_t reach = c->end[s] > s / 64 ? c->end[s] : s / 64 + 1;
+            const int32_t reach = c->end[s] > s / 64 ? c->end[s] : s / 64 + 1; /* of s and its row */
             end = reach > end ? reach : end;
             if (c->fill[s] && reach < full_from)
                 full_from = reach;
@@ -119,9 +122,10 @@ int hg_closure_build(const hg_graph *g, hg_closure *c, int64_t max_bytes, hg_wat
             if (s / 64 >= end || row[s / 64] & bit)
                 continue; /* reached already, and with it all that it reaches */
             row[s / 64] |= bit;
-            work += stop - s / 64;
-            for (int32_t w = s / 64; w < stop; w++)
-                row[w] |= from[w - s / 64];
+            const int32_t start = c->first[s];
+            work += 1 + (stop > start ? stop - start : 0);
+            for (int32_t w = start; w < stop; w++)
+                row[w] |= from[w - start];
         }
         c->fill[r] = (uint8_t)fill;
         if (fill || end == words)
@@ -161,6 +165,7 @@ void hg_closure_free(hg_closure *c)
         free(c->block[i]);
     free(c->block);
     free(c->row);
+    free(c->first);
     free(c->end);
     free(c->fill);
     free(c->rank);
@@ -172,9 +177,11 @@ static inline int rank_reaches(const hg_closure *c, int32_t from, int32_t to)
 {
     if (to <= from)
         return 0;
+    if (to / 64 < c->first[from])
+        return 0;
     if (to / 64 >= c->end[from])
         return c->fill[from];
-    return c->row[from][to / 64 - from / 64] >> (to % 64) & 1;
+    return c->row[from][to / 64 - c->first[from]] >> (to % 64) & 1;
 }
 
 int hg_closure_reaches(const hg_closure *c, int32_t u, int32_t v)
@@ -216,10 +223,13 @@ int hg_closure_between(const hg_closure *c, int32_t u, int32_t v, int32_t **node
         const int32_t w = r / 64, base = 64 * w;
         uint64_t rest = UINT64_MAX << (r % 64);
         if (u >= 0)
-            rest &= w < c->end[from] ? c->row[from][w - from / 64] : c->fill[from] ? UINT64_MAX : 0;
+            rest &= w < c->first[from]   ? 0
+                    : w < c->end[from] ? c->row[from][w - c->first[from]]
+                    : c->fill[from]    ? UINT64_MAX
+                                       : 0;
         if (to - base < 64)
             rest &= ((uint64_t)1 << (to - base)) - 1;
-        if (u >= 0 && w >= c->end[from] && !c->fill[from])
+        if (u >= 0 && w >= c->first[from] && w >= c->end[from] && !c->fill[from])
             break;
         for (; rest; rest &= rest - 1) {
             const int32_t x = base + __builtin_ctzll(rest);

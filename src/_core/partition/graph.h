@@ -189,8 +189,8 @@ int hg_quotient_edges(const hg_graph *g, const int32_t *label, int32_t *src, int
 
 typedef struct {
     int32_t n, words;
-    uint64_t **row; /* by rank: words rank / 64 to end - 1; behind them every bit is `fill` */
-    int32_t *end;
+    uint64_t **row; /* by rank: words first to end - 1; behind them every bit is `fill` */
+    int32_t *first, *end;
     uint8_t *fill;
     int32_t *rank, *order; /* topological rank of a node, and the node of a rank */
     int64_t bytes;         /* all of it */
