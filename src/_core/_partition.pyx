@@ -39,9 +39,9 @@ cdef int finish_documented(int status, int32_t n) except -1:
     return finish(status)
 
 
-def check_devices(Csr csr not None, device):
-    """PartitionError unless `device` holds a device number, 0 to 254, for each node."""
-    device_array(device, csr.c.n)
+def device_numbers(Csr csr not None, device):
+    """A copy of the device numbers as uint8 [n]; PartitionError unless each node has one, 0 to 254."""
+    return device_array(device, csr.c.n)
 
 
 def partition(Csr csr not None, str policy, device, const double[::1] weight):
@@ -121,6 +121,29 @@ def limit(Csr csr not None, device, const double[::1] weight, label, int32_t max
             status = hg_cut(&csr.c, labels, weights, &cut, &total, &watch)
     finish(status)
     return subgraph_of, device_of[:count].copy(), cut, total
+
+
+def fall_back(uint8_t[::1] device not None, label, int32_t count, const int64_t[::1] min_nodes not None,
+              const uint8_t[:, ::1] allowed not None):
+    """Moves too small subgraphs of the first device that has any to later ones, in `device`; False when none can go.
+
+    `device`: of `device_numbers`, each less than the number of columns of `allowed` [n, devices].
+    """
+    cdef int32_t n = <int32_t>device.shape[0]
+    cdef int columns = <int>min_nodes.shape[0]
+    numbers = node_array(label, count, "subgraph_of")
+    if numbers.shape[0] != n or allowed.shape[0] != n or allowed.shape[1] != columns:
+        raise ValueError("arrays that do not belong together")
+    if n == 0:
+        return False
+    cdef const int32_t *labels = in32(numbers)
+    cdef int moved = 0
+    cdef int status
+    cdef hg_watch watch = new_watch()
+    with nogil:
+        status = hg_fall_back(n, labels, count, &min_nodes[0], columns, &allowed[0, 0], &device[0], &moved, &watch)
+    finish(status)
+    return moved != 0
 
 
 def members(label, int32_t count):

@@ -85,6 +85,9 @@ cdef extern from "partition/graph.h" nogil:
     int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int32_t max_nodes, int across,
                  int32_t *label, int32_t *device_of, int32_t *count, hg_watch *watch)
 
+    int hg_fall_back(int32_t n, const int32_t *label, int32_t count, const int64_t *min_nodes, int devices,
+                     const uint8_t *allowed, uint8_t *device, int *moved, hg_watch *watch)
+
     int hg_cut(const hg_graph *g, const int32_t *label, const double *weight, int64_t *edges, double *total,
                hg_watch *watch)
     int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *label, int32_t *device_of,

@@ -62,6 +62,32 @@ def test_max_nodes(policy, limit, dags, evaluate):
             assert np.array_equal(p.subgraph_of, free.subgraph_of)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_both_limits_at_once(policy, dags, evaluate):
+    for seed in range(40):
+        g, device = dags.one(seed, max_devices=3)
+        allowed = np.random.default_rng(seed).random((g.num_nodes, 3)) < 0.8
+        p = partition_graph(g, device, policy, min_nodes=2, max_nodes=3, allowed=np.asfortranarray(allowed))
+        final = p.device_of[p.subgraph_of]
+        check_partition(g, final, p.subgraph_of, ordered=True)
+        assert evaluate(g, final, p.subgraph_of) == (p.num_subgraphs, p.cut_edges)
+        assert np.bincount(p.subgraph_of).max() <= 3
+        again = partition_graph(g, final, policy, max_nodes=3)
+        assert np.array_equal(again.subgraph_of, p.subgraph_of)
+
+
+def test_limits_of_any_integer_type_and_size():
+    p = partition_graph(CHAIN, CHAIN_DEVICE, max_nodes=np.int64(2))
+    assert np.bincount(p.subgraph_of).max() == 2
+    assert partition_graph(CHAIN, CHAIN_DEVICE, max_nodes=10**30).num_subgraphs == 6
+    everywhere = np.ones((10, 3), bool)
+    q = partition_graph(CHAIN, CHAIN_DEVICE, min_nodes=10**30, allowed=everywhere)
+    assert q.device_of.tolist() == [2], "all fall to the last device"
+    assert (
+        partition_graph(Graph.from_edges([], [], 0), [], min_nodes=2, allowed=np.ones((0, 2), bool)).num_subgraphs == 0
+    )
+
+
 def test_max_nodes_packs_a_chain():
     g = Graph.from_edges(np.arange(99), np.arange(1, 100), 100)
     p = partition_graph(g, np.zeros(100, int), max_nodes=10)
@@ -76,8 +102,18 @@ def test_max_nodes_packs_a_chain():
         ({"min_nodes": 2, "allowed": np.ones((10, 3))}, "array of bool, found dtype float64"),
         ({"min_nodes": 2, "allowed": np.ones((10, 2), bool)}, "2 columns, but device number 2 occurs"),
         ({"min_nodes": {3: 2}, "allowed": np.ones((10, 3), bool)}, "names device 3, but allowed has 3 columns"),
-        ({"min_nodes": -1, "allowed": np.ones((10, 3), bool)}, "zero or more, found -1"),
-        ({"max_nodes": 0}, "at least 1, found 0"),
+        ({"min_nodes": -1, "allowed": np.ones((10, 3), bool)}, "min_nodes must be 0 or more, found -1"),
+        ({"max_nodes": 0}, "max_nodes must be 1 or more, found 0"),
+        ({"max_nodes": -5}, "1 or more, found -5"),
+        ({"max_nodes": 2.5}, r"max_nodes must be an integer, found 2\.5"),
+        ({"max_nodes": True}, "max_nodes must be an integer, found True"),
+        ({"max_nodes": "4"}, "max_nodes must be an integer, found '4'"),
+        ({"min_nodes": True, "allowed": np.ones((10, 3), bool)}, "min_nodes must be an integer, found True"),
+        ({"min_nodes": 2.0, "allowed": np.ones((10, 3), bool)}, r"an integer, found 2\.0"),
+        ({"min_nodes": {0: -1}, "allowed": np.ones((10, 3), bool)}, r"min_nodes\[0\] must be 0 or more, found -1"),
+        ({"min_nodes": {0.0: 1}, "allowed": np.ones((10, 3), bool)}, "a device number in min_nodes must be an integer"),
+        ({"min_nodes": 2, "allowed": np.ones((10, 256), bool)}, "256 columns: device numbers end at 254"),
+        ({"allowed": np.ones((10, 3), bool)}, "give min_nodes too"),
     ],
 )
 def test_bad_limits(options, message):

@@ -159,7 +159,13 @@ void hg_trace_free(hg_trace *trace);
 /* label [n] and *count as hg_documented. */
 int hg_greedy(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_watch *watch);
 
-/* ---- limit.c: no subgraph above a size ---- */
+/* ---- limit.c: no subgraph above a size, or below ---- */
+
+/* One round of falling back: on the first device that has subgraphs (label [n], 0..count-1) of fewer nodes than
+ * min_nodes [devices] tells which a later device may take, all of them go to the next that may. allowed [n * devices]:
+ * who may take what. device [n] is changed; *moved: whether it was. */
+int hg_fall_back(int32_t n, const int32_t *label, int32_t count, const int64_t *min_nodes, int devices,
+                 const uint8_t *allowed, uint8_t *device, int *moved, hg_watch *watch);
 
 /* Cuts up every subgraph of more than max_nodes nodes. label [n]: topological ids 0..*count-1, renumbered; device_of
  * [n]. across: pieces may also join neighbouring subgraphs of their device. */

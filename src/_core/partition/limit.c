@@ -1,5 +1,8 @@
 /* Limits on the size of subgraphs.
  *
+ * Subgraphs that are too small go, whole, to the next device that may take all their nodes: those of one device at a
+ * time, the first that has any, since what falls from it makes subgraphs of later devices larger. O(nodes * devices).
+ *
  * Subgraphs that are too large fall apart into single nodes, which contraction (contract.c) merges again as far as the
  * limit allows, heavy edges first; the rest is left as it is. Near-linear, as contraction is. */
 #include <math.h>
@@ -61,5 +64,54 @@ int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int
         device_of[label[v]] = device[v];
 out:
     hg_arena_close(&arena);
+    return status;
+}
+
+/* The next device that may take all nodes, or 0. */
+static int taker(const int32_t *member, int32_t size, int own, int devices, const uint8_t *allowed)
+{
+    for (int number = own + 1; number < devices; number++) {
+        int32_t i = 0;
+        while (i < size && allowed[(size_t)member[i] * (size_t)devices + (size_t)number])
+            i++;
+        if (i == size)
+            return number;
+    }
+    return 0;
+}
+
+int hg_fall_back(int32_t n, const int32_t *label, int32_t count, const int64_t *min_nodes, int devices,
+                 const uint8_t *allowed, uint8_t *device, int *moved, hg_watch *watch)
+{
+    int status = HG_NO_MEMORY;
+    int32_t *start = HG_NEW(int32_t, (int64_t)count + 1), *member = HG_NEW(int32_t, n);
+    uint8_t *target = HG_NEW(uint8_t, count);
+    if (!start || !member || !target || (status = hg_members(n, label, NULL, count, start, member, watch)) != HG_OK)
+        goto out;
+    status = HG_INTERRUPTED;
+    int first = devices;
+    for (int32_t s = 0; s < count; s++) {
+        const int32_t size = start[s + 1] - start[s];
+        const int own = device[member[start[s]]];
+        target[s] = 0;
+        if (own <= first && size < min_nodes[own])
+            target[s] = (uint8_t)taker(member + start[s], size, own, devices, allowed);
+        if (target[s])
+            first = own;
+        if (hg_interrupted(watch, 4 + (size < min_nodes[own] ? (int64_t)size * devices : 0)))
+            goto out;
+    }
+    *moved = first < devices;
+    for (int32_t v = 0; v < n && *moved; v++) {
+        if (target[label[v]] && device[v] == first)
+            device[v] = target[label[v]];
+        if (hg_interrupted_at(watch, v, 2))
+            goto out;
+    }
+    status = HG_OK;
+out:
+    free(start);
+    free(member);
+    free(target);
     return status;
 }

@@ -1,70 +1,86 @@
-"""Limits on the size of subgraphs: which nodes fall to the next device."""
+"""Limits on the size of subgraphs: the arguments of `partition_graph`, and which nodes fall to the next device."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .. import _partition
 from ..errors import PartitionError
+from .graph import Graph
 
-__all__ = ["MinNodes", "allowed_mask", "fall_back", "smallest_sizes"]
+__all__ = ["MinNodes", "fallen_back", "largest_size"]
 
 MinNodes = int | Mapping[int, int]
 
+_MOST = 2**31 - 1  # nodes of a graph
 
-def allowed_mask(allowed: ArrayLike | None, num_nodes: int, device: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """``allowed`` as a bool array [num_nodes, num_devices], or PartitionError."""
+
+def largest_size(max_nodes: int) -> int:
+    """``max_nodes`` as a number of nodes, 1 or more, or PartitionError."""
+    return min(_whole(max_nodes, "max_nodes", 1), _MOST)
+
+
+def fallen_back(
+    graph: Graph,
+    device: ArrayLike,
+    policy: str,
+    weight: NDArray[np.float64] | None,
+    min_nodes: MinNodes,
+    allowed: ArrayLike | None,
+) -> NDArray[np.uint8]:
+    """Device numbers under which no subgraph that a later device may take is smaller than ``min_nodes``.
+
+    Each round partitions and moves subgraphs to later devices, so that rounds end; mostly after one or two per device.
+    """
+    numbers = _partition.device_numbers(graph._csr, device)
+    mask = _allowed_mask(allowed, numbers)
+    sizes = _smallest_sizes(min_nodes, mask.shape[1])
+    while True:
+        subgraph_of, device_of, _, _ = _partition.partition(graph._csr, policy, numbers, weight)
+        if not _partition.fall_back(numbers, subgraph_of, len(device_of), sizes, mask):
+            return numbers
+
+
+def _whole(value: object, name: str, least: int) -> int:
+    if isinstance(value, bool | np.bool_):
+        raise PartitionError(f"{name} must be an integer, found {value!r}")
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise PartitionError(f"{name} must be an integer, found {value!r}") from None
+    if number < least:
+        raise PartitionError(f"{name} must be {least} or more, found {number}")
+    return number
+
+
+def _allowed_mask(allowed: ArrayLike | None, device: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """``allowed``, bool [num_nodes, num_devices], as contiguous bytes, or PartitionError."""
     if allowed is None:
         raise PartitionError("min_nodes needs allowed: a bool array [num_nodes, num_devices] of who may take what")
     mask = np.asarray(allowed)
-    if mask.ndim != 2 or mask.shape[0] != num_nodes:
-        raise PartitionError(f"allowed must have shape ({num_nodes}, num_devices), found {mask.shape}")
+    if mask.ndim != 2 or mask.shape[0] != len(device):
+        raise PartitionError(f"allowed must have shape ({len(device)}, num_devices), found {mask.shape}")
     if mask.dtype != np.bool_:
         raise PartitionError(f"allowed must be an array of bool, found dtype {mask.dtype}")
-    if num_nodes and int(device.max()) >= mask.shape[1]:
+    if mask.shape[1] > 255:
+        raise PartitionError(f"allowed has {mask.shape[1]} columns: device numbers end at 254")
+    if len(device) and int(device.max()) >= mask.shape[1]:
         raise PartitionError(f"allowed has {mask.shape[1]} columns, but device number {device.max()} occurs")
-    return mask
+    return np.ascontiguousarray(mask).view(np.uint8)
 
 
-def smallest_sizes(min_nodes: MinNodes, num_devices: int) -> NDArray[np.int64]:
+def _smallest_sizes(min_nodes: MinNodes, num_devices: int) -> NDArray[np.int64]:
     """The smallest size of a subgraph by device number, from one number for all or a mapping."""
     sizes = np.zeros(num_devices, np.int64)
     if isinstance(min_nodes, Mapping):
         for number, size in min_nodes.items():
-            if not 0 <= number < num_devices:
+            if not 0 <= _whole(number, "a device number in min_nodes", 0) < num_devices:
                 raise PartitionError(f"min_nodes names device {number}, but allowed has {num_devices} columns")
-            sizes[number] = size
+            sizes[number] = min(_whole(size, f"min_nodes[{number}]", 0), _MOST)
     else:
-        sizes[:] = min_nodes
-    if (sizes < 0).any():
-        raise PartitionError(f"min_nodes must be zero or more, found {sizes.min()}")
+        sizes[:] = min(_whole(min_nodes, "min_nodes", 0), _MOST)
     return sizes
-
-
-def fall_back(
-    device: NDArray[np.integer],
-    subgraph_of: NDArray[np.int32],
-    device_of: NDArray[np.int32],
-    sizes: NDArray[np.int64],
-    allowed: NDArray[np.bool_],
-) -> NDArray[np.integer] | None:
-    """Device numbers after the too small subgraphs of one device went, whole, each to the next that may take it.
-
-    The device is the first that has any: what falls from it makes the subgraphs of later ones larger. None when no
-    subgraph is too small, or no later device may take any that is. O(nodes * devices).
-    """
-    count = np.bincount(subgraph_of, minlength=len(device_of))
-    small = count < sizes[device_of]
-    target = np.full(len(device_of), -1)
-    for number in range(allowed.shape[1] - 1, -1, -1):
-        if not small[device_of < number].any():
-            continue
-        may_take = np.bincount(subgraph_of, weights=allowed[:, number], minlength=len(device_of)) == count
-        target = np.where(small & (device_of < number) & may_take, number, target)
-    if (target < 0).all():
-        return None
-    target[device_of != device_of[target >= 0].min()] = -1
-    moved = target[subgraph_of]
-    return np.where(moved >= 0, moved, device)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .. import _partition
 from ..errors import PartitionError, did_you_mean
 from .check import check_partition
 from .graph import Graph
-from .limits import MinNodes, allowed_mask, fall_back, smallest_sizes
+from .limits import MinNodes, fallen_back, largest_size
 from .partition import Partition, TraceStep
 
 __all__ = ["POLICIES", "partition_graph"]
@@ -62,48 +61,22 @@ def partition_graph(
     if trace and policy != "documented":
         raise PartitionError(f"policy {policy!r} takes no traceable steps: trace=True needs policy='documented'")
     csr = graph._csr
+    limit = None if max_nodes is None else largest_size(max_nodes)
     weight = None if edge_weight is None else csr.edge_weights(edge_weight)
     if min_nodes is not None:
-        device = _fallen_back(graph, device, policy, weight, min_nodes, allowed)
+        device = fallen_back(graph, device, policy, weight, min_nodes, allowed)
+    elif allowed is not None:
+        raise PartitionError("allowed tells who may take what falls below min_nodes: give min_nodes too")
     subgraph_of, device_of, cut_edges, cut_weight = _partition.partition(csr, policy, device, weight)
     steps = _replayed(_partition.documented_steps(csr, device)) if trace else None
-    if max_nodes is not None:
-        if max_nodes < 1:
-            raise PartitionError(f"max_nodes must be at least 1, found {max_nodes}")
-        limit = min(max_nodes, 2**31 - 1)
+    if limit is not None:
         subgraph_of, device_of, cut_edges, cut_weight = _partition.limit(
             csr, device, weight, subgraph_of, limit, policy == "auto"
         )
     partition = Partition(graph, policy, subgraph_of, device_of, cut_edges, cut_weight, steps)
     if CHECK_ALWAYS:
-        check_partition(graph, device, subgraph_of, maximal=policy == "auto" and max_nodes is None, ordered=True)
+        check_partition(graph, device, subgraph_of, maximal=policy == "auto" and limit is None, ordered=True)
     return partition
-
-
-# Each round moves subgraphs to later devices, so rounds end; almost always after as many as there are devices.
-_MAX_ROUNDS = 512
-
-
-def _fallen_back(
-    graph: Graph,
-    device: ArrayLike,
-    policy: str,
-    weight: NDArray[np.float64] | None,
-    min_nodes: MinNodes,
-    allowed: ArrayLike | None,
-) -> NDArray[np.integer]:
-    """Device numbers under which no subgraph that a later device may take is smaller than ``min_nodes``."""
-    _partition.check_devices(graph._csr, device)
-    numbers = np.asarray(device)
-    mask = allowed_mask(allowed, graph.num_nodes, numbers)
-    sizes = smallest_sizes(min_nodes, mask.shape[1])
-    for _ in range(_MAX_ROUNDS):
-        subgraph_of, device_of, _, _ = _partition.partition(graph._csr, policy, numbers, weight)
-        moved = fall_back(numbers, subgraph_of, device_of, sizes, mask)
-        if moved is None:
-            break
-        numbers = moved
-    return numbers
 
 
 def _replayed(actions: list[tuple[str, int]]) -> tuple[TraceStep, ...]:
