@@ -13,7 +13,7 @@
 #include "greedy.h"
 #include "arena.h"
 
-static const int64_t EDGES_FIRST = 512, EDGES_EACH = 16, STEPS_EACH = 64, STEPS_FIRST = 1 << 20;
+enum { EXPLORE_FIRST = 128, EXPLORE_EACH = 16, COVERED = 32, STEPS_FIRST = 1 << 20, STEPS_EACH = 64 };
 
 /* A candidate as a number: its size, then its root's rank, the earliest highest. */
 typedef uint64_t entry;
@@ -143,7 +143,7 @@ static void uncover(greedy *s, int32_t root, int regrown)
 /* Grows and covers; 0 in *found when the candidate is no more than its root. */
 static int grow_and_cover(greedy *s, int32_t root, entry *found)
 {
-    if (hg_greedy_grow(&s->growth, root) != HG_OK)
+    if (hg_greedy_grow(&s->growth, root, s->growth.bounds.max_covered) != HG_OK)
         return HG_INTERRUPTED;
     s->owned[root] = -1;
     cover(s, root);
@@ -192,9 +192,10 @@ static int choose(greedy *s, int32_t root)
 }
 
 /* All subgraphs of one device, or until the steps run out. */
-static int choose_all(greedy *s, int device, int64_t max_steps)
+static int choose_all(greedy *s, int device)
 {
     hg_greedy_state *growth = &s->growth;
+    const int64_t max_steps = growth->bounds.max_steps;
     const int32_t begin = s->start[device], end = s->start[device + 1];
     s->num_first = s->next_first = s->num_later = s->num_loose = 0;
     for (int32_t i = begin; i < end; i++) {
@@ -218,10 +219,10 @@ static int choose_all(greedy *s, int device, int64_t max_steps)
         if (growth->node[root].label >= 0)
             uncover(s, root, 0);
         else {
-            if (hg_greedy_grow(growth, root) != HG_OK)
+            if (hg_greedy_grow(growth, root, INT32_MAX) != HG_OK)
                 return HG_INTERRUPTED;
             const entry now = entry_of(s, root);
-            if (now >= largest || now > peek(s)) {
+            if (growth->size > 1 && (now >= largest || now > peek(s))) {
                 if (choose(s, root) != HG_OK)
                     return HG_INTERRUPTED;
             } else {
@@ -244,6 +245,28 @@ static int choose_all(greedy *s, int device, int64_t max_steps)
     return HG_OK;
 }
 
+/* Each node's predecessors and successors in one row. */
+static int copy_rows(hg_greedy_state *s)
+{
+    const hg_graph *g = s->g;
+    uint32_t at = 0;
+    for (int32_t v = 0; v < g->n; v++) {
+        const uint32_t in = (uint32_t)(g->pred_indptr[v + 1] - g->pred_indptr[v]);
+        const uint32_t out = (uint32_t)(g->indptr[v + 1] - g->indptr[v]);
+        s->node[v].begin = at;
+        s->node[v].middle = at + in;
+        for (uint32_t j = 0; j < in; j++)
+            s->rows[at + j] = g->pred_indices[g->pred_indptr[v] + (int32_t)j];
+        for (uint32_t j = 0; j < out; j++)
+            s->rows[at + in + j] = g->indices[g->indptr[v] + (int32_t)j];
+        at += in + out;
+        if (hg_interrupted(s->watch, 8 + 2 * ((int64_t)in + out)))
+            return HG_INTERRUPTED;
+    }
+    s->node[g->n].begin = at;
+    return HG_OK;
+}
+
 static int set_up(greedy *s, const uint8_t *device)
 {
     hg_greedy_state *growth = &s->growth;
@@ -256,7 +279,6 @@ static int set_up(greedy *s, const uint8_t *device)
     }
     int32_t place[256];
     for (int d = 0; d < 256; d++) {
-        place[d] = s->start[d];
         s->start[d + 1] += s->start[d];
         place[d] = s->start[d];
     }
@@ -276,45 +298,41 @@ static int set_up(greedy *s, const uint8_t *device)
     growth->order.next[at] = n;
     growth->order.previous[n] = at;
     hg_list_number(&growth->order, n);
-    return hg_greedy_plant(growth, growth->stack);
+    return copy_rows(growth) == HG_OK ? hg_greedy_plant(growth, growth->stack) : HG_INTERRUPTED;
 }
 
-int hg_greedy(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_watch *watch)
+int hg_greedy(const hg_graph *g, const uint8_t *device, const hg_greedy_bounds *bounds, int32_t *label, int32_t *count,
+              int32_t *chosen, hg_watch *watch)
 {
     const int32_t n = g->n;
+    const hg_greedy_bounds usual = {EXPLORE_FIRST, EXPLORE_EACH, COVERED, STEPS_FIRST + STEPS_EACH * (n + g->m)};
     int status = HG_NO_MEMORY;
     hg_arena arena;
-    if (!hg_arena_open(&arena, (size_t)n * 148 + 4096))
+    if (!hg_arena_open(&arena, (size_t)n * 144 + (size_t)g->m * 8 + 4096))
         return status;
-    greedy s = {.growth = {.g = g,
-                           .start = {g->indptr, g->pred_indptr},
-                           .row = {g->indices, g->pred_indices},
-                           .edges_first = EDGES_FIRST,
-                           .edges_each = EDGES_EACH,
-                           .watch = watch}};
+    greedy s = {.growth = {.g = g, .bounds = bounds ? *bounds : usual, .watch = watch}};
     hg_greedy_state *growth = &s.growth;
     int32_t **arrays[] = {&growth->order.next,  &growth->order.previous,    &growth->stack,
                           &growth->degree[0],   &growth->degree[1],         &growth->clean[0].item,
                           &growth->clean[1].item, &growth->frontier[0].item, &growth->frontier[1].item,
-                          &growth->explored[0], &growth->explored[1],       &s.by_device,
-                          &s.owned,             &s.loose};
+                          &s.by_device,         &s.owned,                   &s.loose};
     entry **entries[] = {&s.first, &s.other, &s.later};
-    int taken = (growth->order.key = HG_TAKE(&arena, uint64_t, (int64_t)n + 1)) != NULL &&
-                (growth->node = HG_TAKE(&arena, hg_greedy_node, n)) != NULL;
+    int taken = (growth->node = HG_TAKE(&arena, hg_greedy_node, (int64_t)n + 1)) != NULL &&
+                (growth->rows = HG_TAKE(&arena, int32_t, 2 * g->m)) != NULL;
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays && taken; i++)
         taken = (*arrays[i] = HG_TAKE(&arena, int32_t, (int64_t)n + 1)) != NULL;
     for (size_t i = 0; i < sizeof entries / sizeof *entries && taken; i++)
         taken = (*entries[i] = HG_TAKE(&arena, entry, n)) != NULL;
-    for (int side = 0; side < 2 && taken; side++)
-        taken = (growth->tree[side] = (int32_t(*)[2])hg_take(&arena, n, sizeof(int32_t[2]))) != NULL;
     if (!taken)
         goto out;
-    const int64_t max_steps = STEPS_FIRST + STEPS_EACH * (n + g->m);
+    growth->order.key = &growth->node[0].key;
+    const int64_t max_steps = growth->bounds.max_steps;
     status = set_up(&s, device);
     for (int d = 0; d < 256 && status == HG_OK && growth->steps <= max_steps; d++)
-        status = choose_all(&s, d, max_steps);
+        status = choose_all(&s, d);
+    *chosen = s.count;
     if (status == HG_OK && growth->steps > max_steps)
-        status = hg_greedy_rest(growth, &s.count, growth->explored[0], growth->explored[1]);
+        status = hg_greedy_rest(growth, &s.count, growth->clean[0].item, growth->clean[1].item);
     for (int32_t v = 0; v < n && status == HG_OK; v++) {
         label[v] = growth->node[v].label;
         if (!(~v & 0xFFFF) && hg_interrupted(watch, 1 << 17))

@@ -2,6 +2,9 @@
 #ifndef HETERO_PARTITION_GREEDY_H
 #define HETERO_PARTITION_GREEDY_H
 
+#include <assert.h>
+
+#define HG_KEY_STRIDE 8 /* hg_greedy_node begins with the key */
 #include "graph.h"
 #include "order_list.h"
 
@@ -15,16 +18,22 @@ enum {
     MERGED = 3,
 };
 
-/* Vertices are nodes and chosen subgraphs; a subgraph goes by the name of one of its nodes. Half a cache line. */
+/* Vertices are nodes and chosen subgraphs; a subgraph goes by the name of one of its nodes. All that is known of one
+ * fills a cache line: growth visits nodes all over memory. */
 typedef struct {
+    uint64_t key; /* in the order of the vertices */
     int32_t vertex;
     int32_t next_member; /* of its chosen subgraph, in a circle */
     int32_t label;       /* its chosen subgraph, or ~device while it is free */
     int32_t rank;        /* in the graph's topological order */
+    uint32_t mark[2];    /* by side: 4 * growth + what that growth knows */
+    uint32_t begin;      /* its predecessors in hg_greedy_state.rows, which end where its successors begin: */
+    uint32_t middle;     /* those end where the next node's predecessors begin */
+    int32_t tree[2][2];  /* preorder intervals, see hg_greedy_plant */
     int32_t owner;       /* root of the candidate that covers it, or -1 */
-    int32_t next_owned;
-    uint32_t mark[2]; /* by side: 4 * growth + what that growth knows */
+    int32_t next_owned;  /* the next node with the same owner, or -1 */
 } hg_greedy_node;
+static_assert(sizeof(hg_greedy_node) == HG_KEY_STRIDE * sizeof(uint64_t), "keys have the stride of nodes");
 
 /* A heap of vertices, the next to be looked at first; what is behind `ordered` is not part of the heap yet. */
 typedef struct {
@@ -34,35 +43,42 @@ typedef struct {
 
 typedef struct {
     const hg_graph *g;
-    const int32_t *start[2], *row[2]; /* rows of the graph, by direction */
-    hg_greedy_node *node;
-    hg_order_list order; /* of the vertices */
-    int32_t *degree[2];  /* of a subgraph of several nodes: edges out of, and into, its nodes */
-    int32_t (*tree[2])[2]; /* by direction and node: preorder interval in a forest, see hg_greedy_plant */
+    hg_greedy_node *node; /* one more than there are nodes: it heads the order and ends the rows */
+    int32_t *rows;        /* of each node, predecessors and successors */
+    hg_order_list order;  /* of the vertices */
+    int32_t *degree[2];  /* of a subgraph of several nodes: steps to look at its neighbours */
 
     uint32_t growth; /* number of the growth in progress */
     int32_t *stack;  /* its candidate */
     int32_t size;
     int32_t end[2]; /* by direction: the member that no other precedes in it */
     hg_greedy_queue clean[2], frontier[2]; /* by side: CLEAN ones, and TAINTED ones that were not explored */
-    int32_t *explored[2];                  /* by side: TAINTED ones that were */
-    int32_t num_explored[2];
-    int64_t explored_edges[2];
+    int64_t explored[2];                   /* by side: steps taken to explore */
 
-    int64_t edges_first, edges_each; /* see hg_greedy_grow */
-    int64_t steps;                   /* edges looked at so far */
+    hg_greedy_bounds bounds;
+    int64_t steps; /* nodes and edges looked at so far, by all growths */
     hg_watch *watch;
 } hg_greedy_state;
 
+/* The row of v's neighbours in a direction; *count of them. */
+static inline const int32_t *hg_greedy_row(const hg_greedy_state *s, int direction, int32_t v, int32_t *count)
+{
+    const hg_greedy_node *node = &s->node[v];
+    const uint32_t begin = direction == DOWN ? node->middle : node->begin;
+    *count = (int32_t)((direction == DOWN ? node[1].begin : node->middle) - begin);
+    return s->rows + begin;
+}
+
 /* ---- greedy_growth.c ---- */
 
-/* Intervals in two forests that cover the graph: a node's parent in tree[DOWN] is its last predecessor, in tree[UP]
- * its first successor. So v reaches w for certain where w's interval lies within v's in tree[DOWN], or v's within w's
- * in tree[UP]. scratch [n]. */
+/* Intervals in two forests that cover the graph: a node's parent in forest DOWN is its last predecessor, in forest UP
+ * its first successor. So v reaches w for certain where w's interval lies within v's in forest DOWN, or v's within w's
+ * in forest UP. scratch [n]. */
 int hg_greedy_plant(hg_greedy_state *s, int32_t *scratch);
 
-/* Grows the candidate of `root`: stack, size, and marks MERGED of both sides. */
-int hg_greedy_grow(hg_greedy_state *s, int32_t root);
+/* Grows the candidate of `root`: stack, size, and marks MERGED of both sides. It is complete unless it stops early
+ * because twice the nodes that it takes from other owners are more than its nodes and max_covered. */
+int hg_greedy_grow(hg_greedy_state *s, int32_t root, int64_t max_covered);
 
 /* Makes the candidate just grown one vertex. */
 int hg_greedy_contract(hg_greedy_state *s);

@@ -7,18 +7,22 @@
  * each other.
  *
  * Most children are decided by their parents alone: one is tainted, or all are merged or come before the whole
- * candidate. For the others what is tainted is explored up to the child, by a heap, as long as no more than
- * edges_first + edges_each * size edges are to be looked at; a child behind more than that is rejected.
+ * candidate. For the others what is tainted is explored up to the child, by a heap, as long as that takes no more than
+ * explore_first + explore_each * size steps (nodes and edges) in all and on each side; a child behind more than that, or
+ * too far away for that, is rejected.
  * Exploring is spared where a forest shows that something tainted leads to the child: along a long edge, most often.
  *
  * Cost of a growth: the edges of its members, and the edges explored; a logarithm of the queue for each vertex. */
 #include "greedy.h"
 
-enum { LOOK = 32 }; /* a vertex with more parents than this is decided by exploring alone */
+enum {
+    LOOK = 32, /* a vertex with more parents than this is decided by exploring alone */
+    APART = 8, /* a step is not expected to lead further than so many places in topological order */
+};
 
 static inline int earlier(const hg_greedy_state *s, int side, int32_t x, int32_t y)
 {
-    return side == DOWN ? s->order.key[x] < s->order.key[y] : s->order.key[x] > s->order.key[y];
+    return side == DOWN ? s->node[x].key < s->node[y].key : s->node[x].key > s->node[y].key;
 }
 
 static inline int state_of(const hg_greedy_state *s, int side, int32_t x)
@@ -77,8 +81,9 @@ static int merge(hg_greedy_state *s, int32_t v)
     for (int side = 0; side < 2; side++) {
         if (earlier(s, side, v, s->end[side]))
             s->end[side] = v;
-        const int32_t *row = s->row[side], begin = s->start[side][v], end = s->start[side][v + 1];
-        for (int32_t j = begin; j < end; j++) {
+        int32_t count;
+        const int32_t *row = hg_greedy_row(s, side, v, &count);
+        for (int32_t j = 0; j < count; j++) {
             const int32_t y = node[row[j]].vertex;
             if (node[y].mark[side] >> 2 == growth)
                 continue;
@@ -90,7 +95,7 @@ static int merge(hg_greedy_state *s, int32_t v)
             if (!(~j & 0xFFFF) && hg_interrupted(s->watch, 1 << 19))
                 return HG_INTERRUPTED;
         }
-        edges += end - begin;
+        edges += count;
     }
     s->steps += 1 + edges;
     return hg_interrupted(s->watch, 16 + 8 * edges) ? HG_INTERRUPTED : HG_OK;
@@ -100,64 +105,56 @@ static int merge(hg_greedy_state *s, int32_t v)
 static int explore(hg_greedy_state *s, int side, int32_t t)
 {
     hg_greedy_node *node = s->node;
-    const int32_t *row = s->row[side];
     int32_t v = t;
     do { /* all nodes of a chosen subgraph, or the one */
-        const int32_t begin = s->start[side][v], end = s->start[side][v + 1];
-        for (int32_t j = begin; j < end; j++) {
+        int32_t count;
+        const int32_t *row = hg_greedy_row(s, side, v, &count);
+        for (int32_t j = 0; j < count; j++) {
             const int32_t y = node[row[j]].vertex;
             const int state = state_of(s, side, y);
             if (y != t && (state == UNSEEN || state == CLEAN))
                 taint(s, side, y);
         }
-        s->steps += 1 + end - begin;
-        if (hg_interrupted(s->watch, 16 + 8 * (int64_t)(end - begin)))
+        s->steps += 1 + count;
+        if (hg_interrupted(s->watch, 16 + 8 * (int64_t)count))
             return HG_INTERRUPTED;
         v = node[v].next_member;
     } while (v != t);
     return HG_OK;
 }
 
-static inline int64_t edges_of(const hg_greedy_state *s, int side, int32_t x)
+/* Steps that it takes to look at all neighbours of a vertex. */
+static inline int64_t steps_of(const hg_greedy_state *s, int side, int32_t x)
 {
-    return s->node[x].next_member == x ? s->start[side][x + 1] - s->start[side][x] : s->degree[side][x];
-}
-
-/* Whether the tainted vertices before x have at most the edges that may be explored, t's among them. */
-static int within_bound(hg_greedy_state *s, int side, int32_t x, int32_t t)
-{
-    const int64_t more = t >= 0 ? edges_of(s, side, t) : 0, bound = s->edges_first + s->edges_each * s->size - more;
-    if (s->explored_edges[side] <= bound)
-        return 1;
-    int64_t edges = 0; /* some may lie behind x: explored for one before, which upward growth has made a member's child */
-    for (int32_t i = 0; i < s->num_explored[side]; i++)
-        if (earlier(s, side, s->explored[side][i], x))
-            edges += edges_of(s, side, s->explored[side][i]);
-    s->steps += s->num_explored[side];
-    return edges <= bound;
+    int32_t count;
+    if (s->node[x].next_member != x)
+        return s->degree[side][x];
+    (void)hg_greedy_row(s, side, x, &count);
+    return 1 + count;
 }
 
 /* Whether a forest shows that t leads to x. */
 static inline int leads_to(const hg_greedy_state *s, int side, int32_t t, int32_t x)
 {
-    const int32_t *above = s->tree[side][t], *below = s->tree[side][x];
+    const int32_t *above = s->node[t].tree[side], *below = s->node[x].tree[side];
     return above[0] <= below[0] && below[1] <= above[1];
 }
 
 /* 1: x, the first of the CLEAN ones, can be merged; 0: not; negative: interrupted. */
 static int may_merge(hg_greedy_state *s, int side, int32_t x)
 {
-    const int32_t *row = s->row[!side], begin = s->start[!side][x], end = s->start[!side][x + 1];
-    if (end - begin <= LOOK) {
+    int32_t count;
+    const int32_t *row = hg_greedy_row(s, !side, x, &count);
+    if (count <= LOOK) {
         int all = 1;
-        for (int32_t j = begin; j < end; j++) {
+        for (int32_t j = 0; j < count; j++) {
             const int32_t y = s->node[row[j]].vertex;
             const int state = state_of(s, side, y);
             if (state == TAINTED)
                 return 0;
             all &= state == MERGED || earlier(s, side, y, s->end[side]);
         }
-        s->steps += end - begin;
+        s->steps += count;
         if (all)
             return 1;
     }
@@ -165,13 +162,15 @@ static int may_merge(hg_greedy_state *s, int side, int32_t x)
     for (;;) {
         queue_order(s, side, frontier);
         if (!frontier->count || !earlier(s, side, frontier->item[0], x))
-            return within_bound(s, side, x, -1);
+            return 1;
         const int32_t t = frontier->item[0];
-        if (leads_to(s, side, t, x) || !within_bound(s, side, x, t))
+        const int64_t steps = s->explored[side] + steps_of(s, side, t);
+        const int64_t bound = s->bounds.explore_first + s->bounds.explore_each * s->size;
+        const int64_t apart = (int64_t)s->node[x].rank - s->node[t].rank;
+        if (steps > bound || llabs(apart) > APART * (bound - s->explored[side]) || leads_to(s, side, t, x))
             return 0;
         queue_pop(s, side, frontier);
-        s->explored[side][s->num_explored[side]++] = t;
-        s->explored_edges[side] += edges_of(s, side, t);
+        s->explored[side] = steps;
         if (explore(s, side, t) != HG_OK)
             return HG_INTERRUPTED;
         if (state_of(s, side, x) == TAINTED)
@@ -179,8 +178,9 @@ static int may_merge(hg_greedy_state *s, int side, int32_t x)
     }
 }
 
-int hg_greedy_grow(hg_greedy_state *s, int32_t root)
+int hg_greedy_grow(hg_greedy_state *s, int32_t root, int64_t max_covered)
 {
+    int64_t covered = 0;
     if (++s->growth == UINT32_MAX / 4) { /* numbers have run out */
         for (int32_t v = 0; v < s->g->n; v++)
             s->node[v].mark[DOWN] = s->node[v].mark[UP] = 0;
@@ -189,8 +189,7 @@ int hg_greedy_grow(hg_greedy_state *s, int32_t root)
     s->size = 0;
     for (int side = 0; side < 2; side++) {
         s->clean[side].ordered = s->clean[side].count = s->frontier[side].ordered = s->frontier[side].count = 0;
-        s->num_explored[side] = 0;
-        s->explored_edges[side] = 0;
+        s->explored[side] = 0;
         s->end[side] = root;
     }
     if (merge(s, root) != HG_OK)
@@ -209,6 +208,8 @@ int hg_greedy_grow(hg_greedy_state *s, int32_t root)
                     taint(s, side, x);
             } else if (merge(s, x) != HG_OK)
                 return HG_INTERRUPTED;
+            else if (s->node[x].owner >= 0 && s->node[x].owner != root && 2 * ++covered > max_covered + s->size)
+                return HG_OK;
         }
     return HG_OK;
 }
@@ -216,45 +217,50 @@ int hg_greedy_grow(hg_greedy_state *s, int32_t root)
 /* The members become the vertex `place`, which is one of them. */
 static void unite(hg_greedy_state *s, int32_t place)
 {
-    int32_t degree[2] = {0, 0};
+    int64_t degree[2] = {0, 0};
     for (int32_t i = 0; i < s->size; i++) {
         const int32_t v = s->stack[i];
-        for (int side = 0; side < 2; side++)
-            degree[side] += s->start[side][v + 1] - s->start[side][v];
+        degree[DOWN] += 1 + (int64_t)(s->node[v + 1].begin - s->node[v].middle);
+        degree[UP] += 1 + (int64_t)(s->node[v].middle - s->node[v].begin);
         s->node[v].vertex = place;
         s->node[v].next_member = s->stack[i + 1 < s->size ? i + 1 : 0];
         if (v != place)
             hg_list_unlink(&s->order, v);
     }
-    s->degree[DOWN][place] = degree[DOWN];
-    s->degree[UP][place] = degree[UP];
+    for (int side = 0; side < 2; side++)
+        s->degree[side][place] = (int32_t)(degree[side] < INT32_MAX ? degree[side] : INT32_MAX);
 }
 
-/* Searches down to the last member and up to the first take turns, the one that has looked at fewer edges first; when
- * one is complete, what it found moves past the members. */
+/* Searches down to the last member and up to the first take turns, the one that will have taken fewer steps first; when
+ * one is complete, what it found moves past the members. So it is the one that takes fewer steps in all. */
 int hg_greedy_contract(hg_greedy_state *s)
 {
     hg_greedy_node *node = s->node;
     const uint32_t seen = 4 * s->growth; /* UNSEEN with the number of this growth: found here */
     int32_t *found[2] = {s->frontier[DOWN].item, s->frontier[UP].item};
-    int32_t num_found[2] = {0, 0}, next[2] = {0, 0}, member[2] = {0, 0};
+    int32_t num_found[2] = {0, 0}, next[2] = {0, 0}, member[2] = {0, 0}; /* members come before what was found */
     int64_t cost[2] = {0, 0};
     int side;
     for (;;) {
-        side = cost[DOWN] <= cost[UP] ? DOWN : UP;
-        int32_t x;
-        if (member[side] < s->size)
-            x = s->stack[member[side]++];
-        else if (next[side] < num_found[side])
-            x = found[side][next[side]++];
-        else
+        int32_t vertex[2];
+        int64_t total[2];
+        for (int i = 0; i < 2; i++) {
+            vertex[i] = member[i] < s->size ? s->stack[member[i]] : next[i] < num_found[i] ? found[i][next[i]] : -1;
+            total[i] = cost[i] + (vertex[i] >= 0 ? steps_of(s, i, vertex[i]) : 0);
+        }
+        side = total[DOWN] <= total[UP] ? DOWN : UP;
+        const int32_t x = vertex[side];
+        if (x < 0)
             break;
-        const int32_t far_end = s->end[!side], *row = s->row[side];
+        cost[side] = total[side];
+        member[side] < s->size ? member[side]++ : next[side]++;
+        const int32_t far_end = s->end[!side];
         int32_t v = x;
         int64_t edges = 0;
         do {
-            const int32_t begin = s->start[side][v], end = s->start[side][v + 1];
-            for (int32_t j = begin; j < end; j++) {
+            int32_t count;
+            const int32_t *row = hg_greedy_row(s, side, v, &count);
+            for (int32_t j = 0; j < count; j++) {
                 const int32_t y = node[row[j]].vertex;
                 const uint32_t mark = node[y].mark[side];
                 if (y == x || mark == seen || mark == seen + MERGED || earlier(s, side, far_end, y))
@@ -262,10 +268,9 @@ int hg_greedy_contract(hg_greedy_state *s)
                 node[y].mark[side] = seen;
                 found[side][num_found[side]++] = y;
             }
-            edges += 1 + end - begin;
+            edges += 1 + count;
             v = node[v].next_member;
         } while (v != x && (edges < 1 << 16 || !hg_interrupted(s->watch, 1 << 10)));
-        cost[side] += edges;
         if (v != x || hg_interrupted(s->watch, 8 * edges))
             return HG_INTERRUPTED;
     }
@@ -280,41 +285,42 @@ int hg_greedy_contract(hg_greedy_state *s)
 
 int hg_greedy_plant(hg_greedy_state *s, int32_t *parent)
 {
-    const int32_t n = s->g->n;
+    const hg_graph *g = s->g;
+    hg_greedy_node *node = s->node;
+    const int32_t n = g->n;
     for (int side = 0; side < 2; side++) {
-        int32_t(*tree)[2] = s->tree[side];
-        const int32_t *start = s->start[!side], *row = s->row[!side];
-        /* From the leaves: tree[v][1] counts the nodes below v. */
+        /* From the leaves: tree[1] counts the nodes below. */
         for (int32_t v = 0; v < n; v++) {
-            tree[v][1] = 1;
-            if (!(~v & 0xFFFF) && hg_interrupted(s->watch, 1 << 17))
+            node[v].tree[side][1] = 1;
+            if (!(~v & 0xFFFF) && hg_interrupted(s->watch, 1 << 18))
                 return HG_INTERRUPTED;
         }
         for (int32_t i = 0; i < n; i++) {
-            const int32_t v = hg_nth(s->g, side == DOWN ? n - 1 - i : i);
-            int32_t nearest = -1;
-            if (!s->g->order && start[v] < start[v + 1]) /* rows ascend by rank */
-                nearest = row[side == DOWN ? start[v + 1] - 1 : start[v]];
+            const int32_t v = hg_nth(g, side == DOWN ? n - 1 - i : i);
+            int32_t nearest = -1, count;
+            const int32_t *row = hg_greedy_row(s, !side, v, &count);
+            if (!g->order && count) /* rows ascend by rank */
+                nearest = row[side == DOWN ? count - 1 : 0];
             else
-                for (int32_t j = start[v]; j < start[v + 1]; j++)
-                    if (nearest < 0 || (s->node[row[j]].rank > s->node[nearest].rank) == (side == DOWN))
+                for (int32_t j = 0; j < count; j++)
+                    if (nearest < 0 || (node[row[j]].rank > node[nearest].rank) == (side == DOWN))
                         nearest = row[j];
             parent[v] = nearest;
             if (nearest >= 0)
-                tree[nearest][1] += tree[v][1];
-            if (!(~i & 0xFFFF) && hg_interrupted(s->watch, 1 << 19))
+                node[nearest].tree[side][1] += node[v].tree[side][1];
+            if (!(~i & 0xFFFF) && hg_interrupted(s->watch, 1 << 20))
                 return HG_INTERRUPTED;
         }
-        /* From the roots: tree[v][0] takes v's place, tree[v][1] the next free place of its children, at last the end
-         * of the interval. */
+        /* From the roots: tree[0] is v's place, tree[1] the next free place for its children, at last the end of the
+         * interval. */
         int32_t next = 0;
         for (int32_t i = 0; i < n; i++) {
-            const int32_t v = hg_nth(s->g, side == DOWN ? i : n - 1 - i), below = tree[v][1];
-            int32_t *place = parent[v] >= 0 ? &tree[parent[v]][1] : &next;
-            tree[v][0] = *place;
+            const int32_t v = hg_nth(g, side == DOWN ? i : n - 1 - i), below = node[v].tree[side][1];
+            int32_t *place = parent[v] >= 0 ? &node[parent[v]].tree[side][1] : &next;
+            node[v].tree[side][0] = *place;
             *place += below;
-            tree[v][1] = tree[v][0] + 1;
-            if (!(~i & 0xFFFF) && hg_interrupted(s->watch, 1 << 19))
+            node[v].tree[side][1] = node[v].tree[side][0] + 1;
+            if (!(~i & 0xFFFF) && hg_interrupted(s->watch, 1 << 20))
                 return HG_INTERRUPTED;
         }
     }

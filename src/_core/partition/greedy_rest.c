@@ -17,32 +17,33 @@ static inline int32_t find(int32_t *parent, int32_t x)
 
 int hg_greedy_rest(hg_greedy_state *s, int32_t *count, int32_t *depth, int32_t *parent)
 {
-    const int32_t *start = s->start[UP], *row = s->row[UP];
     hg_greedy_node *node = s->node;
     const hg_order_list *order = &s->order;
     for (int32_t x = order->next[order->head]; x != order->head; x = order->next[x]) {
         int64_t edges = 0;
-        int32_t deepest = 0, v = x;
+        int32_t deepest = 0, v = x, count_in;
+        const int32_t *row;
         do {
-            for (int32_t j = start[v]; j < start[v + 1]; j++) {
+            row = hg_greedy_row(s, UP, v, &count_in);
+            for (int32_t j = 0; j < count_in; j++) {
                 const int32_t y = node[row[j]].vertex;
                 if (y == x)
                     continue;
                 const int32_t d = depth[y] + (node[x].label >= 0 || node[x].label != node[y].label);
                 deepest = d > deepest ? d : deepest;
             }
-            edges += 1 + start[v + 1] - start[v];
+            edges += 1 + count_in;
             v = node[v].next_member;
         } while (v != x);
         depth[x] = deepest;
         parent[x] = x;
-        if (node[x].label < 0) /* a single node */
-            for (int32_t j = start[x]; j < start[x + 1]; j++) {
+        if (node[x].label < 0) /* a single node: its row is the one read last */
+            for (int32_t j = 0; j < count_in; j++) {
                 const int32_t y = node[row[j]].vertex;
                 if (node[y].label != node[x].label || depth[y] != deepest)
                     continue;
                 const int32_t a = find(parent, x), b = find(parent, y);
-                if (order->key[a] < order->key[b])
+                if (node[a].key < node[b].key)
                     parent[b] = a;
                 else
                     parent[a] = b;

@@ -7,23 +7,29 @@
 
 #include <stdint.h>
 
+#ifndef HG_KEY_STRIDE
+#define HG_KEY_STRIDE 1 /* more where keys are part of a record; define it before including this */
+#endif
+
 typedef struct {
     int32_t head;             /* its next is the first vertex; the last one's next is the head */
-    uint64_t *key;            /* of the vertices in the list, and 0 for the head */
+    uint64_t *key;            /* of the vertices in the list, and 0 for the head: see hg_key */
     int32_t *next, *previous; /* [head + 1] */
 } hg_order_list;
 
 enum { HG_KEY_BITS = 62 };
 static const uint64_t HG_KEY_END = (uint64_t)1 << HG_KEY_BITS;
 
+static inline uint64_t *hg_key(const hg_order_list *s, int32_t x) { return &s->key[(int64_t)x * HG_KEY_STRIDE]; }
+
 /* Keys for the vertices in the list, count of them, as it is linked. */
 static inline void hg_list_number(hg_order_list *s, int32_t count)
 {
     const uint64_t step = HG_KEY_END / ((uint64_t)count + 1);
     uint64_t key = 0;
-    s->key[s->head] = 0;
+    *hg_key(s, s->head) = 0;
     for (int32_t x = s->next[s->head]; x != s->head; x = s->next[x])
-        s->key[x] = key += step;
+        *hg_key(s, x) = key += step;
 }
 
 static inline void hg_list_unlink(hg_order_list *s, int32_t x)
@@ -44,12 +50,11 @@ static inline void hg_list_link(hg_order_list *s, int32_t x, int32_t place)
 /* Sorts vertices by key: insertion for the usual few, otherwise heap sort (no recursion, no memory). */
 static inline void hg_list_sort(const hg_order_list *s, int32_t *x, int32_t count)
 {
-    const uint64_t *key = s->key;
     if (count <= 24) {
         for (int32_t i = 1; i < count; i++) {
             const int32_t moved = x[i];
             int32_t j = i;
-            for (; j > 0 && key[x[j - 1]] > key[moved]; j--)
+            for (; j > 0 && *hg_key(s, x[j - 1]) > *hg_key(s, moved); j--)
                 x[j] = x[j - 1];
             x[j] = moved;
         }
@@ -65,9 +70,9 @@ static inline void hg_list_sort(const hg_order_list *s, int32_t *x, int32_t coun
         }
         int32_t hole = from;
         for (int32_t child; (child = 2 * hole + 1) < end; hole = child) {
-            if (child + 1 < end && key[x[child + 1]] > key[x[child]])
+            if (child + 1 < end && *hg_key(s, x[child + 1]) > *hg_key(s, x[child]))
                 child++;
-            if (key[x[child]] <= key[moved])
+            if (*hg_key(s, x[child]) <= *hg_key(s, moved))
                 break;
             x[hole] = x[child];
         }
@@ -81,12 +86,12 @@ static inline int64_t hg_list_make_room(hg_order_list *s, int32_t place, int32_t
     int32_t first = place, after = s->next[place]; /* the range found so far: first to before `after` */
     int64_t inside = place != s->head;
     for (int bits = 2;; bits += 2) {
-        const uint64_t width = (uint64_t)1 << bits, base = s->key[place] & ~(width - 1);
-        while (first != s->head && s->previous[first] != s->head && s->key[s->previous[first]] >= base) {
+        const uint64_t width = (uint64_t)1 << bits, base = *hg_key(s, place) & ~(width - 1);
+        while (first != s->head && s->previous[first] != s->head && *hg_key(s, s->previous[first]) >= base) {
             first = s->previous[first];
             inside++;
         }
-        while (after != s->head && s->key[after] - base < width) {
+        while (after != s->head && *hg_key(s, after) - base < width) {
             after = s->next[after];
             inside++;
         }
@@ -100,7 +105,7 @@ static inline int64_t hg_list_make_room(hg_order_list *s, int32_t place, int32_t
             first = s->next[first];
         }
         for (int32_t x = first; x != after; x = s->next[x]) {
-            s->key[x] = key += step;
+            *hg_key(s, x) = key += step;
             if (x == place)
                 key += step * (uint64_t)count;
         }
@@ -120,16 +125,16 @@ static inline int64_t hg_list_move_behind(hg_order_list *s, int32_t *moved, int3
         if (spread)
             changed += hg_list_make_room(s, place, count);
         const int32_t after = s->next[place];
-        const uint64_t low = s->key[place], high = after == s->head ? HG_KEY_END : s->key[after];
+        const uint64_t low = *hg_key(s, place), high = after == s->head ? HG_KEY_END : *hg_key(s, after);
         step = (high - low) / ((uint64_t)count + 1);
     }
     /* Near the end keep what room there is for what comes later. */
     if (s->next[place] == s->head && step > (uint64_t)1 << 31)
         step = (uint64_t)1 << 31;
-    uint64_t key = s->key[place];
+    uint64_t key = *hg_key(s, place);
     for (int32_t i = 0, at = place; i < count; at = moved[i++]) {
         hg_list_link(s, moved[i], at);
-        s->key[moved[i]] = key += step;
+        *hg_key(s, moved[i]) = key += step;
     }
     return changed;
 }

@@ -37,8 +37,9 @@ def documented(graph: Graph, device: Sequence[int]) -> tuple[NDArray[np.int32], 
 def greedy(
     graph: Graph,
     device: Sequence[int],
-    edges_first: int = 512,
-    edges_each: int = 16,
+    explore_first: int = 128,
+    explore_each: int = 16,
+    max_covered: int = 32,
     max_choices: int | None = None,
 ) -> NDArray[np.int32]:
     """Labels int32 [num_nodes], numbered in the order in which subgraphs were chosen, of policy ``greedy``.
@@ -47,11 +48,12 @@ def greedy(
     covers. The largest by the size last seen (the earliest root among equals) is grown again; if it is still as large
     as the next one it is chosen. Nodes that are no longer covered get candidates of their own.
 
-    ``edges_first``, ``edges_each``: a node is rejected when more than ``edges_first + edges_each * size`` edges would
-    have to be looked at to decide whether a candidate of ``size`` nodes may take it. ``max_choices``: after so many
-    choices the rest is cut by depth.
+    ``explore_first``, ``explore_each``: a node is rejected when the steps (nodes and edges) that explore its side of a
+    candidate of ``size`` nodes would become more than ``explore_first + explore_each * size``. ``max_covered``: a
+    candidate that is not about to be chosen stops growing when twice the nodes it takes from other candidates are more
+    than this and its size. ``max_choices``: after so many choices the rest is cut by depth.
     """
-    loop = _EarlyRejection(graph, device, edges_first, edges_each)
+    loop = _EarlyRejection(graph, device, explore_first, explore_each, max_covered)
     most = graph.num_nodes if max_choices is None else max_choices
     for number in sorted(set(device)):
         loop.choose_all(number, most)
@@ -153,14 +155,17 @@ class _EarlyRejection:
     in the reversed graph, so everything is said once, for ``rows`` (side 0: children, 1: parents)."""
 
     LOOK = 32  # a node with more parents is decided by exploring alone
+    APART = 8  # a step is not expected to lead further than so many places in topological order
 
-    def __init__(self, graph: Graph, device: Sequence[int], edges_first: int, edges_each: int) -> None:
+    def __init__(
+        self, graph: Graph, device: Sequence[int], explore_first: int, explore_each: int, max_covered: int
+    ) -> None:
         n = graph.num_nodes
         self.device = list(device)
         self.rows = [[row(v).tolist() for v in range(n)] for row in (graph.successors, graph.predecessors)]
         self.nodes: list[int] = graph.topological_order.tolist()
         self.place = {node: i for i, node in enumerate(self.nodes)}
-        self.edges_first, self.edges_each = edges_first, edges_each
+        self.explore_first, self.explore_each, self.max_covered = explore_first, explore_each, max_covered
         self.label = [-1] * n
         self.num_chosen = 0
         self.vertex = list(range(n))  # chosen subgraphs are single vertices
@@ -171,8 +176,7 @@ class _EarlyRejection:
         covered_by: dict[int, int] = {}  # free node -> root of the candidate that covers it
         last_size: dict[int, int] = {}  # root -> size of its candidate when last grown
 
-        def cover(root: int) -> None:
-            candidate = self.grow(root)
+        def cover(root: int, candidate: list[int]) -> None:
             last_size[root] = len(candidate)
             for node in candidate:
                 covered_by.setdefault(node, root)
@@ -180,7 +184,7 @@ class _EarlyRejection:
         def cover_the_rest() -> None:
             for node in self.nodes:
                 if self.device[node] == number and self.label[node] < 0 and node not in covered_by:
-                    cover(node)
+                    cover(node, self.grow(node, set(covered_by)))
 
         def uncover(root: int, still: list[int]) -> None:
             for node in [n for n, owner in covered_by.items() if owner == root and n not in still]:
@@ -193,79 +197,102 @@ class _EarlyRejection:
             if self.label[root] >= 0:
                 uncover(root, [])
             else:
-                candidate = self.grow(root)
+                candidate = self.grow(root, set())
                 rest = [(-other, self.place[r]) for r, other in last_size.items()]
                 if len(candidate) >= size or not rest or (-len(candidate), self.place[root]) < min(rest):
                     self.choose(candidate)
                     uncover(root, [])
                 else:
                     uncover(root, candidate)
-                    cover(root)
+                    cover(root, candidate)
             cover_the_rest()
 
-    def grow(self, root: int) -> list[int]:
+    def grow(self, root: int, covered: set[int]) -> list[int]:
         """Downwards, then upwards, and again: each neighbour in turn, merged or rejected for good."""
         candidate = [root]
-        rejected: tuple[set[int], set[int]] = (set(), set())
+        tainted: tuple[set[int], set[int]] = (set(), set())  # outside for good, and reached from the candidate
+        explored: tuple[set[int], set[int]] = (set(), set())  # of those: what they lead to is tainted as well
         side = 0
-        while any(self.waiting(s, candidate, rejected[s]) for s in (0, 1)):
-            while waiting := self.waiting(side, candidate, rejected[side]):
-                if self.may_merge(side, candidate, waiting[0]):
+        while any(self.waiting(s, candidate, tainted[s]) for s in (0, 1)):
+            while waiting := self.waiting(side, candidate, tainted[side]):
+                if self.may_merge(side, candidate, waiting[0], tainted[side], explored[side]):
                     candidate.append(waiting[0])
+                    if waiting[0] in covered and 2 * len(covered & set(candidate)) > self.max_covered + len(candidate):
+                        return candidate
                 else:
-                    rejected[side].add(waiting[0])
+                    tainted[side].add(waiting[0])
             side = 1 - side
         return candidate
 
-    def waiting(self, side: int, candidate: list[int], rejected: set[int]) -> list[int]:
-        """Neighbours that are free, of the same device, and not decided yet: the first in topological order first."""
+    def waiting(self, side: int, candidate: list[int], tainted: set[int]) -> list[int]:
+        """Neighbours that may still be merged, the first in topological order first; the others become tainted."""
         device = self.device[candidate[0]]
-        adjacent = {n for node in candidate for n in self.rows[side][node]} - set(candidate) - rejected
-        free = [n for n in adjacent if self.device[n] == device and self.label[n] < 0]
-        return sorted(free, key=self.position(side).index)
+        adjacent = {self.vertex[n] for node in candidate for n in self.rows[side][node]} - set(candidate)
+        tainted |= {v for v in adjacent if self.label[v] >= 0 or self.device[v] != device}
+        return sorted(adjacent - tainted, key=self.position(side).index)
 
     def position(self, side: int) -> list[int]:
         return self.order if side == 0 else self.order[::-1]
 
-    def may_merge(self, side: int, candidate: list[int], node: int) -> bool:
+    def may_merge(self, side: int, candidate: list[int], node: int, tainted: set[int], explored: set[int]) -> bool:
         position = self.position(side)
-        place = position.index(node)
-        # What lies outside and is reached from the candidate: all of it that comes before the node.
-        tainted = {v for v in self.reached(side, candidate) if position.index(v) < place}
         parents = {self.vertex[p] for p in self.rows[1 - side][node]} - set(candidate)
-        if parents & tainted:
-            return False
-        first = min(position.index(v) for v in candidate)
-        if len(self.rows[1 - side][node]) <= self.LOOK and all(position.index(p) < first for p in parents):
-            return True
-        explored = sum(len(self.rows[side][m]) for v in tainted for m in self.members[v])
-        return explored <= self.edges_first + self.edges_each * len(candidate)
+        if len(self.rows[1 - side][node]) <= self.LOOK:
+            if parents & tainted:
+                return False
+            first = min(position.index(v) for v in candidate)
+            if all(position.index(p) < first for p in parents):
+                return True
+        while node not in tainted:
+            before = [v for v in tainted - explored if position.index(v) < position.index(node)]
+            if not before:
+                return True
+            vertex = min(before, key=position.index)
+            left = self.explore_first + self.explore_each * len(candidate) - sum(self.steps(side, v) for v in explored)
+            apart = abs(self.place[node] - self.place[vertex])
+            if self.steps(side, vertex) > left or apart > self.APART * left:
+                return False
+            if self.leads_to(side, vertex, node):
+                return False
+            explored.add(vertex)
+            tainted |= {self.vertex[n] for n in self.neighbours(side, vertex)} - {vertex, *candidate}
+        return False
+
+    def neighbours(self, side: int, vertex: int) -> list[int]:
+        return [n for member in self.members[vertex] for n in self.rows[side][member]]
+
+    def steps(self, side: int, vertex: int) -> int:
+        return len(self.members[vertex]) + len(self.neighbours(side, vertex))
+
+    def leads_to(self, side: int, vertex: int, node: int) -> bool:
+        """Whether the chain of last predecessors (upwards: first successors) of ``node`` runs through ``vertex``."""
+        pick = max if side == 0 else min
+        while node != vertex and self.rows[1 - side][node]:
+            node = pick(self.rows[1 - side][node], key=lambda n: self.place[n])
+        return node == vertex
 
     def reached(self, side: int, candidate: list[int]) -> set[int]:
         """Vertices outside the candidate that it reaches."""
         reached: set[int] = set()
         todo = list(candidate)
         while todo:
-            for member in self.members[todo.pop()]:
-                for neighbour in self.rows[side][member]:
-                    vertex = self.vertex[neighbour]
-                    if vertex not in reached and vertex not in candidate:
-                        reached.add(vertex)
-                        todo.append(vertex)
+            found = {self.vertex[n] for n in self.neighbours(side, todo.pop())} - reached - set(candidate)
+            reached |= found
+            todo += found
         return reached
 
     def choose(self, candidate: list[int]) -> None:
         """The candidate becomes one vertex, at the place of its last member, and what it reaches before that moves
-        behind it; or at the place of its first, and what reaches it after that moves before it: whatever has fewer
-        nodes and edges to look at."""
+        behind it; or at the place of its first, and what reaches it after that moves before it: whatever takes
+        fewer steps to find."""
         moved: list[list[int]] = []
         cost: list[int] = []
         for side in (0, 1):
             position = self.position(side)
             last = max(position.index(v) for v in candidate)
             moved.append([v for v in self.reached(side, candidate) if position.index(v) < last])
-            looked_at = [m for v in candidate + moved[side] for m in self.members[v]]
-            cost.append(sum(1 + len(self.rows[side][m]) for m in looked_at))
+            looked_at = candidate + moved[side]
+            cost.append(sum(self.steps(side, v) for v in looked_at))
         side = 0 if cost[0] <= cost[1] else 1
         position = self.position(side)
         last_member = max(candidate, key=position.index)
@@ -288,7 +315,7 @@ class _EarlyRejection:
         label: dict[int, int] = {}
         kind = {v: -1 - v if self.label[v] >= 0 else self.device[v] for v in self.order}
         for v in self.order:
-            parents = {self.vertex[p] for m in self.members[v] for p in self.rows[1][m]} - {v}
+            parents = {self.vertex[p] for p in self.neighbours(1, v)} - {v}
             depth[v] = max((depth[p] + (kind[p] != kind[v]) for p in parents), default=0)
         for v in self.order:
             if self.label[v] >= 0 or v in label:
