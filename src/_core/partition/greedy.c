@@ -13,7 +13,7 @@
 #include "greedy.h"
 #include "arena.h"
 
-enum { EXPLORE_FIRST = 128, EXPLORE_EACH = 16, COVERED = 32, STEPS_FIRST = 1 << 20, STEPS_EACH = 64 };
+enum { EXPLORE_FIRST = 128, EXPLORE_EACH = 16, COVERED = 32, STEPS_FIRST = 1 << 22, STEPS_EACH = 64, SPARE = 1 << 22 };
 
 /* A candidate as a number: its size, then its root's rank, the earliest highest. */
 typedef uint64_t entry;
@@ -305,7 +305,9 @@ int hg_greedy(const hg_graph *g, const uint8_t *device, const hg_greedy_bounds *
               int32_t *chosen, hg_watch *watch)
 {
     const int32_t n = g->n;
-    const hg_greedy_bounds usual = {EXPLORE_FIRST, EXPLORE_EACH, COVERED, STEPS_FIRST + STEPS_EACH * (n + g->m)};
+    const int64_t spare = SPARE / ((int64_t)n + 1); /* for a node of a small graph */
+    const hg_greedy_bounds usual = {EXPLORE_FIRST + spare, EXPLORE_EACH, COVERED + spare,
+                                    STEPS_FIRST + STEPS_EACH * (n + g->m)};
     int status = HG_NO_MEMORY;
     hg_arena arena;
     if (!hg_arena_open(&arena, (size_t)n * 144 + (size_t)g->m * 8 + 4096))

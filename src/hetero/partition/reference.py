@@ -37,9 +37,9 @@ def documented(graph: Graph, device: Sequence[int]) -> tuple[NDArray[np.int32], 
 def greedy(
     graph: Graph,
     device: Sequence[int],
-    explore_first: int = 128,
+    explore_first: int | None = None,
     explore_each: int = 16,
-    max_covered: int = 32,
+    max_covered: int | None = None,
     max_choices: int | None = None,
 ) -> NDArray[np.int32]:
     """Labels int32 [num_nodes], numbered in the order in which subgraphs were chosen, of policy ``greedy``.
@@ -51,8 +51,14 @@ def greedy(
     ``explore_first``, ``explore_each``: a node is rejected when the steps (nodes and edges) that explore its side of a
     candidate of ``size`` nodes would become more than ``explore_first + explore_each * size``. ``max_covered``: a
     candidate that is not about to be chosen stops growing when twice the nodes it takes from other candidates are more
-    than this and its size. ``max_choices``: after so many choices the rest is cut by depth.
+    than this and its size. ``max_choices``: after so many choices the rest is cut by depth. ``None``: as the policy has
+    it, which spends more on each node of a small graph.
     """
+    spare = (1 << 22) // (graph.num_nodes + 1)
+    if explore_first is None:
+        explore_first = 128 + spare
+    if max_covered is None:
+        max_covered = 32 + spare
     loop = _EarlyRejection(graph, device, explore_first, explore_each, max_covered)
     most = graph.num_nodes if max_choices is None else max_choices
     for number in sorted(set(device)):
