@@ -74,6 +74,8 @@ bool ht_read_attribute(ht_builder *builder, const ht_field *message, ht_attribut
     int64_t offset = HT_OFFSET(builder, message->start);
     if (attribute->name == attribute->name_end)
         return ht_fail(builder->error, offset, "an attribute has no name");
+    if (!ht_is_utf8(attribute->name, attribute->name_end - attribute->name))
+        return ht_fail(builder->error, offset, "the name of an attribute is not UTF-8");
     if (type > LAST_TYPE)
         return ht_fail(builder->error, offset, "an attribute has the unknown type %" PRIu64, type);
     if (type != 0 ? (present & ~(1u << field_of_type[type])) != 0 : (present & (present - 1)) != 0)

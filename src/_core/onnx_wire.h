@@ -99,12 +99,14 @@ static inline const char *ht_next(ht_cursor *cursor, ht_field *field)
     return NULL;
 }
 
-/* The varints of a packed payload, counted; -1 if one is cut off or longer than ten bytes. */
+/* The varints of a packed payload, counted; -1 if one is cut off or has more than 64 bits. */
 static inline int64_t ht_count_varints(const uint8_t *at, const uint8_t *end)
 {
     int64_t count = 0;
     int length = 0;
     for (; at < end; at++) {
+        if (length == 9 && *at > 1)
+            return -1;
         if (*at < 0x80) {
             count++;
             length = 0;

@@ -6,6 +6,7 @@ exception that caused it is chained with ``from``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 __all__ = [
@@ -26,8 +27,19 @@ __all__ = [
 ]
 
 
+_LONGEST_WORD = 200
+_LONGEST_MESSAGE = 1 << 16
+
+
 class HeteroError(Exception):
-    """Root of all errors raised by hetero."""
+    """Root of all errors raised by hetero.
+
+    A name in a message may come from a file, and have megabytes: long words are shortened in the middle, and a long
+    message at its end.
+    """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(_shortened(str(message)))
 
 
 class ModelError(HeteroError):
@@ -83,6 +95,19 @@ class InferenceError(HeteroError):
 
 class NotSupported(HeteroError):
     """An operation that this plugin, or this version of hetero, does not offer."""
+
+
+def _shortened(message: str) -> str:
+    if len(message) > _LONGEST_WORD:
+        message = re.sub(r"\S+", _shortened_word, message)
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]}… ({len(message) - _LONGEST_MESSAGE} characters more)"
+    return message
+
+
+def _shortened_word(found: re.Match[str]) -> str:
+    word = found[0]
+    return word if len(word) <= _LONGEST_WORD else f"{word[: _LONGEST_WORD // 2]}…{word[-_LONGEST_WORD // 4 :]}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
