@@ -111,6 +111,7 @@ def test_kept_candidates_change_nothing(kinds):
 def test_too_large_for_the_closure():
     """Refused from the spans of the rows alone, before anything large is allocated."""
     n = 1_000_000
-    g = Graph.from_edges(np.arange(n - 1), np.arange(1, n), n)
+    near, far = np.arange(n // 2), np.full(n // 2, n - 1000)
+    g = Graph.from_edges(np.concatenate([near, near]), np.concatenate([near + n // 4, far]), n)
     with pytest.raises(PartitionError, match="this graph of 1000000 nodes takes more than 2147483648 bytes: use"):
         partition_graph(g, np.zeros(n, np.int32), "documented")

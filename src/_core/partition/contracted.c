@@ -2,66 +2,116 @@
  * neighbour's row that is not contained already; contracting takes that for each member and each changed row. */
 #include "contracted.h"
 
-/* The words that the rows will span: from the first neighbour to the farthest that any neighbour reaches. Exact, since
- * ranks are topological. Returns their number, or -1 when interrupted. */
-static int64_t span_rows(const hg_contracted *c, const hg_graph *g, int down, hg_watch *watch)
+/* Words first .. end - 1 of a set become the bits of a row, without those that belong to its run of ones. The row keeps
+ * its run and its last word. 0 without memory. */
+static int store(hg_contracted *c, hg_row *row, const uint64_t *set, int32_t first, int32_t end, int down)
 {
-    const int32_t *ptr = down ? g->indptr : g->pred_indptr, *row = down ? g->indices : g->pred_indices;
+    if (down && end == row->ones)
+        while (end > first && set[end - 1] == UINT64_MAX)
+            row->ones = --end;
+    if (!down && first == row->ones_end)
+        while (first < end && set[first] == UINT64_MAX)
+            row->ones_end = ++first;
+    while (first < end && !set[first])
+        first++;
+    while (end > first && !set[end - 1])
+        end--;
+    const size_t size = (size_t)(end - first) * sizeof *set;
+    uint64_t *bits = NULL;
+    if (size && !(bits = (uint64_t *)malloc(size)))
+        return 0;
+    if (size)
+        memcpy(bits, set + first, size);
+    free(row->bits);
+    c->bytes += 8 * ((int64_t)(end - first) - (row->end - row->first));
+    row->bits = bits;
+    row->first = first;
+    row->end = end;
+    return 1;
+}
+
+/* Bytes that the rows of one direction take in any case: those that do not reach the word at its end, and so have no run
+ * of ones. -1 when interrupted. */
+static int64_t least_bytes(const hg_contracted *c, const hg_graph *g, int down, hg_watch *watch)
+{
+    const int32_t *ptr = down ? g->indptr : g->pred_indptr, *neighbours = down ? g->indices : g->pred_indices;
     hg_row *rows = down ? c->below : c->above;
     int64_t total = 0;
     for (int32_t i = 0; i < c->n; i++) {
         const int32_t r = down ? c->n - 1 - i : i, v = c->order[r];
         hg_row *own = &rows[r];
-        *own = (hg_row){NULL, INT32_MAX, 0, 0, 0};
+        own->first = c->words;
+        for (int32_t k = ptr[v]; k < ptr[v + 1]; k++) {
+            const int32_t s = c->rank[neighbours[k]];
+            const hg_row *other = &rows[s];
+            const int32_t first = other->first < s / 64 ? other->first : s / 64;
+            const int32_t end = other->end > s / 64 + 1 ? other->end : s / 64 + 1;
+            own->first = first < own->first ? first : own->first;
+            own->end = end > own->end ? end : own->end;
+        }
+        if (own->end && (down ? own->end < c->words : own->first > 0))
+            total += 8 * (int64_t)(own->end - own->first);
         if (hg_interrupted(watch, 8 + ptr[v + 1] - ptr[v]))
             return -1;
-        for (int32_t j = ptr[v]; j < ptr[v + 1]; j++) {
-            const int32_t s = c->rank[row[j]], word = s / 64;
-            const hg_row *other = &rows[s];
-            own->first = word < own->first ? word : own->first;
-            own->end = word + 1 > own->end ? word + 1 : own->end;
-            if (other->first < own->first)
-                own->first = other->first;
-            if (other->end > own->end)
-                own->end = other->end;
-        }
-        if (own->first == INT32_MAX)
-            own->first = own->end;
-        total += own->end - own->first;
     }
     return total;
 }
 
-static int fill_rows(hg_contracted *c, const hg_graph *g, int down, uint64_t *memory, hg_watch *watch)
+/* The rows of one direction. A row is made of its neighbours' rows outside of the longest of their runs of ones. */
+static int fill_rows(hg_contracted *c, const hg_graph *g, int down, int64_t max_bytes, hg_watch *watch)
 {
-    const int32_t *ptr = down ? g->indptr : g->pred_indptr, *row = down ? g->indices : g->pred_indices;
+    const int32_t *ptr = down ? g->indptr : g->pred_indptr, *neighbours = down ? g->indices : g->pred_indices;
     hg_row *rows = down ? c->below : c->above;
+    uint64_t *set = c->set[0];
+    const int32_t last_word = c->words - 1;
     for (int32_t i = 0; i < c->n; i++) {
         const int32_t r = down ? c->n - 1 - i : i, v = c->order[r];
         hg_row *own = &rows[r];
-        const int32_t count = own->end - own->first;
-        int64_t work = count + ptr[v + 1] - ptr[v];
-        own->bits = memory;
-        memory += count;
-        memset(own->bits, 0, (size_t)count * sizeof *own->bits);
+        *own = (hg_row){.ones = down ? last_word : 0, .ones_end = down ? last_word : 0};
+        int32_t first = c->words, end = 0;
+        for (int32_t k = ptr[v]; k < ptr[v + 1]; k++) {
+            const int32_t s = c->rank[neighbours[k]], word = s / 64;
+            const hg_row *other = &rows[s];
+            first = word < first ? word : first;
+            end = word + 1 > end ? word + 1 : end;
+            if (other->end > other->first) {
+                first = other->first < first ? other->first : first;
+                end = other->end > end ? other->end : end;
+            }
+            own->ones = other->ones < own->ones ? other->ones : own->ones;
+            own->ones_end = other->ones_end > own->ones_end ? other->ones_end : own->ones_end;
+        }
+        if (down)
+            end = own->ones < own->ones_end || end > own->ones ? own->ones : end;
+        else
+            first = own->ones_end > 0 ? own->ones_end : first;
+        int64_t work = 8 + ptr[v + 1] - ptr[v];
+        if (first < end) {
+            memset(set + first, 0, (size_t)(end - first) * sizeof *set);
+            work += end - first;
+        }
         /* Nearest first, so that most of the others are contained already when their turn comes. */
         for (int32_t k = ptr[v]; k < ptr[v + 1]; k++) {
-            const int32_t j = down ? k : ptr[v] + ptr[v + 1] - 1 - k, s = c->rank[row[j]];
-            uint64_t *word = &own->bits[s / 64 - own->first];
+            const int32_t s = c->rank[neighbours[down ? k : ptr[v] + ptr[v + 1] - 1 - k]], word = s / 64;
+            const hg_row *other = &rows[s];
             const uint64_t bit = (uint64_t)1 << (s % 64);
-            if (*word & bit)
-                continue;
-            *word |= bit;
-            hg_unite(own->bits, own->first, &rows[s]);
-            work += rows[s].end - rows[s].first;
+            if (down && word == last_word)
+                own->last |= bit;
+            else if (word >= first && word < end) {
+                if (set[word] & bit)
+                    continue;
+                set[word] |= bit;
+            }
+            own->last |= other->last;
+            const int32_t from = other->first > first ? other->first : first, to = other->end < end ? other->end : end;
+            for (int32_t w = from; w < to; w++)
+                set[w] |= other->bits[w - other->first];
+            work += to > from ? to - from : 0;
         }
-        own->full = down ? c->words - 1 : 0;
-        if (down && own->end == c->words)
-            while (own->full > own->first && own->bits[own->full - 1 - own->first] == UINT64_MAX)
-                own->full--;
-        if (!down && own->first == 0)
-            while (own->full < own->end && own->bits[own->full] == UINT64_MAX)
-                own->full++;
+        if (first < end && !store(c, own, set, first, end, down))
+            return HG_NO_MEMORY;
+        if (c->bytes > max_bytes)
+            return HG_OVER_BUDGET;
         if (hg_interrupted(watch, work))
             return HG_INTERRUPTED;
     }
@@ -73,70 +123,83 @@ int hg_contracted_open(hg_contracted *c, const hg_graph *g, const int32_t *rank,
 {
     const int32_t n = g->n, words = n / 64 + 1;
     *c = (hg_contracted){.n = n, .words = words, .rank = rank, .order = order};
-    c->below = HG_NEW(hg_row, n);
-    c->above = HG_NEW(hg_row, n);
+    c->below = (hg_row *)calloc((size_t)n + 1, sizeof *c->below);
+    c->above = (hg_row *)calloc((size_t)n + 1, sizeof *c->above);
     c->set[0] = HG_NEW(uint64_t, 4 * (int64_t)words);
     if (!c->below || !c->above || !c->set[0])
         return HG_NO_MEMORY;
     for (int i = 1; i < 4; i++)
         c->set[i] = c->set[0] + (size_t)i * (size_t)words;
-    const int64_t below = span_rows(c, g, 1, watch), above = below < 0 ? -1 : span_rows(c, g, 0, watch);
+    const int64_t below = least_bytes(c, g, 1, watch), above = below < 0 ? -1 : least_bytes(c, g, 0, watch);
     if (above < 0)
         return HG_INTERRUPTED;
-    c->bytes = 8 * (below + above);
-    if (c->bytes > max_bytes)
+    if (below + above > max_bytes)
         return HG_OVER_BUDGET;
-    c->block = HG_NEW(uint64_t, below + above);
-    if (!c->block)
-        return HG_NO_MEMORY;
-    const int status = fill_rows(c, g, 1, c->block, watch);
-    return status != HG_OK ? status : fill_rows(c, g, 0, c->block + below, watch);
+    const int status = fill_rows(c, g, 1, max_bytes, watch);
+    return status != HG_OK ? status : fill_rows(c, g, 0, max_bytes, watch);
 }
 
 static void give_up(hg_contracted *c, hg_row *row)
 {
-    if (row->owned) {
-        c->num_owned--;
-        c->bytes -= 8 * (int64_t)(row->end - row->first);
-        free(row->bits);
-    }
+    c->bytes -= 8 * (int64_t)(row->end - row->first);
+    free(row->bits);
     *row = (hg_row){0};
 }
 
 void hg_contracted_close(hg_contracted *c)
 {
-    if (c->num_owned)
-        for (int32_t r = 0; r < c->n; r++) {
-            give_up(c, &c->below[r]);
-            give_up(c, &c->above[r]);
-        }
+    for (int32_t r = 0; r < c->n && c->below && c->above; r++) {
+        free(c->below[r].bits);
+        free(c->above[r].bits);
+    }
     free(c->below);
     free(c->above);
     free(c->set[0]);
-    free(c->block);
 }
 
-/* row |= words first .. end - 1 of set, which may lie outside of its span. */
-static int widen(hg_contracted *c, hg_row *row, const uint64_t *set, int32_t first, int32_t end)
+/* set |= row. */
+static void unite(const hg_contracted *c, uint64_t *set, const hg_row *row)
 {
-    if (row->first == row->end)
-        row->first = row->end = first;
-    if (first < row->first || end > row->end) {
-        const hg_row wide = {NULL, first < row->first ? first : row->first, end > row->end ? end : row->end, row->full, 1};
-        uint64_t *bits = (uint64_t *)calloc((size_t)(wide.end - wide.first), sizeof *bits);
-        if (!bits)
-            return HG_NO_MEMORY;
-        if (row->end > row->first)
-            memcpy(bits + (row->first - wide.first), row->bits, (size_t)(row->end - row->first) * sizeof *bits);
-        give_up(c, row);
-        *row = wide;
-        row->bits = bits;
-        c->num_owned++;
-        c->bytes += 8 * (int64_t)(wide.end - wide.first);
+    for (int32_t w = row->first; w < row->end; w++)
+        set[w] |= row->bits[w - row->first];
+    for (int32_t w = row->ones; w < row->ones_end; w++)
+        set[w] = UINT64_MAX;
+    set[c->words - 1] |= row->last;
+}
+
+static inline uint64_t word_of(const hg_contracted *c, const hg_row *row, int32_t w)
+{
+    if (w >= row->first && w < row->end)
+        return row->bits[w - row->first];
+    if (w >= row->ones && w < row->ones_end)
+        return UINT64_MAX;
+    return w == c->words - 1 ? row->last : 0;
+}
+
+/* row |= words first .. end - 1 of gained. scratch [words]. 0 without memory. */
+static int widen(hg_contracted *c, hg_row *row, const uint64_t *gained, int32_t first, int32_t end, int down,
+                 uint64_t *scratch)
+{
+    if (down && end == c->words) {
+        row->last |= gained[end - 1];
+        end--;
     }
-    for (int32_t w = first; w < end; w++)
-        row->bits[w - row->first] |= set[w];
-    return HG_OK;
+    if (down)
+        end = row->ones < end ? row->ones : end;
+    else
+        first = row->ones_end > first ? row->ones_end : first;
+    if (first >= end)
+        return 1;
+    if (row->first <= first && end <= row->end) {
+        for (int32_t w = first; w < end; w++)
+            row->bits[w - row->first] |= gained[w];
+        return 1;
+    }
+    const int empty = row->first == row->end;
+    const int32_t from = empty || first < row->first ? first : row->first, to = empty || end > row->end ? end : row->end;
+    for (int32_t w = from; w < to; w++)
+        scratch[w] = word_of(c, row, w) | (w >= first && w < end ? gained[w] : 0);
+    return store(c, row, scratch, from, to, down);
 }
 
 /* gained: the members and what they reach together (or what reaches them). changed: what reaches some of them but not
@@ -148,15 +211,16 @@ static void spans_of(const hg_contracted *c, const int32_t *members, int32_t siz
     memset(all, 0xFF, (size_t)c->words * sizeof *all);
     for (int32_t i = 0; i < size; i++) {
         const hg_row *row = &rows[c->rank[members[i]]];
-        hg_unite(some, 0, row);
+        unite(c, some, row);
         for (int32_t w = 0; w < c->words; w++)
-            all[w] &= w >= row->first && w < row->end ? row->bits[w - row->first] : 0;
+            all[w] &= word_of(c, row, w);
     }
 }
 
-static int widen_rows(hg_contracted *c, hg_row *rows, const uint64_t *changed, const uint8_t *is_free,
-                      const uint64_t *gained, hg_watch *watch)
+static int widen_rows(hg_contracted *c, int down, const uint64_t *changed, const uint8_t *is_free,
+                      const uint64_t *gained, uint64_t *scratch, hg_watch *watch)
 {
+    hg_row *rows = down ? c->below : c->above;
     int32_t first = 0, end = c->words;
     while (first < end && !gained[first])
         first++;
@@ -167,7 +231,7 @@ static int widen_rows(hg_contracted *c, hg_row *rows, const uint64_t *changed, c
             const int32_t r = 64 * w + __builtin_ctzll(rest);
             if (!is_free[c->order[r]])
                 continue;
-            if (widen(c, &rows[r], gained, first, end) != HG_OK)
+            if (!widen(c, &rows[r], gained, first, end, down, scratch))
                 return HG_NO_MEMORY;
             if (hg_interrupted(watch, 8 + (end - first)))
                 return HG_INTERRUPTED;
@@ -196,6 +260,6 @@ int hg_contract_members(hg_contracted *c, const int32_t *members, int32_t size, 
     }
     if (hg_interrupted(watch, 4 * (int64_t)size * c->words))
         return HG_INTERRUPTED;
-    const int status = widen_rows(c, c->below, changed_above, is_free, some_below, watch);
-    return status != HG_OK ? status : widen_rows(c, c->above, changed_below, is_free, some_above, watch);
+    const int status = widen_rows(c, 1, changed_above, is_free, some_below, all_below, watch);
+    return status != HG_OK ? status : widen_rows(c, 0, changed_below, is_free, some_above, all_above, watch);
 }

@@ -1,47 +1,36 @@
 /* The transitive closure of a graph whose chosen subgraphs count as single vertices: a bit row of descendants and one of
  * ancestors for every vertex that is in none yet.
  *
- * Bits are topological ranks of the graph as given. A row holds the words between its first and its last bit; without
- * contraction that is at most a triangle for each direction, together n * n / 8 bytes. Contracting a subgraph S changes
- * only rows of vertices that reach some but not all of S, or are reached from some but not all: every such vertex above
- * gains S and what S reaches, and likewise below. Rows of S are given up. */
+ * Bits are topological ranks of the graph as given. A row holds the words between its first and its last bit, but for a
+ * run of ones that reaches to one end: most vertices of most models reach all but the nearest of those that come later.
+ * The most that rows take without contraction is a triangle for each direction, together n * n / 8 bytes. Contracting a
+ * subgraph S changes only rows of vertices that reach some but not all of S, or are reached from some but not all: every
+ * such vertex above gains S and what S reaches, and likewise below. Rows of S are given up. */
 #ifndef HETERO_PARTITION_CONTRACTED_H
 #define HETERO_PARTITION_CONTRACTED_H
 
 #include "graph.h"
 
 typedef struct {
-    uint64_t *bits; /* words first .. end - 1 */
+    uint64_t *bits;         /* words first .. end - 1 */
+    uint64_t last;          /* below: the last word of all, which is never in bits; above: 0 */
     int32_t first, end;
-    int32_t full; /* below: words from here to the last but one hold only ones; above: words before here */
-    int owned;    /* bits have been allocated on their own */
+    int32_t ones, ones_end; /* words of ones. Below: from `end` or later to the last but one; above: before `first` */
 } hg_row;
 
 typedef struct {
     int32_t n, words;
     const int32_t *rank, *order; /* topological rank of a node, and the node of a rank */
     hg_row *below, *above;       /* by rank: what it reaches, and what reaches it */
-    uint64_t *block;             /* the rows as they were built */
-    int64_t bytes;               /* of all rows */
-    int64_t num_owned;
+    int64_t bytes;               /* of the bits of all rows */
     uint64_t *set[4];            /* scratch bit sets [words] */
 } hg_contracted;
 
 static inline int hg_bit(const uint64_t *set, int32_t i) { return (int)(set[i / 64] >> (i % 64) & 1); }
 static inline void hg_set_bit(uint64_t *set, int32_t i) { set[i / 64] |= (uint64_t)1 << (i % 64); }
 
-/* set |= row, where set starts with word set_first. */
-static inline void hg_unite(uint64_t *restrict set, int32_t set_first, const hg_row *row)
-{
-    const uint64_t *restrict from = row->bits;
-    const int32_t count = row->end - row->first;
-    if (count)
-        set += row->first - set_first;
-    for (int32_t w = 0; w < count; w++)
-        set[w] |= from[w];
-}
-
-/* HG_OVER_BUDGET, before anything large is allocated, when the rows take more than max_bytes. rank and order are kept. */
+/* HG_OVER_BUDGET when the rows take more than max_bytes: before they are made where their spans alone tell, else as soon
+ * as they do. rank and order are kept. */
 int hg_contracted_open(hg_contracted *c, const hg_graph *g, const int32_t *rank, const int32_t *order,
                        int64_t max_bytes, hg_watch *watch);
 void hg_contracted_close(hg_contracted *c);

@@ -12,8 +12,8 @@
  * A candidate is a function of the nodes it explored and of the paths between them. It is kept from round to round while
  * the choice takes none of the former and makes none of the latter. A node that was merged and rolled back in one step
  * may be taken: it would be refused instead, with the same outcome. Cost: at most n / 32 word operations for a merge, a
- * few operations for every other step. Memory: the closure, at most n * n / 8 bytes before contraction; for candidates
- * kept an eighth of that, or a megabyte if that is more; and O(n). */
+ * few operations for every other step. Memory: the closure, at most n * n / 8 bytes before contraction and a small part
+ * of that for most models; for candidates kept at most a fifth of n * n / 8 bytes, or a megabyte; and O(n). */
 #include "contracted.h"
 
 enum { ROOM_FOR_CANDIDATES = 1 << 20 }; /* bytes, at least */
@@ -33,7 +33,7 @@ typedef struct {
 /* The union of one direction's closure rows of all members, with what merging changed. */
 typedef struct {
     uint64_t *set; /* over ranks */
-    int32_t full;  /* as of hg_row */
+    int32_t full;  /* below: words from here to the last but one hold only ones; above: words before here */
     int32_t *log_word, *log_start, *log_full; /* changed words; by place: where its part starts, and full before it */
     uint64_t *log_old;
     int32_t logged;
@@ -117,27 +117,26 @@ static void unite_row(loop *s, path_side *side, const path_side *other, int32_t 
 {
     side->log_start[place] = side->logged;
     side->log_full[place] = side->full;
-    if (hg_bit(side->set, r) || row->first == row->end)
+    if (hg_bit(side->set, r))
         return;
+    int32_t first = row->first, end = row->end;
     if (down) {
-        const int32_t known = side->full < row->full ? side->full : row->full, last = s->words - 1;
-        const int32_t end = row->end < known ? row->end : known;
-        unite_words(s, side, other->set, row->bits, row->first, end);
-        if (row->full < side->full) {
-            unite_words(s, side, other->set, NULL, row->full, side->full);
-            side->full = row->full;
+        if (row->ones < side->full) {
+            unite_words(s, side, other->set, NULL, row->ones, side->full);
+            side->full = row->ones;
         }
-        if (row->end == s->words && row->first <= last)
-            unite_words(s, side, other->set, row->bits + (last - row->first), last, s->words);
+        if (row->last)
+            unite_words(s, side, other->set, &row->last, s->words - 1, s->words);
+        end = end < side->full ? end : side->full;
     } else {
-        if (side->full < row->full) {
-            unite_words(s, side, other->set, NULL, side->full, row->full);
-            side->full = row->full;
+        if (side->full < row->ones_end) {
+            unite_words(s, side, other->set, NULL, side->full, row->ones_end);
+            side->full = row->ones_end;
         }
-        const int32_t first = row->first > side->full ? row->first : side->full;
-        if (first < row->end)
-            unite_words(s, side, other->set, row->bits + (first - row->first), first, row->end);
+        first = first > side->full ? first : side->full;
     }
+    if (first < end)
+        unite_words(s, side, other->set, row->bits + (first - row->first), first, end);
 }
 
 static void take_back(path_side *side, int32_t place)
@@ -549,7 +548,10 @@ int hg_documented(const hg_graph *g, const uint8_t *device, int32_t *label, int3
     status = hg_contracted_open(&s.closure, g, s.rank, s.order, HG_DOCUMENTED_BYTES, watch);
     if (status != HG_OK)
         goto out;
-    s.most_kept_bytes = s.closure.bytes / 8 > ROOM_FOR_CANDIDATES ? s.closure.bytes / 8 : ROOM_FOR_CANDIDATES;
+    const int64_t fifth = (int64_t)n * words / 5 * 8; /* of the bytes that the closure may take */
+    s.most_kept_bytes = fifth > HG_DOCUMENTED_BYTES / 5 ? HG_DOCUMENTED_BYTES / 5 : fifth;
+    if (s.most_kept_bytes < ROOM_FOR_CANDIDATES)
+        s.most_kept_bytes = ROOM_FOR_CANDIDATES;
     status = HG_INTERRUPTED;
     if (hg_fill(s.is_free, 1, n, watch) != HG_OK || hg_fill(s.state, UNSEEN, n, watch) != HG_OK ||
         hg_fill(covered, 0, 4 * (int64_t)n, watch) != HG_OK || hg_fill(label, 0xFF, 4 * (int64_t)n, watch) != HG_OK)
