@@ -255,3 +255,58 @@ def test_types_without_end_are_not_inferred(make_model: Callable[..., onnx.Model
         model = read_model(proto)
         assert model.type_of(model.value_id("h")).dtype is None
         assert len(model.functions) == len(functions)
+
+
+def test_initializers_are_views(minilm: pathlib.Path) -> None:
+    model = read_model(minilm)
+    proto = onnx.load(minilm)
+    assert list(model.initializers) == [tensor.name for tensor in proto.graph.initializer]
+    assert len(model.initializers) == len(proto.graph.initializer)
+    for tensor in proto.graph.initializer[:8]:
+        view = model.initializers[tensor.name]
+        expected = onnx.numpy_helper.to_array(tensor)
+        assert (view.name, view.dtype, view.shape, view.nbytes) == (
+            tensor.name,
+            expected.dtype,
+            expected.shape,
+            expected.nbytes,
+        )
+        assert (view.is_sparse, view.external_path) == (False, None)
+        np.testing.assert_array_equal(view.numpy(), expected)
+    large = max(model.initializers.values(), key=lambda view: view.nbytes)
+    if large.numpy().ctypes.data % 4 == 0:
+        assert np.shares_memory(large.numpy(), np.frombuffer(model.file.data, np.uint8))
+    part = model.extract([model.num_nodes - 1])
+    read = {name for name in part.nodes[0].inputs if name in model.initializers}
+    assert set(part.initializers) == read
+
+
+def test_initializers_by_name(make_model: Callable[..., onnx.ModelProto]) -> None:
+    nodes = [oh.make_node("Constant", [], ["c"], value_int=3), oh.make_node("Frob", ["x", "w", "c"], ["y"], domain="m")]
+    proto = make_model(nodes, None, None, [oh.make_tensor("w", onnx.TensorProto.STRING, [1], ["a"])])
+    proto.opset_import.add(domain="m", version=1)
+    model = read_model(proto)
+    assert dict(model.initializers).keys() == {"w"}
+    assert repr(model.initializers["w"]) == "<initializer 'w': object [1]>"
+    assert repr(model.initializers) == "<1 initializers of 'test'>"
+    for name in ("c", "x", "unknown", 3):
+        assert name not in model.initializers
+    with pytest.raises(ValueError, match="no fixed size"):
+        model.initializers["w"].nbytes  # noqa: B018
+
+
+def test_the_file_around_the_graph(branching_model: onnx.ModelProto) -> None:
+    proto = onnx.ModelProto()
+    proto.CopyFrom(branching_model)
+    plain = read_model(proto)
+    assert (plain.producer_name, plain.model_version, plain.doc_string, dict(plain.metadata)) == ("", 0, "", {})
+    proto.producer_name, proto.producer_version, proto.domain = "maker", "1.2", "org.example"
+    proto.model_version, proto.doc_string = -7, "ü"
+    oh.set_model_props(proto, {"author": "me", "empty": ""})
+    for model in (read_model(proto), read_model(proto).extract([1])):
+        assert (model.producer_name, model.producer_version, model.domain) == ("maker", "1.2", "org.example")
+        assert (model.model_version, model.doc_string, model.ir_version) == (-7, "ü", 8)
+        assert dict(model.metadata) == {"author": "me", "empty": ""}
+    data = proto.SerializeToString().replace("ü".encode(), b"\xff\xff")
+    with pytest.raises(ModelError, match="is not UTF-8"):
+        read_model(data).doc_string  # noqa: B018

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,11 @@ from numpy.typing import NDArray
 
 from .._onnx import read_fields, read_tensor, read_varints, unpack_bits
 from ..errors import ModelError
-from .external import ExternalFiles, parse_location
+from .external import ExternalFiles, Location, parse_location
 from .file import ModelFile
 from .types import ValueType, dtype_of, element_bits
 
-__all__ = ["Constants"]
+__all__ = ["Constants", "raw_size"]
 
 # ht_data_kind of onnx_tensor.h
 _RAW, _PACKED, _TYPED, _EXTERNAL, _SPARSE, _ATTRIBUTE = range(6)
@@ -38,7 +39,7 @@ class Constants:
 
     def __init__(self, file: ModelFile) -> None:
         self._file = file
-        self._external = ExternalFiles(file.folder, file.follow_links)
+        self.external = ExternalFiles(file.folder, file.follow_links)
         self._kept: dict[int, NDArray[Any]] = {}
         self._in_use: weakref.WeakValueDictionary[int, NDArray[Any]] = weakref.WeakValueDictionary()
 
@@ -52,19 +53,35 @@ class Constants:
 
     def nbytes(self, number: int) -> int:
         """Bytes of the elements as raw data."""
-        return _raw_size(int(self._file.constant_dtype[number]), self.dims(number))
+        return raw_size(int(self._file.constant_dtype[number]), self.dims(number))
 
     def is_external(self, number: int) -> bool:
         return bool(self._file.constant_kind[number] == _EXTERNAL)
 
+    def is_raw(self, number: int) -> bool:
+        """Whether the model file holds the elements as raw data."""
+        return bool(self._file.constant_kind[number] in (_RAW, _PACKED))
+
     def raw(self, number: int) -> memoryview:
-        """The raw data of an external constant, not copied."""
+        """The raw data of an external constant, or one of which `is_raw` holds; not copied."""
+        file = self._file
+        if self.is_raw(number):
+            return file.data[int(file.constant_data_begin[number]) : int(file.constant_data_end[number])]
+        try:
+            return self.external.read(self.location(number), self.nbytes(number))
+        except ValueError as error:
+            raise self.error(number, error) from error
+
+    def location(self, number: int) -> Location:
+        """Where the data of an external constant lie, its length checked against dims and type."""
         file = self._file
         begin, until = int(file.constant_begin[number]), int(file.constant_until[number])
         try:
-            return self._read_external(begin, until, self.nbytes(number))
+            location = self._location(begin, until)
+            self.external.check_length(location, self.nbytes(number))
         except ValueError as error:
-            raise self._error(number, error) from error
+            raise self.error(number, error) from error
+        return location
 
     def array(self, number: int) -> NDArray[Any]:
         """The constant as a read-only array. `ModelError` names the tensor if its data cannot be had."""
@@ -77,15 +94,16 @@ class Constants:
             except ModelError:
                 raise
             except (ValueError, MemoryError) as error:
-                raise self._error(number, error) from error
+                raise self.error(number, error) from error
             array.flags.writeable = False
-            if array.nbytes <= _KEPT_BYTES:
+            if array.nbytes <= _KEPT_BYTES and not self.is_external(number):  # which would keep its file open
                 array = self._kept.setdefault(number, array)
             else:
                 array = self._in_use.setdefault(number, array)
         return array
 
-    def _error(self, number: int, error: Exception) -> ModelError:
+    def error(self, number: int, error: Exception) -> ModelError:
+        """What went wrong with a constant, as a `ModelError` that names it."""
         file = self._file
         name = file.index.value_name(int(file.constant_value[number]))
         kind = "Constant node's value" if file.constant_source[number] == 2 else "initializer"
@@ -113,12 +131,12 @@ class Constants:
         self, dtype: int, dims: tuple[int, ...], kind: int, data: tuple[int, int], message: tuple[int, int]
     ) -> NDArray[Any]:
         if kind == _EXTERNAL:
-            return _from_raw(self._read_external(*message, _raw_size(dtype, dims)), dtype, dims)
+            return _from_raw(self.external.read(self._location(*message), raw_size(dtype, dims)), dtype, dims)
         if kind in (_RAW, _PACKED):
             return _from_raw(self._file.data[data[0] : data[1]], dtype, dims)
         return _from_typed(self._file.data, message, dtype, dims)
 
-    def _read_external(self, begin: int, until: int, size: int) -> memoryview:
+    def _location(self, begin: int, until: int) -> Location:
         data = self._file.data
         entries = []
         for entry in read_fields(data, begin, until, _EXTERNAL_DATA):
@@ -126,7 +144,7 @@ class Constants:
             texts = [[(0, 0), *read_fields(data, *entry, part)][-1] for part in (1, 2)]
             key, value = (bytes(data[start:end]).decode() for start, end in texts)
             entries.append((key, value))
-        return self._external.read(parse_location(entries), size)
+        return parse_location(entries)
 
     def _decode_sparse(self, dtype: int, dims: tuple[int, ...], begin: int, until: int) -> NDArray[Any]:
         data = self._file.data
@@ -153,7 +171,8 @@ class Constants:
         return dense.reshape(dims)
 
 
-def _raw_size(dtype: int, dims: tuple[int, ...]) -> int:
+def raw_size(dtype: int, dims: Sequence[int]) -> int:
+    """Bytes of raw data; ValueError for strings."""
     return (math.prod(dims) * element_bits(dtype) + 7) // 8
 
 

@@ -10,12 +10,22 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import re
 import stat
 import threading
+import weakref
 
-__all__ = ["ExternalFiles", "Location", "parse_location"]
+import numpy as np
+from numpy.typing import NDArray
+
+from ..files import copy_range
+
+__all__ = ["ExternalFiles", "Location", "find_locations", "parse_location"]
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: opening a FIFO must not wait for a writer
+
+_RECENT_FILES = 64  # kept open although nobody uses them
+_READ_WHOLE = 1 << 20  # bytes of a file that is read rather than mapped: a map takes a file descriptor while it lives
 
 Location = tuple[str, int, int | None]
 """Path below the model's folder, offset, and size in bytes if stated."""
@@ -34,7 +44,8 @@ def parse_location(entries: list[tuple[str, str]]) -> Location:
     if not found.get("location"):
         raise ValueError("external_data has no location")
     length = found.get("length")
-    return found["location"], _size(found.get("offset", "0")), None if length is None else _size(length)
+    location = "/".join(part for part in found["location"].split("/") if part != ".") or found["location"]
+    return location, _size(found.get("offset", "0")), None if length is None else _size(length)
 
 
 def _size(text: str) -> int:
@@ -43,8 +54,31 @@ def _size(text: str) -> int:
     return int(text)
 
 
+# The key of a StringStringEntryProto: its length, in the shortest form or longer, and its text.
+_LOCATION = re.compile(rb"(?:\x08|\x88\x80*\x00)location")
+
+
+def find_locations(data: memoryview, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> list[int]:
+    """Numbers of the ranges that may hold tensors with external data, because the word is in them.
+
+    Cost: one search of the bytes, for all ranges that touch.
+    """
+    if not len(starts):
+        return []
+    order = np.argsort(starts)
+    breaks = np.flatnonzero(starts[order][1:] != ends[order][:-1]) + 1
+    found: set[int] = set()
+    for run in np.split(order, breaks):
+        for match in _LOCATION.finditer(data, int(starts[run[0]]), int(ends[run[-1]])):
+            found.add(int(run[np.searchsorted(starts[run], match.start(), "right") - 1]))
+    return sorted(found)
+
+
 class ExternalFiles:
-    """Maps of the files beside one model, each opened once.
+    """The files beside one model, mapped (small ones: read) when first needed.
+
+    A map is closed when no array uses it any more, except for the last few, so that a model with a file per tensor
+    does not use up the process's file descriptors.
 
     ``follow_links``: allow links below the folder (for shared caches that store files as links); a model can then
     read whatever those links point to.
@@ -53,48 +87,99 @@ class ExternalFiles:
     def __init__(self, folder: str | None, follow_links: bool) -> None:
         self._folder = folder
         self._follow_links = follow_links
-        self._maps: dict[str, memoryview] = {}
+        self._maps: weakref.WeakValueDictionary[str, mmap.mmap] = weakref.WeakValueDictionary()
+        self._recent: dict[str, mmap.mmap | bytes] = {}
+        self._held: dict[str, _Descriptor] = {}
         self._lock = threading.Lock()
 
     def read(self, location: Location, size: int) -> memoryview:
         """``size`` bytes at ``location``, without copying. ValueError says why not."""
-        path, offset, length = location
-        if length is not None and length != size:
-            raise ValueError(f"external_data length is {length}, dims and data_type need {size}")
+        path, offset, _ = location
+        self.check_length(location, size)
         with self._lock:
-            if path not in self._maps:
-                try:
-                    self._maps[path] = self._map(path)
-                except OSError as error:
-                    links = "" if self._follow_links else ", links not being followed"
-                    raise ValueError(f"external data {path!r} cannot be opened{links}: {error.strerror}") from error
-            data = self._maps[path]
-        if offset > len(data) or size > len(data) - offset:
-            raise ValueError(f"{path!r} has {len(data)} bytes, the tensor needs {offset} to {offset + size}")
-        return data[offset : offset + size]
+            data: mmap.mmap | bytes | None = self._recent.pop(path, None)
+            if data is None:
+                data = self._maps.get(path)
+            if data is None:
+                data = self._load(path)
+            self._recent[path] = data
+            if len(self._recent) > _RECENT_FILES:
+                del self._recent[next(iter(self._recent))]
+        _check_range(location, size, len(data))
+        return memoryview(data)[offset : offset + size]
 
-    def _map(self, path: str) -> memoryview:
+    def _load(self, path: str) -> mmap.mmap | bytes:
+        with contextlib.closing(self._open(path)) as file:
+            try:
+                size = os.fstat(file.number).st_size
+                if size <= _READ_WHOLE:
+                    return os.pread(file.number, size, 0)
+                mapped = self._maps[path] = mmap.mmap(file.number, 0, access=mmap.ACCESS_READ)
+            except OSError as error:
+                raise ValueError(f"external data {path!r} cannot be read: {error.strerror}") from error
+            return mapped
+
+    def copy(self, location: Location, size: int, target: int) -> None:
+        """Appends ``size`` bytes at ``location`` to the open file ``target``, inside of the kernel where it can.
+        ValueError says why they cannot be read; OSError comes from writing."""
+        self.check_length(location, size)
+        with contextlib.closing(self._open(location[0])) as file:
+            _check_range(location, size, os.fstat(file.number).st_size)
+            if copy_range(file.number, location[1], size, target) != size:
+                raise ValueError(f"{location[0]!r} was shortened while it was read")
+
+    def hold(self, path: str) -> None:
+        """Keeps a file open, because its name is about to go. Nothing happens if it cannot be opened."""
+        with self._lock, contextlib.suppress(ValueError):
+            if path not in self._held:
+                self._held[path] = self._open(path)
+
+    @staticmethod
+    def check_length(location: Location, size: int) -> None:
+        if location[2] is not None and location[2] != size:
+            raise ValueError(f"external_data length is {location[2]}, dims and data_type need {size}")
+
+    def _open(self, path: str) -> _Descriptor:
+        held = self._held.get(path)
+        if held is not None:
+            return _Descriptor(os.dup(held.number))
         if self._folder is None:
             raise ValueError(f"external data {path!r}: the model's folder is not known (pass folder= to read_model)")
-        parts = [part for part in path.split("/") if part != "."]
-        if "\0" in path or not all(parts) or ".." in parts or not parts:
+        parts = path.split("/")
+        if "\0" in path or not all(parts) or ".." in parts or "." in parts:
             raise ValueError(f"external data location {path!r} is not a relative path below the model's folder")
-        with contextlib.closing(_Descriptor(os.open(self._folder, _FLAGS | os.O_DIRECTORY))) as here:
-            no_follow = 0 if self._follow_links else os.O_NOFOLLOW
+        try:
+            return self._walk(path, parts)
+        except OSError as error:
+            links = "" if self._follow_links else ", links not being followed"
+            raise ValueError(f"external data {path!r} cannot be opened{links}: {error.strerror}") from error
+
+    def _walk(self, path: str, parts: list[str]) -> _Descriptor:
+        assert self._folder is not None
+        no_follow = 0 if self._follow_links else os.O_NOFOLLOW
+        here = _Descriptor(os.open(self._folder, _FLAGS | os.O_DIRECTORY))
+        try:
             for part in parts[:-1]:
                 here.replace(os.open(part, _FLAGS | os.O_DIRECTORY | no_follow, dir_fd=here.number))
             here.replace(os.open(parts[-1], _FLAGS | no_follow, dir_fd=here.number))
             status = os.fstat(here.number)
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError(f"external data {path!r} is not a regular file")
-            if status.st_nlink != 1 and not self._follow_links:
+            if status.st_nlink > 1 and not self._follow_links:
                 raise ValueError(
                     f"external data {path!r} has {status.st_nlink} hard links, so it may be a file from elsewhere "
                     "(pass follow_links=True to read_model to allow that)"
                 )
-            if status.st_size == 0:
-                return memoryview(b"")
-            return memoryview(mmap.mmap(here.number, 0, access=mmap.ACCESS_READ))
+        except BaseException:
+            here.close()
+            raise
+        return here
+
+
+def _check_range(location: Location, size: int, length: int) -> None:
+    path, offset, _ = location
+    if offset > length or size > length - offset:
+        raise ValueError(f"{path!r} has {length} bytes, the tensor needs {offset} to {offset + size}")
 
 
 class _Descriptor:
@@ -108,4 +193,9 @@ class _Descriptor:
         self.number = number
 
     def close(self) -> None:
-        os.close(self.number)
+        if self.number >= 0:
+            os.close(self.number)
+            self.number = -1
+
+    def __del__(self) -> None:
+        self.close()

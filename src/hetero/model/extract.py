@@ -7,15 +7,12 @@ how often each value is read; so the cost is O(k log k) for k chosen entries, wh
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .rows import Rows
 from .types import Ragged
-
-if TYPE_CHECKING:
-    from .model import Model
 
 __all__ = ["Selection", "select"]
 
@@ -37,7 +34,7 @@ class Selection:
     output_ids: tuple[int, ...]
 
 
-def select(parent: Model, nodes: _Ids) -> Selection:
+def select(parent: Rows, nodes: _Ids) -> Selection:
     """The submodel of ``nodes`` (ascending, distinct, in range)."""
     rows = [ragged.take(nodes) for ragged in (parent.node_inputs, parent.node_outputs, parent.node_captures)]
     values = np.unique(np.concatenate([row.values for row in rows]))

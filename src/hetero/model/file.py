@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._onnx import NodeKeys, OnnxIndex, WireError
+from .._onnx import NodeKeys, OnnxIndex, WireError, read_fields, read_varints
 from ..errors import ModelError
+from .external import find_locations
 
 __all__ = ["ModelFile"]
 
@@ -126,6 +127,43 @@ class ModelFile:
             return NodeKeys(self.index)
         except WireError as error:
             raise self.error(str(error)) from error
+
+    @functools.cached_property
+    def metadata(self) -> Mapping[str, str]:
+        """The file's metadata_props; of a key given twice the last entry counts."""
+        found: dict[str, str] = {}
+        for entry in read_fields(self.data, 0, len(self.data), 14):
+            key, value = (self._text_field(*entry, number) for number in (1, 2))
+            found[key] = value
+        return types.MappingProxyType(found)
+
+    @property
+    def model_version(self) -> int:
+        """0 if the file states none."""
+        stated = read_varints(self.data, 0, len(self.data), 5)
+        return int(stated[-1]) if len(stated) else 0
+
+    def header_text(self, number: int) -> str:
+        """A string field of the ModelProto; "" if absent."""
+        return self._text_field(0, len(self.data), number)
+
+    def _text_field(self, begin: int, end: int, number: int) -> str:
+        found = read_fields(self.data, begin, end, number)
+        if not found:
+            return ""
+        start, stop = found[-1]
+        try:
+            return bytes(self.data[start:stop]).decode()
+        except UnicodeDecodeError as error:
+            raise self.error(f"the string at byte {start} is not UTF-8") from error
+
+    @functools.cached_property
+    def external_candidates(self) -> tuple[list[int], list[int]]:
+        """Nodes and functions whose attributes may hold tensors with external data; see `find_locations`."""
+        return (
+            find_locations(self.data, self.node_start, self.node_end),
+            find_locations(self.data, self.function_begin, self.function_end),
+        )
 
     def describe_node(self, node: int) -> str:
         """How messages call a node of the file: ``node 'key' (op)``."""

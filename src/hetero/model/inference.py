@@ -1,4 +1,4 @@
-"""Types of values: as the file declares them, else as `onnx.shape_inference` finds them, once per file.
+"""Types of values: as the file or the user states them, else as `onnx.shape_inference` finds them, once per file.
 
 Inference runs over a skeleton of the whole model, in which constants above a kilobyte are typed graph inputs, so its
 cost does not depend on the weights. Small constants stay, because shapes are computed from them. Its answer is kept
@@ -8,8 +8,9 @@ as bytes and indexed like a file; a type is decoded when first asked for.
 from __future__ import annotations
 
 import threading
+import types
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -17,12 +18,10 @@ from .._onnx import WireError, read_type
 from ..errors import ModelError
 from .constants import Constants
 from .file import ModelFile
+from .rows import Rows
 from .types import ValueType, dtype_of, onnx_dtype_of
 from .wire import encode_tensor_type
 from .write import hidden_length, model_parts
-
-if TYPE_CHECKING:
-    from .model import Model
 
 __all__ = ["ValueTypes"]
 
@@ -68,9 +67,13 @@ class _StatedTypes:
 
 
 class ValueTypes:
-    """Types of a file's values, by value id of the file. Safe to share between threads."""
+    """Types of a file's values, by value id of the file. Safe to share between threads.
 
-    def __init__(self, file: ModelFile, constants: Constants) -> None:
+    ``supplied``: types that the user stated, what the file states included; they go before all others.
+    """
+
+    def __init__(self, file: ModelFile, constants: Constants, supplied: Mapping[int, ValueType] | None = None) -> None:
+        self.supplied = types.MappingProxyType(dict(supplied or {}))
         self._file = file
         self._constants = constants
         self._constant = file.value_constant.data
@@ -81,64 +84,108 @@ class ValueTypes:
         self._found: dict[int, ValueType] = {}
         self._lock = threading.Lock()
 
-    def type_of(self, model: Model, value: int) -> ValueType:
-        """The type of a value; what nobody knows of it is None. ``model``: the whole file's."""
+    def with_supplied(self, more: Mapping[int, ValueType]) -> ValueTypes:
+        """The same with more types from the user. `ModelError` where one contradicts what is stated already."""
+        supplied = dict(self.supplied)
+        for value, given in more.items():
+            stated, dtype = self._stated(value)
+            constant = self._constant[value]
+            if constant >= 0:
+                stated = self._constants.type_of(constant)
+            refined = None if dtype == _NO_TENSOR else _refined(stated, given)
+            if refined is None:
+                kind = "no tensor" if dtype == _NO_TENSOR else str(stated)
+                name = self._file.index.value_name(value)
+                raise self._file.error(f"value {name!r} is {kind}, which contradicts the type supplied: {given}")
+            if constant < 0:
+                supplied[value] = refined
+        return ValueTypes(self._file, self._constants, supplied)
+
+    def type_of(self, value: int) -> ValueType:
+        """The type of a value; what nobody knows of it is None."""
         found = self._found.get(value)
         if found is None:
-            found = self._found[value] = self._find(model, value)[0]
+            found = self._found[value] = self._find(value)[0]
         return found
 
     def is_declared(self, value: int) -> bool:
-        """Whether the file itself states element type and shape of a value (of the file)."""
-        stated, _, _ = self._declared.find(value)
+        """Whether element type and shape of a value are stated, and not just inferred."""
+        stated, _ = self._stated(value)
         return stated.dtype is not None and stated.shape is not None
 
-    def message_of(self, model: Model, value: int) -> bytes:
+    def message_of(self, value: int) -> bytes:
         """The type as a TypeProto; empty if nothing is known. Of any kind: sequences and optionals too."""
-        known, message = self._find(model, value)
+        known, message = self._find(value)
         if known.dtype is None:
             return message
         return encode_tensor_type(onnx_dtype_of(known.dtype), known.shape)
 
-    def _find(self, model: Model, value: int) -> tuple[ValueType, bytes]:
+    def _stated(self, value: int) -> tuple[ValueType, int]:
+        """What the user, else the file states, and the file's number of the element type."""
+        declared, dtype, _ = self._declared.find(value)
+        return self.supplied.get(value, declared), dtype
+
+    def _find(self, value: int) -> tuple[ValueType, bytes]:
         """The type, and the TypeProto that states it, if one does."""
         constant = self._constant[value]
         if constant >= 0:
             return self._constants.type_of(constant), b""
         declared, dtype, message = self._declared.find(value)
+        supplied = self.supplied.get(value)
+        if supplied is not None:
+            declared, message = supplied, b""
         if dtype == _NO_TENSOR or (declared.dtype is not None and declared.shape is not None):
             return declared, message
         if self._producer[value] < 0:  # a graph input: nothing to infer from
             return declared, message
-        inferred = self._infer(model)
+        inferred = self._infer()
         other = -1 if inferred is None else inferred.file.index.value_id(self._file.index.value_name(value))
         if inferred is None or other < 0:
             return declared, message
         found, dtype, found_message = inferred.find(other)
+        if supplied is not None:
+            return _refined(found, supplied) or supplied, b""
         knows_more = found.dtype is not None and (declared.dtype is None or found.shape is not None)
         return (found, found_message) if dtype == _NO_TENSOR or knows_more else (declared, message)
 
-    def _infer(self, model: Model) -> _StatedTypes | None:
+    def _infer(self) -> _StatedTypes | None:
         """The skeleton with all types that inference finds; None if it fails."""
         with self._lock:
             if not self._tried:
                 try:
                     if _expands_within_bounds(self._file):
-                        self._inferred = _StatedTypes(_run_inference(model))
+                        self._inferred = _StatedTypes(self._run_inference())
                 except Exception:  # whatever onnx stumbles over: the types stay unknown, which is an answer
                     self._inferred = None
                 self._tried = True
             return self._inferred
 
+    def _run_inference(self) -> ModelFile:
+        import onnx.shape_inference
 
-def _run_inference(model: Model) -> ModelFile:
-    import onnx.shape_inference
+        whole = Rows(self._file, self._constants)
+        skeleton = b"".join(model_parts(whole, self, _SKELETON_CONSTANT_BYTES, _SKELETON_VECTOR))
+        inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
+        # With bytes given, some versions answer bytes.
+        answer = inferred if isinstance(inferred, bytes) else inferred.SerializeToString()
+        return ModelFile(memoryview(answer), label="inferred types")
 
-    skeleton = b"".join(model_parts(model, _SKELETON_CONSTANT_BYTES, _SKELETON_VECTOR))
-    inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
-    # With bytes given, some versions answer bytes.
-    answer = inferred if isinstance(inferred, bytes) else inferred.SerializeToString()
-    return ModelFile(memoryview(answer), label="inferred types")
+
+def _refined(stated: ValueType, more: ValueType) -> ValueType | None:
+    """``stated`` with what ``more`` adds to it; None where they contradict each other."""
+    if stated.dtype is not None and more.dtype is not None and stated.dtype != more.dtype:
+        return None
+    dtype = stated.dtype if more.dtype is None else more.dtype
+    if stated.shape is None or more.shape is None:
+        return ValueType(dtype, stated.shape if more.shape is None else more.shape)
+    if len(stated.shape) != len(more.shape):
+        return None
+    shape = []
+    for old, new in zip(stated.shape, more.shape, strict=True):
+        if isinstance(old, int) and isinstance(new, int) and old != new:
+            return None
+        shape.append(old if new is None or isinstance(old, int) else new)
+    return ValueType(dtype, tuple(shape))
 
 
 def _expands_within_bounds(file: ModelFile) -> bool:

@@ -1,164 +1,37 @@
-"""The model that all stages after reading work on: arrays over the file's bytes, and views of nodes on demand."""
+"""The model that all stages after reading work on: arrays over the file's bytes, and views on demand."""
 
 from __future__ import annotations
 
 import copy
 import functools
+import operator
 import os
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._onnx import edges
-from ..errors import ModelError, did_you_mean
-from ..files import write_atomically
 from .constants import Constants
 from .extract import Selection, select
 from .file import ModelFile
 from .inference import ValueTypes
-from .types import Port, Ragged, ValueType
+from .rows import Rows, read_only
+from .save import save_model
+from .types import Dim, Port, ValueType, onnx_dtype_of
+from .views import Initializers, Nodes, NodeView
 from .write import model_parts
 
 if TYPE_CHECKING:
     import onnx
 
-    from ..partition.graph import Graph
-
 __all__ = ["Model", "NodeView", "Nodes"]
 
-_Ids = NDArray[np.int32]
-_T = TypeVar("_T", bound=np.generic)
-
-_FROM_NODE = 2  # constant_source of a Constant node
 _LAYER_ANNOTATION = 1  # affinity_kind of onnxruntime's "layer_ann"
-_MOST_KEYS_TO_GUESS_FROM = 20_000
 
 
-class NodeView:
-    """One node, read from the file when asked. Equal to another view of the same node of the same model."""
-
-    __slots__ = ("_attributes", "_model", "_proto", "index")
-
-    def __init__(self, model: Model, index: int) -> None:
-        self._model = model
-        self.index = index
-        self._proto: onnx.NodeProto | None = None
-        self._attributes: dict[str, Any] | None = None
-
-    @property
-    def key(self) -> str:
-        """What the node is called by: its name if unique, else its first output."""
-        return self._model.key_of(self.index)
-
-    @property
-    def name(self) -> str:
-        """The node's name, which may be empty or shared."""
-        file = self._model.file
-        return file.index.text(int(file.index.arrays["node_name"][self._model.file_node(self.index)]))
-
-    @property
-    def op_type(self) -> str:
-        """The operator, without its domain."""
-        return self._model.file.op_names[self._op]
-
-    @property
-    def domain(self) -> str:
-        """The operator's domain; "" for ONNX's own."""
-        return self._model.file.op_domains[self._op]
-
-    @property
-    def opset(self) -> int:
-        """The version that the model imports of the operator's domain."""
-        return self._model.opsets[self.domain]
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the values read; "" for an optional one left out."""
-        return self._names(self._model.node_inputs)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of the values made; "" for an optional one left out."""
-        return self._names(self._model.node_outputs)
-
-    @property
-    def captures(self) -> tuple[str, ...]:
-        """Names that the node's nested graphs read from outside, each once."""
-        return self._names(self._model.node_captures)
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """Name -> value, as `onnx.helper.get_attribute_value` gives it: numbers, bytes, lists, TensorProto, ..."""
-        if self._attributes is None:
-            attributes: dict[str, Any] = {}
-            for attribute in self.proto().attribute:
-                if attribute.name in attributes:
-                    raise self._error(f"attribute {attribute.name!r} is given twice")
-                attributes[attribute.name] = _attribute_value(attribute)
-            self._attributes = attributes
-        return types.MappingProxyType(self._attributes)
-
-    def proto(self) -> onnx.NodeProto:
-        """The parsed NodeProto. Not to be changed."""
-        if self._proto is None:
-            import onnx
-
-            file = self._model.file
-            try:
-                self._proto = onnx.NodeProto.FromString(bytes(file.node_body(self._model.file_node(self.index))))
-            except Exception as error:  # protobuf's DecodeError, which needs protobuf to be named
-                raise self._error(f"cannot be parsed: {error}") from error
-        return self._proto
-
-    @property
-    def _op(self) -> int:
-        return int(self._model.file.node_op[self._model.file_node(self.index)])
-
-    def _names(self, ragged: Ragged) -> tuple[str, ...]:
-        name = self._model.value_name
-        return tuple(name(value) if value >= 0 else "" for value in ragged[self.index].tolist())
-
-    def _error(self, message: str) -> ModelError:
-        return self._model.file.error(f"{self._model.file.describe_node(self._model.file_node(self.index))}: {message}")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, NodeView) and (self._model, self.index) == (other._model, other.index)
-
-    def __hash__(self) -> int:
-        return hash((self._model, self.index))
-
-    def __repr__(self) -> str:
-        return f"<node {self.index} {self.key!r}: {', '.join(self.outputs)} = {self.op_type}({', '.join(self.inputs)})>"
-
-
-class Nodes(Sequence[NodeView]):
-    """The nodes of a model in topological order, as views made on demand."""
-
-    __slots__ = ("_model",)
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    def __len__(self) -> int:
-        return self._model.num_nodes
-
-    @overload
-    def __getitem__(self, index: int) -> NodeView: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[NodeView]: ...
-    def __getitem__(self, index: int | slice) -> NodeView | list[NodeView]:
-        if isinstance(index, slice):
-            return [NodeView(self._model, i) for i in range(*index.indices(len(self)))]
-        return NodeView(self._model, range(len(self))[index])
-
-    def __iter__(self) -> Iterator[NodeView]:
-        return (NodeView(self._model, i) for i in range(len(self)))
-
-
-class Model:
+class Model(Rows):
     """An ONNX model, or a part of one: immutable arrays over the bytes of its file.
 
     Nodes are numbered 0..n-1 in topological order (the file's, if it is one). ONNX ``Constant`` nodes are no nodes but
@@ -171,115 +44,26 @@ class Model:
     ``op_type_of``: int32[n] into them. ``input_ids``, ``output_ids``: values that the graph takes and gives; inputs
     that have an initializer do not count. All arrays are read-only.
 
-    Made by `read_model`, `extract` and `with_affinity`. Safe to share between threads.
+    Made by `read_model`, `extract`, `with_affinity` and `with_types`. Safe to share between threads.
     """
-
-    node_inputs: Ragged
-    node_outputs: Ragged
-    node_captures: Ragged
-    producer: _Ids
-    is_constant: NDArray[np.bool_]
-    op_types: tuple[str, ...]
-    op_type_of: _Ids
-    input_ids: tuple[int, ...]
-    output_ids: tuple[int, ...]
 
     def __init__(self, file: ModelFile) -> None:
         """The whole of a file; `read_model` is the way to it."""
-        self.file = file
-        self.constants = Constants(file)
-        self.name = file.index.graph_name
-        self._types = ValueTypes(file, self.constants)
-        self._whole: Model | None = None
-        self._nodes: _Ids | None = None
-        self._values: _Ids | None = None
-        self._stated_affinity: Mapping[str, str] | None = None
-        self.node_inputs = Ragged(file.input_indptr, file.inputs)
-        self.node_outputs = Ragged(file.output_indptr, file.outputs)
-        self.node_captures = Ragged(file.capture_indptr, file.captures)
-        self.producer = file.value_producer
-        self.is_constant = _read_only(file.value_constant >= 0)
-        self.op_types = file.op_types
-        self.op_type_of = file.node_op
-        inputs = file.info_value[file.info_section == 11]
-        self.input_ids = tuple(inputs[~self.is_constant[inputs]].tolist())
-        self.output_ids = tuple(file.info_value[file.info_section == 12].tolist())
-
-    # ---- nodes
-
-    @property
-    def num_nodes(self) -> int:
-        return len(self.op_type_of)
+        constants = Constants(file)
+        super().__init__(file, constants)
+        self._types = ValueTypes(file, constants)
 
     @property
     def nodes(self) -> Nodes:
         """Views of the nodes, made when indexed."""
         return Nodes(self)
 
-    def key_of(self, node: int) -> str:
-        """The key of a node: its name if that is unique in the file, else the name of its first output."""
-        return self.file.keys.key_of(self.file_node(node))
-
-    def find_key(self, key: str) -> int | None:
-        """The node of a key, or None if there is no such node."""
-        node = self.file.keys.entry_of(key)
-        if self._nodes is not None and node >= 0:
-            at = int(np.searchsorted(self._nodes, node))
-            node = at if at < len(self._nodes) and self._nodes[at] == node else -1
-        return node if 0 <= node < self.num_nodes else None
-
-    def index_of(self, key: str) -> int:
-        """The node of a key. `ModelError`, with the nearest key, if there is none."""
-        node = self.find_key(key)
-        if node is None:
-            raise self._unknown_key(key)
-        return node
-
-    @functools.cached_property
-    def keys(self) -> tuple[str, ...]:
-        """The keys of all nodes."""
-        key_of = self.file.keys.key_of
-        return tuple(key_of(node) for node in self.file_nodes.tolist())
-
-    @functools.cached_property
-    def constant_keys(self) -> frozenset[str]:
-        """The keys of Constant nodes: known, but of no node here."""
-        file = self.file
-        from_nodes = self.file_constants[file.constant_source[self.file_constants] == _FROM_NODE]
-        return frozenset(file.keys.key_of(len(file.node_op) + number) for number in from_nodes.tolist())
-
-    @functools.cached_property
-    def graph(self) -> Graph:
-        """The data flow between nodes, captures included, each edge once."""
-        from ..partition.graph import Graph
-
-        src, dst = edges(
-            self.node_inputs.indptr,
-            self.node_inputs.values,
-            self.node_captures.indptr,
-            self.node_captures.values,
-            self.producer,
-        )
-        return Graph.from_edges(src, dst, self.num_nodes)
-
     # ---- values
 
     @property
-    def num_values(self) -> int:
-        return len(self.producer)
-
-    def value_name(self, value: int) -> str:
-        return self.file.index.value_name(self._file_value(value))
-
-    def value_id(self, name: str) -> int:
-        """The value of a name. `ModelError` if the graph has none."""
-        value = self.file.index.value_id(name)
-        if self._values is not None and value >= 0:
-            at = int(np.searchsorted(self._values, value))
-            value = at if at < len(self._values) and self._values[at] == value else -1
-        if value < 0:
-            raise self.file.error(f"there is no value {name!r} in the graph")
-        return value
+    def initializers(self) -> Initializers:
+        """Name -> view of each initializer (sparse ones too), in the file's order; of a part, those it reads."""
+        return Initializers(self)
 
     def constant(self, value: int) -> NDArray[Any]:
         """A constant's data, read-only; a view of the file where its type and alignment allow."""
@@ -290,13 +74,38 @@ class Model:
         return self.constants.type_of(self._constant_number(value))
 
     def type_of(self, value: int) -> ValueType:
-        """What is known of a value's type: a constant's own, else as declared, else as inferred over the whole file,
-        once. Never fails for want of knowledge: unknown parts are None."""
-        return self._types.type_of(self._whole or self, self._file_value(value))
+        """What is known of a value's type: a constant's own, else as declared or supplied, else as inferred over the
+        whole file, once. Never fails for want of knowledge: unknown parts are None."""
+        return self._types.type_of(self.file_value(value))
 
-    def type_message(self, value: int) -> bytes:
-        """`type_of` as an encoded TypeProto, of any kind (sequences too); empty if nothing is known."""
-        return self._types.message_of(self._whole or self, self._file_value(value))
+    def known_type_of(self, value: int, *, shape: bool = False) -> ValueType:
+        """`type_of` for those who cannot go on without: `ModelError` names the value, and who makes it, if its
+        element type is unknown, or with ``shape`` its rank."""
+        found = self.type_of(value)
+        if found.dtype is not None and (found.shape is not None or not shape):
+            return found
+        missing = "element type" if found.dtype is None else "rank"
+        node = int(self.producer[value])
+        maker = "which is an input of the model" if node < 0 else f"made by {self._describe(node)}"
+        name = self.value_name(value)
+        raise self.file.error(
+            f"the {missing} of value {name!r}, {maker}, is not stated and cannot be inferred: "
+            f"supply it with model.with_types({{{name!r}: (dtype, shape)}})"
+        )
+
+    def with_types(self, stated: Mapping[str, ValueType | tuple[Any, Any]]) -> Model:
+        """The same model with types that its file does not state, by the name of the value.
+
+        Each is a `ValueType`, or a pair of a NumPy dtype and a shape (None: of unknown rank) of sizes, symbols and
+        None. They add to what the file, or an earlier call, states, may put a size or a symbol where it has a symbol
+        or nothing, serve inference, and are saved with the model. `ModelError` names a value that the model does not
+        have, or of which something else is known.
+        """
+        model = self._copy()
+        model._types = self._types.with_supplied(
+            {self.file_value(self.value_id(name)): _value_type(self, name, one) for name, one in stated.items()}
+        )
+        return model
 
     @functools.cached_property
     def inputs(self) -> tuple[Port, ...]:
@@ -307,13 +116,6 @@ class Model:
     def outputs(self) -> tuple[Port, ...]:
         """What the model gives, in the graph's order."""
         return tuple(self._port(value) for value in self.output_ids)
-
-    @functools.cached_property
-    def read_count(self) -> NDArray[np.int64]:
-        """int64[num_values]: how often nodes read a value, captures and the graph's outputs included."""
-        outputs = np.array(self.output_ids, np.int32)
-        read = np.concatenate((self.node_inputs.values, self.node_captures.values, outputs))
-        return _read_only(np.bincount(read[read >= 0], minlength=self.num_values))
 
     # ---- the file around the graph
 
@@ -327,14 +129,36 @@ class Model:
         return self.file.ir_version
 
     @property
-    def opsets(self) -> Mapping[str, int]:
-        """Operator domain -> version; "" is ONNX's own."""
-        return self.file.opsets
-
-    @property
     def functions(self) -> tuple[tuple[str, str], ...]:
         """(domain, name) of each model-local function."""
         return self.file.functions
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The file's ``metadata_props``."""
+        return self.file.metadata
+
+    @property
+    def producer_name(self) -> str:
+        """The tool that wrote the file."""
+        return self.file.header_text(2)
+
+    @property
+    def producer_version(self) -> str:
+        return self.file.header_text(3)
+
+    @property
+    def domain(self) -> str:
+        """The model's own namespace, such as ``org.example``."""
+        return self.file.header_text(4)
+
+    @property
+    def model_version(self) -> int:
+        return self.file.model_version
+
+    @property
+    def doc_string(self) -> str:
+        return self.file.header_text(6)
 
     # ---- affinity
 
@@ -372,16 +196,9 @@ class Model:
                 continue
             self.index_of(key)
             stated[key] = device
-        model = copy.copy(self)
-        model._whole = self._whole or self
-        model.__dict__.pop("affinity", None)
+        model = self._copy()
         model._stated_affinity = types.MappingProxyType(stated)
         return model
-
-    @property
-    def stated_affinity(self) -> Mapping[str, str] | None:
-        """What `with_affinity` said, None if it was not called: the file's own affinities hold."""
-        return self._stated_affinity
 
     # ---- parts, and back to bytes
 
@@ -406,7 +223,7 @@ class Model:
         With ``max_constant_bytes``: a skeleton in which constants encoded in more bytes than that are graph inputs.
         `ModelError` if external data cannot be read, or the result would pass 2 GiB.
         """
-        return b"".join(model_parts(self, max_constant_bytes))
+        return b"".join(model_parts(self, self._types, max_constant_bytes))
 
     def to_proto(self) -> onnx.ModelProto:
         """The model as a ModelProto of its own."""
@@ -415,91 +232,74 @@ class Model:
         proto: onnx.ModelProto = onnx.ModelProto.FromString(self.to_bytes())
         return proto
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_bytes` to a file, which is complete or not there at all."""
-        write_atomically(path, model_parts(self))
+    def save(self, path: str | os.PathLike[str], *, external_above: int | None = None) -> None:
+        """Writes an ONNX file, which is complete or not there at all; weights are copied from file to file.
 
-    # ---- the place of a part in its file
+        ``external_above``: tensors of at least so many bytes go to a file beside it, ``<name>.1.data``. By default
+        all is in one file unless the weights take more than 512 MiB; then tensors of 1 KiB and more lie outside. See
+        docs/reading.md for the layout and for what happens to files of that name.
 
-    @property
-    def is_whole_file(self) -> bool:
-        return self._nodes is None
-
-    def file_node(self, node: int) -> int:
-        """The file's number of a node."""
-        if not 0 <= node < self.num_nodes:
-            raise IndexError(f"node {node} is not in 0..{self.num_nodes - 1}")
-        return int(node) if self._nodes is None else int(self._nodes[node])
-
-    @property
-    def file_nodes(self) -> _Ids:
-        """int32[num_nodes]: the file's numbers of all nodes, ascending."""
-        return np.arange(self.num_nodes, dtype=np.int32) if self._nodes is None else self._nodes
-
-    @property
-    def file_values(self) -> _Ids:
-        """int32[num_values]: the file's numbers of all values, ascending."""
-        return np.arange(self.num_values, dtype=np.int32) if self._values is None else self._values
-
-    @property
-    def file_constants(self) -> _Ids:
-        """The file's numbers of the constants here; of a whole file also of those that nobody reads."""
-        if self._values is None:
-            return np.arange(len(self.file.constant_value), dtype=np.int32)
-        return self.file.value_constant[self._values[self.is_constant]]
-
-    def _file_value(self, value: int) -> int:
-        if not 0 <= value < self.num_values:
-            raise IndexError(f"value {value} is not in 0..{self.num_values - 1}")
-        return int(value) if self._values is None else int(self._values[value])
+        `ModelError` if external data cannot be read, or the model file would pass 2 GiB; `OSError` from writing, in
+        which case nothing is left behind and an older model of that name is as it was.
+        """
+        save_model(self, self._types, path, external_above)
 
     def _constant_number(self, value: int) -> int:
-        number = int(self.file.value_constant[self._file_value(value)])
+        number = int(self.file.value_constant[self.file_value(value)])
         if number < 0:
             raise self.file.error(f"value {self.value_name(value)!r} is no constant")
         return number
 
     def _port(self, value: int) -> Port:
         known = self.type_of(value)
-        return Port(self.value_name(value), known.dtype, known.shape, self._types.is_declared(self._file_value(value)))
+        return Port(self.value_name(value), known.dtype, known.shape, self._types.is_declared(self.file_value(value)))
+
+    def _describe(self, node: int) -> str:
+        return self.file.describe_node(self.file_node(node))
+
+    def _copy(self) -> Model:
+        """A copy to be changed, without what was worked out on demand from what may change."""
+        model = copy.copy(self)
+        for name in ("affinity", "inputs", "outputs"):
+            model.__dict__.pop(name, None)
+        return model
 
     def _part(self, selection: Selection, name: str) -> Model:
         part = object.__new__(Model)
         part.file, part.constants, part.name = self.file, self.constants, name
-        part._types, part._whole, part._stated_affinity = self._types, self._whole or self, self._stated_affinity
-        part._nodes = _read_only(self.file_nodes[selection.parent_nodes])
-        part._values = _read_only(self.file_values[selection.parent_values])
+        part._types, part._stated_affinity = self._types, self._stated_affinity
+        part._nodes = read_only(self.file_nodes[selection.parent_nodes])
+        part._values = read_only(self.file_values[selection.parent_values])
         part.node_inputs, part.node_outputs = selection.inputs, selection.outputs
         part.node_captures = selection.captures
-        part.producer = _read_only(selection.producer)
-        part.is_constant = _read_only(selection.is_constant)
+        part.producer = read_only(selection.producer)
+        part.is_constant = read_only(selection.is_constant)
         ops, op_type_of = np.unique(self.op_type_of[selection.parent_nodes], return_inverse=True)
         part.op_types = tuple(self.op_types[op] for op in ops.tolist())
-        part.op_type_of = _read_only(op_type_of.astype(np.int32))
+        part.op_type_of = read_only(op_type_of.astype(np.int32))
         part.input_ids, part.output_ids = selection.input_ids, selection.output_ids
         return part
-
-    def _unknown_key(self, key: str) -> ModelError:
-        # difflib is quadratic, so no guess among very many keys.
-        guess = did_you_mean(key, self.keys) if self.num_nodes <= _MOST_KEYS_TO_GUESS_FROM else ""
-        return self.file.error(f"there is no node {key!r}{guess}")
 
     def __repr__(self) -> str:
         return f"<Model {self.name!r} of {self.file.label}: {self.num_nodes} nodes>"
 
 
-def _read_only(array: NDArray[_T]) -> NDArray[_T]:
-    array.flags.writeable = False
-    return array
+def _value_type(model: Model, name: str, stated: ValueType | tuple[Any, Any]) -> ValueType:
+    """What a caller of `Model.with_types` gave for a value, checked for sense."""
+    import ml_dtypes  # noqa: F401  which makes its names known to NumPy
+
+    try:
+        dtype, shape = (stated.dtype, stated.shape) if isinstance(stated, ValueType) else stated
+        dims = None if shape is None else tuple(_dim(dim) for dim in shape)
+        found = ValueType(None if dtype is None else np.dtype(dtype), dims)
+    except (TypeError, ValueError) as error:
+        raise model.file.error(f"type of value {name!r}: expected a dtype and a shape, found {stated!r}") from error
+    if found.dtype is not None and not onnx_dtype_of(found.dtype):
+        raise model.file.error(f"type of value {name!r}: ONNX has no dtype {found.dtype}")
+    if any(isinstance(dim, int) and dim < 0 for dim in found.shape or ()):
+        raise model.file.error(f"type of value {name!r}: a dim of shape {list(found.shape or ())} is negative")
+    return found
 
 
-def _attribute_value(attribute: onnx.AttributeProto) -> Any:
-    import onnx.helper
-
-    if attribute.type == onnx.AttributeProto.UNDEFINED:  # files of the first IR versions state no types
-        fields = [field.name for field, _ in attribute.ListFields() if field.name not in ("name", "doc_string")]
-        if not fields:
-            return None
-        value = getattr(attribute, fields[0])
-        return list(value) if fields[0] in ("floats", "ints", "strings", "tensors", "graphs") else value
-    return onnx.helper.get_attribute_value(attribute)
+def _dim(dim: Any) -> Dim:
+    return dim if dim is None or isinstance(dim, str) else operator.index(dim)

@@ -6,19 +6,20 @@ order, Constant nodes before all others; then initializers, graph inputs, output
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._onnx import read_type, vector_lengths
+from .._onnx import read_fields, read_type, vector_lengths
 from ..errors import ModelError
-from .types import Dim
+from .data_file import DataFile
+from .nested import NestedTensors
+from .rows import Rows
+from .types import Dim, ValueType, onnx_dtype_of
 from .wire import encode_field, encode_number, encode_string_entry, encode_tensor_type, encode_value_info, varint
-
-if TYPE_CHECKING:
-    from .model import Model
 
 __all__ = ["hidden_length", "model_parts"]
 
@@ -27,31 +28,50 @@ Part = bytes | memoryview
 # Fields of GraphProto
 _NODE, _NAME, _INITIALIZER, _INPUT, _OUTPUT, _VALUE_INFO, _SPARSE_INITIALIZER = 1, 2, 5, 11, 12, 13, 15
 _GRAPH = 7  # of ModelProto
+_DOC_STRING, _METADATA = 12, 16  # of TensorProto
 _MAX_MESSAGE = 2**31 - 1  # bytes of one protobuf message
 
-# constant_source of the index
 _HIDDEN = "hetero hidden length "  # in place of the length of a long vector
+_JOINED = 1 << 16  # bytes of nodes that are joined into one part, where each is written anew
 
+# constant_source of the index
 _FROM_INITIALIZER, _FROM_SPARSE, _FROM_NODE = 0, 1, 2
 
 
-def model_parts(model: Model, max_constant_bytes: int | None = None, max_vector: int | None = None) -> list[Part]:
+class _Types(Protocol):
+    """What the writer asks of `ValueTypes`, by value id of the file."""
+
+    @property
+    def supplied(self) -> Mapping[int, ValueType]: ...
+    def message_of(self, value: int) -> bytes: ...
+
+
+def model_parts(
+    model: Rows,
+    types: _Types,
+    max_constant_bytes: int | None = None,
+    max_vector: int | None = None,
+    data_file: DataFile | None = None,
+) -> list[Part]:
     """The pieces of a ModelProto.
 
-    With ``max_constant_bytes``, constants encoded in more bytes than that become graph inputs of their type. External
-    data is embedded. With ``max_vector`` (for a whole file only), longer lengths of vectors are stated as symbols, to
-    be read by `hidden_length`. `ModelError` if data cannot be had, or the whole would pass protobuf's 2 GiB.
+    With ``max_constant_bytes``, constants encoded in more bytes than that become graph inputs of their type. With
+    ``max_vector`` (for a whole file only), longer lengths of vectors are stated as symbols, to be read by
+    `hidden_length`. External data are embedded; with ``data_file``, tensors as large as that asks for are placed there
+    instead, which is filled when the parts have been made. `ModelError` if data cannot be had, or the whole would pass
+    protobuf's 2 GiB.
     """
     file = model.file
-    writer = _Writer(model, max_constant_bytes, max_vector)
+    writer = _Writer(model, types, max_constant_bytes, max_vector, data_file)
     if model.is_whole_file and file.index.in_order and model.stated_affinity is None and not writer.changes_anything:
         return [file.data]
     graph = list(writer.graph())
     size = sum(map(len, graph))
-    header = list(_ranges(file.data, file.header_start, file.header_end))
+    header = list(writer.header())
     if size + sum(map(len, header)) > _MAX_MESSAGE:
         raise file.error(
-            f"the model takes {size} bytes with its weights inside, and one ONNX file holds at most {_MAX_MESSAGE}"
+            f"the model takes {size} bytes with its weights inside, and one ONNX file holds at most {_MAX_MESSAGE}: "
+            "save it with its weights in a file beside it"
         )
     return [*header, varint(_GRAPH << 3 | 2) + varint(size), *graph]
 
@@ -73,28 +93,41 @@ def _ranges(data: memoryview, starts: NDArray[np.int64], ends: NDArray[np.int64]
 
 
 class _Writer:
-    """The fields of one model's GraphProto."""
+    """The fields of one model's ModelProto and GraphProto."""
 
-    def __init__(self, model: Model, max_constant_bytes: int | None, max_vector: int | None) -> None:
+    def __init__(
+        self,
+        model: Rows,
+        types: _Types,
+        max_constant_bytes: int | None,
+        max_vector: int | None,
+        data_file: DataFile | None,
+    ) -> None:
         self._model = model
+        self._types = types
         self._file = file = model.file
         used = np.sort(model.file_constants)
         kept = np.ones(len(used), np.bool_)
         if max_constant_bytes is not None:
             kept = file.constant_end[used] - file.constant_start[used] <= max_constant_bytes
-        external = file.constant_kind[used] == 3
-        self._embedded: dict[int, Part] = {}
-        for i in np.flatnonzero(external & kept).tolist():
+        self._moved: dict[int, tuple[bytes, Part]] = {}
+        for i in np.flatnonzero((file.constant_kind[used] == 3) & kept).tolist():
             number = int(used[i])
-            if max_constant_bytes is None:
-                self._embedded[number] = model.constants.raw(number)
-                continue
             try:
-                kept[i] = model.constants.nbytes(number) <= max_constant_bytes
-                if kept[i]:
-                    self._embedded[number] = model.constants.raw(number)
+                if max_constant_bytes is None:
+                    self._moved[number] = self._move_external(number, data_file)
+                elif model.constants.nbytes(number) <= max_constant_bytes:
+                    self._moved[number] = _inside(model.constants.raw(number))
+                else:
+                    kept[i] = False
             except ModelError:
+                if max_constant_bytes is None:
+                    raise
                 kept[i] = False  # its type is all that a skeleton needs
+        if data_file is not None:
+            large = file.constant_data_end[used] - file.constant_data_begin[used] >= data_file.at_least
+            for number in used[large & (file.constant_kind[used] <= 1)].tolist():
+                self._moved[number] = data_file.place(model.constants.raw(number)), b""
         self._constants = used[kept]
         self._as_inputs = used[~kept]
         self._max_vector = max_vector
@@ -102,7 +135,29 @@ class _Writer:
         if max_vector is not None:
             self._lengths = vector_lengths(file.data, file.info_type_begin, file.info_type_end)
             self._lengths[self._lengths <= max_vector] = -1
-        self.changes_anything = bool(len(self._as_inputs) or self._embedded or (self._lengths >= 0).any())
+        self._supplied = {value: stated for value, stated in types.supplied.items() if stated.dtype is not None}
+        self._nested = None if max_constant_bytes is not None else NestedTensors(model, data_file)
+        self.changes_anything = bool(
+            len(self._as_inputs)
+            or self._moved
+            or self._supplied
+            or (self._lengths >= 0).any()
+            or (self._nested is not None and self._nested.any)
+        )
+
+    def header(self) -> Iterator[Part]:
+        """The fields of the model around the graph."""
+        file = self._file
+        parts = list(_ranges(file.data, file.header_start, file.header_end))
+        if self._nested is None or not self._nested.functions:
+            yield from parts
+            return
+        import onnx
+
+        header = onnx.ModelProto.FromString(b"".join(parts))
+        for number, function in self._nested.functions.items():
+            header.functions[number].CopyFrom(function)
+        yield header.SerializeToString()
 
     def graph(self) -> Iterator[Part]:
         file, model = self._file, self._model
@@ -116,12 +171,18 @@ class _Writer:
             yield from self._constant_inputs(set(file.info_value[file.info_section == _INPUT].tolist()))
             yield from self._infos(_OUTPUT)
             yield from self._infos(_VALUE_INFO)
+            yield from self._supplied_infos(set(file.info_value.tolist()))
             yield from _ranges(file.data, file.rest_start, file.rest_end)
             return
-        for field, values in ((_INPUT, model.input_ids), (_OUTPUT, model.output_ids)):
+        boundary = [model.file_value(value) for value in (*model.input_ids, *model.output_ids)]
+        for field, values in (
+            (_INPUT, boundary[: len(model.input_ids)]),
+            (_OUTPUT, boundary[len(model.input_ids) :]),
+        ):
             for value in values:
-                info = encode_value_info(model.value_name(value), model.type_message(value))
-                yield encode_field(field, info)
+                yield encode_field(
+                    field, encode_value_info(file.index.value_name(value), self._types.message_of(value))
+                )
             if field == _INPUT:
                 yield from self._constant_inputs(set())
         inside = np.ones(model.num_values, np.bool_)
@@ -129,63 +190,137 @@ class _Writer:
         declared = file.value_info[model.file_values[inside]]
         declared = np.sort(declared[declared >= 0])
         declared = declared[file.info_section[declared] == _VALUE_INFO]
+        if self._supplied:
+            declared = declared[~np.isin(file.info_value[declared], list(self._supplied))]
         yield from _ranges(file.data, file.info_start[declared], file.info_end[declared])
+        yield from self._supplied_infos(set(boundary))
 
     def _infos(self, section: int) -> Iterator[Part]:
         """The graph inputs, outputs or value infos of the whole file."""
         file = self._file
         chosen = file.info_section == section
-        infos = np.flatnonzero(chosen & (self._lengths < 0))
-        yield from _ranges(file.data, file.info_start[infos], file.info_end[infos])
-        for info in np.flatnonzero(chosen & (self._lengths >= 0)).tolist():
+        as_it_is = self._lengths < 0
+        if self._supplied:
+            as_it_is &= ~np.isin(file.info_value, list(self._supplied))
+        changed = np.flatnonzero(chosen)
+        if section == _VALUE_INFO or as_it_is[chosen].all():  # of inputs and outputs the order matters
+            infos = np.flatnonzero(chosen & as_it_is)
+            yield from _ranges(file.data, file.info_start[infos], file.info_end[infos])
+            changed = np.flatnonzero(chosen & ~as_it_is)
+        for info in changed.tolist():
             value = int(file.info_value[info])
+            if as_it_is[info]:
+                yield file.data[int(file.info_start[info]) : int(file.info_end[info])]
+                continue
             if value < 0:
                 continue  # about nothing in the graph
-            dtype, _ = read_type(file.data, int(file.info_type_begin[info]), int(file.info_type_end[info]))
-            hidden = encode_tensor_type(dtype, (f"{_HIDDEN}{self._lengths[info]}",))
-            yield encode_field(section, encode_value_info(file.index.value_name(value), hidden))
+            stated = self._supplied.get(value)
+            if stated is not None:
+                message = self._supplied_message(stated)
+            else:
+                dtype, _ = read_type(file.data, int(file.info_type_begin[info]), int(file.info_type_end[info]))
+                message = encode_tensor_type(dtype, (f"{_HIDDEN}{self._lengths[info]}",))
+            yield encode_field(section, encode_value_info(file.index.value_name(value), message))
+
+    def _supplied_infos(self, listed: set[int]) -> Iterator[Part]:
+        """Value infos for types that the user supplied. ``listed``: values of the file that need none."""
+        here = set(self._model.file_values.tolist()) if self._supplied else set()
+        for value, stated in self._supplied.items():
+            if value in here and value not in listed:
+                info = encode_value_info(self._file.index.value_name(value), self._supplied_message(stated))
+                yield encode_field(_VALUE_INFO, info)
+
+    def _supplied_message(self, stated: ValueType) -> bytes:
+        assert stated.dtype is not None
+        shape = stated.shape
+        if self._max_vector is not None and shape is not None and len(shape) == 1:
+            shape = (self._hide(shape[0]),)
+        return encode_tensor_type(onnx_dtype_of(stated.dtype), shape)
+
+    def _hide(self, length: Dim) -> Dim:
+        too_long = isinstance(length, int) and self._max_vector is not None and length > self._max_vector
+        return f"{_HIDDEN}{length}" if too_long else length
 
     def _nodes(self) -> Iterator[Part]:
         file, nodes = self._file, self._model.file_nodes
         affinity = self._model.stated_affinity
+        changed = {} if self._nested is None else self._nested.nodes
         if affinity is None:
-            yield from _ranges(file.data, file.node_start[nodes], file.node_end[nodes])
+            starts, ends = file.node_start[nodes], file.node_end[nodes]
+            at = 0
+            for index in np.flatnonzero(np.isin(nodes, list(changed))).tolist() if changed else ():
+                yield from _ranges(file.data, starts[at:index], ends[at:index])
+                yield encode_field(_NODE, changed[int(nodes[index])].SerializeToString())
+                at = index + 1
+            yield from _ranges(file.data, starts[at:], ends[at:])
             return
+        joined = bytearray()
         for index, node in enumerate(nodes.tolist()):
             pieces = list(self._without_affinity(node))
             device = affinity.get(self._model.key_of(index))
             if device is not None:
                 pieces.append(encode_field(9, encode_string_entry("affinity", device)))
-            yield varint(_NODE << 3 | 2) + varint(sum(map(len, pieces)))
-            yield from pieces
+            joined += varint(_NODE << 3 | 2) + varint(sum(map(len, pieces)))
+            for piece in pieces:
+                joined += piece
+            if len(joined) >= _JOINED:
+                yield bytes(joined)
+                joined.clear()
+        yield bytes(joined)
 
     def _without_affinity(self, node: int) -> Iterator[Part]:
         """A node's body but for the affinities stated in it."""
         file = self._file
+        if self._nested is not None and node in self._nested.nodes:
+            changed = self._nested.nodes[node]
+            kept = [entry for entry in changed.metadata_props if entry.key not in ("affinity", "layer_ann")]
+            del changed.metadata_props[:]
+            changed.metadata_props.extend(kept)
+            yield changed.SerializeToString()
+            return
         at, end = int(file.node_start[node] + file.node_header[node]), int(file.node_end[node])
         # Sorting may have mixed up the nodes, but entries of one node stay in file order.
-        for entry in np.flatnonzero(file.affinity_node == node).tolist() if len(file.affinity_node) else ():
+        for entry in self._affinities_of.get(node, ()):
             yield file.data[at : int(file.affinity_start[entry])]
             at = int(file.affinity_end[entry])
         yield file.data[at:end]
 
+    @functools.cached_property
+    def _affinities_of(self) -> Mapping[int, list[int]]:
+        """Node of the file -> its affinities in the file."""
+        found: dict[int, list[int]] = {}
+        for entry, node in enumerate(self._file.affinity_node.tolist()):
+            found.setdefault(node, []).append(entry)
+        return found
+
     def _constants_from(self, source: int) -> Iterator[Part]:
         file = self._file
         chosen = self._constants[file.constant_source[self._constants] == source]
-        if self._embedded:
-            chosen = chosen[~np.isin(chosen, list(self._embedded))]
+        if self._moved:
+            chosen = chosen[~np.isin(chosen, list(self._moved))]
         yield from _ranges(file.data, file.constant_start[chosen], file.constant_end[chosen])
         if source == _FROM_INITIALIZER:
-            for number, raw in self._embedded.items():
-                yield from self._embed(number, raw)
+            for number, (place, raw) in self._moved.items():
+                yield from self._initializer(number, place, raw)
 
-    def _embed(self, number: int, raw: Part) -> Iterator[Part]:
-        """An initializer with external data put into raw_data; also in place of a Constant node."""
+    def _move_external(self, number: int, data_file: DataFile | None) -> tuple[bytes, Part]:
+        constants = self._model.constants
+        location, size = constants.location(number), constants.nbytes(number)
+        if data_file is not None and size >= data_file.at_least:
+            return data_file.place(location, size), b""
+        return _inside(constants.raw(number))
+
+    def _initializer(self, number: int, place: bytes, raw: Part) -> Iterator[Part]:
+        """An initializer whose data are somewhere else than in the file; also in place of a Constant node."""
         file = self._file
         name = file.index.value_name(int(file.constant_value[number])).encode()
         head = b"".join(encode_number(1, dim) for dim in self._model.constants.dims(number))
         head += encode_number(2, int(file.constant_dtype[number])) + encode_field(8, name)
-        head += varint(9 << 3 | 2) + varint(len(raw))
+        for field in (_DOC_STRING, _METADATA):
+            span = int(file.constant_begin[number]), int(file.constant_until[number])
+            for begin, end in read_fields(file.data, *span, field):
+                head += encode_field(field, bytes(file.data[begin:end]))
+        head += place
         yield varint(_INITIALIZER << 3 | 2) + varint(len(head) + len(raw)) + head
         yield raw
 
@@ -196,13 +331,17 @@ class _Writer:
         numbers = self._as_inputs.tolist()
         if file.ir_version < 4:
             numbers += self._constants[file.constant_source[self._constants] != _FROM_NODE].tolist()
-            numbers += [number for number in self._embedded if file.constant_source[number] == _FROM_NODE]
+            numbers += [number for number in self._moved if file.constant_source[number] == _FROM_NODE]
         for number in numbers:
             value = int(file.constant_value[number])
             if value in listed:
                 continue
             shape: tuple[Dim, ...] = self._model.constants.dims(number)
-            if self._max_vector is not None and len(shape) == 1 and cast("int", shape[0]) > self._max_vector:
-                shape = (f"{_HIDDEN}{shape[0]}",)
+            if len(shape) == 1:
+                shape = (self._hide(shape[0]),)
             stated = encode_tensor_type(int(file.constant_dtype[number]), shape)
             yield encode_field(_INPUT, encode_value_info(file.index.value_name(value), stated))
+
+
+def _inside(raw: memoryview) -> tuple[bytes, memoryview]:
+    return varint(9 << 3 | 2) + varint(len(raw)), raw

@@ -1,0 +1,106 @@
+"""Tensors with external data in the attributes of nodes and in functions, which no index lists.
+
+They are rare, so only nodes and functions in which `find_locations` finds something are parsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .constants import raw_size
+from .data_file import DataFile
+from .external import parse_location
+from .rows import Rows
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["NestedTensors"]
+
+_EXTERNAL = 1  # TensorProto.DataLocation
+
+
+class NestedTensors:
+    """Nodes (of the file) and functions whose external data were put inside, or into a data file. Empty as a rule."""
+
+    def __init__(self, model: Rows, data_file: DataFile | None) -> None:
+        self._model = model
+        self._data_file = data_file
+        file = model.file
+        nodes, functions = file.external_candidates
+        self.nodes: Mapping[int, onnx.NodeProto] = {}
+        self.functions: Mapping[int, onnx.FunctionProto] = {}
+        if not (nodes or functions):
+            return
+        import onnx
+
+        chosen = np.intersect1d(np.array(nodes, np.int32), model.file_nodes).tolist()
+        changed_nodes, changed_functions = {}, {}
+        for number in chosen:
+            where = file.describe_node(number)
+            node = self._parse(onnx.NodeProto, file.node_body(number), where)
+            if self._place_all([node], where):
+                changed_nodes[number] = node
+        for number in functions:
+            where = f"function {'::'.join(file.functions[number])}"
+            body = file.data[int(file.function_begin[number]) : int(file.function_end[number])]
+            function = self._parse(onnx.FunctionProto, body, where)
+            if self._place_all(function.node, where):
+                changed_functions[number] = function
+        self.nodes, self.functions = changed_nodes, changed_functions
+
+    @property
+    def any(self) -> bool:
+        return bool(self.nodes or self.functions)
+
+    def _parse(self, kind: Any, body: memoryview, where: str) -> Any:
+        try:
+            return kind.FromString(bytes(body))
+        except Exception as error:  # protobuf's DecodeError, which needs protobuf to be named
+            raise self._model.file.error(f"{where}: cannot be parsed: {error}") from error
+
+    def _place_all(self, nodes: Any, where: str) -> bool:
+        """Whether any tensor below these nodes had external data, all of which have been placed."""
+        found = False
+        for tensor in _tensors(nodes):
+            if tensor.data_location == _EXTERNAL:
+                found = True
+                try:
+                    self._place(tensor)
+                except ValueError as error:
+                    raise self._model.file.error(f"{where}: tensor {tensor.name!r}: {error}") from error
+        return found
+
+    def _place(self, tensor: onnx.TensorProto) -> None:
+        location = parse_location([(entry.key, entry.value) for entry in tensor.external_data])
+        dims = tuple(tensor.dims)
+        if any(dim < 0 for dim in dims):
+            raise ValueError(f"a dim of {list(dims)} is negative")
+        size = raw_size(tensor.data_type, dims)
+        external = self._model.constants.external
+        external.check_length(location, size)
+        del tensor.external_data[:]
+        tensor.ClearField("data_location")
+        if self._data_file is not None and size >= self._data_file.at_least:
+            tensor.MergeFromString(self._data_file.place(location, size))
+        else:
+            tensor.raw_data = bytes(external.read(location, size))
+
+
+def _tensors(nodes: Any) -> Iterator[onnx.TensorProto]:
+    """All tensors in the attributes of nodes, nested graphs included."""
+    pending = list(nodes)
+    while pending:
+        for attribute in pending.pop().attribute:
+            yield attribute.t
+            yield from attribute.tensors
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (sparse.values, sparse.indices)
+            for graph in (attribute.g, *attribute.graphs):
+                yield from graph.initializer
+                for sparse in graph.sparse_initializer:
+                    yield from (sparse.values, sparse.indices)
+                pending += graph.node

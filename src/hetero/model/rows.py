@@ -1,0 +1,202 @@
+"""The structure of a model or of a part of one: selected rows of its file's arrays, in numbers of their own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._onnx import edges
+from ..errors import ModelError, did_you_mean
+from .constants import Constants
+from .file import ModelFile
+from .types import Ragged
+
+if TYPE_CHECKING:
+    from ..partition.graph import Graph
+
+__all__ = ["Rows", "read_only"]
+
+_Ids = NDArray[np.int32]
+_T = TypeVar("_T", bound=np.generic)
+
+_FROM_NODE = 2  # constant_source of a Constant node
+_MOST_KEYS_TO_GUESS_FROM = 20_000
+
+
+class Rows:
+    """Nodes and values of a graph, by number, with their names; see `Model` for what the arrays mean.
+
+    A part has rows of its file's arrays, of which ``_nodes`` and ``_values`` hold the numbers (ascending; None: all).
+    """
+
+    node_inputs: Ragged
+    node_outputs: Ragged
+    node_captures: Ragged
+    producer: _Ids
+    is_constant: NDArray[np.bool_]
+    op_types: tuple[str, ...]
+    op_type_of: _Ids
+    input_ids: tuple[int, ...]
+    output_ids: tuple[int, ...]
+    name: str
+
+    def __init__(self, file: ModelFile, constants: Constants) -> None:
+        """The whole of a file."""
+        self.file = file
+        self.constants = constants
+        self.name = file.index.graph_name
+        self._nodes: _Ids | None = None
+        self._values: _Ids | None = None
+        self._stated_affinity: Mapping[str, str] | None = None
+        self.node_inputs = Ragged(file.input_indptr, file.inputs)
+        self.node_outputs = Ragged(file.output_indptr, file.outputs)
+        self.node_captures = Ragged(file.capture_indptr, file.captures)
+        self.producer = file.value_producer
+        self.is_constant = read_only(file.value_constant >= 0)
+        self.op_types = file.op_types
+        self.op_type_of = file.node_op
+        inputs = file.info_value[file.info_section == 11]
+        self.input_ids = tuple(inputs[~self.is_constant[inputs]].tolist())
+        self.output_ids = tuple(file.info_value[file.info_section == 12].tolist())
+
+    # ---- nodes
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.op_type_of)
+
+    def key_of(self, node: int) -> str:
+        """The key of a node: its name if that is unique in the file, else the name of its first output."""
+        return self.file.keys.key_of(self.file_node(node))
+
+    def find_key(self, key: str) -> int | None:
+        """The node of a key, or None if there is no such node."""
+        node = self.file.keys.entry_of(key)
+        if self._nodes is not None and node >= 0:
+            at = int(np.searchsorted(self._nodes, node))
+            node = at if at < len(self._nodes) and self._nodes[at] == node else -1
+        return node if 0 <= node < self.num_nodes else None
+
+    def index_of(self, key: str) -> int:
+        """The node of a key. `ModelError`, with the nearest key, if there is none."""
+        node = self.find_key(key)
+        if node is None:
+            raise self._unknown_key(key)
+        return node
+
+    @functools.cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of all nodes."""
+        key_of = self.file.keys.key_of
+        return tuple(key_of(node) for node in self.file_nodes.tolist())
+
+    @functools.cached_property
+    def constant_keys(self) -> frozenset[str]:
+        """The keys of Constant nodes: known, but of no node here."""
+        file = self.file
+        from_nodes = self.file_constants[file.constant_source[self.file_constants] == _FROM_NODE]
+        return frozenset(file.keys.key_of(len(file.node_op) + number) for number in from_nodes.tolist())
+
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """The data flow between nodes, captures included, each edge once."""
+        from ..partition.graph import Graph
+
+        src, dst = edges(
+            self.node_inputs.indptr,
+            self.node_inputs.values,
+            self.node_captures.indptr,
+            self.node_captures.values,
+            self.producer,
+        )
+        return Graph.from_edges(src, dst, self.num_nodes)
+
+    @property
+    def stated_affinity(self) -> Mapping[str, str] | None:
+        """What `Model.with_affinity` said, None if it was not called: the file's own affinities hold."""
+        return self._stated_affinity
+
+    @property
+    def opsets(self) -> Mapping[str, int]:
+        """Operator domain -> version; "" is ONNX's own."""
+        return self.file.opsets
+
+    # ---- values
+
+    @property
+    def num_values(self) -> int:
+        return len(self.producer)
+
+    def value_name(self, value: int) -> str:
+        return self.file.index.value_name(self.file_value(value))
+
+    def value_id(self, name: str) -> int:
+        """The value of a name. `ModelError` if the graph has none."""
+        value = self.find_value(name)
+        if value is None:
+            raise self.file.error(f"there is no value {name!r} in the graph")
+        return value
+
+    def find_value(self, name: str) -> int | None:
+        """The value of a name, or None if the graph has none."""
+        value = self.file.index.value_id(name)
+        if self._values is not None and value >= 0:
+            at = int(np.searchsorted(self._values, value))
+            value = at if at < len(self._values) and self._values[at] == value else -1
+        return None if value < 0 else value
+
+    @functools.cached_property
+    def read_count(self) -> NDArray[np.int64]:
+        """int64[num_values]: how often nodes read a value, captures and the graph's outputs included."""
+        outputs = np.array(self.output_ids, np.int32)
+        read = np.concatenate((self.node_inputs.values, self.node_captures.values, outputs))
+        return read_only(np.bincount(read[read >= 0], minlength=self.num_values))
+
+    # ---- the place of a part in its file
+
+    @property
+    def is_whole_file(self) -> bool:
+        return self._nodes is None
+
+    def file_node(self, node: int) -> int:
+        """The file's number of a node."""
+        if not 0 <= node < self.num_nodes:
+            raise IndexError(f"node {node} is not in 0..{self.num_nodes - 1}")
+        return int(node) if self._nodes is None else int(self._nodes[node])
+
+    def file_value(self, value: int) -> int:
+        """The file's number of a value."""
+        if not 0 <= value < self.num_values:
+            raise IndexError(f"value {value} is not in 0..{self.num_values - 1}")
+        return int(value) if self._values is None else int(self._values[value])
+
+    @property
+    def file_nodes(self) -> _Ids:
+        """int32[num_nodes]: the file's numbers of all nodes, ascending."""
+        return np.arange(self.num_nodes, dtype=np.int32) if self._nodes is None else self._nodes
+
+    @property
+    def file_values(self) -> _Ids:
+        """int32[num_values]: the file's numbers of all values, ascending."""
+        return np.arange(self.num_values, dtype=np.int32) if self._values is None else self._values
+
+    @property
+    def file_constants(self) -> _Ids:
+        """The file's numbers of the constants here; of a whole file also of those that nobody reads."""
+        if self._values is None:
+            return np.arange(len(self.file.constant_value), dtype=np.int32)
+        return self.file.value_constant[self._values[self.is_constant]]
+
+    def _unknown_key(self, key: str) -> ModelError:
+        # difflib is quadratic, so no guess among very many keys.
+        guess = did_you_mean(key, self.keys) if self.num_nodes <= _MOST_KEYS_TO_GUESS_FROM else ""
+        return self.file.error(f"there is no node {key!r}{guess}")
+
+
+def read_only(array: NDArray[_T]) -> NDArray[_T]:
+    array.flags.writeable = False
+    return array

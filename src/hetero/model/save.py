@@ -1,0 +1,119 @@
+"""Saving a model: one ONNX file, or one and a file of weights beside it, so that no reader ever sees half of it.
+
+What is read at any moment is one ``.onnx`` file and the data file that it names. So the weights are written first,
+under a name that no file has, synced, and only then the ``.onnx`` file is renamed into place, which is the moment at
+which new replaces old. The old data file goes last, and only if `save_model` made it (``m.onnx.1.data``) and the old
+model refers to it. Whatever happens before the rename leaves the old pair as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import mmap
+import os
+import re
+
+from ..files import atomic_file, write_atomically
+from .data_file import DataFile
+from .inference import ValueTypes
+from .rows import Rows
+from .write import model_parts
+
+__all__ = ["data_threshold", "save_model", "write_model"]
+
+# By default weights up to this many bytes stay inside of the model file.
+_INSIDE_BYTES = 512 << 20
+_AT_LEAST = 1024
+
+_EXTERNAL = 3  # constant_kind of the index
+
+
+def save_model(model: Rows, types: ValueTypes, path: str | os.PathLike[str], external_above: int | None = None) -> None:
+    """See `Model.save`."""
+    external_above = data_threshold(model, external_above)
+    folder, name = os.path.split(os.fspath(path))
+    replaced = _replaced_data_files(folder, name)
+    if model.file.folder is not None and _is_same_folder(folder, model.file.folder):
+        for old in (name, *replaced):
+            model.constants.external.hold(old)  # whoever still uses the model goes on reading the old files
+    data_file = None if external_above is None else _reserve(folder, name, external_above)
+    try:
+        write_model(model, types, path, data_file)
+    except BaseException:
+        if data_file is not None:
+            _remove(folder, [data_file.name])
+        raise
+    if data_file is not None and not data_file.size:
+        replaced.append(data_file.name)
+    _remove(folder, replaced)
+
+
+def data_threshold(model: Rows, external_above: int | None) -> int | None:
+    """The size of the tensors that go to a data file, None for no such file."""
+    if external_above is None:
+        return _AT_LEAST if _weight_bytes(model) > _INSIDE_BYTES else None
+    if external_above < 0:
+        raise ValueError(f"external_above is a number of bytes, found {external_above}")
+    return external_above
+
+
+def write_model(model: Rows, types: ValueTypes, path: str | os.PathLike[str], data_file: DataFile | None) -> None:
+    """Writes the data file, over a file of its name, if there is anything for it; then the model file."""
+    parts = model_parts(model, types, data_file=data_file)
+    if data_file is not None and data_file.size:
+        data_path = os.path.join(os.path.dirname(os.fspath(path)), data_file.name)
+        with atomic_file(data_path) as number:
+            try:
+                data_file.write(number, model.constants.external)
+            except ValueError as error:
+                raise model.file.error(str(error)) from error
+    write_atomically(path, parts)
+
+
+def _weight_bytes(model: Rows) -> int:
+    """Bytes that the constants take inside of a model file."""
+    file, used = model.file, model.file_constants
+    external = file.constant_kind[used] == _EXTERNAL
+    inside = used[~external]
+    total = int((file.constant_end[inside] - file.constant_start[inside]).sum())
+    return total + sum(model.constants.nbytes(number) for number in used[external].tolist())
+
+
+def _replaced_data_files(folder: str, name: str) -> list[str]:
+    """The data files that `save_model` gave to a model file which is there already."""
+    pattern = re.compile(re.escape(name) + r"\.\d+\.data")
+    try:
+        found = sorted(entry for entry in os.listdir(folder or ".") if pattern.fullmatch(entry))
+        if not found:
+            return []
+        with open(os.path.join(folder, name), "rb") as old, mmap.mmap(old.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return [entry for entry in found if data.find(os.fsencode(entry)) >= 0]
+    except (OSError, ValueError):  # nothing there, or an empty file
+        return []
+
+
+def _is_same_folder(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one or ".", other)
+    except OSError:
+        return False
+
+
+def _reserve(folder: str, name: str, at_least: int) -> DataFile:
+    """A data file of a name that no other file has; an empty file holds the place."""
+    for number in itertools.count(1):
+        candidate = f"{name}.{number}.data"
+        try:
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+            os.close(os.open(os.path.join(folder, candidate), flags, 0o666))
+        except FileExistsError:
+            continue
+        return DataFile(candidate, at_least)
+    raise AssertionError
+
+
+def _remove(folder: str, names: list[str]) -> None:
+    for name in names:
+        with contextlib.suppress(OSError):  # the model is saved; what nobody refers to may stay
+            os.unlink(os.path.join(folder, name))

@@ -1,0 +1,121 @@
+"""Types of values that the user supplies, and what is said where a type is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+
+from hetero.errors import ModelError
+from hetero.model.model import Model
+from hetero.model.read import read_model
+from hetero.model.types import ValueType
+
+Make = Callable[..., onnx.ModelProto]
+FLOAT = np.dtype(np.float32)
+
+
+@pytest.fixture
+def model(make_model: Make) -> Model:
+    """x -> Frob (unknown) -> a -> Relu -> b -> MatMul with w -> y, of which only x has a type; c has a shape."""
+    nodes = [
+        oh.make_node("Frob", ["x"], ["a", "c"], domain="mine", name="frob"),
+        oh.make_node("Relu", ["a"], ["b"]),
+        oh.make_node("MatMul", ["b", "w"], ["y"]),
+    ]
+    weight = onnx.numpy_helper.from_array(np.ones((3, 4), np.float32), "w")
+    info = oh.make_tensor_value_info("c", 1, ["n", None, 7])
+    proto = make_model(nodes, None, [oh.make_empty_tensor_value_info("y")], [weight], value_info=[info])
+    proto.opset_import.add(domain="mine", version=1)
+    return read_model(proto)
+
+
+def types_of(model: Model, names: str) -> list[ValueType]:
+    return [model.type_of(model.value_id(name)) for name in names]
+
+
+def test_inference_goes_on_from_supplied_types(model: Model) -> None:
+    unknown = ValueType(None, None)
+    assert types_of(model, "aby")[:2] == [unknown, unknown]
+    typed = model.with_types({"a": (np.float32, ("batch", 3))})
+    assert types_of(typed, "aby") == [
+        ValueType(FLOAT, ("batch", 3)),
+        ValueType(FLOAT, ("batch", 3)),
+        ValueType(FLOAT, ("batch", 4)),
+    ]
+    assert types_of(model, "a") == [unknown]  # the first is as it was
+    assert typed.outputs[0].shape == ("batch", 4)
+    assert (model.outputs[0].shape, model.extract([2]).inputs[0].dtype) == (None, None)
+    # With sizes where there were symbols; what was said before still holds.
+    fixed = typed.with_types({"a": ValueType(None, (2, None))})
+    assert types_of(fixed, "ab") == [ValueType(FLOAT, (2, 3))] * 2
+    assert fixed.extract([1, 2]).inputs[0].shape == (2, 3)
+    assert fixed.with_affinity({"frob": "FPGA"}).extract([2]).inputs[0].shape == (2, 3)
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_supplied_types_are_saved(model: Model, in_parts: bool) -> None:
+    typed = model.with_types({"a": ("float16", ("n", 3)), "c": (None, (1, 5, 7)), "x": (None, [2]), "y": (FLOAT, None)})
+    if in_parts:
+        typed = typed.extract([0, 1, 2])
+    again = read_model(typed.to_bytes())
+    assert types_of(again, "acx") == [
+        ValueType(np.dtype(np.float16), ("n", 3)),
+        ValueType(FLOAT, (1, 5, 7)),
+        ValueType(FLOAT, (2,)),
+    ]
+    names = [info.name for info in typed.to_proto().graph.value_info]
+    assert sorted(names) == ["a", "c"] if in_parts else ["a", "c"]
+    assert read_model(model.with_types({}).to_bytes()).to_bytes() == model.to_bytes()
+
+
+def test_a_shape_may_be_supplied_alone(make_model: Make) -> None:
+    """The element type comes from inference then."""
+    nodes = [oh.make_node("NonZero", ["x"], ["i"]), oh.make_node("Neg", ["i"], ["y"])]
+    model = read_model(make_model(nodes, None, [oh.make_empty_tensor_value_info("y")]))
+    typed = model.with_types({"i": (None, (1, "found"))})
+    assert types_of(typed, "i") == [ValueType(np.dtype(np.int64), (1, "found"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "stated", "message"),
+    [
+        ("q", (np.float32, ()), "no value 'q'"),
+        ("x", (np.float64, (2,)), "'x' is .*float32.* contradicts the type supplied: .*float64"),
+        ("x", (None, (3,)), "value 'x' is .* contradicts"),
+        ("x", (None, (2, 1)), "value 'x' is .* contradicts"),
+        ("c", (None, (1, 2, 8)), "value 'c' is .* contradicts"),
+        ("w", (np.float32, (4, 3)), "value 'w' is .* contradicts"),
+        ("a", (np.float32, (-1,)), "a dim of shape \\[-1\\] is negative"),
+        ("a", ("datetime64[s]", ()), "ONNX has no dtype datetime64"),
+        ("a", ("frob", ()), "expected a dtype and a shape"),
+        ("a", (np.float32, (1.5,)), "expected a dtype and a shape"),
+        ("a", np.float32, "expected a dtype and a shape"),
+    ],
+)
+def test_contradictions_and_nonsense_are_refused(model: Model, name: str, stated: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        model.with_types({name: stated})
+
+
+def test_agreement_is_no_contradiction(model: Model) -> None:
+    same = model.with_types({"w": (np.float32, (3, "anything")), "x": (np.float32, (None,))})
+    assert types_of(same, "wx") == types_of(model, "wx")
+    assert types_of(model.with_types({"a": ("bfloat16", ())}), "a") == [ValueType(np.dtype(ml_dtypes.bfloat16), ())]
+
+
+def test_a_type_that_nobody_knows_is_named(model: Model) -> None:
+    with pytest.raises(ModelError, match=r"element type of value 'a', made by node 'frob' \(mine::Frob\).*with_types"):
+        model.known_type_of(model.value_id("a"))
+    typed = model.with_types({"a": (np.float32, None)})
+    assert typed.known_type_of(typed.value_id("a")).dtype == FLOAT
+    with pytest.raises(ModelError, match="rank of value 'a', made by node 'frob'"):
+        typed.known_type_of(typed.value_id("a"), shape=True)
+    part = model.extract([1])
+    with pytest.raises(ModelError, match="value 'a', which is an input of the model"):
+        part.known_type_of(part.value_id("a"))
