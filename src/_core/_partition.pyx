@@ -66,7 +66,7 @@ def partition(Csr csr not None, str policy, device, const double[::1] weight):
         if which == 0:
             status = hg_auto(&csr.c, devices, weights, labels, label_device, &count, &watch)
         elif which == 1:
-            status = hg_linear(&csr.c, devices, labels, label_device, &count, &watch)
+            status = hg_linear(&csr.c, devices, labels, label_device, &count, &cut, &watch)
         else:
             if which == 2:
                 status = hg_greedy(&csr.c, devices, NULL, labels, &count, &chosen, &watch)
@@ -74,7 +74,8 @@ def partition(Csr csr not None, str policy, device, const double[::1] weight):
                 status = hg_documented(&csr.c, devices, labels, &count, NULL, &watch)
             if status == HG_OK:
                 status = hg_number(&csr.c, devices, count, labels, label_device, &watch)
-        if status == HG_OK:
+        total = <double>cut
+        if status == HG_OK and (which != 1 or weights != NULL):
             status = hg_cut(&csr.c, labels, weights, &cut, &total, &watch)
     finish_documented(status, csr.c.n)
     return subgraph_of, device_of[:count].copy(), cut, total

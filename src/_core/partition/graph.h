@@ -126,13 +126,13 @@ int hg_forest(int32_t n, const int32_t *indptr, const int32_t *indices, const in
 
 /* ---- linear.c: the cheapest valid partition ---- */
 
-/* subgraph_of [n], device_of [n, the first *count used]. */
+/* subgraph_of [n], device_of [n, the first *count used]; *cut: edges between subgraphs. */
 int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, int32_t *device_of, int32_t *count,
-              hg_watch *watch);
+              int64_t *cut, hg_watch *watch);
 
 /* ---- auto.c: few subgraphs, then little cut ---- */
 
-/* As hg_linear. weight [m] in CSR order, or NULL: 1 each. */
+/* As hg_linear, without the cut. weight [m] in CSR order, or NULL: 1 each. */
 int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of, int32_t *device_of,
             int32_t *count, hg_watch *watch);
 
