@@ -21,7 +21,16 @@ from .plugin import Support
 if TYPE_CHECKING:
     from .model.model import Model
 
-__all__ = ["Affinity", "Origin", "SupportedNodes", "assign", "resolve_pins", "supported_nodes"]
+__all__ = [
+    "Affinity",
+    "Origin",
+    "SupportedNodes",
+    "assign",
+    "find_pinned",
+    "first_supporting",
+    "resolve_pins",
+    "supported_nodes",
+]
 
 
 class Origin(enum.IntEnum):
@@ -74,7 +83,7 @@ class Affinity:
 
 def supported_nodes(model: Model, devices: Sequence[str], supports: Sequence[Support]) -> SupportedNodes:
     """The answer of all devices together, by priority, affinities ignored."""
-    number = _first_supporting(model.num_nodes, supports)
+    number = first_supporting(model.num_nodes, supports)
     chosen = {model.key_of(int(i)): devices[number[i]] for i in np.flatnonzero(number >= 0)}
     reasons: dict[str, dict[str, str]] = {}
     for device, support in zip(devices, supports, strict=True):
@@ -84,21 +93,26 @@ def supported_nodes(model: Model, devices: Sequence[str], supports: Sequence[Sup
 
 
 def assign(
-    model: Model, devices: Sequence[str], supports: Sequence[Support], pins: Mapping[str, str] | None = None
+    model: Model,
+    devices: Sequence[str],
+    supports: Sequence[Support],
+    pins: Mapping[str, str] | None = None,
+    enclosing: Mapping[int, Sequence[str]] | None = None,
 ) -> Affinity:
     """Assign every node.
 
     ``supports``: one answer per device. ``pins``: node key or regular expression -> device; they go before the
-    affinities in the model, which go before priority.
+    affinities in the model, which go before priority. ``enclosing``: node -> keys of the calls of functions that it was
+    in, the outermost first; a pin of a call holds for all its nodes.
 
     Raises `PropertyError` for a pin to a device outside the list or one that matches nothing, and `UnsupportedModel`
     for nodes that no device takes, or that are pinned to a device that refuses them: all of them, with each reason.
     """
-    device_of = _first_supporting(model.num_nodes, supports)
+    device_of = first_supporting(model.num_nodes, supports)
     origin = np.full(model.num_nodes, Origin.PRIORITY, np.uint8)
     for source, wanted in (
         (Origin.MODEL, _by_index(model, model.affinity, devices)),
-        (Origin.PIN, resolve_pins(model, pins or {}, devices)),
+        (Origin.PIN, resolve_pins(model, pins or {}, devices, enclosing)),
     ):
         for node, number in wanted.items():
             device_of[node] = number
@@ -109,27 +123,85 @@ def assign(
     return Affinity(tuple(devices), device_of, origin, tuple(support.reasons for support in supports))
 
 
-def resolve_pins(model: Model, pins: Mapping[str, str], devices: Sequence[str]) -> dict[int, int]:
-    """Node index -> device number. A key wins over an expression, a later expression over an earlier one."""
-    exact: dict[int, int] = {}
-    by_pattern: dict[int, int] = {}
+def resolve_pins(
+    model: Model,
+    pins: Mapping[str, str],
+    devices: Sequence[str],
+    enclosing: Mapping[int, Sequence[str]] | None = None,
+) -> dict[int, int]:
+    """Node index -> device number. A key wins over the key of a call around it, that over an expression, a later
+    expression over an earlier one."""
+    matcher = _PinMatcher(model, enclosing)
     for pin, device in pins.items():
         number = _device_number(device, devices, f"pin {pin!r}")
-        node = model.find_key(pin)
-        if node is not None:
-            exact[node] = number
-            continue
-        if pin in model.constant_keys:
-            continue  # a constant is cloned to wherever it is read
         try:
-            pattern = re.compile(pin)
+            found = matcher.match(pin, number)
         except re.error as error:
             raise PropertyError(f"pin {pin!r} is neither a node key nor a regular expression: {error}") from error
-        matches = [i for i, key in enumerate(model.keys) if pattern.fullmatch(key)]
-        if not matches and not any(pattern.fullmatch(key) for key in model.constant_keys):
+        if not found:
             raise PropertyError(f"pin {pin!r} matches no node{did_you_mean(pin, model.keys[:10_000])}")
-        by_pattern.update(dict.fromkeys(matches, number))
-    return by_pattern | exact
+    return matcher.pinned()
+
+
+def find_pinned(
+    model: Model,
+    pins: Mapping[str, str],
+    devices: Sequence[str],
+    enclosing: Mapping[int, Sequence[str]] | None = None,
+) -> tuple[dict[int, int], list[str]]:
+    """Node index -> device number by pins and the model's affinities, and the pins that match nothing, which may name
+    nodes inside of calls. What is wrong with any is left to `assign`."""
+    matcher = _PinMatcher(model, enclosing)
+    unmatched = []
+    for pin, device in pins.items():
+        try:
+            if device in devices and not matcher.match(pin, devices.index(device)):
+                unmatched.append(pin)
+        except re.error:
+            unmatched.append(pin)
+    stated = {key: device for key, device in model.affinity.items() if device in devices}
+    return _by_index(model, stated, devices) | matcher.pinned(), unmatched
+
+
+class _PinMatcher:
+    """Collects the nodes that pins match."""
+
+    def __init__(self, model: Model, enclosing: Mapping[int, Sequence[str]] | None) -> None:
+        self._model = model
+        self._inside: dict[str, list[int]] = {}  # key of a call -> the nodes it became
+        self._depth: dict[str, int] = {}
+        for node, calls in (enclosing or {}).items():
+            for depth, call in enumerate(calls):
+                self._inside.setdefault(call, []).append(node)
+                self._depth[call] = depth
+        self._by_key: dict[int, int] = {}
+        self._by_call: list[tuple[int, str, int]] = []
+        self._by_pattern: dict[int, int] = {}
+
+    def match(self, pin: str, number: int) -> bool:
+        """Whether the pin matches something. Raises `re.error`."""
+        model = self._model
+        node = model.find_key(pin)
+        if node is not None:
+            self._by_key[node] = number
+        if pin in self._inside:
+            self._by_call.append((self._depth[pin], pin, number))
+        if node is not None or pin in self._inside or pin in model.constant_keys:
+            return True  # a constant is cloned to wherever it is read
+        pattern = re.compile(pin)
+        matches = [i for i, key in enumerate(model.keys) if pattern.fullmatch(key)]
+        for call, nodes in self._inside.items():
+            if pattern.fullmatch(call):
+                matches += nodes
+        self._by_pattern.update(dict.fromkeys(matches, number))
+        return bool(matches) or any(pattern.fullmatch(key) for key in model.constant_keys)
+
+    def pinned(self) -> dict[int, int]:
+        """Node index -> device number."""
+        by_call: dict[int, int] = {}
+        for _, call, number in sorted(self._by_call):  # inner calls win over outer ones
+            by_call.update(dict.fromkeys(self._inside[call], number))
+        return self._by_pattern | by_call | self._by_key
 
 
 def _by_index(model: Model, affinity: Mapping[str, str], devices: Sequence[str]) -> dict[int, int]:
@@ -149,7 +221,7 @@ def _device_number(device: str, devices: Sequence[str], whose: str) -> int:
     return devices.index(device)
 
 
-def _first_supporting(num_nodes: int, supports: Sequence[Support]) -> NDArray[np.int32]:
+def first_supporting(num_nodes: int, supports: Sequence[Support]) -> NDArray[np.int32]:
     """int32[num_nodes]: the first device that takes each node, -1 where none does."""
     number = np.full(num_nodes, -1, np.int32)
     for i in range(len(supports) - 1, -1, -1):

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from .affinity import SupportedNodes, assign, supported_nodes
+from .affinity import SupportedNodes, assign
+from .calls import SettledModel, settle_calls
 from .errors import DeviceUnavailable, NotSupported, PropertyError
 from .model.model import Model
 from .model.read import read_model
@@ -42,12 +43,14 @@ class Core:
     def query_model(self, model: Model, device: str, config: Mapping[str, Any] | None = None) -> SupportedNodes:
         """Which device takes each node: node key -> device, with ``.reasons`` for every refusal.
 
-        Affinities in the model play no part. The answer can be edited and given to `Model.with_affinity`.
+        Affinities in the model play no part. A call of a model-local function is answered as one node, unless its nodes
+        go to several devices: then by theirs (``call/node``). The answer can be edited and given to
+        `Model.with_affinity`.
         """
         parsed, plugin, full = self._resolve(device, config)
         if parsed.name == "HETERO":
             return cast("HeteroPlugin", plugin).query_devices(model, full)
-        return supported_nodes(model, [str(parsed)], [plugin.query_model(model, full)])
+        return _settled(model, parsed, plugin, full).supported_nodes()
 
     def plan(
         self,
@@ -65,7 +68,7 @@ class Core:
         parsed, plugin, full = self._resolve(device, config)
         if parsed.name == "HETERO":
             return cast("HeteroPlugin", plugin).plan(model, full, pins)
-        return make_plan(model.with_affinity({}), [str(parsed)], [plugin.query_model(model, full)], pins)
+        return make_plan(_settled(model, parsed, plugin, full, pins), pins)
 
     def compile_model(
         self,
@@ -94,8 +97,9 @@ class Core:
         if pins:
             raise PropertyError(f"pins choose among devices; {device!r} is one device, use 'HETERO:{device},…'")
         # Refusals are reported here, all at once and alike for every device; the plan itself is not needed.
-        assign(model.with_affinity({}), [str(parsed)], [plugin.query_model(model, full)])
-        return plugin.compile_model(model, full, context)
+        settled = _settled(model, parsed, plugin, full)
+        assign(settled.model, settled.devices, settled.supports)
+        return plugin.compile_model(model if settled.model is settled.original else settled.model, full, context)
 
     def import_model(self, source: Any, device: str, config: Mapping[str, Any] | None = None) -> CompiledModel:
         """Load what `CompiledModel.export_model` wrote. Raises `NotSupported` until the container is built."""
@@ -154,13 +158,24 @@ class Core:
     def _compile_plan(self, model: Model, plan: Plan, config: Mapping[str, Any]) -> CompiledModel:
         hetero = cast("HeteroPlugin", self._registry.plugin("HETERO"))
         full = {**config, "MULTI_DEVICE_PRIORITIES": ",".join(parse_device_list(",".join(plan.devices)))}
-        if plan.bound is None or plan.bound[0] is not model:
-            missing = [key for key in plan.affinity if model.find_key(key) is None]
+        if plan.original is not model:
+            missing = [key for key in plan.affinity if not model.is_key(key)]
             if missing:
                 raise PropertyError(f"the plan places node {missing[0]!r}, which model {model.name!r} does not have")
             full["PARTITION_POLICY"] = plan.policy
             plan = hetero.plan(model.with_affinity(plan.affinity), full)
         return hetero.compile_plan(plan, full)
+
+
+def _settled(
+    model: Model,
+    device: DeviceString,
+    plugin: Plugin,
+    config: Mapping[str, Any],
+    pins: Mapping[str, str] | None = None,
+) -> SettledModel:
+    """The model as one device can take it; affinities in it play no part."""
+    return settle_calls(model.with_affinity({}), [str(device)], lambda asked: [plugin.query_model(asked, config)], pins)
 
 
 def compile(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -20,9 +20,9 @@ from .affinity import Affinity, assign
 from .errors import HeteroError, PropertyError, did_you_mean
 from .files import write_atomically
 from .partition import Partition, partition_graph
-from .plugin import Support
 
 if TYPE_CHECKING:
+    from .calls import SettledModel
     from .model.model import Model
 
 __all__ = ["FORMAT_VERSION", "Plan", "PlannedSubgraph", "make_plan"]
@@ -55,13 +55,21 @@ class _PlanFile:
 class Plan:
     """Devices, affinities and subgraphs of one model, as data. Immutable.
 
-    ``bound`` is what a plan was made from, and None for a loaded one. What follows from it by node key is worked out
+    ``bound`` is what a plan was made from, and None for a loaded one; ``original`` the model it was made for, which is
+    not the bound one if calls of functions were inlined. What follows from it by node key is worked out
     when asked for: a graph of a million nodes is planned without a million strings.
     """
 
-    def __init__(self, bound: tuple[Model, Affinity, Partition] | None, file: _PlanFile | None, policy: str) -> None:
+    def __init__(
+        self,
+        bound: tuple[Model, Affinity, Partition] | None,
+        file: _PlanFile | None,
+        policy: str,
+        original: Model | None = None,
+    ) -> None:
         assert (bound is None) != (file is None)
         self.bound = bound
+        self.original = original
         self.policy = policy
         self._file = file
 
@@ -154,13 +162,9 @@ class Plan:
         return f"<Plan of {self.model_name!r} on {', '.join(self.devices)}: {self.num_subgraphs} subgraphs>"
 
 
-def make_plan(
-    model: Model,
-    devices: Sequence[str],
-    supports: Sequence[Support],
-    pins: Mapping[str, str] | None = None,
-    policy: str = "auto",
-) -> Plan:
+def make_plan(settled: SettledModel, pins: Mapping[str, str] | None = None, policy: str = "auto") -> Plan:
     """Assign and partition. Raises what `assign` and `partition_graph` raise."""
-    affinity = assign(model, devices, supports, pins)
-    return Plan((model, affinity, partition_graph(model.graph, affinity.device_of, policy=policy)), None, policy)
+    model = settled.model
+    affinity = assign(model, settled.devices, settled.supports, pins, settled.enclosing)
+    partition = partition_graph(model.graph, affinity.device_of, policy=policy)
+    return Plan((model, affinity, partition), None, policy, settled.original)

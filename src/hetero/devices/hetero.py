@@ -10,8 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
+from ..calls import SettledModel, settle_calls
 from ..errors import DeviceUnavailable, HeteroError, PropertyError, UnknownDevice
 from ..plan import Plan, make_plan
 from ..plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
@@ -45,27 +44,17 @@ class HeteroPlugin(Plugin):
     )
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
-        """A node is taken if any device of the list takes it."""
-        devices, supports = self._supports(model, config)
-        mask = np.logical_or.reduce([support.mask for support in supports])
-        reasons = {
-            node: "; ".join(
-                f"{device}: {support.reasons[node]}" for device, support in zip(devices, supports, strict=True)
-            )
-            for node in np.flatnonzero(~mask).tolist()
-        }
-        return Support(mask, reasons)
+        """A node is taken if any device of the list takes it; a call of a function also if all its nodes are taken."""
+        return self._settled(model.with_affinity({}), config).support()
 
     def query_devices(self, model: Model, config: Mapping[str, Any]) -> SupportedNodes:
         """Which device of the list takes each node, by priority, with every refusal."""
-        from ..affinity import supported_nodes
-
-        return supported_nodes(model, *self._supports(model, config))
+        return self._settled(model.with_affinity({}), config).supported_nodes()
 
     def plan(self, model: Model, config: Mapping[str, Any], pins: Mapping[str, str] | None = None) -> Plan:
         """Assign and partition, without compiling."""
-        devices, supports = self._supports(model, config)
-        return make_plan(model, devices, supports, pins, self.full_config(self._own(config))["PARTITION_POLICY"])
+        policy = self.full_config(self._own(config))["PARTITION_POLICY"]
+        return make_plan(self._settled(model, config, pins), pins, policy)
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
@@ -104,20 +93,14 @@ class HeteroPlugin(Plugin):
                 f"{type(error).__name__}: {error}"
             ) from error
 
-    def _supports(self, model: Model, config: Mapping[str, Any]) -> tuple[list[str], list[Support]]:
-        """Each available device of the list with its answer, in order of priority."""
-        devices, supports = [], []
-        for device, plugin, device_config in self._available(config):
-            try:
-                support = plugin.query_model(model, device_config)
-            except HeteroError as error:
-                error.add_note(f"while asking {device} which nodes it takes")
-                raise
-            except Exception as error:
-                raise HeteroError(f"{device} failed in query_model: {type(error).__name__}: {error}") from error
-            devices.append(device)
-            supports.append(support)
-        return devices, supports
+    def _settled(self, model: Model, config: Mapping[str, Any], pins: Mapping[str, str] | None = None) -> SettledModel:
+        """The answers of the available devices of the list, in order of priority, with calls of functions settled."""
+        available = list(self._available(config))
+
+        def ask(asked: Model) -> list[Support]:
+            return [_query(asked, *entry) for entry in available]
+
+        return settle_calls(model, [device for device, _, _ in available], ask, pins)
 
     def _available(self, config: Mapping[str, Any]) -> Iterator[tuple[str, Plugin, dict[str, Any]]]:
         settings = self.full_config(self._own(config))
@@ -178,6 +161,16 @@ class HeteroPlugin(Plugin):
         for key in config:
             if not self.declares(key) and not any(plugin.declares(key) for plugin in plugins.values()):
                 self._table.declared(key, f"HETERO over {', '.join(devices)}")
+
+
+def _query(model: Model, device: str, plugin: Plugin, config: Mapping[str, Any]) -> Support:
+    try:
+        return plugin.query_model(model, config)
+    except HeteroError as error:
+        error.add_note(f"while asking {device} which nodes it takes")
+        raise
+    except Exception as error:
+        raise HeteroError(f"{device} failed in query_model: {type(error).__name__}: {error}") from error
 
 
 _NOT_FORWARDED: Final = frozenset(

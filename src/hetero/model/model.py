@@ -7,7 +7,7 @@ import functools
 import operator
 import os
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from .rows import Rows, read_only
 from .save import save_model
 from .types import Dim, Port, ValueType, onnx_dtype_of
 from .views import Initializers, Nodes, NodeView
-from .write import model_parts
+from .write import edited_parts, model_parts
 
 if TYPE_CHECKING:
     import onnx
@@ -169,8 +169,7 @@ class Model(Rows):
         stated = self._stated_affinity
         if stated is not None:
             if self._nodes is not None:
-                kept = set(self.keys)
-                stated = {key: device for key, device in stated.items() if key in kept}
+                stated = {key: device for key, device in stated.items() if self.is_key(key)}
             return types.MappingProxyType(dict(stated))
         file = self.file
         found: dict[str, str] = {}
@@ -186,7 +185,8 @@ class Model(Rows):
 
     def with_affinity(self, affinity: Mapping[str, str]) -> Model:
         """The same model with these devices for these node keys, and none for others. Keys of Constant nodes are
-        accepted and mean nothing. `ModelError` names an unknown key."""
+        accepted and mean nothing. Keys of nodes inside of calls (``call/node``) hold once the call is inlined, and are
+        not saved. `ModelError` names an unknown key."""
         stated: dict[str, str] = {}
         for key, device in affinity.items():
             if not isinstance(device, str) or not device:
@@ -194,7 +194,8 @@ class Model(Rows):
             entry = self.file.keys.entry_of(key)
             if entry >= len(self.file.node_op) and key in self.constant_keys:
                 continue
-            self.index_of(key)
+            if not self.is_key(key):
+                raise self._unknown_key(key)
             stated[key] = device
         model = self._copy()
         model._stated_affinity = types.MappingProxyType(stated)
@@ -243,6 +244,18 @@ class Model(Rows):
         which case nothing is left behind and an older model of that name is as it was.
         """
         save_model(self, self._types, path, external_above)
+
+    def with_nodes(self, header: bytes, replaced: Mapping[int, Sequence[bytes]], infos: Sequence[bytes]) -> Model:
+        """The model with other nodes in place of some; affinities stated by `with_affinity` are left out.
+
+        ``header``: all of the encoded ModelProto but the graph; see `header_of`. ``replaced``: node -> encoded
+        NodeProtos. ``infos``: encoded ValueInfoProtos to add.
+        """
+        file = self.file
+        data = memoryview(b"".join(edited_parts(self, self._types, header, replaced, infos)))
+        return Model(
+            ModelFile(data, label=file.label, path=file.path, folder=file.folder, follow_links=file.follow_links)
+        )
 
     def _constant_number(self, value: int) -> int:
         number = int(self.file.value_constant[self.file_value(value)])

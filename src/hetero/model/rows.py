@@ -88,6 +88,20 @@ class Rows:
             raise self._unknown_key(key)
         return node
 
+    def is_key(self, key: str) -> bool:
+        """Whether a key is a node's, a Constant node's, or may be (``call/node``) that of one inside of a call."""
+        if self.find_key(key) is not None or key in self.constant_keys:
+            return True
+        functions = self.file.functions
+        end = key.rfind("/") if functions else -1
+        while end > 0:
+            call = self.find_key(key[:end])
+            if call is not None:
+                domain, _, op_type = self.op_types[self.op_type_of[call]].rpartition("::")
+                return (domain, op_type) in functions
+            end = key.rfind("/", 0, end)
+        return False
+
     @functools.cached_property
     def keys(self) -> tuple[str, ...]:
         """The keys of all nodes."""

@@ -7,7 +7,7 @@ order, Constant nodes before all others; then initializers, graph inputs, output
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -21,7 +21,7 @@ from .rows import Rows
 from .types import Dim, ValueType, onnx_dtype_of
 from .wire import encode_field, encode_number, encode_string_entry, encode_tensor_type, encode_value_info, varint
 
-__all__ = ["hidden_length", "model_parts"]
+__all__ = ["edited_parts", "header_of", "hidden_length", "model_parts"]
 
 Part = bytes | memoryview
 
@@ -76,6 +76,25 @@ def model_parts(
     return [*header, varint(_GRAPH << 3 | 2) + varint(size), *graph]
 
 
+def edited_parts(
+    model: Rows, types: _Types, header: bytes, replaced: Mapping[int, Sequence[bytes]], value_infos: Sequence[bytes]
+) -> list[Part]:
+    """The pieces of a ModelProto in which other nodes stand in place of some.
+
+    ``header``: all of the ModelProto but the graph; see `header_of`. ``replaced``: node -> encoded NodeProtos.
+    ``value_infos``: encoded ValueInfoProtos to add. External data stays external; stated affinities are left out.
+    """
+    graph = list(_Writer(model, types, None, None, None, replaced).graph())
+    graph += (encode_field(_VALUE_INFO, info) for info in value_infos)
+    return [header, varint(_GRAPH << 3 | 2) + varint(sum(map(len, graph))), *graph]
+
+
+def header_of(model: Rows) -> bytes:
+    """The encoded ModelProto without its graph: versions, operator sets, functions, metadata."""
+    file = model.file
+    return b"".join(_ranges(file.data, file.header_start, file.header_end))
+
+
 def hidden_length(dim: Dim) -> Dim:
     """A dim of a model written with ``max_vector``, as it was before."""
     return int(dim.removeprefix(_HIDDEN)) if isinstance(dim, str) and dim.startswith(_HIDDEN) else dim
@@ -102,8 +121,11 @@ class _Writer:
         max_constant_bytes: int | None,
         max_vector: int | None,
         data_file: DataFile | None,
+        replaced: Mapping[int, Sequence[bytes]] | None = None,
     ) -> None:
+        """``replaced``: see `edited_parts`."""
         self._model = model
+        self._replaced = replaced
         self._types = types
         self._file = file = model.file
         used = np.sort(model.file_constants)
@@ -111,7 +133,8 @@ class _Writer:
         if max_constant_bytes is not None:
             kept = file.constant_end[used] - file.constant_start[used] <= max_constant_bytes
         self._moved: dict[int, tuple[bytes, Part]] = {}
-        for i in np.flatnonzero((file.constant_kind[used] == 3) & kept).tolist():
+        moves = kept if replaced is None else np.zeros(len(used), np.bool_)
+        for i in np.flatnonzero((file.constant_kind[used] == 3) & moves).tolist():
             number = int(used[i])
             try:
                 if max_constant_bytes is None:
@@ -136,7 +159,8 @@ class _Writer:
             self._lengths = vector_lengths(file.data, file.info_type_begin, file.info_type_end)
             self._lengths[self._lengths <= max_vector] = -1
         self._supplied = {value: stated for value, stated in types.supplied.items() if stated.dtype is not None}
-        self._nested = None if max_constant_bytes is not None else NestedTensors(model, data_file)
+        as_it_is = max_constant_bytes is not None or replaced is not None
+        self._nested = None if as_it_is else NestedTensors(model, data_file)
         self.changes_anything = bool(
             len(self._as_inputs)
             or self._moved
@@ -243,6 +267,14 @@ class _Writer:
 
     def _nodes(self) -> Iterator[Part]:
         file, nodes = self._file, self._model.file_nodes
+        if self._replaced is not None:
+            at = 0
+            for node in sorted(self._replaced):
+                yield from _ranges(file.data, file.node_start[nodes[at:node]], file.node_end[nodes[at:node]])
+                yield from (encode_field(_NODE, body) for body in self._replaced[node])
+                at = node + 1
+            yield from _ranges(file.data, file.node_start[nodes[at:]], file.node_end[nodes[at:]])
+            return
         affinity = self._model.stated_affinity
         changed = {} if self._nested is None else self._nested.nodes
         if affinity is None:

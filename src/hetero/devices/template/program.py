@@ -25,6 +25,7 @@ import onnx.external_data_helper
 import onnx.numpy_helper
 
 from ...errors import InferenceError
+from ...model.functions import fill_references
 
 __all__ = [
     "FunctionKey",
@@ -349,36 +350,3 @@ def constant_node_value(node: onnx.NodeProto) -> np.ndarray:
             case "value_strings":
                 return np.array([text.decode() for text in attribute.strings], object)
     raise Refused(f"Constant node {node_key(node)!r} has no value")
-
-
-def fill_references(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
-    """``node`` with every attribute that refers to the enclosing function replaced by the caller's, or left out.
-
-    Nested graphs are filled too. Protobuf bounds the nesting of what it parses, hence the recursion.
-    """
-    filled = onnx.NodeProto()
-    filled.CopyFrom(node)
-    _fill(filled, attributes)
-    return filled
-
-
-def _fill(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> None:
-    kept = []
-    for attribute in node.attribute:
-        if attribute.ref_attr_name:
-            given = attributes.get(attribute.ref_attr_name)
-            if given is None:
-                continue
-            value = onnx.AttributeProto()
-            value.CopyFrom(given)
-            value.name = attribute.name
-            attribute = value
-        else:
-            graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
-            for graph in graphs:
-                for inner in graph.node:
-                    _fill(inner, attributes)
-        kept.append(attribute)
-    if any(attribute.ref_attr_name for attribute in node.attribute):
-        del node.attribute[:]
-        node.attribute.extend(kept)

@@ -1,0 +1,56 @@
+"""Whether an operator means the same in two versions of its domain."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx.defs
+
+__all__ = ["same_meaning"]
+
+# Opset 7 changed how operators broadcast, PRelu's without a change in its signature.
+_SINCE_BROADCASTING = 7
+
+
+@functools.cache
+def same_meaning(domain: str, op_type: str, version: int, other: int) -> bool:
+    """Whether a node written for ``version`` of its domain may stand in a model that imports version ``other``.
+
+    True if both versions share the operator's definition, or the other is newer and its definition accepts all that the
+    older one does: the same attributes with the same defaults, the same inputs and outputs, of at least the same types.
+    Operators that no schema is known of mean the same in one version only.
+    """
+    if version == other:
+        return True
+    import onnx.defs
+
+    if not (onnx.defs.has(op_type, version, domain) and onnx.defs.has(op_type, other, domain)):
+        return False
+    old, new = (onnx.defs.get_schema(op_type, number, domain) for number in (version, other))
+    if old.since_version == new.since_version:
+        return True
+    return other > version >= (1 if domain else _SINCE_BROADCASTING) and not new.deprecated and _widens(old, new)
+
+
+def _widens(old: onnx.defs.OpSchema, new: onnx.defs.OpSchema) -> bool:
+    if old.attributes.keys() != new.attributes.keys():
+        return False
+    for name, attribute in old.attributes.items():
+        found = new.attributes[name]
+        same_default = attribute.default_value.SerializeToString() == found.default_value.SerializeToString()
+        if attribute.type != found.type or attribute.required != found.required or not same_default:
+            return False
+    option = type(old).FormalParameterOption
+    for before, after in ((old.inputs, new.inputs), (old.outputs, new.outputs)):
+        if len(before) != len(after):
+            return False
+        for parameter, found_parameter in zip(before, after, strict=True):
+            # What was required may have become optional, not the other way round.
+            made_optional = parameter.option == option.Single and found_parameter.option == option.Optional
+            if parameter.option != found_parameter.option and not made_optional:
+                return False
+            if not set(parameter.types) <= set(found_parameter.types):
+                return False
+    return True
