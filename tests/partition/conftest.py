@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -82,3 +83,37 @@ class Dags:
 @pytest.fixture(scope="session")
 def dags() -> type[Dags]:
     return Dags
+
+
+class Numbering:
+    """The same graph under other node numbers."""
+
+    @staticmethod
+    def renumbered(graph: Graph, device: np.ndarray, number: np.ndarray) -> tuple[Graph, np.ndarray]:
+        """``number``: the new number of each node."""
+        src = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+        moved = np.empty_like(device)
+        moved[number] = device
+        return Graph.from_edges(number[src], number[graph.indices], graph.num_nodes), moved
+
+    @staticmethod
+    def another_order(graph: Graph, seed: int) -> np.ndarray:
+        """A number for each node: its place in a topological order that takes a random node of those ready."""
+        rank = np.random.default_rng(seed).permutation(graph.num_nodes)
+        waiting = np.diff(graph.pred_indptr)
+        ready = [(rank[v], v) for v in np.flatnonzero(waiting == 0)]
+        heapify(ready)
+        number = np.zeros(graph.num_nodes, np.int64)
+        for place in range(graph.num_nodes):
+            _, v = heappop(ready)
+            number[v] = place
+            for child in graph.successors(v):
+                waiting[child] -= 1
+                if not waiting[child]:
+                    heappush(ready, (rank[child], child))
+        return number
+
+
+@pytest.fixture(scope="session")
+def numbering() -> type[Numbering]:
+    return Numbering

@@ -18,14 +18,6 @@ def groups(labels):
     return sorted(np.flatnonzero(labels == i).tolist() for i in np.unique(labels))
 
 
-def renumbered(graph, device, number):
-    """The same graph where node v is called number[v]."""
-    src = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-    moved = np.empty_like(device)
-    moved[number] = device
-    return Graph.from_edges(number[src], number[graph.indices], graph.num_nodes), moved
-
-
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 def test_equals_its_twin(devices, dags):
     for seed in range(120):
@@ -34,14 +26,14 @@ def test_equals_its_twin(devices, dags):
         assert groups(p.subgraph_of) == groups(reference.greedy(g, device.tolist())), seed
 
 
-def test_equals_its_twin_within_bounds(dags):
+def test_equals_its_twin_within_bounds(dags, numbering):
     """Any bounds, any numbering: the same labels, the order of choices included."""
     bounded = stopped = 0
     for seed in range(450):
         rng = np.random.default_rng(seed)
         g, device = dags.one(seed, max_nodes=40)
         if seed % 3 == 0:
-            g, device = renumbered(g, device, rng.permutation(g.num_nodes))
+            g, device = numbering.renumbered(g, device, rng.permutation(g.num_nodes))
         first, each, covered = (int(rng.integers(0, most)) for most in (12, 4, 12))
         steps = int(rng.choice([NO_BOUND, rng.integers(0, 200)]))
         label, chosen = _partition.greedy_within(g._csr, device, first, each, covered, steps)
@@ -99,33 +91,19 @@ def test_every_kind_is_valid(n, kinds, evaluate):
         assert evaluate(g, device, p.subgraph_of) == (p.num_subgraphs, p.cut_edges)
 
 
-def test_numbers_that_are_no_topological_order(dags):
+def test_numbers_that_are_no_topological_order(dags, numbering):
     for seed in range(100):
         g, device = dags.one(seed)
-        g, device = renumbered(g, device, np.random.default_rng(seed).permutation(g.num_nodes))
+        g, device = numbering.renumbered(g, device, np.random.default_rng(seed).permutation(g.num_nodes))
         check_partition(g, device, partition_graph(g, device, "greedy").subgraph_of, ordered=True)
 
 
-def another_topological_order(graph, rng):
-    """A number for each node."""
-    waiting = np.diff(graph.pred_indptr)
-    ready, number = list(np.flatnonzero(waiting == 0)), np.zeros(graph.num_nodes, np.int64)
-    for i in range(graph.num_nodes):
-        v = ready.pop(int(rng.integers(len(ready))))
-        number[v] = i
-        for child in graph.successors(v):
-            waiting[child] -= 1
-            if not waiting[child]:
-                ready.append(child)
-    return number
-
-
-def test_a_candidate_does_not_depend_on_the_numbering(dags):
+def test_a_candidate_does_not_depend_on_the_numbering(dags, numbering):
     """Nor on which topological order it is: a function of the root and the graph, as long as no bound is met."""
     for seed in range(60):
         g, device = dags.one(seed, max_nodes=24, max_devices=2)
-        number = another_topological_order(g, np.random.default_rng(seed))
-        h, moved = renumbered(g, device, number)
+        number = numbering.another_order(g, seed)
+        h, moved = numbering.renumbered(g, device, number)
         here, there = (
             reference._EarlyRejection(graph, numbers.tolist(), NO_BOUND, 0, NO_BOUND)
             for graph, numbers in ((g, device), (h, moved))
@@ -134,13 +112,13 @@ def test_a_candidate_does_not_depend_on_the_numbering(dags):
             assert {int(number[w]) for w in here.grow(v, set())} == set(there.grow(int(number[v]), set())), seed
 
 
-def test_another_numbering_changes_ties_alone(dags):
+def test_another_numbering_changes_ties_alone(dags, numbering):
     """Which nodes become roots, and which of equally large candidates comes first: so single results differ, and the
     number of subgraphs hardly does."""
     usual = renamed = 0
     for seed in range(300):
         g, device = dags.one(seed, max_devices=2)
-        h, moved = renumbered(g, device, another_topological_order(g, np.random.default_rng(seed)))
+        h, moved = numbering.renumbered(g, device, numbering.another_order(g, seed))
         usual += partition_graph(g, device, "greedy").num_subgraphs
         other = partition_graph(h, moved, "greedy")
         check_partition(h, moved, other.subgraph_of, ordered=True)

@@ -82,6 +82,22 @@ def test_numbers_do_not_matter_to_linear(problem, seed):
     assert moved.cut_edges == plain.cut_edges
 
 
+TIES = ("random", "towers", "loose_comb", "three_devices", "half_foreign")
+"""Kinds on which equally good choices differ in what follows from them."""
+
+
+@pytest.mark.parametrize("policy", ["auto", "greedy", "documented"])
+def test_another_topological_order_changes_ties_alone(policy, kinds, numbering):
+    for kind in kinds.KINDS:
+        src, dst, device = kinds.make(kind, 1000)
+        g = Graph.from_edges(src, dst, len(device))
+        plain = partition_graph(g, device, policy)
+        for seed in range(3):
+            p = partition_graph(*numbering.renumbered(g, device, numbering.another_order(g, seed)), policy)
+            most = 0.1 if kind in TIES else 0
+            assert abs(p.num_subgraphs - plain.num_subgraphs) <= most * plain.num_subgraphs, (kind, seed)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @given(problem=problems(), seed=st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=150)
