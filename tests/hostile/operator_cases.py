@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from hostile.case import Made, case
-from hostile.encode import ints, proto
+from hostile.encode import info, ints, message, model, node, number, proto
 
 make = helper.make_node
 value = helper.make_tensor_value_info
@@ -116,13 +116,14 @@ case(
     lambda _: proto([make("DepthToSpace", ["x"], ["y"], blocksize=0)], [value("x", 1, [1, 4, 1, 1])]),
 )
 case(
-    "operator: a shape of 10^7 symbols from a declared length",
+    "inference: a shape of 10^7 symbols from a declared length",
     "bounded",
     "",
     lambda _: proto([make("ConstantOfShape", ["x"], ["y"])], [value("x", I64, [10_000_000])]),
+    until="look",
 )
 case(
-    "operator: a shape of a shape of a shape",
+    "inference: a shape of a shape of a shape",
     "bounded",
     "",
     lambda _: proto(
@@ -157,5 +158,120 @@ case(
             )
         ],
         initializers=[ints("n", 2**62)],
+    ),
+)
+case(
+    "inference: lengths that double 60 times",
+    "bounded",
+    "",
+    lambda _: proto(
+        [make("Concat", [f"t{i}" if i else "x"] * 2, [f"t{i + 1}" if i < 59 else "y"], axis=0) for i in range(60)],
+        [value("x", I64, [2])],
+    ),
+    until="look",
+)
+case(
+    "inference: shapes that double 30 times",
+    "bounded",
+    "",
+    lambda _: proto(
+        [
+            make("Shape", ["x"], ["t0"]),
+            *(make("Concat", [f"t{i}"] * 2, [f"t{i + 1}"], axis=0) for i in range(30)),
+            make("ConstantOfShape", ["t30"], ["y"]),
+        ]
+    ),
+    until="look",
+)
+
+# ---- what shape inference would loop over, or allocate, without end
+
+for length in (10_000_000, 2**40, 2**62):
+    long = ints("s", length)
+    for label, consumer in (
+        ("ConstantOfShape", [make("ConstantOfShape", ["v"], ["y"])]),
+        ("Cast", [make("Cast", ["v"], ["y"], to=1)]),
+        ("Expand", [make("Expand", ["x", "v"], ["y"])]),
+        ("Reshape", [make("Reshape", ["x", "v"], ["y"])]),
+        ("Resize", [make("Resize", ["x", "", "", "v"], ["y"])]),
+        ("Concat and Gather", [make("Concat", ["v", "v"], ["w"], axis=0), make("Gather", ["w", "v"], ["y"])]),
+        ("Slice", [make("Slice", ["v", "s", "s"], ["y"])]),
+        ("Unsqueeze", [make("Unsqueeze", ["x", "v"], ["y"])]),
+        (
+            "Loop",
+            [
+                make(
+                    "Loop",
+                    ["s", "", "x"],
+                    ["y"],
+                    body=helper.make_graph(
+                        [make("ConstantOfShape", ["v"], ["w"]), make("Identity", ["c"], ["go"])],
+                        "b",
+                        [value("i", I64, []), value("c", 9, []), value("u", 1, None)],
+                        [value("go", 9, []), value("w", 1, None)],
+                    ),
+                )
+            ],
+        ),
+    ):
+        zero = numpy_helper.from_array(np.zeros(1, np.int64), "zero")
+        vector = [make("Expand", ["zero", "s"], ["v"])]
+        case(
+            f"inference: a vector of {length} for {label}",
+            "bounded",
+            "",
+            lambda _, nodes=vector + consumer, tensors=(long, zero): proto(nodes, initializers=tensors),
+            until="look",
+        )
+case(
+    "inference: ranks that double 40 times",
+    "bounded",
+    "",
+    lambda _: proto(
+        [make("Gather", [f"t{i}" if i else "x"] * 2, [f"t{i + 1}" if i < 39 else "y"]) for i in range(40)],
+        [value("x", I64, [2, 2])],
+    ),
+)
+case(
+    "inference: ranks that rise by a hundred a node",
+    "bounded",
+    "",
+    lambda _: proto(
+        [make("Unsqueeze", [f"t{i}" if i else "x", "a"], [f"t{i + 1}" if i < 999 else "y"]) for i in range(1000)],
+        initializers=[ints("a", *range(100))],
+    ),
+)
+case(
+    "inference: a stated rank of 100,000 handed on by 1,000 nodes",
+    "any",
+    "",
+    lambda _: model(
+        *(node("Relu", (f"t{i}" if i else "x",), (f"t{i + 1}" if i < 999 else "y",)) for i in range(1000)),
+        ports=info(11, "x", 1, [1] * 100_000) + message(12, message(1, "y")),
+    ),
+)
+case(
+    "inference: 20 lists of 2,000 results",
+    "bounded",
+    "",
+    lambda _: proto(
+        [make("Split", ["x"], [f"o{j}_{i}" if (i or j) else "y" for i in range(2_000)]) for j in range(20)],
+        [value("x", 1, [2000])],
+    ),
+)
+case(
+    "inference: a shape of a thousand symbols",
+    "any",
+    "",
+    lambda _: model(
+        node("Shape"),
+        ports=message(
+            11,
+            message(1, "x"),
+            message(
+                2, message(1, number(1, 1), message(2, *(message(1, message(2, f"symbol{i}")) for i in range(1000))))
+            ),
+        )
+        + message(12, message(1, "y")),
     ),
 )

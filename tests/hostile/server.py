@@ -1,7 +1,7 @@
 """Sends files through every stage, each in a forked process of its own, and reports how that went.
 
-Reads a JSON request a line: ``{"path": ..., "limit_s": ...}``; answers one a line: ``stage`` that failed ("fine" if
-none did), ``error`` (class), ``is_hetero`` (whether the class is one of hetero's), ``message``, and per stage reached
+Reads a JSON request a line (``path``, ``until``: the last stage, ``limit_s``); answers one a line: ``stage`` that
+failed ("fine" if none did), ``error`` (class), ``is_hetero`` (if it is one of hetero's), ``message``, and per stage
 ``cpu_s`` and ``growth`` (of resident memory at its peak, in bytes) until its end; or ``died`` with the reason.
 Everything is imported and warmed up before the first fork, so that only what the file causes is measured.
 """
@@ -39,6 +39,11 @@ _LARGEST_INPUT = 10_000_000
 def _memory(key: str) -> int:
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(key))
+
+
+def _cpu() -> float:
+    """CPU seconds of this process and its children."""
+    return sum(os.times()[:4])
 
 
 def look(model: hetero.Model) -> None:
@@ -93,8 +98,8 @@ def stages(path: str) -> list[tuple[str, Any]]:
     ]
 
 
-def attempt(path: str, report: Callable[[str], object] = lambda _: None) -> dict[str, Any]:
-    before, start = _memory("VmRSS"), time.process_time()
+def attempt(path: str, until: str, report: Callable[[str], object] = lambda _: None) -> dict[str, Any]:
+    before, start = _memory("VmRSS"), _cpu()
     answer: dict[str, Any] = {"stage": "fine", "cpu_s": {}, "growth": {}}
     for name, step in stages(path):
         report(name)
@@ -108,24 +113,24 @@ def attempt(path: str, report: Callable[[str], object] = lambda _: None) -> dict
                 "message": str(error)[:4000],
                 "message_length": len(str(error)),
             }
-        answer["cpu_s"][name] = round(time.process_time() - start, 3)
+        answer["cpu_s"][name] = round(_cpu() - start, 3)
         answer["growth"][name] = _memory("VmHWM") - before
-        if answer["stage"] != "fine":
+        if answer["stage"] != "fine" or name == until:
             break
     return answer
 
 
-def child(path: str, limit: float, pipe: int) -> None:
+def child(path: str, until: str, limit: float, pipe: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if "libasan" not in os.environ.get("LD_PRELOAD", ""):  # whose shadow takes terabytes of address space
         space = _memory("VmSize") + _HEADROOM
         resource.setrlimit(resource.RLIMIT_AS, (space, space))
     with open(pipe, "w", buffering=1) as out:
-        json.dump(attempt(path, lambda stage: out.write(stage + "\n")), out)
+        json.dump(attempt(path, until, lambda stage: out.write(stage + "\n")), out)
 
 
-def run_forked(path: str, limit: float) -> dict[str, Any]:
+def run_forked(path: str, until: str, limit: float) -> dict[str, Any]:
     assert len(os.listdir("/proc/self/task")) == 1, "fork needs a process without threads"
     reading, writing = os.pipe()
     pid = os.fork()
@@ -133,7 +138,7 @@ def run_forked(path: str, limit: float) -> dict[str, Any]:
         os.close(reading)
         status = 1
         try:
-            child(path, limit, writing)
+            child(path, until, limit, writing)
             status = 0
         finally:
             sys.stderr.flush()
@@ -161,12 +166,12 @@ def run_forked(path: str, limit: float) -> dict[str, Any]:
 
 def main() -> None:
     control = Path(sys.argv[1])
-    warm = attempt(str(control))
+    warm = attempt(str(control), "run")
     assert warm["stage"] == "fine", warm
-    print(json.dumps(run_forked(str(control), 10)), flush=True)
+    print(json.dumps(run_forked(str(control), "run", 10)), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
-        print(json.dumps(run_forked(request["path"], request["limit_s"])), flush=True)
+        print(json.dumps(run_forked(request["path"], request["until"], request["limit_s"])), flush=True)
 
 
 if __name__ == "__main__":

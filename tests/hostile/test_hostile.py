@@ -60,9 +60,11 @@ class Server:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def run(self, path: Path) -> dict[str, Any]:
+    def run(self, path: Path, until: str) -> dict[str, Any]:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"path": str(path), "limit_s": 80 if CHECKED else 8}) + "\n")
+        self.process.stdin.write(
+            json.dumps({"path": str(path), "until": until, "limit_s": 80 if CHECKED else 8}) + "\n"
+        )
         self.process.stdin.flush()
         return self.answer()
 
@@ -86,7 +88,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 )
 def test_hostile_file(server: Server, case: Case) -> None:
     path = server.write(case)
-    found = server.run(path)
+    found = server.run(path, case.until)
     assert "died" not in found, found
     if found["stage"] != "fine":
         assert found["is_hetero"], f"{found['error']} at {found['stage']}: {found['message']}"

@@ -18,6 +18,7 @@ from .._onnx import WireError, read_type
 from ..errors import ModelError
 from .constants import Constants
 from .file import ModelFile
+from .isolation import infer_types, is_harmless
 from .rows import Rows
 from .types import ValueType, dtype_of, onnx_dtype_of
 from .wire import encode_tensor_type
@@ -142,7 +143,10 @@ class ValueTypes:
         other = -1 if inferred is None else inferred.file.index.value_id(self._file.index.value_name(value))
         if inferred is None or other < 0:
             return declared, message
-        found, dtype, found_message = inferred.find(other)
+        try:
+            found, dtype, found_message = inferred.find(other)
+        except ModelError:  # such as a rank above NumPy's
+            return (supplied, b"") if supplied is not None else (declared, message)
         if supplied is not None:
             return _refined(found, supplied) or supplied, b""
         knows_more = found.dtype is not None and (declared.dtype is None or found.shape is not None)
@@ -154,21 +158,20 @@ class ValueTypes:
             if not self._tried:
                 try:
                     if _expands_within_bounds(self._file):
-                        self._inferred = _StatedTypes(self._run_inference())
+                        self._inferred = self._run_inference()
                 except Exception:  # whatever onnx stumbles over: the types stay unknown, which is an answer
                     self._inferred = None
                 self._tried = True
             return self._inferred
 
-    def _run_inference(self) -> ModelFile:
-        import onnx.shape_inference
-
-        whole = Rows(self._file, self._constants)
+    def _run_inference(self) -> _StatedTypes | None:
+        file = self._file
+        whole = Rows(file, self._constants)
         skeleton = b"".join(model_parts(whole, self, _SKELETON_CONSTANT_BYTES, _SKELETON_VECTOR))
-        inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
-        # With bytes given, some versions answer bytes.
-        answer = inferred if isinstance(inferred, bytes) else inferred.SerializeToString()
-        return ModelFile(memoryview(answer), label="inferred types")
+        longest = int((file.info_type_end - file.info_type_begin).max(initial=0))
+        harmless = is_harmless(file.op_types, bool(file.functions), len(file.node_op), longest)
+        answer = infer_types(skeleton, harmless=harmless)
+        return None if answer is None else _StatedTypes(ModelFile(memoryview(answer), label="inferred types"))
 
 
 def _refined(stated: ValueType, more: ValueType) -> ValueType | None:
