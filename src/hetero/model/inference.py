@@ -146,7 +146,7 @@ class ValueTypes:
         try:
             found, dtype, found_message = inferred.find(other)
         except ModelError:  # such as a rank above NumPy's
-            return (supplied, b"") if supplied is not None else (declared, message)
+            return declared, message
         if supplied is not None:
             return _refined(found, supplied) or supplied, b""
         knows_more = found.dtype is not None and (declared.dtype is None or found.shape is not None)
