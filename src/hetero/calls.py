@@ -225,7 +225,7 @@ class _Settling:
     def _fit(self, model: Model, nodes: Sequence[int]) -> bool:
         totals: Counter[FunctionKey] = Counter()
         for node in nodes:
-            totals += calls_in(model, node, self._library)
+            totals.update(calls_in(model, node, self._library))
         try:
             self._library.check(totals)
         except ModelError:

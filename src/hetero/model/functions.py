@@ -218,20 +218,20 @@ def inline_calls(model: Model, nodes: Iterable[int], library: FunctionLibrary) -
     """The model with these nodes' calls replaced.
 
     ``nodes``: calls of functions, replaced by the nodes of the body; or nodes with nested graphs, in which all calls,
-    and the calls these make, are replaced. ``library``: the functions of the model's file.
+    and the calls these make, are replaced; others stay as they are. ``library``: the functions of the model's file.
 
     A call stays if its function needs another opset than the model's, or hands on an input that the call leaves out.
     `ModelError` if functions recurse, expand to more than is allowed, or contradict themselves.
     """
-    nodes = sorted(set(nodes))
+    calls = {node: calls_in(model, node, library) for node in sorted(set(nodes))}
     totals: Counter[FunctionKey] = Counter()
-    for node in nodes:
-        totals += calls_in(model, node, library)
+    for called in calls.values():
+        totals.update(called)
     library.check(totals)
     expansion = _Expansion(model, library)
     replaced: dict[int, list[onnx.NodeProto]] = {}
     kept_whole: dict[int, str] = {}
-    for node in nodes:
+    for node in (node for node, called in calls.items() if called):
         try:
             replaced[node] = expansion.replacement(node)
         except _CannotInline as reason:
@@ -266,6 +266,8 @@ class _Expansion:
 
         rewritten = onnx.NodeProto()
         rewritten.CopyFrom(view.proto())
+        if rewritten.name:
+            rewritten.name = view.key  # see `_renamed`
         for graph in _graphs_of(rewritten):
             self._inline_within(graph, view.key)
         self._count(rewritten, str(view.key))
