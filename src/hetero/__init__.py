@@ -33,6 +33,7 @@ from .model.model import Model
 from .partition import Graph, Partition, TransitiveClosure, check_partition, partition_graph
 from .plan import Plan
 from .plugin import CompiledModel, InferRequest, Plugin, Support
+from .splitting import split
 
 __all__ = [
     "ArtifactError",
@@ -61,5 +62,6 @@ __all__ = [
     "check_partition",
     "compile",
     "partition_graph",
+    "split",
 ]
 __version__ = "0.1.0.dev0"

@@ -33,12 +33,21 @@ class Core:
 
     # -- models -------------------------------------------------------------------------------------------------
 
-    def read_model(self, source: str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto) -> Model:
+    def read_model(
+        self,
+        source: str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        follow_links: bool = False,
+    ) -> Model:
         """Index an ONNX model: a path (memory-mapped), its bytes, or a ``ModelProto``.
+
+        ``folder``: where external data lie, if not beside the path. ``follow_links``: whether they may be reached
+        through links, as in caches of downloaded models; a model can then read whatever those point to.
 
         Raises `ModelError` naming the file and the node or tensor that is wrong.
         """
-        return read_model(source)
+        return read_model(source, folder=folder, follow_links=follow_links)
 
     def query_model(self, model: Model, device: str, config: Mapping[str, Any] | None = None) -> SupportedNodes:
         """Which device takes each node: node key -> device, with ``.reasons`` for every refusal.

@@ -7,6 +7,7 @@ how often each value is read; so the cost is O(k log k) for k chosen entries, wh
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from .rows import Rows
 from .types import Ragged
 
-__all__ = ["Selection", "select"]
+__all__ = ["Selection", "select", "select_constants"]
 
 _Ids = NDArray[np.int32]
 
@@ -62,6 +63,23 @@ def select(parent: Rows, nodes: _Ids) -> Selection:
         is_constant=is_constant,
         input_ids=tuple(_first_of_each(from_outside).tolist()),
         output_ids=tuple(made[leaves].tolist()),
+    )
+
+
+def select_constants(values: Sequence[int]) -> Selection:
+    """No nodes, and constants of the parent that are all outputs."""
+    kept = np.unique(np.array(values, np.int32))
+    none = [Ragged(np.zeros(1, np.int32), np.zeros(0, np.int32)) for _ in range(3)]
+    return Selection(
+        parent_nodes=np.zeros(0, np.int32),
+        parent_values=kept,
+        inputs=none[0],
+        outputs=none[1],
+        captures=none[2],
+        producer=np.full(len(kept), -1, np.int32),
+        is_constant=np.ones(len(kept), np.bool_),
+        input_ids=(),
+        output_ids=tuple(np.searchsorted(kept, values).tolist()),
     )
 
 

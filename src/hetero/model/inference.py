@@ -121,6 +121,11 @@ class ValueTypes:
             return message
         return encode_tensor_type(onnx_dtype_of(known.dtype), known.shape)
 
+    def is_known(self, value: int) -> bool:
+        """Whether the element type is known, or that it is no tensor."""
+        known, message = self._find(value)
+        return known.dtype is not None or (message != b"" and read_type(message, 0, len(message))[0] == _NO_TENSOR)
+
     def _stated(self, value: int) -> tuple[ValueType, int]:
         """What the user, else the file states, and the file's number of the element type."""
         declared, dtype, _ = self._declared.find(value)

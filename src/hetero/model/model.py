@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .constants import Constants
-from .extract import Selection, select
+from .data_file import DataFile
+from .extract import Selection, select, select_constants
 from .file import ModelFile
 from .inference import ValueTypes
 from .rows import Rows, read_only
-from .save import save_model
+from .save import save_model, write_model
 from .types import Dim, Port, ValueType, onnx_dtype_of
 from .views import Initializers, Nodes, NodeView
 from .write import edited_parts, model_parts
@@ -92,6 +93,10 @@ class Model(Rows):
             f"the {missing} of value {name!r}, {maker}, is not stated and cannot be inferred: "
             f"supply it with model.with_types({{{name!r}: (dtype, shape)}})"
         )
+
+    def has_type(self, value: int) -> bool:
+        """Whether enough is known of a value to declare it in a file: its element type, or that it is no tensor."""
+        return self._types.is_known(self.file_value(value))
 
     def with_types(self, stated: Mapping[str, ValueType | tuple[Any, Any]]) -> Model:
         """The same model with types that its file does not state, by the name of the value.
@@ -218,6 +223,13 @@ class Model(Rows):
             raise self.file.error(f"extract needs nodes 0..{self.num_nodes - 1}, found {chosen[0]}..{chosen[-1]}")
         return self._part(select(self, chosen.astype(np.int32)), self.name if name is None else name)
 
+    def extract_constants(self, values: Iterable[int], name: str | None = None) -> Model:
+        """A model without nodes or inputs, whose outputs are these constants: for outputs that nothing computes."""
+        chosen = list(values)
+        for value in chosen:
+            self._constant_number(value)
+        return self._part(select_constants(chosen), self.name if name is None else name)
+
     def to_bytes(self, max_constant_bytes: int | None = None) -> bytes:
         """The model as an encoded ModelProto, by joining ranges of the file; external data is put inside.
 
@@ -256,6 +268,10 @@ class Model(Rows):
         return Model(
             ModelFile(data, label=file.label, path=file.path, folder=file.folder, follow_links=file.follow_links)
         )
+
+    def write(self, path: str | os.PathLike[str], data_file: DataFile | None = None) -> None:
+        """`save` under names that the caller knows to be free; with ``data_file``, which is filled, in two files."""
+        write_model(self, self._types, path, data_file)
 
     def _constant_number(self, value: int) -> int:
         number = int(self.file.value_constant[self.file_value(value)])

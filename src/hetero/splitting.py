@@ -1,0 +1,264 @@
+"""A planned model as files for other runtimes: one ONNX file per subgraph, and a manifest that says how to run them.
+
+The dataclasses below are the manifest's schema, which msgspec checks on reading; docs/reading.md explains it to those
+who write a runner. `format` and `version` come first. A reader refuses a version that it does not know; fields may be
+added without a new version, so it ignores those.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import HeteroError, PropertyError
+from .files import sync_folder, write_atomically
+from .model.data_file import DataFile
+from .model.functions import FunctionLibrary, inline_calls
+from .model.model import Model
+from .model.save import data_threshold
+from .partition import partition_graph
+from .plan import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["FORMAT_VERSION", "MANIFEST", "Manifest", "Part", "PartInput", "Source", "Tensor", "read_manifest", "split"]
+
+FORMAT_VERSION: Literal[1] = 1
+MANIFEST = "manifest.json"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """Where an array comes from: output ``index`` of part ``part``; of part None, the model's input ``index``."""
+
+    part: int | None
+    index: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tensor:
+    """``dtype``: NumPy's or ml_dtypes' name, "string", or None for what is no tensor. ``shape``: sizes, symbols, and
+    None for a dim of which nothing is known; None altogether for an unknown rank."""
+
+    name: str
+    dtype: str | None
+    shape: tuple[int | str | None, ...] | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartInput(Tensor):
+    """An input of a part, or an output of the model, and what feeds it."""
+
+    source: Source
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """One ONNX file. ``device`` None: it has no nodes and gives constants that are outputs of the model, on any
+    device. ``data``: the file beside it with its weights, if there is one."""
+
+    device: str | None
+    file: str
+    data: str | None
+    num_nodes: int
+    inputs: tuple[PartInput, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manifest:
+    """``parts`` in an order in which they can run. ``inputs`` and ``outputs`` are the model's."""
+
+    format: Literal["hetero-split"]
+    version: Literal[1]
+    model: str
+    devices: tuple[str, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[PartInput, ...]
+    parts: tuple[Part, ...]
+
+
+def split(model: Model, plan: Plan, folder: str | os.PathLike[str], *, external_above: int | None = None) -> Manifest:
+    """Writes a folder with an ONNX file per subgraph of the plan and ``manifest.json``; any runtime can run them.
+
+    The folder must not be there yet, or be empty; it appears complete or not at all. Files are named by number, never
+    by what the model says. ``external_above``: as in `Model.save`, for each file; a part's weights are copied from
+    file to file. Gives the manifest.
+
+    Raises `ModelError` naming a boundary value whose type nobody knows (`Model.with_types` supplies it), or data that
+    cannot be read; `PropertyError` where the plan is for another model; `HeteroError` for a folder that is not empty
+    or cannot be written.
+    """
+    model, device_of, subgraphs = _subgraphs(model, plan)
+    target = os.path.abspath(os.fspath(folder))
+    if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
+        raise HeteroError(f"cannot split into {target}: it is there already and not an empty folder")
+    import tempfile  # ten milliseconds that reading and running a model should not pay
+
+    try:
+        temporary = tempfile.mkdtemp(dir=os.path.dirname(target), prefix=f".{os.path.basename(target)[:64]}.")
+        try:
+            manifest = _write(model, plan.devices, device_of, subgraphs, temporary, external_above)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(temporary, 0o777 & ~mask)
+            os.rename(temporary, target)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        sync_folder(os.path.dirname(target))
+    except OSError as error:
+        raise HeteroError(f"cannot split into {target}: {error.strerror or error}") from error
+    return manifest
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
+    """Reads and checks the manifest in a folder that `split` wrote. `HeteroError` says what is wrong with it."""
+    import msgspec
+
+    path = os.path.join(os.fspath(folder), MANIFEST)
+    try:
+        with open(path, "rb") as stream:
+            manifest = msgspec.json.decode(stream.read(), type=Manifest)
+    except OSError as error:
+        raise HeteroError(f"cannot read {path}: {error.strerror or error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise HeteroError(f"{path}: {error}") from error
+    for number, part in enumerate(manifest.parts):
+        for file in (part.file, part.data):
+            if file is not None and (file in ("", ".", "..") or "/" in file or "\\" in file or "\0" in file):
+                raise HeteroError(f"{path}: part {number}: {file!r} is no name of a file in the folder")
+        for port in part.inputs:
+            _check_source(manifest, port, number, f"{path}: part {number}: input {port.name!r}")
+    for port in manifest.outputs:
+        _check_source(manifest, port, len(manifest.parts), f"{path}: output {port.name!r}")
+    return manifest
+
+
+def _check_source(manifest: Manifest, port: PartInput, before: int, where: str) -> None:
+    part, index = port.source.part, port.source.index
+    if part is not None and not 0 <= part < before:
+        raise HeteroError(f"{where} comes from part {part}, expected one of the {before} before it")
+    known = manifest.inputs if part is None else manifest.parts[part].outputs
+    if not 0 <= index < len(known):
+        whose = "the model's inputs" if part is None else f"part {part}'s outputs"
+        raise HeteroError(f"{where} comes from number {index} of {whose}, of which there are {len(known)}")
+
+
+def _subgraphs(model: Model, plan: Plan) -> tuple[Model, list[str], list[NDArray[np.int32]]]:
+    """The model as planned, which has calls of functions inlined where the plan asks for it; and each subgraph's
+    device and nodes."""
+    if plan.bound is not None and plan.original is not None and _same_nodes(plan.original, model):
+        model, _, partition = plan.bound
+    else:  # loaded, or made for another reading of the model: go by keys, and cut as the plan says
+        model, device_of = _assigned(model, plan)
+        partition = partition_graph(model.graph, device_of, policy=plan.policy)
+    return (
+        model,
+        [plan.devices[number] for number in partition.device_of.tolist()],
+        [partition.nodes(number) for number in range(partition.num_subgraphs)],
+    )
+
+
+def _assigned(model: Model, plan: Plan) -> tuple[Model, NDArray[np.int32]]:
+    """The model with the calls inlined that the plan looks into, and the number of each node's device."""
+    for key in plan.affinity:
+        if not model.is_key(key):
+            raise PropertyError(f"the plan places node {key!r}, which model {model.name!r} does not have")
+    looked_into = {key[:at] for key in plan.affinity for at, sign in enumerate(key) if sign == "/"}
+    number_of = {device: number for number, device in enumerate(plan.devices)}
+    while True:
+        keys = model.keys
+        device_of = np.array([number_of[plan.affinity[key]] if key in plan.affinity else -1 for key in keys], np.int32)
+        missing = np.flatnonzero(device_of < 0).tolist()
+        calls = [node for node in missing if keys[node] in looked_into] if model.functions else []
+        inlined = inline_calls(model, calls, FunctionLibrary(model.file)).model if calls else model
+        if inlined is model:
+            break
+        model = inlined
+    if missing:
+        raise PropertyError(f"the plan has no device for node {keys[missing[0]]!r} of model {model.name!r}")
+    return model, device_of
+
+
+def _same_nodes(one: Model, other: Model) -> bool:
+    return one is other or (one.file is other.file and np.array_equal(one.file_nodes, other.file_nodes))
+
+
+def _write(
+    model: Model,
+    devices: tuple[str, ...],
+    device_of: list[str],
+    subgraphs: list[NDArray[np.int32]],
+    folder: str,
+    external_above: int | None,
+) -> Manifest:
+    import msgspec
+
+    sources = {value: Source(None, index) for index, value in enumerate(model.input_ids)}
+    constants = [value for value in dict.fromkeys(model.output_ids) if model.is_constant[value]]
+    width = len(str(len(subgraphs)))
+    parts = []
+    for number, nodes in enumerate(subgraphs):
+        stem = f"subgraph_{number + 1:0{width}}"  # as profiles and drawings count
+        part = model.extract(nodes, name=f"{model.name}_subgraph{number + 1}")
+        parts.append(_write_part(model, part, device_of[number], folder, stem, external_above, sources, number))
+    if constants:
+        part = model.extract_constants(constants, name=f"{model.name}_constants")
+        parts.append(_write_part(model, part, None, folder, "constants", external_above, sources, len(parts)))
+    manifest = Manifest(
+        "hetero-split",
+        FORMAT_VERSION,
+        model.name,
+        devices,
+        tuple(_tensor(model, value) for value in model.input_ids),
+        tuple(_fed(model, value, sources) for value in model.output_ids),
+        tuple(parts),
+    )
+    encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    write_atomically(os.path.join(folder, MANIFEST), [encoded, b"\n"])
+    return manifest
+
+
+def _write_part(
+    model: Model,
+    part: Model,
+    device: str | None,
+    folder: str,
+    stem: str,
+    external_above: int | None,
+    sources: dict[int, Source],
+    number: int,
+) -> Part:
+    """Writes one file; its outputs join ``sources``."""
+    inputs = [model.value_id(part.value_name(value)) for value in part.input_ids]
+    outputs = [model.value_id(part.value_name(value)) for value in part.output_ids]
+    for value in (*part.input_ids, *part.output_ids):
+        if not part.has_type(value):
+            part.known_type_of(value)  # says what is missing
+    fed = tuple(_fed(model, value, sources) for value in inputs)
+    for index, value in enumerate(outputs):
+        sources[value] = Source(number, index)
+    threshold = data_threshold(part, external_above)
+    data_file = None if threshold is None else DataFile(f"{stem}.data", threshold)
+    part.write(os.path.join(folder, f"{stem}.onnx"), data_file)
+    data = data_file.name if data_file is not None and data_file.size else None
+    given = tuple(_tensor(model, value) for value in outputs)
+    return Part(device, f"{stem}.onnx", data, part.num_nodes, fed, given)
+
+
+def _tensor(model: Model, value: int) -> Tensor:
+    known = model.type_of(value)
+    dtype = None if known.dtype is None else "string" if known.dtype.hasobject else known.dtype.name
+    return Tensor(model.value_name(value), dtype, known.shape)
+
+
+def _fed(model: Model, value: int, sources: Mapping[int, Source]) -> PartInput:
+    tensor = _tensor(model, value)
+    return PartInput(tensor.name, tensor.dtype, tensor.shape, sources[value])
