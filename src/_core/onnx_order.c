@@ -13,13 +13,13 @@ typedef struct {
     int32_t *order, placed;
 } sort_state;
 
-static int32_t entries(const ht_index *index, int32_t node, const int32_t *which[2], int32_t count[2])
+static void entries(const ht_index *index, int32_t node, const int32_t *which[2], int32_t count[2])
 {
-    which[0] = index->inputs.data + index->input_indptr.data[node];
-    which[1] = index->captures.data + index->capture_indptr.data[node];
     count[0] = index->input_indptr.data[node + 1] - index->input_indptr.data[node];
     count[1] = index->capture_indptr.data[node + 1] - index->capture_indptr.data[node];
-    return 2;
+    /* A list without entries in all the file has no memory to point into. */
+    which[0] = count[0] ? index->inputs.data + index->input_indptr.data[node] : NULL;
+    which[1] = count[1] ? index->captures.data + index->capture_indptr.data[node] : NULL;
 }
 
 static void heap_push(sort_state *state, int32_t node)

@@ -48,17 +48,17 @@ bool ht_read_int64s(const uint8_t *base, const ht_field *field, ht_i64s *values,
     return true;
 }
 
-/* The number of elements; fails if that, or the bytes they take, do not fit 63 bits. */
-static bool count_elements(const int64_t *dims, int64_t rank, int bits, int64_t *elements, int64_t at, ht_error *error)
+/* The number of elements, by the dims from the `first` on; fails if that, or the bytes they take, do not fit 63 bits. */
+static bool count_elements(const ht_i64s *dims, int64_t first, int bits, int64_t *elements, int64_t at, ht_error *error)
 {
     int64_t product = 1, bytes;
     bool empty = false;
-    for (int64_t i = 0; i < rank; i++) {
-        if (dims[i] < 0)
-            return ht_fail(error, at, "dims[%" PRId64 "] is negative: %" PRId64, i, dims[i]);
-        if (dims[i] == 0)
+    for (int64_t i = first; i < dims->count; i++) {
+        if (dims->data[i] < 0)
+            return ht_fail(error, at, "dims[%" PRId64 "] is negative: %" PRId64, i - first, dims->data[i]);
+        if (dims->data[i] == 0)
             empty = true;
-        else if (__builtin_mul_overflow(product, dims[i], &product))
+        else if (__builtin_mul_overflow(product, dims->data[i], &product))
             return ht_fail(error, at, "the product of dims does not fit 63 bits");
     }
     if (__builtin_mul_overflow(product, (int64_t)(bits < 8 ? 8 : bits) / 8, &bytes))
@@ -164,7 +164,7 @@ bool ht_read_tensor(const uint8_t *base, ht_cursor body, ht_i64s *dims, ht_tenso
         return ht_fail(error, at, "data_type %" PRIu64 " is unknown (expected 1 to %d)", dtype, LAST_TYPE);
     int bits = element[dtype].bits;
     int64_t n = 0;
-    if (!count_elements(dims->data + first_dim, dims->count - first_dim, bits, &n, at, error))
+    if (!count_elements(dims, first_dim, bits, &n, at, error))
         return false;
     tensor->dtype = (int32_t)dtype;
     tensor->elements = n;
@@ -271,7 +271,7 @@ bool ht_read_sparse_tensor(const uint8_t *base, ht_cursor body, ht_i64s *dims, h
     if (index_rank == 2 && index_columns != rank)
         return ht_fail(error, at, "indices of a sparse tensor have %" PRId64 " columns, its rank is %" PRId64,
                        index_columns, rank);
-    if (!count_elements(dims->data + first_dim, rank, element[tensor->dtype].bits, &tensor->elements, at, error))
+    if (!count_elements(dims, first_dim, element[tensor->dtype].bits, &tensor->elements, at, error))
         return false;
     tensor->kind = HT_DATA_SPARSE;
     tensor->data_begin = tensor->data_end = 0;

@@ -1,0 +1,80 @@
+"""The C reader under a coverage-guided fuzzer with the address and undefined-behaviour sanitizers.
+
+pytest -m fuzz tests/fuzz                   two minutes
+python tests/fuzz/fuzzing.py --minutes 60   as long as one likes
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fuzz import fuzzing
+
+ASKED_FOR = "two minutes: pytest -m fuzz tests/fuzz"
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if fuzzing.compiler() is None:
+        pytest.skip("there is no C compiler")
+    folder = tmp_path_factory.mktemp("fuzz")
+    try:
+        return fuzzing.build(folder)
+    except RuntimeError as error:
+        if "sanitize" in str(error) or "asan" in str(error):
+            pytest.skip(f"the C compiler has no sanitizers: {error}")
+        raise
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("seeds")
+    assert fuzzing.write_seeds(folder) > 500
+    return folder
+
+
+def test_for_ten_seconds(target: Path, seeds: Path) -> None:
+    told = fuzzing.run(target, 10, seeds, seed=1)
+    assert told["runs"] > 1000
+    assert told["edges"] > 1000
+    assert told["corpus"] > told["seeds"] > 100
+
+
+@pytest.mark.fuzz
+@pytest.mark.slow
+def test_for_two_minutes(target: Path, seeds: Path, request: pytest.FixtureRequest) -> None:
+    if "fuzz" not in request.config.option.markexpr:
+        pytest.skip(ASKED_FOR)
+    fuzzing.run(target, 120, seeds, seed=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "sound", "broken"),
+    [
+        ("onnx_wire.h", "if (field->value > (uint64_t)(end - at))", "if (field->value > (uint64_t)(end - at) + 1)"),
+        ("onnx_index.c", "ht_scopes_free(&builder.scopes);", ""),
+        ("onnx_order.c", ">= node)\n", "> node + 1)\n"),
+    ],
+    ids=["a length one too long", "a leak", "a cycle taken for an order"],
+)
+def test_it_finds_what_was_broken_on_purpose(
+    tmp_path: Path, seeds: Path, monkeypatch: pytest.MonkeyPatch, file: str, sound: str, broken: str
+) -> None:
+    if fuzzing.compiler() is None:
+        pytest.skip("there is no C compiler")
+    core = tmp_path / "core"
+    core.mkdir()
+    for path in [*fuzzing.CORE.glob("onnx_*.[ch]")]:
+        shutil.copy(path, core)
+    text = (core / file).read_text()
+    assert text.count(sound) == 1
+    (core / file).write_text(text.replace(sound, broken))
+    monkeypatch.setattr(fuzzing, "CORE", core)
+    monkeypatch.setattr(fuzzing, "SANITIZERS", [*fuzzing.SANITIZERS[:-1], f"-I{core}"])
+    target = fuzzing.build(tmp_path)
+    with pytest.raises(fuzzing.Broken):
+        fuzzing.run(target, 10, seeds)
