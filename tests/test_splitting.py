@@ -219,6 +219,18 @@ def test_a_folder_is_complete_or_not_there(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
+def test_what_nobody_reads_is_left_out(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["unread"], name="n"), helper.make_node("Relu", ["x"], ["y"], name="r")]
+    model = hetero.Core().read_model(make_model(nodes))
+    plan = plan_of(model, {"r": "BETA"})
+    assert plan.num_subgraphs == 2
+    manifest = split(model, plan, tmp_path / "parts")
+    check_folder(tmp_path / "parts", manifest)
+    assert [(part.device, part.file) for part in manifest.parts] == [("BETA", "subgraph_2.onnx")]
+    feeds = {"x": np.full((2, 3), -1, np.float32)}
+    assert run_example(tmp_path / "parts", feeds)["y"].tolist() == np.zeros((2, 3)).tolist()
+
+
 def test_a_boundary_value_without_type_is_named(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Frob", ["x"], ["a"], domain="mine", name="frob"),

@@ -88,8 +88,8 @@ def split(model: Model, plan: Plan, folder: str | os.PathLike[str], *, external_
     """Writes a folder with an ONNX file per subgraph of the plan and ``manifest.json``; any runtime can run them.
 
     The folder must not be there yet, or be empty; it appears complete or not at all. Files are named by number, never
-    by what the model says. ``external_above``: as in `Model.save`, for each file; a part's weights are copied from
-    file to file. Gives the manifest.
+    by what the model says. A subgraph whose results nobody reads is left out. ``external_above``: as in `Model.save`,
+    for each file; weights are copied from file to file. Gives the manifest.
 
     Raises `ModelError` naming a boundary value whose type nobody knows (`Model.with_types` supplies it), or data that
     cannot be read; `PropertyError` where the plan is for another model; `HeteroError` for a folder that is not empty
@@ -208,7 +208,8 @@ def _write(
     for number, nodes in enumerate(subgraphs):
         stem = f"subgraph_{number + 1:0{width}}"  # as profiles and drawings count
         part = model.extract(nodes, name=f"{model.name}_subgraph{number + 1}")
-        parts.append(_write_part(model, part, device_of[number], folder, stem, external_above, sources, number))
+        if part.output_ids:  # else nobody reads what it computes, and runtimes refuse to run it
+            parts.append(_write_part(model, part, device_of[number], folder, stem, external_above, sources, len(parts)))
     if constants:
         part = model.extract_constants(constants, name=f"{model.name}_constants")
         parts.append(_write_part(model, part, None, folder, "constants", external_above, sources, len(parts)))

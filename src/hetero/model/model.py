@@ -249,7 +249,7 @@ class Model(Rows):
         """Writes an ONNX file, which is complete or not there at all; weights are copied from file to file.
 
         ``external_above``: tensors of at least so many bytes go to a file beside it, ``<name>.1.data``. By default
-        all is in one file unless the weights take more than 512 MiB; then tensors of 1 KiB and more lie outside. See
+        all is in one file unless the weights take more than 128 MiB; then tensors of 1 KiB and more lie outside. See
         docs/reading.md for the layout and for what happens to files of that name.
 
         `ModelError` if external data cannot be read, or the model file would pass 2 GiB; `OSError` from writing, in

@@ -23,7 +23,7 @@ from .write import model_parts
 __all__ = ["data_threshold", "save_model", "write_model"]
 
 # By default weights up to this many bytes stay inside of the model file.
-_INSIDE_BYTES = 512 << 20
+_INSIDE_BYTES = 128 << 20
 _AT_LEAST = 1024
 
 _EXTERNAL = 3  # constant_kind of the index
