@@ -204,7 +204,7 @@ def _write(
     sources = {value: Source(None, index) for index, value in enumerate(model.input_ids)}
     constants = [value for value in dict.fromkeys(model.output_ids) if model.is_constant[value]]
     width = len(str(len(subgraphs)))
-    parts = []
+    parts: list[Part] = []
     for number, nodes in enumerate(subgraphs):
         stem = f"subgraph_{number + 1:0{width}}"  # as profiles and drawings count
         part = model.extract(nodes, name=f"{model.name}_subgraph{number + 1}")
