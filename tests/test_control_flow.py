@@ -323,3 +323,35 @@ def test_the_backend_tests_with_nested_graphs(test: Any) -> None:
         feeds = {port.name: value_of(value) for port, value in zip(compiled.inputs, inputs, strict=True)}
         for result, value in zip(compiled(feeds).values(), outputs, strict=True):
             assert difference(result, value, test.rtol, test.atol) is None
+
+
+def test_sequences_go_in_and_out() -> None:
+    core = hetero.Core()
+    model = core.read_model(
+        onnx.parser.parse_model(
+            HEAD
+            + """
+        g (seq(float[m]) s, float[3] x) => (seq(float[n]) t, float[3] y)
+        {
+            a = Neg (x)
+            t = SequenceInsert (s, a)
+            u = Identity (t)
+            last = Constant <value = int64 {-1}> ()
+            b = SequenceAt (u, last)
+            y = Exp (b)
+        }"""
+        )
+    )
+    assert [port.is_tensor for port in (*model.inputs, *model.outputs)] == [False, True, False, True]
+    compiled = core.compile_model(model, "HETERO:CPU,TEMPLATE")
+    assert compiled.plan.affinity == {"a": "CPU", "t": "TEMPLATE", "u": "TEMPLATE", "b": "TEMPLATE", "y": "CPU"}
+    assert core.query_model(model, "CPU").reasons["u"] == {"CPU": "input 't' is no tensor"}
+    given = [np.ones(2, np.float32)]
+    out = compiled({"s": given, "x": X})
+    assert difference(out["t"], [given[0], -X], 0, 0) is None
+    np.testing.assert_allclose(out["y"], np.exp(-X), rtol=1e-6)
+    out["t"][0][:] = 0  # results are the caller's
+    assert given[0].tolist() == [1, 1]
+    assert "2 arrays" in repr(out)
+    with pytest.raises(hetero.InferenceError, match="input 's' is missing; expected a list of arrays"):
+        compiled({"x": X})

@@ -114,6 +114,11 @@ class ValueTypes:
         stated, _ = self._stated(value)
         return stated.dtype is not None and stated.shape is not None
 
+    def is_tensor(self, value: int) -> bool:
+        """Whether nothing says that a value is a sequence, a map or an optional."""
+        known, message = self._find(value)
+        return known.dtype is not None or not message or read_type(message, 0, len(message))[0] != _NO_TENSOR
+
     def message_of(self, value: int) -> bytes:
         """The type as a TypeProto; empty if nothing is known. Of any kind: sequences and optionals too."""
         known, message = self._find(value)

@@ -79,6 +79,10 @@ class Model(Rows):
         whole file, once. Never fails for want of knowledge: unknown parts are None."""
         return self._types.type_of(self.file_value(value))
 
+    def is_tensor(self, value: int) -> bool:
+        """Whether a value is a tensor, as far as is known; False for sequences, maps and optionals."""
+        return self._types.is_tensor(self.file_value(value))
+
     def known_type_of(self, value: int, *, shape: bool = False) -> ValueType:
         """`type_of` for those who cannot go on without: `ModelError` names the value, and who makes it, if its
         element type is unknown, or with ``shape`` its rank."""
@@ -280,8 +284,9 @@ class Model(Rows):
         return number
 
     def _port(self, value: int) -> Port:
-        known = self.type_of(value)
-        return Port(self.value_name(value), known.dtype, known.shape, self._types.is_declared(self.file_value(value)))
+        known, types_, number = self.type_of(value), self._types, self.file_value(value)
+        declared, is_tensor = types_.is_declared(number), types_.is_tensor(number)
+        return Port(self.value_name(value), known.dtype, known.shape, declared, is_tensor)
 
     def _describe(self, node: int) -> str:
         return self.file.describe_node(self.file_node(node))

@@ -99,13 +99,15 @@ class Port:
     """A named input or output of a model, compiled model or submodel.
 
     ``declared``: the model itself states the type; False where shape inference found it, which is known to err. Ports
-    of one name and type are equal either way.
+    of one name and type are equal either way. ``is_tensor``: False for a sequence (a list of arrays) and for an
+    optional value (that, an array or None); their dtype and shape are None.
     """
 
     name: str
     dtype: np.dtype[Any] | None
     shape: tuple[Dim, ...] | None
     declared: bool = dataclasses.field(default=True, compare=False)
+    is_tensor: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

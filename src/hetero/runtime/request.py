@@ -117,8 +117,16 @@ class InferRequest:
         raise NotSupported("asynchronous requests are not built yet; infer() returns when it is done")
 
 
-def _owned(result: np.ndarray, inputs: Sequence[np.ndarray]) -> np.ndarray:
+def _owned(result: Any, inputs: Sequence[Any]) -> Any:
     """``result``, or a copy if it is a constant or shares memory with an input: the caller may write into it."""
-    if not result.flags.writeable or any(np.may_share_memory(result, array) for array in inputs):
+    if not isinstance(result, np.ndarray):
+        return [_owned(item, inputs) for item in result] if isinstance(result, list) else result
+    if not result.flags.writeable or any(_shares_memory(result, given) for given in inputs):
         return result.copy()
     return result
+
+
+def _shares_memory(result: np.ndarray, given: Any) -> bool:
+    if isinstance(given, list):
+        return any(_shares_memory(result, item) for item in given)
+    return given is not None and np.may_share_memory(result, given)

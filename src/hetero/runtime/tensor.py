@@ -13,19 +13,20 @@ from ..model.types import Dim, Port
 __all__ = ["Outputs", "bind_inputs", "check_outputs"]
 
 
-class Outputs(Mapping[str, np.ndarray]):
+class Outputs(Mapping[str, Any]):
     """The results of one inference: ``out["name"]``, or ``out[0]`` by position.
 
-    Iteration and ``len`` are those of a mapping over names, in the order of the model's outputs.
+    Each is an array; for a sequence a list of arrays, for an empty optional None. Iteration and ``len`` are those of a
+    mapping over names, in the order of the model's outputs.
     """
 
     __slots__ = ("_arrays", "_positions")
 
-    def __init__(self, positions: Mapping[str, int], arrays: Sequence[np.ndarray]) -> None:
+    def __init__(self, positions: Mapping[str, int], arrays: Sequence[Any]) -> None:
         self._positions = positions
         self._arrays = tuple(arrays)
 
-    def __getitem__(self, key: str | int) -> np.ndarray:
+    def __getitem__(self, key: str | int) -> Any:
         if isinstance(key, str):
             return self._arrays[self._positions[key]]
         return self._arrays[key]
@@ -36,17 +37,18 @@ class Outputs(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self._positions)
 
-    def arrays(self) -> tuple[np.ndarray, ...]:
+    def arrays(self) -> tuple[Any, ...]:
         """The results by position."""
         return self._arrays
 
     def __repr__(self) -> str:
-        entries = (f"{name!r}: {self[name].dtype}{list(self[name].shape)}" for name in self)
+        entries = (f"{name!r}: {_describe_value(self[name])}" for name in self)
         return f"Outputs({{{', '.join(entries)}}})"
 
 
-def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[np.ndarray]:
-    """Arrays in the order of ``ports``, checked for dtype and shape.
+def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
+    """Arrays in the order of ``ports``, checked for dtype and shape; for a sequence a list of arrays, for an empty
+    optional None.
 
     ``inputs``: a mapping from input name to array; for a model of one input also the array alone. Arrays are NumPy
     arrays or offer ``__dlpack__``; lists and Python numbers are converted. Nothing is copied unless an array is in
@@ -60,11 +62,15 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[np.ndarray]:
             raise InferenceError(f"expected a mapping from input name to array (inputs: {wanted}), found one array")
         inputs = {ports[0].name: inputs}
     symbols: dict[str, tuple[int, str]] = {}
-    bound = []
+    bound: list[Any] = []
     for port in ports:
         if port.name not in inputs:
             raise InferenceError(f"input {port.name!r} is missing; expected {_describe(port)}")
-        array = _as_array(inputs[port.name], port)
+        value = inputs[port.name]
+        if not port.is_tensor:
+            bound.append(_as_items(value, port))
+            continue
+        array = _as_array(value, port)
         _check(array, port, symbols)
         bound.append(array)
     if len(inputs) != len(ports):
@@ -83,6 +89,8 @@ def check_outputs(ports: Sequence[Port], results: Sequence[np.ndarray], device: 
     contradicts itself. Symbolic dimensions take any size, and shapes that were only inferred are not held against it.
     """
     for port, result in zip(ports, results, strict=True):
+        if not port.is_tensor and (result is None or isinstance(result, (np.ndarray, list))):
+            continue
         fits = isinstance(result, np.ndarray) and (port.dtype is None or result.dtype == port.dtype)
         if fits and port.declared and port.shape is not None:
             fits = len(port.shape) == result.ndim and all(
@@ -113,6 +121,15 @@ def _as_array(value: Any, port: Port) -> np.ndarray:
     return array
 
 
+def _as_items(value: Any, port: Port) -> Any:
+    """A sequence as a list of arrays; what an optional holds; None."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return [None if item is None else _as_array(item, port) for item in value]
+    return _as_array(value, port)
+
+
 def _check(array: np.ndarray, port: Port, symbols: dict[str, tuple[int, str]]) -> None:
     if port.dtype is not None and array.dtype != port.dtype and not (port.dtype == object and array.dtype.kind in "US"):
         raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found dtype {array.dtype}")
@@ -135,8 +152,16 @@ def _check(array: np.ndarray, port: Port, symbols: dict[str, tuple[int, str]]) -
 
 
 def _describe(port: Port) -> str:
+    if not port.is_tensor:
+        return "a list of arrays or an optional value"
     dtype = "any dtype" if port.dtype is None else str(port.dtype)
     return f"{dtype} {shape_text(port.shape)}"
+
+
+def _describe_value(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    return "none" if value is None else f"{len(value)} arrays"
 
 
 def shape_text(shape: Sequence[Dim] | None) -> str:

@@ -218,6 +218,8 @@ def _input_trouble(model: Model, entry: Operator, inputs: Sequence[int], types: 
         accepted = entry.dtypes[position if position < last else last]
         if name is not None and name not in accepted:
             return f"input {model.value_name(value)!r} of {name}; kernels take {', '.join(accepted)}"
+        if name is None and not model.is_tensor(value):
+            return f"input {model.value_name(value)!r} is no tensor"
     return None
 
 
