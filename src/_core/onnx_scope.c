@@ -11,6 +11,7 @@
 
 enum { GRAPH_NODE = 1, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12, GRAPH_SPARSE = 15 };
 enum { NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_ATTRIBUTE = 5 };
+enum { VALUE_INFO_NAME = 1 };
 
 void ht_scopes_free(ht_scopes *scopes)
 {
@@ -94,20 +95,46 @@ static bool read_name(ht_builder *builder, const ht_field *name, int32_t node)
     return ht_push_i32(&index->captures, value) || ht_fail_memory(builder->error);
 }
 
-/* Applies bind or read_name to each field `number` of a message. */
-static bool bind_all(ht_builder *builder, const ht_field *message, uint32_t number, uint8_t kind)
+/* Binds each field `number` of a message, or with `singular` the last one, which is the one that counts. */
+static bool bind_names(ht_builder *builder, const ht_field *message, uint32_t number, uint8_t kind, bool singular)
 {
-    ht_field field;
-    for (ht_cursor cursor = {message->begin, message->end}; cursor.at < cursor.end;)
-        if (!ht_next_field(builder, &cursor, &field) || (field.number == number && !bind(builder, &field, kind)))
+    ht_field field, last = {0};
+    for (ht_cursor cursor = {message->begin, message->end}; cursor.at < cursor.end;) {
+        if (!ht_next_field(builder, &cursor, &field))
             return false;
-    return true;
+        if (field.number != number)
+            continue;
+        if (!ht_expect(builder, &field, HT_LEN) || (!singular && !bind(builder, &field, kind)))
+            return false;
+        last = field;
+    }
+    return !singular || last.begin == NULL || bind(builder, &last, kind);
+}
+
+/* A SparseTensorProto binds the name of its values. */
+static bool bind_sparse(ht_builder *builder, const ht_field *message)
+{
+    enum { SPARSE_VALUES = 1, TENSOR_NAME = 8 };
+    ht_field field, values = {0};
+    for (ht_cursor cursor = {message->begin, message->end}; cursor.at < cursor.end;) {
+        if (!ht_next_field(builder, &cursor, &field))
+            return false;
+        if (field.number != SPARSE_VALUES)
+            continue;
+        if (!ht_expect(builder, &field, HT_LEN))
+            return false;
+        if (values.begin != NULL)
+            return ht_fail(builder->error, HT_OFFSET(builder, field.start),
+                           "field 1 of a sparse tensor is given twice");
+        values = field;
+    }
+    return values.begin == NULL || bind_names(builder, &values, TENSOR_NAME, HT_IS_INITIALIZER, true);
 }
 
 static bool bind_graph(ht_builder *builder, ht_cursor cursor)
 {
-    enum { VALUE_INFO_NAME = 1, TENSOR_NAME = 8, SPARSE_VALUES = 1 };
-    ht_field field, inner;
+    enum { TENSOR_NAME = 8 };
+    ht_field field;
     while (cursor.at < cursor.end) {
         if (!ht_next_field(builder, &cursor, &field))
             return false;
@@ -115,21 +142,12 @@ static bool bind_graph(ht_builder *builder, ht_cursor cursor)
                      field.number == GRAPH_SPARSE || field.number == GRAPH_OUTPUT;
         if (known && !ht_expect(builder, &field, HT_LEN))
             return false;
-        if (field.number == GRAPH_NODE && !bind_all(builder, &field, NODE_OUTPUT, HT_IS_NODE_OUTPUT))
+        if ((field.number == GRAPH_NODE && !bind_names(builder, &field, NODE_OUTPUT, HT_IS_NODE_OUTPUT, false)) ||
+            (field.number == GRAPH_INPUT && !bind_names(builder, &field, VALUE_INFO_NAME, HT_IS_INPUT, true)) ||
+            (field.number == GRAPH_INITIALIZER &&
+             !bind_names(builder, &field, TENSOR_NAME, HT_IS_INITIALIZER, true)) ||
+            (field.number == GRAPH_SPARSE && !bind_sparse(builder, &field)))
             return false;
-        if (field.number == GRAPH_INPUT && !bind_all(builder, &field, VALUE_INFO_NAME, HT_IS_INPUT))
-            return false;
-        if (field.number == GRAPH_INITIALIZER && !bind_all(builder, &field, TENSOR_NAME, HT_IS_INITIALIZER))
-            return false;
-        if (field.number != GRAPH_SPARSE)
-            continue;
-        for (ht_cursor sparse = {field.begin, field.end}; sparse.at < sparse.end;) {
-            if (!ht_next_field(builder, &sparse, &inner))
-                return false;
-            if (inner.number == SPARSE_VALUES && (!ht_expect(builder, &inner, HT_LEN) ||
-                                                  !bind_all(builder, &inner, TENSOR_NAME, HT_IS_INITIALIZER)))
-                return false;
-        }
     }
     return true;
 }
@@ -142,16 +160,20 @@ static bool read_graph(ht_builder *builder, ht_cursor cursor, int32_t node)
         (void)ht_next(&cursor, &field); /* went well in bind_graph */
         if (field.number != GRAPH_NODE && field.number != GRAPH_OUTPUT)
             continue;
+        ht_field output = {0};
         for (ht_cursor message = {field.begin, field.end}; message.at < message.end;) {
             if (!ht_next_field(builder, &message, &inner))
                 return false;
-            /* NODE_INPUT is also the number of an output's name. */
-            if (inner.number == NODE_INPUT && !read_name(builder, &inner, node))
+            if (field.number == GRAPH_OUTPUT && inner.number == VALUE_INFO_NAME)
+                output = inner; /* the last one counts */
+            if (field.number == GRAPH_NODE && inner.number == NODE_INPUT && !read_name(builder, &inner, node))
                 return false;
             if (field.number == GRAPH_NODE && inner.number == NODE_ATTRIBUTE &&
                 !ht_read_attribute(builder, &inner, &attribute))
                 return false;
         }
+        if (output.start != NULL && !read_name(builder, &output, node))
+            return false;
     }
     return true;
 }

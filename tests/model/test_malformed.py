@@ -482,3 +482,20 @@ def test_weights_of_hidden_size_are_not_allocated(make_model: Make) -> None:
     tensor = T(name="w", data_type=T.FLOAT, dims=[2**38], float_data=[1.0])
     with pytest.raises(ModelError, match="the data have 1 entries"):
         read_model(make_model(chain("x", "y"), initializers=[tensor, onh.from_array(np.zeros(1), "z")]))
+
+
+def test_of_names_given_twice_the_last_counts_in_nested_graphs_too(make_model: Make) -> None:
+    """A name that does not count neither hides a value of the graph outside nor is read from there."""
+    body = encode(
+        [
+            (1, 2, [(1, 2, b"x"), (1, 2, b"local"), (2, 2, b"o"), (4, 2, b"Add")]),
+            (11, 2, [(1, 2, b"x"), (1, 2, b"local")]),
+            (12, 2, [(1, 2, b"nowhere"), (1, 2, b"o")]),
+        ]
+    )
+    node = oh.make_node("If", ["c"], ["y"]).SerializeToString()
+    node += encode([(5, 2, [(1, 2, b"then_branch"), (6, 2, body), (20, 0, 5)])])
+    ports = [(11, 2, port("x").SerializeToString()), (11, 2, port("c").SerializeToString())]
+    graph = [(1, 2, node), *ports, (12, 2, port("y").SerializeToString())]
+    model = read_model(encode([(1, 0, 8), (7, 2, graph), (8, 2, [(2, 0, 17)])]))
+    assert model.nodes[0].captures == ("x",)

@@ -7,9 +7,11 @@ import heapq
 import importlib.util
 import pathlib
 import random
+import struct
 from collections import Counter
 from typing import Any
 
+import google.protobuf.descriptor
 import hypothesis.strategies as st
 import numpy as np
 import onnx
@@ -145,7 +147,8 @@ def read_naively(model: onnx.ModelProto) -> Naive:
     )
 
 
-def check(model: Model, proto: onnx.ModelProto) -> None:
+def check(model: Model, proto: onnx.ModelProto, *, fields_ordered: bool = True) -> None:
+    """``fields_ordered``: nodes stand before outputs also in nested graphs, so that the order of captures is known."""
     naive = read_naively(proto)
     assert model.num_nodes == len(naive.nodes)
     for view, node, captures, key in zip(model.nodes, naive.nodes, naive.captures, naive.keys, strict=True):
@@ -153,7 +156,7 @@ def check(model: Model, proto: onnx.ModelProto) -> None:
         assert (view.name, view.op_type, view.domain) == (node.name, node.op_type, domain)
         assert view.inputs == tuple(node.input)
         assert view.outputs == tuple(node.output)
-        assert view.captures == tuple(captures)
+        assert view.captures == tuple(captures if fields_ordered else sorted(captures, key=view.captures.index))
         assert view.key == key
         assert model.index_of(key) == view.index
         assert model.op_types[model.op_type_of[view.index]] == (f"{domain}::{view.op_type}" if domain else view.op_type)
@@ -345,6 +348,14 @@ def make_random_model(rng: random.Random) -> onnx.ModelProto:
     return model
 
 
+def varint(number: int) -> bytes:
+    number &= 2**64 - 1
+    out = b""
+    while number > 127:
+        out, number = out + bytes([number & 127 | 128]), number >> 7
+    return out + bytes([number])
+
+
 def fields_of(message: bytes) -> list[tuple[int, bytes]]:
     """(number, bytes with tag) of each field of a message."""
 
@@ -395,3 +406,108 @@ def test_random_models(rng: random.Random) -> None:
     data = with_shuffled_graph(rng, model) if rng.random() < 0.5 else model.SerializeToString()
     assert onnx.ModelProto.FromString(data) == model
     check(read_model(data), model)
+
+
+# ---- the same model, written in the ways that protobuf allows
+
+Field = google.protobuf.descriptor.FieldDescriptor
+VARINT_TYPES = {
+    Field.TYPE_INT32,
+    Field.TYPE_INT64,
+    Field.TYPE_UINT32,
+    Field.TYPE_UINT64,
+    Field.TYPE_BOOL,
+    Field.TYPE_ENUM,
+}
+FIXED_TYPES = {Field.TYPE_FLOAT: "<f", Field.TYPE_DOUBLE: "<d"}
+
+
+def any_varint(rng: random.Random, number: int, longest: int) -> bytes:
+    """A varint, perhaps longer than it need be."""
+    out = varint(number)
+    if rng.random() < 0.1 and len(out) < longest:
+        zeros = rng.randrange(longest - len(out)) + 1
+        out = out[:-1] + bytes([out[-1] | 128]) + b"\x80" * (zeros - 1) + b"\0"
+    return out
+
+
+def tagged(rng: random.Random, number: int, wire: int, payload: bytes) -> bytes:
+    length = any_varint(rng, len(payload), 5) if wire == 2 else b""
+    return any_varint(rng, number << 3 | wire, 5) + length + payload
+
+
+def rewritten(rng: random.Random, message: Any) -> bytes:
+    """The message in another encoding: fields in any order, lists packed or not or both, singular values preceded by
+    ones that do not count, varints too long, fields nobody knows."""
+    chunks: list[tuple[int, bytes]] = []
+    for field, content in message.ListFields():
+        values = list(content) if field.is_repeated else [content]
+        scalar = field.type in VARINT_TYPES or field.type in FIXED_TYPES
+        if field.is_repeated and scalar:
+            chunks += [(field.number, chunk) for chunk in rewritten_list(rng, field, values)]
+            continue
+        if not field.is_repeated and field.message_type is None and rng.random() < 0.15:
+            decoys = {Field.TYPE_STRING: "decoy", Field.TYPE_BYTES: b"decoy"}
+            values.insert(0, decoys.get(field.type, rng.choice([0, 1])))
+        for value in values:
+            chunks.append((field.number, rewritten_value(rng, field, value)))
+    for _ in range(rng.choice([0, 0, 0, 1, 2])):
+        number = rng.choice([100, 1000, 2**29 - 1])
+        wire, payload = rng.choice([(0, b"\x05"), (1, b"12345678"), (2, b""), (2, b"\xff\xff"), (5, b"1234")])
+        chunks.append((number, tagged(rng, number, wire, payload)))
+    numbers = [number for number, _ in chunks]
+    if rng.random() < 0.5:
+        rng.shuffle(numbers)
+    left = {number: [chunk for other, chunk in chunks if other == number][::-1] for number in numbers}
+    return b"".join(left[number].pop() for number in numbers)
+
+
+def rewritten_value(rng: random.Random, field: Any, value: Any) -> bytes:
+    if field.message_type is not None:
+        return tagged(rng, field.number, 2, rewritten(rng, value))
+    if field.type in VARINT_TYPES:
+        return tagged(rng, field.number, 0, any_varint(rng, int(value), 10))
+    if field.type in FIXED_TYPES:
+        return tagged(rng, field.number, 5 if field.type == Field.TYPE_FLOAT else 1, packed(rng, field, value))
+    return tagged(rng, field.number, 2, value.encode() if isinstance(value, str) else value)
+
+
+def packed(rng: random.Random, field: Any, value: Any) -> bytes:
+    if field.type in VARINT_TYPES:
+        return any_varint(rng, int(value), 10)
+    return struct.pack(FIXED_TYPES[field.type], value)
+
+
+def rewritten_list(rng: random.Random, field: Any, values: list[Any]) -> list[bytes]:
+    """Numbers in runs, each packed or one by one."""
+    chunks, at = [], 0
+    if len(values) > 1000:  # weights
+        return [tagged(rng, field.number, 2, b"".join(packed(rng, field, value) for value in values))]
+    while at < len(values) or rng.random() < 0.1:
+        run = values[at : at + rng.randrange(5)]
+        at += len(run)
+        if rng.random() < 0.5:
+            chunks.append(tagged(rng, field.number, 2, b"".join(packed(rng, field, value) for value in run)))
+        else:
+            chunks += [rewritten_value(rng, field, value) for value in run]
+    return chunks
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(0, 2**32))
+def test_random_models_in_other_encodings(rng: random.Random, seed: int) -> None:
+    model = make_random_model(rng)
+    data = rewritten(random.Random(seed), model)
+    again = onnx.ModelProto.FromString(data)
+    check(read_model(data), again, fields_ordered=False)
+    plain = onnx.ModelProto.FromString(data)
+    plain.DiscardUnknownFields()
+    assert plain == model
+
+
+@pytest.mark.parametrize("path", wheel_models(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_models_of_the_onnx_wheel_in_other_encodings(path: pathlib.Path) -> None:
+    rng = random.Random(0)
+    for _ in range(3):
+        data = rewritten(rng, onnx.load(path))
+        check(read_model(data), onnx.ModelProto.FromString(data), fields_ordered=False)
