@@ -310,6 +310,37 @@ def test_weights_and_supplied_types_stay_with_the_model(tmp_path: pathlib.Path) 
     assert (flat.path, flat.name) == (model.path, model.name)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_weights_inside_are_borrowed_not_copied(tmp_path: pathlib.Path, packed: bool) -> None:
+    weight = np.arange(1 << 16, dtype=np.float32)
+    proto = parse(
+        HEAD
+        + """
+        g (float[65536] x) => (float[65536] y) { y = l.F (x, w) }
+        <domain: "l", opset_import: ["": 18, "l": 1]> F (x, w) => (z) { z = l.G (x, w) }
+        <domain: "l", opset_import: ["": 18]> G (x, w) => (z) { z = Add (x, w) }"""
+    )
+    tensor = proto.graph.initializer.add(name="w", data_type=onnx.TensorProto.FLOAT, dims=weight.shape)
+    if packed:
+        tensor.float_data.extend(weight.tolist())
+    else:
+        tensor.raw_data = weight.tobytes()
+    model = read_model(proto)
+    flat = inlined(model)  # in two rounds
+    assert len(flat.file.data) < 1000
+    assert np.shares_memory(flat.constant(flat.value_id("w")), model.constant(model.value_id("w")))
+    np.testing.assert_array_equal(run(model, "CPU", {"x": weight})[0], 2 * weight)
+    written = flat.to_proto()
+    onnx.checker.check_model(written, full_check=True)
+    agree(on_onnxruntime(written, {"x": weight}), [2 * weight])
+    for above in (None, 0):
+        flat.save(tmp_path / "flat.onnx", external_above=above)
+        np.testing.assert_array_equal(run(read_model(tmp_path / "flat.onnx"), "CPU", {"x": weight})[0], 2 * weight)
+    part = flat.extract([0])
+    np.testing.assert_array_equal(run(part, "TEMPLATE", {"x": weight})[0], 2 * weight)
+    agree(on_onnxruntime(part.to_proto(), {"x": weight}), [2 * weight])
+
+
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 

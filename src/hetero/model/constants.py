@@ -42,6 +42,7 @@ class Constants:
         self.external = ExternalFiles(file.folder, file.follow_links)
         self._kept: dict[int, NDArray[Any]] = {}
         self._in_use: weakref.WeakValueDictionary[int, NDArray[Any]] = weakref.WeakValueDictionary()
+        self._lenders: dict[int, tuple[Constants, int]] = {}
 
     def dims(self, number: int) -> tuple[int, ...]:
         indptr = self._file.constant_dims_indptr
@@ -55,15 +56,22 @@ class Constants:
         """Bytes of the elements as raw data."""
         return raw_size(int(self._file.constant_dtype[number]), self.dims(number))
 
+    def borrow(self, number: int, lender: Constants, its_number: int) -> None:
+        """Take a constant's data from another file, where they are raw; before anything asks for them."""
+        self._lenders[number] = lender._lenders.get(its_number, (lender, its_number))
+
     def is_external(self, number: int) -> bool:
-        return bool(self._file.constant_kind[number] == _EXTERNAL)
+        return bool(self._file.constant_kind[number] == _EXTERNAL) and number not in self._lenders
 
     def is_raw(self, number: int) -> bool:
-        """Whether the model file holds the elements as raw data."""
-        return bool(self._file.constant_kind[number] in (_RAW, _PACKED))
+        """Whether the model file (or the one that lends them) holds the elements as raw data."""
+        return bool(self._file.constant_kind[number] in (_RAW, _PACKED)) or number in self._lenders
 
     def raw(self, number: int) -> memoryview:
         """The raw data of an external constant, or one of which `is_raw` holds; not copied."""
+        if number in self._lenders:
+            lender, its_number = self._lenders[number]
+            return lender.raw(its_number)
         file = self._file
         if self.is_raw(number):
             return file.data[int(file.constant_data_begin[number]) : int(file.constant_data_end[number])]
@@ -85,6 +93,9 @@ class Constants:
 
     def array(self, number: int) -> NDArray[Any]:
         """The constant as a read-only array. `ModelError` names the tensor if its data cannot be had."""
+        if number in self._lenders:
+            lender, its_number = self._lenders[number]
+            return lender.array(its_number)
         array = self._kept.get(number)
         if array is None:
             array = self._in_use.get(number)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Model", "NodeView", "Nodes"]
 
+_INITIALIZER = 0  # constant_source of the index
+_LENT_BYTES = 4096  # weights from this size on are lent to a model with other nodes rather than copied
 _LAYER_ANNOTATION = 1  # affinity_kind of onnxruntime's "layer_ann"
 
 
@@ -261,21 +263,30 @@ class Model(Rows):
         """
         save_model(self, self._types, path, external_above)
 
+    def write(self, path: str | os.PathLike[str], data_file: DataFile | None = None) -> None:
+        """`save` under names that the caller knows to be free; with ``data_file``, which is filled, in two files."""
+        write_model(self, self._types, path, data_file)
+
     def with_nodes(self, header: bytes, replaced: Mapping[int, Sequence[bytes]], infos: Sequence[bytes]) -> Model:
         """The model with other nodes in place of some; affinities stated by `with_affinity` are left out.
 
         ``header``: all of the encoded ModelProto but the graph; see `header_of`. ``replaced``: node -> encoded
-        NodeProtos. ``infos``: encoded ValueInfoProtos to add.
+        NodeProtos. ``infos``: encoded ValueInfoProtos to add. Larger weights are not copied but borrowed.
         """
-        file = self.file
-        data = memoryview(b"".join(edited_parts(self, self._types, header, replaced, infos)))
-        return Model(
+        file, constants = self.file, self.constants
+        lent = {
+            file.index.value_name(int(file.constant_value[number])): number
+            for number in self.file_constants[file.constant_source[self.file_constants] == _INITIALIZER].tolist()
+            if constants.is_raw(number) and constants.nbytes(number) >= _LENT_BYTES
+        }
+        data = memoryview(b"".join(edited_parts(self, self._types, header, replaced, infos, lent.values())))
+        model = Model(
             ModelFile(data, label=file.label, path=file.path, folder=file.folder, follow_links=file.follow_links)
         )
-
-    def write(self, path: str | os.PathLike[str], data_file: DataFile | None = None) -> None:
-        """`save` under names that the caller knows to be free; with ``data_file``, which is filled, in two files."""
-        write_model(self, self._types, path, data_file)
+        for name, number in lent.items():
+            borrower = model.file.value_constant[model.file.index.value_id(name)]
+            model.constants.borrow(int(borrower), constants, number)
+        return model
 
     def _constant_number(self, value: int) -> int:
         number = int(self.file.value_constant[self.file_value(value)])

@@ -7,7 +7,7 @@ order, Constant nodes before all others; then initializers, graph inputs, output
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -33,6 +33,9 @@ _MAX_MESSAGE = 2**31 - 1  # bytes of one protobuf message
 
 _HIDDEN = "hetero hidden length "  # in place of the length of a long vector
 _JOINED = 1 << 16  # bytes of nodes that are joined into one part, where each is written anew
+
+# Fields of a TensorProto whose data another file lends: external, at a place that nobody looks at.
+_LENT = encode_field(13, encode_string_entry("location", "lent")) + encode_number(14, 1)
 
 # constant_source of the index
 _FROM_INITIALIZER, _FROM_SPARSE, _FROM_NODE = 0, 1, 2
@@ -77,14 +80,20 @@ def model_parts(
 
 
 def edited_parts(
-    model: Rows, types: _Types, header: bytes, replaced: Mapping[int, Sequence[bytes]], value_infos: Sequence[bytes]
+    model: Rows,
+    types: _Types,
+    header: bytes,
+    replaced: Mapping[int, Sequence[bytes]],
+    value_infos: Sequence[bytes],
+    lent: Iterable[int],
 ) -> list[Part]:
     """The pieces of a ModelProto in which other nodes stand in place of some.
 
     ``header``: all of the ModelProto but the graph; see `header_of`. ``replaced``: node -> encoded NodeProtos.
-    ``value_infos``: encoded ValueInfoProtos to add. External data stays external; stated affinities are left out.
+    ``value_infos``: encoded ValueInfoProtos to add. ``lent``: initializers, by the file's numbers, whose data are left
+    out, for `Constants.borrow`. External data stays external; stated affinities are left out.
     """
-    graph = list(_Writer(model, types, None, None, None, replaced).graph())
+    graph = list(_Writer(model, types, None, None, None, replaced, lent).graph())
     graph += (encode_field(_VALUE_INFO, info) for info in value_infos)
     return [header, varint(_GRAPH << 3 | 2) + varint(sum(map(len, graph))), *graph]
 
@@ -122,8 +131,9 @@ class _Writer:
         max_vector: int | None,
         data_file: DataFile | None,
         replaced: Mapping[int, Sequence[bytes]] | None = None,
+        lent: Iterable[int] = (),
     ) -> None:
-        """``replaced``: see `edited_parts`."""
+        """``replaced``, ``lent``: see `edited_parts`."""
         self._model = model
         self._replaced = replaced
         self._types = types
@@ -132,7 +142,7 @@ class _Writer:
         kept = np.ones(len(used), np.bool_)
         if max_constant_bytes is not None:
             kept = file.constant_end[used] - file.constant_start[used] <= max_constant_bytes
-        self._moved: dict[int, tuple[bytes, Part]] = {}
+        self._moved: dict[int, tuple[bytes, Part]] = dict.fromkeys(lent, (_LENT, b""))
         moves = kept if replaced is None else np.zeros(len(used), np.bool_)
         for i in np.flatnonzero((file.constant_kind[used] == 3) & moves).tolist():
             number = int(used[i])
@@ -337,6 +347,11 @@ class _Writer:
 
     def _move_external(self, number: int, data_file: DataFile | None) -> tuple[bytes, Part]:
         constants = self._model.constants
+        if constants.is_raw(number):  # borrowed
+            raw = constants.raw(number)
+            if data_file is None or len(raw) < data_file.at_least:
+                return _inside(raw)
+            return data_file.place(raw), b""
         location, size = constants.location(number), constants.nbytes(number)
         if data_file is not None and size >= data_file.at_least:
             return data_file.place(location, size), b""
