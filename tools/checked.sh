@@ -1,0 +1,17 @@
+#!/bin/sh
+# Runs the tests over a checked build: Cython bounds checks, and in C the address and undefined-behaviour sanitizers.
+#
+#   tools/checked.sh [pytest arguments]        default: -m 'not slow'
+#
+# Makes a virtual environment of its own in build-checked/, with all that the tests need. Needs python3 and gcc.
+# PYTHON: the interpreter to use. Takes some ten times as long as the plain tests.
+set -eu
+cd "$(dirname "$0")/.."
+python=build-checked/venv/bin/python
+[ -x "$python" ] || "${PYTHON:-python3}" -m venv build-checked/venv
+CC=gcc "$python" -m pip install --quiet '.[test]' \
+    -C cmake.define.HETERO_CHECKED=ON -C build-dir=build-checked/cmake
+[ $# -gt 0 ] || set -- -m 'not slow'
+# onnx throws C++ exceptions, which the sanitizer must see loaded from the start. Python itself never frees everything.
+exec env LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" \
+    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 "$python" -m pytest "$@"
