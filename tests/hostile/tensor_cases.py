@@ -107,7 +107,7 @@ for label, stage, pattern, bad in (
     ("indices twice the same", "look", "do not ascend", sparse(sparse_values(2), sparse_indices(1, 1), 2)),
     ("indices descend", "look", "do not ascend", sparse(sparse_values(2), sparse_indices(1, 0), 2)),
     ("dense 2^40", "look", "would take more than", sparse(sparse_values(), sparse_indices(0), 2**40)),
-    ("dense 2^29 + 1", "look", "would take more than", sparse(sparse_values(), sparse_indices(0), 2**29 + 1)),
+    ("dense 2^23 + 1", "look", "would take more than", sparse(sparse_values(), sparse_indices(0), 2**23 + 1)),
     ("dense 2^62 by 2^62", "read", "does not fit 63 bits", sparse(sparse_values(), sparse_indices(0), 2**62, 2**62)),
     ("dims negative", "read", "negative", sparse(sparse_values(), sparse_indices(0), -2)),
     ("more values than indices", "read", "one for each of 1 indices", sparse(sparse_values(2), sparse_indices(0), 2)),

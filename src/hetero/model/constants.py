@@ -29,9 +29,10 @@ _BOOL = 9
 # Decoded arrays up to this size stay in memory; larger ones as long as somebody uses them.
 _KEPT_BYTES = 1 << 16
 
-# A sparse tensor may stand for any number of zeros; more than this in bytes (what one protobuf message could hold) is
-# refused rather than allocated.
-_MAX_DENSE_BYTES = 1 << 31
+# A sparse tensor may stand for any number of zeros. More than this in bytes, or than so many per byte that is stored
+# (one value in a thousand), is refused rather than allocated.
+_MAX_DENSE_BYTES = 32 << 20
+_MAX_DENSE_PER_BYTE = 256
 
 
 class Constants:
@@ -160,14 +161,18 @@ class Constants:
     def _decode_sparse(self, dtype: int, dims: tuple[int, ...], begin: int, until: int) -> NDArray[Any]:
         data = self._file.data
         element = _numpy_dtype(dtype)
-        if math.prod(dims) * element.itemsize > _MAX_DENSE_BYTES:
-            raise ValueError(f"sparse tensor of shape {list(dims)} would take more than 2 GiB as a dense one")
         parts = []
         for part in (1, 2):  # values, indices
             message = read_fields(data, begin, until, part)[0]
             part_dtype, part_dims, kind, *span = read_tensor(data, *message)
             parts.append(self._decode_tensor(part_dtype, part_dims, kind, (span[0], span[1]), message))
         values, indices = parts
+        allowed = max(_MAX_DENSE_BYTES, _MAX_DENSE_PER_BYTE * (values.nbytes + indices.nbytes))
+        if math.prod(dims) * element.itemsize > allowed:
+            raise ValueError(
+                f"sparse tensor of shape {list(dims)} with {len(values)} values would take more than {allowed} bytes "
+                "as a dense one"
+            )
         if indices.ndim == 2:
             if indices.size and not ((indices >= 0) & (indices < np.array(dims, np.int64))).all():
                 raise ValueError(f"an index of the sparse tensor lies outside of its shape {list(dims)}")
@@ -229,7 +234,7 @@ def _from_typed(data: memoryview, message: tuple[int, int], dtype: int, dims: tu
         packed = integers.astype(np.uint8)
         return unpack_bits(packed, bits, math.prod(dims)).view(element).reshape(dims)
     if dtype == _BOOL:
-        integers = (integers != 0).astype(np.int64)
+        integers = (integers & 0xFFFFFFFF != 0).astype(np.int64)  # the field is of 32 bits: others are dropped
     if bits == 6:
         integers &= 0x3F
     # The low bits are the element, whatever its kind: half-precision types are stored as their bits.
