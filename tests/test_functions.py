@@ -478,6 +478,10 @@ def test_affinities_of_a_call_are_those_of_its_nodes() -> None:
     affinity = core.plan(stated, "HETERO:TEMPLATE,CPU").affinity
     assert affinity["first/shift"] == "CPU"  # what with_affinity says replaces the file's
     assert (affinity["second/leak"], affinity["second/shift"]) == ("TEMPLATE", "CPU")
+    for key in ("first/nothing", "first/leak/nothing", "second/shift/nothing"):
+        with pytest.raises(hetero.ModelError, match=f"affinity of '{key}': the function called there has no such node"):
+            core.plan(model.with_affinity({key: "CPU"}), "HETERO:TEMPLATE,CPU")
+    core.plan(model.with_affinity({"first/half": "CPU"}), "HETERO:TEMPLATE,CPU")  # of a Constant node
     with pytest.raises(hetero.ModelError, match="there is no node 'relu/inside'"):
         model.with_affinity({"relu/inside": "CPU"})
 
@@ -527,6 +531,20 @@ def test_a_part_of_a_model_can_have_calls() -> None:
     compiled = core.compile_model(part, LIST)
     assert compiled.plan.affinity == {"first/leak/lrelu": "CPU", "first/shift": "CPU", "relu": "TEMPLATE"}
     agree(list(compiled({"x": X}).values()), run(part, "TEMPLATE", {"x": X}))
+
+
+def test_a_call_of_which_only_constants_are_left() -> None:
+    proto = parse(
+        HEAD
+        + """
+        g (float[3] x) => (float[3] y, float c) { [one] c = l.One ()  y = Mul (x, c) }
+        <domain: "l", opset_import: ["": 18]> One () => (c) { c = Constant <value_float = 3.0> () }"""
+    )
+    core = hetero.Core()
+    model = core.read_model(proto)
+    assert core.query_model(model, "CPU") == {"one": "CPU", "y": "CPU"}
+    assert core.plan(model, LIST).affinity == {"y": "CPU"}
+    agree(run(model.with_affinity({"one": "CPU"}), LIST, {"x": X}), on_onnxruntime(proto, {"x": X}))
 
 
 def test_functions_are_gone_with_their_last_call() -> None:

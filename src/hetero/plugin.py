@@ -191,7 +191,8 @@ class Plugin(abc.ABC):
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """Which nodes this device takes. Ignores affinities. Answers in the nodes of ``model`` as given.
 
-        A fused group is supported only if each of its nodes is covered.
+        A fused group is supported only if each of its nodes is covered. A call of a model-local function is a node
+        like others: refused, it is replaced by the function's nodes, and the device is asked about those.
         """
 
     @abc.abstractmethod

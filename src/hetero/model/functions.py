@@ -641,8 +641,11 @@ def _handed_down(
 ) -> dict[str, str]:
     """The affinities stated of ``model``, for the nodes of ``result``: a call's go to its nodes."""
     stated = model.stated_affinity or {}
-    gone = {model.key_of(node) for node in replaced} - {result.key_of(0)}
-    handed = {key: device for key, device in stated.items() if key not in gone or result.find_key(key) is not None}
+    gone = {model.key_of(node) for node in replaced}
+    handed = {key: device for key, device in stated.items() if result.is_key(key)}
+    for key in stated:
+        if key not in handed and key not in gone:
+            raise model.file.error(f"affinity of {key!r}: the function called there has no such node")
     for node in np.flatnonzero(np.isin(source, list(replaced))).tolist():
         device = stated.get(model.key_of(int(source[node])))
         if device is not None:
