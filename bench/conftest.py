@@ -10,4 +10,7 @@ import pytest
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        item.add_marker(pytest.mark.benchmark(timer=time.process_time, disable_gc=True, warmup=True))
+        timer = next((mark.kwargs["timer"] for mark in item.iter_markers("benchmark") if "timer" in mark.kwargs), None)
+        item.add_marker(
+            pytest.mark.benchmark(timer=timer or time.process_time, disable_gc=True, warmup=True), append=False
+        )

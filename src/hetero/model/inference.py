@@ -37,6 +37,7 @@ _SKELETON_VECTOR = 256
 _MAX_EXPANDED_NODES = 1_000_000
 
 _UNKNOWN = ValueType(None, None)
+_NOTHING = (_UNKNOWN, 0, b"")
 _NO_TENSOR = -1  # what read_type gives for sequences, maps and optionals
 
 
@@ -49,12 +50,14 @@ class _StatedTypes:
         self._info = file.value_info.data
         self._begin = file.info_type_begin.data
         self._end = file.info_type_end.data
-        self._decoded: dict[bytes, tuple[ValueType, int]] = {b"": (_UNKNOWN, 0)}
+        self._decoded: dict[bytes, tuple[ValueType, int, bytes]] = {b"": _NOTHING}
 
     def find(self, value: int) -> tuple[ValueType, int, bytes]:
         """A value's type, the number of its element type, and its TypeProto (empty: nothing is stated)."""
         info = self._info[value]
-        message = b"" if info < 0 else bytes(self.file.data[self._begin[info] : self._end[info]])
+        if info < 0:
+            return _NOTHING
+        message = bytes(self.file.data[self._begin[info] : self._end[info]])
         decoded = self._decoded.get(message)
         if decoded is None:
             try:
@@ -63,8 +66,8 @@ class _StatedTypes:
                 raise self.file.error(f"type of value {self.file.index.value_name(value)!r}: {error}") from error
             if shape is not None:
                 shape = tuple(map(hidden_length, shape))
-            decoded = self._decoded[message] = ValueType(dtype_of(dtype), shape), dtype
-        return *decoded, message
+            decoded = self._decoded[message] = ValueType(dtype_of(dtype), shape), dtype, message
+        return decoded
 
 
 class ValueTypes:
@@ -149,7 +152,7 @@ class ValueTypes:
             return declared, message
         if self._producer[value] < 0:  # a graph input: nothing to infer from
             return declared, message
-        inferred = self._infer()
+        inferred = self._inferred if self._tried else self._infer()
         other = -1 if inferred is None else inferred.file.index.value_id(self._file.index.value_name(value))
         if inferred is None or other < 0:
             return declared, message

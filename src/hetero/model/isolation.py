@@ -25,6 +25,12 @@ __all__ = ["infer_types", "is_harmless"]
 _MEMORY = 64 << 20
 _MEMORY_PER_BYTE = 192
 
+# A heap that is filled once and thrown away costs a page fault per page: a fifth of the time of inference, if the pages
+# are small. From this size of model on, the child's C library is asked for huge ones, and for a heap that grows by so
+# many bytes per byte of the model.
+_HUGE_PAGES_FROM = 1 << 20
+_TOP_PAD = 16
+
 # CPU seconds of the child, per MiB of the model too.
 _SECONDS = 2.0
 _SECONDS_PER_MIB = 2.0
@@ -41,7 +47,7 @@ _HARMLESS_BYTES = 8 << 20
 _HARMLESS_NAMES = (
     "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitwiseAnd "
     "BitwiseNot BitwiseOr BitwiseXor Cast Ceil Clip Concat Constant Conv ConvInteger Cos Cosh CumSum "
-    "DequantizeLinear Det Div Dropout DynamicQuantizeLinear Elu Equal Erf Exp Flatten Floor Gemm "
+    "DequantizeLinear Det Div Dropout DynamicQuantizeLinear Elu Equal Erf Exp Flatten Floor Gelu Gemm "
     "GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual HardSigmoid Hardmax Identity "
     "InstanceNormalization IsInf IsNaN LRN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax "
     "LpNormalization LpPool MatMul MatMulInteger Max MaxPool Mean Min Mod Mul Neg Not Or PRelu Pow QLinearConv "
@@ -97,6 +103,8 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
     seconds = _SECONDS + _SECONDS_PER_MIB * len(model) / (1 << 20)
     command = [sys.executable, "-I", "-S", "-c", _CHILD, library, str(memory), str(seconds)]
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    if len(model) > _HUGE_PAGES_FROM:
+        environment["GLIBC_TUNABLES"] = f"glibc.malloc.hugetlb=1:glibc.malloc.top_pad={_TOP_PAD * len(model)}"
     try:
         answer = subprocess.run(
             command,

@@ -184,9 +184,9 @@ class Rows:
 
     def file_value(self, value: int) -> int:
         """The file's number of a value."""
-        if not 0 <= value < self.num_values:
+        if not 0 <= value < len(self.producer):
             raise IndexError(f"value {value} is not in 0..{self.num_values - 1}")
-        return int(value) if self._values is None else int(self._values[value])
+        return int(value if self._values is None else self._values[value])
 
     @property
     def file_nodes(self) -> _Ids:

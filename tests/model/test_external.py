@@ -1,0 +1,132 @@
+"""External data as models in the wild have it: many files, shared caches, files above 2 GiB, tensors that overlap."""
+
+from __future__ import annotations
+
+import gc
+import pathlib
+import resource
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+
+from hetero.core import Core
+from hetero.errors import ModelError
+from hetero.model.read import read_model
+
+Make = Callable[..., onnx.ModelProto]
+
+
+def external(name: str, location: str, dims: list[int], offset: int = 0, length: int | None = None) -> onnx.TensorProto:
+    tensor = onnx.TensorProto(name=name, data_type=1, dims=dims, data_location=onnx.TensorProto.EXTERNAL)
+    entries = {"location": location, "offset": str(offset)} | ({} if length is None else {"length": str(length)})
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def save(make_model: Make, folder: pathlib.Path, tensors: list[onnx.TensorProto]) -> pathlib.Path:
+    nodes = [oh.make_node("Concat", [tensor.name for tensor in tensors], ["y"], axis=0)]
+    onnx.save(make_model(nodes, [], [oh.make_tensor_value_info("y", 1, ["n"])], tensors), folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(160, before[0]), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("few_descriptors")
+@pytest.mark.parametrize("size", [400, 1 << 19])
+def test_a_file_per_tensor(make_model: Make, tmp_path: pathlib.Path, size: int) -> None:
+    """Small files are read, large ones mapped for as long as somebody uses them."""
+    count = 300
+    for i in range(count):
+        with open(tmp_path / f"w{i}.bin", "wb") as stream:
+            stream.write(np.float32(i).tobytes())
+            stream.truncate(size * 4)
+    model = read_model(save(make_model, tmp_path, [external(f"w{i}", f"w{i}.bin", [size]) for i in range(count)]))
+    for _ in range(2):
+        assert [view.numpy()[0] for view in model.initializers.values()] == list(range(count))
+    held = [view.numpy() for view in list(model.initializers.values())[:20]]
+    assert sum(view.numpy()[0] for view in model.initializers.values()) == sum(range(count))
+    assert [array[0] for array in held] == list(range(20))
+    (tmp_path / "saved").mkdir()
+    model.save(tmp_path / "saved" / "m.onnx", external_above=1)
+    again = read_model(tmp_path / "saved" / "m.onnx")
+    assert [view.numpy()[0] for view in again.initializers.values()] == list(range(count))
+    if size > 400:  # all at once is more than the process may open
+        with pytest.raises(ModelError, match=r"initializer 'w\d+': external data .*Too many open files"):
+            held += [view.numpy() for view in model.initializers.values()]
+        del held
+        gc.collect()
+        assert model.initializers["w299"].numpy()[0] == 299
+
+
+def test_shared_caches_need_the_opt_in(make_model: Make, tmp_path: pathlib.Path) -> None:
+    """As caches of downloaded models are laid out: snapshots of links to blobs that are named by content."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "1234"
+    blobs.mkdir()
+    (snapshot / "onnx").mkdir(parents=True)
+    (blobs / "abcd").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    (snapshot / "onnx" / "w.bin").symlink_to("../../../blobs/abcd")
+    (snapshot / "onnx" / "hard.bin").hardlink_to(blobs / "abcd")
+    path = save(make_model, blobs, [external("w", "w.bin", [4]), external("h", "hard.bin", [4])])
+    path.rename(blobs / "ef01")
+    (snapshot / "onnx" / "m.onnx").symlink_to("../../../blobs/ef01")
+    core = Core()
+    strict = core.read_model(snapshot / "onnx" / "m.onnx")  # the user named this one: it may be a link
+    for name, reason in (("w", "cannot be opened, links not being followed"), ("h", "has 2 hard links")):
+        with pytest.raises(ModelError, match=f"initializer '{name}': .*{reason}"):
+            strict.initializers[name].numpy()
+    with pytest.raises(ModelError, match="initializer 'w': .*links not being followed"):
+        strict.save(tmp_path / "n.onnx")
+    trusted = core.read_model(snapshot / "onnx" / "m.onnx", follow_links=True)
+    assert trusted.initializers["w"].numpy().tolist() == trusted.initializers["h"].numpy().tolist() == [0, 1, 2, 3]
+    trusted.save(tmp_path / "n.onnx", external_above=1)
+    assert read_model(tmp_path / "n.onnx").initializers["w"].numpy().tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "dims", "message"),
+    [
+        ((3 << 30) - 4, None, [2], "has 3221225472 bytes, the tensor needs 3221225468 to 3221225476"),
+        ((3 << 30) + 1, 0, [0], "has 3221225472 bytes"),
+        (10**18 - 1, None, [2], "has 3221225472 bytes"),
+        (10**18, None, [2], "is no number of bytes"),
+        (2**64 - 4, None, [2], "is no number of bytes"),
+        (0, 2**63, [2], "is no number of bytes"),
+        (0, None, [2**60], "the tensor needs 0 to 4611686018427387904"),
+        (8, 4, [2], "length is 4, dims and data_type need 8"),
+    ],
+)
+def test_ranges_that_do_not_fit(
+    make_model: Make, tmp_path: pathlib.Path, offset: int, length: int | None, dims: list[int], message: str
+) -> None:
+    with open(tmp_path / "w.bin", "wb") as stream:
+        stream.truncate(3 << 30)  # a hole: takes no disk
+    good = external("good", "w.bin", [2], (3 << 30) - 8, 8)
+    model = read_model(save(make_model, tmp_path, [good, external("w", "w.bin", dims, offset, length)]))
+    assert model.initializers["good"].numpy().tolist() == [0, 0]
+    with pytest.raises(ModelError, match=f"initializer 'w': .*{message}"):
+        model.initializers["w"].numpy()
+    with pytest.raises(ModelError, match=message):
+        model.save(tmp_path / "n.onnx", external_above=1)
+    assert not (tmp_path / "n.onnx").exists()
+
+
+def test_tensors_that_share_their_data_still_do(make_model: Make, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "w.bin").write_bytes(np.arange(1000, dtype=np.float32).tobytes())
+    tied = [external("a", "w.bin", [900]), external("b", "./w.bin", [900]), external("c", "w.bin", [900], 40)]
+    save(make_model, tmp_path, tied)
+    model = read_model(tmp_path / "m.onnx")
+    model.save(tmp_path / "n.onnx", external_above=1)
+    assert (tmp_path / "n.onnx.1.data").stat().st_size == 3648 + 3600
+    again = read_model(tmp_path / "n.onnx")
+    for name in "abc":
+        np.testing.assert_array_equal(again.initializers[name].numpy(), model.initializers[name].numpy())
