@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from .affinity import SupportedNodes, find_pinned, first_supporting, supported_nodes
 from .errors import ModelError
-from .model.functions import FunctionKey, FunctionLibrary, calls_in, inline_calls, may_hold_graphs
+from .model.function_library import FunctionKey, FunctionLibrary
+from .model.functions import calls_in, inline_calls, may_hold_graphs
 from .plugin import Support
 
 if TYPE_CHECKING:

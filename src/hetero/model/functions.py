@@ -13,7 +13,7 @@ key, so they are the same however often and in whichever order calls are replace
 is not the model's, does not tell which node came from which call, drops the call's metadata, and has no bound.
 
 Cost: one pass over the functions that are called, then one over the nodes made. The size of what all calls expand to
-is computed first, so that functions that double each other fail in time linear in the file.
+is computed first; see `FunctionLibrary.check`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from .file import ModelFile
+from .function_library import (
+    MAX_INLINED_BYTES,
+    MAX_INLINED_NODES,
+    Function,
+    FunctionKey,
+    FunctionLibrary,
+    all_nodes,
+    graphs_in,
+    graphs_of,
+    plain_domain,
+)
 from .opsets import same_meaning
 from .write import header_of
 
@@ -36,31 +46,7 @@ if TYPE_CHECKING:
 
     from .model import Model
 
-__all__ = [
-    "MAX_CALL_DEPTH",
-    "MAX_INLINED_BYTES",
-    "MAX_INLINED_NODES",
-    "FunctionKey",
-    "FunctionLibrary",
-    "Inlined",
-    "calls_in",
-    "fill_references",
-    "inline_calls",
-    "may_hold_graphs",
-]
-
-FunctionKey = tuple[str, str, str]
-"""Domain ("" for ONNX's own), name and overload of a model-local function."""
-
-MAX_INLINED_NODES = 1_000_000
-"""Nodes that the calls of a model may expand to, calls within them counted in full: 26 functions that each call the
-next twice stand for 2**26."""
-
-MAX_INLINED_BYTES = 1 << 28
-"""The same in bytes of encoded nodes: a function may hold large tensors, and be called often."""
-
-MAX_CALL_DEPTH = 64
-"""Functions calling functions: each level is one more part of the name of a node."""
+__all__ = ["FunctionLibrary", "Inlined", "calls_in", "fill_references", "inline_calls", "may_hold_graphs"]
 
 _WITH_GRAPHS = ("If", "Loop", "Scan", "SequenceMap")  # and whatever other domains have
 _AFFINITIES = ("affinity", "layer_ann")  # metadata that state a node's device
@@ -68,120 +54,6 @@ _AFFINITIES = ("affinity", "layer_ann")  # metadata that state a node's device
 
 class _CannotInline(Exception):
     """Why a call has to stay a call."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Function:
-    """A parsed function. ``ops``: how often each operator, (domain, op type), occurs, nested graphs included;
-    ``calls``: the same for those that are functions of the model."""
-
-    key: FunctionKey
-    proto: onnx.FunctionProto
-    ops: Counter[tuple[str, str]]
-    calls: Counter[FunctionKey]
-
-    def __str__(self) -> str:
-        return _name_of(self.key)
-
-
-class FunctionLibrary:
-    """The functions of a file, parsed when first called. Not for two threads at once."""
-
-    def __init__(self, file: ModelFile) -> None:
-        self._file = file
-        self._number: dict[FunctionKey, int] = {}
-        spans = file.index.arrays["function_overload"]
-        for number, (domain, name) in enumerate(file.functions):
-            self._number[_plain_domain(domain), name, file.index.text(int(spans[number]))] = number
-        self.names = frozenset((domain, name) for domain, name, _ in self._number)
-        self._parsed: dict[FunctionKey, _Function] = {}
-        self._sizes: dict[FunctionKey, tuple[int, int, int]] = {}
-
-    def key_of_call(self, node: onnx.NodeProto) -> FunctionKey | None:
-        """The function that a node calls, None if it is no call."""
-        key = (_plain_domain(node.domain), node.op_type, getattr(node, "overload", ""))
-        return key if key in self._number else None
-
-    def function(self, key: FunctionKey) -> _Function:
-        found = self._parsed.get(key)
-        if found is None:
-            found = self._parsed[key] = self._parse(key)
-        return found
-
-    def check(self, calls: Mapping[FunctionKey, int]) -> None:
-        """`ModelError` if so many calls of these functions expand to more than is allowed, or some function calls
-        itself. Names the function and the limit."""
-        nodes = size = 0
-        for key, count in calls.items():
-            its_nodes, its_bytes, depth = self._size(key)
-            nodes += count * its_nodes
-            size += count * its_bytes
-            for found, limit, what, name in (
-                (depth, MAX_CALL_DEPTH, "levels of calls", "MAX_CALL_DEPTH"),
-                (nodes, MAX_INLINED_NODES, "nodes", "MAX_INLINED_NODES"),
-                (size, MAX_INLINED_BYTES, "bytes", "MAX_INLINED_BYTES"),
-            ):
-                if found > limit:
-                    raise self._file.error(
-                        f"function {_name_of(key)}: inlining {'its call' if count == 1 else f'its {count} calls'} "
-                        f"would pass {limit:,} {what} ({name}); use a device that takes the call whole"
-                    )
-
-    def _size(self, root: FunctionKey) -> tuple[int, int, int]:
-        """Nodes and bytes of one call of a function, and its depth; all bounded by one more than their limit."""
-        opened: dict[FunctionKey, None] = {}
-        stack = [root]
-        while stack:
-            key = stack[-1]
-            if key in self._sizes:
-                stack.pop()
-                continue
-            function = self.function(key)
-            waiting = [callee for callee in function.calls if callee not in self._sizes]
-            if not waiting:
-                self._sizes[key] = self._added_up(function)
-                opened.pop(key, None)
-                stack.pop()
-                continue
-            if key in opened:  # what it waited for is done, but for what waits for it
-                raise self._file.error(f"function {_name_of(key)} calls itself; ONNX functions may not recurse")
-            opened[key] = None
-            for callee in waiting:
-                if callee in opened:
-                    raise self._file.error(f"function {_name_of(callee)} calls itself; ONNX functions may not recurse")
-            stack += waiting
-        return self._sizes[root]
-
-    def _added_up(self, function: _Function) -> tuple[int, int, int]:
-        nodes = function.ops.total() - function.calls.total()
-        size = function.proto.ByteSize()
-        depth = 0
-        for callee, count in function.calls.items():
-            callee_nodes, callee_bytes, callee_depth = self._sizes[callee]
-            nodes += count * callee_nodes
-            size += count * callee_bytes
-            depth = max(depth, callee_depth)
-        # An empty body makes no node, but takes time.
-        nodes, size = max(nodes, 1), max(size, 1)
-        return min(nodes, MAX_INLINED_NODES + 1), min(size, MAX_INLINED_BYTES + 1), min(depth, MAX_CALL_DEPTH) + 1
-
-    def _parse(self, key: FunctionKey) -> _Function:
-        import onnx
-
-        file, number = self._file, self._number[key]
-        begin, end = int(file.function_begin[number]), int(file.function_end[number])
-        try:
-            proto = onnx.FunctionProto.FromString(bytes(file.data[begin:end]))
-        except Exception as error:  # protobuf's DecodeError
-            raise file.error(f"function {_name_of(key)} cannot be parsed: {error}") from error
-        ops: Counter[tuple[str, str]] = Counter()
-        calls: Counter[FunctionKey] = Counter()
-        for node in all_nodes(proto.node):
-            ops[_plain_domain(node.domain), node.op_type] += 1
-            callee = self.key_of_call(node)
-            if callee is not None:
-                calls[callee] += 1
-        return _Function(key, proto, ops, calls)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -268,7 +140,7 @@ class _Expansion:
         rewritten.CopyFrom(view.proto())
         if rewritten.name:
             rewritten.name = view.key  # see `_renamed`
-        for graph in _graphs_of(rewritten):
+        for graph in graphs_of(rewritten):
             self._inline_within(graph, view.key)
         self._count(rewritten, str(view.key))
         return [rewritten]
@@ -286,14 +158,14 @@ class _Expansion:
     def _without_calls(self, node: onnx.NodeProto, name: str) -> Iterator[onnx.NodeProto]:
         key = self._library.key_of_call(node)
         if key is None:
-            for graph in _graphs_of(node):
+            for graph in graphs_of(node):
                 self._inline_within(graph, name)
             yield node
             return
         for inner in self._body(node, self._library.function(key), name, top=False):
             yield from self._without_calls(inner, inner.name)
 
-    def _body(self, call: onnx.NodeProto, function: _Function, prefix: str, *, top: bool) -> Iterator[onnx.NodeProto]:
+    def _body(self, call: onnx.NodeProto, function: Function, prefix: str, *, top: bool) -> Iterator[onnx.NodeProto]:
         """The nodes of a function, bound to a call. ``top``: in the main graph, where nodes have keys."""
         import onnx
 
@@ -373,10 +245,10 @@ class _Expansion:
         if self._num_bytes > MAX_INLINED_BYTES:
             raise self.error(f"{function}: inlining passes {MAX_INLINED_BYTES:,} bytes (MAX_INLINED_BYTES)")
 
-    def _adopt_opsets(self, function: _Function, copies: bool) -> None:
+    def _adopt_opsets(self, function: Function, copies: bool) -> None:
         """Make the model import what the function needs. Raises `_CannotInline` where the model's version of an
         operator is another one than the function's."""
-        imports = {_plain_domain(entry.domain): entry.version for entry in function.proto.opset_import}
+        imports = {plain_domain(entry.domain): entry.version for entry in function.proto.opset_import}
         added: dict[str, int] = {}
         for domain, op_type in (*function.ops, *[("", "Identity")] * copies):
             if (domain, op_type) in self._library.names:
@@ -417,12 +289,12 @@ class _Expansion:
         model = self._model
         for node in np.flatnonzero(may_hold_graphs(model)).tolist():
             proto = model.nodes[node].proto()
-            pending = list(_graphs_of(proto))
+            pending = list(graphs_of(proto))
             while pending:
                 graph = pending.pop()
                 self._taken.update(_defined_in(graph))
                 for inner in graph.node:
-                    pending += _graphs_of(inner)
+                    pending += graphs_of(inner)
                     if self._library.key_of_call(inner) is not None:
                         self.nodes_with_calls_inside.add(node)
 
@@ -463,7 +335,7 @@ class _Names:
     def rename_node(self, node: onnx.NodeProto, wanted: Mapping[str, str]) -> None:
         """Give a node the model's names. ``wanted``: names of outputs that are fixed already."""
         node.input[:] = [self.of(name) if name else "" for name in node.input]
-        for graph in _graphs_of(node):
+        for graph in graphs_of(node):
             _Names(self._expansion, self._prefix, self._where, self)._rename_graph(graph)
         outputs = []
         for name in node.output:
@@ -516,34 +388,13 @@ def _fill(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -
             value.name = attribute.name
             attribute = value
         else:
-            for graph in _graphs_in(attribute):
+            for graph in graphs_in(attribute):
                 for inner in graph.node:
                     _fill(inner, attributes)
         kept.append(attribute)
     if any(attribute.ref_attr_name for attribute in node.attribute):
         del node.attribute[:]
         node.attribute.extend(kept)
-
-
-def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """These nodes and those of their nested graphs, at any depth."""
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        yield node
-        for graph in _graphs_of(node):
-            pending += graph.node
-
-
-def _graphs_in(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
-    if attribute.HasField("g"):
-        yield attribute.g
-    yield from attribute.graphs
-
-
-def _graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        yield from _graphs_in(attribute)
 
 
 def _defined_in(graph: onnx.GraphProto) -> Iterator[str]:
@@ -572,16 +423,7 @@ def _inherit_metadata(node: onnx.NodeProto, call: onnx.NodeProto) -> None:
 
 
 def _is_constant(node: onnx.NodeProto) -> bool:
-    return node.op_type == "Constant" and not _plain_domain(node.domain)
-
-
-def _plain_domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
-
-
-def _name_of(key: FunctionKey) -> str:
-    domain, name, overload = key
-    return f"{domain}::{name}" + (f":{overload}" if overload else "")
+    return node.op_type == "Constant" and not plain_domain(node.domain)
 
 
 def _rebuilt(

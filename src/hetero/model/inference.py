@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import types
-from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,6 +17,7 @@ from .._onnx import WireError, read_type
 from ..errors import ModelError
 from .constants import Constants
 from .file import ModelFile
+from .function_library import FunctionLibrary
 from .isolation import infer_types, is_harmless
 from .rows import Rows
 from .types import ValueType, dtype_of, onnx_dtype_of
@@ -31,10 +31,6 @@ _SKELETON_CONSTANT_BYTES = 1024
 # Data propagation, which follows shapes computed by nodes, takes every vector of known length for a shape, and makes
 # a dim for each element: gigabytes for a hostile length, time wasted on every bias. So long lengths are hidden.
 _SKELETON_VECTOR = 256
-
-# Inference expands every call of a model-local function. Beyond so many nodes (a few seconds' worth) it is not tried,
-# since a few hundred bytes of functions calling each other can stand for 2**60 nodes.
-_MAX_EXPANDED_NODES = 1_000_000
 
 _UNKNOWN = ValueType(None, None)
 _NOTHING = (_UNKNOWN, 0, b"")
@@ -205,55 +201,15 @@ def _refined(stated: ValueType, more: ValueType) -> ValueType | None:
 
 
 def _expands_within_bounds(file: ModelFile) -> bool:
-    """Whether the model has few enough nodes after every function call is expanded, and no function calls itself."""
+    """Whether every call of a function, which inference expands, stays within the limits of `FunctionLibrary.check`.
+    Calls in nested graphs of the main graph are not counted, so every function counts as called once more."""
     if not file.functions:
         return True
-    calls = [_called_functions(file, number) for number in range(len(file.functions))]
-    known = {name: number for number, name in enumerate(file.functions)}
-    size = [0] * len(calls)
-    state = [0] * len(calls)  # 0 untouched, 1 being expanded, 2 done
-    for root in range(len(calls)):
-        stack = [root]
-        while stack:
-            number = stack[-1]
-            callees = [known[name] for name in calls[number] if name in known]
-            waiting = [callee for callee in callees if state[callee] != 2]
-            if state[number] == 0 and waiting:
-                state[number] = 1
-                stack += waiting
-            elif waiting and state[number] == 1:
-                return False  # it waits for itself
-            else:
-                if state[number] != 2:
-                    nested = sum(size[known[name]] * n for name, n in calls[number].items() if name in known)
-                    size[number] = min(calls[number].total() + nested, _MAX_EXPANDED_NODES + 1)
-                state[number] = 2
-                stack.pop()
-    # Nodes inside nested graphs of the main graph are not counted, so a function alone may not reach the bound either.
-    uses = np.bincount(file.node_op, minlength=len(file.op_types))
-    total = max(size)
-    for op, (domain, name) in enumerate(zip(file.op_domains, file.op_names, strict=True)):
-        if (domain, name) in known:
-            total += int(uses[op]) * size[known[domain, name]]
-    return total <= _MAX_EXPANDED_NODES
-
-
-def _called_functions(file: ModelFile, number: int) -> Counter[tuple[str, str]]:
-    """How often each (domain, op type) occurs in a function's body, nested graphs included."""
-    import onnx
-
-    begin, end = int(file.function_begin[number]), int(file.function_end[number])
+    library = FunctionLibrary(file)
+    uses = np.bincount(file.node_op, minlength=len(file.op_types)).tolist()
+    used = dict(zip(zip(file.op_domains, file.op_names, strict=True), uses, strict=True))
     try:
-        function = onnx.FunctionProto.FromString(bytes(file.data[begin:end]))
-    except Exception as error:
-        raise ModelError(f"function {file.functions[number]}: {error}") from error
-    calls: Counter[tuple[str, str]] = Counter()
-    pending = list(function.node)
-    while pending:
-        node = pending.pop()
-        calls["" if node.domain == "ai.onnx" else node.domain, node.op_type] += 1
-        for attribute in node.attribute:
-            pending += attribute.g.node
-            for graph in attribute.graphs:
-                pending += graph.node
-    return calls
+        library.check({key: 1 + used.get(key[:2], 0) for key in library.keys})
+    except ModelError:
+        return False
+    return True

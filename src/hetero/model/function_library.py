@@ -1,0 +1,188 @@
+"""The model-local functions of a file, and what their calls would expand to.
+
+`FunctionLibrary.check` adds up nodes, bytes and levels over the graph of which function calls which, each function once
+(a depth-first walk without recursion), so functions that double each other fail in time linear in the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from .file import ModelFile
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = [
+    "MAX_CALL_DEPTH",
+    "MAX_INLINED_BYTES",
+    "MAX_INLINED_NODES",
+    "Function",
+    "FunctionKey",
+    "FunctionLibrary",
+    "all_nodes",
+    "graphs_in",
+    "graphs_of",
+    "plain_domain",
+]
+
+FunctionKey = tuple[str, str, str]
+"""Domain ("" for ONNX's own), name and overload of a model-local function."""
+
+MAX_INLINED_NODES = 1_000_000
+"""Nodes that the calls of a model may expand to, calls within them counted in full: 26 functions that each call the
+next twice stand for 2**26."""
+
+MAX_INLINED_BYTES = 1 << 28
+"""The same in bytes of encoded nodes: a function may hold large tensors, and be called often."""
+
+MAX_CALL_DEPTH = 64
+"""Functions calling functions: each level is one more part of the name of a node."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Function:
+    """A parsed function. ``ops``: how often each operator, (domain, op type), occurs, nested graphs included;
+    ``calls``: the same for those that are functions of the model."""
+
+    key: FunctionKey
+    proto: onnx.FunctionProto
+    ops: Counter[tuple[str, str]]
+    calls: Counter[FunctionKey]
+
+    def __str__(self) -> str:
+        return _name_of(self.key)
+
+
+class FunctionLibrary:
+    """The functions of a file, parsed when first called. Not for two threads at once."""
+
+    def __init__(self, file: ModelFile) -> None:
+        self._file = file
+        self._number: dict[FunctionKey, int] = {}
+        spans = file.index.arrays["function_overload"]
+        for number, (domain, name) in enumerate(file.functions):
+            self._number[plain_domain(domain), name, file.index.text(int(spans[number]))] = number
+        self.names = frozenset((domain, name) for domain, name, _ in self._number)
+        self.keys = tuple(self._number)
+        self._parsed: dict[FunctionKey, Function] = {}
+        self._sizes: dict[FunctionKey, tuple[int, int, int]] = {}
+
+    def key_of_call(self, node: onnx.NodeProto) -> FunctionKey | None:
+        """The function that a node calls, None if it is no call."""
+        key = (plain_domain(node.domain), node.op_type, getattr(node, "overload", ""))
+        return key if key in self._number else None
+
+    def function(self, key: FunctionKey) -> Function:
+        found = self._parsed.get(key)
+        if found is None:
+            found = self._parsed[key] = self._parse(key)
+        return found
+
+    def check(self, calls: Mapping[FunctionKey, int]) -> None:
+        """`ModelError` if so many calls of these functions expand to more than is allowed, or some function calls
+        itself. Names the function and the limit."""
+        nodes = size = 0
+        for key, count in calls.items():
+            its_nodes, its_bytes, depth = self._size(key)
+            nodes += count * its_nodes
+            size += count * its_bytes
+            for found, limit, what, name in (
+                (depth, MAX_CALL_DEPTH, "levels of calls", "MAX_CALL_DEPTH"),
+                (nodes, MAX_INLINED_NODES, "nodes", "MAX_INLINED_NODES"),
+                (size, MAX_INLINED_BYTES, "bytes", "MAX_INLINED_BYTES"),
+            ):
+                if found > limit:
+                    raise self._file.error(
+                        f"function {_name_of(key)}: inlining {'its call' if count == 1 else f'its {count} calls'} "
+                        f"would pass {limit:,} {what} ({name}); use a device that takes the call whole"
+                    )
+
+    def _size(self, root: FunctionKey) -> tuple[int, int, int]:
+        """Nodes and bytes of one call of a function, and its depth; all bounded by one more than their limit."""
+        opened: dict[FunctionKey, None] = {}
+        stack = [root]
+        while stack:
+            key = stack[-1]
+            if key in self._sizes:
+                stack.pop()
+                continue
+            function = self.function(key)
+            waiting = [callee for callee in function.calls if callee not in self._sizes]
+            if not waiting:
+                self._sizes[key] = self._added_up(function)
+                opened.pop(key, None)
+                stack.pop()
+                continue
+            if key in opened:  # what it waited for is done, but for what waits for it
+                raise self._file.error(f"function {_name_of(key)} calls itself; ONNX functions may not recurse")
+            opened[key] = None
+            for callee in waiting:
+                if callee in opened:
+                    raise self._file.error(f"function {_name_of(callee)} calls itself; ONNX functions may not recurse")
+            stack += waiting
+        return self._sizes[root]
+
+    def _added_up(self, function: Function) -> tuple[int, int, int]:
+        nodes = function.ops.total() - function.calls.total()
+        size = function.proto.ByteSize()
+        depth = 0
+        for callee, count in function.calls.items():
+            callee_nodes, callee_bytes, callee_depth = self._sizes[callee]
+            nodes += count * callee_nodes
+            size += count * callee_bytes
+            depth = max(depth, callee_depth)
+        # An empty body makes no node, but takes time.
+        nodes, size = max(nodes, 1), max(size, 1)
+        return min(nodes, MAX_INLINED_NODES + 1), min(size, MAX_INLINED_BYTES + 1), min(depth, MAX_CALL_DEPTH) + 1
+
+    def _parse(self, key: FunctionKey) -> Function:
+        import onnx
+
+        file, number = self._file, self._number[key]
+        begin, end = int(file.function_begin[number]), int(file.function_end[number])
+        try:
+            proto = onnx.FunctionProto.FromString(bytes(file.data[begin:end]))
+        except Exception as error:  # protobuf's DecodeError
+            raise file.error(f"function {_name_of(key)} cannot be parsed: {error}") from error
+        ops: Counter[tuple[str, str]] = Counter()
+        calls: Counter[FunctionKey] = Counter()
+        for node in all_nodes(proto.node):
+            ops[plain_domain(node.domain), node.op_type] += 1
+            callee = self.key_of_call(node)
+            if callee is not None:
+                calls[callee] += 1
+        return Function(key, proto, ops, calls)
+
+
+def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """These nodes and those of their nested graphs, at any depth."""
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        yield node
+        for graph in graphs_of(node):
+            pending += graph.node
+
+
+def graphs_in(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
+    if attribute.HasField("g"):
+        yield attribute.g
+    yield from attribute.graphs
+
+
+def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        yield from graphs_in(attribute)
+
+
+def plain_domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _name_of(key: FunctionKey) -> str:
+    domain, name, overload = key
+    return f"{domain}::{name}" + (f":{overload}" if overload else "")
