@@ -52,4 +52,7 @@
     X(instance_norm) \
     X(lrn) \
     X(reduce) \
-    X(arg_extreme)
+    X(arg_extreme) \
+    X(lstm) \
+    X(gru) \
+    X(rnn)

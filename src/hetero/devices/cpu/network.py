@@ -31,7 +31,7 @@ def _matmul_scratch(x: Value, packed: bool, k: int, n: int) -> int:
     return 4 * 16 * min(k, 256) * min(-(-n // 16), 32)  # kernels/gemm.c
 
 
-def _packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool) -> Value:
+def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool) -> Value:
     """A constant right operand in panels of 16 columns."""
     size = batch * -(-n // 16) * 16 * k
     ints = [batch, k, n, int(trans)]
@@ -62,7 +62,7 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     if a.dtype.kind != "f" and (alpha != int(alpha) or beta != int(beta)):
         raise InferenceError("Gemm of integers takes whole alpha and beta")
     packed = b.data is not None and b.dtype == np.float32 and a.data is None
-    right = _packed_b(context, b, 1, k, n, trans_b) if packed else b
+    right = packed_b(context, b, 1, k, n, trans_b) if packed else b
     ints = [m, n, k, int(trans_a), int(trans_b and not packed), int(packed), row, col, 0]
     scratch = _matmul_scratch(a, packed, k, n)
     return [context.call("gemm", [a, right, c, None], (m, n), a.dtype, ints, [alpha, beta, 0.0, 0.0], scratch)]
@@ -85,7 +85,7 @@ def _matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
         left, right = (m, k), (k, n)
     packed = b.data is not None and b.dtype == np.float32 and a.data is None
     count = math.prod(right[:-2])
-    operand = _packed_b(context, b, count, k, n, False) if packed else b
+    operand = packed_b(context, b, count, k, n, False) if packed else b
     b_matrix = -(-n // 16) * 16 * k if packed else k * n
     steps_a = _batch_steps(left[:-2], batch, m * k)
     steps_b = _batch_steps(right[:-2], batch, b_matrix)
@@ -167,7 +167,7 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     depth, maps = math.prod(weights.shape[1:]), outputs // group
     depthwise = weights.shape[1] == 1
     packed = weights.data is not None and x.data is None and not depthwise
-    operand = _packed_b(context, weights, group, depth, maps, True) if packed else weights
+    operand = packed_b(context, weights, group, depth, maps, True) if packed else weights
     scratch = _CONV_SCRATCH + (0 if packed else 4 * group * -(-maps // 16) * 16 * depth)
     ints = [group, int(packed), 0, *_three(kernel, 1), *_three(strides, 1), *_three(before, 0), *_three(dilations, 1)]
     shape = (x.shape[0], outputs, *sizes)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ... import _kernels
 from ...errors import HeteroError, InferenceError
-from . import elementwise, movement, network, selection  # noqa: F401  they register their operators
+from . import elementwise, movement, network, recurrent, selection  # noqa: F401  they register their operators
 from .registry import NodePlan, dtype_trouble
 from .values import Call, Context, NeedsData, Packed, Value
 

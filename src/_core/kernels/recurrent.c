@@ -1,0 +1,416 @@
+/* Recurrent layers of float32: lstm, gru, rnn, over all time steps and both directions in one call.
+ *
+ * The input's share of the gates, x * W' + bias, comes ready from one matrix product over all steps. What is left per
+ * step is h * R' (H x gates * H; R packed once, a vector product for up to three sequences, tiles of gemm_micro.c for more)
+ * and the cell: gates, activations and the new state in one pass over H, in registers. At a batch of one the time is that
+ * of reading R once per step, 4 * gates * H^2 bytes, plus the activations.
+ *
+ * in: z[rows][dirs][gates][H], rows by (step, sequence), or (sequence, step) if batch_first;
+ *   r packed by pack_b with ints (dirs * gates, H, H, 1); lengths int32[batch] or NULL (all `steps`);
+ *   h0 or NULL (zeros); then
+ *   lstm: c0 or NULL; peepholes[dirs][3][H] (input, output, forget) or NULL. Gates: input, output, forget, cell.
+ *   gru: bias[dirs][H] of the hidden gate's recurrent product or NULL (linear_before_reset only). Gates: update, reset,
+ *     hidden.
+ * out: y, the state of each step (zero behind a sequence's length), [steps][dirs][batch][H], or
+ *   [batch][steps][dirs][H] if batch_first; last h; lstm: last c. States: [dirs][batch][H], or [batch][dirs][H].
+ * ints: steps, batch, H, dirs, reversed (the first direction runs backward; the second always does), batch_first,
+ *   option (lstm: input_forget; gru: linear_before_reset; rnn: 0), then per direction the codes of the activations below:
+ *   lstm 3, gru 2, rnn 1.
+ * floats: clip of the activations' arguments (infinity: none), then per direction and activation its two parameters.
+ * scratch: 4 * batch * (gates + 2) * 16 * ceil(H / 16) bytes.
+ */
+#include "gemm_micro.h"
+#include "vmath.h"
+
+enum {
+    RELU,
+    TANH,
+    SIGMOID,
+    AFFINE,           /* p0 * x + p1 */
+    LEAKY_RELU,       /* x < 0 ? p0 * x : x */
+    THRESHOLDED_RELU, /* x > p0 ? x : 0 */
+    SCALED_TANH,      /* p0 * tanh(p1 * x) */
+    HARD_SIGMOID,     /* min(max(p0 * x + p1, 0), 1) */
+    ELU,              /* x < 0 ? p0 * (exp(x) - 1) : x */
+    SOFTSIGN,
+    SOFTPLUS,
+    NUM_ACTIVATIONS
+};
+
+enum { LSTM, GRU, RNN };
+enum { MAX_FUNCTIONS = 3 };
+
+typedef struct {
+    int code;
+    float p0, p1;
+} activation;
+
+typedef struct {
+    int64_t steps, batch, hidden, padded, dirs; /* padded: H in whole panels */
+    int gates, num_functions, batch_first, option;
+    float clip;
+    activation functions[MAX_FUNCTIONS]; /* of the direction at hand */
+    const float *peepholes, *bias;       /* likewise; or NULL */
+    float *gate_sums;                    /* [batch][gates][padded]: h * R' */
+    float *h;                            /* [batch][padded] */
+    float *reset_h;                      /* [batch][padded]: gru's reset gate times h */
+} layer;
+
+HT_INLINE vf activate(const int code, const activation *f, vf v)
+{
+    const vf zero = vf_set1(0.0f), one = vf_set1(1.0f), a = vf_set1(f->p0), b = vf_set1(f->p1);
+    switch (code) {
+    case RELU: return vf_max(zero, v);
+    case TANH: return vf_tanh(v);
+    case SIGMOID: return vf_sigmoid(v);
+    case AFFINE: return vf_fma(a, v, b);
+    case LEAKY_RELU: return vf_select(vf_lt(v, zero), a * v, v);
+    case THRESHOLDED_RELU: return vf_select(vf_lt(a, v), v, zero);
+    case SCALED_TANH: return a * vf_tanh(b * v);
+    case HARD_SIGMOID: return vf_min(one, vf_max(zero, vf_fma(a, v, b)));
+    case ELU: return vf_select(vf_lt(v, zero), a * vf_expm1(v), v);
+    case SOFTSIGN: return v / (one + vf_abs(v));
+    default: return vf_softplus(v);
+    }
+}
+
+HT_INLINE vf clipped(const layer *l, const int plain, vf v)
+{
+    return plain ? v : vf_min(vf_set1(l->clip), vf_max(vf_set1(-l->clip), v));
+}
+
+HT_INLINE vf load(const float *p, int64_t n, const int full) { return full ? vf_load(p) : vf_load_n(p, n); }
+HT_INLINE void store(float *p, int64_t n, const int full, vf v)
+{
+    if (full)
+        vf_store(p, v);
+    else
+        vf_store_n(p, n, v);
+}
+
+/* One sequence at one step. `z`: its share of the gates, `sums`: its h * R'; `c`, `h`: its state, replaced; `y`: where the
+ * state goes too. `plain`: the default functions, no clip and no option, known to the compiler. */
+typedef struct {
+    const float *z;
+    float *sums, *c, *h, *y, *reset_h;
+} cell;
+
+HT_INLINE vf gate_of(const layer *l, const cell *at, int gate, int64_t j, int64_t n, const int full)
+{
+    return load(at->z + gate * l->hidden + j, n, full) + vf_load(at->sums + gate * l->padded + j);
+}
+
+HT_INLINE void lstm_block(const layer *l, const cell *at, int64_t j, int64_t n, const int full, const int plain)
+{
+    const activation *f = l->functions;
+    const int f0 = plain ? SIGMOID : f[0].code, f1 = plain ? TANH : f[1].code, f2 = plain ? TANH : f[2].code;
+    const float *p = plain ? NULL : l->peepholes;
+    vf c = load(at->c + j, n, full);
+    vf in = gate_of(l, at, 0, j, n, full), out = gate_of(l, at, 1, j, n, full);
+    vf forget = gate_of(l, at, 2, j, n, full);
+    const vf candidate = activate(f1, f + 1, clipped(l, plain, gate_of(l, at, 3, j, n, full)));
+    if (p) {
+        in = vf_fma(load(p + j, n, full), c, in);
+        forget = vf_fma(load(p + 2 * l->hidden + j, n, full), c, forget);
+    }
+    in = activate(f0, f, clipped(l, plain, in));
+    if (!plain && l->option)
+        forget = vf_set1(1.0f) - in;
+    else
+        forget = activate(f0, f, clipped(l, plain, forget));
+    c = vf_fma(forget, c, in * candidate);
+    if (p)
+        out = vf_fma(load(p + l->hidden + j, n, full), c, out);
+    out = activate(f0, f, clipped(l, plain, out));
+    const vf h = out * activate(f2, f + 2, c);
+    store(at->c + j, n, full, c);
+    store(at->h + j, n, full, h);
+    store(at->y + j, n, full, h);
+}
+
+/* First half of a gru step without linear_before_reset: the update gate, kept in `sums`, and reset * h. */
+HT_INLINE void gru_gates_block(const layer *l, const cell *at, int64_t j, int64_t n, const int full, const int plain)
+{
+    const activation *f = l->functions;
+    const int f0 = plain ? SIGMOID : f[0].code;
+    const vf update = activate(f0, f, clipped(l, plain, gate_of(l, at, 0, j, n, full)));
+    const vf reset = activate(f0, f, clipped(l, plain, gate_of(l, at, 1, j, n, full)));
+    vf_store(at->sums + j, update);
+    store(at->reset_h + j, n, full, reset * load(at->h + j, n, full));
+}
+
+HT_INLINE void gru_block(const layer *l, const cell *at, int64_t j, int64_t n, const int full, const int plain)
+{
+    const activation *f = l->functions;
+    const int f0 = plain ? SIGMOID : f[0].code, f1 = plain ? TANH : f[1].code;
+    const vf h = load(at->h + j, n, full);
+    vf update, candidate;
+    if (l->option) {
+        update = activate(f0, f, clipped(l, plain, gate_of(l, at, 0, j, n, full)));
+        const vf reset = activate(f0, f, clipped(l, plain, gate_of(l, at, 1, j, n, full)));
+        vf product = vf_load(at->sums + 2 * l->padded + j);
+        if (l->bias)
+            product += load(l->bias + j, n, full);
+        candidate = vf_fma(reset, product, load(at->z + 2 * l->hidden + j, n, full));
+    } else {
+        update = vf_load(at->sums + j);
+        candidate = gate_of(l, at, 2, j, n, full);
+    }
+    candidate = activate(f1, f + 1, clipped(l, plain, candidate));
+    const vf next = vf_fma(update, h - candidate, candidate); /* (1 - update) * candidate + update * h */
+    store(at->h + j, n, full, next);
+    store(at->y + j, n, full, next);
+}
+
+HT_INLINE void rnn_block(const layer *l, const cell *at, int64_t j, int64_t n, const int full, const int plain)
+{
+    const activation *f = l->functions;
+    const vf next = activate(plain ? TANH : f->code, f, clipped(l, plain, gate_of(l, at, 0, j, n, full)));
+    store(at->h + j, n, full, next);
+    store(at->y + j, n, full, next);
+}
+
+#define ROW(name)                                                                                                     \
+    static void name##_row(const layer *l, const cell *at, int plain)                                                 \
+    {                                                                                                                 \
+        int64_t j = 0;                                                                                                \
+        if (plain) {                                                                                                  \
+            for (; j + VF_LANES <= l->hidden; j += VF_LANES)                                                          \
+                name##_block(l, at, j, VF_LANES, 1, 1);                                                               \
+            if (j < l->hidden)                                                                                        \
+                name##_block(l, at, j, l->hidden - j, 0, 1);                                                          \
+        } else {                                                                                                      \
+            for (; j < l->hidden; j += VF_LANES)                                                                      \
+                name##_block(l, at, j, ht_min64(VF_LANES, l->hidden - j), 0, 0);                                      \
+        }                                                                                                             \
+    }
+ROW(lstm)
+ROW(gru_gates)
+ROW(gru)
+ROW(rnn)
+
+/* `panels` panels of packed R times one to three rows of h. Their accumulators, panels * vectors * unroll of them per row,
+ * hide the latency of the multiply-adds; h is broadcast once for all panels. */
+HT_INLINE void vector_panels(const float *h, int64_t h_row, int64_t k, const float *r, float *sums, int64_t sums_row,
+                             const int rows, const int panels, const int unroll)
+{
+    enum { VECTORS = HT_PANEL / VF_LANES };
+    const int64_t panel = k * HT_PANEL;
+    vf acc[2][3][4 * VECTORS];
+#pragma GCC unroll 2
+    for (int u = 0; u < unroll; u++)
+#pragma GCC unroll 3
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 16
+            for (int v = 0; v < panels * VECTORS; v++)
+                acc[u][i][v] = vf_set1(0.0f);
+    int64_t at = 0;
+    for (; at + unroll <= k; at += unroll)
+#pragma GCC unroll 2
+        for (int u = 0; u < unroll; u++)
+#pragma GCC unroll 16
+            for (int v = 0; v < panels * VECTORS; v++) {
+                const vf b = vf_load(r + v / VECTORS * panel + (at + u) * HT_PANEL + v % VECTORS * VF_LANES);
+#pragma GCC unroll 3
+                for (int i = 0; i < rows; i++)
+                    acc[u][i][v] = vf_fma(vf_set1(h[i * h_row + at + u]), b, acc[u][i][v]);
+            }
+    for (; at < k; at++)
+#pragma GCC unroll 16
+        for (int v = 0; v < panels * VECTORS; v++) {
+            const vf b = vf_load(r + v / VECTORS * panel + at * HT_PANEL + v % VECTORS * VF_LANES);
+#pragma GCC unroll 3
+            for (int i = 0; i < rows; i++)
+                acc[0][i][v] = vf_fma(vf_set1(h[i * h_row + at]), b, acc[0][i][v]);
+        }
+#pragma GCC unroll 3
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 16
+        for (int v = 0; v < panels * VECTORS; v++) {
+            if (unroll == 2)
+                acc[0][i][v] += acc[1][i][v];
+            vf_store(sums + i * sums_row + v * VF_LANES, acc[0][i][v]);
+        }
+}
+
+/* Panels at a time, and their unrolling, for one row and for two or three: what fills the register file. */
+#if VF_LANES == 16
+#define ONE_ROW 4, 2
+#define ONE_ROW_PANELS 4
+#define FEW_ROWS_PANELS 4
+#elif VF_LANES == 8
+#define ONE_ROW 4, 1
+#define ONE_ROW_PANELS 4
+#define FEW_ROWS_PANELS 2
+#else
+#define ONE_ROW 2, 1
+#define ONE_ROW_PANELS 2
+#define FEW_ROWS_PANELS 1
+#endif
+
+/* sums[rows][panels * HT_PANEL] = h[rows][k] times `panels` panels of R. */
+static void multiply(const float *h, int64_t h_row, int64_t rows, int64_t k, const float *r, int64_t panels, float *sums,
+                     int64_t sums_row)
+{
+    if (rows > 3) {
+        const int64_t blocks = ht_max64(1, ht_ceil_div(k, HT_BLOCK_K)), step = ht_ceil_div(k, blocks);
+        for (int64_t k0 = 0, block = 0; block < blocks; block++, k0 += step) {
+            const ht_tile t = {.a = h + k0, .a_row = h_row, .a_k = 1, .b = r + k0 * HT_PANEL, .b_k = HT_PANEL,
+                               .b_panel = k * HT_PANEL, .c = sums, .c_row = sums_row, .k = ht_min64(step, k - k0),
+                               .accumulate = block > 0};
+            ht_gemm_block(&t, 0, rows, panels * HT_PANEL);
+        }
+        return;
+    }
+    const int64_t panel = k * HT_PANEL;
+    int64_t p = 0;
+    if (rows == 1) {
+        for (; p + ONE_ROW_PANELS <= panels; p += ONE_ROW_PANELS)
+            vector_panels(h, h_row, k, r + p * panel, sums + p * HT_PANEL, sums_row, 1, ONE_ROW);
+        for (; p < panels; p++)
+            vector_panels(h, h_row, k, r + p * panel, sums + p * HT_PANEL, sums_row, 1, 1, 2);
+    } else if (rows == 2) {
+        for (; p + FEW_ROWS_PANELS <= panels; p += FEW_ROWS_PANELS)
+            vector_panels(h, h_row, k, r + p * panel, sums + p * HT_PANEL, sums_row, 2, FEW_ROWS_PANELS, 1);
+        for (; p < panels; p++)
+            vector_panels(h, h_row, k, r + p * panel, sums + p * HT_PANEL, sums_row, 2, 1, 1);
+    } else {
+        for (; p + FEW_ROWS_PANELS <= panels; p += FEW_ROWS_PANELS)
+            vector_panels(h, h_row, k, r + p * panel, sums + p * HT_PANEL, sums_row, 3, FEW_ROWS_PANELS, 1);
+        for (; p < panels; p++)
+            vector_panels(h, h_row, k, r + p * panel, sums + p * HT_PANEL, sums_row, 3, 1, 1);
+    }
+}
+
+static int is_plain(const layer *l, int kind)
+{
+    static const int defaults[3][MAX_FUNCTIONS] = {{SIGMOID, TANH, TANH}, {SIGMOID, TANH}, {TANH}};
+    if (l->clip < INFINITY || (kind == LSTM && (l->peepholes || l->option)))
+        return 0;
+    for (int i = 0; i < l->num_functions; i++)
+        if (l->functions[i].code != defaults[kind][i])
+            return 0;
+    return 1;
+}
+
+static int fits(const ht_tensor *x, int32_t dtype, int64_t size, int optional)
+{
+    return x ? x->dtype == dtype && x->size == size : optional;
+}
+
+HT_INLINE int run(const ht_call *call, const int kind)
+{
+    const int num_functions = kind == LSTM ? 3 : kind == GRU ? 2 : 1, gates = kind == LSTM ? 4 : kind == GRU ? 3 : 1;
+    const int num_in = kind == LSTM ? 6 : kind == GRU ? 5 : 4;
+    if (call->num_in != num_in || call->num_out != (kind == LSTM ? 3 : 2) || call->num_ints < 7)
+        return HT_ERR_OPERAND;
+    const int64_t *ints = call->ints;
+    layer l = {.steps = ints[0], .batch = ints[1], .hidden = ints[2], .dirs = ints[3], .gates = gates,
+               .num_functions = num_functions, .batch_first = ints[5] != 0, .option = ints[6] != 0};
+    if (l.steps < 0 || l.batch < 0 || l.hidden < 1 || l.dirs < 1 || l.dirs > 2)
+        return HT_ERR_OPERAND;
+    const int64_t batch = l.batch, hidden = l.hidden, dirs = l.dirs, states = dirs * batch * hidden;
+    l.padded = ht_ceil_div(hidden, HT_PANEL) * HT_PANEL;
+    if (call->num_ints != 7 + dirs * num_functions || call->num_floats != 1 + 2 * dirs * num_functions)
+        return HT_ERR_OPERAND;
+    for (int64_t i = 0; i < dirs * num_functions; i++)
+        if (ints[7 + i] < 0 || ints[7 + i] >= NUM_ACTIVATIONS)
+            return HT_ERR_OPERAND;
+    const ht_tensor *z = call->in[0], *r = call->in[1], *lengths = call->in[2], *h0 = call->in[3];
+    const ht_tensor *c0 = kind == LSTM ? call->in[4] : NULL, *peepholes = kind == LSTM ? call->in[5] : NULL;
+    const ht_tensor *bias = kind == GRU ? call->in[4] : NULL;
+    if (!fits(z, HT_FLOAT32, l.steps * states * gates, 0) ||
+        !fits(r, HT_FLOAT32, dirs * gates * l.padded * hidden, 0) || !fits(lengths, HT_INT32, batch, 1) ||
+        !fits(h0, HT_FLOAT32, states, 1) || !fits(c0, HT_FLOAT32, states, 1) ||
+        !fits(peepholes, HT_FLOAT32, dirs * 3 * hidden, 1) || !fits(bias, HT_FLOAT32, dirs * hidden, 1) ||
+        !fits(call->out[0], HT_FLOAT32, l.steps * states, 0) || !fits(call->out[1], HT_FLOAT32, states, 0) ||
+        (kind == LSTM && !fits(call->out[2], HT_FLOAT32, states, 0)) ||
+        call->scratch_bytes < batch * (gates + 2) * l.padded * (int64_t)sizeof(float))
+        return HT_ERR_OPERAND;
+    const int32_t *length = lengths ? lengths->data : NULL;
+    int64_t longest = lengths ? 0 : l.steps;
+    for (int64_t b = 0; length && b < batch; b++) {
+        if (length[b] < 0 || length[b] > l.steps)
+            return HT_ERR_INDEX;
+        longest = ht_max64(longest, length[b]);
+    }
+    if (states == 0)
+        return HT_OK;
+
+    float *y = call->out[0]->data, *last_h = call->out[1]->data, *last_c = kind == LSTM ? call->out[2]->data : NULL;
+    l.gate_sums = call->scratch;
+    l.h = l.gate_sums + batch * gates * l.padded;
+    l.reset_h = l.h + batch * l.padded;
+    l.clip = (float)call->floats[0];
+    const int64_t panels = l.padded / HT_PANEL, sums_row = gates * l.padded;
+    const int64_t state_step = l.batch_first ? dirs * hidden : hidden; /* from sequence to sequence */
+    const size_t state_bytes = (size_t)hidden * sizeof(float);
+    for (int64_t d = 0; d < dirs; d++) {
+        const int reversed = d > 0 || ints[4] != 0;
+        const float *weights = (const float *)r->data + d * gates * l.padded * hidden;
+        const int64_t state = l.batch_first ? d * hidden : d * batch * hidden;
+        for (int i = 0; i < num_functions; i++) {
+            const int64_t at = d * num_functions + i;
+            l.functions[i] = (activation){(int)ints[7 + at], (float)call->floats[1 + 2 * at],
+                                          (float)call->floats[2 + 2 * at]};
+        }
+        l.peepholes = peepholes ? (const float *)peepholes->data + d * 3 * hidden : NULL;
+        l.bias = bias ? (const float *)bias->data + d * hidden : NULL;
+        const int plain = is_plain(&l, kind);
+        for (int64_t b = 0; b < batch; b++) {
+            const int64_t at = state + b * state_step;
+            if (h0)
+                memcpy(l.h + b * l.padded, (const float *)h0->data + at, state_bytes);
+            else
+                memset(l.h + b * l.padded, 0, state_bytes);
+            memset(l.reset_h + b * l.padded, 0, state_bytes); /* that of an empty sequence is multiplied too */
+            if (c0)
+                memcpy(last_c + at, (const float *)c0->data + at, state_bytes);
+            else if (kind == LSTM)
+                memset(last_c + at, 0, state_bytes);
+        }
+        for (int64_t step = 0; step < longest; step++) {
+            const int two_products = kind == GRU && !l.option;
+            if (step == 0 && !h0)
+                memset(l.gate_sums, 0, (size_t)(batch * sums_row) * sizeof(float));
+            else
+                multiply(l.h, l.padded, batch, hidden, weights, (two_products ? 2 : gates) * panels, l.gate_sums, sums_row);
+            for (int half = two_products ? 0 : 1; half < 2; half++) {
+                for (int64_t b = 0; b < batch; b++) {
+                    if (length && step >= length[b])
+                        continue;
+                    const int64_t t = !reversed ? step : (length ? length[b] : l.steps) - 1 - step;
+                    const int64_t row = l.batch_first ? b * l.steps + t : t * batch + b;
+                    const int64_t to = l.batch_first ? row * dirs + d : (t * dirs + d) * batch + b;
+                    const cell at = {.z = (const float *)z->data + (row * dirs + d) * gates * hidden,
+                                     .sums = l.gate_sums + b * sums_row,
+                                     .c = kind == LSTM ? last_c + state + b * state_step : NULL,
+                                     .h = l.h + b * l.padded, .y = y + to * hidden, .reset_h = l.reset_h + b * l.padded};
+                    if (kind == LSTM)
+                        lstm_row(&l, &at, plain);
+                    else if (kind == RNN)
+                        rnn_row(&l, &at, plain);
+                    else if (half == 0)
+                        gru_gates_row(&l, &at, plain);
+                    else
+                        gru_row(&l, &at, plain);
+                }
+                if (half == 0 && !(step == 0 && !h0))
+                    multiply(l.reset_h, l.padded, batch, hidden, weights + 2 * l.padded * hidden, panels,
+                             l.gate_sums + 2 * l.padded, sums_row);
+            }
+        }
+        for (int64_t b = 0; b < batch; b++) {
+            memcpy(last_h + state + b * state_step, l.h + b * l.padded, state_bytes);
+            for (int64_t t = length ? length[b] : l.steps; t < l.steps; t++) {
+                const int64_t to = l.batch_first ? (b * l.steps + t) * dirs + d : (t * dirs + d) * batch + b;
+                memset(y + to * hidden, 0, state_bytes);
+            }
+        }
+    }
+    return HT_OK;
+}
+
+int HT_KERNEL(lstm)(const ht_call *call) { return run(call, LSTM); }
+int HT_KERNEL(gru)(const ht_call *call) { return run(call, GRU); }
+int HT_KERNEL(rnn)(const ht_call *call) { return run(call, RNN); }
