@@ -292,71 +292,71 @@ def function_of(*body: onnx.NodeProto, outputs: tuple[str, ...] = ("b",), **more
 
 
 CALL = make("f", ["x"], ["y"], domain="d")
-case("functions: 2^20 calls", "bounded", "", lambda _: calls(20))
-case("functions: 2^60 calls", "bounded", "", lambda _: calls(60))
-case("functions: 100^50 calls", "bounded", "", lambda _: calls(50, 100))
-case("functions: a chain of a thousand", "bounded", "", lambda _: calls(1000, 1))
-case("functions: a chain of ten thousand", "bounded", "", lambda _: calls(10_000, 1))
-case("functions: one that calls itself", "any", "", lambda _: calls(1, 1, "f0"))
-case("functions: one that calls itself twice", "any", "", lambda _: calls(1, 2, "f0"))
-case("functions: two that call each other", "any", "", lambda _: calls(2, 1, "f0"))
-case("functions: a ring of a thousand", "any", "", lambda _: calls(1000, 1, "f0"))
+case("functions: 2^20 calls", "compile", "MAX_INLINED_NODES", lambda _: calls(20))
+case("functions: 2^60 calls", "compile", "MAX_INLINED_NODES", lambda _: calls(60))
+case("functions: 100^50 calls", "compile", "MAX_INLINED_NODES", lambda _: calls(50, 100))
+case("functions: a chain of a thousand", "compile", "MAX_CALL_DEPTH", lambda _: calls(1000, 1))
+case("functions: a chain of ten thousand", "compile", "MAX_CALL_DEPTH", lambda _: calls(10_000, 1))
+case("functions: one that calls itself", "compile", "calls itself", lambda _: calls(1, 1, "f0"))
+case("functions: one that calls itself twice", "compile", "calls itself", lambda _: calls(1, 2, "f0"))
+case("functions: two that call each other", "compile", "calls itself", lambda _: calls(2, 1, "f0"))
+case("functions: a ring of a thousand", "compile", "calls itself", lambda _: calls(1000, 1, "f0"))
 case(
     "functions: a result that nothing makes",
-    "any",
-    "",
+    "compile",
+    "its output 'b' is made by no node",
     lambda _: proto([CALL], functions=[function_of(make("Relu", ["a"], ["c"]))], domains=["d"]),
 )
 case(
     "functions: a value that nothing makes",
-    "any",
-    "",
+    "compile",
+    "nothing before makes it",
     lambda _: proto([CALL], functions=[function_of(make("Relu", ["z"], ["b"]))], domains=["d"]),
 )
 case(
     "functions: a value made twice",
-    "bounded",
-    "",
+    "compile",
+    "value 'b' is defined twice",
     lambda _: proto(
         [CALL], functions=[function_of(make("Relu", ["a"], ["b"]), make("Neg", ["a"], ["b"]))], domains=["d"]
     ),
 )
 case(
     "functions: a cycle",
-    "any",
-    "",
+    "compile",
+    "nothing before makes it",
     lambda _: proto(
         [CALL], functions=[function_of(make("Add", ["a", "b"], ["c"]), make("Relu", ["c"], ["b"]))], domains=["d"]
     ),
 )
 case(
     "functions: a call to nothing",
-    "any",
-    "",
+    "compile",
+    "taken by no device",
     lambda _: proto(
         [make("g", ["x"], ["y"], domain="d")], functions=[function_of(make("Relu", ["a"], ["b"]))], domains=["d"]
     ),
 )
 case(
     "functions: too many arguments",
-    "any",
-    "",
+    "compile",
+    "with 2 inputs; it has 1",
     lambda _: proto(
         [make("f", ["x", "x"], ["y"], domain="d")], functions=[function_of(make("Relu", ["a"], ["b"]))], domains=["d"]
     ),
 )
 case(
     "functions: too many results",
-    "any",
-    "",
+    "compile",
+    "with 2 outputs; it has 1",
     lambda _: proto(
         [make("f", ["x"], ["y", "z"], domain="d")], functions=[function_of(make("Relu", ["a"], ["b"]))], domains=["d"]
     ),
 )
 case(
     "functions: a body that is no message",
-    "any",
-    "",
+    "compile",
+    "Error parsing message",
     model(
         node("f", "x", "y", message(7, "d")),
         more=message(8, message(1, "d"), number(2, 1))
@@ -371,8 +371,8 @@ case(
 )
 case(
     "functions: calls through If",
-    "bounded",
-    "",
+    "compile",
+    "calls itself",
     lambda _: proto(
         [CALL],
         functions=[
