@@ -70,8 +70,13 @@ def build_libfuzzer(folder: Path) -> Path | None:
     return target
 
 
+def _environment() -> dict[str, str]:
+    """Without what the checked build preloads: the target brings sanitizers of its own."""
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+
+
 def _compile(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
 
@@ -117,8 +122,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / "state"
         command = [str(target), str(seconds), str(seed), str(state), str(corpus), *([str(found)] if found else [])]
-        environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-        environment["ASAN_OPTIONS"] = f"detect_leaks={int(leaks)}"
+        environment = {**_environment(), "ASAN_OPTIONS": f"detect_leaks={int(leaks)}"}
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=seconds + 300, env=environment
         )
