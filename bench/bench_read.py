@@ -113,7 +113,10 @@ def read_and_keys(path: pathlib.Path) -> int:
 )
 def bench_read(benchmark: Any, file: pathlib.Path, what: Callable[[pathlib.Path], object]) -> None:
     benchmark.group = f"read {file.stem}"
-    benchmark.extra_info |= {"reference": what is onnx.load, "label": what.__name__}
+    benchmark.extra_info |= {
+        "reference": what is onnx.load,
+        "label": "onnx.load" if what is onnx.load else what.__name__,
+    }
     benchmark.pedantic(what, (file,), rounds=5)
 
 
