@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 import onnxruntime
@@ -13,33 +11,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from hetero import Core, InferenceError, _kernels
-
-
-def run(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    core = Core()
-    return list(core.compile_model(core.read_model(proto), "CPU")(feeds).arrays())
-
-
-def model(nodes: list[onnx.NodeProto], feeds: dict[str, np.ndarray], outputs: list[str], opset: int) -> onnx.ModelProto:
-    def port(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
-        dims: list[Any] = [f"{name}{axis}" for axis in range(array.ndim)]
-        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), dims)
-
-    results = [helper.make_empty_tensor_value_info(name) for name in outputs]
-    graph = helper.make_graph(nodes, "graph", [port(name, array) for name, array in feeds.items()], results)
-    return onnx.shape_inference.infer_shapes(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    )
-
-
-def assert_as_onnxruntime(op: str, arrays: list[np.ndarray], num_outputs: int = 1, opset: int = 17, **attributes: Any):
-    feeds = {f"x{i}": array for i, array in enumerate(arrays)}
-    outputs = [f"y{i}" for i in range(num_outputs)]
-    proto = model([helper.make_node(op, list(feeds), outputs, **attributes)], feeds, outputs, opset)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    for found, wanted in zip(run(proto, feeds), session.run(None, feeds), strict=True):
-        assert found.dtype == wanted.dtype
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+from single_node import assert_as_onnxruntime, model, run
 
 
 @settings(max_examples=60, deadline=None)

@@ -43,6 +43,8 @@
     X(cumsum) \
     X(topk) \
     X(nonzero) \
+    X(resample) \
+    X(pick) \
     X(conv) \
     X(max_pool) \
     X(average_pool) \

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -288,13 +288,18 @@ def _cast_refusal(model: Model, view: NodeView) -> str | None:
     return None
 
 
+def _cast_result(attributes: Mapping[str, Any]) -> str | None:
+    dtype = dtype_of(attributes.get("to", 1))
+    return None if dtype is None else dtype.name
+
+
 @operator(
     "Cast",
     dtypes=ANY,
     attributes={"to": None, "saturate": None, "round_mode": None},
     since=6,
     check=_cast_refusal,
-    result=None,
+    result=_cast_result,
 )
 def _cast(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     dtype = dtype_of(node.get("to", 1))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -304,7 +304,13 @@ def _fill_refusal(model: Model, view: NodeView) -> str | None:
     return None
 
 
-@operator("ConstantOfShape", dtypes=("int64",), attributes={"value": None}, check=_fill_refusal, result=None)
+def _fill_result(attributes: Mapping[str, Any]) -> str | None:
+    value = attributes.get("value")
+    dtype = np.dtype(np.float32) if value is None else dtype_of(value.data_type)
+    return None if dtype is None else dtype.name
+
+
+@operator("ConstantOfShape", dtypes=("int64",), attributes={"value": None}, check=_fill_refusal, result=_fill_result)
 def _constant_of_shape(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     from onnx import numpy_helper
 

@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 
 from ... import _kernels
 from ...errors import HeteroError, InferenceError
-from . import elementwise, movement, network, recurrent, selection  # noqa: F401  they register their operators
+from . import (  # noqa: F401  they register their operators
+    elementwise,
+    movement,
+    network,
+    recurrent,
+    resize,
+    selection,
+)
 from .registry import NodePlan, dtype_trouble
 from .values import Call, Context, NeedsData, Packed, Value
 

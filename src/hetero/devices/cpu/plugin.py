@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ... import _kernels
 from ...errors import UnsupportedModel
 from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
+from .bodies import Bodies
 from .planner import Planner
 from .registry import NodePlan, examine
 from .runner import CpuRunner, PlanCache
@@ -27,13 +28,13 @@ class CpuPlugin(Plugin):
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         self.full_config(config)
-        return Support.from_reasons(model.num_nodes, examine(model)[1])
+        return Support.from_reasons(model.num_nodes, examine(model, Bodies())[1])
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
         settings = self.full_config(config)
-        plans, trouble = examine(model)
+        plans, trouble = examine(model, Bodies())
         if trouble:
             refused = {model.key_of(i): {"CPU": why} for i, why in trouble.items()}
             first, reasons = next(iter(refused.items()))

@@ -30,6 +30,8 @@ __all__ = [
     "Node",
     "NodePlan",
     "Operator",
+    "Types",
+    "dtype_trouble",
     "examine",
     "operator",
 ]
@@ -43,6 +45,7 @@ BOOL = ("bool",)
 ANY = (*NUMBERS, *BOOL, "float16", "bfloat16")
 
 Lowering = Callable[["Context", "Node", Sequence[Value | None]], Sequence[Value]]
+Result = int | str | Callable[[Mapping[str, Any]], str | None] | None
 
 
 @dataclasses.dataclass(slots=True)
@@ -61,7 +64,8 @@ class Node:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operator:
     """``dtypes``: per input, the last for all that follow. ``attributes``: name -> accepted values, None for all.
-    ``result``: the first output's dtype, or which input it has it from; None if it is neither."""
+    ``result``: the first output's dtype, or which input it has it from, or a function of the attributes that gives it;
+    None if it is none of these."""
 
     lower: Lowering
     dtypes: tuple[Collection[str], ...]
@@ -69,7 +73,7 @@ class Operator:
     since: int
     until: int
     check: Callable[[Model, NodeView], str | None] | None
-    result: int | str | None
+    result: Result
 
 
 OPERATORS: dict[str, list[Operator]] = {}
@@ -82,7 +86,7 @@ def operator(
     since: int = 1,
     until: int = 10_000,
     check: Callable[[Model, NodeView], str | None] | None = None,
-    result: int | str | None = 0,
+    result: Result = 0,
 ) -> Callable[[Lowering], Lowering]:
     """Register the lowering of ONNX operators, for opsets ``since`` to ``until``."""
     per_input = dtypes if dtypes and not isinstance(next(iter(dtypes)), str) else (dtypes,)
@@ -120,11 +124,17 @@ class NodePlan:
         return f"node {self._model.key_of(self.index)!r} ({self.node.op_type})"
 
 
-def examine(model: Model) -> tuple[list[NodePlan], dict[int, str]]:
-    """Every node that the CPU takes, and why it does not take the others. One pass, a few microseconds a node."""
+Expand = Callable[["Model", int, "Types"], Operator | str | None]
+
+
+def examine(model: Model, expand: Expand) -> tuple[list[NodePlan], dict[int, str]]:
+    """Every node that the CPU takes, and why it does not take the others. One pass, a few microseconds a node.
+
+    ``expand``: gives for a node that no kernel takes an operator made of others, or why there is none.
+    """
     operators = [_resolve(model, *_split(op_type)) for op_type in model.op_types]
     opsets = [model.opsets.get(_split(op_type)[0], 0) for op_type in model.op_types]
-    types = _Types(model)
+    types = Types(model)
     plans: list[NodePlan] = []
     reasons: dict[int, str] = {}
     all_inputs, all_outputs = model.node_inputs, model.node_outputs
@@ -133,22 +143,27 @@ def examine(model: Model) -> tuple[list[NodePlan], dict[int, str]]:
     nodes = model.nodes
     for index, op in enumerate(model.op_type_of.tolist()):
         entry = operators[op]
-        if isinstance(entry, str):
-            reasons[index] = entry
-            continue
         view = nodes[index]
         attributes = view.attributes
         inputs = in_values[in_ends[index] : in_ends[index + 1]]
         outputs = out_values[out_ends[index] : out_ends[index + 1]]
-        reason = (
-            _attribute_trouble(model.op_types[op], entry, attributes)
-            or _input_trouble(model, entry, inputs, types)
-            or (entry.check(model, view) if entry.check is not None else None)
-        )
+        reason: str | None
+        if isinstance(entry, str):
+            reason = entry
+        else:
+            reason = (
+                _attribute_trouble(model.op_types[op], entry, attributes)
+                or _input_trouble(model, entry, inputs, types)
+                or (entry.check(model, view) if entry.check is not None else None)
+            )
         if reason is not None:
-            reasons[index] = reason
-            continue
-        types.note(entry, inputs, outputs)
+            made = expand(model, index, types)
+            if made is None or isinstance(made, str):
+                reasons[index] = reason if made is None else f"{reason}; {made}"
+                continue
+            entry = made
+        assert not isinstance(entry, str)
+        types.note(entry, attributes, inputs, outputs)
         node = Node(model.op_types[op], opsets[op], attributes, len(outputs))
         plans.append(NodePlan(model, index, entry, node, inputs, outputs))
     return plans, reasons
@@ -185,7 +200,7 @@ def _attribute_trouble(op_type: str, entry: Operator, attributes: Mapping[str, A
     return None
 
 
-class _Types:
+class Types:
     """Element types by value. Most follow from the inputs' by the operator's rule; the model is asked for the rest,
     which may cost it a shape inference."""
 
@@ -199,17 +214,21 @@ class _Types:
             self._names[value] = None if dtype is None else name_of(dtype)
         return self._names[value]
 
-    def note(self, entry: Operator, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+    def note(
+        self, entry: Operator, attributes: Mapping[str, Any], inputs: Sequence[int], outputs: Sequence[int]
+    ) -> None:
         """The first output's type, where the operator's rule gives it."""
         if not outputs or outputs[0] < 0 or entry.result is None:
             return
         if isinstance(entry.result, str):
             self._names[outputs[0]] = entry.result
+        elif callable(entry.result):
+            self._names[outputs[0]] = entry.result(attributes)
         elif entry.result < len(inputs) and inputs[entry.result] >= 0:
             self._names[outputs[0]] = self.of(inputs[entry.result])
 
 
-def _input_trouble(model: Model, entry: Operator, inputs: Sequence[int], types: _Types) -> str | None:
+def _input_trouble(model: Model, entry: Operator, inputs: Sequence[int], types: Types) -> str | None:
     last = len(entry.dtypes) - 1
     for position, value in enumerate(inputs):
         if value < 0:

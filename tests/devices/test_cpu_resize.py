@@ -1,0 +1,160 @@
+"""Resize on the CPU, against onnxruntime; tests/operator_cases.py has the modes of every opset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from hetero import Core, InferenceError, _kernels
+from single_node import assert_as_onnxruntime, model, run
+
+_NONE = np.array([], np.float32)
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_images(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    shape = [data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3)), *(data.draw(st.integers(2, 9)) for _ in "hw")]
+    mode = data.draw(st.sampled_from(["nearest", "linear", "cubic"]))
+    coordinates = data.draw(
+        st.sampled_from(["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"])
+    )
+    attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": coordinates}
+    if mode == "nearest":
+        attributes["nearest_mode"] = data.draw(st.sampled_from(["floor", "ceil", "round_prefer_ceil"]))
+    if mode == "cubic":
+        attributes["exclude_outside"] = data.draw(st.sampled_from([0, 1]))
+    sizes = np.array([*shape[:2], *(data.draw(st.integers(2, 20)) for _ in "hw")])
+    dtype = data.draw(st.sampled_from([np.float32, np.int32, np.uint8])) if mode == "nearest" else np.float32
+    x = (rng.random(shape) * (1 if dtype == np.float32 else 100)).astype(dtype)
+    assert_as_onnxruntime("Resize", [x, None, None, sizes], opset=19, **attributes)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("outside", [0, 1])
+@pytest.mark.parametrize("scale", [0.25, 0.4, 0.75, 2.0])
+def test_antialias(mode: str, outside: int, scale: float) -> None:
+    x = np.random.default_rng(1).random((1, 2, 20, 16), np.float32)
+    scales = np.array([1, 1, scale, scale], np.float32)
+    assert_as_onnxruntime("Resize", [x, _NONE, scales], opset=18, mode=mode, antialias=1, exclude_outside=outside)
+
+
+@pytest.mark.parametrize("rounding", ["floor", "ceil", "round_prefer_floor"])
+def test_half_pixels_as_tensorflow_has_them(rounding: str) -> None:
+    x = np.random.default_rng(1).random((1, 2, 5, 6), np.float32)
+    scales = np.array([1, 1, 0.6, 1.7], np.float32)
+    attributes = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": rounding}
+    assert_as_onnxruntime("Resize", [x, _NONE, scales], opset=11, **attributes)
+
+
+def test_lengths_are_products_in_float32() -> None:
+    x = np.random.default_rng(1).random((1, 1, 10, 3), np.float32)
+    scales = np.array([1, 1, 0.7, 1 / 3], np.float32)  # 0.7f * 10 is 6.9999998 in double precision
+    assert_as_onnxruntime("Resize", [x, _NONE, scales], opset=13, mode="linear")
+
+
+def test_channels_last_and_volumes() -> None:
+    rng = np.random.default_rng(1)
+    for shape, sizes in (((1, 6, 7, 3), (1, 12, 5, 3)), ((1, 2, 4, 5, 6), (1, 2, 7, 5, 3)), ((4, 7), (3, 12))):
+        assert_as_onnxruntime("Resize", [rng.random(shape, np.float32), None, None, np.array(sizes)], mode="linear")
+
+
+def test_scales_that_depend_on_data() -> None:
+    x = np.random.default_rng(1).random((1, 1, 4, 4), np.float32)
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("Mul", ["base", "base"], ["scales"]),
+        helper.make_node("Resize", ["e", "", "scales"], ["y"], mode="linear"),
+    ]
+    feeds = {"x": x, "base": np.array([1, 1, 1.5, 0.8], np.float32)}
+    proto = model(nodes, feeds, ["y"], 17)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for factor in (1.5, 1.1):
+        feeds["base"][2] = factor
+        np.testing.assert_allclose(run(proto, feeds)[0], session.run(None, feeds)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scales", "sizes", "expected"),
+    [
+        ([1, 1, 0, 1], None, "positive"),
+        ([1, 1, -2, 1], None, "positive"),
+        ([1, 1, np.nan, 1], None, "positive"),
+        ([1, 1, np.inf, 1], None, "positive"),
+        ([1, 1, 1e30, 1], None, r"2\*\*30"),
+        ([1, 1, 1], None, "3 scales for 4 axes"),
+        (None, [1, 1, -1, 4], "do not fit"),
+        (None, [1, 1, 1 << 62, 4], "do not fit"),
+        (None, [1 << 20, 1 << 20, 1 << 20, 1 << 20], r"2\*\*40"),
+        (None, [1, 1, 4], "do not fit"),
+    ],
+)
+def test_bad_targets_name_the_node(scales: list[float] | None, sizes: list[int] | None, expected: str) -> None:
+    feeds = {"x": np.ones((1, 1, 2, 2), np.float32)}
+    feeds |= {"s": np.array(scales, np.float32)} if scales is not None else {"n": np.array(sizes)}
+    inputs = ["x", "", "s"] if scales is not None else ["x", "", "", "n"]
+    with pytest.raises(InferenceError, match=f"'grow' .Resize.*{expected}"):
+        run(model([helper.make_node("Resize", inputs, ["y"], name="grow")], feeds, ["y"], 17), feeds)
+
+
+def test_an_empty_image_cannot_grow() -> None:
+    feeds = {"x": np.ones((1, 1, 0, 2), np.float32), "n": np.array([1, 1, 3, 3])}
+    node = helper.make_node("Resize", ["x", "", "", "n"], ["y"], name="grow", mode="linear")
+    with pytest.raises(InferenceError, match=r"grow.*empty axis"):
+        run(model([node], feeds, ["y"], 17), feeds)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [({"mode": "linear"}, "int32"), ({"mode": "other"}, "mode"), ({"nearest_mode": "other"}, "nearest_mode")],
+)
+def test_what_is_refused(attributes: dict[str, Any], expected: str) -> None:
+    feeds = {"x": np.ones((1, 1, 2, 2), np.int32), "n": np.array([1, 1, 3, 3])}
+    proto = model([helper.make_node("Resize", ["x", "", "", "n"], ["y"], **attributes)], feeds, ["y"], 17)
+    core = Core()
+    (reasons,) = core.query_model(core.read_model(proto), "CPU").reasons.values()
+    assert expected in reasons["CPU"]
+
+
+# ---- kernels
+
+
+@pytest.mark.parametrize("variant", _kernels.variants())
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("inner", [1, 2, 37])
+@pytest.mark.parametrize("taps", [1, 2, 3, 4, 7])
+def test_resample(variant: str, dtype: Any, inner: int, taps: int) -> None:
+    rng = np.random.default_rng(taps)
+    outer, size, length = 3, 11, 23
+    x = rng.standard_normal((outer, size, inner)).astype(dtype)
+    start = rng.integers(0, size - taps + 1, length).astype(np.int32)
+    weight = rng.standard_normal((taps, length)).astype(dtype)
+    wanted = sum(weight[t][:, None] * x[:, start + t] for t in range(taps))
+    ints = [outer, size, inner, length, taps]
+    (found,) = _kernels.call("resample", [x, start, weight], [((outer, length, inner), dtype)], ints, variant=variant)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", _kernels.variants())
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "int64", "bool"])
+@pytest.mark.parametrize("inner", [1, 3])
+def test_pick(variant: str, dtype: str, inner: int) -> None:
+    rng = np.random.default_rng(inner)
+    x = rng.integers(0, 2, (2, 9, inner)).astype(dtype)
+    start = rng.integers(0, 9, 40).astype(np.int32)
+    (found,) = _kernels.call("pick", [x, start], [((2, 40, inner), x.dtype)], [2, 9, inner, 40], variant=variant)
+    np.testing.assert_array_equal(found, x[:, start])
+
+
+@pytest.mark.parametrize("start", [-1, 9, 8])
+def test_windows_outside_the_axis(start: int) -> None:
+    x, weight = np.ones((1, 9, 1), np.float32), np.ones((2, 1), np.float32)
+    with pytest.raises(InferenceError, match="index"):
+        _kernels.call("resample", [x, np.array([start], np.int32), weight], [((1, 1, 1), np.float32)], [1, 9, 1, 1, 2])
