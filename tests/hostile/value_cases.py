@@ -165,8 +165,8 @@ case(
 # ---- counts
 
 case("a million empty nodes", "read", "node 0: the node has no op_type", lambda _: model(message(1) * 1_000_000))
-case("a million inputs left out", "bounded", "", lambda _: model(node("Relu", [""] * 1_000_000)))
-case("a million outputs left out", "bounded", "", lambda _: model(node("Relu", "x", ["y"] + [""] * 1_000_000)))
+case("half a million inputs left out", "bounded", "", lambda _: model(node("Relu", [""] * 500_000)))
+case("half a million outputs left out", "bounded", "", lambda _: model(node("Relu", "x", ["y"] + [""] * 500_000)))
 case("a hundred thousand readers of one input", "bounded", "", lambda _: model(node("Sum", ["x"] * 100_000)))
 case(
     "a million ints",
