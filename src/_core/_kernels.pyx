@@ -18,6 +18,15 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 
+cdef extern from "kernels/team.h" nogil:
+    ctypedef struct ht_team:
+        pass
+    ht_team *ht_team_open(int threads)
+    void ht_team_close(ht_team *team)
+    int ht_team_threads(const ht_team *team)
+    int ht_team_enter(ht_team *team)
+    void ht_team_leave(ht_team *team)
+
 cdef extern from "kernels/kernel.h" nogil:
     enum:
         HT_MAX_DIMS
@@ -40,6 +49,8 @@ cdef extern from "kernels/kernel.h" nogil:
         void *scratch
         int64_t scratch_bytes
         int32_t num_in, num_out, num_ints, num_floats
+        ht_team *team
+        int64_t scratch_step
     ctypedef int (*ht_kernel_fn)(const ht_call *) noexcept nogil
 
 cdef extern from "kernels/registry.h" nogil:
@@ -215,12 +226,37 @@ cdef _check_status(int status, what):
     raise InferenceError(f"{what}: {reason}")
 
 
-def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, variant=None):
+@cython.final
+cdef class Team:
+    """``threads`` threads, the one that runs a program among them, that kernels split their work over; see
+    kernels/team.h. Share it between workspaces: one run at a time has it, others go on alone."""
+
+    cdef ht_team *c
+
+    def __cinit__(self, int threads):
+        if not 1 <= threads <= 1024:
+            raise ValueError(f"threads: expected 1 to 1024, found {threads}")
+        with nogil:
+            self.c = ht_team_open(threads)
+        if self.c == NULL:
+            raise MemoryError("a team of threads")
+
+    def __dealloc__(self):
+        with nogil:
+            ht_team_close(self.c)
+
+    @property
+    def threads(self):
+        """How many there are: as many as asked for, or as the system gave."""
+        return ht_team_threads(self.c)
+
+
+def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, variant=None, Team team=None):
     """Run one kernel on NumPy arrays and return its outputs as a list of fresh arrays.
 
     ``inputs``: arrays, copied only where not C-contiguous; None for an absent optional input. ``output_specs``: a pair
     (shape, dtype) per output. ``ints``, ``floats``, ``scratch_bytes``: what the kernel's header documents.
-    ``variant``: an instruction set of `variants`; None = the chosen one.
+    ``variant``: an instruction set of `variants`; None = the chosen one. ``team``: threads to use, if it is free.
 
     For planning-time evaluation and for tests. Raises ValueError for an unknown kernel or a malformed argument,
     TypeError for an element type without kernels, `InferenceError` for what the kernel itself reports.
@@ -230,9 +266,11 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
     arrays = [None if array is None else np.require(array, requirements="CA") for array in inputs]
     outputs = [np.empty(shape, dtype) for shape, dtype in output_specs]
     cdef int num_in = len(arrays), num_out = len(outputs), num_ints = len(ints), num_floats = len(floats), position
+    cdef int threads = 1 if team is None else team.threads
     cdef int64_t scratch = scratch_bytes
     if scratch < 0 or scratch > (<int64_t> 1 << 46):
         raise ValueError(f"scratch_bytes: expected 0 to 2**46, found {scratch_bytes}")
+    scratch = (scratch + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
     cdef ht_tensor *tensors = NULL
     cdef ht_tensor **operands = NULL
     cdef int64_t *int_values = NULL
@@ -246,7 +284,7 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
         operands = <ht_tensor **> malloc((num_in + num_out + 1) * sizeof(ht_tensor *))
         int_values = <int64_t *> malloc((num_ints + 1) * sizeof(int64_t))
         float_values = <double *> malloc((num_floats + 1) * sizeof(double))
-        memory = malloc(scratch + ALIGNMENT)
+        memory = malloc(threads * scratch + ALIGNMENT)
         if not (tensors and operands and int_values and float_values and memory):
             raise MemoryError(f"kernel {name}: {scratch} bytes of scratch memory")
         for position in range(num_in):
@@ -266,13 +304,17 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
         arguments.ints = int_values
         arguments.floats = float_values
         arguments.scratch = <void *> ((<uintptr_t> memory + ALIGNMENT - 1) & ~(<uintptr_t> ALIGNMENT - 1))
-        arguments.scratch_bytes = scratch
+        arguments.scratch_bytes = scratch_bytes
         arguments.num_in = num_in
         arguments.num_out = num_out
         arguments.num_ints = num_ints
         arguments.num_floats = num_floats
+        arguments.team = team.c if team is not None and ht_team_enter(team.c) else NULL
+        arguments.scratch_step = scratch if arguments.team else 0
         with nogil:
             status = function(&arguments)
+        if arguments.team:
+            ht_team_leave(team.c)
     finally:
         free(tensors)
         free(operands)
@@ -413,6 +455,8 @@ cdef class Program:
             self.calls[position].ints = self.ints + int_position
             self.calls[position].floats = self.floats + float_position
             self.calls[position].scratch_bytes = scratch
+            self.calls[position].team = NULL
+            self.calls[position].scratch_step = 0
             self.scratch_bytes = max(self.scratch_bytes, scratch)
             for tensor in (*ins, *outs):
                 if not -1 <= tensor < self.num_tensors:
@@ -478,11 +522,13 @@ cdef class Workspace:
     """One run of a `Program` at a time: a table of tensors bound to the addresses of an `Arena`, a fresh one if none
     is given.
 
-    ``timed``: measure each call; `times` then gives the last run's.
+    ``timed``: measure each call; `times` then gives the last run's. ``team``: threads for kernels to use whenever it is
+    free.
     """
 
     cdef Program program
     cdef Arena arena
+    cdef Team team
     cdef char *bound            # the arena's start that the tensors point into
     cdef bint timed
     cdef ht_tensor *tensors
@@ -493,11 +539,12 @@ cdef class Workspace:
     cdef int num_outside
     cdef void **addresses       # per input, then per output, of this run
 
-    def __init__(self, Program program not None, timed=False, Arena arena=None):
+    def __init__(self, Program program not None, timed=False, Arena arena=None, Team team=None):
         cdef int position, operand = 0
         cdef int num_calls = program.num_calls
         self.program = program
         self.timed = timed
+        self.team = team
         self.arena = Arena() if arena is None else arena
         self.tensors = <ht_tensor *> malloc((program.num_tensors + 1) * sizeof(ht_tensor))
         self.operands = <ht_tensor **> malloc((program.num_operands + 1) * sizeof(ht_tensor *))
@@ -537,8 +584,9 @@ cdef class Workspace:
         """Point the tensors into the arena, where they do not yet."""
         cdef Program program = self.program
         cdef int64_t scratch = (program.arena_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
+        cdef int64_t step = (program.scratch_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
         cdef int position
-        self.arena.reserve(scratch + program.scratch_bytes)
+        self.arena.reserve(scratch + step * (1 if self.team is None else ht_team_threads(self.team.c)))
         if self.bound == self.arena.start:
             return 0
         self.bound = self.arena.start
@@ -547,6 +595,15 @@ cdef class Workspace:
                 self.tensors[position].data = self.bound + program.numbers[position]
         for position in range(program.num_calls):
             self.calls[position].scratch = self.bound + scratch
+            self.calls[position].scratch_step = step
+        return 0
+
+    cdef int use(self, ht_team *team) noexcept nogil:
+        """Hand a team, or NULL, to all calls."""
+        cdef int position
+        if self.program.num_calls and self.calls[0].team != team:
+            for position in range(self.program.num_calls):
+                self.calls[position].team = team
         return 0
 
     def run(self, inputs):
@@ -587,7 +644,11 @@ cdef class Workspace:
             self.addresses[program.num_inputs + position] = _data_of(array)
             outputs.append(array)
         self.bind()
+        cdef ht_team *team = NULL
+        if self.team is not None and ht_team_enter(self.team.c):
+            team = self.team.c
         with nogil:
+            self.use(team)
             for position in range(self.num_outside):
                 tensor = self.outside[position]
                 self.tensors[tensor].data = self.addresses[
@@ -605,6 +666,8 @@ cdef class Workspace:
                     status = program.functions[position](&self.calls[position])
                     if status != HT_OK:
                         break
+            if team != NULL:
+                ht_team_leave(team)
         if status != HT_OK:
             _check_status(status, program.labels[position])
         return outputs

@@ -53,27 +53,24 @@ static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, in
     }
 }
 
-void ht_conv_wide(const ht_conv *c)
+void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
 {
     const int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, HT_BLOCK_K)), step = ht_ceil_div(c->depth_k, blocks);
-    for (int64_t p0 = 0; p0 < c->pixels; p0 += HT_BLOCK_N) {
-        const int64_t p1 = ht_min64(c->pixels, p0 + HT_BLOCK_N);
-        for (int64_t block = 0; block < blocks; block++) {
-            const int64_t k0 = block * step, k1 = ht_min64(k0 + step, c->depth_k);
-            pack_pixels(c, k0, k1, p0, p1, c->scratch);
-            const ht_epilogue e = {.bias = c->bias, .bias_row = 1, .addend = c->addend ? c->addend + p0 : NULL,
-                                   .addend_row = c->pixels, .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
-            const ht_tile t = {.a = c->w + k0 * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .b = c->scratch,
-                               .b_k = HT_PANEL, .b_panel = (k1 - k0) * HT_PANEL, .c = c->y + p0, .c_row = c->pixels,
-                               .k = k1 - k0, .accumulate = block > 0, .epilogue = block == blocks - 1 ? &e : NULL};
-            ht_gemm_block(&t, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
-        }
-        if (!ht_unary_is_clip(c->activation))
-            for (int64_t m = 0; m < c->out_channels; m++) {
-                float *y = c->y + m * c->pixels + p0;
-                ht_unary_f32(c->activation, c->p0, c->p1, y, y, p1 - p0);
-            }
+    for (int64_t block = 0; block < blocks; block++) {
+        const int64_t k0 = block * step, k1 = ht_min64(k0 + step, c->depth_k);
+        pack_pixels(c, k0, k1, p0, p1, c->scratch);
+        const ht_epilogue e = {.bias = c->bias, .bias_row = 1, .addend = c->addend ? c->addend + p0 : NULL,
+                               .addend_row = c->pixels, .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
+        const ht_tile t = {.a = c->w + k0 * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .b = c->scratch,
+                           .b_k = HT_PANEL, .b_panel = (k1 - k0) * HT_PANEL, .c = c->y + p0, .c_row = c->pixels,
+                           .k = k1 - k0, .accumulate = block > 0, .epilogue = block == blocks - 1 ? &e : NULL};
+        ht_gemm_block(&t, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
     }
+    if (!ht_unary_is_clip(c->activation))
+        for (int64_t m = 0; m < c->out_channels; m++) {
+            float *y = c->y + m * c->pixels + p0;
+            ht_unary_f32(c->activation, c->p0, c->p1, y, y, p1 - p0);
+        }
 }
 
 /* Estimated work per way in multiply-adds: the product with its padding of columns to whole panels, and the cost of
@@ -86,6 +83,67 @@ static int direct_is_better(const ht_conv *c)
     const double wide = padded_pixels * channels * k + 6 * pixels * k;
     const double direct = pixels * padded_channels * k + 8 * pixels * channels;
     return direct < wide;
+}
+
+/* The whole call, as units: blocks of pixels times chunks of output channels, of each image and group. */
+typedef struct {
+    const ht_call *call;
+    ht_conv image; /* of the first image and group */
+    enum { DEPTHWISE, DIRECT, WIDE } way;
+    int64_t group, w_group;
+    int64_t block_pixels;          /* WIDE */
+    int64_t blocks, chunks, chunk; /* chunk: output channels */
+    int64_t units, parts;
+} convolution;
+
+static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
+{
+    const int64_t chunk = unit % job->chunks, block = unit / job->chunks % job->blocks;
+    const int64_t image = unit / job->chunks / job->blocks, g = image % job->group;
+    ht_conv c = job->image;
+    const int64_t y_at = image * c.out_channels * c.pixels;
+    c.scratch = scratch;
+    c.x += image * c.in_channels * c.in_plane;
+    c.w += g * job->w_group;
+    c.bias = c.bias ? c.bias + g * c.out_channels : NULL;
+    c.addend = c.addend ? c.addend + y_at : NULL;
+    c.y += y_at;
+    if (job->way == DEPTHWISE)
+        ht_conv_depthwise(&c);
+    else if (job->way == DIRECT)
+        ht_conv_direct(&c, block, chunk * job->chunk, ht_min64((chunk + 1) * job->chunk, c.out_channels));
+    else
+        ht_conv_wide(&c, block * job->block_pixels, ht_min64((block + 1) * job->block_pixels, c.pixels));
+}
+
+static void convolve_part(void *context, int64_t part, int thread)
+{
+    const convolution *job = (const convolution *)context;
+    const int64_t end = ht_part_begin(job->units, job->parts, part + 1);
+    for (int64_t unit = ht_part_begin(job->units, job->parts, part); unit < end; unit++)
+        convolve_unit(job, unit, (float *)ht_scratch(job->call, thread));
+}
+
+/* Blocks and chunks: those that suit one thread best, made smaller where there are not enough for all threads. */
+static void divide(convolution *job, int64_t images, double cost)
+{
+    const ht_conv *c = &job->image;
+    const int64_t wanted = ht_parts(job->call, INT64_MAX, cost);
+    job->blocks = job->chunks = 1;
+    job->chunk = c->out_channels;
+    if (job->way == WIDE) {
+        const int64_t share = ht_ceil_div(c->pixels, ht_ceil_div(wanted, images));
+        job->block_pixels = ht_min64(HT_BLOCK_N, ht_ceil_div(share, HT_PANEL) * HT_PANEL);
+        job->blocks = ht_ceil_div(c->pixels, job->block_pixels);
+    } else if (job->way == DIRECT) {
+        job->blocks = ht_conv_direct_blocks(c);
+        const int64_t columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
+        const int64_t chunks = ht_min64(columns, ht_ceil_div(wanted, images * job->blocks));
+        job->chunk = ht_ceil_div(columns, chunks) * HT_CONV_DIRECT_CHANNELS;
+        job->chunks = ht_ceil_div(c->out_channels, job->chunk);
+    }
+    job->units = images * job->blocks * job->chunks;
+    job->parts = ht_parts(job->call, job->units, cost);
 }
 
 int HT_KERNEL(conv)(const ht_call *call)
@@ -145,21 +203,14 @@ int HT_KERNEL(conv)(const ht_call *call)
         weights = packed;
     }
     const int64_t w_group = depthwise ? c.taps * c.out_channels : packed_group;
-    const int direct = !depthwise && ht_conv_direct_fits(&c) && direct_is_better(&c);
-    for (int64_t n = 0; n < batch; n++)
-        for (int64_t g = 0; g < group; g++) {
-            const int64_t y_at = (n * maps + g * c.out_channels) * c.pixels;
-            c.x = (const float *)x->data + (n * channels + g * c.in_channels) * c.in_plane;
-            c.w = weights + g * w_group;
-            c.bias = bias ? (const float *)bias->data + g * c.out_channels : NULL;
-            c.addend = addend ? (const float *)addend->data + y_at : NULL;
-            c.y = (float *)y->data + y_at;
-            if (depthwise)
-                ht_conv_depthwise(&c);
-            else if (direct)
-                ht_conv_direct(&c);
-            else
-                ht_conv_wide(&c);
-        }
+    c.x = (const float *)x->data;
+    c.w = weights;
+    c.bias = bias ? (const float *)bias->data : NULL;
+    c.addend = addend ? (const float *)addend->data : NULL;
+    c.y = (float *)y->data;
+    convolution job = {.call = call, .image = c, .group = group, .w_group = w_group,
+                       .way = depthwise ? DEPTHWISE : ht_conv_direct_fits(&c) && direct_is_better(&c) ? DIRECT : WIDE};
+    divide(&job, batch * group, (double)y->size * (double)c.depth_k);
+    ht_parallel(call->team, job.parts, convolve_part, &job);
     return HT_OK;
 }

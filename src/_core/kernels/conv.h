@@ -25,15 +25,20 @@ typedef struct {
     float *scratch;
 } ht_conv;
 
-/* Columns are output pixels: packs im2col blocks as a matrix product's B. Any shape. */
+/* Output pixels [p0, p1), at most HT_BLOCK_N. Columns are output pixels: packs im2col blocks as a matrix product's B. Any
+ * shape. */
 #define ht_conv_wide HT_KERNEL(conv_wide)
-void ht_conv_wide(const ht_conv *c);
+void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1);
 
 /* Columns are output channels; reads the input (or a zero-padded copy of a few rows) in place. */
 #define ht_conv_direct_fits HT_KERNEL(conv_direct_fits)
 int ht_conv_direct_fits(const ht_conv *c);
 #define ht_conv_direct HT_KERNEL(conv_direct)
-void ht_conv_direct(const ht_conv *c);
+void ht_conv_direct(const ht_conv *c, int64_t block, int64_t m0, int64_t m1);
+/* How many blocks of pixels there are; output channels [m0, m1) are split at multiples of HT_CONV_DIRECT_CHANNELS. */
+#define ht_conv_direct_blocks HT_KERNEL(conv_direct_blocks)
+int64_t ht_conv_direct_blocks(const ht_conv *c);
+#define HT_CONV_DIRECT_CHANNELS (HT_TILE_PANELS * HT_PANEL)
 
 /* in_channels == 1 and out_channels == 1. */
 #define ht_conv_depthwise_fits HT_KERNEL(conv_depthwise_fits)

@@ -10,7 +10,7 @@
  */
 #include "conv.h"
 
-#define WIDTH (HT_TILE_PANELS * HT_PANEL)      /* output channels at a time */
+#define WIDTH HT_CONV_DIRECT_CHANNELS          /* output channels at a time */
 #define BLOCK_PIXELS 384                       /* pixels per block: their sums take 48 KiB */
 #define SUMS ((BLOCK_PIXELS + VF_LANES) * WIDTH) /* the transposition reads whole vectors */
 #define COPY_FLOATS (HT_CONV_SCRATCH / 4 - SUMS)
@@ -144,8 +144,9 @@ static source copy_pixels(const ht_conv *c, int64_t z, int64_t y, int64_t x, int
     return s;
 }
 
-/* One block: rows x columns pixels of output plane z, from (y, x). */
-static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int64_t rows, int64_t columns)
+/* One block: rows x columns pixels of output plane z, from (y, x), of output channels [m0, m1). */
+static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int64_t rows, int64_t columns, int64_t m0,
+                         int64_t m1)
 {
     float *sums = c->scratch;
     int32_t steps[MAX_TAPS];
@@ -182,8 +183,8 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
     }
     const int64_t tiles = ht_ceil_div(columns, HT_TILE_ROWS);
     const int64_t pixel = (z * c->out[1] + y) * c->out[2] + x;
-    for (int64_t m = 0; m < c->out_channels; m += WIDTH) {
-        const int64_t channels = ht_min64(WIDTH, c->out_channels - m);
+    for (int64_t m = m0; m < m1; m += WIDTH) {
+        const int64_t channels = ht_min64(WIDTH, m1 - m);
         const int panels = (int)ht_ceil_div(channels, HT_PANEL);
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t c0 = block * step, depth = ht_min64(step, c->in_channels - c0);
@@ -193,7 +194,7 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
                          .accumulate = block > 0};
             /* The first tiles fetch the next block of weights, or the next channels' first. */
             const float *next = block + 1 < blocks ? t.b + depth * c->taps * HT_PANEL : c->w + (m + WIDTH) * c->depth_k;
-            int fetched = block + 1 < blocks || m + WIDTH < c->out_channels ? 0 : panels;
+            int fetched = block + 1 < blocks || m + WIDTH < m1 ? 0 : panels;
             for (int64_t r = 0; r < rows; r++) {
                 int64_t column = 0;
                 for (int64_t tile = 0; tile < tiles; tile++) {
@@ -212,17 +213,25 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
     }
 }
 
-void ht_conv_direct(const ht_conv *c)
+int64_t ht_conv_direct_blocks(const ht_conv *c)
+{
+    int64_t rows, columns;
+    block_shape(c, &rows, &columns);
+    if (is_flat(c))
+        return ht_ceil_div(c->pixels, columns);
+    return c->out[0] * ht_ceil_div(c->out[1], rows) * ht_ceil_div(c->out[2], columns);
+}
+
+void ht_conv_direct(const ht_conv *c, int64_t block, int64_t m0, int64_t m1)
 {
     int64_t rows, columns;
     block_shape(c, &rows, &columns);
     if (is_flat(c)) {
-        for (int64_t x = 0; x < c->pixels; x += columns)
-            direct_block(c, 0, 0, x, 1, ht_min64(columns, c->pixels - x));
+        const int64_t x = block * columns;
+        direct_block(c, 0, 0, x, 1, ht_min64(columns, c->pixels - x), m0, m1);
         return;
     }
-    for (int64_t z = 0; z < c->out[0]; z++)
-        for (int64_t y = 0; y < c->out[1]; y += rows)
-            for (int64_t x = 0; x < c->out[2]; x += columns)
-                direct_block(c, z, y, x, ht_min64(rows, c->out[1] - y), ht_min64(columns, c->out[2] - x));
+    const int64_t across = ht_ceil_div(c->out[2], columns), down = ht_ceil_div(c->out[1], rows);
+    const int64_t x = block % across * columns, y = block / across % down * rows, z = block / across / down;
+    direct_block(c, z, y, x, ht_min64(rows, c->out[1] - y), ht_min64(columns, c->out[2] - x), m0, m1);
 }

@@ -35,6 +35,7 @@ typedef struct {
     int trans_b, b_packed;
     float *y;
     int64_t m, n, k;
+    int64_t rows; /* of the whole product: the way is chosen by it, so that a split of rows changes nothing */
     ht_epilogue epilogue;
     int activation;
     float p0, p1;
@@ -141,7 +142,7 @@ static void gemv_dot(const product *p, int64_t col0, int64_t col1)
 
 static void tiled(const product *p, int64_t col0, int64_t col1)
 {
-    const int direct = !p->b_packed && !p->trans_b && p->m <= SMALL_M;
+    const int direct = !p->b_packed && !p->trans_b && p->rows <= SMALL_M;
     const int64_t k_blocks = ht_max64(1, ht_ceil_div(p->k, HT_BLOCK_K));
     const int64_t k_step = ht_ceil_div(p->k, k_blocks);
     const int64_t n_step = p->b_packed ? col1 - col0 : HT_BLOCK_N;
@@ -204,9 +205,9 @@ static void tiled(const product *p, int64_t col0, int64_t col1)
 /* Columns [col0, col1) of one product; col0 is a multiple of HT_PANEL. */
 static void multiply_columns(const product *p, int64_t col0, int64_t col1)
 {
-    if (p->m <= 3 && p->b_packed)
+    if (p->rows <= 3 && p->b_packed)
         gemv_packed(p, col0, col1);
-    else if (p->m <= 3 && p->trans_b && p->a_k == 1)
+    else if (p->rows <= 3 && p->trans_b && p->a_k == 1)
         gemv_dot(p, col0, col1);
     else
         tiled(p, col0, col1);
@@ -282,6 +283,64 @@ static int fits(const ht_tensor *x, int64_t ndim, const int64_t *dims, const int
     return last + elements <= x->size;
 }
 
+/* The whole call, as units: blocks of columns times blocks of rows, of each matrix of the batch. */
+typedef struct {
+    const ht_call *call;
+    product first;
+    int64_t ndim;
+    const int64_t *dims, *a_strides, *b_strides;
+    int64_t column_blocks, row_blocks;
+    int64_t block_columns, block_rows;
+    int64_t units, parts;
+} multiplication;
+
+/* Where matrix i of the batch begins in an operand. */
+static int64_t offset_of(const multiplication *job, int64_t i, const int64_t *strides)
+{
+    int64_t at = 0;
+    for (int64_t d = job->ndim - 1; d >= 0; d--) {
+        at += i % job->dims[d] * strides[d];
+        i /= job->dims[d];
+    }
+    return at;
+}
+
+static void multiply_part(void *context, int64_t part, int thread)
+{
+    const multiplication *job = (const multiplication *)context;
+    const int64_t end = ht_part_begin(job->units, job->parts, part + 1);
+    for (int64_t unit = ht_part_begin(job->units, job->parts, part); unit < end; unit++) {
+        const int64_t column = unit % job->column_blocks * job->block_columns;
+        const int64_t row = unit / job->column_blocks % job->row_blocks * job->block_rows;
+        const int64_t i = unit / job->column_blocks / job->row_blocks;
+        product p = job->first;
+        p.m = ht_min64(job->block_rows, p.rows - row);
+        p.a += offset_of(job, i, job->a_strides) + row * p.a_row;
+        p.b += offset_of(job, i, job->b_strides);
+        p.y += (i * p.rows + row) * p.n;
+        p.epilogue.bias = p.epilogue.bias ? p.epilogue.bias + row * p.epilogue.bias_row : NULL;
+        p.epilogue.addend = p.epilogue.addend ? p.epilogue.addend + (i * p.rows + row) * p.n : NULL;
+        p.scratch = (float *)ht_scratch(job->call, thread);
+        multiply_columns(&p, column, ht_min64(column + job->block_columns, p.n));
+    }
+}
+
+/* Blocks: whole matrices, unless there are too few for all threads; then of columns, and where those do not suffice of
+ * rows as well. */
+static void divide(multiplication *job, int64_t batch, double cost)
+{
+    const product *p = &job->first;
+    const int64_t wanted = ht_ceil_div(ht_parts(job->call, INT64_MAX, cost), batch);
+    const int64_t panels = ht_ceil_div(p->n, HT_PANEL), tiles = ht_ceil_div(p->rows, HT_TILE_ROWS);
+    job->block_columns = ht_ceil_div(panels, ht_min64(panels, wanted)) * HT_PANEL;
+    job->column_blocks = ht_ceil_div(p->n, job->block_columns);
+    const int64_t rest = p->rows <= 3 ? 1 : ht_min64(tiles, ht_ceil_div(wanted, job->column_blocks));
+    job->block_rows = p->rows <= 3 ? p->rows : ht_ceil_div(tiles, rest) * HT_TILE_ROWS;
+    job->row_blocks = ht_ceil_div(p->rows, job->block_rows);
+    job->units = batch * job->column_blocks * job->row_blocks;
+    job->parts = ht_parts(job->call, job->units, cost);
+}
+
 static int multiply(const ht_call *call, int64_t batch_ndim, const int64_t *batch_dims, const int64_t *a_strides,
                     const int64_t *b_strides)
 {
@@ -290,9 +349,8 @@ static int multiply(const ht_call *call, int64_t batch_ndim, const int64_t *batc
     const int64_t *ints = call->ints;
     const int trans_a = ints[3] != 0, activation = (int)ints[8];
     const double alpha = call->floats[0], beta = call->floats[1];
-    product p = {.m = ints[0], .n = ints[1], .k = ints[2], .trans_b = ints[4] != 0, .b_packed = ints[5] != 0,
-                 .activation = activation, .p0 = (float)call->floats[2], .p1 = (float)call->floats[3],
-                 .scratch = call->scratch};
+    product p = {.m = ints[0], .rows = ints[0], .n = ints[1], .k = ints[2], .trans_b = ints[4] != 0, .b_packed = ints[5] != 0,
+                 .activation = activation, .p0 = (float)call->floats[2], .p1 = (float)call->floats[3]};
     p.a_row = trans_a ? 1 : p.k;
     p.a_k = trans_a ? p.m : 1;
     p.ldb = p.trans_b ? p.k : p.n;
@@ -326,18 +384,22 @@ static int multiply(const ht_call *call, int64_t batch_ndim, const int64_t *batc
         return HT_ERR_OPERAND;
     }
 
+    if (dtype == HT_FLOAT32) {
+        p.a = (const float *)a->data;
+        p.b = (const float *)b->data;
+        p.y = (float *)y->data;
+        p.epilogue.bias = bias ? (const float *)bias->data : NULL;
+        p.epilogue.addend = addend ? (const float *)addend->data : NULL;
+        multiplication job = {.call = call, .first = p, .ndim = batch_ndim, .dims = batch_dims,
+                              .a_strides = a_strides, .b_strides = b_strides};
+        divide(&job, batch, (double)y->size * (double)p.k);
+        ht_parallel(call->team, job.parts, multiply_part, &job);
+        return HT_OK;
+    }
     int64_t index[HT_MAX_DIMS] = {0}, a_at = 0, b_at = 0;
     for (int64_t i = 0; i < batch; i++) {
         const int64_t y_at = i * p.m * p.n;
         switch (dtype) {
-        case HT_FLOAT32:
-            p.a = (const float *)a->data + a_at;
-            p.b = (const float *)b->data + b_at;
-            p.y = (float *)y->data + y_at;
-            p.epilogue.bias = bias ? bias->data : NULL;
-            p.epilogue.addend = addend ? (const float *)addend->data + y_at : NULL;
-            multiply_columns(&p, 0, p.n);
-            break;
 #define CASE(code, type, plain)                                                                                     \
         case code:                                                                                                    \
             plain(&p, (const type *)a->data + a_at, (const type *)b->data + b_at, bias ? bias->data : NULL,          \

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "team.h"
+
 #define HT_MAX_DIMS 8
 #define HT_RESTRICT __restrict__
 
@@ -41,7 +43,8 @@ typedef struct {
 } ht_tensor;
 
 /* One call. Absent optional inputs are NULL. `ints`, `floats`: the parameters each kernel documents.
- * `scratch`: uninitialised memory, 64-byte aligned, of the size the planner asked for. */
+ * `scratch`: uninitialised memory, 64-byte aligned, of the size the planner asked for; ht_scratch gives as much to each
+ * thread of `team`, over which a kernel may split its work (ht_parallel) where the split does not change its result. */
 typedef struct {
     const ht_tensor *const *in;
     ht_tensor *const *out;
@@ -50,7 +53,29 @@ typedef struct {
     void *scratch;
     int64_t scratch_bytes;
     int32_t num_in, num_out, num_ints, num_floats;
+    ht_team *team;        /* or NULL */
+    int64_t scratch_step; /* bytes from one thread's scratch to the next; 0 without a team */
 } ht_call;
+
+/* How many parts to split `units` of work into that take `cost` operations (multiply-adds, elements moved) in all: one
+ * where the threads would cost more than they save, else a few for each thread. Part i takes units
+ * [ht_part_begin(units, parts, i), ht_part_begin(units, parts, i + 1)). */
+static inline int64_t ht_parts(const ht_call *call, int64_t units, double cost)
+{
+    enum { WORTHWHILE = 100000, EACH = 4 };
+    const int64_t most = call->team ? (int64_t)EACH * ht_team_threads(call->team) : 1;
+    return cost < WORTHWHILE || units < 2 ? 1 : units < most ? units : most;
+}
+
+static inline int64_t ht_part_begin(int64_t units, int64_t parts, int64_t part)
+{
+    return units / parts * part + (part < units % parts ? part : units % parts);
+}
+
+static inline void *ht_scratch(const ht_call *call, int thread)
+{
+    return (char *)call->scratch + thread * call->scratch_step;
+}
 
 typedef int (*ht_kernel_fn)(const ht_call *call);
 

@@ -1,0 +1,172 @@
+/* Threads that take the parts of a region: see team.h.
+ *
+ * A region is published in one 64-bit ticket: its number, how many parts it has, and how many are taken. Whoever adds one
+ * to a ticket with parts left owns the part of that number, and the region cannot end before it is done; so only then is
+ * the rest of the region's description read. Who comes late finds no part left and has touched nothing. */
+#define _GNU_SOURCE
+#include "team.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PART_BITS = 21, /* parts, and parts taken: threads that come late add one each */
+    PAUSES = 2000,  /* about 50 microseconds */
+};
+static const uint64_t PART_MASK = ((uint64_t)1 << PART_BITS) - 1;
+
+typedef struct {
+    pthread_t id;
+    ht_team *team;
+    int number;
+} member;
+
+struct ht_team {
+    _Alignas(64) _Atomic uint64_t ticket; /* region << 42 | parts << 21 | taken */
+    _Alignas(64) _Atomic int64_t done;    /* parts of the region */
+    _Alignas(64) _Atomic int taken;       /* by a run */
+    ht_part_fn work;
+    void *context;
+    int threads;       /* with the caller */
+    unsigned forks;    /* of this process when the threads were started */
+    uint64_t region;
+    _Atomic int sleepers, closing;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    member others[];
+};
+
+static _Atomic unsigned forks; /* of this process and its ancestors */
+static pthread_once_t counting = PTHREAD_ONCE_INIT;
+
+static void count_fork(void) { atomic_fetch_add(&forks, 1); }
+static void count_forks(void) { (void)pthread_atfork(NULL, NULL, count_fork); }
+
+static inline void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+static inline int has_parts(uint64_t ticket) { return (ticket & PART_MASK) < (ticket >> PART_BITS & PART_MASK); }
+
+/* Takes parts of the region that is on until none is left. */
+static void take_parts(ht_team *team, int thread)
+{
+    while (has_parts(atomic_load(&team->ticket))) {
+        const uint64_t ticket = atomic_fetch_add(&team->ticket, 1);
+        if (!has_parts(ticket))
+            return;
+        team->work(team->context, (int64_t)(ticket & PART_MASK), thread);
+        atomic_fetch_add(&team->done, 1);
+    }
+}
+
+static void *serve(void *argument)
+{
+    const member *self = (const member *)argument;
+    ht_team *team = self->team;
+    for (;;) {
+        int pauses = 0;
+        while (pauses < PAUSES && !has_parts(atomic_load_explicit(&team->ticket, memory_order_relaxed))) {
+            pause_briefly();
+            pauses++;
+        }
+        if (pauses == PAUSES) {
+            pthread_mutex_lock(&team->lock);
+            atomic_fetch_add(&team->sleepers, 1);
+            while (!has_parts(atomic_load(&team->ticket)) && !atomic_load(&team->closing))
+                pthread_cond_wait(&team->wake, &team->lock);
+            atomic_fetch_sub(&team->sleepers, 1);
+            pthread_mutex_unlock(&team->lock);
+        }
+        if (atomic_load(&team->closing))
+            return NULL;
+        take_parts(team, self->number);
+    }
+}
+
+ht_team *ht_team_open(int threads)
+{
+    threads = threads < 1 ? 1 : threads > 1024 ? 1024 : threads;
+    size_t size = sizeof(ht_team) + (size_t)threads * sizeof(member);
+    size = (size + 63) / 64 * 64;
+    ht_team *team = (ht_team *)aligned_alloc(64, size);
+    if (!team)
+        return NULL;
+    memset(team, 0, size);
+    pthread_once(&counting, count_forks);
+    team->threads = 1;
+    team->forks = atomic_load(&forks);
+    pthread_mutex_init(&team->lock, NULL);
+    pthread_cond_init(&team->wake, NULL);
+    /* Signals are for the threads of the application. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (; team->threads < threads; team->threads++) {
+        member *other = &team->others[team->threads - 1];
+        other->team = team;
+        other->number = team->threads;
+        if (pthread_create(&other->id, NULL, serve, other) != 0)
+            break;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return team;
+}
+
+static int is_of_this_process(const ht_team *team) { return team->forks == atomic_load(&forks); }
+
+void ht_team_close(ht_team *team)
+{
+    if (!team)
+        return;
+    if (is_of_this_process(team)) {
+        pthread_mutex_lock(&team->lock);
+        atomic_store(&team->closing, 1);
+        pthread_cond_broadcast(&team->wake);
+        pthread_mutex_unlock(&team->lock);
+        for (int i = 0; i < team->threads - 1; i++)
+            pthread_join(team->others[i].id, NULL);
+        pthread_cond_destroy(&team->wake);
+        pthread_mutex_destroy(&team->lock);
+    }
+    free(team);
+}
+
+int ht_team_threads(const ht_team *team) { return team->threads; }
+
+int ht_team_enter(ht_team *team) { return !atomic_exchange(&team->taken, 1); }
+
+void ht_team_leave(ht_team *team) { atomic_store(&team->taken, 0); }
+
+void ht_parallel(ht_team *team, int64_t parts, ht_part_fn work, void *context)
+{
+    if (!team || team->threads < 2 || parts < 2 || !is_of_this_process(team)) {
+        for (int64_t part = 0; part < parts; part++)
+            work(context, part, 0);
+        return;
+    }
+    team->work = work;
+    team->context = context;
+    atomic_store(&team->done, 0);
+    atomic_store(&team->ticket, ++team->region << (2 * PART_BITS) | (uint64_t)parts << PART_BITS);
+    if (atomic_load(&team->sleepers)) {
+        pthread_mutex_lock(&team->lock);
+        pthread_cond_broadcast(&team->wake);
+        pthread_mutex_unlock(&team->lock);
+    }
+    take_parts(team, 0);
+    for (int pauses = 0; atomic_load(&team->done) < parts; pauses++)
+        if (pauses < PAUSES)
+            pause_briefly();
+        else
+            (void)sched_yield(); /* another thread of this machine has the core that a part waits for */
+}

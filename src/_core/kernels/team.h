@@ -1,0 +1,32 @@
+/* A team of threads that kernels split their work over.
+ *
+ * A run of a program enters a team, so that one run at a time has it; a run that finds it taken goes on alone, with the
+ * same results, since no kernel lets them depend on a split. Between the regions of a run the others wait actively for
+ * a moment, then they sleep. A child of fork() has none of the threads: there every region runs in the caller. */
+#ifndef HETERO_TEAM_H
+#define HETERO_TEAM_H
+
+#include <stdint.h>
+
+#define HT_MAX_PARTS (1 << 20) /* of one region */
+
+typedef struct ht_team ht_team;
+
+/* `threads` in all, the caller's among them: 1 to 1024. NULL without memory; fewer threads where the system gives no
+ * more. */
+ht_team *ht_team_open(int threads);
+/* No run may be in it. */
+void ht_team_close(ht_team *team);
+int ht_team_threads(const ht_team *team);
+
+/* Whether the team is the caller's now, until it leaves. */
+int ht_team_enter(ht_team *team);
+void ht_team_leave(ht_team *team);
+
+/* Calls work(context, part, thread) once for each part, 0 to parts - 1, in any order and on any thread; thread is below
+ * ht_team_threads(team), and no two calls at one time have the same. Returns when all are done. team: NULL, or entered by the
+ * caller; not from within work. parts: at most HT_MAX_PARTS. */
+typedef void (*ht_part_fn)(void *context, int64_t part, int thread);
+void ht_parallel(ht_team *team, int64_t parts, ht_part_fn work, void *context);
+
+#endif
