@@ -59,6 +59,43 @@ typedef int (*ht_binary_row)(const void *a, const void *b, void *out, int64_t n,
         return HT_OK;                                                                                          \
     }
 
+/* One row over the whole result, in pieces. */
+typedef struct {
+    ht_binary_row row;
+    const char *a, *b;
+    char *out;
+    int64_t size, in_bytes, out_bytes, parts;
+    int a_step, b_step;
+    _Atomic int status;
+} ht_binary_pieces;
+
+enum { HT_BINARY_PIECE = 1024 }; /* elements: whole vectors */
+
+static inline void ht_binary_part(void *context, int64_t part, int thread)
+{
+    ht_binary_pieces *job = (ht_binary_pieces *)context;
+    const int64_t units = (job->size + HT_BINARY_PIECE - 1) / HT_BINARY_PIECE;
+    const int64_t begin = ht_part_begin(units, job->parts, part) * HT_BINARY_PIECE;
+    const int64_t stop = ht_part_begin(units, job->parts, part + 1) * HT_BINARY_PIECE;
+    const int64_t end = stop < job->size ? stop : job->size;
+    (void)thread;
+    const int status = job->row(job->a + begin * job->a_step * job->in_bytes, job->b + begin * job->b_step * job->in_bytes,
+                                job->out + begin * job->out_bytes, end - begin, job->a_step, job->b_step);
+    if (status != HT_OK)
+        job->status = status;
+}
+
+static inline int ht_binary_flat(const ht_call *call, ht_binary_row row, int a_step, int b_step, int32_t out_dtype)
+{
+    ht_tensor *out = call->out[0];
+    const int64_t units = (out->size + HT_BINARY_PIECE - 1) / HT_BINARY_PIECE;
+    ht_binary_pieces job = {row, (const char *)call->in[0]->data, (const char *)call->in[1]->data, (char *)out->data,
+                            out->size, ht_element_bytes(call->in[0]->dtype), ht_element_bytes(out_dtype),
+                            ht_parts(call, units, (double)out->size), a_step, b_step, HT_OK};
+    ht_parallel(call->team, job.parts, ht_binary_part, &job);
+    return job.status;
+}
+
 static inline int ht_binary_run(const ht_call *call, ht_binary_row row, int32_t out_dtype)
 {
     const ht_tensor *a = call->in[0], *b = call->in[1];
@@ -70,9 +107,9 @@ static inline int ht_binary_run(const ht_call *call, ht_binary_row row, int32_t 
     if (out->size == 0)
         return HT_OK;
     if (a->size == out->size && (b->size == out->size || b->size == 1))
-        return row(a->data, b->data, out->data, out->size, 1, b->size != 1 || out->size == 1);
+        return ht_binary_flat(call, row, 1, b->size != 1 || out->size == 1, out_dtype);
     if (b->size == out->size && a->size == 1)
-        return row(a->data, b->data, out->data, out->size, 0, 1);
+        return ht_binary_flat(call, row, 0, 1, out_dtype);
     ht_broadcast loops;
     if (ht_broadcast_loops(&loops, call->in, 2, out) != HT_OK)
         return HT_ERR_OPERAND;

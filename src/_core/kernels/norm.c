@@ -106,24 +106,22 @@ HT_INLINE void normalise_row(const float *x, float *y, int64_t n, float mean, fl
     }
 }
 
-int HT_KERNEL(layer_norm)(const ht_call *call)
+typedef struct {
+    const ht_call *call;
+    int64_t parts;
+} rows_of_call;
+
+static void layer_norm_part(void *context, int64_t part, int thread)
 {
-    if (call->num_ints < 2 || call->num_in < 3)
-        return HT_ERR_OPERAND;
-    const int64_t rows = call->ints[0], width = call->ints[1];
+    const rows_of_call *job = (const rows_of_call *)context;
+    const ht_call *call = job->call;
+    const int64_t rows = call->ints[0], width = call->ints[1], end = ht_part_begin(rows, job->parts, part + 1);
     const int root_mean_square = call->num_ints > 2 && call->ints[2] != 0;
     const ht_tensor *addend = call->num_in > 3 ? call->in[3] : NULL;
-    ht_tensor *sum = call->num_out > 1 ? call->out[1] : NULL;
-    const int status = all_float32(call, call->num_in, call->num_ints, 1, rows * width);
-    if (status != HT_OK)
-        return status;
-    if (call->in[1]->size != width || (call->in[2] && call->in[2]->size != width) ||
-        (addend && addend->size != rows * width) || (sum && (!addend || sum->size != rows * width)))
-        return HT_ERR_OPERAND;
-    if (sum && sum->dtype != HT_FLOAT32)
-        return HT_ERR_DTYPE;
+    const ht_tensor *sum = call->num_out > 1 ? call->out[1] : NULL;
     const float *scale = call->in[1]->data, *bias = call->in[2] ? call->in[2]->data : NULL;
-    for (int64_t row = 0; row < rows; row++) {
+    (void)thread;
+    for (int64_t row = ht_part_begin(rows, job->parts, part); row < end; row++) {
         const float *x = (const float *)call->in[0]->data + row * width;
         float *y = (float *)call->out[0]->data + row * width, mean = 0;
         double variance;
@@ -146,6 +144,25 @@ int HT_KERNEL(layer_norm)(const ht_call *call)
         else
             normalise_row(x, y, width, mean, factor, scale, NULL);
     }
+}
+
+int HT_KERNEL(layer_norm)(const ht_call *call)
+{
+    if (call->num_ints < 2 || call->num_in < 3)
+        return HT_ERR_OPERAND;
+    const int64_t rows = call->ints[0], width = call->ints[1];
+    const ht_tensor *addend = call->num_in > 3 ? call->in[3] : NULL;
+    const ht_tensor *sum = call->num_out > 1 ? call->out[1] : NULL;
+    const int status = all_float32(call, call->num_in, call->num_ints, 1, rows * width);
+    if (status != HT_OK)
+        return status;
+    if (call->in[1]->size != width || (call->in[2] && call->in[2]->size != width) ||
+        (addend && addend->size != rows * width) || (sum && (!addend || sum->size != rows * width)))
+        return HT_ERR_OPERAND;
+    if (sum && sum->dtype != HT_FLOAT32)
+        return HT_ERR_DTYPE;
+    rows_of_call job = {call, ht_parts(call, rows, 4 * (double)call->in[0]->size)};
+    ht_parallel(call->team, job.parts, layer_norm_part, &job);
     return HT_OK;
 }
 

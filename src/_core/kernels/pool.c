@@ -248,36 +248,64 @@ HT_INLINE void pool_f32(const ht_window *w, const blocking *b, const float *x, f
 POOL(float)
 POOL(double)
 
-int HT_KERNEL(max_pool)(const ht_call *call)
+/* The planes of a call. */
+typedef struct {
+    const ht_call *call;
+    ht_window window;
+    blocking blocks;
+    int average, count_padding;
+    int64_t pad_after[3];
+    int64_t parts;
+} pooling;
+
+static void pool_part(void *context, int64_t part, int thread)
 {
-    static const int64_t none[3] = {0, 0, 0};
-    ht_window w;
-    const int status = window_of(call, 12, &w);
+    const pooling *job = (const pooling *)context;
+    const int64_t planes = job->window.n * job->window.c;
+    const int64_t begin = ht_part_begin(planes, job->parts, part), end = ht_part_begin(planes, job->parts, part + 1);
+    ht_window w = job->window;
+    w.n = 1;
+    w.c = end - begin;
+    const void *x = job->call->in[0]->data;
+    void *y = job->call->out[0]->data;
+    const int64_t x_at = begin * w.in_size, y_at = begin * w.out_size;
+    (void)thread;
+    if (job->call->in[0]->dtype == HT_FLOAT64)
+        pool_double(&w, (const double *)x + x_at, (double *)y + y_at, job->average, job->pad_after, job->count_padding);
+    else if (!job->blocks.columns)
+        pool_float(&w, (const float *)x + x_at, (float *)y + y_at, job->average, job->pad_after, job->count_padding);
+    else if (job->average)
+        pool_f32(&w, &job->blocks, (const float *)x + x_at, (float *)y + y_at, 1, job->pad_after, job->count_padding);
+    else
+        pool_f32(&w, &job->blocks, (const float *)x + x_at, (float *)y + y_at, 0, job->pad_after, 0);
+}
+
+static int pool(pooling *job, int num_ints)
+{
+    const int status = window_of(job->call, num_ints, &job->window);
     if (status != HT_OK)
         return status;
-    const blocking blocks = choose_blocks(&w);
-    if (call->in[0]->dtype == HT_FLOAT32 && blocks.columns)
-        pool_f32(&w, &blocks, call->in[0]->data, call->out[0]->data, 0, none, 0);
-    else if (call->in[0]->dtype == HT_FLOAT32)
-        pool_float(&w, call->in[0]->data, call->out[0]->data, 0, none, 0);
-    else
-        pool_double(&w, call->in[0]->data, call->out[0]->data, 0, none, 0);
+    const ht_window *w = &job->window;
+    job->blocks = choose_blocks(w);
+    const double taps = (double)w->kernel[0] * (double)(w->kernel[1] + w->kernel[2]);
+    job->parts = ht_parts(job->call, w->n * w->c, 2 * taps * (double)job->call->out[0]->size);
+    ht_parallel(job->call->team, job->parts, pool_part, job);
     return HT_OK;
+}
+
+int HT_KERNEL(max_pool)(const ht_call *call)
+{
+    pooling job = {.call = call};
+    return pool(&job, 12);
 }
 
 int HT_KERNEL(average_pool)(const ht_call *call)
 {
-    ht_window w;
-    const int status = window_of(call, 16, &w);
-    if (status != HT_OK)
-        return status;
-    const int64_t *after = call->ints + 12;
-    const blocking blocks = choose_blocks(&w);
-    if (call->in[0]->dtype == HT_FLOAT32 && blocks.columns)
-        pool_f32(&w, &blocks, call->in[0]->data, call->out[0]->data, 1, after, (int)call->ints[15]);
-    else if (call->in[0]->dtype == HT_FLOAT32)
-        pool_float(&w, call->in[0]->data, call->out[0]->data, 1, after, (int)call->ints[15]);
-    else
-        pool_double(&w, call->in[0]->data, call->out[0]->data, 1, after, (int)call->ints[15]);
-    return HT_OK;
+    pooling job = {.call = call, .average = 1};
+    if (call->num_ints != 16)
+        return HT_ERR_OPERAND;
+    for (int i = 0; i < 3; i++)
+        job.pad_after[i] = call->ints[12 + i];
+    job.count_padding = (int)call->ints[15];
+    return pool(&job, 16);
 }

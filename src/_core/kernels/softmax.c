@@ -115,19 +115,20 @@ static void columns_f64(const double *x, double *y, int64_t axis, int64_t inner,
     }
 }
 
-int HT_KERNEL(softmax)(const ht_call *call)
+typedef struct {
+    const ht_call *call;
+    int64_t parts;
+} rows_of_call;
+
+static void softmax_part(void *context, int64_t part, int thread)
 {
-    if (call->num_in != 1 || call->num_ints != 4)
-        return HT_ERR_OPERAND;
-    const ht_tensor *x = call->in[0], *y = call->out[0];
-    const int64_t outer = call->ints[0], axis = call->ints[1], inner = call->ints[2];
-    const int logarithm = call->ints[3] != 0;
-    if (outer < 0 || axis < 0 || inner < 0 || outer * axis * inner != x->size || y->size != x->size)
-        return HT_ERR_OPERAND;
-    if (x->dtype != y->dtype || (x->dtype != HT_FLOAT32 && x->dtype != HT_FLOAT64))
-        return HT_ERR_DTYPE;
-    const int64_t step = axis * inner;
-    for (int64_t i = 0; i < outer && step > 0; i++) {
+    const rows_of_call *job = (const rows_of_call *)context;
+    const ht_tensor *x = job->call->in[0], *y = job->call->out[0];
+    const int64_t outer = job->call->ints[0], axis = job->call->ints[1], inner = job->call->ints[2];
+    const int64_t step = axis * inner, end = ht_part_begin(outer, job->parts, part + 1);
+    const int logarithm = job->call->ints[3] != 0;
+    (void)thread;
+    for (int64_t i = ht_part_begin(outer, job->parts, part); i < end; i++) {
         if (x->dtype == HT_FLOAT64) {
             columns_f64((const double *)x->data + i * step, (double *)y->data + i * step, axis, inner, logarithm);
             continue;
@@ -143,5 +144,21 @@ int HT_KERNEL(softmax)(const ht_call *call)
         else
             columns_f32(from, to, axis, inner, 0);
     }
+}
+
+int HT_KERNEL(softmax)(const ht_call *call)
+{
+    if (call->num_in != 1 || call->num_ints != 4)
+        return HT_ERR_OPERAND;
+    const ht_tensor *x = call->in[0], *y = call->out[0];
+    const int64_t outer = call->ints[0], axis = call->ints[1], inner = call->ints[2];
+    if (outer < 0 || axis < 0 || inner < 0 || outer * axis * inner != x->size || y->size != x->size)
+        return HT_ERR_OPERAND;
+    if (x->dtype != y->dtype || (x->dtype != HT_FLOAT32 && x->dtype != HT_FLOAT64))
+        return HT_ERR_DTYPE;
+    if (x->size == 0)
+        return HT_OK;
+    rows_of_call job = {call, ht_parts(call, outer, 8 * (double)x->size)};
+    ht_parallel(call->team, job.parts, softmax_part, &job);
     return HT_OK;
 }

@@ -254,6 +254,38 @@ INTEGER(unary_u64, uint64_t, uint64_t, 0, UINT64_MAX)
 CLASSIFY(classify_f32, float)
 CLASSIFY(classify_f64, double)
 
+/* float32 in pieces of whole vectors, so that each element is computed as it would be by one thread. */
+typedef struct {
+    const ht_call *call;
+    int64_t parts;
+} pieces;
+
+enum { PIECE = 1024 }; /* elements */
+
+static void unary_part(void *context, int64_t part, int thread)
+{
+    const pieces *job = (const pieces *)context;
+    const ht_call *call = job->call;
+    const int64_t size = call->in[0]->size, units = ht_ceil_div(size, PIECE);
+    const int64_t begin = ht_part_begin(units, job->parts, part) * PIECE;
+    const int64_t end = ht_min64(size, ht_part_begin(units, job->parts, part + 1) * PIECE);
+    (void)thread;
+    (void)ht_unary_f32((int)call->ints[0], (float)call->floats[0], (float)call->floats[1],
+                       (const float *)call->in[0]->data + begin, (float *)call->out[0]->data + begin, end - begin);
+}
+
+static int unary_f32(const ht_call *call)
+{
+    const int status = ht_unary_f32((int)call->ints[0], (float)call->floats[0], (float)call->floats[1],
+                                    call->in[0]->data, call->out[0]->data, 0); /* is there such an operation? */
+    if (status != HT_OK)
+        return status;
+    const int64_t size = call->in[0]->size;
+    pieces job = {call, ht_parts(call, ht_ceil_div(size, PIECE), 8 * (double)size)};
+    ht_parallel(call->team, job.parts, unary_part, &job);
+    return HT_OK;
+}
+
 int HT_KERNEL(unary)(const ht_call *call)
 {
     if (call->num_in != 1 || call->num_out != 1 || call->num_ints != 1 || call->num_floats != 2)
@@ -278,7 +310,7 @@ int HT_KERNEL(unary)(const ht_call *call)
     if (x->dtype != y->dtype)
         return HT_ERR_DTYPE;
     switch (x->dtype) {
-    case HT_FLOAT32: return ht_unary_f32(op, (float)a, (float)b, x->data, y->data, n);
+    case HT_FLOAT32: return unary_f32(call);
     case HT_FLOAT64: return unary_f64(op, a, b, x->data, y->data, n);
     case HT_INT8: return unary_i8(op, a, b, x->data, y->data, n);
     case HT_INT16: return unary_i16(op, a, b, x->data, y->data, n);
