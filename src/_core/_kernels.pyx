@@ -232,6 +232,7 @@ cdef class Team:
     kernels/team.h. Share it between workspaces: one run at a time has it, others go on alone."""
 
     cdef ht_team *c
+    cdef object __weakref__
 
     def __cinit__(self, int threads):
         if not 1 <= threads <= 1024:

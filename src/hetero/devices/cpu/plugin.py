@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import threading
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +23,23 @@ if TYPE_CHECKING:
 __all__ = ["CpuModel", "CpuPlugin", "create_plugin"]
 
 
+MAX_THREADS = 1024
+
+
 class CpuPlugin(Plugin):
-    """Runs models on this machine's processor, one thread per request."""
+    """Runs models on this machine's processor.
+
+    Models compiled for the same device id and number of threads share a team of threads, which ends with the last of
+    them. One request at a time uses it; others run on their own thread alone.
+    """
 
     name = "CPU"
+    properties = (*Plugin.properties, "INFERENCE_NUM_THREADS")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._teams: weakref.WeakValueDictionary[tuple[str, int], _kernels.Team] = weakref.WeakValueDictionary()
+        self._teams_lock = threading.Lock()
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         self.full_config(config)
@@ -44,7 +59,18 @@ class CpuPlugin(Plugin):
                 refused,
             )
         device = f"CPU.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "CPU"
-        return CpuModel(device, model, plans, settings)
+        return CpuModel(device, model, plans, settings, self._team(settings))
+
+    def _team(self, settings: Mapping[str, Any]) -> _kernels.Team | None:
+        """Threads for a model; None for one alone."""
+        threads = settings["INFERENCE_NUM_THREADS"] or len(os.sched_getaffinity(0))
+        if threads == 1:
+            return None
+        with self._teams_lock:
+            team = self._teams.get((settings["DEVICE_ID"], threads))
+            if team is None:
+                team = self._teams[settings["DEVICE_ID"], threads] = _kernels.Team(min(threads, MAX_THREADS))
+            return team
 
     def device_ids(self) -> tuple[str, ...]:
         return tuple(str(i) for i in range(os.cpu_count() or 1))
@@ -65,13 +91,21 @@ class CpuPlugin(Plugin):
 class CpuModel(CompiledModel):
     """A planned model. Plans are made per set of input shapes, when those first occur."""
 
-    def __init__(self, device: str, model: Model, nodes: list[NodePlan], settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        device: str,
+        model: Model,
+        nodes: list[NodePlan],
+        settings: Mapping[str, Any],
+        team: _kernels.Team | None,
+    ) -> None:
         super().__init__(device, model.inputs, model.outputs, {**settings, "NETWORK_NAME": model.name})
         self._timed = settings["PERF_COUNT"]
+        self._team = team
         self._plans = PlanCache(Planner(model, nodes))
 
     def create_runner(self) -> Runner:
-        return CpuRunner(self._plans, self._timed)
+        return CpuRunner(self._plans, self._timed, self._team)
 
 
 def _processor_name() -> str:

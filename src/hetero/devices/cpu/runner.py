@@ -68,9 +68,10 @@ class PlanCache:
 class CpuRunner:
     """One request's memory: an arena, and a workspace per segment it met last. See `hetero.runtime.request.Runner`."""
 
-    def __init__(self, plans: PlanCache, timed: bool) -> None:
+    def __init__(self, plans: PlanCache, timed: bool, team: _kernels.Team | None) -> None:
         self._plans = plans
         self._timed = timed
+        self._team = team
         self._arena = _kernels.Arena()
         self._workspaces: OrderedDict[int, tuple[Segment, _kernels.Workspace]] = OrderedDict()
         self._last: list[tuple[Segment, _kernels.Workspace]] = []
@@ -109,7 +110,7 @@ class CpuRunner:
     def _workspace(self, segment: Segment) -> _kernels.Workspace:
         entry = self._workspaces.get(id(segment))
         if entry is None:
-            entry = (segment, _kernels.Workspace(segment.program, self._timed, self._arena))
+            entry = (segment, _kernels.Workspace(segment.program, self._timed, self._arena, self._team))
             self._workspaces[id(segment)] = entry
             while len(self._workspaces) > MAX_WORKSPACES + len(self._last):
                 self._workspaces.popitem(last=False)
