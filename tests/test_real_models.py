@@ -71,6 +71,17 @@ def test_device_lists(
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_any_number_of_threads_gives_the_same_bits(core: hetero.Core, real_model: Load, name: str) -> None:
+    proto, inputs = real_model(name)
+    model = core.read_model(proto)
+    one, *others = (
+        core.compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": threads})(inputs) for threads in (1, 2, 3, 0)
+    )
+    for other in others:
+        assert all(np.array_equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_every_third_node_elsewhere(
     core: hetero.Core, real_model: Load, expected: Callable[[str], dict[str, np.ndarray]], name: str
 ) -> None:

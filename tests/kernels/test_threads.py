@@ -1,0 +1,189 @@
+"""Kernels over a team of threads: the bits that one thread gives, whatever the split; and how teams begin and end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from hetero import _kernels
+
+TEAMS = [_kernels.Team(threads) for threads in (2, 3, 7)]
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def assert_no_split_matters(name, inputs, outputs, ints=(), floats=(), scratch_bytes=0):
+    alone = _kernels.call(name, inputs, outputs, ints, floats, scratch_bytes)
+    for team in TEAMS:
+        for _ in range(3):
+            split = _kernels.call(name, inputs, outputs, ints, floats, scratch_bytes, team=team)
+            for one, many in zip(alone, split, strict=True):
+                assert np.array_equal(one, many, equal_nan=True)
+    return alone
+
+
+@pytest.mark.parametrize("trans_b", [0, 1])
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 1000, 512), (2, 777, 300), (3, 64, 4096), (4, 333, 100), (9, 40, 700), (128, 768, 64), (500, 8, 90),
+     (1000, 3, 100), (257, 129, 65), (13, 17, 1000)],
+)  # fmt: skip
+def test_matrix_products(shape, trans_b):
+    m, n, k = shape
+    a, b, bias = normal(m, k), normal(n, k, seed=1) if trans_b else normal(k, n, seed=1), normal(n, seed=2)
+    scratch = 4 * 16 * min(k, 256) * min(-(-n // 16), 32)
+    (y,) = assert_no_split_matters(
+        "gemm", [a, b, bias], [((m, n), np.float32)], [m, n, k, 0, trans_b, 0, 0, 1, 0], [1, 1, 0, 0], scratch
+    )
+    assert np.allclose(y, a.astype(np.float64) @ (b.T if trans_b else b) + bias, atol=1e-5 * k)
+
+
+def test_batches_of_products_with_addend():
+    a, b, addend = normal(3, 1, 50, 40), normal(1, 4, 40, 30), normal(3, 4, 50, 30)
+    ints = [50, 30, 40, 0, 0, 0, 0, 0, 0, 2, 3, 4, 50 * 40, 0, 0, 40 * 30]
+    (y,) = assert_no_split_matters(
+        "matmul", [a, b, None, addend], [((3, 4, 50, 30), np.float32)], ints, [1, 1, 0, 0], 4 * 16 * 40 * 2
+    )
+    assert np.allclose(y, a @ b + addend, atol=1e-3)
+
+
+CONVOLUTIONS = [
+    # channels, maps, group, size, kernel, stride, pad
+    (64, 96, 1, 14, 3, 1, 1),
+    (64, 256, 1, 7, 1, 1, 0),
+    (256, 64, 1, 28, 1, 2, 0),
+    (3, 64, 1, 61, 7, 2, 3),
+    (64, 64, 64, 30, 3, 1, 1),
+    (32, 48, 4, 19, 3, 2, 1),
+    (16, 200, 1, 5, 5, 1, 2),
+    (8, 3, 1, 100, 3, 1, 1),
+]
+
+
+@pytest.mark.parametrize("shape", CONVOLUTIONS)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_convolutions(shape, batch):
+    channels, maps, group, size, kernel, stride, pad = shape
+    out = (size + 2 * pad - kernel) // stride + 1
+    x, w = normal(batch, channels, size, size), normal(maps, channels // group, kernel, kernel, seed=1)
+    bias, addend = normal(maps, seed=2), normal(batch, maps, out, out, seed=3)
+    depth = channels // group * kernel * kernel
+    scratch = (1 << 20) + 4 * group * -(-maps // group // 16) * 16 * depth
+    ints = [group, 0, 0, 1, kernel, kernel, 1, stride, stride, 0, pad, pad, 1, 1, 1]
+    assert_no_split_matters(
+        "conv", [x, w, bias, addend], [((batch, maps, out, out), np.float32)], ints, [0, 0], scratch
+    )
+
+
+@pytest.mark.parametrize("name", ["max_pool", "average_pool"])
+@pytest.mark.parametrize(("planes", "size", "kernel", "stride"), [(64, 33, 3, 2), (5, 101, 2, 2), (1, 300, 3, 1)])
+def test_pools(name, planes, size, kernel, stride):
+    out = (size - kernel) // stride + 1
+    ints = [1, kernel, kernel, 1, stride, stride, 0, 0, 0, 1, 1, 1]
+    if name == "average_pool":
+        ints += [0, 0, 0, 0]
+    assert_no_split_matters(name, [normal(2, planes, size, size)], [((2, planes, out, out), np.float32)], ints)
+
+
+@pytest.mark.parametrize(("outer", "axis", "inner"), [(128, 768, 1), (7, 3001, 1), (5, 100, 333)])
+def test_rows(outer, axis, inner):
+    x = normal(outer, axis, inner)
+    assert_no_split_matters("softmax", [x], [(x.shape, np.float32)], [outer, axis, inner, 0])
+    if inner == 1:
+        operands = [x, normal(axis, seed=1), normal(axis, seed=2)]
+        assert_no_split_matters("layer_norm", operands, [(x.shape, np.float32)], [outer, axis], [1e-5])
+
+
+@pytest.mark.parametrize("size", [1, 1023, 1024, 1025, 100_001, 400_000])
+def test_elements(size):
+    x, y = normal(size), normal(size, seed=1)
+    for operation in range(1, 12):
+        assert_no_split_matters("unary", [x], [((size,), np.float32)], [operation], [0.5, 0.25])
+    for other in (y, y[:1]):
+        assert_no_split_matters("add", [x, other], [((size,), np.float32)])
+        assert_no_split_matters("add", [other, x], [((size,), np.float32)])
+
+
+def test_errors_of_any_part_are_told():
+    x = np.arange(300_000, dtype=np.int32)
+    y = np.ones(300_000, np.int32)
+    y[299_999] = 0
+    for team in TEAMS:
+        with pytest.raises(Exception, match="division by zero"):
+            _kernels.call("div", [x, y], [((300_000,), np.int32)], team=team)
+
+
+def test_a_team_that_is_taken_does_no_harm():
+    """One caller has the threads, the others go on alone."""
+    a, b = normal(200, 300), normal(300, 400)
+    arguments = ("gemm", [a, b], [((200, 400), np.float32)], [200, 400, 300, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0], 1 << 20)
+    (expected,) = _kernels.call(*arguments)
+    different = []
+
+    def work():
+        for _ in range(30):
+            (y,) = _kernels.call(*arguments, team=TEAMS[0])
+            if not np.array_equal(y, expected):
+                different.append(y)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not different
+
+
+LIVES = """
+import os
+from hetero import _kernels
+count = lambda: len(os.listdir("/proc/self/task"))
+before = count()
+for threads in (1, 2, 5):
+    team = _kernels.Team(threads)
+    assert team.threads == threads
+    assert count() == before + threads - 1
+    del team
+    assert count() == before
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads in /proc")
+def test_threads_end_with_their_team():
+    subprocess.run([sys.executable, "-c", LIVES], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1025])
+def test_numbers_that_no_team_has(threads):
+    with pytest.raises(ValueError, match="threads: expected 1 to 1024"):
+        _kernels.Team(threads)
+
+
+FORKED = """
+import os, numpy as np
+from hetero import _kernels
+team = _kernels.Team(3)
+x = np.ones(500_000, np.float32)
+def work():
+    return _kernels.call("add", [x, x], [(x.shape, np.float32)], team=team)[0].sum()
+assert work() == 1_000_000
+child = os.fork()
+if not child:
+    good = work() == 1_000_000
+    del team
+    os._exit(0 if good else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert work() == 1_000_000
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_goes_on_alone():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=60)
