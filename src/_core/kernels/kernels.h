@@ -57,4 +57,12 @@
     X(arg_extreme) \
     X(lstm) \
     X(gru) \
-    X(rnn)
+    X(rnn) \
+    X(quantize) \
+    X(dequantize) \
+    X(dynamic_quantize) \
+    X(requantize) \
+    X(subtract_zero) \
+    X(pack_pairs) \
+    X(matmul_integer) \
+    X(conv_integer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -71,7 +72,38 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
 @operator("MatMul", dtypes=_PRODUCTS)
 def _matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     a, b = _given(inputs[0]), _given(inputs[1])
-    if not a.rank or not b.rank or a.dtype != b.dtype:
+    if a.dtype != b.dtype:
+        raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
+    p = products_of(a, b)
+    packed = b.data is not None and b.dtype == np.float32 and a.data is None
+    operand = packed_b(context, b, math.prod(p.right), p.k, p.n, False) if packed else b
+    steps = p.steps(p.m * p.k, -(-p.n // 16) * 16 * p.k if packed else p.k * p.n)
+    ints = [p.m, p.n, p.k, 0, 0, int(packed), 0, 0, 0, len(p.batch), *p.batch, *steps]
+    scratch = _matmul_scratch(a, packed, p.k, p.n)
+    floats = [1.0, 0.0, 0.0, 0.0]
+    return [context.call("matmul", [a, operand, None, None], p.shape, a.dtype, ints, floats, scratch)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Products:
+    """A batch of products [m, k] x [k, n]. ``left``, ``right``: the operands' own batches. ``shape``: the result's."""
+
+    m: int
+    n: int
+    k: int
+    batch: tuple[int, ...]
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def steps(self, left_matrix: int, right_matrix: int) -> list[int]:
+        """Per axis of the batch, elements from matrix to matrix of the left operand, then of the right one."""
+        return _batch_steps(self.left, self.batch, left_matrix) + _batch_steps(self.right, self.batch, right_matrix)
+
+
+def products_of(a: Value, b: Value) -> Products:
+    """What MatMul of operands of any rank from 1 on comes to. Raises `InferenceError` if they do not fit."""
+    if not a.rank or not b.rank:
         raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
     left = a.shape if a.rank > 1 else (1, *a.shape)
     right = b.shape if b.rank > 1 else (*b.shape, 1)
@@ -81,18 +113,10 @@ def _matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     batch = broadcast(Value(a.dtype, left[:-2]), Value(b.dtype, right[:-2]))
     shape = (*batch, *((m,) if a.rank > 1 else ()), *((n,) if b.rank > 1 else ()))
     if math.prod(right[:-2]) == 1 and math.prod(batch) == math.prod(left[:-2]):
-        m, batch = m * math.prod(batch), ()  # one matrix on the right: the batch is more rows
-        left, right = (m, k), (k, n)
-    packed = b.data is not None and b.dtype == np.float32 and a.data is None
-    count = math.prod(right[:-2])
-    operand = packed_b(context, b, count, k, n, False) if packed else b
-    b_matrix = -(-n // 16) * 16 * k if packed else k * n
-    steps_a = _batch_steps(left[:-2], batch, m * k)
-    steps_b = _batch_steps(right[:-2], batch, b_matrix)
-    ints = [m, n, k, 0, 0, int(packed), 0, 0, 0, len(batch), *batch, *steps_a, *steps_b]
-    scratch = _matmul_scratch(a, packed, k, n)
-    floats = [1.0, 0.0, 0.0, 0.0]
-    return [context.call("matmul", [a, operand, None, None], shape, a.dtype, ints, floats, scratch)]
+        return Products(
+            m * math.prod(batch), n, k, (), (), (), shape
+        )  # one matrix on the right: the batch is more rows
+    return Products(m, n, k, batch, left[:-2], right[:-2], shape)
 
 
 def _batch_steps(own: Sequence[int], batch: Sequence[int], matrix: int) -> list[int]:

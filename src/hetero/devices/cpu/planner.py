@@ -23,6 +23,7 @@ from . import (  # noqa: F401  they register their operators
     elementwise,
     movement,
     network,
+    quantized,
     recurrent,
     resize,
     selection,

@@ -1,0 +1,251 @@
+/* Between floats and small integers: quantize, dequantize, dynamic_quantize, requantize.
+ *
+ * quantize: y = saturate(round(x / scale) + zero), halves to even, in float32; NaN gives the least integer.
+ *   in x, scale: float32; zero: y's type, or NULL (0). out y: int8, uint8, int16, uint16.
+ * dequantize: y = (x - zero) * scale. in x: int8, uint8, int16, uint16, int32; scale: float32; zero: x's type, or NULL.
+ *   out y: float32.
+ * Both: ints outer, axis, inner, block of x[outer][axis][inner]: scale and zero are [axis] (block = 0) or
+ *   [outer][ceil(axis / block)][inner]. One scale for all: outer = axis = 1.
+ *
+ * dynamic_quantize: scale and zero from x's range, which is made to hold 0. in x float32; out y uint8, scale float32[],
+ *   zero uint8[].
+ * requantize: y = saturate(round(x * scale + zero)), halves to even, in float64. in x int32, scale float32, zero of y's
+ *   type, broadcast to y: int8 or uint8.
+ */
+#include "broadcast.h"
+#include "rows.h"
+
+#define BLOCK 64
+
+/* The range of a type. */
+static int range_of(int32_t dtype, float *low, float *high)
+{
+    switch (dtype) {
+    case HT_INT8: *low = INT8_MIN, *high = INT8_MAX; return 1;
+    case HT_UINT8: *low = 0, *high = UINT8_MAX; return 1;
+    case HT_INT16: *low = INT16_MIN, *high = INT16_MAX; return 1;
+    case HT_UINT16: *low = 0, *high = UINT16_MAX; return 1;
+    default: return 0;
+    }
+}
+
+static int32_t integer_at(const void *p, int32_t dtype, int64_t i)
+{
+    switch (dtype) {
+    case HT_INT8: return ((const int8_t *)p)[i];
+    case HT_UINT8: return ((const uint8_t *)p)[i];
+    case HT_INT16: return ((const int16_t *)p)[i];
+    case HT_UINT16: return ((const uint16_t *)p)[i];
+    default: return ((const int32_t *)p)[i];
+    }
+}
+
+static void narrow(const int32_t *x, void *y, int32_t dtype, int64_t at, int64_t n)
+{
+    switch (dtype) {
+#define CASE(code, type)                             \
+    case code:                                       \
+        for (int64_t i = 0; i < n; i++)              \
+            ((type *)y)[at + i] = (type)x[i];        \
+        break;
+    CASE(HT_INT8, int8_t)
+    CASE(HT_UINT8, uint8_t)
+    CASE(HT_INT16, int16_t)
+    default:
+    CASE(HT_UINT16, uint16_t)
+#undef CASE
+    }
+}
+
+/* y[at .. at + n) from x[at ..]; scale and zero begin at `from` and advance by `step`, 0 or 1. */
+static void quantize_row(const float *x, const float *scale, const ht_tensor *zero, const ht_tensor *y, int64_t at,
+                         int64_t from, int64_t step, int64_t n)
+{
+    float low = 0, high = 0, zeros[BLOCK];
+    int32_t whole[BLOCK];
+    range_of(y->dtype, &low, &high);
+    zeros[0] = zero ? (float)integer_at(zero->data, y->dtype, from) : 0.0f;
+    for (int i = 1; i < BLOCK; i++)
+        zeros[i] = zeros[0];
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        const int64_t count = ht_min64(BLOCK, n - start);
+        if (step && zero)
+            for (int64_t i = 0; i < count; i++)
+                zeros[i] = (float)integer_at(zero->data, y->dtype, from + start + i);
+        for (int64_t i = 0; i < count; i += VF_LANES) {
+            const int64_t left = ht_min64(VF_LANES, count - i);
+            const vf s = step ? vf_load_n(scale + from + start + i, left) : vf_set1(scale[from]);
+            const vf z = vf_load(zeros + i), q = vf_round(vf_load_n(x + at + start + i, left) / s);
+            const vf inside = vf_min(vf_max(q, vf_set1(low) - z), vf_set1(high) - z); /* in this order NaN is `low` */
+            vf_store((float *)(void *)(whole + i), vi_as_float(vf_to_int(inside + z)));
+        }
+        narrow(whole, y->data, y->dtype, at + start, count);
+    }
+}
+
+#define DEQUANTIZE(name, type, wide)                                                                                  \
+    static void name(const type *x, const float *scale, const type *zero, int64_t step, float *y, int64_t n)          \
+    {                                                                                                                 \
+        if (step == 0) {                                                                                              \
+            const wide z = zero ? *zero : 0;                                                                          \
+            const float s = *scale;                                                                                   \
+            for (int64_t i = 0; i < n; i++)                                                                           \
+                y[i] = (float)(x[i] - z) * s;                                                                         \
+        } else {                                                                                                      \
+            for (int64_t i = 0; i < n; i++)                                                                           \
+                y[i] = (float)(x[i] - (wide)(zero ? zero[i] : 0)) * scale[i];                                         \
+        }                                                                                                             \
+    }
+DEQUANTIZE(dequantize_i8, int8_t, int32_t)
+DEQUANTIZE(dequantize_u8, uint8_t, int32_t)
+DEQUANTIZE(dequantize_i16, int16_t, int32_t)
+DEQUANTIZE(dequantize_u16, uint16_t, int32_t)
+DEQUANTIZE(dequantize_i32, int32_t, int64_t)
+
+static void dequantize_row(const ht_tensor *x, const float *scale, const ht_tensor *zero, float *y, int64_t at,
+                           int64_t from, int64_t step, int64_t n)
+{
+    switch (x->dtype) {
+#define CASE(code, type, row)                                                                                         \
+    case code:                                                                                                        \
+        row((const type *)x->data + at, scale + from, zero ? (const type *)zero->data + from : NULL, step, y + at, n); \
+        break;
+    CASE(HT_INT8, int8_t, dequantize_i8)
+    CASE(HT_UINT8, uint8_t, dequantize_u8)
+    CASE(HT_INT16, int16_t, dequantize_i16)
+    CASE(HT_UINT16, uint16_t, dequantize_u16)
+    default:
+    CASE(HT_INT32, int32_t, dequantize_i32)
+#undef CASE
+    }
+}
+
+/* Rows of one scale each, or of a scale per element. */
+static int each_row(const ht_call *call, const int quantize)
+{
+    const ht_tensor *x = call->in[0], *scale = call->in[1], *zero = call->in[2], *y = call->out[0];
+    const int64_t outer = call->ints[0], axis = call->ints[1], inner = call->ints[2], block = call->ints[3];
+    if (outer < 0 || axis < 0 || inner < 0 || block < 0 || x->size != outer * axis * inner || y->size != x->size)
+        return HT_ERR_OPERAND;
+    if (x->size == 0)
+        return HT_OK;
+    const int64_t blocks = block ? ht_ceil_div(axis, block) : axis, scales = block ? outer * blocks * inner : axis;
+    if (scale->size != scales || (zero && zero->size != scales))
+        return HT_ERR_OPERAND;
+    const int64_t run = inner > 1 ? inner : block ? block : axis; /* elements of one row */
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t a = 0; a < axis; a += inner > 1 ? 1 : run) {
+            const int64_t at = (o * axis + a) * inner, n = inner > 1 ? inner : ht_min64(run, axis - a);
+            const int64_t from = block ? (o * blocks + a / block) * inner : a, step = block ? inner > 1 : inner == 1;
+            if (quantize)
+                quantize_row(x->data, scale->data, zero, y, at, from, step, n);
+            else
+                dequantize_row(x, scale->data, zero, y->data, at, from, step, n);
+        }
+    return HT_OK;
+}
+
+int HT_KERNEL(quantize)(const ht_call *call)
+{
+    float low, high;
+    if (call->num_in != 3 || call->num_ints != 4)
+        return HT_ERR_OPERAND;
+    const int32_t dtype = call->out[0]->dtype;
+    if (call->in[0]->dtype != HT_FLOAT32 || call->in[1]->dtype != HT_FLOAT32 || !range_of(dtype, &low, &high) ||
+        (call->in[2] && call->in[2]->dtype != dtype))
+        return HT_ERR_DTYPE;
+    return each_row(call, 1);
+}
+
+int HT_KERNEL(dequantize)(const ht_call *call)
+{
+    float low, high;
+    if (call->num_in != 3 || call->num_ints != 4)
+        return HT_ERR_OPERAND;
+    const int32_t dtype = call->in[0]->dtype;
+    if ((dtype != HT_INT32 && !range_of(dtype, &low, &high)) || call->in[1]->dtype != HT_FLOAT32 ||
+        (call->in[2] && call->in[2]->dtype != dtype) || call->out[0]->dtype != HT_FLOAT32)
+        return HT_ERR_DTYPE;
+    return each_row(call, 0);
+}
+
+int HT_KERNEL(dynamic_quantize)(const ht_call *call)
+{
+    if (call->num_in != 1 || call->num_out != 3)
+        return HT_ERR_OPERAND;
+    const ht_tensor *x = call->in[0], *y = call->out[0], *scale = call->out[1], *zero = call->out[2];
+    if (x->dtype != HT_FLOAT32 || y->dtype != HT_UINT8 || scale->dtype != HT_FLOAT32 || zero->dtype != HT_UINT8)
+        return HT_ERR_DTYPE;
+    if (y->size != x->size || scale->size != 1 || zero->size != 1)
+        return HT_ERR_OPERAND;
+    float high = ht_row_max(x->data, x->size, 1), low = ht_row_min(x->data, x->size);
+    high = high < 0 ? 0 : high;
+    low = low > 0 ? 0 : low;
+    const float step = high == low ? 1.0f : (high - low) / 255.0f, start = -low / step;
+    float *out_scale = scale->data;
+    uint8_t *out_zero = zero->data;
+    *out_scale = step;
+    *out_zero = (uint8_t)(start > 0 ? start < 255 ? rintf(start) : 255 : 0);
+    quantize_row(x->data, out_scale, zero, y, 0, 0, 0, x->size);
+    return HT_OK;
+}
+
+/* Adding and taking away 1.5 * 2^52 leaves no room for a fraction: rounds to nearest, halves to even. */
+#define ROUND_SHIFT 6755399441055744.0
+
+#define REQUANTIZE(name, type, low, high)                                                                             \
+    HT_INLINE type name##_one(int32_t x, float scale, type zero)                                                      \
+    {                                                                                                                 \
+        double v = (double)x * (double)scale + (double)zero;                                                          \
+        v = v >= (low) ? v : (low); /* NaN too */                                                                     \
+        v = v <= (high) ? v : (high);                                                                                 \
+        return (type)(int32_t)((v + ROUND_SHIFT) - ROUND_SHIFT);                                                      \
+    }                                                                                                                 \
+    static void name(const int32_t *x, int64_t x_step, const float *scale, int64_t scale_step, const type *zero,      \
+                     int64_t zero_step, type *y, int64_t n)                                                           \
+    {                                                                                                                 \
+        if (x_step == 1 && !scale_step && !zero_step) {                                                               \
+            const float s = *scale;                                                                                   \
+            const type z = *zero;                                                                                     \
+            for (int64_t i = 0; i < n; i++)                                                                           \
+                y[i] = name##_one(x[i], s, z);                                                                        \
+        } else if (x_step == 1 && scale_step == 1 && !zero_step) {                                                    \
+            const type z = *zero;                                                                                     \
+            for (int64_t i = 0; i < n; i++)                                                                           \
+                y[i] = name##_one(x[i], scale[i], z);                                                                 \
+        } else {                                                                                                      \
+            for (int64_t i = 0; i < n; i++)                                                                           \
+                y[i] = name##_one(x[i * x_step], scale[i * scale_step], zero[i * zero_step]);                         \
+        }                                                                                                             \
+    }
+REQUANTIZE(requantize_i8, int8_t, INT8_MIN, INT8_MAX)
+REQUANTIZE(requantize_u8, uint8_t, 0, UINT8_MAX)
+
+int HT_KERNEL(requantize)(const ht_call *call)
+{
+    ht_broadcast loops;
+    if (call->num_in != 3 || call->num_out != 1)
+        return HT_ERR_OPERAND;
+    const ht_tensor *x = call->in[0], *scale = call->in[1], *zero = call->in[2], *y = call->out[0];
+    if (x->dtype != HT_INT32 || scale->dtype != HT_FLOAT32 || zero->dtype != y->dtype ||
+        (y->dtype != HT_INT8 && y->dtype != HT_UINT8))
+        return HT_ERR_DTYPE;
+    if (ht_broadcast_loops(&loops, call->in, 3, y) != HT_OK)
+        return HT_ERR_OPERAND;
+    if (y->size == 0)
+        return HT_OK;
+    int64_t index[HT_MAX_DIMS + 1] = {0}, offset[HT_MAX_BROADCAST] = {0}, at = 0, n = loops.count[0];
+    const int64_t *step = loops.step[0];
+    do {
+        const int32_t *values = (const int32_t *)x->data + offset[0];
+        const float *scales = (const float *)scale->data + offset[1];
+        if (y->dtype == HT_INT8)
+            requantize_i8(values, step[0], scales, step[1], (const int8_t *)zero->data + offset[2], step[2],
+                          (int8_t *)y->data + at, n);
+        else
+            requantize_u8(values, step[0], scales, step[1], (const uint8_t *)zero->data + offset[2], step[2],
+                          (uint8_t *)y->data + at, n);
+        at += n;
+    } while (ht_broadcast_next(&loops, 3, index, offset));
+    return HT_OK;
+}

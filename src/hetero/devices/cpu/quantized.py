@@ -1,0 +1,284 @@
+"""Quantised operators: to small integers and back, and products and convolutions of them with exact 32-bit sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import InferenceError
+from ...model.types import dtype_of
+from .elementwise import _given, _optional, binary, broadcast, cast
+from .movement import axis_of
+from .network import _WINDOW, _three, _window, products_of
+from .registry import F32, Node, operator
+from .values import Context, Value
+
+if TYPE_CHECKING:
+    from ...model.model import Model, NodeView
+
+_BYTES = ("int8", "uint8")
+_SMALL = (*_BYTES, "int16", "uint16")
+_SCALES = (*F32, "float16", "bfloat16")
+_F32 = np.dtype(np.float32)
+_INT16, _INT32 = np.dtype(np.int16), np.dtype(np.int32)
+_PANEL = 16  # kernels/gemm_micro.h
+_PACKED_BYTES = 1 << 19  # of a block of pixels in conv_integer: stays in the L2 cache
+
+
+# ---- QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear
+
+
+def _scheme(x: Value, scale: Value, zero: Value | None, axis: int, block: int) -> list[int]:
+    """Parameters of `quantize` and `dequantize`: x as [outer, axis, inner] and the length of a block (0: none)."""
+    if zero is not None and zero.size != scale.size:
+        raise InferenceError(f"a zero point of shape {list(zero.shape)} does not fit a scale of {list(scale.shape)}")
+    if scale.size == 1:
+        return [1, 1, x.size, 0]
+    axis = axis_of(axis, x.rank)
+    size = x.shape[axis]
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    if block:
+        block = min(block, max(size, 1))
+        wanted: tuple[int, ...] = (*x.shape[:axis], -(-size // block), *x.shape[axis + 1 :])
+    else:
+        wanted = (size,)
+    if scale.shape != wanted:
+        raise InferenceError(f"a scale of shape {list(wanted)} is expected, found {list(scale.shape)}")
+    return [outer, size, inner, block]
+
+
+def _along(context: Context, x: Value, scale: Value, scheme: Sequence[int], axis: int) -> Value:
+    """``scale`` so that it broadcasts to ``x``."""
+    _, size, _, block = scheme
+    if scale.size == 1:
+        return context.reshaped(scale, ())
+    axis = axis_of(axis, x.rank)
+    if not block:
+        return context.reshaped(scale, (size, *[1] * (x.rank - axis - 1)))
+    numbers = context.constant(np.arange(size, dtype=np.int64) // block)
+    return context.call("gather", [scale, numbers], x.shape, scale.dtype, [axis])
+
+
+def _type_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
+    return (dtype_of(number) if number else None) or default
+
+
+def _quantize_refusal(model: Model, view: NodeView) -> str | None:
+    dtype = _type_of(view.attributes.get("output_dtype", None), np.dtype(np.uint8))
+    if dtype.name not in _SMALL:
+        return f"QuantizeLinear to {dtype.name}"
+    if view.attributes.get("block_size", 0) < 0:
+        return "QuantizeLinear with a negative block_size"
+    return None
+
+
+@operator(
+    "QuantizeLinear",
+    dtypes=((*_SCALES, "int32"), _SCALES, _SMALL),
+    attributes={"axis": None, "saturate": None, "block_size": None, "output_dtype": None, "precision": (0, 1, 10, 16)},
+    check=_quantize_refusal,
+    result=2,
+)
+def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """``saturate`` is about 8-bit floats only."""
+    x, scale, zero = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    axis = node.get("axis", 1)
+    scheme = _scheme(x, scale, zero, axis, node.get("block_size", 0))
+    made = _type_of(node.get("output_dtype", None), np.dtype(np.uint8))
+    dtype = made if zero is None else zero.dtype
+    if zero is not None and node.get("output_dtype", 0) and dtype != made:
+        raise InferenceError(f"a zero point of output_dtype, {made}, is expected, found {dtype}")
+    common = x.dtype if x.dtype == scale.dtype else _F32
+    precision = _type_of(node.get("precision", None), common)
+    if precision != np.float32:  # the quotient is rounded to half precision before it is rounded to an integer
+        x, scale = cast(context, x, precision), cast(context, scale, precision)
+        divisor = cast(context, _along(context, x, scale, scheme, axis), _F32)
+        quotient = binary(context, "div", cast(context, x, _F32), divisor)
+        x = cast(context, quotient, precision)
+        scale = context.constant(np.ones(scale.shape, np.float32))
+    operands = [cast(context, x, _F32), cast(context, scale, _F32), zero]
+    return [context.call("quantize", operands, x.shape, dtype, scheme)]
+
+
+def _dequantize_refusal(model: Model, view: NodeView) -> str | None:
+    dtype = _type_of(view.attributes.get("output_dtype", None), _F32)
+    if dtype.name not in _SCALES:
+        return f"DequantizeLinear to {dtype.name}"
+    if view.attributes.get("block_size", 0) < 0:
+        return "DequantizeLinear with a negative block_size"
+    return None
+
+
+@operator(
+    "DequantizeLinear",
+    dtypes=((*_SMALL, "int32"), _SCALES, (*_SMALL, "int32")),
+    attributes={"axis": None, "block_size": None},
+    until=22,
+    check=_dequantize_refusal,
+    result=1,
+)
+@operator(
+    "DequantizeLinear",
+    dtypes=((*_SMALL, "int32"), _SCALES, (*_SMALL, "int32")),
+    attributes={"axis": None, "block_size": None, "output_dtype": None},
+    since=23,
+    check=_dequantize_refusal,
+    result=None,
+)
+def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, scale, zero = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    scheme = _scheme(x, scale, zero, node.get("axis", 1), node.get("block_size", 0))
+    y = context.call("dequantize", [x, cast(context, scale, _F32), zero], x.shape, _F32, scheme)
+    return [cast(context, y, _type_of(node.get("output_dtype", None), scale.dtype))]
+
+
+@operator("DynamicQuantizeLinear", dtypes=F32, result="uint8")
+def _dynamic_quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    byte = np.dtype(np.uint8)
+    return context.call_many("dynamic_quantize", [x], [(x.shape, byte), ((), _F32), ((), byte)])
+
+
+# ---- products
+
+
+def _per_row(context: Context, value: Value) -> Value:
+    """A parameter of the rows of a matrix: one for all, or given as a vector, or in a shape that broadcasts."""
+    if value.size == 1:
+        return context.reshaped(value, ())
+    return context.reshaped(value, (value.size, 1)) if value.rank == 1 else value
+
+
+def _per_column(context: Context, value: Value) -> Value:
+    return context.reshaped(value, ()) if value.size == 1 else value
+
+
+def _without_zero(context: Context, x: Value, zero: Value | None) -> Value:
+    """x minus its zero point, which broadcasts to it, as int16."""
+    if zero is None:
+        zero = context.scalar(0, x.dtype)
+    if broadcast(x, zero) != x.shape:
+        raise InferenceError(f"a zero point of shape {list(zero.shape)} does not fit {list(x.shape)}")
+    if x.dtype != zero.dtype:
+        raise InferenceError(f"a zero point of {x.dtype} is expected, found {zero.dtype}")
+    return context.call("subtract_zero", [x, zero], x.shape, _INT16)
+
+
+def _as_constant(context: Context, x: Value, zero: Value | None, layout: str, make: Any) -> Value:
+    """What ``make`` gives, kept for all plans where both the weights and their zero point are constants."""
+    if zero is not None and zero.data is None:
+        made: Value = make()
+        return made
+    return context.packed(x, (layout, None if zero is None else zero.data.tobytes()), make)  # type: ignore[union-attr]
+
+
+def _integer_product(context: Context, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
+    """(a - a_zero) x (b - b_zero), int32."""
+    p = products_of(a, b)
+    panels = -(-p.n // _PANEL) * _PANEL * 2 * -(-p.k // 2)
+
+    def pack() -> Value:
+        ints = [math.prod(p.right), p.k, p.n]
+        whole = _without_zero(context, b, None if b_zero is None else _per_column(context, b_zero))
+        return context.call("pack_pairs", [whole], (math.prod(p.right) * panels,), _INT16, ints)
+
+    left = _without_zero(context, a, None if a_zero is None else _per_row(context, a_zero))
+    right = _as_constant(context, b, b_zero, "pack_pairs", pack)
+    ints = [p.m, p.n, p.k, len(p.batch), *p.batch, *p.steps(p.m * p.k, panels)]
+    return context.call("matmul_integer", [left, right], p.shape, _INT32, ints)
+
+
+@operator("MatMulInteger", dtypes=_BYTES, result="int32")
+def _matmul_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    a_zero, b_zero = _optional(inputs, 2), _optional(inputs, 3)
+    return [_integer_product(context, _given(inputs[0]), _given(inputs[1]), a_zero, b_zero)]
+
+
+def _multiplier(context: Context, x_scale: Value, w_scale: Value, y_scale: Value) -> Value:
+    """x_scale * w_scale / y_scale, rounded to the scales' type after each step as if computed in it."""
+    dtype = x_scale.dtype
+    if not dtype == w_scale.dtype == y_scale.dtype:
+        raise InferenceError(f"scales of one type are expected, found {dtype}, {w_scale.dtype}, {y_scale.dtype}")
+    wide = [cast(context, value, _F32) for value in (x_scale, w_scale, y_scale)]
+    product = cast(context, cast(context, binary(context, "mul", wide[0], wide[1]), dtype), _F32)
+    return cast(context, cast(context, binary(context, "div", product, wide[2]), dtype), _F32)
+
+
+def _requantized(context: Context, sums: Value, multiplier: Value, zero: Value) -> Value:
+    for name, value in (("scales", multiplier), ("a zero point", zero)):
+        if broadcast(sums, value) != sums.shape:
+            raise InferenceError(f"{name} of shape {list(value.shape)} do not fit {list(sums.shape)}")
+    return context.call("requantize", [sums, multiplier, zero], sums.shape, zero.dtype)
+
+
+@operator("QLinearMatMul", dtypes=(_BYTES, _SCALES, _BYTES, _BYTES, _SCALES, _BYTES, _SCALES, _BYTES), result=7)
+def _qlinear_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (_given(value) for value in inputs)
+    sums = _integer_product(context, a, b, a_zero, b_zero)
+    rows = [_per_row(context, value) for value in (a_scale, y_scale, y_zero)]
+    multiplier = _multiplier(context, rows[0], _per_column(context, b_scale), rows[1])
+    return [_requantized(context, sums, multiplier, rows[2])]
+
+
+# ---- convolutions
+
+
+def _integer_convolution(
+    context: Context,
+    node: Node,
+    x: Value,
+    weights: Value,
+    x_zero: Value | None,
+    w_zero: Value | None,
+    bias: Value | None = None,
+) -> Value:
+    kernel, group = weights.shape[2:], node.get("group", 1)
+    if x.rank != weights.rank or list(node.get("kernel_shape", kernel)) != list(kernel):
+        raise InferenceError(f"weights {list(weights.shape)} do not fit the input {list(x.shape)} or kernel_shape")
+    strides, dilations, before, _, sizes = _window(node, x, kernel)
+    channels, outputs = x.shape[1], weights.shape[0]
+    if group < 1 or channels % group or outputs % group or weights.shape[1] != channels // group:
+        raise InferenceError(f"weights {list(weights.shape)}, group {group} do not fit {channels} channels")
+    if bias is not None and bias.shape != (outputs,):
+        raise InferenceError(f"a bias of shape {list(bias.shape)} does not fit {outputs} channels")
+    if x_zero is not None and (x_zero.size != 1 or x_zero.dtype != x.dtype):
+        raise InferenceError(f"x's zero point is one {x.dtype}, found {x_zero.dtype}{list(x_zero.shape)}")
+    depth = math.prod(weights.shape[1:])
+
+    def widen() -> Value:
+        rows = context.reshaped(weights, (outputs, depth))
+        return _without_zero(context, rows, None if w_zero is None else _per_row(context, w_zero))
+
+    wide = _as_constant(context, weights, w_zero, "subtract_zero", widen)
+    panel = 2 * _PANEL * 2 * -(-depth // 2)
+    scratch = panel * max(2, min(32, _PACKED_BYTES // max(panel, 1)))
+    ints = [group, *_three(kernel, 1), *_three(strides, 1), *_three(before, 0), *_three(dilations, 1)]
+    zero = context.scalar(0, x.dtype) if x_zero is None else x_zero
+    shape = (x.shape[0], outputs, *sizes)
+    return context.call("conv_integer", [x, wide, zero, bias], shape, _INT32, ints, scratch_bytes=scratch)
+
+
+@operator("ConvInteger", dtypes=_BYTES, attributes=_WINDOW | {"group": None}, result="int32")
+def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x_zero, w_zero = _optional(inputs, 2), _optional(inputs, 3)
+    return [_integer_convolution(context, node, _given(inputs[0]), _given(inputs[1]), x_zero, w_zero)]
+
+
+@operator(
+    "QLinearConv",
+    dtypes=(_BYTES, F32, _BYTES, _BYTES, F32, _BYTES, F32, _BYTES, ("int32",)),
+    attributes=_WINDOW | {"group": None},
+    result=7,
+)
+def _qlinear_conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (_given(value) for value in inputs[:8])
+    if max(x_scale.size, y_scale.size, y_zero.size) > 1 or (w_scale.size > 1 and w_scale.shape != (w.shape[0],)):
+        raise InferenceError("one scale each for x and y, and one or one per channel for w, are expected")
+    sums = _integer_convolution(context, node, x, w, x_zero, w_zero, _optional(inputs, 8))
+    per_map = (w_scale.size, *[1] * (x.rank - 2)) if w_scale.size > 1 else ()
+    scales = [context.reshaped(value, ()) for value in (x_scale, y_scale)]
+    multiplier = _multiplier(context, scales[0], context.reshaped(w_scale, per_map), scales[1])
+    return [_requantized(context, sums, multiplier, context.reshaped(y_zero, ()))]

@@ -1,0 +1,315 @@
+"""Quantised operators on the CPU device: exactly what the ONNX reference gives, and onnxruntime up to ties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from hetero import Core, InferenceError
+
+Array = np.ndarray[Any, Any]
+
+
+def model_of(
+    op: str,
+    feeds: dict[str, Array],
+    constants: tuple[str, ...] = (),
+    opset: int = 21,
+    outputs: int = 1,
+    **attributes: Any,
+) -> onnx.ModelProto:
+    """One node. An input whose name begins with "-" is left out."""
+    names = ["" if name.startswith("-") else name for name in feeds]
+    given = {name: array for name, array in feeds.items() if not name.startswith("-")}
+    made = [f"y{i}" for i in range(outputs)]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, made, **attributes)],
+        op,
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in given.items()
+            if name not in constants
+        ],
+        [onnx.ValueInfoProto(name=name) for name in made],
+        [numpy_helper.from_array(given[name], name) for name in constants],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def run(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
+    core = Core()
+    read = core.read_model(model)
+    support = core.query_model(read, "CPU")
+    assert len(support) == 1, support.reasons
+    compiled = core.compile_model(read, "CPU")
+    wanted = {port.name for port in compiled.inputs}
+    return list(compiled({n: a for n, a in feeds.items() if n in wanted}).values())
+
+
+def reference(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
+    wanted = {value.name for value in model.graph.input}
+    with np.errstate(all="ignore"):
+        return list(ReferenceEvaluator(model).run(None, {n: a for n, a in feeds.items() if n in wanted}))
+
+
+def assert_as_reference(model: onnx.ModelProto, feeds: dict[str, Array]) -> None:
+    for found, wanted in zip(run(model, feeds), reference(model, feeds), strict=True):
+        assert found.dtype == wanted.dtype
+        assert np.array_equal(found, wanted)
+
+
+def onnxruntime_gives(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
+    wanted = {value.name for value in model.graph.input}
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, {n: a for n, a in feeds.items() if n in wanted}))
+
+
+def random_bytes(rng: np.random.Generator, dtype: str, *shape: int) -> Array:
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+# ---- QuantizeLinear, DequantizeLinear
+
+
+@pytest.mark.parametrize("float_type", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+@pytest.mark.parametrize(("axis", "block"), [(None, 0), (0, 0), (1, 0), (-1, 0), (1, 2), (2, 3), (0, 5)])
+def test_quantize_and_back(float_type: str, dtype: str, axis: int | None, block: int) -> None:
+    rng = np.random.default_rng(3)
+    x = (rng.standard_normal((4, 6, 7)) * 30).astype(np.dtype(getattr(ml_dtypes, float_type, float_type)))
+    shape: tuple[int, ...] = ()
+    attributes: dict[str, Any] = {}
+    if axis is not None:
+        attributes["axis"] = axis
+        shape = (x.shape[axis],)
+        if block:
+            attributes["block_size"] = block
+            shape = tuple(-(-size // block) if i == axis else size for i, size in enumerate(x.shape))
+    scale = rng.uniform(0.1, 1, shape).astype(x.dtype)
+    zero = rng.integers(0, 30, shape).astype(dtype)
+    feeds = {"x": x, "scale": scale, "zero": zero}
+    model = model_of("QuantizeLinear", feeds, **attributes)
+    (found,) = run(model, feeds)
+    assert np.array_equal(found, reference(model, feeds)[0])
+    feeds = {"x": found, "scale": scale, "zero": zero}
+    assert_as_reference(model_of("DequantizeLinear", feeds, **attributes), feeds)
+
+
+@pytest.mark.parametrize(("precision", "name"), [(1, "float32"), (10, "float16"), (16, "bfloat16")])
+@pytest.mark.parametrize("float_type", ["float32", "float16"])
+def test_precision_of_the_quotient(precision: int, name: str, float_type: str) -> None:
+    x = (np.random.default_rng(4).standard_normal(500) * 100).astype(float_type)
+    feeds = {"x": x, "scale": np.array(0.7, float_type), "zero": np.array(5, np.int16)}
+    assert_as_reference(model_of("QuantizeLinear", feeds, opset=23, precision=precision), feeds)
+
+
+def test_output_types() -> None:
+    x = np.linspace(-5, 300, 50, dtype=np.float32)
+    feeds = {"x": x, "scale": np.array(1.5, np.float32)}
+    assert_as_reference(model_of("QuantizeLinear", feeds), feeds)
+    assert_as_reference(model_of("QuantizeLinear", feeds, output_dtype=onnx.TensorProto.INT16), feeds)
+    feeds = {"x": np.arange(-5, 5, dtype=np.int8), "scale": np.array(1.5, np.float32)}
+    assert_as_reference(model_of("DequantizeLinear", feeds, opset=23, output_dtype=onnx.TensorProto.FLOAT16), feeds)
+    feeds = {"x": np.array([2**31 - 1, -(2**31), 7], np.int32), "scale": np.array(0.3, np.float32)}
+    assert_as_reference(model_of("DequantizeLinear", feeds), feeds)
+
+
+def test_int32_is_quantized_in_float32() -> None:
+    feeds = {"x": np.array([1, 3, -7, 1000], np.int32), "scale": np.array(2, np.float32), "zero": np.array(9, np.int8)}
+    assert run(model_of("QuantizeLinear", feeds, opset=13), feeds)[0].tolist() == [9, 11, 5, 127]
+
+
+@pytest.mark.parametrize("values", [[-1.0, 2.0], [0.0], [3.0, 4.0], [-3.0, -4.0], [1e-3, 255.0]])
+def test_dynamic_quantize_as_onnxruntime(values: list[float]) -> None:
+    feeds = {"x": np.array(values, np.float32)}
+    model = model_of("DynamicQuantizeLinear", feeds, outputs=3)
+    for found, wanted in zip(run(model, feeds), onnxruntime_gives(model, feeds), strict=True):
+        assert np.array_equal(found, wanted)
+
+
+# ---- products
+
+
+def product_feeds(
+    rng: np.random.Generator, a_shape: tuple[int, ...], b_shape: tuple[int, ...], a_type: str, b_type: str
+) -> dict[str, Array]:
+    return {
+        "a": random_bytes(rng, a_type, *a_shape),
+        "a_scale": np.array(0.02, np.float32),
+        "a_zero": random_bytes(rng, a_type),
+        "b": random_bytes(rng, b_type, *b_shape),
+        "b_scale": np.array(0.03, np.float32),
+        "b_zero": random_bytes(rng, b_type),
+        "y_scale": np.array(1.7, np.float32),
+        "y_zero": random_bytes(rng, a_type),
+    }
+
+
+SHAPES = [
+    ((5, 7), (7, 4)),
+    ((2, 3, 5), (5, 4)),
+    ((2, 1, 3, 5), (4, 5, 6)),
+    ((6,), (6, 3)),
+    ((3, 6), (6,)),
+    ((1, 64), (64, 40)),
+]
+
+
+@pytest.mark.parametrize("a_type", ["int8", "uint8"])
+@pytest.mark.parametrize("b_type", ["int8", "uint8"])
+@pytest.mark.parametrize(("a_shape", "b_shape"), SHAPES)
+@pytest.mark.parametrize("constants", [(), ("b",), ("b", "b_zero", "b_scale")])
+def test_products(
+    a_shape: tuple[int, ...], b_shape: tuple[int, ...], a_type: str, b_type: str, constants: tuple[str, ...]
+) -> None:
+    feeds = product_feeds(np.random.default_rng(5), a_shape, b_shape, a_type, b_type)
+    assert_as_reference(model_of("QLinearMatMul", feeds, constants), feeds)
+    plain = {name: feeds[name] for name in ("a", "b", "a_zero", "b_zero")}
+    kept = tuple(name for name in constants if name in plain)
+    assert_as_reference(model_of("MatMulInteger", plain, kept), plain)
+    bare = {name: feeds[name] for name in ("a", "b")}
+    assert_as_reference(model_of("MatMulInteger", bare, tuple(n for n in kept if n in bare)), bare)
+
+
+@pytest.mark.parametrize("float_type", ["float16", "bfloat16"])
+def test_scales_of_half_precision(float_type: str) -> None:
+    feeds = product_feeds(np.random.default_rng(6), (20, 30), (30, 40), "int8", "int8")
+    kind = np.dtype(getattr(ml_dtypes, float_type, float_type))
+    feeds = {name: array.astype(kind) if name.endswith("scale") else array for name, array in feeds.items()}
+    assert_as_reference(model_of("QLinearMatMul", feeds), feeds)
+
+
+def test_parameters_per_row_and_column() -> None:
+    rng = np.random.default_rng(7)
+    feeds = product_feeds(rng, (3, 5), (5, 4), "uint8", "int8")
+    feeds |= {"a_scale": rng.uniform(0.01, 0.1, 3).astype(np.float32), "a_zero": random_bytes(rng, "uint8", 3)}
+    feeds |= {"b_scale": rng.uniform(0.01, 0.1, 4).astype(np.float32), "b_zero": random_bytes(rng, "int8", 4)}
+    sums = (feeds["a"].astype(int) - feeds["a_zero"][:, None]) @ (feeds["b"].astype(int) - feeds["b_zero"])
+    scale = feeds["a_scale"][:, None] * feeds["b_scale"] / feeds["y_scale"]
+    wanted = np.clip(np.rint(sums * scale.astype(np.float64) + feeds["y_zero"]), 0, 255)
+    assert np.array_equal(run(model_of("QLinearMatMul", feeds), feeds)[0], wanted)
+    # In higher ranks they are given in a shape that broadcasts.
+    stacked = feeds | {
+        "a": feeds["a"][None],
+        "a_scale": feeds["a_scale"][None, :, None],
+        "a_zero": feeds["a_zero"][None, :, None],
+    }
+    assert np.array_equal(run(model_of("QLinearMatMul", stacked), stacked)[0], wanted[None])
+
+
+# ---- convolutions
+
+
+@pytest.mark.parametrize("types", [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8"), ("int8", "uint8")])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"pads": [1, 2, 0, 1], "strides": [2, 1]},
+        {"dilations": [2, 2], "pads": [2, 2, 2, 2]},
+        {"group": 2, "auto_pad": "SAME_UPPER"},
+        {"group": 4, "kernel_shape": [3, 3], "pads": [1, 1, 1, 1]},
+    ],
+)
+@pytest.mark.parametrize("constants", [(), ("w", "w_zero", "w_scale")])
+def test_convolutions(types: tuple[str, str], attributes: dict[str, Any], constants: tuple[str, ...]) -> None:
+    rng = np.random.default_rng(8)
+    group = attributes.get("group", 1)
+    maps = 4 * 2
+    feeds = {
+        "x": random_bytes(rng, types[0], 2, 4, 9, 11),
+        "x_scale": np.array(0.02, np.float32),
+        "x_zero": random_bytes(rng, types[0]),
+        "w": random_bytes(rng, types[1], maps, 4 // group, 3, 3),
+        "w_scale": rng.uniform(0.01, 0.1, maps).astype(np.float32),
+        "w_zero": random_bytes(rng, types[1]),
+        "y_scale": np.array(0.9, np.float32),
+        "y_zero": random_bytes(rng, types[0]),
+        "bias": rng.integers(-3000, 3000, maps).astype(np.int32),
+    }
+    (found,) = run(model_of("QLinearConv", feeds, constants, **attributes), feeds)
+    plain = {"x": feeds["x"], "w": feeds["w"], "x_zero": feeds["x_zero"], "w_zero": feeds["w_zero"]}
+    kept = tuple(name for name in constants if name in plain)
+    (sums,) = run(model_of("ConvInteger", plain, kept, **attributes), plain)
+    # onnxruntime has no signed-by-unsigned ConvInteger: floats hold these sums exactly.
+    wide = {
+        "x": feeds["x"].astype(np.float32) - np.float32(feeds["x_zero"]),
+        "w": feeds["w"].astype(np.float32) - np.float32(feeds["w_zero"]),
+    }
+    (wanted,) = onnxruntime_gives(model_of("Conv", wide, **attributes), wide)
+    assert np.array_equal(sums, wanted)
+    scale = feeds["x_scale"] * feeds["w_scale"] / feeds["y_scale"]
+    shifted = (sums + feeds["bias"][:, None, None]) * scale.astype(np.float64)[:, None, None] + feeds["y_zero"]
+    limits = np.iinfo(types[0])
+    assert np.array_equal(found, np.clip(np.rint(shifted), limits.min, limits.max))
+
+
+def test_a_whole_quantised_chain_as_onnxruntime() -> None:
+    rng = np.random.default_rng(9)
+    feeds = product_feeds(rng, (50, 60), (60, 70), "uint8", "uint8")
+    model = model_of("QLinearMatMul", feeds, ("b", "b_zero"))
+    found, wanted = run(model, feeds)[0].astype(int), onnxruntime_gives(model, feeds)[0].astype(int)
+    assert np.abs(found - wanted).max() <= 1  # it multiplies in float32: ties fall differently
+    assert (found != wanted).mean() < 0.01
+
+
+# ---- refusals and errors
+
+
+@pytest.mark.parametrize(
+    ("op", "feeds", "attributes", "reason"),
+    [
+        (
+            "QuantizeLinear",
+            {"x": np.zeros(2, np.float32), "s": np.ones((), np.float32)},
+            {"output_dtype": 17},
+            "float8",
+        ),
+        ("QuantizeLinear", {"x": np.zeros(2, np.float64), "s": np.ones((), np.float32)}, {}, "float64"),
+        (
+            "QuantizeLinear",
+            {"x": np.zeros(2, np.float32), "s": np.ones((), np.float32)},
+            {"block_size": -1},
+            "block_size",
+        ),
+        ("DequantizeLinear", {"x": np.zeros(2, np.int64), "s": np.ones((), np.float32)}, {}, "int64"),
+        ("MatMulInteger", {"a": np.zeros((2, 2), np.int16), "b": np.zeros((2, 2), np.int8)}, {}, "int16"),
+    ],
+)
+def test_what_is_refused(op: str, feeds: dict[str, Array], attributes: dict[str, Any], reason: str) -> None:
+    core = Core()
+    support = core.query_model(core.read_model(model_of(op, feeds, **attributes)), "CPU")
+    assert not support
+    assert reason in str(support.reasons)
+
+
+@pytest.mark.parametrize(
+    ("op", "change", "message"),
+    [
+        ("QLinearMatMul", {"a_zero": np.zeros(4, np.uint8)}, "do not broadcast"),
+        ("QLinearMatMul", {"b_scale": np.ones(3, np.float32)}, "do not fit|do not broadcast"),
+        ("QLinearMatMul", {"b": np.zeros((6, 4), np.int8)}, "cannot multiply"),
+    ],
+)
+def test_operands_that_do_not_fit_are_named(op: str, change: dict[str, Array], message: str) -> None:
+    feeds = product_feeds(np.random.default_rng(0), (3, 5), (5, 4), "uint8", "int8") | change
+    with pytest.raises(InferenceError, match=f"{op}.*({message})"):
+        run(model_of(op, feeds), feeds)
+
+
+def test_a_scale_that_does_not_fit_its_axis_is_an_error() -> None:
+    feeds = {"x": np.zeros((3, 4), np.float32), "scale": np.ones(3, np.float32)}
+    with pytest.raises(InferenceError, match="a scale of shape"):
+        run(model_of("QuantizeLinear", feeds), feeds)
+    with pytest.raises(InferenceError, match="a scale of shape"):
+        run(model_of("QuantizeLinear", feeds, axis=1, block_size=2), feeds)
+    with pytest.raises(InferenceError, match="axis 5"):
+        run(model_of("QuantizeLinear", feeds, axis=5), feeds)
