@@ -130,9 +130,23 @@ def _clip_by_attributes(context: Context, node: Node, inputs: Sequence[Value | N
     return [unary(context, _CLIP, _given(inputs[0]), low, high)]
 
 
+def _known_bound(bound: Value | None, x: Value, absent: float) -> float | None:
+    """A bound that is known when planning, of floats; None for others."""
+    if x.dtype.kind != "f":
+        return None
+    if bound is None:
+        return absent
+    if bound.data is None or bound.size != 1 or np.isnan(bound.data).any():
+        return None
+    return float(bound.data.reshape(()))
+
+
 @operator("Clip", dtypes=NUMBERS, since=11)
 def _clip(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, low, high = _given(inputs[0]), _optional(inputs, 1), _optional(inputs, 2)
+    limits = _known_bound(low, x, -np.inf), _known_bound(high, x, np.inf)
+    if limits[0] is not None and limits[1] is not None:
+        return [unary(context, _CLIP, x, limits[0], limits[1])]
     for kernel, bound in (("max", low), ("min", high)):
         if bound is not None:
             if bound.size != 1:

@@ -33,10 +33,21 @@ def _matmul_scratch(x: Value, packed: bool, k: int, n: int) -> int:
 
 
 def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool) -> Value:
-    """A constant right operand in panels of 16 columns."""
-    size = batch * -(-n // 16) * 16 * k
+    """A constant right operand in panels of 16 columns, multiplied by its scale (batch * n factors) if it has one."""
+    panels = -(-n // 16)
     ints = [batch, k, n, int(trans)]
-    return context.packed(b, ("pack_b", trans), lambda: context.call("pack_b", [b], (size,), b.dtype, ints))
+
+    def make() -> Value:
+        packed = context.call("pack_b", [b], (batch * panels * 16 * k,), b.dtype, ints)
+        if b.scale is None:
+            return packed
+        factors = np.zeros((batch, panels * 16), np.float32)
+        factors[:, :n] = b.scale.reshape(batch, n)
+        assert packed.data is not None, "made of constants"
+        scaled = packed.data.reshape(batch, panels, k, 16) * factors.reshape(batch, panels, 1, 16)
+        return context.constant(scaled.reshape(-1))
+
+    return context.packed(b, ("pack_b", trans, id(b.scale)), make)
 
 
 @operator(
@@ -191,11 +202,18 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     depth, maps = math.prod(weights.shape[1:]), outputs // group
     depthwise = weights.shape[1] == 1
     packed = weights.data is not None and x.data is None and not depthwise
-    operand = packed_b(context, weights, group, depth, maps, True) if packed else weights
+    operand = packed_b(context, weights, group, depth, maps, True) if packed else _scaled(weights)
     scratch = _CONV_SCRATCH + (0 if packed else 4 * group * -(-maps // 16) * 16 * depth)
     ints = [group, int(packed), 0, *_three(kernel, 1), *_three(strides, 1), *_three(before, 0), *_three(dilations, 1)]
     shape = (x.shape[0], outputs, *sizes)
     return [context.call("conv", [x, operand, bias, None], shape, x.dtype, ints, [0.0, 0.0], scratch)]
+
+
+def _scaled(weights: Value) -> Value:
+    if weights.scale is None or weights.data is None:
+        return weights
+    factors = weights.scale.reshape(-1, *[1] * (weights.rank - 1))
+    return Value(weights.dtype, weights.shape, weights.data * factors)
 
 
 def _pool_refusal(model: Model, view: NodeView) -> str | None:

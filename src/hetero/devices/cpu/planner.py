@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ... import _kernels
 from ...errors import HeteroError, InferenceError
 from . import (  # noqa: F401  they register their operators
+    batch_norm,
     elementwise,
     movement,
     network,
@@ -28,6 +29,7 @@ from . import (  # noqa: F401  they register their operators
     resize,
     selection,
 )
+from .fusion import fuse
 from .registry import NodePlan, dtype_trouble
 from .values import Call, Context, NeedsData, Packed, Value
 
@@ -71,15 +73,22 @@ class Segment:
 class Planner:
     """Plans one model for any shapes. Holds what all plans share: parsed nodes, folded and packed constants.
 
+    ``transform``: fuse calls (see `fusion`).
+
     Not for two threads at once.
     """
 
-    def __init__(self, model: Model, nodes: list[NodePlan]) -> None:
+    def __init__(self, model: Model, nodes: list[NodePlan], transform: bool = True) -> None:
         self.model = model
         self.nodes = nodes
+        self._transform = transform
         self._packed: Packed = {}
         self._constants: dict[int, Value] = {}
         self.folded = self._fold()
+        self._operands: dict[int, tuple[Value, Value]] = {}  # of convolutions: other weights and bias
+        self._passing: frozenset[int] = frozenset()  # nodes that pass their first input on
+        if transform:
+            self._operands, self._passing = batch_norm.fold(nodes, model.output_ids, self._constant)
 
     def _fold(self) -> frozenset[int]:
         """Compute the nodes that depend on constants alone, once. Their indices."""
@@ -148,6 +157,12 @@ class Planner:
                 continue
             plan = self.nodes[i]
             inputs = [(values.get(value) or self._constant(value)) if value >= 0 else None for value in plan.inputs]
+            if i in self._passing:
+                assert inputs[0] is not None
+                values[plan.outputs[0]] = inputs[0]
+                continue
+            if i in self._operands:
+                inputs[1:] = self._operands[i]
             num_calls = len(context.calls)
             try:
                 results = self._lower(context, i, inputs)
@@ -203,11 +218,12 @@ class Planner:
                 storage_output[value.storage] = number
                 outputs.append(number)
         inputs = [number for number, value in given.items() if value.data is None]
+        calls = fuse(context.calls, storage_output) if self._transform else context.calls
         program, node_of = _assemble(
-            context.calls,
+            calls,
             [given[n] for n in inputs],
             [values[n] for n in outputs],
-            [self.nodes[call.node] for call in context.calls],
+            [self.nodes[call.node] for call in calls],
         )
         return Segment(program, tuple(inputs), tuple(outputs), known, aliases, needs, node_of, stop, tuple(wanted))
 

@@ -34,7 +34,7 @@ class CpuPlugin(Plugin):
     """
 
     name = "CPU"
-    properties = (*Plugin.properties, "INFERENCE_NUM_THREADS")
+    properties = (*Plugin.properties, "INFERENCE_NUM_THREADS", "DISABLE_TRANSFORMATIONS")
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class CpuModel(CompiledModel):
         super().__init__(device, model.inputs, model.outputs, {**settings, "NETWORK_NAME": model.name})
         self._timed = settings["PERF_COUNT"]
         self._team = team
-        self._plans = PlanCache(Planner(model, nodes))
+        self._plans = PlanCache(Planner(model, nodes, not settings["DISABLE_TRANSFORMATIONS"]))
 
     def create_runner(self) -> Runner:
         return CpuRunner(self._plans, self._timed, self._team)

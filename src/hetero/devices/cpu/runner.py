@@ -129,13 +129,13 @@ class CpuRunner:
                 cpu[node] += cpu_ns / 1000
                 executed[node] = True
         kind = f"{_kernels.variant()}_f32"
-        model = self._plans.planner.model
+        model, folded = self._plans.planner.model, self._plans.planner.folded
         return [
             ProfileRow(
                 model.key_of(i),
                 EXECUTED if executed[i] else OPTIMIZED_OUT,
                 plan.node.op_type,
-                kind if executed[i] else "folded",
+                kind if executed[i] else "folded" if i in folded else "fused",
                 real[i],
                 cpu[i],
             )

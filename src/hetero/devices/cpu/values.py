@@ -24,7 +24,8 @@ class Value:
     """A tensor at planning time: dtype, shape, and its data if they are known already.
 
     ``storage`` names the memory it will be in at run time; values of one storage share it (reshapes). ``shared``: the
-    data are a constant of the compiled model, the same in all its plans.
+    data are a constant of the compiled model, the same in all its plans. ``scale``: of a convolution's weights alone, a
+    factor per output channel that is still to be multiplied in.
     """
 
     dtype: np.dtype[Any]
@@ -32,6 +33,7 @@ class Value:
     data: NDArray[Any] | None = None
     storage: int = -1
     shared: bool = False
+    scale: NDArray[Any] | None = None
 
     @property
     def size(self) -> int:

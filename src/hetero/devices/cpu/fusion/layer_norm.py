@@ -1,0 +1,134 @@
+"""Layer normalisation: recognised where exporters wrote it as several nodes, and joined with the addition before it.
+
+Contract of `recognise`: ``(x - mean) / sqrt(mean((x - mean)**2) + epsilon) * scale + bias`` over the last axis, and the
+root-mean-square form ``x / sqrt(mean(x**2) + epsilon) * scale``, become one call; scale and bias are known vectors. The
+variance is summed in another order, and no digits are lost to the intermediate results.
+
+Contract of `add_before`: ``layer_norm(a + b)`` becomes one call, which gives the sum too where others read it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..values import Call, Value
+from .graph import CallGraph
+from .matching import is_same, maker_of, other_operand, reader_of, scalar, scalar_operand
+
+__all__ = ["add_before", "recognise"]
+
+_SQRT = 21  # kernels/unary.h
+_MEAN = 1  # kernels/reduce.c
+
+
+def recognise(graph: CallGraph) -> None:
+    for position, call in graph:
+        if call.kernel == "unary" and call.ints[0] == _SQRT:
+            _around_root(graph, position, call)
+
+
+def _around_root(graph: CallGraph, position: int, root: Call) -> None:
+    assert root.inputs[0] is not None
+    plus = maker_of(graph, root.inputs[0], ("add",))
+    if plus is None:
+        return
+    variance = next((v for v in plus[1].inputs if v is not None and v.data is None), None)
+    epsilon = None if variance is None else scalar(other_operand(plus[1], variance))
+    mean = None if variance is None else maker_of(graph, variance, ("reduce",))
+    if variance is None or epsilon is None or mean is None:
+        return
+    squares = mean[1].inputs[0]
+    assert squares is not None
+    division = reader_of(graph, root.outputs[0], "div")
+    if division is None or not is_same(division[1].inputs[1], root.outputs[0]) or not _is_mean_of_rows(mean[1]):
+        return
+    power = maker_of(graph, squares, ("pow", "mul"))
+    base = None if power is None else power[1].inputs[0]
+    if power is None or base is None or not _is_square(power[1]) or not is_same(division[1].inputs[0], base):
+        return
+    removed = [position, plus[0], mean[0], power[0], division[0]]
+    reads = 2 if power[1].kernel == "pow" else 3
+    centring = maker_of(graph, base, ("sub",), reads)
+    x, root_mean_square = base, True
+    if centring is not None:
+        middle = centring[1].inputs[1]
+        first = None if middle is None or middle.data is not None else maker_of(graph, middle, ("reduce",))
+        if first is not None and _is_mean_of_rows(first[1]) and is_same(first[1].inputs[0], centring[1].inputs[0]):
+            removed += [centring[0], first[0]]
+            assert centring[1].inputs[0] is not None
+            x, root_mean_square = centring[1].inputs[0], False
+    if x.shape != division[1].outputs[0].shape:
+        return
+    _with_scale_and_bias(graph, x, epsilon, root_mean_square, removed, division[1])
+
+
+def _with_scale_and_bias(
+    graph: CallGraph, x: Value, epsilon: float, root_mean_square: bool, removed: list[int], division: Call
+) -> None:
+    normal = division.outputs[0]
+    times = reader_of(graph, normal, "mul")
+    scale = None if times is None else _row(other_operand(times[1], normal), x)
+    if times is None or scale is None:
+        return
+    last, bias = times, None
+    plus = reader_of(graph, times[1].outputs[0], "add")
+    if plus is not None:
+        bias = _row(other_operand(plus[1], times[1].outputs[0]), x)
+        if bias is not None:
+            removed.append(times[0])
+            last = plus
+    if last[1].outputs[0].shape != x.shape:
+        return
+    for position in removed:
+        graph.remove(position)
+    width = x.shape[-1]
+    ints = (x.size // width, width, int(root_mean_square))
+    graph.replace(last[0], Call("layer_norm", (x, scale, bias), last[1].outputs, ints, (epsilon,), 0, last[1].node))
+
+
+def _is_mean_of_rows(reduce: Call) -> bool:
+    """Over the last axis alone, which is kept."""
+    x = reduce.inputs[0]
+    assert x is not None
+    marks = (0,) * (x.rank - 1) + (1,)
+    kept = (*x.shape[:-1], 1)
+    return x.size > 0 and reduce.ints == (_MEAN, x.rank, *marks) and reduce.outputs[0].shape == kept
+
+
+def _is_square(call: Call) -> bool:
+    base = call.inputs[0]
+    assert base is not None
+    if call.kernel == "mul":
+        return is_same(base, call.inputs[1])
+    return scalar_operand(call, base, 2.0) and is_same(call.inputs[0], base)
+
+
+def _row(value: Value | None, x: Value) -> Value | None:
+    """A known vector along the last axis of ``x``, as one row."""
+    if value is None or value.data is None or value.size != x.shape[-1] or value.shape[-1:] != x.shape[-1:]:
+        return None
+    return Value(value.dtype, (value.size,), value.data.reshape(-1), value.storage, value.shared)
+
+
+def add_before(graph: CallGraph) -> None:
+    for position, call in graph:
+        if call.kernel != "layer_norm" or len(call.inputs) != 3:
+            continue
+        x = call.inputs[0]
+        assert x is not None
+        maker = graph.maker(x)
+        addition = None if maker is None else graph.call(maker)
+        if maker is None or addition is None or addition.kernel != "add":
+            continue
+        first, second = addition.inputs
+        assert first is not None
+        assert second is not None
+        made = addition.outputs[0]
+        if not first.shape == second.shape == made.shape or min(graph.reader_positions(x)) < position:
+            continue
+        graph.remove(maker)
+        outputs = call.outputs if graph.is_unread(made, position) else (*call.outputs, made)
+        ints = (*call.ints, 0)[:3]
+        graph.replace(
+            position, dataclasses.replace(call, inputs=(first, *call.inputs[1:], second), outputs=outputs, ints=ints)
+        )

@@ -1,0 +1,64 @@
+"""What the passes that recognise decomposed operators have in common: walking from call to call."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..values import Call, Value
+from .graph import CallGraph
+
+__all__ = ["is_same", "maker_of", "other_operand", "reader_of", "scalar", "scalar_operand"]
+
+
+def is_same(first: Value | None, second: Value | None) -> bool:
+    """Whether two values are the same elements in the same shape."""
+    return (
+        first is not None
+        and second is not None
+        and first.data is None
+        and second.data is None
+        and first.storage == second.storage
+        and first.shape == second.shape
+    )
+
+
+def reader_of(graph: CallGraph, value: Value, kernel: str) -> tuple[int, Call] | None:
+    """The call of ``kernel`` that alone reads ``value``."""
+    position = graph.only_reader(value)
+    if position is None or graph.call(position).kernel != kernel:
+        return None
+    return position, graph.call(position)
+
+
+def maker_of(graph: CallGraph, value: Value, kernels: tuple[str, ...], readers: int = 1) -> tuple[int, Call] | None:
+    """The call, of one of ``kernels``, that makes ``value``, which is read ``readers`` times and by nobody later."""
+    position = graph.maker(value)
+    if position is None or not graph.is_private(value, readers):
+        return None
+    call = graph.call(position)
+    return (position, call) if call.kernel in kernels and call.outputs[0].shape == value.shape else None
+
+
+def other_operand(call: Call, value: Value) -> Value | None:
+    """The operand of a binary call beside ``value``; None if ``value`` is none of them, or both."""
+    first, second = call.inputs
+    mine = [is_same(operand, value) for operand in (first, second)]
+    if mine == [True, False]:
+        return second
+    return first if mine == [False, True] else None
+
+
+def scalar(value: Value | None) -> float | None:
+    """A known single number."""
+    if value is None or value.data is None or value.size != 1 or value.data.dtype != np.float32:
+        return None
+    return float(value.data.reshape(()))
+
+
+def scalar_operand(call: Call, value: Value, number: float) -> bool:
+    """Whether the operand beside ``value`` is this number, to the precision of float32, and the result of ``value``'s
+    shape."""
+    found = scalar(other_operand(call, value))
+    return found is not None and math.isclose(found, number, rel_tol=1e-6) and call.outputs[0].shape == value.shape
