@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,12 @@ def model(nodes: list[onnx.NodeProto], feeds: dict[str, np.ndarray], outputs: li
 
 
 def assert_as_onnxruntime(
-    op: str, arrays: list[np.ndarray | None], num_outputs: int = 1, opset: int = 17, **attributes: Any
+    op: str,
+    arrays: Sequence[np.ndarray | None],
+    num_outputs: int = 1,
+    opset: int = 17,
+    atol: float = 2e-6,
+    **attributes: Any,
 ) -> None:
     """One node with these inputs, None for one left out."""
     feeds = {f"x{i}": array for i, array in enumerate(arrays) if array is not None}
@@ -43,4 +49,4 @@ def assert_as_onnxruntime(
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     for found, wanted in zip(run(proto, feeds), session.run(None, feeds), strict=True):
         assert found.dtype == wanted.dtype
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=atol)

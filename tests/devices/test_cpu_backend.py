@@ -11,7 +11,7 @@ from hetero import Core, HeteroError
 from template_runs import difference, node_tests, value_of
 
 # How many of the node tests the CPU took when this was last counted: fewer means that an operator was lost.
-LEAST_TAKEN = 1365
+LEAST_TAKEN = 1502
 
 
 def outcome_of(core: Core, case: Any) -> str | None:

@@ -3,8 +3,8 @@
  *   equal less less_or_equal greater greater_or_equal   out is bool; equal also takes bool
  *   and or xor                                          bool
  *   bitwise_and bitwise_or bitwise_xor                  integers
- *   shift_left shift_right                              integers; a shift by the width or more gives 0 (signed right
- *                                                       shifts: 0 or -1), a negative one HT_ERR_OPERAND
+ *   shift_left shift_right                              integers; a shift by the width or more, or by a negative
+ *                                                       count, gives 0 (signed right shifts: 0 or -1)
  */
 #include "binary.h"
 
@@ -32,11 +32,10 @@ HT_BINARY_ROW(xor_b, uint8_t, uint8_t, (x != 0) ^ (y != 0))
 HT_INTEGER_TYPES(ROWS_BITWISE)
 
 #define BITS(T) (8 * (int64_t)sizeof(T))
-#define ROWS_SHIFT_SIGNED(D, s, T, U)                                                               \
-    HT_BINARY_CHECKED_ROW(shift_left_##s, T, T, y < 0 ? HT_ERR_OPERAND : HT_OK,                     \
-                          y < BITS(T) ? (U)x << y : 0)                                              \
-    HT_BINARY_CHECKED_ROW(shift_right_##s, T, T, y < 0 ? HT_ERR_OPERAND : HT_OK,                    \
-                          x >> (y < BITS(T) ? y : BITS(T) - 1))
+/* A count that is negative or too large shifts out all bits but copies of the sign. */
+#define ROWS_SHIFT_SIGNED(D, s, T, U)                                                                  \
+    HT_BINARY_ROW(shift_left_##s, T, T, y >= 0 && y < BITS(T) ? (U)x << y : 0)                         \
+    HT_BINARY_ROW(shift_right_##s, T, T, x >> (y >= 0 && y < BITS(T) ? y : BITS(T) - 1))
 #define ROWS_SHIFT_UNSIGNED(D, s, T, U)                               \
     HT_BINARY_ROW(shift_left_##s, T, T, y < BITS(T) ? (U)x << y : 0)  \
     HT_BINARY_ROW(shift_right_##s, T, T, y < BITS(T) ? x >> y : 0)

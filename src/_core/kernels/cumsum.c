@@ -1,10 +1,11 @@
-/* Running sums along an axis. Operands: in x; out of x's dims and dtype (numeric).
+/* Running sums (cumsum) or products (cumprod) along an axis. Operands: in x; out of x's dims and dtype (numeric).
  * Parameters: ints = axis, exclusive (the element itself not counted), reverse (from the end). Integers wrap.
- * Sums run in order in the element type, so every instruction set gives the same bits.
+ * They run in order in the element type, so every instruction set gives the same bits.
  */
 #include "elements.h"
+#include "vec.h"
 
-int HT_KERNEL(cumsum)(const ht_call *call)
+HT_INLINE int accumulate(const ht_call *call, const int product)
 {
     if (call->num_in != 1 || call->num_out != 1 || call->num_ints != 3)
         return HT_ERR_OPERAND;
@@ -26,11 +27,13 @@ int HT_KERNEL(cumsum)(const ht_call *call)
             T *to = (T *)out->data + o * n * inner;                                                   \
             const int64_t first = reverse ? n - 1 : 0, way = reverse ? -inner : inner;                \
             for (int64_t i = 0; i < inner; i++)                                                       \
-                to[first * inner + i] = exclusive ? 0 : from[first * inner + i];                      \
+                to[first * inner + i] = exclusive ? (T)product : from[first * inner + i];                      \
             for (int64_t k = 1; k < n; k++) {                                                         \
                 const int64_t at = first * inner + k * way, read = exclusive ? at - way : at;         \
-                for (int64_t i = 0; i < inner; i++)                                                   \
-                    to[at + i] = (T)((U)to[at - way + i] + (U)from[read + i]);                        \
+                for (int64_t i = 0; i < inner; i++) {                                                 \
+                    const U a = (U)to[at - way + i], b = (U)from[read + i];                           \
+                    to[at + i] = (T)(product ? a * b : a + b);                                        \
+                }                                                                                     \
             }                                                                                         \
         }                                                                                             \
         return HT_OK;
@@ -38,3 +41,6 @@ int HT_KERNEL(cumsum)(const ht_call *call)
     default: return HT_ERR_DTYPE;
     }
 }
+
+int HT_KERNEL(cumsum)(const ht_call *call) { return accumulate(call, 0); }
+int HT_KERNEL(cumprod)(const ht_call *call) { return accumulate(call, 1); }

@@ -1,9 +1,10 @@
-/* out[0] = in[0]; same size and dtype, dims may differ (also serves reshapes). */
+/* identity: out[0] = in[0]; same size and dtype, dims may differ (also serves reshapes).
+ * bitcast: the same bits under another dtype of the same size. */
 #include "elements.h"
 
 #include <string.h>
 
-int HT_KERNEL(identity)(const ht_call *call)
+static int copy(const ht_call *call, int cast)
 {
     if (call->num_in != 1 || call->num_out != 1)
         return HT_ERR_OPERAND;
@@ -11,9 +12,13 @@ int HT_KERNEL(identity)(const ht_call *call)
     const int64_t bytes = ht_element_bytes(x->dtype);
     if (bytes == 0)
         return HT_ERR_DTYPE;
-    if (call->out[0]->size != x->size || call->out[0]->dtype != x->dtype)
+    if (call->out[0]->size != x->size || (!cast && call->out[0]->dtype != x->dtype) ||
+        ht_element_bytes(call->out[0]->dtype) != bytes)
         return HT_ERR_OPERAND;
     if (x->size > 0)
         memcpy(call->out[0]->data, x->data, (size_t)(x->size * bytes));
     return HT_OK;
 }
+
+int HT_KERNEL(identity)(const ht_call *call) { return copy(call, 0); }
+int HT_KERNEL(bitcast)(const ht_call *call) { return copy(call, 1); }

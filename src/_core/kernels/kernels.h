@@ -45,6 +45,17 @@
     X(nonzero) \
     X(resample) \
     X(pick) \
+    X(col2im) \
+    X(max_pool_any) \
+    X(lp_pool) \
+    X(grid_sample) \
+    X(roi_align) \
+    X(nms) \
+    X(unique) \
+    X(det) \
+    X(group_norm) \
+    X(cumprod) \
+    X(bitcast) \
     X(conv) \
     X(max_pool) \
     X(average_pool) \

@@ -39,7 +39,6 @@ _EXPANDED = frozenset({
     "CausalConvWithState",
     "Celu",
     "CenterCropPad",
-    "GroupNormalization",
     "HammingWindow",
     "HannWindow",
     "LayerNormalization",
@@ -48,7 +47,6 @@ _EXPANDED = frozenset({
     "RMSNormalization",
     "RotaryEmbedding",
     "SoftmaxCrossEntropyLoss",
-    "SpaceToDepth",
     "SwiGLU",
 })  # fmt: skip
 
@@ -156,8 +154,10 @@ class Bodies:
         return Operator(body.lower, accepted or (ANY,), {}, 1, 10_000, None, result)
 
 
-_Elements = tuple[tuple[str | None, int | None], ...]
-"""Element type and rank of each input; the type is None for one that is absent, the rank where it is not known."""
+_Shape = tuple[int | None, ...] | None
+_Elements = tuple[tuple[str | None, _Shape], ...]
+"""Element type and shape of each input; the type is None for one that is absent. Shapes only where builders look at
+them, and what is known of them."""
 
 
 def _canonical(model: Model, index: int, types: Types) -> tuple[onnx.NodeProto, _Elements]:
@@ -167,7 +167,7 @@ def _canonical(model: Model, index: int, types: Types) -> tuple[onnx.NodeProto, 
     given = model.nodes[index].proto()
     call = onnx.NodeProto(op_type=given.op_type, domain=given.domain)
     call.attribute.extend(sorted(given.attribute, key=lambda attribute: attribute.name))
-    elements: list[tuple[str | None, int | None]] = []
+    elements: list[tuple[str | None, _Shape]] = []
     for position, value in enumerate(model.node_inputs[index].tolist()):
         call.input.append(f"i{position}" if value >= 0 else "")
         if value < 0:
@@ -178,14 +178,15 @@ def _canonical(model: Model, index: int, types: Types) -> tuple[onnx.NodeProto, 
             raise _NoBody(f"the element type of input {model.value_name(value)!r} is not known")
         if name not in ANY:
             raise _NoBody(f"input {model.value_name(value)!r} of {name}")
-        shape = model.type_of(value).shape if given.op_type in _BY_RANK else None
-        elements.append((name, None if shape is None else len(shape)))
+        shape = model.type_of(value).shape if given.op_type in _BY_SHAPE else None
+        sizes = None if shape is None else tuple(size if isinstance(size, int) else None for size in shape)
+        elements.append((name, sizes))
     for position, value in enumerate(model.node_outputs[index].tolist()):
         call.output.append(f"o{position}" if value >= 0 else "")
     return call, tuple(elements)
 
 
-_BY_RANK = frozenset({"RotaryEmbedding", "CausalConvWithState", "Attention"})
+_BY_SHAPE = frozenset({"RotaryEmbedding", "CausalConvWithState", "Attention"})
 
 
 def _function_of(call: onnx.NodeProto, opset: int, elements: _Elements) -> onnx.FunctionProto:
@@ -203,13 +204,13 @@ def _function_of(call: onnx.NodeProto, opset: int, elements: _Elements) -> onnx.
         raise _NoBody(f"ONNX defines {call.op_type} of opset {opset} by no other operators")
     version = max((version for version in versions if version <= opset), default=min(versions))
     if by_context:
-        encoded = [_type_proto(name, rank).SerializeToString() if name else b"" for name, rank in elements]
+        encoded = [_type_proto(name, shape).SerializeToString() if name else b"" for name, shape in elements]
         made = schema.get_context_dependent_function_with_opset_version(version, call.SerializeToString(), encoded)
     else:
         made = schema.get_function_with_opset_version(version)
     function: onnx.FunctionProto = onnx.FunctionProto.FromString(made) if isinstance(made, bytes) else made
     if not function.node:
-        raise _NoBody(f"the rank of an input of {call.op_type} is not known, or its attributes contradict each other")
+        raise _NoBody("too little is known of the inputs' shapes, or its attributes contradict each other")
     attributes = {name: entry.default_value for name, entry in schema.attributes.items() if entry.default_value.name}
     attributes.update((attribute.name, attribute) for attribute in call.attribute)
     filled = [fill_references(node, attributes) for node in function.node]
@@ -243,15 +244,17 @@ def _check_call(schema: Any, call: onnx.NodeProto) -> None:
             raise _NoBody(f"{call.op_type} without its attribute {name}")
 
 
-def _type_proto(name: str, rank: int | None) -> onnx.TypeProto:
+def _type_proto(name: str, shape: _Shape) -> onnx.TypeProto:
     import onnx
 
     found = onnx.TypeProto()
     found.tensor_type.elem_type = onnx_dtype_of(np.dtype(name) if name != "bfloat16" else _bfloat16())
-    if rank is not None:
+    if shape is not None:
         found.tensor_type.shape.SetInParent()
-        for _ in range(rank):
-            found.tensor_type.shape.dim.add()
+        for size in shape:
+            dim = found.tensor_type.shape.dim.add()
+            if size is not None:
+                dim.dim_value = size
     return found
 
 
@@ -278,9 +281,9 @@ def _as_model(function: onnx.FunctionProto, call: onnx.NodeProto, elements: _Ele
             needed.update(node.input)
             kept.append(node)
     graph = onnx.GraphProto(name=call.op_type, node=reversed(kept))
-    for name, (element, rank) in zip(function.input, elements, strict=False):
+    for name, (element, shape) in zip(function.input, elements, strict=False):
         if element is not None:
-            graph.input.add(name=name, type=_type_proto(element, rank))
+            graph.input.add(name=name, type=_type_proto(element, shape))
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
     model = onnx.ModelProto(ir_version=10, graph=graph, opset_import=function.opset_import)
     encoded: bytes = model.SerializeToString()

@@ -230,21 +230,24 @@ def _prelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
     return [binary(context, "prelu", x, slope)]
 
 
-@operator("BitShift", dtypes=("uint8", "uint16", "uint32", "uint64"), attributes={"direction": (b"LEFT", b"RIGHT")})
+@operator("BitShift", dtypes=INTEGERS, attributes={"direction": (b"LEFT", b"RIGHT")})
 def _bit_shift(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     kernel = "shift_left" if node.get("direction", b"") == b"LEFT" else "shift_right"
     return [binary(context, kernel, _given(inputs[0]), _given(inputs[1]))]
 
 
-def _mod_refusal(model: Model, view: NodeView) -> str | None:
-    dtype = model.type_of(int(model.node_inputs[view.index][0])).dtype
-    floats = dtype is not None and dtype.kind == "f"
-    return "Mod of floats with fmod = 0" if floats and not view.attributes.get("fmod", 0) else None
-
-
-@operator("Mod", dtypes=NUMBERS, attributes={"fmod": (0, 1)}, check=_mod_refusal)
+@operator("Mod", dtypes=NUMBERS, attributes={"fmod": (0, 1)})
 def _mod(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [binary(context, "fmod" if node.get("fmod", 0) else "mod", _given(inputs[0]), _given(inputs[1]))]
+    x, y = _given(inputs[0]), _given(inputs[1])
+    if node.get("fmod", 0) or x.dtype.kind != "f":
+        return [binary(context, "fmod" if node.get("fmod", 0) else "mod", x, y)]
+    # The remainder takes the divisor's sign: where that is not so, one divisor more.
+    rest, zero = binary(context, "fmod", x, y), context.scalar(0, x.dtype)
+    below, above = (binary(context, "less", value, zero, _BOOL) for value in (rest, y))
+    other = binary(context, "xor", below, above, _BOOL)
+    wrong = binary(context, "and", other, unary(context, _NOT, binary(context, "equal", rest, zero, _BOOL)), _BOOL)
+    more = binary(context, "add", rest, y)
+    return [context.call("where", [wrong, more, rest], rest.shape, x.dtype)]
 
 
 def _dropout_refusal(model: Model, view: NodeView) -> str | None:

@@ -365,12 +365,12 @@ def _pad(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
     return [context.call("pad", operands, shape, x.dtype, [mode, *before])]
 
 
-@operator("CumSum", dtypes=(NUMBERS, INDICES), attributes={"exclusive": (0, 1), "reverse": (0, 1)})
+@operator("CumSum", "CumProd", dtypes=(NUMBERS, INDICES), attributes={"exclusive": (0, 1), "reverse": (0, 1)})
 def _cumsum(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _given(inputs[0])
     axis = axis_of(int(context.known(_given(inputs[1])).reshape(())), x.rank)
     flags = [int(node.get("exclusive", 0)), int(node.get("reverse", 0))]
-    return [context.call("cumsum", [x], x.shape, x.dtype, [axis, *flags])]
+    return [context.call(node.op_type.lower(), [x], x.shape, x.dtype, [axis, *flags])]
 
 
 @operator("DepthToSpace", dtypes=ANY, attributes={"blocksize": None, "mode": (b"DCR", b"CRD")})
@@ -389,7 +389,7 @@ def _depth_to_space(context: Context, node: Node, inputs: Sequence[Value | None]
     return [context.reshaped(moved, (n, depth, h * block, w * block))]
 
 
-@operator("SpaceToDepth", dtypes=ANY, attributes={"blocksize": None})
+@operator("SpaceToDepth", dtypes=ANY, attributes={"blocksize": None, "mode": (b"DCR", b"CRD")})
 def _space_to_depth(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _given(inputs[0])
     block = node.get("blocksize", 0)
@@ -397,5 +397,55 @@ def _space_to_depth(context: Context, node: Node, inputs: Sequence[Value | None]
         raise InferenceError(f"blocksize {block} does not fit {list(x.shape)}")
     n, c, h, w = x.shape
     split = (n, c, h // block, block, w // block, block)
-    moved = transposed(context, context.reshaped(x, split), (0, 3, 5, 1, 2, 4))
-    return [context.reshaped(moved, (n, c * block * block, h // block, w // block))]
+    perm = (0, 3, 5, 1, 2, 4) if node.get("mode", b"DCR") == b"DCR" else (0, 1, 3, 5, 2, 4)
+    return [
+        context.reshaped(
+            transposed(context, context.reshaped(x, split), perm), (n, c * block * block, h // block, w // block)
+        )
+    ]
+
+
+def _bitcast_refusal(model: Model, view: NodeView) -> str | None:
+    dtype, given = dtype_of(view.attributes.get("to", 0)), model.type_of(int(model.node_inputs[view.index][0])).dtype
+    if dtype is None or dtype.name not in _BITS:
+        return f"BitCast to {dtype or view.attributes.get('to', 0)}"
+    if given is None or given.itemsize != dtype.itemsize:
+        return f"BitCast of {given} to {dtype}, of another size"
+    return None
+
+
+def _bitcast_result(attributes: Mapping[str, Any]) -> str | None:
+    dtype = dtype_of(attributes.get("to", 0))
+    return None if dtype is None else dtype.name
+
+
+_BITS = (*NUMBERS, "float16", "bfloat16")  # any bits are a value of these
+
+
+@operator("BitCast", dtypes=ANY, attributes={"to": None}, check=_bitcast_refusal, result=_bitcast_result)
+def _bitcast(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, dtype = _given(inputs[0]), dtype_of(node.get("to", 0))
+    assert dtype is not None
+    return [context.call("bitcast", [x], x.shape, dtype)]
+
+
+@operator("TensorScatter", dtypes=(ANY, ANY, ("int64",)), attributes={"axis": None, "mode": (b"linear", b"circular")})
+def _tensor_scatter(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """A cache with new entries along an axis, from a place on that each batch has its own of."""
+    cache, update, places = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    axis = axis_of(node.get("axis", -2), cache.rank)
+    fits = update.rank == cache.rank and update.dtype == cache.dtype and axis > 0
+    if not fits or any(i != axis and a != b for i, (a, b) in enumerate(zip(cache.shape, update.shape, strict=True))):
+        raise InferenceError(f"update {list(update.shape)} does not fit a cache {list(cache.shape)}, axis {axis}")
+    batch, length, size = cache.shape[0], update.shape[axis], cache.shape[axis]
+    if length > size or (places is not None and places.shape != (batch,)):
+        raise InferenceError(f"update {list(update.shape)} or write_indices does not fit a cache {list(cache.shape)}")
+    steps = context.constant(np.arange(length, dtype=np.int64).reshape(1, length))
+    first = context.constant(np.zeros((batch, 1), np.int64)) if places is None else context.reshaped(places, (batch, 1))
+    at = context.call("add", [first, steps], (batch, length), _INT64)
+    if node.get("mode", b"linear") == b"circular" and size:
+        at = context.call("mod", [at, context.scalar(size, _INT64)], (batch, length), _INT64)
+    walk = [0] * cache.rank
+    walk[0], walk[axis] = length, 1
+    indices = strided(context, at, 0, update.shape, walk)
+    return [context.call("scatter_elements", [cache, indices, update], cache.shape, cache.dtype, [axis, 0])]

@@ -5,18 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import InferenceError
-from .elementwise import _given, _optional, binary, broadcast, unary
-from .movement import axes_of, axis_of, integers, strides_of
+from .elementwise import _given, _optional, binary, broadcast, cast, unary
+from .movement import axes_of, axis_of, integers, strided, strides_of
 from .registry import F32, FLOATS, Node, operator
 from .values import Context, Value
-
-if TYPE_CHECKING:
-    from ...model.model import Model, NodeView
 
 _CONV_SCRATCH = 1 << 20  # kernels/conv.c
 _EXP, _LOG, _SQRT = 19, 20, 21
@@ -82,7 +78,11 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
 
 @operator("MatMul", dtypes=_PRODUCTS)
 def _matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    a, b = _given(inputs[0]), _given(inputs[1])
+    return [matrix_product(context, _given(inputs[0]), _given(inputs[1]))]
+
+
+def matrix_product(context: Context, a: Value, b: Value) -> Value:
+    """As `numpy.matmul`."""
     if a.dtype != b.dtype:
         raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
     p = products_of(a, b)
@@ -92,7 +92,7 @@ def _matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     ints = [p.m, p.n, p.k, 0, 0, int(packed), 0, 0, 0, len(p.batch), *p.batch, *steps]
     scratch = _matmul_scratch(a, packed, p.k, p.n)
     floats = [1.0, 0.0, 0.0, 0.0]
-    return [context.call("matmul", [a, operand, None, None], p.shape, a.dtype, ints, floats, scratch)]
+    return context.call("matmul", [a, operand, None, None], p.shape, a.dtype, ints, floats, scratch)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,12 +138,12 @@ def _batch_steps(own: Sequence[int], batch: Sequence[int], matrix: int) -> list[
 # ---- windows over spatial axes
 
 
-def _three(values: Sequence[int], filler: int) -> list[int]:
+def three(values: Sequence[int], filler: int) -> list[int]:
     """Per-axis parameters as the kernels take them: always for three axes."""
     return [filler] * (3 - len(values)) + list(values)
 
 
-_WINDOW = {
+WINDOW = {
     "kernel_shape": None,
     "strides": None,
     "pads": None,
@@ -152,7 +152,7 @@ _WINDOW = {
 }
 
 
-def _window(
+def window_of(
     node: Node, x: Value, kernel: Sequence[int]
 ) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
     """strides, dilations, pads before, pads after, and output sizes without ceil_mode."""
@@ -186,14 +186,14 @@ def _window(
     return strides, dilations, before, after, sizes
 
 
-@operator("Conv", dtypes=F32, attributes=_WINDOW | {"group": None})
+@operator("Conv", dtypes=F32, attributes=WINDOW | {"group": None})
 def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, weights, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
     kernel = weights.shape[2:]
     group = node.get("group", 1)
     if x.rank != weights.rank or list(node.get("kernel_shape", kernel)) != list(kernel):
         raise InferenceError(f"weights {list(weights.shape)} do not fit the input {list(x.shape)} or kernel_shape")
-    strides, dilations, before, _, sizes = _window(node, x, kernel)
+    strides, dilations, before, _, sizes = window_of(node, x, kernel)
     channels, outputs = x.shape[1], weights.shape[0]
     if group < 1 or channels % group or outputs % group or weights.shape[1] != channels // group:
         raise InferenceError(f"weights {list(weights.shape)}, group {group} do not fit {channels} channels")
@@ -204,7 +204,7 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     packed = weights.data is not None and x.data is None and not depthwise
     operand = packed_b(context, weights, group, depth, maps, True) if packed else _scaled(weights)
     scratch = _CONV_SCRATCH + (0 if packed else 4 * group * -(-maps // 16) * 16 * depth)
-    ints = [group, int(packed), 0, *_three(kernel, 1), *_three(strides, 1), *_three(before, 0), *_three(dilations, 1)]
+    ints = [group, int(packed), 0, *three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
     shape = (x.shape[0], outputs, *sizes)
     return [context.call("conv", [x, operand, bias, None], shape, x.dtype, ints, [0.0, 0.0], scratch)]
 
@@ -216,32 +216,45 @@ def _scaled(weights: Value) -> Value:
     return Value(weights.dtype, weights.shape, weights.data * factors)
 
 
-def _pool_refusal(model: Model, view: NodeView) -> str | None:
-    return "MaxPool with its second output, Indices" if len([name for name in view.outputs if name]) > 1 else None
-
-
-@operator(
-    "MaxPool",
-    "AveragePool",
-    dtypes=FLOATS,
-    attributes=_WINDOW | {"ceil_mode": (0, 1), "count_include_pad": (0, 1), "storage_order": (0,)},
-    check=_pool_refusal,
-)
-def _pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
-    kernel = list(node.get("kernel_shape", ()))
-    strides, dilations, before, after, sizes = _window(node, x, kernel)
+def pool_sizes(
+    node: Node,
+    x: Value,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    before: Sequence[int],
+    after: Sequence[int],
+    sizes: Sequence[int],
+) -> list[int]:
+    """``sizes``, those of the result, with ceil_mode."""
+    found = list(sizes)
     if node.get("ceil_mode", 0) and node.get("auto_pad", b"NOTSET") == b"NOTSET":
         for i, stride in enumerate(strides):
             span, size = dilations[i] * (kernel[i] - 1) + 1, x.shape[2 + i]
-            sizes[i] = -(-(size + before[i] + after[i] - span) // stride) + 1
-            if (sizes[i] - 1) * stride >= size + before[i]:
-                sizes[i] -= 1  # a window that starts behind the input is left out
-    ints = [*_three(kernel, 1), *_three(strides, 1), *_three(before, 0), *_three(dilations, 1)]
+            found[i] = -(-(size + before[i] + after[i] - span) // stride) + 1
+            if (found[i] - 1) * stride >= size + before[i]:
+                found[i] -= 1  # a window that starts behind the input is left out
+    return found
+
+
+@operator("AveragePool", dtypes=FLOATS, attributes=WINDOW | {"ceil_mode": (0, 1), "count_include_pad": (0, 1)})
+@operator("MaxPool", dtypes=(*FLOATS, "int8", "uint8"), attributes=WINDOW | {
+    "ceil_mode": (0, 1), "storage_order": (0, 1),
+})  # fmt: skip
+def _pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    kernel = list(node.get("kernel_shape", ()))
+    strides, dilations, before, after, sizes = window_of(node, x, kernel)
+    sizes = pool_sizes(node, x, kernel, strides, dilations, before, after, sizes)
+    ints = [*three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
+    shape = (*x.shape[:2], *sizes)
     if node.op_type == "AveragePool":
-        ints += [*_three(after, 0), node.get("count_include_pad", 0)]
-    kernel_name = "max_pool" if node.op_type == "MaxPool" else "average_pool"
-    return [context.call(kernel_name, [x], (*x.shape[:2], *sizes), x.dtype, ints)]
+        ints += [*three(after, 0), node.get("count_include_pad", 0)]
+        return [context.call("average_pool", [x], shape, x.dtype, ints)]
+    if node.num_outputs == 1 and x.dtype.kind == "f":
+        return [context.call("max_pool", [x], shape, x.dtype, ints)]
+    specs = [(shape, x.dtype), (shape, np.dtype(np.int64))][: node.num_outputs]
+    return context.call_many("max_pool_any", [x], specs, [*ints, node.get("storage_order", 0)])
 
 
 @operator("GlobalAveragePool", "GlobalMaxPool", dtypes=FLOATS)
@@ -287,6 +300,23 @@ def _instance_norm(context: Context, node: Node, inputs: Sequence[Value | None])
         raise InferenceError(f"scale {list(scale.shape)} or bias {list(bias.shape)} does not fit {list(x.shape)}")
     ints = [x.shape[0], x.shape[1], math.prod(x.shape[2:])]
     return [context.call("instance_norm", [x, scale, bias], x.shape, x.dtype, ints, [node.get("epsilon", 1e-5)])]
+
+
+@operator("GroupNormalization", dtypes=F32, attributes={"epsilon": None, "num_groups": None, "stash_type": (1,)})
+def _group_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """``scale`` and ``bias``: before opset 21 one per group, since then one per channel."""
+    x, *factors = (_given(value) for value in inputs)
+    groups, channels = node.get("num_groups", 0), x.shape[1] if x.rank > 1 else 0
+    if x.rank < 3 or groups < 1 or channels % groups:
+        raise InferenceError(f"{groups} groups do not fit an input of shape {list(x.shape)}")
+    count = groups if node.opset < 21 else channels
+    if any(value.shape != (count,) for value in factors):
+        shapes = " and ".join(str(list(value.shape)) for value in factors)
+        raise InferenceError(f"scale and bias of shapes {shapes} do not fit {channels} channels in {groups} groups")
+    if count != channels:
+        factors = [strided(context, value, 0, (groups, channels // groups), (1, 0)) for value in factors]
+    ints = [x.shape[0], channels, math.prod(x.shape[2:]), groups]
+    return [context.call("group_norm", [x, *factors], x.shape, x.dtype, ints, [node.get("epsilon", 1e-5)])]
 
 
 @operator(
@@ -396,11 +426,14 @@ _REDUCTION_ATTRIBUTES = {"axes": None, "keepdims": (0, 1), "noop_with_empty_axes
 @operator("ReduceL2", "ReduceLogSum", dtypes=(FLOATS, ("int64",)), attributes=_REDUCTION_ATTRIBUTES)
 @operator(
     "ReduceMax", "ReduceMin",
-    dtypes=((*FLOATS, "int32", "int64", "int8", "uint8"), ("int64",)),
+    dtypes=((*FLOATS, "int32", "int64", "int8", "uint8", "bool"), ("int64",)),
     attributes=_REDUCTION_ATTRIBUTES,
 )  # fmt: skip
 def _reduce(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _given(inputs[0])
+    if x.dtype == np.bool_:
+        (result,) = _reduce(context, node, [cast(context, x, np.dtype(np.uint8)), *inputs[1:]])
+        return [cast(context, result, x.dtype)]
     axes = _reduction_axes(context, node, inputs, x)
     if axes is None:
         return (

@@ -21,13 +21,16 @@ from ... import _kernels
 from ...errors import HeteroError, InferenceError
 from . import (  # noqa: F401  they register their operators
     batch_norm,
+    einsum,
     elementwise,
     movement,
     network,
     quantized,
     recurrent,
     resize,
+    sampling,
     selection,
+    spatial,
 )
 from .fusion import fuse
 from .registry import NodePlan, dtype_trouble

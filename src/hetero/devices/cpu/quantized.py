@@ -12,7 +12,7 @@ from ...errors import InferenceError
 from ...model.types import dtype_of
 from .elementwise import _given, _optional, binary, broadcast, cast
 from .movement import axis_of
-from .network import _WINDOW, _three, _window, products_of
+from .network import WINDOW, products_of, three, window_of
 from .registry import F32, Node, operator
 from .values import Context, Value
 
@@ -238,7 +238,7 @@ def _integer_convolution(
     kernel, group = weights.shape[2:], node.get("group", 1)
     if x.rank != weights.rank or list(node.get("kernel_shape", kernel)) != list(kernel):
         raise InferenceError(f"weights {list(weights.shape)} do not fit the input {list(x.shape)} or kernel_shape")
-    strides, dilations, before, _, sizes = _window(node, x, kernel)
+    strides, dilations, before, _, sizes = window_of(node, x, kernel)
     channels, outputs = x.shape[1], weights.shape[0]
     if group < 1 or channels % group or outputs % group or weights.shape[1] != channels // group:
         raise InferenceError(f"weights {list(weights.shape)}, group {group} do not fit {channels} channels")
@@ -255,13 +255,13 @@ def _integer_convolution(
     wide = _as_constant(context, weights, w_zero, "subtract_zero", widen)
     panel = 2 * _PANEL * 2 * -(-depth // 2)
     scratch = panel * max(2, min(32, _PACKED_BYTES // max(panel, 1)))
-    ints = [group, *_three(kernel, 1), *_three(strides, 1), *_three(before, 0), *_three(dilations, 1)]
+    ints = [group, *three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
     zero = context.scalar(0, x.dtype) if x_zero is None else x_zero
     shape = (x.shape[0], outputs, *sizes)
     return context.call("conv_integer", [x, wide, zero, bias], shape, _INT32, ints, scratch_bytes=scratch)
 
 
-@operator("ConvInteger", dtypes=_BYTES, attributes=_WINDOW | {"group": None}, result="int32")
+@operator("ConvInteger", dtypes=_BYTES, attributes=WINDOW | {"group": None}, result="int32")
 def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x_zero, w_zero = _optional(inputs, 2), _optional(inputs, 3)
     return [_integer_convolution(context, node, _given(inputs[0]), _given(inputs[1]), x_zero, w_zero)]
@@ -270,7 +270,7 @@ def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) 
 @operator(
     "QLinearConv",
     dtypes=(_BYTES, F32, _BYTES, _BYTES, F32, _BYTES, F32, _BYTES, ("int32",)),
-    attributes=_WINDOW | {"group": None},
+    attributes=WINDOW | {"group": None},
     result=7,
 )
 def _qlinear_conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:

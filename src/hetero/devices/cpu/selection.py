@@ -76,6 +76,24 @@ def _compress(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     return [context.call("gather", [x, context.reshaped(places, (number,))], shape, x.dtype, [axis])]
 
 
+@operator("Unique", dtypes=(*NUMBERS, *BOOL), attributes={"axis": None, "sorted": (0, 1)})
+def _unique(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    axis = node.get("axis", None)
+    if axis is None:
+        x, axis = context.reshaped(x, (x.size,)), 0
+    axis = axis_of(axis, x.rank)
+    size = x.shape[axis]
+    ints = [math.prod(x.shape[:axis]), size, math.prod(x.shape[axis + 1 :]), int(node.get("sorted", 1))]
+    specs = [((size,), _INT64)] * 3 + [((1,), _INT64)]
+    made = context.staged(lambda: [x, *context.call_many("unique", [x], specs, ints, scratch_bytes=16 * size)])
+    x, first, counts, inverse, count = made
+    number = int(context.known(count)[0])
+    first, counts = (strided(context, value, 0, (number,), (1,)) for value in (first, counts))
+    shape = (*x.shape[:axis], number, *x.shape[axis + 1 :])
+    return [context.call("gather", [x, first], shape, x.dtype, [axis]), first, inverse, counts][: node.num_outputs]
+
+
 @operator("OneHot", dtypes=(NUMBERS, NUMBERS, ANY), attributes={"axis": None}, result=2)
 def _one_hot(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     indices, depth, values = (_given(value) for value in inputs)

@@ -1,0 +1,45 @@
+/* group_norm: y = (x - mean) / sqrt(variance + epsilon) * scale + bias, mean and variance over a group of channels of one
+ * image, scale and bias per channel. Source: Wu and He, Group Normalization, 2018.
+ *
+ * Operands: in x[n][c][inner], scale[c], bias[c], all float32; out y. ints: n, c, inner, groups. floats: epsilon.
+ * Sums as rows.h takes them, the variance about the mean in a second pass, so that no digits cancel. Three passes over a
+ * group, which mostly stays in cache.
+ */
+#include "rows.h"
+
+int HT_KERNEL(group_norm)(const ht_call *call)
+{
+    if (call->num_in != 3 || call->num_out != 1 || call->num_ints != 4 || call->num_floats != 1)
+        return HT_ERR_OPERAND;
+    const int64_t n = call->ints[0], c = call->ints[1], inner = call->ints[2], groups = call->ints[3];
+    if (n < 0 || c < 0 || inner < 0 || groups < 1 || c % groups != 0 || call->in[0]->size != n * c * inner ||
+        call->out[0]->size != n * c * inner || call->in[1]->size != c || call->in[2]->size != c)
+        return HT_ERR_OPERAND;
+    for (int i = 0; i < 3; i++)
+        if (call->in[i]->dtype != HT_FLOAT32)
+            return HT_ERR_DTYPE;
+    if (call->out[0]->dtype != HT_FLOAT32)
+        return HT_ERR_DTYPE;
+    const float *scale = call->in[1]->data, *bias = call->in[2]->data;
+    const int64_t channels = c / groups, width = channels * inner;
+    if (width == 0)
+        return HT_OK;
+    for (int64_t row = 0; row < n * groups; row++) {
+        const float *x = (const float *)call->in[0]->data + row * width;
+        float *y = (float *)call->out[0]->data + row * width;
+        const float mean = (float)(ht_row_sum(x, width) / (double)width);
+        const double variance = ht_row_scatter(x, width, mean) / (double)width;
+        const float inverse = (float)(1.0 / sqrt(variance + call->floats[0]));
+        const vf centre = vf_set1(mean);
+        for (int64_t k = 0; k < channels; k++, x += inner, y += inner) {
+            const int64_t channel = row % groups * channels + k;
+            const vf factor = vf_set1(scale[channel] * inverse), offset = vf_set1(bias[channel]);
+            int64_t i = 0;
+            for (; i + VF_LANES <= inner; i += VF_LANES)
+                vf_store(y + i, vf_fma(vf_load(x + i) - centre, factor, offset));
+            if (i < inner)
+                vf_store_n(y + i, inner - i, vf_fma(vf_load_n(x + i, inner - i) - centre, factor, offset));
+        }
+    }
+    return HT_OK;
+}

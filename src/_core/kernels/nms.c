@@ -1,0 +1,106 @@
+/* nms: non-maximum suppression. Per batch and class the boxes in descending order of score (equal ones in ascending order
+ * of index), each chosen unless it overlaps a chosen one by more than a threshold.
+ *
+ * Operands: in boxes[batches][n][4], scores[batches][classes][n] (float32), most[1] (int64: chosen per class, NULL: 0),
+ * overlap[1] (float32, NULL: 0), least[1] (float32: lower scores are left out, NULL: none are); out
+ * chosen[room][3] (int64: batch, class, box; behind the last: zeros), count[1] (int64). ints: centre (boxes are x, y of the
+ * centre, width, height; else y1, x1, y2, x2 of two opposite corners). room must hold all there can be.
+ * Scratch: 16 * n bytes. Cost: n log n for sorting, then at most n times the chosen per class.
+ */
+#include "elements.h"
+#include "vec.h"
+
+static int before(const float *score, int32_t a, int32_t b) { return score[a] > score[b] || (score[a] == score[b] && a < b); }
+
+/* Merge sort of item[0, n), with as much room behind it. */
+static void sort_by_score(const float *score, int32_t *item, int32_t *room, int64_t n)
+{
+    for (int64_t width = 1; width < n; width *= 2) {
+        for (int64_t low = 0; low < n; low += 2 * width) {
+            const int64_t middle = ht_min64(low + width, n), high = ht_min64(low + 2 * width, n);
+            int64_t a = low, b = middle;
+            for (int64_t k = low; k < high; k++)
+                room[k] = b >= high || (a < middle && before(score, item[a], item[b])) ? item[a++] : item[b++];
+        }
+        memcpy(item, room, (size_t)n * sizeof *item);
+    }
+}
+
+typedef struct {
+    float x0, y0, x1, y1;
+} corners;
+
+static corners corners_of(const float *box, int centre)
+{
+    if (centre) {
+        const float w = box[2] / 2, h = box[3] / 2;
+        return (corners){box[0] - w, box[1] - h, box[0] + w, box[1] + h};
+    }
+    return (corners){fminf(box[1], box[3]), fminf(box[0], box[2]), fmaxf(box[1], box[3]), fmaxf(box[0], box[2])};
+}
+
+static int overlaps(corners a, corners b, float threshold)
+{
+    const float w = fminf(a.x1, b.x1) - fmaxf(a.x0, b.x0), h = fminf(a.y1, b.y1) - fmaxf(a.y0, b.y0);
+    if (!(w > 0 && h > 0))
+        return 0;
+    const float both = w * h, area_a = (a.x1 - a.x0) * (a.y1 - a.y0), area_b = (b.x1 - b.x0) * (b.y1 - b.y0);
+    if (area_a <= 0 || area_b <= 0)
+        return 0;
+    return both / (area_a + area_b - both) > threshold;
+}
+
+int HT_KERNEL(nms)(const ht_call *call)
+{
+    if (call->num_in != 5 || call->num_out != 2 || call->num_ints != 1)
+        return HT_ERR_OPERAND;
+    const ht_tensor *boxes = call->in[0], *scores = call->in[1], *chosen = call->out[0], *count = call->out[1];
+    if (boxes->ndim != 3 || scores->ndim != 3 || boxes->dims[2] != 4 || boxes->dims[0] != scores->dims[0] ||
+        boxes->dims[1] != scores->dims[2] || boxes->dtype != HT_FLOAT32 || scores->dtype != HT_FLOAT32 ||
+        chosen->dtype != HT_INT64 || count->dtype != HT_INT64 || count->size != 1)
+        return HT_ERR_OPERAND;
+    for (int i = 2; i < 5; i++)
+        if (call->in[i] && (call->in[i]->size != 1 || call->in[i]->dtype != (i == 2 ? HT_INT64 : HT_FLOAT32)))
+            return HT_ERR_OPERAND;
+    const int64_t batches = scores->dims[0], classes = scores->dims[1], n = scores->dims[2];
+    const int64_t asked = call->in[2] ? *(const int64_t *)call->in[2]->data : 0;
+    const int64_t most = ht_max64(0, ht_min64(asked, n));
+    const float overlap = call->in[3] ? *(const float *)call->in[3]->data : 0.0f;
+    const float least = call->in[4] ? *(const float *)call->in[4]->data : -INFINITY;
+    const int centre = call->ints[0] != 0;
+    if (n > INT32_MAX || call->scratch_bytes < 16 * n || chosen->size % 3 != 0 ||
+        chosen->size < batches * classes * most * 3)
+        return HT_ERR_OPERAND;
+    int32_t *order = (int32_t *)call->scratch, *room = order + n, *kept = room + n;
+    int64_t *out = (int64_t *)chosen->data, found = 0;
+    for (int64_t batch = 0; batch < batches; batch++) {
+        const float *box = (const float *)boxes->data + batch * n * 4;
+        for (int64_t class = 0; class < classes; class++) {
+            const float *score = (const float *)scores->data + (batch * classes + class) * n;
+            int64_t candidates = 0, taken = 0;
+            for (int64_t i = 0; i < n; i++)
+                if (call->in[4] ? score[i] > least : score[i] == score[i])
+                    order[candidates++] = (int32_t)i;
+            if (most == 0)
+                candidates = 0;
+            sort_by_score(score, order, room, candidates);
+            for (int64_t i = 0; i < candidates && taken < most; i++) {
+                const corners own = corners_of(box + 4 * order[i], centre);
+                int64_t k = 0;
+                while (k < taken && !overlaps(own, corners_of(box + 4 * kept[k], centre), overlap))
+                    k++;
+                if (k < taken)
+                    continue;
+                kept[taken++] = order[i];
+                out[3 * found] = batch;
+                out[3 * found + 1] = class;
+                out[3 * found + 2] = order[i];
+                found++;
+            }
+        }
+    }
+    *(int64_t *)count->data = found;
+    if (chosen->size > 3 * found)
+        memset(out + 3 * found, 0, (size_t)(chosen->size - 3 * found) * sizeof *out);
+    return HT_OK;
+}

@@ -1,0 +1,144 @@
+/* Pooling beyond what pool.c is fast at: max_pool_any, lp_pool.
+ *
+ * max_pool_any: the largest element of each window, and where it lies. In x[n][c][...] (float32, float64, int8 or uint8);
+ *   out y, then optionally indices (int64, y's dims): the place in all of x, of equal ones the first; -1 for a window
+ *   outside x. ints: triples (see spatial.h) kernel, strides, pads before, dilations; column_major: places within a
+ *   plane count its first axis fastest. NaN is the largest.
+ * lp_pool: (sum of |x|^p)^(1/p) over each window. In x (float32 or float64); out y. ints: the same triples, p >= 1. The
+ *   sum is taken in float64.
+ * Cost: one step per element of each window.
+ */
+#include "spatial.h"
+
+static int window_of(const ht_call *call, ht_window *w)
+{
+    const ht_tensor *x = call->in[0], *y = call->out[0];
+    if (call->num_in != 1 || call->num_ints != 13 || x->dtype != y->dtype || !ht_window_shapes(w, x, y) ||
+        y->dims[0] != w->n || y->dims[1] != w->c)
+        return HT_ERR_OPERAND;
+    for (int i = 0; i < 3; i++) {
+        w->kernel[i] = call->ints[i];
+        w->stride[i] = call->ints[3 + i];
+        w->pad[i] = call->ints[6 + i];
+        w->dilation[i] = call->ints[9 + i];
+        if (w->kernel[i] < 1 || w->stride[i] < 1 || w->dilation[i] < 1 || w->pad[i] < 0)
+            return HT_ERR_OPERAND;
+    }
+    return HT_OK;
+}
+
+/* Which taps of a window at output `o` lie within the axis, and where tap 0 lies. */
+static int64_t taps_inside(const ht_window *w, int axis, int64_t o, int64_t *first, int64_t *last)
+{
+    const int64_t origin = o * w->stride[axis] - w->pad[axis];
+    ht_valid_range(origin, w->dilation[axis], w->in[axis], w->kernel[axis], first, last);
+    return origin;
+}
+
+/* Runs BODY for every element of x in every window: `at` is its place in the plane `from`; START before a window,
+ * FINISH after it, with `out` the place of the window's result. */
+#define FOR_WINDOWS(w, T, START, BODY, FINISH)                                                               \
+    int64_t out = 0, a[3], b[3], o[3], t[3], origin[3];                                                      \
+    for (int64_t plane = 0; plane < (w)->n * (w)->c; plane++) {                                              \
+        const T *from = (const T *)call->in[0]->data + plane * (w)->in_size;                                 \
+        for (o[0] = 0; o[0] < (w)->out[0]; o[0]++) {                                                         \
+            origin[0] = taps_inside(w, 0, o[0], &a[0], &b[0]);                                               \
+            for (o[1] = 0; o[1] < (w)->out[1]; o[1]++) {                                                     \
+                origin[1] = taps_inside(w, 1, o[1], &a[1], &b[1]);                                           \
+                for (o[2] = 0; o[2] < (w)->out[2]; o[2]++, out++) {                                          \
+                    origin[2] = taps_inside(w, 2, o[2], &a[2], &b[2]);                                       \
+                    START;                                                                                   \
+                    for (t[0] = a[0]; t[0] < b[0]; t[0]++)                                                   \
+                        for (t[1] = a[1]; t[1] < b[1]; t[1]++)                                               \
+                            for (t[2] = a[2]; t[2] < b[2]; t[2]++) {                                         \
+                                const int64_t at =                                                           \
+                                    ((origin[0] + t[0] * (w)->dilation[0]) * (w)->in[1] + origin[1] +        \
+                                     t[1] * (w)->dilation[1]) * (w)->in[2] + origin[2] +                     \
+                                    t[2] * (w)->dilation[2];                                                 \
+                                BODY;                                                                        \
+                            }                                                                                \
+                    FINISH;                                                                                  \
+                }                                                                                            \
+            }                                                                                                \
+        }                                                                                                    \
+    }
+
+/* Place `at` of a plane, counted with the first axis fastest. */
+static int64_t column_major(const ht_window *w, int64_t at)
+{
+    const int64_t x = at % w->in[2], y = at / w->in[2] % w->in[1], z = at / w->in[2] / w->in[1];
+    if (w->in[0] > 1)
+        return z + (y + x * w->in[1]) * w->in[0];
+    return y + x * w->in[1];
+}
+
+#define DEFINE_MAX(T, LEAST)                                                                                        \
+    static void max_##T(const ht_call *call, const ht_window *w)                                                    \
+    {                                                                                                               \
+        T *y = (T *)call->out[0]->data;                                                                             \
+        int64_t *indices = call->num_out == 2 ? (int64_t *)call->out[1]->data : NULL;                               \
+        const int columns = call->ints[12] != 0;                                                                    \
+        T best;                                                                                                     \
+        int64_t place;                                                                                              \
+        FOR_WINDOWS(w, T, best = LEAST; place = -1, const T v = from[at];                                           \
+                    if (place < 0 || v > best || (v != v && best == best)) { best = v; place = at; },               \
+                    y[out] = best;                                                                                  \
+                    if (indices) indices[out] = place < 0 ? -1                                                      \
+                                                : plane * w->in_size + (columns ? column_major(w, place) : place))  \
+    }
+DEFINE_MAX(float, -INFINITY)
+DEFINE_MAX(double, -INFINITY)
+DEFINE_MAX(int8_t, INT8_MIN)
+DEFINE_MAX(uint8_t, 0)
+
+int HT_KERNEL(max_pool_any)(const ht_call *call)
+{
+    ht_window w;
+    if (call->num_out < 1 || call->num_out > 2)
+        return HT_ERR_OPERAND;
+    const int status = window_of(call, &w);
+    if (status != HT_OK)
+        return status;
+    if (call->num_out == 2 && (call->out[1]->dtype != HT_INT64 || call->out[1]->size != call->out[0]->size))
+        return HT_ERR_OPERAND;
+    switch (call->in[0]->dtype) {
+    case HT_FLOAT32: max_float(call, &w); return HT_OK;
+    case HT_FLOAT64: max_double(call, &w); return HT_OK;
+    case HT_INT8: max_int8_t(call, &w); return HT_OK;
+    case HT_UINT8: max_uint8_t(call, &w); return HT_OK;
+    default: return HT_ERR_DTYPE;
+    }
+}
+
+static double power(double v, int64_t p) { return p == 1 ? v : p == 2 ? v * v : pow(v, (double)p); }
+static double root(double v, int64_t p) { return p == 1 ? v : p == 2 ? sqrt(v) : pow(v, 1.0 / (double)p); }
+
+#define DEFINE_LP(T)                                                                                        \
+    static void lp_##T(const ht_call *call, const ht_window *w, int64_t p)                                  \
+    {                                                                                                       \
+        T *y = (T *)call->out[0]->data;                                                                     \
+        double sum;                                                                                         \
+        FOR_WINDOWS(w, T, sum = 0, sum += power(fabs((double)from[at]), p), y[out] = (T)root(sum, p))       \
+    }
+DEFINE_LP(float)
+DEFINE_LP(double)
+
+int HT_KERNEL(lp_pool)(const ht_call *call)
+{
+    ht_window w;
+    if (call->num_out != 1)
+        return HT_ERR_OPERAND;
+    const int status = window_of(call, &w);
+    if (status != HT_OK)
+        return status;
+    const int64_t p = call->ints[12];
+    if (p < 1)
+        return HT_ERR_OPERAND;
+    if (call->in[0]->dtype == HT_FLOAT32)
+        lp_float(call, &w, p);
+    else if (call->in[0]->dtype == HT_FLOAT64)
+        lp_double(call, &w, p);
+    else
+        return HT_ERR_DTYPE;
+    return HT_OK;
+}

@@ -1,0 +1,103 @@
+/* unique: the distinct slices of x[outer][n][inner] along its middle axis.
+ *
+ * Operands: in x (numeric or bool); out first[n], counts[n] (int64: of each distinct slice the place where it occurs first
+ * and how often it occurs; behind the last: zeros), inverse[n] (int64: which distinct slice each one is), count[1] (int64).
+ * ints: outer, n, inner, sorted (in ascending order, element by element in row-major order; else in the order of first
+ * occurrence). Scratch: 16 * n bytes. Two NaN are equal, and larger than all else.
+ * Cost: a merge sort, n log n comparisons of slices. It is stable: the first of equal slices comes first.
+ */
+#include "elements.h"
+#include "vec.h"
+
+typedef struct {
+    const void *x;
+    int64_t outer, n, inner;
+} slices;
+
+#define DEFINE_SORT(D, s, T, U)                                                                                       \
+    /* Below, equal to or above zero as slice a is before, equal to or after slice b. */                              \
+    static int compare_##s(const slices *v, int64_t a, int64_t b)                                                     \
+    {                                                                                                                 \
+        for (int64_t o = 0; o < v->outer; o++) {                                                                      \
+            const T *x = (const T *)v->x + o * v->n * v->inner;                                                       \
+            for (int64_t i = 0; i < v->inner; i++) {                                                                  \
+                const T p = x[a * v->inner + i], q = x[b * v->inner + i];                                             \
+                if (p < q || (q != q && p == p))                                                                      \
+                    return -1;                                                                                        \
+                if (p > q || (p != p && q == q))                                                                      \
+                    return 1;                                                                                         \
+            }                                                                                                         \
+        }                                                                                                             \
+        return 0;                                                                                                     \
+    }                                                                                                                 \
+    static void sort_##s(const slices *v, int64_t *item, int64_t *room)                                               \
+    {                                                                                                                 \
+        for (int64_t width = 1; width < v->n; width *= 2) {                                                           \
+            for (int64_t low = 0; low < v->n; low += 2 * width) {                                                     \
+                const int64_t middle = ht_min64(low + width, v->n), high = ht_min64(low + 2 * width, v->n);           \
+                int64_t a = low, b = middle;                                                                          \
+                for (int64_t k = low; k < high; k++)                                                                  \
+                    room[k] = b >= high || (a < middle && compare_##s(v, item[a], item[b]) <= 0) ? item[a++]          \
+                                                                                                 : item[b++];         \
+            }                                                                                                         \
+            memcpy(item, room, (size_t)v->n * sizeof *item);                                                          \
+        }                                                                                                             \
+    }
+HT_NUMERIC_TYPES(DEFINE_SORT)
+DEFINE_SORT(HT_BOOL, b, uint8_t, uint32_t)
+
+int HT_KERNEL(unique)(const ht_call *call)
+{
+    if (call->num_in != 1 || call->num_out != 4 || call->num_ints != 4)
+        return HT_ERR_OPERAND;
+    const ht_tensor *x = call->in[0];
+    const slices v = {x->data, call->ints[0], call->ints[1], call->ints[2]};
+    if (v.outer < 0 || v.n < 0 || v.inner < 0 || x->size != v.outer * v.n * v.inner || call->scratch_bytes < 16 * v.n)
+        return HT_ERR_OPERAND;
+    for (int i = 0; i < 4; i++)
+        if (call->out[i]->dtype != HT_INT64 || call->out[i]->size != (i == 3 ? 1 : v.n))
+            return HT_ERR_OPERAND;
+    int64_t *first = call->out[0]->data, *counts = call->out[1]->data, *inverse = call->out[2]->data, found = 0;
+    int64_t *item = call->scratch, *room = item + v.n;
+    int (*compare)(const slices *, int64_t, int64_t) = NULL;
+    for (int64_t i = 0; i < v.n; i++)
+        item[i] = i;
+    switch (x->dtype) {
+#define CASE(D, s, T, U)         \
+    case D:                      \
+        sort_##s(&v, item, room); \
+        compare = compare_##s;   \
+        break;
+        HT_NUMERIC_TYPES(CASE)
+        CASE(HT_BOOL, b, uint8_t, uint32_t)
+    default: return HT_ERR_DTYPE;
+    }
+    for (int64_t i = 0; i < v.n; i++) {
+        if (i == 0 || compare(&v, item[i - 1], item[i]) != 0) {
+            first[found] = item[i];
+            counts[found++] = 0;
+        }
+        counts[found - 1]++;
+        inverse[item[i]] = found - 1;
+    }
+    if (!call->ints[3]) { /* number the distinct slices by where they occur first */
+        int64_t *number = item, *old_counts = room, next = 0;
+        for (int64_t k = 0; k < found; k++) {
+            number[k] = -1;
+            old_counts[k] = counts[k];
+        }
+        for (int64_t i = 0; i < v.n; i++) {
+            const int64_t k = inverse[i];
+            if (number[k] < 0) {
+                number[k] = next;
+                first[next] = i;
+                counts[next++] = old_counts[k];
+            }
+            inverse[i] = number[k];
+        }
+    }
+    for (int64_t k = found; k < v.n; k++)
+        first[k] = counts[k] = 0;
+    *(int64_t *)call->out[3]->data = found;
+    return HT_OK;
+}
