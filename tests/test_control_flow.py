@@ -263,6 +263,8 @@ def placements(core: hetero.Core, model: Model) -> Iterator[tuple[str, dict[str,
     yield "TEMPLATE", {}
     yield "HETERO:CPU,TEMPLATE", {}
     on_cpu = list(core.query_model(model, "CPU"))
+    if not any(node.op_type.startswith("Sequence") for node in model.nodes):
+        yield "CPU", {}
     for first in (0, 1):
         yield "HETERO:CPU,TEMPLATE", dict.fromkeys(on_cpu[first::2], "TEMPLATE")
         yield "HETERO:TEMPLATE,CPU", dict.fromkeys(on_cpu[first::2], "CPU")
@@ -293,7 +295,7 @@ def test_captures_are_inputs_of_the_submodel() -> None:
     model = core.read_model(onnx.parser.parse_model(HEAD + text))
     (choice,) = (node for node in model.nodes if node.op_type == "If")
     assert set(choice.captures) == {"d", "a", "w", "b", "x"}
-    plan = core.plan(model, "HETERO:CPU,TEMPLATE")
+    plan = core.plan(model, "HETERO:CPU,TEMPLATE", pins={"t": "TEMPLATE"})
     assert [(part.device, part.nodes) for part in plan.subgraphs] == [
         ("CPU", ("a", "b")),
         ("TEMPLATE", ("t",)),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 __all__ = [
     "ArtifactError",
+    "Cancelled",
     "Corrupt",
     "DeviceUnavailable",
     "HeteroError",
@@ -91,6 +92,10 @@ class Corrupt(ArtifactError):
 
 class InferenceError(HeteroError):
     """A request that failed: a bad input, or a node that cannot compute its output."""
+
+
+class Cancelled(InferenceError):
+    """A run that somebody asked to stop. The request stays usable."""
 
 
 class NotSupported(HeteroError):

@@ -11,6 +11,7 @@ same time share the arena: in the order of the calls, each takes the smallest fr
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from . import (  # noqa: F401  they register their operators
     einsum,
     elementwise,
     movement,
+    nested,
     network,
     quantized,
     recurrent,
@@ -34,7 +36,7 @@ from . import (  # noqa: F401  they register their operators
 )
 from .fusion import fuse
 from .registry import NodePlan, dtype_trouble
-from .values import Call, Context, NeedsData, Packed, Value
+from .values import Call, Context, NeedsData, NeedsHost, Packed, Value
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -58,7 +60,8 @@ class Segment:
     ``program`` takes the arrays of ``inputs`` (value ids) and gives those of ``outputs``. ``known``: values that need
     no program. ``aliases``: values that are another one under a new shape. ``needs``: values whose data the rest of
     the plan waits for; empty for the last segment. ``handed_on``: all that the rest may read. ``node_of``: the node of
-    each call of the program. ``next_node``: where planning goes on.
+    each call of the program. ``next_node``: where planning goes on. ``host``: the control-flow node that runs after the
+    program, -1 for none; ``host_outputs``: what of it the rest reads.
     """
 
     program: _kernels.Program
@@ -70,6 +73,8 @@ class Segment:
     node_of: tuple[int, ...]
     next_node: int
     handed_on: tuple[int, ...]
+    host: int = -1
+    host_outputs: tuple[int, ...] = ()
     keep_alive: list[Segment] = dataclasses.field(default_factory=list)
 
 
@@ -78,36 +83,54 @@ class Planner:
 
     ``transform``: fuse calls (see `fusion`).
 
-    Not for two threads at once.
+    ``constants``: values that are known besides the model's own constants. ``packed``: those of the planner around it.
+
+    Threads may plan at once: what they share is only added to, and what two of them add is the same.
     """
 
-    def __init__(self, model: Model, nodes: list[NodePlan], transform: bool = True) -> None:
+    def __init__(
+        self,
+        model: Model,
+        nodes: list[NodePlan],
+        transform: bool = True,
+        *,
+        input_ids: Sequence[int] | None = None,
+        constants: Mapping[int, Value] | None = None,
+        packed: Packed | None = None,
+    ) -> None:
         self.model = model
         self.nodes = nodes
+        self.input_ids = tuple(model.input_ids if input_ids is None else input_ids)
         self._transform = transform
-        self._packed: Packed = {}
-        self._constants: dict[int, Value] = {}
+        self._packed: Packed = {} if packed is None else packed
+        self._constants: dict[int, Value] = dict(constants or {})
+        self._children: dict[tuple[int, int], tuple[Planner, tuple[int, ...]]] = {}
+        self._children_lock = threading.RLock()
         self.folded = self._fold()
         self._operands: dict[int, tuple[Value, Value]] = {}  # of convolutions: other weights and bias
         self._passing: frozenset[int] = frozenset()  # nodes that pass their first input on
         if transform:
-            self._operands, self._passing = batch_norm.fold(nodes, model.output_ids, self._constant)
+            self._operands, self._passing = batch_norm.fold(nodes, model.output_ids, self.constant)
 
     def _fold(self) -> frozenset[int]:
         """Compute the nodes that depend on constants alone, once. Their indices."""
         folded = set()
         for i, plan in enumerate(self.nodes):
-            inputs = [self._constant(value) if value >= 0 else None for value in plan.inputs]
+            inputs = [self.constant(value) if value >= 0 else None for value in plan.inputs]
             if any(value >= 0 and operand is None for value, operand in zip(plan.inputs, inputs, strict=True)):
                 continue
-            context = Context(self._packed)
-            for value, result in zip(plan.outputs, self._lower(context, i, inputs), strict=False):
+            try:
+                results = self._lower(Context(self._packed), i, inputs)
+            except NeedsHost:  # a Loop, which may run forever, is not for compiling
+                continue
+            for value, result in zip(plan.outputs, results, strict=False):
                 if value >= 0:
                     self._constants[value] = Value(result.dtype, result.shape, result.data, shared=True)
             folded.add(i)
         return frozenset(folded)
 
-    def _constant(self, value: int) -> Value | None:
+    def constant(self, value: int) -> Value | None:
+        """A value that does not depend on the inputs; None for others."""
         if value not in self._constants and self.model.is_constant[value]:
             array = self.model.constant(value)
             self._constants[value] = Value(array.dtype, array.shape, array, shared=True)
@@ -120,8 +143,10 @@ class Planner:
             raise InferenceError(f"{plan}: {trouble}")
         context.node = i
         try:
+            if plan.nested is not None:
+                return self._lower_nested(context, i, inputs)
             return plan.operator.lower(context, plan.node, inputs)
-        except NeedsData:
+        except (NeedsData, NeedsHost):
             raise
         except HeteroError as error:
             raise InferenceError(f"{plan}: {error}") from error
@@ -129,11 +154,64 @@ class Planner:
             shapes = ", ".join("absent" if v is None else f"{v.dtype}{list(v.shape)}" for v in inputs)
             raise InferenceError(f"{plan}: cannot be planned for inputs {shapes}: {error}") from error
 
+    def _lower_nested(self, context: Context, i: int, inputs: Sequence[Value | None]) -> Sequence[Value]:
+        """An If whose condition is known stands for the nodes of its branch; all else runs between two segments."""
+        condition = inputs[0]
+        if self.nodes[i].node.op_type != "If" or condition is None or condition.data is None or condition.size != 1:
+            raise NeedsHost
+        branch, captured = self.child(i, int(condition.data.reshape(-1)[0]))
+        return branch._inline(context, [inputs[position] for position in captured])
+
+    def _inline(self, context: Context, inputs: Sequence[Value | None]) -> Sequence[Value]:
+        """Lower all nodes as a part of another planner's node. `NeedsHost` where that would cut the plan."""
+        values: dict[int, Value] = {}
+        for number, value in zip(self.input_ids, inputs, strict=True):
+            assert value is not None, "captures are there"
+            values[number] = value
+        begin, outer, stages, context.stages = len(context.calls), context.node, context.stages, {}
+        try:
+            for i in range(len(self.nodes)):
+                if i not in self.folded:
+                    values.update(self._results(context, i, values))
+        except (NeedsData, NeedsHost):
+            del context.calls[begin:]
+            raise NeedsHost from None
+        finally:
+            context.stages, context.node = stages, outer
+        for call in context.calls[begin:]:
+            call.label = call.label or _Within(self.nodes[call.node])
+            call.node = outer
+        results = [values.get(number) or self.constant(number) for number in self.model.output_ids]
+        return [value for value in results if value is not None]
+
+    def child(self, i: int, graph: int) -> tuple[Planner, tuple[int, ...]]:
+        """The planner of a body of node ``i``, and where among the node's inputs are what follows the body's own."""
+        with self._children_lock:
+            if (i, graph) not in self._children:
+                plan = self.nodes[i]
+                assert plan.nested is not None
+                body = plan.nested.graphs[graph]
+                constants, passed = {}, []
+                for number, position in body.captures:
+                    constant = self.constant(plan.inputs[position])
+                    if constant is None:
+                        passed.append((number, position))
+                    else:
+                        constants[number] = constant
+                planner = Planner(
+                    body.model,
+                    body.nodes,
+                    self._transform,
+                    input_ids=(*body.inputs, *(number for number, _ in passed)),
+                    constants=constants,
+                    packed=self._packed,
+                )
+                self._children[i, graph] = (planner, tuple(position for _, position in passed))
+            return self._children[i, graph]
+
     def first(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype[Any]]) -> Segment:
         """The first segment for these inputs."""
-        given = {
-            value: Value(dtype, shape) for value, shape, dtype in zip(self.model.input_ids, shapes, dtypes, strict=True)
-        }
+        given = {value: Value(dtype, shape) for value, shape, dtype in zip(self.input_ids, shapes, dtypes, strict=True)}
         return self._segment(0, given)
 
     def following(self, segment: Segment, arrays: Mapping[int, NDArray[Any]]) -> Segment:
@@ -154,21 +232,18 @@ class Planner:
         if staged:
             context.stages[start] = [values.pop(number) for number in staged]
         needs: tuple[int, ...] = ()
-        stop = len(self.nodes)
+        stop, host = len(self.nodes), -1
         for i in range(start, len(self.nodes)):
             if i in self.folded:
                 continue
             plan = self.nodes[i]
-            inputs = [(values.get(value) or self._constant(value)) if value >= 0 else None for value in plan.inputs]
-            if i in self._passing:
-                assert inputs[0] is not None
-                values[plan.outputs[0]] = inputs[0]
-                continue
-            if i in self._operands:
-                inputs[1:] = self._operands[i]
             num_calls = len(context.calls)
             try:
-                results = self._lower(context, i, inputs)
+                values.update(self._results(context, i, values))
+            except NeedsHost:
+                del context.calls[num_calls:]
+                stop, host = i + 1, i
+                break
             except NeedsData as need:
                 stage = context.stages.get(i, [])
                 if any(value is need.value for value in stage):
@@ -178,17 +253,26 @@ class Planner:
                     needs = tuple(n for n, value in zip(numbers, stage, strict=True) if value is need.value)
                 else:
                     del context.calls[num_calls:]
-                    needs = tuple(v for v, operand in zip(plan.inputs, inputs, strict=True) if operand is need.value)
+                    needs = tuple(dict.fromkeys(v for v in plan.inputs if v >= 0 and values.get(v) is need.value))
                     if not needs:
                         raise InferenceError(
                             f"{plan}: waits for a value that is neither its input nor staged"
                         ) from need
                 stop = i
                 break
-            values.update(
-                (number, result) for number, result in zip(plan.outputs, results, strict=False) if number >= 0
-            )
-        return self._finish(context, values, given, needs, start, stop)
+        return self._finish(context, values, given, needs, stop, host)
+
+    def _results(self, context: Context, i: int, values: Mapping[int, Value]) -> dict[int, Value]:
+        """Lower one node: its outputs, by value id."""
+        plan = self.nodes[i]
+        inputs = [(values.get(value) or self.constant(value)) if value >= 0 else None for value in plan.inputs]
+        if i in self._passing:
+            assert inputs[0] is not None
+            return {plan.outputs[0]: inputs[0]}
+        if i in self._operands:
+            inputs[1:] = self._operands[i]
+        results = self._lower(context, i, inputs)
+        return {number: result for number, result in zip(plan.outputs, results, strict=False) if number >= 0}
 
     def _finish(
         self,
@@ -196,20 +280,26 @@ class Planner:
         values: dict[int, Value],
         given: dict[int, Value],
         needs: tuple[int, ...],
-        start: int,
         stop: int,
+        host: int,
     ) -> Segment:
         """Choose what the segment hands on, and lay out its memory."""
+        read_later = {value for plan in self.nodes[stop:] for value in plan.inputs} | set(self.model.output_ids)
+        host_inputs = set(self.nodes[host].inputs) if host >= 0 else set()
+        host_outputs = tuple(v for v in self.nodes[host].outputs if v in read_later) if host >= 0 else ()
         if stop == len(self.nodes):
-            wanted = list(dict.fromkeys(self.model.output_ids))
+            wanted = [v for v in dict.fromkeys(self.model.output_ids) if v not in host_outputs]
+            wanted += [v for v in values if v in host_inputs and v not in wanted]
+            handed_on: list[int] = []
         else:
-            read_later = {value for plan in self.nodes[stop:] for value in plan.inputs} | set(self.model.output_ids)
-            wanted = [value for value in values if value in read_later or value >= self.model.num_values]
+            handed_on = [value for value in values if value in read_later or value >= self.model.num_values]
+            wanted = handed_on + [v for v in values if v in host_inputs and v not in read_later]
+            handed_on += host_outputs
         known, outputs, aliases = {}, [], {}
         storage_output: dict[int, int] = {}
         given_storage = {value.storage: number for number, value in given.items() if value.data is None}
         for number in wanted:
-            value = values.get(number) or self._constant(number)
+            value = values.get(number) or self.constant(number)
             assert value is not None, "checked when the model was read"
             if value.data is not None:
                 known[number] = value.data
@@ -226,13 +316,35 @@ class Planner:
             calls,
             [given[n] for n in inputs],
             [values[n] for n in outputs],
-            [self.nodes[call.node] for call in calls],
+            [call.label or self.nodes[call.node] for call in calls],
         )
-        return Segment(program, tuple(inputs), tuple(outputs), known, aliases, needs, node_of, stop, tuple(wanted))
+        return Segment(
+            program,
+            tuple(inputs),
+            tuple(outputs),
+            known,
+            aliases,
+            needs,
+            node_of,
+            stop,
+            tuple(handed_on),
+            host,
+            host_outputs,
+        )
+
+
+class _Within:
+    """Names a call of an inlined body in errors."""
+
+    def __init__(self, plan: NodePlan) -> None:
+        self._plan = plan
+
+    def __str__(self) -> str:
+        return f"{self._plan}, within a branch"
 
 
 def _assemble(
-    calls: Sequence[Call], inputs: Sequence[Value], outputs: Sequence[Value], labels: Sequence[NodePlan]
+    calls: Sequence[Call], inputs: Sequence[Value], outputs: Sequence[Value], labels: Sequence[object]
 ) -> tuple[_kernels.Program, tuple[int, ...]]:
     """Lay out memory and number the tensors of a program."""
     place: dict[int, tuple[int, int]] = {}  # storage -> (kind of place, number)

@@ -18,6 +18,7 @@ from .values import Context, Value
 
 if TYPE_CHECKING:
     from ...model.model import Model, NodeView
+    from .nested import Nested
 
 __all__ = [
     "ANY",
@@ -65,7 +66,7 @@ class Node:
 class Operator:
     """``dtypes``: per input, the last for all that follow. ``attributes``: name -> accepted values, None for all.
     ``result``: the first output's dtype, or which input it has it from, or a function of the attributes that gives it;
-    None if it is none of these."""
+    None if it is none of these. ``nested``: reads the bodies of control flow."""
 
     lower: Lowering
     dtypes: tuple[Collection[str], ...]
@@ -74,6 +75,7 @@ class Operator:
     until: int
     check: Callable[[Model, NodeView], str | None] | None
     result: Result
+    nested: ReadNested | None = None
 
 
 OPERATORS: dict[str, list[Operator]] = {}
@@ -87,6 +89,7 @@ def operator(
     until: int = 10_000,
     check: Callable[[Model, NodeView], str | None] | None = None,
     result: Result = 0,
+    nested: ReadNested | None = None,
 ) -> Callable[[Lowering], Lowering]:
     """Register the lowering of ONNX operators, for opsets ``since`` to ``until``."""
     per_input = dtypes if dtypes and not isinstance(next(iter(dtypes)), str) else (dtypes,)
@@ -94,7 +97,7 @@ def operator(
     def add(lower: Lowering) -> Lowering:
         for name in names:
             OPERATORS.setdefault(name, []).append(
-                Operator(lower, tuple(per_input), attributes or {}, since, until, check, result)  # type: ignore[arg-type]
+                Operator(lower, tuple(per_input), attributes or {}, since, until, check, result, nested)  # type: ignore[arg-type]
             )
         return lower
 
@@ -108,23 +111,32 @@ def find(op_type: str, opset: int) -> Operator | None:
 class NodePlan:
     """What planning needs of a node of a model, worked out once. As text, the node's name for errors."""
 
-    __slots__ = ("_model", "index", "inputs", "node", "operator", "outputs")
+    __slots__ = ("_model", "index", "inputs", "nested", "node", "operator", "outputs")
 
     def __init__(
-        self, model: Model, index: int, operator: Operator, node: Node, inputs: list[int], outputs: list[int]
+        self,
+        model: Model,
+        index: int,
+        operator: Operator,
+        node: Node,
+        inputs: list[int],
+        outputs: list[int],
+        nested: Nested | None = None,
     ) -> None:
         self._model = model
         self.index = index
         self.operator = operator
         self.node = node
-        self.inputs = inputs  # value ids; -1: absent
+        self.inputs = inputs  # value ids; -1: absent; of control flow, followed by what its bodies capture
         self.outputs = outputs
+        self.nested = nested
 
     def __str__(self) -> str:
         return f"node {self._model.key_of(self.index)!r} ({self.node.op_type})"
 
 
 Expand = Callable[["Model", int, "Types"], Operator | str | None]
+ReadNested = Callable[["Model", int, "Types", Expand], "Nested | str"]
 
 
 def examine(model: Model, expand: Expand) -> tuple[list[NodePlan], dict[int, str]]:
@@ -148,6 +160,7 @@ def examine(model: Model, expand: Expand) -> tuple[list[NodePlan], dict[int, str
         inputs = in_values[in_ends[index] : in_ends[index + 1]]
         outputs = out_values[out_ends[index] : out_ends[index + 1]]
         reason: str | None
+        nested: Nested | str | None = None
         if isinstance(entry, str):
             reason = entry
         else:
@@ -156,6 +169,9 @@ def examine(model: Model, expand: Expand) -> tuple[list[NodePlan], dict[int, str
                 or _input_trouble(model, entry, inputs, types)
                 or (entry.check(model, view) if entry.check is not None else None)
             )
+            if reason is None and entry.nested is not None:
+                nested = entry.nested(model, index, types, expand)
+                reason = nested if isinstance(nested, str) else None
         if reason is not None:
             made = expand(model, index, types)
             if made is None or isinstance(made, str):
@@ -164,8 +180,12 @@ def examine(model: Model, expand: Expand) -> tuple[list[NodePlan], dict[int, str
             entry = made
         assert not isinstance(entry, str)
         types.note(entry, attributes, inputs, outputs)
+        if nested is not None:
+            assert not isinstance(nested, str)
+            inputs = [*inputs, *nested.captures]
+            attributes = {k: v for k, v in attributes.items() if k not in {graph.name for graph in nested.graphs}}
         node = Node(model.op_types[op], opsets[op], attributes, len(outputs))
-        plans.append(NodePlan(model, index, entry, node, inputs, outputs))
+        plans.append(NodePlan(model, index, entry, node, inputs, outputs, nested))
     return plans, reasons
 
 
@@ -213,6 +233,9 @@ class Types:
             dtype = self._model.type_of(value).dtype
             self._names[value] = None if dtype is None else name_of(dtype)
         return self._names[value]
+
+    def state(self, value: int, name: str) -> None:
+        self._names[value] = name
 
     def note(
         self, entry: Operator, attributes: Mapping[str, Any], inputs: Sequence[int], outputs: Sequence[int]

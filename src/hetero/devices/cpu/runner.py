@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ... import _kernels
+from ...runtime.cancellation import Cancellation
 from ...runtime.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
+from .control_flow import run_nested
 from .planner import Planner, Segment
 
 __all__ = ["CpuRunner", "PlanCache"]
@@ -30,52 +33,82 @@ class PlanCache:
         self.planner = planner
         self._lock = threading.Lock()
         self._segments: OrderedDict[Hashable, Segment] = OrderedDict()
+        self._pending: dict[Hashable, threading.Lock] = {}
+        self._children: dict[tuple[int, int], tuple[PlanCache, tuple[int, ...]]] = {}
+
+    def child(self, node: int, graph: int) -> tuple[PlanCache, tuple[int, ...]]:
+        """The plans of a body of a control-flow node, and which of the node's inputs follow the body's own."""
+        with self._lock:
+            if (node, graph) not in self._children:
+                planner, captured = self.planner.child(node, graph)
+                self._children[node, graph] = (PlanCache(planner), captured)
+            return self._children[node, graph]
 
     def first(self, inputs: Sequence[NDArray[Any]]) -> Segment:
-        shapes = tuple(array.shape for array in inputs)
-        segment = self._get(shapes)
-        if segment is None:
-            with self._lock:
-                segment = self.planner.first(shapes, [array.dtype for array in inputs])
-                self._put(shapes, segment)
-        return segment
+        shapes, dtypes = tuple(array.shape for array in inputs), tuple(array.dtype for array in inputs)
+        return self._planned((shapes, dtypes), lambda: self.planner.first(shapes, dtypes))
 
     def following(self, segment: Segment, arrays: Mapping[int, NDArray[Any]]) -> Segment:
         """The segment after ``segment``, given the data that it waits for and the shapes of the rest."""
         waited = tuple((arrays[value].shape, arrays[value].tobytes()) for value in segment.needs)
-        key = (id(segment), waited)
-        found = self._get(key)
-        if found is None:
-            with self._lock:
-                found = self.planner.following(segment, arrays)
-                found.keep_alive.append(segment)  # its id stands in the key
-                self._put(key, found)
-        return found
+        made = tuple((arrays[value].shape, arrays[value].dtype) for value in segment.host_outputs)
 
-    def _get(self, key: Hashable) -> Segment | None:
+        def plan() -> Segment:
+            found = self.planner.following(segment, arrays)
+            found.keep_alive.append(segment)  # its id stands in the key
+            return found
+
+        return self._planned((id(segment), waited, made), plan)
+
+    def _planned(self, key: Hashable, plan: Callable[[], Segment]) -> Segment:
+        """The segment of a key; planned by the first thread that asks for it, while others who do wait."""
         with self._lock:
-            segment = self._segments.get(key)
-            if segment is not None:
+            found = self._segments.get(key)
+            if found is not None:
                 self._segments.move_to_end(key)
-            return segment
-
-    def _put(self, key: Hashable, segment: Segment) -> None:
-        self._segments[key] = segment
-        while len(self._segments) > MAX_PLANS:
-            self._segments.popitem(last=False)
+                return found
+            pending = self._pending.setdefault(key, threading.Lock())
+        with pending:
+            with self._lock:
+                found = self._segments.get(key)
+            if found is None:
+                try:
+                    found = plan()
+                finally:
+                    with self._lock:
+                        self._pending.pop(key, None)
+                        if found is not None:
+                            self._segments[key] = found
+                            while len(self._segments) > MAX_PLANS:
+                                self._segments.popitem(last=False)
+        return found
 
 
 class CpuRunner:
-    """One request's memory: an arena, and a workspace per segment it met last. See `hetero.runtime.request.Runner`."""
+    """One request's memory: an arena, and a workspace per segment it met last. See `hetero.runtime.request.Runner`.
 
-    def __init__(self, plans: PlanCache, timed: bool, team: _kernels.Team | None) -> None:
+    ``cancellation``: set from another thread, it ends the run in progress with `Cancelled`. ``arena``: of the runner
+    around this one, whose segments do not run at the same time.
+    """
+
+    def __init__(
+        self,
+        plans: PlanCache,
+        timed: bool,
+        team: _kernels.Team | None,
+        arena: _kernels.Arena | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> None:
         self._plans = plans
         self._timed = timed
         self._team = team
-        self._arena = _kernels.Arena()
+        self.cancellation = Cancellation() if cancellation is None else cancellation
+        self._arena = _kernels.Arena() if arena is None else arena
         self._workspaces: OrderedDict[int, tuple[Segment, _kernels.Workspace]] = OrderedDict()
         self._last: list[tuple[Segment, _kernels.Workspace]] = []
         self._whole: _kernels.Workspace | None = None  # of the last plan, if it is one segment that makes all outputs
+        self._bodies: dict[tuple[int, int], tuple[CpuRunner, tuple[int, ...]]] = {}
+        self._host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         if self._whole is not None:
@@ -85,11 +118,14 @@ class CpuRunner:
         return self._run_segments(inputs)
 
     def _run_segments(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
-        model = self._plans.planner.model
-        arrays: dict[int, NDArray[Any]] = dict(zip(model.input_ids, inputs, strict=True))
+        planner = self._plans.planner
+        output_ids = planner.model.output_ids
+        arrays: dict[int, NDArray[Any]] = dict(zip(planner.input_ids, inputs, strict=True))
         self._last, self._whole = [], None
+        self._host_times.clear()
         segment = self._plans.first(inputs)
         while True:
+            self.cancellation.check()
             workspace = self._workspace(segment)
             results = workspace.run([arrays[value] for value in segment.inputs])
             assert results is not None, "planned for these shapes and dtypes"
@@ -98,14 +134,44 @@ class CpuRunner:
             arrays.update(segment.known)
             for value, (source, shape) in segment.aliases.items():
                 arrays[value] = np.ascontiguousarray(arrays[source]).reshape(shape)
-            if not segment.needs:
+            if segment.host >= 0:
+                self._run_host(segment.host, arrays)
+            if segment.next_node == len(planner.nodes):
                 break
             arrays = {value: arrays[value] for value in segment.handed_on}
             segment = self._plans.following(segment, arrays)
-        alone = len(self._last) == 1
-        if alone and segment.inputs == tuple(model.input_ids) and segment.outputs == tuple(model.output_ids):
+        alone = len(self._last) == 1 and segment.host < 0
+        if alone and segment.inputs == planner.input_ids and segment.outputs == tuple(output_ids):
             self._whole = workspace
-        return [arrays[value] for value in model.output_ids]
+        return [arrays[value] for value in output_ids]
+
+    def _run_host(self, node: int, arrays: dict[int, NDArray[Any]]) -> None:
+        """Run a control-flow node; adds its outputs to ``arrays``."""
+        planner = self._plans.planner
+        plan = planner.nodes[node]
+        operands: list[NDArray[Any] | None] = []
+        for value in plan.inputs:
+            array = arrays.get(value)
+            if array is None and value >= 0:
+                constant = planner.constant(value)
+                array = None if constant is None else constant.data
+            operands.append(array)
+
+        def run(graph: int, own: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+            body = self._bodies.get((node, graph))
+            if body is None:
+                plans, captured = self._plans.child(node, graph)
+                runner = CpuRunner(plans, False, self._team, self._arena, self.cancellation)
+                body = self._bodies[node, graph] = (runner, captured)
+            runner, captured = body
+            return runner.run([*own, *(operands[position] for position in captured)])  # type: ignore[list-item]
+
+        if self._timed:
+            wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
+        results = run_nested(plan, operands, run, self.cancellation)
+        if self._timed:
+            self._host_times[node] = (time.perf_counter_ns() - wall, time.thread_time_ns() - cpu)
+        arrays.update((v, result) for v, result in zip(plan.outputs, results, strict=False) if v >= 0)
 
     def _workspace(self, segment: Segment) -> _kernels.Workspace:
         entry = self._workspaces.get(id(segment))
@@ -128,6 +194,8 @@ class CpuRunner:
                 real[node] += wall_ns / 1000
                 cpu[node] += cpu_ns / 1000
                 executed[node] = True
+        for node, (wall_ns, cpu_ns) in self._host_times.items():
+            real[node], cpu[node], executed[node] = wall_ns / 1000, cpu_ns / 1000, True
         kind = f"{_kernels.variant()}_f32"
         model, folded = self._plans.planner.model, self._plans.planner.folded
         return [

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ... import _kernels
 from ...errors import InferenceError
 
-__all__ = ["MAX_BYTES", "Call", "Context", "NeedsData", "Packed", "Value"]
+__all__ = ["MAX_BYTES", "Call", "Context", "NeedsData", "NeedsHost", "Packed", "Value"]
 
 MAX_BYTES = 1 << 40
 """A tensor larger than this is refused when planned: no machine of today holds it, and sizes stay far from overflow."""
@@ -55,6 +55,7 @@ class Call:
     floats: tuple[float, ...]
     scratch_bytes: int
     node: int
+    label: object = None  # names the call in errors instead of its node
 
 
 class NeedsData(Exception):
@@ -63,6 +64,10 @@ class NeedsData(Exception):
     def __init__(self, value: Value) -> None:
         super().__init__()
         self.value = value
+
+
+class NeedsHost(Exception):
+    """A node is no kernel calls: it runs between two segments of a plan."""
 
 
 Packed = dict[Hashable, tuple[NDArray[Any], NDArray[Any]]]

@@ -1,0 +1,180 @@
+"""Runs If, Loop and Scan between two segments of a plan; their bodies are plans of their own.
+
+Semantics as in ONNX's operator texts, and as onnxruntime has them where those are silent: a Loop without a condition
+still ends when its body says so, and the scanned outputs of a Loop without trips have size 0 wherever the body's types
+name no size.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import Cancelled, HeteroError, InferenceError
+from ...runtime.cancellation import Cancellation
+from .nested import NestedGraph
+from .registry import NodePlan
+from .values import MAX_BYTES
+
+__all__ = ["run_nested"]
+
+_Array = NDArray[Any]
+RunBody = Callable[[int, Sequence[_Array]], Sequence[_Array]]
+"""(which body, values of its own inputs) -> its outputs."""
+
+_FIRST_BYTES = 1 << 26  # results of a number of trips that is not known, or large, start with at most this much
+
+
+def run_nested(
+    plan: NodePlan, operands: Sequence[_Array | None], run: RunBody, cancellation: Cancellation
+) -> Sequence[_Array]:
+    """The outputs of a control-flow node. ``operands``: its inputs, then its captures."""
+    try:
+        match plan.node.op_type:
+            case "If":
+                return run(_single(operands[0], "the condition") != 0, ())
+            case "Loop":
+                return _loop(plan, operands, run, cancellation)
+            case _:
+                return _scan(plan, operands, run, cancellation)
+    except Cancelled:
+        raise
+    except HeteroError as error:
+        raise InferenceError(f"{plan}: {error}") from error
+    except MemoryError as error:
+        raise InferenceError(f"{plan}: not enough memory for its results") from error
+
+
+def _loop(plan: NodePlan, operands: Sequence[_Array | None], run: RunBody, cancellation: Cancellation) -> list[_Array]:
+    assert plan.nested is not None
+    body = plan.nested.graphs[0]
+    limit, condition, *carried = [*operands[: plan.nested.num_inputs], None, None][: len(body.inputs)]
+    trips = None if limit is None else max(_single(limit, "the trip count"), 0)
+    proceed = condition is None or bool(_single(condition, "the condition"))
+    shapes = [(1,) if rank == 1 else () for rank in body.input_ranks[:2]]
+    stacks = [_Stack(trips) for _ in body.outputs[1 + len(carried) :]]
+    state: list[Any] = list(carried)
+    flag = np.full(shapes[1], proceed)
+    for trip in itertools.count() if trips is None else _count_to(trips):
+        if not proceed:
+            break
+        cancellation.check()
+        try:
+            flag, *results = run(0, (np.full(shapes[0], trip), flag, *state))
+            proceed = bool(_single(flag, "the condition that its body makes"))
+            state = results[: len(carried)]
+            for stack, value in zip(stacks, results[len(carried) :], strict=True):
+                stack.append(value)
+        except Cancelled:
+            raise
+        except HeteroError as error:
+            raise InferenceError(f"trip {trip}: {error}") from error
+        if flag.shape != shapes[1]:
+            flag = flag.reshape(shapes[1])
+    return [*state, *(stack.result(body, 1 + len(carried) + at) for at, stack in enumerate(stacks))]
+
+
+def _scan(plan: NodePlan, operands: Sequence[_Array | None], run: RunBody, cancellation: Cancellation) -> list[_Array]:
+    assert plan.nested is not None
+    body, node = plan.nested.graphs[0], plan.node
+    scanned = int(node.get("num_scan_inputs", 0))
+    state: list[Any] = list(operands[: plan.nested.num_inputs - scanned])
+    num_states, num_stacks = len(state), len(body.outputs) - len(state)
+    tracks = []
+    for position, axis in enumerate(node.get("scan_input_axes", None) or [0] * scanned):
+        value = operands[num_states + position]
+        assert value is not None, "checked when the model was examined"
+        if not -value.ndim <= axis < value.ndim:
+            raise InferenceError(f"scan_input_axes has {axis}, its input {position} has shape {list(value.shape)}")
+        tracks.append(np.ascontiguousarray(np.moveaxis(value, axis, 0)))
+    lengths = {len(track) for track in tracks}
+    if len(lengths) != 1:
+        raise InferenceError(f"the scanned inputs have different lengths: {sorted(lengths)}")
+    trips = lengths.pop()
+    backward = node.get("scan_input_directions", None) or [0] * scanned
+    stacks = [_Stack(trips) for _ in range(num_stacks)]
+    for trip in range(trips):
+        cancellation.check()
+        slices = [track[trips - 1 - trip if back else trip, ...] for track, back in zip(tracks, backward, strict=True)]
+        try:
+            results = run(0, (*state, *slices))
+            for stack, result in zip(stacks, results[num_states:], strict=True):
+                stack.append(result)
+        except Cancelled:
+            raise
+        except HeteroError as error:
+            raise InferenceError(f"trip {trip}: {error}") from error
+        state = list(results[:num_states])
+    outputs = []
+    axes = node.get("scan_output_axes", None) or [0] * num_stacks
+    directions = node.get("scan_output_directions", None) or [0] * num_stacks
+    for at, (stack, axis, back) in enumerate(zip(stacks, axes, directions, strict=True)):
+        result = stack.result(body, num_states + at)
+        if not -result.ndim <= axis < result.ndim:
+            raise InferenceError(f"scan_output_axes has {axis}, its output {at} has {result.ndim} dimensions")
+        outputs.append(np.ascontiguousarray(np.moveaxis(result[::-1] if back else result, 0, axis)))
+    return [*state, *outputs]
+
+
+def _single(array: _Array | None, what: str) -> int:
+    if array is None or array.size != 1:
+        shape = "nothing" if array is None else f"shape {list(array.shape)}"
+        raise InferenceError(f"{what}: expected one element, found {shape}")
+    return int(array.item())
+
+
+def _count_to(trips: int) -> Iterator[int]:
+    return iter(range(trips))
+
+
+class _Stack:
+    """Results of trips, one below the other, in memory that doubles until the number of trips that is known."""
+
+    __slots__ = ("_rows", "_trips", "count")
+
+    def __init__(self, trips: int | None) -> None:
+        self._trips = trips
+        self._rows: _Array | None = None
+        self.count = 0
+
+    def append(self, value: _Array) -> None:
+        rows = self._rows
+        if rows is None or self.count == len(rows):
+            rows = self._rows = self._larger(value)
+        if value.shape != rows.shape[1:] or value.dtype != rows.dtype:
+            raise InferenceError(
+                f"a scanned output is {value.dtype}{list(value.shape)}, "
+                f"after {rows.dtype}{list(rows.shape[1:])} in earlier trips"
+            )
+        rows[self.count] = value
+        self.count += 1
+
+    def _larger(self, value: _Array) -> _Array:
+        wanted = 2 * self.count or max(_FIRST_BYTES // max(value.nbytes, 1), 1)
+        if self._trips is not None:
+            wanted = min(wanted, self._trips)
+        elif not self.count:
+            wanted = min(wanted, 64)
+        if wanted * max(value.nbytes, 1) > MAX_BYTES:
+            raise InferenceError(f"a scanned output of {wanted} trips would need more than 2**40 bytes")
+        rows = np.empty((wanted, *value.shape), value.dtype)
+        if self._rows is not None:
+            rows[: self.count] = self._rows
+        return rows
+
+    def result(self, body: NestedGraph, output: int) -> _Array:
+        rows = self._rows
+        if rows is not None:
+            return rows[: self.count] if 2 * self.count > len(rows) else rows[: self.count].copy()
+        dtype, dims = body.outputs[output]
+        if dtype is None or dims is None:
+            found = body.model.type_of(body.model.output_ids[output])
+            dtype, dims = dtype or found.dtype, found.shape if dims is None else dims
+        if dtype is None or dims is None:
+            name = body.model.value_name(body.model.output_ids[output])
+            raise InferenceError(f"without a trip, the type of the scanned output {name!r} of its body is not known")
+        return np.empty((0, *(dim if isinstance(dim, int) else 0 for dim in dims)), dtype)
