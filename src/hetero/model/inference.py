@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import types
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -112,6 +113,11 @@ class ValueTypes:
         """Whether element type and shape of a value are stated, and not just inferred."""
         stated, _ = self._stated(value)
         return stated.dtype is not None and stated.shape is not None
+
+    def stated_dtype(self, value: int) -> np.dtype[Any] | None:
+        """The element type that is stated, if one is."""
+        constant = self._constant[value]
+        return self._constants.type_of(constant).dtype if constant >= 0 else self._stated(value)[0].dtype
 
     def is_tensor(self, value: int) -> bool:
         """Whether nothing says that a value is a sequence, a map or an optional."""

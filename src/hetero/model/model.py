@@ -295,9 +295,16 @@ class Model(Rows):
         return number
 
     def _port(self, value: int) -> Port:
-        known, types_, number = self.type_of(value), self._types, self.file_value(value)
-        declared, is_tensor = types_.is_declared(number), types_.is_tensor(number)
-        return Port(self.value_name(value), known.dtype, known.shape, declared, is_tensor)
+        types_, number, name = self._types, self.file_value(value), self.value_name(value)
+        if types_.is_declared(number):
+            stated = types_.type_of(number)
+            return Port(name, stated.dtype, stated.shape)
+
+        def find() -> tuple[np.dtype[Any] | None, tuple[Dim, ...] | None, bool]:
+            known = types_.type_of(number)
+            return known.dtype, known.shape, types_.is_tensor(number)
+
+        return Port(name, types_.stated_dtype(number), None, declared=False, find=find)
 
     def _describe(self, node: int) -> str:
         return self.file.describe_node(self.file_node(node))

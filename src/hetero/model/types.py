@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -94,20 +95,76 @@ class ValueType:
     shape: tuple[Dim, ...] | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Port:
-    """A named input or output of a model, compiled model or submodel.
+    """A named input or output of a model, compiled model or submodel. Not to be changed.
 
-    ``declared``: the model itself states the type; False where shape inference found it, which is known to err. Ports
-    of one name and type are equal either way. ``is_tensor``: False for a sequence (a list of arrays) and for an
-    optional value (that, an array or None); their dtype and shape are None.
+    ``dtype`` and ``shape``: None where nobody knows them. ``is_tensor``: False for a sequence (a list of arrays) and
+    for an optional value (that, an array or None); their dtype and shape are None. ``declared``: the model itself
+    states dtype and shape; False where shape inference finds what is missing, which is known to err and happens when it is
+    looked at. Ports of one name and type are equal either way.
     """
 
-    name: str
-    dtype: np.dtype[Any] | None
-    shape: tuple[Dim, ...] | None
-    declared: bool = dataclasses.field(default=True, compare=False)
-    is_tensor: bool = True
+    __slots__ = ("_dtype", "_find", "_is_tensor", "_shape", "declared", "name")
+
+    def __init__(
+        self,
+        name: str,
+        dtype: np.dtype[Any] | None,
+        shape: tuple[Dim, ...] | None,
+        declared: bool = True,
+        is_tensor: bool = True,
+        find: Callable[[], tuple[np.dtype[Any] | None, tuple[Dim, ...] | None, bool]] | None = None,
+    ) -> None:
+        """``find``: gives dtype, shape and ``is_tensor``, where ``dtype`` or ``shape`` is None for now."""
+        self.name = name
+        self.declared = declared
+        self._dtype = dtype
+        self._shape = shape
+        self._is_tensor = is_tensor
+        self._find = find
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether the element type is known without inference."""
+        return self._dtype is not None or self._find is None
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        if self._dtype is None:
+            self._look_up()
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[Dim, ...] | None:
+        if self._shape is None:
+            self._look_up()
+        return self._shape
+
+    @property
+    def is_tensor(self) -> bool:
+        if self._dtype is None:
+            self._look_up()
+        return self._is_tensor
+
+    def _look_up(self) -> None:
+        if self._find is not None:
+            self._dtype, self._shape, self._is_tensor = self._find()  # the same for all threads
+            self._find = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Port):
+            return NotImplemented
+        mine = (self.name, self.dtype, self.shape, self.is_tensor)
+        return mine == (other.name, other.dtype, other.shape, other.is_tensor)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return (
+            f"Port(name={self.name!r}, dtype={self.dtype!r}, shape={self.shape!r}, declared={self.declared}, "
+            f"is_tensor={self.is_tensor})"
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
