@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hetero import Core, HeteroError
 from template_runs import difference, node_tests, value_of
 
 # How many of the node tests the CPU took when this was last counted: fewer means that an operator was lost.
-LEAST_TAKEN = 1502
+LEAST_TAKEN = 1545
+
+
+# The reference rounds halves after each step of an operator, the CPU once: they differ in the last places.
+HALF_TOLERANCE = {"float16": 2.0**-9, "bfloat16": 2.0**-6}
 
 
 def outcome_of(core: Core, case: Any) -> str | None:
@@ -27,7 +32,8 @@ def outcome_of(core: Core, case: Any) -> str | None:
         names = [port.name for port in compiled.inputs]
         found = compiled(dict(zip(names, arrays, strict=False)))
         for position, wanted in enumerate(outputs):
-            text = difference(found[position], wanted, case.rtol, case.atol)
+            rtol = max(case.rtol, HALF_TOLERANCE.get(np.asarray(found[position]).dtype.name, 0.0))
+            text = difference(found[position], wanted, rtol, case.atol)
             if text:
                 return f"output {position}: {text}"
     return "passed"

@@ -109,10 +109,9 @@ def test_equal_nodes_share_a_body() -> None:
 
 
 def test_the_reason_names_the_operator_within() -> None:
-    feeds = {name: f(1, 2, 3, 4).astype(np.float64) for name in "qkv"}
-    text = refusal(model([helper.make_node("Attention", list(feeds), ["y"], softmax_precision=10)], feeds, ["y"], 23))
-    assert text.startswith("no kernel for Attention; ")
-    assert "in its definition" in text
+    feeds = {"x": f(1, 4), "target": np.zeros(1, np.int8)}
+    text = refusal(model([helper.make_node("NegativeLogLikelihoodLoss", list(feeds), ["y"])], feeds, ["y"], 13))
+    assert text.startswith("no kernel for NegativeLogLikelihoodLoss; GatherElements in its definition: ")
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ class Context:
         return self.constant(np.array(number, dtype))
 
     def packed(self, source: Value, layout: Hashable, make: Callable[[], Value]) -> Value:
-        """A constant in a kernel's own layout, made by ``make`` once per compiled model and ``layout``."""
+        """A constant in another layout or type, made by ``make`` once per compiled model and ``layout``."""
         if not source.shared:
             return make()
         key = (id(source.data), layout)
@@ -146,7 +146,8 @@ class Context:
             assert data is not None
             assert source.data is not None
             self._packed[key] = (source.data, data)  # the source is kept: its id stands in the key
-        return self.constant(self._packed[key][1])
+        array = self._packed[key][1]
+        return Value(array.dtype, array.shape, array, shared=True)
 
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
         """The same elements under another shape, without a copy."""

@@ -1,0 +1,86 @@
+"""float16 and bfloat16 as stored types: operators that have no kernels for them compute in float32.
+
+Operands of half precision are widened (exactly), the operator's lowering for float32 runs, and what it gives is rounded
+once, to nearest even. A constant is widened once per compiled model.
+
+Left out: operators that only move elements, which take halves as they are, and those whose parameters are read when
+they are planned (Range, OneHot, Resize), which must be the operands themselves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from ...errors import InferenceError
+from . import (  # noqa: F401  they register the operators below
+    einsum,
+    elementwise,
+    movement,
+    network,
+    recurrent,
+    sampling,
+    selection,
+    spatial,
+)
+from .elementwise import cast
+from .registry import OPERATORS, Lowering, Node, Operator, name_of
+from .values import Context, Value
+
+_HALVES = ("float16", "bfloat16")
+_F32 = np.dtype(np.float32)
+
+_OPERATORS = (
+    # elementwise
+    "Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Div",
+    "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "IsInf",
+    "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "PRelu",
+    "Pow", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign",
+    "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu",
+    # products, windows, normalisations, reductions
+    "AveragePool", "BatchNormalization", "Col2Im", "Conv", "ConvTranspose", "Det", "Einsum", "Gemm",
+    "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample", "GroupNormalization",
+    "InstanceNormalization", "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization", "LpPool", "MatMul",
+    "MaxPool", "RMSNormalization", "RoiAlign", "Softmax",
+    "ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+    # recurrent
+    "GRU", "LSTM", "RNN",
+    # selection and movement with arithmetic
+    "CumProd", "CumSum", "Hardmax", "NonZero", "Scatter", "ScatterElements", "ScatterND", "TopK",
+)  # fmt: skip
+
+
+def _wide(context: Context, value: Value | None) -> Value | None:
+    if value is None or name_of(value.dtype) not in _HALVES:
+        return value
+    return context.packed(value, "float32", lambda: cast(context, value, _F32))
+
+
+def _computed_in_float32(entry: Operator) -> Lowering:
+    def lower(context: Context, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value]:
+        halves = [value.dtype for value in inputs if value is not None and name_of(value.dtype) in _HALVES]
+        if not halves:
+            return entry.lower(context, node, inputs)
+        if len(set(halves)) > 1:
+            raise InferenceError(f"operands of one type are expected, found {halves[0]} and {halves[1]}")
+        made = entry.lower(context, node, [_wide(context, value) for value in inputs])
+        source = inputs[entry.result] if isinstance(entry.result, int) else None
+        if source is None or source.dtype != halves[0]:
+            return made
+        return [cast(context, value, halves[0]) if value.dtype == _F32 else value for value in made]
+
+    return lower
+
+
+def _with_halves(dtypes: Collection[str]) -> Collection[str]:
+    return (*dtypes, *_HALVES) if "float32" in dtypes and "float16" not in dtypes else dtypes
+
+
+for _name in _OPERATORS:
+    OPERATORS[_name] = [
+        dataclasses.replace(entry, lower=_computed_in_float32(entry), dtypes=tuple(map(_with_halves, entry.dtypes)))
+        for entry in OPERATORS[_name]
+    ]
