@@ -12,7 +12,7 @@ from hetero import Core, HeteroError
 from template_runs import difference, node_tests, value_of
 
 # How many of the node tests the CPU took when this was last counted: fewer means that an operator was lost.
-LEAST_TAKEN = 1545
+LEAST_TAKEN = 1572
 
 
 # The reference rounds halves after each step of an operator, the CPU once: they differ in the last places.
