@@ -100,8 +100,8 @@ class Port:
 
     ``dtype`` and ``shape``: None where nobody knows them. ``is_tensor``: False for a sequence (a list of arrays) and
     for an optional value (that, an array or None); their dtype and shape are None. ``declared``: the model itself
-    states dtype and shape; False where shape inference finds what is missing, which is known to err and happens when it is
-    looked at. Ports of one name and type are equal either way.
+    states dtype and shape; False where shape inference finds what is missing, which is known to err and happens when it
+    is looked at. Ports of one name and type are equal either way.
     """
 
     __slots__ = ("_dtype", "_find", "_is_tensor", "_shape", "declared", "name")
