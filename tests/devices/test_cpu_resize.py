@@ -144,13 +144,18 @@ def test_resample(variant: str, dtype: Any, inner: int, taps: int) -> None:
 
 @pytest.mark.parametrize("variant", _kernels.variants())
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "int64", "bool"])
-@pytest.mark.parametrize("inner", [1, 3])
+@pytest.mark.parametrize("inner", [1, 3, 17])
 def test_pick(variant: str, dtype: str, inner: int) -> None:
     rng = np.random.default_rng(inner)
     x = rng.integers(0, 2, (2, 9, inner)).astype(dtype)
     start = rng.integers(0, 9, 40).astype(np.int32)
     (found,) = _kernels.call("pick", [x, start], [((2, 40, inner), x.dtype)], [2, 9, inner, 40], variant=variant)
     np.testing.assert_array_equal(found, x[:, start])
+    for columns in (np.arange(2 * inner) // 2, rng.integers(0, inner, 7)):
+        specs = [((2, 40, len(columns)), x.dtype)]
+        operands = [x, np.sort(start), columns.astype(np.int32)]
+        (found,) = _kernels.call("pick", operands, specs, [2, 9, inner, 40], variant=variant)
+        np.testing.assert_array_equal(found, x[:, np.sort(start)][:, :, columns])
 
 
 @pytest.mark.parametrize("start", [-1, 9, 8])

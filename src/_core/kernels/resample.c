@@ -3,8 +3,8 @@
  *   resample   y[o][j][i] = sum over t of weight[t][j] * x[o][start[j] + t][i].  in x (float32 or float64), start[length]
  *              (int32), weight[taps][length] (x's dtype); out y[outer][length][inner].
  *              ints: outer, size, inner, length, taps.
- *   pick       y[o][j][i] = x[o][start[j]][i].  in x (any dtype), start[length] (int32); out y.
- *              ints: outer, size, inner, length.
+ *   pick       y[o][j][i] = x[o][start[j]][column[i]].  in x (any dtype), start[length] (int32), then optionally
+ *              column[width] (int32; without it i itself); out y[outer][length][width].  ints: outer, size, inner, length.
  *
  * A window that leaves its axis gives HT_ERR_INDEX. Cost: taps multiplications per output. Along the innermost axis
  * (inner = 1) weights and starts run with the outputs, so that the loop over these vectorises with gathers.
@@ -42,14 +42,14 @@
             for (int64_t j = 0; j < length; j++)                                                                    \
                 y[j] += weight[t * length + j] * x[start[j] + t];                                                   \
     }                                                                                                               \
-    static void resample_##T(const ht_call *call)                                                                   \
+    static void resample_##T(const ht_call *call, int64_t begin, int64_t end)                                       \
     {                                                                                                               \
-        const int64_t outer = call->ints[0], size = call->ints[1], inner = call->ints[2];                           \
+        const int64_t size = call->ints[1], inner = call->ints[2];                                                  \
         const int64_t length = call->ints[3], taps = call->ints[4];                                                 \
         const int32_t *start = (const int32_t *)call->in[1]->data;                                                  \
-        const T *x = (const T *)call->in[0]->data, *weight = (const T *)call->in[2]->data;                          \
-        T *y = (T *)call->out[0]->data;                                                                             \
-        for (int64_t o = 0; o < outer; o++, x += size * inner) {                                                    \
+        const T *x = (const T *)call->in[0]->data + begin * size * inner, *weight = (const T *)call->in[2]->data;   \
+        T *y = (T *)call->out[0]->data + begin * length * inner;                                                    \
+        for (int64_t o = begin; o < end; o++, x += size * inner) {                                                  \
             if (inner == 1) {                                                                                       \
                 line_##T(x, start, weight, y, length, taps);                                                        \
                 y += length;                                                                                        \
@@ -67,86 +67,141 @@
 DEFINE_RESAMPLE(float)
 DEFINE_RESAMPLE(double)
 
-/* Operands that both share, and that all windows of `taps` elements lie within the axis. */
-static int check(const ht_call *call, int num_in, int num_ints, int64_t taps)
+static int inside(const ht_tensor *start, int64_t size, int64_t taps)
 {
-    if (call->num_in != num_in || call->num_out != 1 || call->num_ints != num_ints)
+    for (int64_t j = 0; j < start->size; j++) {
+        const int64_t first = ((const int32_t *)start->data)[j];
+        if (first < 0 || first > size - taps)
+            return 0;
+    }
+    return 1;
+}
+
+/* Operands that both share, and that all windows of `taps` elements lie within the axis. width: of y's rows. */
+static int check(const ht_call *call, int num_ints, int64_t taps, int64_t width)
+{
+    if (call->num_out != 1 || call->num_ints != num_ints)
         return HT_ERR_OPERAND;
     const int64_t outer = call->ints[0], size = call->ints[1], inner = call->ints[2], length = call->ints[3];
     const ht_tensor *x = call->in[0], *start = call->in[1];
     if (outer < 0 || size < 0 || inner < 0 || length < 0 || taps < 1 || start->dtype != HT_INT32 ||
         start->size != length || call->out[0]->dtype != x->dtype || x->size != outer * size * inner ||
-        call->out[0]->size != outer * length * inner)
+        call->out[0]->size != outer * length * width)
         return HT_ERR_OPERAND;
-    if (call->out[0]->size == 0)
-        return HT_OK;
-    for (int64_t j = 0; j < length; j++) {
-        const int64_t first = ((const int32_t *)start->data)[j];
-        if (first < 0 || first > size - taps)
-            return HT_ERR_INDEX;
-    }
-    return HT_OK;
+    return call->out[0]->size == 0 || inside(start, size, taps) ? HT_OK : HT_ERR_INDEX;
+}
+
+typedef struct {
+    const ht_call *call;
+    int64_t outer, parts;
+} job;
+
+static void resample_part(void *context, int64_t part, int thread)
+{
+    const job *j = (const job *)context;
+    const int64_t begin = ht_part_begin(j->outer, j->parts, part), end = ht_part_begin(j->outer, j->parts, part + 1);
+    (void)thread;
+    if (j->call->in[0]->dtype == HT_FLOAT32)
+        resample_float(j->call, begin, end);
+    else
+        resample_double(j->call, begin, end);
 }
 
 int HT_KERNEL(resample)(const ht_call *call)
 {
-    const int64_t taps = call->num_ints == 5 ? call->ints[4] : 0;
-    const int status = check(call, 3, 5, taps);
+    if (call->num_in != 3 || call->num_ints != 5)
+        return HT_ERR_OPERAND;
+    const int64_t taps = call->ints[4];
+    const int status = check(call, 5, taps, call->ints[2]);
     if (status != HT_OK)
         return status;
     const ht_tensor *weight = call->in[2];
     if (weight->dtype != call->in[0]->dtype || weight->size != taps * call->ints[3])
         return HT_ERR_OPERAND;
+    if (weight->dtype != HT_FLOAT32 && weight->dtype != HT_FLOAT64)
+        return HT_ERR_DTYPE;
     if (call->out[0]->size == 0)
         return HT_OK;
-    if (weight->dtype == HT_FLOAT32)
-        resample_float(call);
-    else if (weight->dtype == HT_FLOAT64)
-        resample_double(call);
-    else
-        return HT_ERR_DTYPE;
+    job j = {call, call->ints[0], ht_parts(call, call->ints[0], (double)taps * (double)call->out[0]->size)};
+    ht_parallel(call->team, j.parts, resample_part, &j);
     return HT_OK;
 }
 
+/* Columns of a row of twice the width, 0 0 1 1 2 2 ...: the row is doubled without looking at them. */
+static int are_doubled(const int32_t *column, int64_t width)
+{
+    for (int64_t i = 0; i < width; i++)
+        if (column[i] != i / 2)
+            return 0;
+    return width % 2 == 0;
+}
+
 #define DEFINE_PICK(T)                                                                                            \
-    static void pick_##T(const void *from, const int32_t *HT_RESTRICT start, void *to, int64_t length)            \
+    static void pick_##T(const void *from, const int32_t *HT_RESTRICT column, void *to, int64_t width, int twice) \
     {                                                                                                             \
         const T *HT_RESTRICT x = (const T *)from;                                                                 \
         T *HT_RESTRICT y = (T *)to;                                                                               \
-        for (int64_t j = 0; j < length; j++)                                                                      \
-            y[j] = x[start[j]];                                                                                   \
+        if (twice)                                                                                                \
+            for (int64_t i = 0; i < width / 2; i++)                                                               \
+                y[2 * i] = y[2 * i + 1] = x[i];                                                                   \
+        else                                                                                                      \
+            for (int64_t i = 0; i < width; i++)                                                                   \
+                y[i] = x[column[i]];                                                                              \
     }
 DEFINE_PICK(uint8_t)
 DEFINE_PICK(uint16_t)
 DEFINE_PICK(uint32_t)
 DEFINE_PICK(uint64_t)
 
+static void pick_part(void *context, int64_t part, int thread)
+{
+    const job *j = (const job *)context;
+    const ht_call *call = j->call;
+    const int64_t begin = ht_part_begin(j->outer, j->parts, part), end = ht_part_begin(j->outer, j->parts, part + 1);
+    const int64_t size = call->ints[1], inner = call->ints[2], length = call->ints[3];
+    const int64_t width = call->num_in == 3 ? call->in[2]->size : inner, bytes = ht_element_bytes(call->in[0]->dtype);
+    const int32_t *start = (const int32_t *)call->in[1]->data;
+    const int32_t *column = call->num_in == 3 ? (const int32_t *)call->in[2]->data : NULL;
+    const int twice = column && are_doubled(column, width);
+    (void)thread;
+    for (int64_t o = begin; o < end; o++) {
+        const char *x = (const char *)call->in[0]->data + o * size * inner * bytes;
+        char *y = (char *)call->out[0]->data + o * length * width * bytes;
+        for (int64_t k = 0; k < length; k++, y += width * bytes) {
+            const char *row = x + start[k] * inner * bytes;
+            if (k > 0 && start[k] == start[k - 1])
+                memcpy(y, y - width * bytes, (size_t)(width * bytes));
+            else if (!column)
+                memcpy(y, row, (size_t)(width * bytes));
+            else if (bytes == 4)
+                pick_uint32_t(row, column, y, width, twice);
+            else if (bytes == 1)
+                pick_uint8_t(row, column, y, width, twice);
+            else if (bytes == 2)
+                pick_uint16_t(row, column, y, width, twice);
+            else
+                pick_uint64_t(row, column, y, width, twice);
+        }
+    }
+}
+
 int HT_KERNEL(pick)(const ht_call *call)
 {
-    const int status = check(call, 2, 4, 1);
+    if (call->num_in < 2 || call->num_in > 3 || call->num_ints != 4)
+        return HT_ERR_OPERAND;
+    const ht_tensor *column = call->num_in == 3 ? call->in[2] : NULL;
+    if (column && column->dtype != HT_INT32)
+        return HT_ERR_OPERAND;
+    const int status = check(call, 4, 1, column ? column->size : call->ints[2]);
     if (status != HT_OK)
         return status;
-    const int64_t outer = call->ints[0], size = call->ints[1], inner = call->ints[2], length = call->ints[3];
-    const int64_t bytes = ht_element_bytes(call->in[0]->dtype), row = inner * bytes;
-    const int32_t *start = (const int32_t *)call->in[1]->data;
-    const char *x = (const char *)call->in[0]->data;
-    char *y = (char *)call->out[0]->data;
-    if (bytes == 0)
+    if (ht_element_bytes(call->in[0]->dtype) == 0)
         return HT_ERR_DTYPE;
     if (call->out[0]->size == 0)
         return HT_OK;
-    for (int64_t o = 0; o < outer; o++, x += size * row, y += length * row) {
-        if (inner > 1) {
-            for (int64_t j = 0; j < length; j++)
-                memcpy(y + j * row, x + start[j] * row, (size_t)row);
-            continue;
-        }
-        switch (bytes) {
-        case 1: pick_uint8_t(x, start, y, length); break;
-        case 2: pick_uint16_t(x, start, y, length); break;
-        case 4: pick_uint32_t(x, start, y, length); break;
-        default: pick_uint64_t(x, start, y, length); break;
-        }
-    }
+    if (column && !inside(column, call->ints[2], 1))
+        return HT_ERR_INDEX;
+    job j = {call, call->ints[0], ht_parts(call, call->ints[0], (double)call->out[0]->size)};
+    ht_parallel(call->team, j.parts, pick_part, &j);
     return HT_OK;
 }

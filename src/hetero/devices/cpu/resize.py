@@ -288,20 +288,43 @@ def _filter(distance: NDArray[np.float64], cubic: bool, node: Node) -> NDArray[n
 
 
 def _apply(context: Context, x: Value, tables: Sequence[_Table]) -> Value:
-    """``x`` through the tables, in the order of least cost; up to four axes of real change are tried in all orders."""
+    """``x`` through the tables, in the order of least cost; up to four axes of real change are tried in all orders.
+
+    Where elements are picked, the last two axes are one call.
+    """
     if not tables:
         return context.reshaped(x, x.shape)
+    if all(weights is None for _, _, weights in tables):
+        return _pick(context, x, {axis: starts for axis, starts, _ in tables})
     orders = itertools.permutations(tables) if len(tables) <= 4 else (tables,)
     for axis, starts, weights in min(orders, key=lambda order: _cost(x.shape, order)):
         outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
         shape = (*x.shape[:axis], len(starts), *x.shape[axis + 1 :])
-        ints = [outer, x.shape[axis], inner, len(starts)]
-        operands = [x, context.constant(starts)]
-        if weights is None:
-            x = context.call("pick", operands, shape, x.dtype, ints)
-        else:
-            operands.append(context.constant(weights.astype(x.dtype)))
-            x = context.call("resample", operands, shape, x.dtype, [*ints, len(weights)])
+        assert weights is not None, "tables are of one kind"
+        operands = [x, context.constant(starts), context.constant(weights.astype(x.dtype))]
+        ints = [outer, x.shape[axis], inner, len(starts), len(weights)]
+        x = context.call("resample", operands, shape, x.dtype, ints)
+    return x
+
+
+def _pick(context: Context, x: Value, places: dict[int, NDArray[np.int32]]) -> Value:
+    """Outer axes last: what is copied once per place of theirs is then small."""
+    last = x.rank - 1
+    columns = places.pop(last, None)
+    if columns is not None:
+        rows = places.pop(last - 1, None)
+        height = x.shape[last - 1] if last else 1
+        if rows is None:
+            rows = np.arange(height, dtype=np.int32)
+        shape = (*x.shape[: last - 1], len(rows), len(columns)) if last else (len(columns),)
+        operands = [x, context.constant(rows), context.constant(columns)]
+        ints = [math.prod(x.shape[: max(last - 1, 0)]), height, x.shape[last], len(rows)]
+        x = context.call("pick", operands, shape, x.dtype, ints)
+    for axis in sorted(places, reverse=True):
+        starts = places[axis]
+        shape = (*x.shape[:axis], len(starts), *x.shape[axis + 1 :])
+        ints = [math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]), len(starts)]
+        x = context.call("pick", [x, context.constant(starts)], shape, x.dtype, ints)
     return x
 
 
@@ -309,6 +332,6 @@ def _cost(shape: Sequence[int], order: Sequence[_Table]) -> int:
     sizes, total = list(shape), 0
     for axis, starts, weights in order:
         sizes[axis] = len(starts)
-        steps = 1 if weights is None else len(weights)
+        steps = len(weights) if weights is not None else 1
         total += math.prod(sizes) * steps * (_GATHER_COST if math.prod(sizes[axis + 1 :]) == 1 else 1)
     return total
