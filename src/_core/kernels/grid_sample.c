@@ -5,12 +5,13 @@
  * ints: mode (0 nearest, 1 linear, 2 cubic), padding (0 zeros, 1 the border's, 2 reflected), align_corners (-1 and 1 are
  * the centres of the outermost elements, not their edges). Cubic: a = -0.75.
  *
- * Places and weights of a point are found once, then used for all channels: up to 64 products per output.
+ * Places and weights of a tile of points are found once, then used for all channels: up to 64 products per output.
  */
 #include "elements.h"
 #include "vec.h"
 
 #define MAX_TAPS 64 /* cubic over three axes */
+#define TILE 128    /* points; 64 kB for the most taps, 4 kB for bilinear */
 
 enum { NEAREST = 0, LINEAR = 1, CUBIC = 2 };
 enum { ZEROS = 0, BORDER = 1, REFLECTION = 2 };
@@ -76,41 +77,79 @@ enum { ZEROS = 0, BORDER = 1, REFLECTION = 2 };
             at[i] = element_##T(first + i, size, padding, low, high);                                                \
         return taps;                                                                                                 \
     }                                                                                                                \
-    static void sample_##T(const ht_call *call, int rank, int64_t plane, int64_t points)                             \
+    /* Nothing where the weight is nothing: an infinity there must not count. */                                      \
+    HT_INLINE T term_##T(T weight, T value) { return weight == 0 ? 0 : weight * value; }                             \
+    /* Points [begin, end) of one image: places and weights of a tile of points, then its sums channel by channel. */     \
+    static void sample_##T(const ht_call *call, int rank, int64_t plane, int64_t points, int64_t image, int64_t begin,   \
+                           int64_t end)                                                                              \
     {                                                                                                                \
         const ht_tensor *x = call->in[0];                                                                            \
-        const int64_t n = x->dims[0], c = x->dims[1];                                                                \
+        const int64_t c = x->dims[1];                                                                                \
         const int mode = (int)call->ints[0], padding = (int)call->ints[1], aligned = call->ints[2] != 0;             \
-        const T *grid = (const T *)call->in[1]->data;                                                                \
-        for (int64_t image = 0; image < n; image++)                                                                  \
-            for (int64_t point = 0; point < points; point++, grid += rank) {                                         \
-                int64_t at[3][4] = {{0}}, offset[MAX_TAPS];                                                          \
-                T weight[3][4] = {{1}, {1}, {1}}, product[MAX_TAPS];                                                 \
-                int taps[3] = {1, 1, 1}, count = 0;                                                                  \
-                int64_t dims[3] = {1, 1, 1};                                                                         \
+        for (int64_t tile = begin; tile < end; tile += TILE) {                                                       \
+            const int64_t count = ht_min64(TILE, end - tile);                                                        \
+            const T *grid = (const T *)call->in[1]->data + (image * points + tile) * rank;                           \
+            int32_t offset[MAX_TAPS][TILE];                                                                          \
+            T product[MAX_TAPS][TILE];                                                                               \
+            int taps = 0;                                                                                            \
+            for (int64_t point = 0; point < count; point++, grid += rank) {                                          \
+                int64_t at[3][4] = {{0}}, dims[3] = {1, 1, 1};                                                       \
+                T weight[3][4] = {{1}, {1}, {1}};                                                                    \
+                int own[3] = {1, 1, 1};                                                                              \
                 for (int i = 0; i < rank; i++) { /* the grid names the last axis first */                            \
                     dims[2 - i] = x->dims[x->ndim - 1 - i];                                                          \
-                    taps[2 - i] = along_##T(grid[i], dims[2 - i], mode, padding, aligned, at[2 - i], weight[2 - i]); \
+                    own[2 - i] = along_##T(grid[i], dims[2 - i], mode, padding, aligned, at[2 - i], weight[2 - i]);  \
                 }                                                                                                    \
-                for (int i = 0; i < taps[0]; i++)                                                                    \
-                    for (int j = 0; j < taps[1]; j++)                                                                \
-                        for (int k = 0; k < taps[2]; k++)                                                            \
-                            if (at[0][i] >= 0 && at[1][j] >= 0 && at[2][k] >= 0) {                                   \
-                                offset[count] = (at[0][i] * dims[1] + at[1][j]) * dims[2] + at[2][k];                \
-                                product[count++] = weight[0][i] * weight[1][j] * weight[2][k];                       \
-                            }                                                                                        \
-                const T *from = (const T *)x->data + image * c * plane;                                              \
-                T *to = (T *)call->out[0]->data + image * c * points + point;                                        \
-                for (int64_t channel = 0; channel < c; channel++, from += plane, to += points) {                     \
-                    T sum = 0;                                                                                       \
-                    for (int tap = 0; tap < count; tap++)                                                            \
-                        sum += product[tap] * from[offset[tap]];                                                     \
-                    *to = sum;                                                                                       \
-                }                                                                                                    \
+                taps = 0;                                                                                            \
+                for (int i = 0; i < own[0]; i++)                                                                     \
+                    for (int j = 0; j < own[1]; j++)                                                                 \
+                        for (int k = 0; k < own[2]; k++, taps++) {                                                   \
+                            const int there = at[0][i] >= 0 && at[1][j] >= 0 && at[2][k] >= 0;                       \
+                            offset[taps][point] =                                                                    \
+                                there ? (int32_t)((at[0][i] * dims[1] + at[1][j]) * dims[2] + at[2][k]) : 0;         \
+                            product[taps][point] = there ? weight[0][i] * weight[1][j] * weight[2][k] : 0;           \
+                        }                                                                                            \
             }                                                                                                        \
+            for (int64_t channel = 0; channel < c; channel++) {                                                      \
+                const T *HT_RESTRICT from = (const T *)x->data + (image * c + channel) * plane;                      \
+                T *HT_RESTRICT to = (T *)call->out[0]->data + (image * c + channel) * points + tile;                 \
+                if (taps == 4) {                                                                                     \
+                    for (int64_t point = 0; point < count; point++) {                                                \
+                        T sum = 0;                                                                                   \
+                        for (int tap = 0; tap < 4; tap++)                                                            \
+                            sum += term_##T(product[tap][point], from[offset[tap][point]]);                          \
+                        to[point] = sum;                                                                             \
+                    }                                                                                                \
+                    continue;                                                                                        \
+                }                                                                                                    \
+                for (int64_t point = 0; point < count; point++)                                                      \
+                    to[point] = term_##T(product[0][point], from[offset[0][point]]);                                 \
+                for (int tap = 1; tap < taps; tap++)                                                                 \
+                    for (int64_t point = 0; point < count; point++)                                                  \
+                        to[point] += term_##T(product[tap][point], from[offset[tap][point]]);                        \
+            }                                                                                                        \
+        }                                                                                                            \
     }
 DEFINE_SAMPLE(float)
 DEFINE_SAMPLE(double)
+
+typedef struct {
+    const ht_call *call;
+    int64_t plane, points, parts;
+} job;
+
+static void sample_part(void *context, int64_t part, int thread)
+{
+    const job *j = (const job *)context;
+    const int rank = j->call->in[0]->ndim - 2;
+    const int64_t begin = ht_part_begin(j->points, j->parts, part), end = ht_part_begin(j->points, j->parts, part + 1);
+    (void)thread;
+    for (int64_t image = 0; image < j->call->in[0]->dims[0]; image++)
+        if (j->call->in[0]->dtype == HT_FLOAT32)
+            sample_float(j->call, rank, j->plane, j->points, image, begin, end);
+        else
+            sample_double(j->call, rank, j->plane, j->points, image, begin, end);
+}
 
 int HT_KERNEL(grid_sample)(const ht_call *call)
 {
@@ -128,13 +167,11 @@ int HT_KERNEL(grid_sample)(const ht_call *call)
     const int64_t plane = ht_product(x->dims, 2, x->ndim), points = ht_product(y->dims, 2, y->ndim);
     if (y->size == 0)
         return HT_OK;
-    if (plane == 0)
+    if (plane == 0 || plane > INT32_MAX)
         return HT_ERR_OPERAND;
-    if (x->dtype == HT_FLOAT32)
-        sample_float(call, rank, plane, points);
-    else if (x->dtype == HT_FLOAT64)
-        sample_double(call, rank, plane, points);
-    else
+    if (x->dtype != HT_FLOAT32 && x->dtype != HT_FLOAT64)
         return HT_ERR_DTYPE;
+    job j = {call, plane, points, ht_parts(call, points, 8 * (double)y->size)};
+    ht_parallel(call->team, j.parts, sample_part, &j);
     return HT_OK;
 }

@@ -5,7 +5,7 @@
  * overlap[1] (float32, NULL: 0), least[1] (float32: lower scores are left out, NULL: none are); out
  * chosen[room][3] (int64: batch, class, box; behind the last: zeros), count[1] (int64). ints: centre (boxes are x, y of the
  * centre, width, height; else y1, x1, y2, x2 of two opposite corners). room must hold all there can be.
- * Scratch: 16 * n bytes. Cost: n log n for sorting, then at most n times the chosen per class.
+ * Scratch: 28 * n bytes. Cost: n log n for sorting, then at most n times the chosen per class.
  */
 #include "elements.h"
 #include "vec.h"
@@ -27,27 +27,31 @@ static void sort_by_score(const float *score, int32_t *item, int32_t *room, int6
 }
 
 typedef struct {
-    float x0, y0, x1, y1;
+    float x0, y0, x1, y1, area;
 } corners;
+
+static corners with_area(float x0, float y0, float x1, float y1)
+{
+    return (corners){x0, y0, x1, y1, (x1 - x0) * (y1 - y0)};
+}
 
 static corners corners_of(const float *box, int centre)
 {
     if (centre) {
         const float w = box[2] / 2, h = box[3] / 2;
-        return (corners){box[0] - w, box[1] - h, box[0] + w, box[1] + h};
+        return with_area(box[0] - w, box[1] - h, box[0] + w, box[1] + h);
     }
-    return (corners){fminf(box[1], box[3]), fminf(box[0], box[2]), fmaxf(box[1], box[3]), fmaxf(box[0], box[2])};
+    return with_area(fminf(box[1], box[3]), fminf(box[0], box[2]), fmaxf(box[1], box[3]), fmaxf(box[0], box[2]));
 }
 
-static int overlaps(corners a, corners b, float threshold)
+static int overlaps(const corners *a, const corners *b, float threshold)
 {
-    const float w = fminf(a.x1, b.x1) - fmaxf(a.x0, b.x0), h = fminf(a.y1, b.y1) - fmaxf(a.y0, b.y0);
-    if (!(w > 0 && h > 0))
+    const float w = (a->x1 < b->x1 ? a->x1 : b->x1) - (a->x0 > b->x0 ? a->x0 : b->x0);
+    const float h = (a->y1 < b->y1 ? a->y1 : b->y1) - (a->y0 > b->y0 ? a->y0 : b->y0);
+    if (!(w > 0 && h > 0 && a->area > 0 && b->area > 0))
         return 0;
-    const float both = w * h, area_a = (a.x1 - a.x0) * (a.y1 - a.y0), area_b = (b.x1 - b.x0) * (b.y1 - b.y0);
-    if (area_a <= 0 || area_b <= 0)
-        return 0;
-    return both / (area_a + area_b - both) > threshold;
+    const float both = w * h;
+    return both / (a->area + b->area - both) > threshold;
 }
 
 int HT_KERNEL(nms)(const ht_call *call)
@@ -68,10 +72,11 @@ int HT_KERNEL(nms)(const ht_call *call)
     const float overlap = call->in[3] ? *(const float *)call->in[3]->data : 0.0f;
     const float least = call->in[4] ? *(const float *)call->in[4]->data : -INFINITY;
     const int centre = call->ints[0] != 0;
-    if (n > INT32_MAX || call->scratch_bytes < 16 * n || chosen->size % 3 != 0 ||
+    if (n > INT32_MAX || call->scratch_bytes < 28 * n || chosen->size % 3 != 0 ||
         chosen->size < batches * classes * most * 3)
         return HT_ERR_OPERAND;
-    int32_t *order = (int32_t *)call->scratch, *room = order + n, *kept = room + n;
+    int32_t *order = (int32_t *)call->scratch, *room = order + n;
+    corners *kept = (corners *)(room + n);
     int64_t *out = (int64_t *)chosen->data, found = 0;
     for (int64_t batch = 0; batch < batches; batch++) {
         const float *box = (const float *)boxes->data + batch * n * 4;
@@ -87,11 +92,11 @@ int HT_KERNEL(nms)(const ht_call *call)
             for (int64_t i = 0; i < candidates && taken < most; i++) {
                 const corners own = corners_of(box + 4 * order[i], centre);
                 int64_t k = 0;
-                while (k < taken && !overlaps(own, corners_of(box + 4 * kept[k], centre), overlap))
+                while (k < taken && !overlaps(&own, &kept[k], overlap))
                     k++;
                 if (k < taken)
                     continue;
-                kept[taken++] = order[i];
+                kept[taken++] = own;
                 out[3 * found] = batch;
                 out[3 * found + 1] = class;
                 out[3 * found + 2] = order[i];

@@ -34,8 +34,8 @@ def _grid_sample(context: Context, node: Node, inputs: Sequence[Value | None]) -
     if grid.dtype != x.dtype:
         raise InferenceError(f"a grid of the input's type is expected, found {grid.dtype} and {x.dtype}")
     shape = (*x.shape[:2], *grid.shape[1 : x.rank - 1])
-    if 0 in x.shape[2:] and 0 not in shape:
-        raise InferenceError(f"cannot sample an empty input of shape {list(x.shape)}")
+    if (0 in x.shape[2:] and 0 not in shape) or math.prod(x.shape[2:]) >= 1 << 31:
+        raise InferenceError(f"cannot sample an empty or huge input of shape {list(x.shape)}")
     mode, padding = node.get("mode", b"linear"), node.get("padding_mode", b"zeros")
     ints = [_MODES[mode], _PADDINGS[padding], node.get("align_corners", 0)]
     return [context.call("grid_sample", [x, grid], shape, x.dtype, ints)]
@@ -108,7 +108,7 @@ def _non_max_suppression(context: Context, node: Node, inputs: Sequence[Value | 
     specs = [((room, 3), _INT64), ((1,), _INT64)]
     operands = [boxes, scores, most, *thresholds]
     ints = [int(node.get("center_point_box", 0))]
-    made = context.staged(lambda: context.call_many("nms", operands, specs, ints, scratch_bytes=16 * count))
+    made = context.staged(lambda: context.call_many("nms", operands, specs, ints, scratch_bytes=28 * count))
     chosen, found = made
     return [strided(context, chosen, 0, (int(context.known(found)[0]), 3), (3, 1))]
 
