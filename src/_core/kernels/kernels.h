@@ -54,6 +54,7 @@
     X(unique) \
     X(det) \
     X(group_norm) \
+    X(dft) \
     X(cumprod) \
     X(bitcast) \
     X(conv) \

@@ -24,6 +24,7 @@ from . import (  # noqa: F401  they register their operators
     batch_norm,
     einsum,
     elementwise,
+    fourier,
     halves,
     movement,
     nested,
