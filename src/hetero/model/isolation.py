@@ -90,12 +90,7 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
     ``harmless``: in this process. Else in one of its own. Whatever onnx raises may come out in the first case.
     """
     if harmless:
-        import onnx.shape_inference
-
-        # Nothing here computes shapes, so following data would find nothing more.
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=False)
-        # With bytes given, some versions answer bytes.
-        return inferred if isinstance(inferred, bytes) else bytes(inferred.SerializeToString())
+        return _infer_here(model)
     library = _onnx_library()
     if library is None:
         return None
@@ -119,6 +114,18 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return answer if len(answer) <= _ANSWER + _ANSWER_PER_BYTE * len(model) else None
+
+
+def _infer_here(model: bytes) -> bytes:
+    # Nothing harmless computes shapes, so following data would find nothing more.
+    try:
+        from onnx.onnx_cpp2py_export import shape_inference as compiled
+    except ImportError:
+        import onnx.shape_inference
+
+        return bytes(onnx.shape_inference.infer_shapes(model, data_prop=False).SerializeToString())
+    # What onnx.shape_inference calls, without its detour by a ModelProto. (check_type, strict_mode, data_prop)
+    return bytes(compiled.infer_shapes(model, False, False, False))
 
 
 @functools.cache
