@@ -367,6 +367,41 @@ cdef enum:
     IN_OUTPUT = 3    # number = position among the outputs
 
 
+cdef struct ht_slot:    # where an operand of a repeated program is: in trip t at (t odd ? odd : even) + t * step
+    char *even
+    char *odd
+    int64_t step
+    int64_t bytes
+
+
+cdef char *_at(const ht_slot *slot, int64_t trip) noexcept nogil:
+    return (slot.odd if trip & 1 else slot.even) + trip * slot.step
+
+
+cdef int _describe_slot(ht_slot *slot, binding, int64_t trip, int64_t stop, bint written) except -1:
+    """Fill ``slot`` for the trips from ``trip`` to ``stop`` - 1; see `Workspace.repeat`."""
+    even, odd, first, step = binding
+    cdef int64_t rows, row, row_bytes
+    for array in (even, odd):
+        if not (array.flags.c_contiguous and array.flags.aligned) or (written and not array.flags.writeable):
+            raise ValueError("expected C-contiguous, aligned arrays, writeable where they are written")
+    if even.nbytes != odd.nbytes:
+        raise ValueError("expected two arrays of one size")
+    slot.even, slot.odd = <char *> _data_of(even), <char *> _data_of(odd)
+    if step == 0:
+        slot.step, slot.bytes = 0, even.nbytes
+        return 0
+    rows = even.shape[0]
+    for row in (first + step * trip, first + step * (stop - 1)):
+        if not 0 <= row < rows:
+            raise ValueError(f"a trip would need row {row} of {rows}")
+    row_bytes = even.nbytes // rows
+    slot.bytes, slot.step = row_bytes, row_bytes * <int64_t> step
+    slot.even += row_bytes * <int64_t> first
+    slot.odd += row_bytes * <int64_t> first
+    return 0
+
+
 cdef int64_t _now(int clock) noexcept nogil:
     cdef timespec time
     clock_gettime(clock, &time)
@@ -390,8 +425,8 @@ cdef class Program:
     cdef readonly int num_outputs
     cdef readonly int num_calls
     cdef readonly int64_t arena_bytes
-    cdef object output_specs
-    cdef object input_specs
+    cdef readonly object output_specs
+    cdef readonly object input_specs
     cdef ht_tensor *input_tensors  # dtype and dims only
     cdef int num_tensors, num_operands
     cdef int64_t scratch_bytes
@@ -672,6 +707,88 @@ cdef class Workspace:
         if status != HT_OK:
             _check_status(status, program.labels[position])
         return outputs
+
+    def repeat(self, bindings, copies, counter, int flag, int64_t trip, int64_t stop, double seconds):
+        """Run the program once per trip, from number ``trip`` (< ``stop``) on; returns the next trip's number, and
+        whether it is to be made: (int, bool). Stops at ``stop``, after about ``seconds``, or as the flag says.
+
+        ``bindings``: (even, odd, first, step) per input, per output, then for copies alone. In an even trip the
+        operand is the array ``even``, in an odd one ``odd``; with a ``step`` of 1 or -1 it is row first + step * trip
+        of it. ``copies``: (from, to), numbers of bindings, made after each trip. ``counter``: int64 of one element,
+        holds the number of the trip. ``flag``: the binding of a bool that ends the trips when it is false, or -1.
+
+        Arrays that are written must not be read otherwise while this runs. Raises ValueError for bindings that do not
+        fit, `InferenceError` naming the trip and the label of the call that failed.
+        """
+        cdef Program program = self.program
+        cdef int num = len(bindings), num_copies = len(copies), position, tensor, source, target, failed = -1
+        cdef int status = HT_OK
+        cdef bint proceed = True
+        cdef int64_t end
+        cdef int64_t *count
+        cdef ht_slot *slots = NULL
+        cdef int *pairs = NULL
+        cdef ht_team *team = NULL
+        operands = program.num_inputs + program.num_outputs
+        if num < operands or not 0 <= trip < stop or not -1 <= flag < num:
+            raise ValueError("expected a binding per input and output, and trips to make")
+        if counter.dtype != np.int64 or counter.size != 1 or not counter.flags.c_contiguous or not counter.flags.writeable:
+            raise ValueError("expected a counter of one int64")
+        targets = {pair[1] for pair in copies}
+        slots = <ht_slot *> malloc((num + 1) * sizeof(ht_slot))
+        pairs = <int *> malloc((2 * num_copies + 1) * sizeof(int))
+        try:
+            if not (slots and pairs):
+                raise MemoryError("the bindings of a repeated program")
+            for position in range(num):
+                written = position in targets or program.num_inputs <= position < operands
+                _describe_slot(&slots[position], bindings[position], trip, stop, written)
+            for position, (shape, dtype) in enumerate((*program.input_specs, *program.output_specs)):
+                if slots[position].bytes != math.prod(shape) * dtype.itemsize:
+                    raise ValueError(f"binding {position} has another size than planned")
+            for position, (source, target) in enumerate(copies):
+                if not (0 <= source < num and 0 <= target < num) or slots[source].bytes != slots[target].bytes:
+                    raise ValueError(f"copy {position} is between bindings of two sizes")
+                pairs[2 * position], pairs[2 * position + 1] = source, target
+            if flag >= 0 and slots[flag].bytes != 1:
+                raise ValueError("expected a flag of one byte")
+            count = <int64_t *> _data_of(counter)
+            self.bind()
+            if self.team is not None and ht_team_enter(self.team.c):
+                team = self.team.c
+            with nogil:
+                self.use(team)
+                end = _now(CLOCK_MONOTONIC) + <int64_t> (seconds * 1e9)
+                while True:
+                    count[0] = trip
+                    for position in range(self.num_outside):
+                        tensor = self.outside[position]
+                        self.tensors[tensor].data = _at(&slots[
+                            program.numbers[tensor] + (program.num_inputs if program.places[tensor] == IN_OUTPUT else 0)],
+                            trip)
+                    for position in range(program.num_calls):
+                        status = program.functions[position](&self.calls[position])
+                        if status != HT_OK:
+                            failed = position
+                            break
+                    if failed >= 0:
+                        break
+                    for position in range(num_copies):
+                        memcpy(_at(&slots[pairs[2 * position + 1]], trip), _at(&slots[pairs[2 * position]], trip),
+                               slots[pairs[2 * position]].bytes)
+                    if flag >= 0:
+                        proceed = _at(&slots[flag], trip)[0] != 0
+                    trip += 1
+                    if not proceed or trip >= stop or _now(CLOCK_MONOTONIC) >= end:
+                        break
+                if team != NULL:
+                    ht_team_leave(team)
+        finally:
+            free(slots)
+            free(pairs)
+        if failed >= 0:
+            _check_status(status, f"trip {trip}: {program.labels[failed]}")
+        return trip, proceed
 
     def times(self):
         """(wall, thread CPU) nanoseconds of each call of the last run; empty unless ``timed``."""

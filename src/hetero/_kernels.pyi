@@ -37,6 +37,8 @@ class Program:
     num_outputs: int
     num_calls: int
     arena_bytes: int
+    input_specs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+    output_specs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
     def __init__(
         self,
         tensors: Sequence[tuple[DTypeLike, Sequence[int], int, int]],
@@ -56,4 +58,14 @@ class Workspace:
         self, program: Program, timed: bool = False, arena: Arena | None = None, team: Team | None = None
     ) -> None: ...
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]] | None: ...
+    def repeat(
+        self,
+        bindings: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], int, int]],
+        copies: Sequence[tuple[int, int]],
+        counter: NDArray[np.int64],
+        flag: int,
+        trip: int,
+        stop: int,
+        seconds: float,
+    ) -> tuple[int, bool]: ...
     def times(self) -> list[tuple[int, int]]: ...

@@ -7,9 +7,12 @@ name no size.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import math
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,29 +21,46 @@ from ...errors import Cancelled, HeteroError, InferenceError
 from ...runtime.cancellation import Cancellation
 from .nested import NestedGraph
 from .registry import NodePlan
+from .trips import Carried, Rows, StaticBody
 from .values import MAX_BYTES
 
-__all__ = ["run_nested"]
+__all__ = ["BodyRunner", "run_nested"]
 
 _Array = NDArray[Any]
-RunBody = Callable[[int, Sequence[_Array]], Sequence[_Array]]
-"""(which body, values of its own inputs) -> its outputs."""
 
+
+class BodyRunner(Protocol):
+    """Runs the bodies of one node within one run of the model around it. ``own``: values of a body's own inputs."""
+
+    def run(self, graph: int, own: Sequence[_Array]) -> Sequence[_Array]:
+        """Its outputs."""
+        ...
+
+    def static(self, graph: int, own: Sequence[_Array]) -> StaticBody | None:
+        """It as one program for such inputs, if it is that."""
+        ...
+
+    def captured(self, graph: int) -> Sequence[_Array]:
+        """What follows its own inputs."""
+        ...
+
+
+_MOST_TRIPS = 1 << 63  # more than any clock will see
 _FIRST_BYTES = 1 << 26  # results of a number of trips that is not known, or large, start with at most this much
 
 
 def run_nested(
-    plan: NodePlan, operands: Sequence[_Array | None], run: RunBody, cancellation: Cancellation
+    plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner, cancellation: Cancellation
 ) -> Sequence[_Array]:
     """The outputs of a control-flow node. ``operands``: its inputs, then its captures."""
     try:
         match plan.node.op_type:
             case "If":
-                return run(_single(operands[0], "the condition") != 0, ())
+                return bodies.run(_single(operands[0], "the condition") != 0, ())
             case "Loop":
-                return _loop(plan, operands, run, cancellation)
+                return _loop(plan, operands, bodies, cancellation)
             case _:
-                return _scan(plan, operands, run, cancellation)
+                return _scan(plan, operands, bodies, cancellation)
     except Cancelled:
         raise
     except HeteroError as error:
@@ -49,7 +69,9 @@ def run_nested(
         raise InferenceError(f"{plan}: not enough memory for its results") from error
 
 
-def _loop(plan: NodePlan, operands: Sequence[_Array | None], run: RunBody, cancellation: Cancellation) -> list[_Array]:
+def _loop(
+    plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner, cancellation: Cancellation
+) -> list[_Array]:
     assert plan.nested is not None
     body = plan.nested.graphs[0]
     limit, condition, *carried = [*operands[: plan.nested.num_inputs], None, None][: len(body.inputs)]
@@ -59,12 +81,16 @@ def _loop(plan: NodePlan, operands: Sequence[_Array | None], run: RunBody, cance
     stacks = [_Stack(trips) for _ in body.outputs[1 + len(carried) :]]
     state: list[Any] = list(carried)
     flag = np.full(shapes[1], proceed)
+    if proceed and trips != 0:
+        done = _static_loop(bodies, body, (np.zeros(shapes[0], np.int64), flag, *state), trips, stacks, cancellation)
+        if done is not None:
+            return [*done, *(stack.result(body, 1 + len(carried) + at) for at, stack in enumerate(stacks))]
     for trip in itertools.count() if trips is None else _count_to(trips):
         if not proceed:
             break
         cancellation.check()
         try:
-            flag, *results = run(0, (np.full(shapes[0], trip), flag, *state))
+            flag, *results = bodies.run(0, (np.full(shapes[0], trip), flag, *state))
             proceed = bool(_single(flag, "the condition that its body makes"))
             state = results[: len(carried)]
             for stack, value in zip(stacks, results[len(carried) :], strict=True):
@@ -78,7 +104,63 @@ def _loop(plan: NodePlan, operands: Sequence[_Array | None], run: RunBody, cance
     return [*state, *(stack.result(body, 1 + len(carried) + at) for at, stack in enumerate(stacks))]
 
 
-def _scan(plan: NodePlan, operands: Sequence[_Array | None], run: RunBody, cancellation: Cancellation) -> list[_Array]:
+def _static_loop(
+    bodies: BodyRunner,
+    body: NestedGraph,
+    own: Sequence[_Array],
+    trips: int | None,
+    stacks: Sequence[_Stack],
+    cancellation: Cancellation,
+) -> list[_Array] | None:
+    """All trips in C: the carried values; None if the body is not that simple. Fills ``stacks``."""
+    static = bodies.static(0, own)
+    if static is None:
+        return None
+    counter, flag, *initial = own
+    shape, dtype = static.output_type(0)
+    if dtype != np.bool_ or math.prod(shape) != 1:
+        return None
+    if any(static.output_type(1 + at) != (value.shape, value.dtype) for at, value in enumerate(initial)):
+        return None
+    outputs: dict[int, Carried | Rows] = {}
+    carried = [_carried(static, 1 + at, 2 + at, value, outputs) for at, value in enumerate(initial)]
+    condition = _carried(static, 0, 1, flag, outputs)
+    limit = _MOST_TRIPS if trips is None else trips
+    trip, proceed = 0, True
+    while proceed and trip < limit:
+        stop = limit
+        for at, stack in enumerate(stacks, 1 + len(carried)):
+            rows = stack.room(*static.output_type(at), trip)
+            outputs[at] = Rows(rows, 0, 1)
+            stop = min(stop, len(rows))
+        trip, proceed = static.repeat(
+            [counter, condition, *carried, *bodies.captured(0)],
+            outputs,
+            counter,
+            0 if 0 in outputs else -1,
+            trip,
+            stop,
+            cancellation,
+        )
+        for stack in stacks:
+            stack.count = trip
+    return [value.after(trip) for value in carried]
+
+
+def _carried(
+    static: StaticBody, output: int, input_: int, value: _Array, outputs: dict[int, Carried | Rows]
+) -> Carried:
+    """The buffers of a carried value; one that the body passes on as it is needs no second, and is no output."""
+    if static.passes_on(output, input_):
+        array = np.ascontiguousarray(value).reshape(value.shape)
+        return Carried(array, array)
+    outputs[output] = found = Carried(np.array(value, order="C"), np.empty(value.shape, value.dtype))
+    return found
+
+
+def _scan(
+    plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner, cancellation: Cancellation
+) -> list[_Array]:
     assert plan.nested is not None
     body, node = plan.nested.graphs[0], plan.node
     scanned = int(node.get("num_scan_inputs", 0))
@@ -97,11 +179,14 @@ def _scan(plan: NodePlan, operands: Sequence[_Array | None], run: RunBody, cance
     trips = lengths.pop()
     backward = node.get("scan_input_directions", None) or [0] * scanned
     stacks = [_Stack(trips) for _ in range(num_stacks)]
-    for trip in range(trips):
+    done = _static_scan(bodies, state, tracks, backward, stacks, cancellation) if trips else None
+    if done is not None:
+        state = done
+    for trip in range(0 if done is not None else trips):
         cancellation.check()
         slices = [track[trips - 1 - trip if back else trip, ...] for track, back in zip(tracks, backward, strict=True)]
         try:
-            results = run(0, (*state, *slices))
+            results = bodies.run(0, (*state, *slices))
             for stack, result in zip(stacks, results[num_states:], strict=True):
                 stack.append(result)
         except Cancelled:
@@ -120,6 +205,39 @@ def _scan(plan: NodePlan, operands: Sequence[_Array | None], run: RunBody, cance
     return [*state, *outputs]
 
 
+def _static_scan(
+    bodies: BodyRunner,
+    initial: Sequence[_Array],
+    tracks: Sequence[_Array],
+    backward: Sequence[int],
+    stacks: Sequence[_Stack],
+    cancellation: Cancellation,
+) -> list[_Array] | None:
+    """All trips in C: the states; None if the body is not that simple. Fills ``stacks``."""
+    trips = len(tracks[0])
+    static = bodies.static(0, (*initial, *(track[0, ...] for track in tracks)))
+    if static is None:
+        return None
+    if any(static.output_type(at) != (value.shape, value.dtype) for at, value in enumerate(initial)):
+        return None
+    outputs: dict[int, Carried | Rows] = {}
+    carried = [_carried(static, at, at, value, outputs) for at, value in enumerate(initial)]
+    slices = [Rows(t, trips - 1, -1) if back else Rows(t, 0, 1) for t, back in zip(tracks, backward, strict=True)]
+    trip = 0
+    while trip < trips:
+        stop = trips
+        for at, stack in enumerate(stacks, len(carried)):
+            rows = stack.room(*static.output_type(at), trip)
+            outputs[at] = Rows(rows, 0, 1)
+            stop = min(stop, len(rows))
+        trip, _ = static.repeat(
+            [*carried, *slices, *bodies.captured(0)], outputs, np.zeros(1, np.int64), -1, trip, stop, cancellation
+        )
+        for stack in stacks:
+            stack.count = trip
+    return [value.after(trips) for value in carried]
+
+
 def _single(array: _Array | None, what: str) -> int:
     if array is None or array.size != 1:
         shape = "nothing" if array is None else f"shape {list(array.shape)}"
@@ -129,6 +247,12 @@ def _single(array: _Array | None, what: str) -> int:
 
 def _count_to(trips: int) -> Iterator[int]:
     return iter(range(trips))
+
+
+@functools.cache
+def _most_bytes() -> int:
+    """Half of the machine's memory: while a result is moved into one of twice its size, both take memory."""
+    return min(MAX_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
 class _Stack:
@@ -142,9 +266,7 @@ class _Stack:
         self.count = 0
 
     def append(self, value: _Array) -> None:
-        rows = self._rows
-        if rows is None or self.count == len(rows):
-            rows = self._rows = self._larger(value)
+        rows = self.room(value.shape, value.dtype, self.count)
         if value.shape != rows.shape[1:] or value.dtype != rows.dtype:
             raise InferenceError(
                 f"a scanned output is {value.dtype}{list(value.shape)}, "
@@ -153,15 +275,24 @@ class _Stack:
         rows[self.count] = value
         self.count += 1
 
-    def _larger(self, value: _Array) -> _Array:
-        wanted = 2 * self.count or max(_FIRST_BYTES // max(value.nbytes, 1), 1)
+    def room(self, shape: tuple[int, ...], dtype: np.dtype[Any], trip: int) -> _Array:
+        """Memory with a row for that trip; what was in it stays."""
+        if self._rows is None or trip == len(self._rows):
+            self._rows = self._larger(shape, dtype)
+        return self._rows
+
+    def _larger(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
+        row_bytes = max(math.prod(shape) * dtype.itemsize, 1)
+        wanted = 2 * self.count or max(_FIRST_BYTES // row_bytes, 1)
         if self._trips is not None:
             wanted = min(wanted, self._trips)
         elif not self.count:
             wanted = min(wanted, 64)
-        if wanted * max(value.nbytes, 1) > MAX_BYTES:
-            raise InferenceError(f"a scanned output of {wanted} trips would need more than 2**40 bytes")
-        rows = np.empty((wanted, *value.shape), value.dtype)
+        if wanted * row_bytes > _most_bytes():
+            raise InferenceError(
+                f"a scanned output of {wanted} trips would need {wanted * row_bytes} bytes, more than half of the memory"
+            )
+        rows = np.empty((wanted, *shape), dtype)
         if self._rows is not None:
             rows[: self.count] = self._rows
         return rows

@@ -16,6 +16,7 @@ from ...runtime.cancellation import Cancellation
 from ...runtime.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
 from .control_flow import run_nested
 from .planner import Planner, Segment
+from .trips import StaticBody
 
 __all__ = ["CpuRunner", "PlanCache"]
 
@@ -157,21 +158,29 @@ class CpuRunner:
                 array = None if constant is None else constant.data
             operands.append(array)
 
-        def run(graph: int, own: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
-            body = self._bodies.get((node, graph))
-            if body is None:
-                plans, captured = self._plans.child(node, graph)
-                runner = CpuRunner(plans, False, self._team, self._arena, self.cancellation)
-                body = self._bodies[node, graph] = (runner, captured)
-            runner, captured = body
-            return runner.run([*own, *(operands[position] for position in captured)])  # type: ignore[list-item]
-
         if self._timed:
             wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
-        results = run_nested(plan, operands, run, self.cancellation)
+        results = run_nested(plan, operands, _Bodies(self, node, operands), self.cancellation)
         if self._timed:
             self._host_times[node] = (time.perf_counter_ns() - wall, time.thread_time_ns() - cpu)
         arrays.update((v, result) for v, result in zip(plan.outputs, results, strict=False) if v >= 0)
+
+    def body(self, node: int, graph: int) -> tuple[CpuRunner, tuple[int, ...]]:
+        """The runner of a body of a control-flow node, and which of the node's inputs follow the body's own."""
+        body = self._bodies.get((node, graph))
+        if body is None:
+            plans, captured = self._plans.child(node, graph)
+            runner = CpuRunner(plans, False, self._team, self._arena, self.cancellation)
+            body = self._bodies[node, graph] = (runner, captured)
+        return body
+
+    def static(self, inputs: Sequence[NDArray[Any]]) -> StaticBody | None:
+        """The whole as one program, if it is that for such inputs."""
+        planner = self._plans.planner
+        segment = self._plans.first(inputs)
+        if segment.host >= 0 or segment.next_node < len(planner.nodes):
+            return None
+        return StaticBody(segment, self._workspace(segment), planner.input_ids, planner.model.output_ids)
 
     def _workspace(self, segment: Segment) -> _kernels.Workspace:
         entry = self._workspaces.get(id(segment))
@@ -209,3 +218,30 @@ class CpuRunner:
             )
             for i, plan in enumerate(nodes)
         ]
+
+
+class _Bodies:
+    """The bodies of one control-flow node, run within a run of the runner around them."""
+
+    def __init__(self, outer: CpuRunner, node: int, operands: Sequence[NDArray[Any] | None]) -> None:
+        self._outer = outer
+        self._node = node
+        self._operands = operands
+
+    def run(self, graph: int, own: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        runner, captured = self._outer.body(self._node, graph)
+        return runner.run([*own, *(self._given(position) for position in captured)])
+
+    def static(self, graph: int, own: Sequence[NDArray[Any]]) -> StaticBody | None:
+        runner, _ = self._outer.body(self._node, graph)
+        return runner.static([*own, *self.captured(graph)])
+
+    def captured(self, graph: int) -> Sequence[NDArray[Any]]:
+        """Contiguous, in native byte order."""
+        _, captured = self._outer.body(self._node, graph)
+        return [np.require(self._given(position), requirements=("C", "A")) for position in captured]
+
+    def _given(self, position: int) -> NDArray[Any]:
+        array = self._operands[position]
+        assert array is not None, "captures are there"
+        return array

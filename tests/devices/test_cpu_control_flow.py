@@ -1,0 +1,483 @@
+"""If, Loop and Scan on the CPU alone, against onnxruntime: both with bodies that run in C and with those that cannot."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+
+import hetero
+from hetero.devices.cpu import control_flow
+from hetero.devices.cpu.planner import Planner
+from hetero.devices.cpu.plugin import create_plugin
+from hetero.devices.cpu.runner import CpuRunner
+from hetero.errors import Cancelled
+from hetero.model.read import read_model
+from template_runs import difference
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
+X = np.array([-1.5, 0.5, 2], np.float32)
+M = np.arange(24, dtype=np.float32).reshape(2, 4, 3) / 8 - 1
+YES, NO = np.array(True), np.array(False)
+
+CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
+    "carried values that change places": (
+        """
+        g (int64 n, float[3] x, float[3] y) => (float[3] p, float[3] q, float[k, 3] all)
+        {
+            p, q, all = Loop (n, , x, y) <body = b (int64 i, bool go, float[3] v, float[3] w)
+                => (bool more, float[3] w2, float[3] v2, float[3] seen)
+            { more = Identity (go)  w2 = Identity (w)  v2 = Identity (v)  seen = Identity (v) }>
+        }""",
+        [{"n": np.array(n), "x": X, "y": -X} for n in (0, 1, 2, 5)],
+    ),
+    "a body whose outputs are its inputs, captures and constants": (
+        """
+        g (int64 n, float[3] x) => (float[3] p, float[3] q, float[k, 3] c, float[l] d, int64[m] e)
+        {
+            a = Exp (x)
+            p, q, c, d, e = Loop (n, , x, x) <body = b (int64 i, bool go, float[3] v, float[3] w)
+                => (bool yes, float[3] v, float[3] r, float[3] s, float one, int64 i)
+            {
+                yes = Constant <value = bool {1}> ()
+                one = Constant <value_float = 1.0> ()
+                r = Identity (a)
+                s = Identity (w)
+            }>
+        }""",
+        [{"n": np.array(n), "x": X} for n in (1, 2, 5)],
+    ),
+    "a condition that is a constant false": (
+        """
+        g (float[3] x) => (float[3] p, float[k, 3] c)
+        {
+            p, c = Loop (, , x) <body = b (int64 i, bool go, float[3] v) => (bool no, float[3] w, float[3] s)
+            { no = Constant <value = bool {0}> ()  w = Add (v, v)  s = Neg (v) }>
+        }""",
+        [{"x": X}],
+    ),
+    "more trips than the first memory of their results has room for, and an end that only the body knows": (
+        """
+        g (float[3] x, float limit) => (float[3] p, float[k, 3] c)
+        {
+            p, c = Loop (, , x) <body = b (int64 i, bool go, float[3] v) => (bool more, float[3] w, float[3] s)
+            {
+                one = Constant <value_float = 1.0> ()
+                w = Add (v, one)
+                s = Mul (w, w)
+                top = ReduceMax <keepdims = 0> (w)
+                more = Less (top, limit)
+            }>
+        }""",
+        [{"x": X, "limit": np.float32(limit)} for limit in (0, 63, 66, 67, 500)],
+    ),
+    "results of no trips, of sizes that only symbols tell": (
+        """
+        g (int64 n, bool c, float[a, 3] x) => (float[a, 3] y, float[k, a, 3] all, int64[l] numbers)
+        {
+            y, all, numbers = Loop (n, c, x) <body = b (int64 i, bool go, float[a, 3] v)
+                => (bool more, float[a, 3] w, float[a, 3] seen, int64 number)
+            { more = Identity (go)  w = Neg (v)  seen = Exp (v)  number = Add (i, i) }>
+        }""",
+        [{"n": np.array(n), "c": c, "x": M[0]} for n, c in ((0, YES), (4, NO), (-3, YES), (3, YES))],
+    ),
+    "a trip number and a condition of rank 1": (
+        """
+        g (int64[1] n, bool[1] c, float[3] x) => (float[3] y, float[k, 1] all)
+        {
+            y, all = Loop (n, c, x) <body = b (int64[1] i, bool[1] go, float[3] v)
+                => (bool[1] more, float[3] w, float[1] f)
+            { more = Identity (go)  f = Cast <to = 1> (i)  w = Add (v, f) }>
+        }""",
+        [{"n": np.array([n]), "c": np.array([True]), "x": X} for n in (1, 4)],
+    ),
+    "outputs that nobody reads": (
+        """
+        g (int64 n, float[3] x) => (float[k, 3] c)
+        {
+            p, c = Loop (n, , x) <body = b (int64 i, bool go, float[3] v) => (bool more, float[3] w, float[3] s)
+            { more = Identity (go)  w = Exp (v)  s = Neg (v) }>
+        }""",
+        [{"n": np.array(2), "x": X / 8}],
+    ),
+    "a carried value that grows, and one that does not": (
+        """
+        g (int64 n, float[a] x) => (float[k] y, float z)
+        {
+            zero = Constant <value_float = 0.0> ()
+            y, z = Loop (n, , x, zero) <body = b (int64 i, bool go, float[m] v, float s) => (bool more, float[o] w, float t)
+            { more = Identity (go)  w = Concat <axis = 0> (v, x)  r = ReduceSum <keepdims = 0> (w)  t = Add (r, s) }>
+        }""",
+        [{"n": np.array(n), "x": X} for n in (0, 1, 3)],
+    ),
+    "a body whose plan waits for data": (
+        """
+        g (int64 n, float[a] x) => (float[a] y, int64[k] counts)
+        {
+            y, counts = Loop (n, , x) <body = b (int64 i, bool go, float[a] v) => (bool more, float[a] w, int64 count)
+            {
+                more = Identity (go)
+                half = Constant <value_float = 0.5> ()
+                w = Sub (v, half)
+                at = NonZero (w)
+                shape = Shape (at)
+                one = Constant <value = int64 {1}> ()
+                count = Gather (shape, one)
+            }>
+        }""",
+        [{"n": np.array(4), "x": X}],
+    ),
+    "an If whose condition is a constant": (
+        """
+        g (float[3] x) => (float[3] y, float[3] z) <bool yes = {1}, bool no = {0}>
+        {
+            y = If (yes) <then_branch = t () => (float[3] p) { q = Neg (x)  p = Exp (q) },
+                else_branch = e () => (float[3] p) { p = Identity (x) }>
+            z = If (no) <then_branch = t () => (float[3] p) { p = Exp (x) },
+                else_branch = e () => (float[3] p) { p = Identity (x) }>
+        }""",
+        [{"x": X}],
+    ),
+    "an If whose condition follows from shapes, with a branch that cuts the plan": (
+        """
+        g (float[a] x) => (float[b] y)
+        {
+            shape = Shape (x)
+            three = Constant <value = int64[1] {3}> ()
+            same = Equal (shape, three)
+            c = Squeeze (same)
+            y = If (c) <then_branch = t () => (float[k] p) { q = Neg (x)  r = Add (q, q)  p = Mul (r, x) },
+                else_branch = e () => (float[m] p)
+                {
+                    at = NonZero (x)
+                    zero = Constant <value = int64[1] {0}> ()
+                    flat = Squeeze (at, zero)
+                    p = Gather (x, flat)
+                }>
+        }""",
+        [{"x": X}, {"x": np.array([0, 1, 0, 2], np.float32)}],
+    ),
+    "an If whose branches give captures and constants of different shapes": (
+        """
+        g (bool c, float[3] x) => (float[k] y, float[l] z)
+        {
+            y, z = If (c) <then_branch = t () => (float[3] p, float[2] q)
+                    { p = Identity (x)  q = Constant <value_floats = [1.0, 2.0]> () },
+                else_branch = e () => (float[1] p, float[3] q)
+                    { p = Constant <value_floats = [3.0]> ()  q = Neg (x) }>
+        }""",
+        [{"c": c, "x": X} for c in (YES, NO, YES)],
+    ),
+    "If in If in Loop, with everything captured from everywhere": (
+        """
+        g (int64 n, bool c, float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}>
+        {
+            e = Exp (w)
+            y = Loop (n, , x) <body = b (int64 i, bool go, float[3] v) => (bool more, float[3] u)
+            {
+                more = Identity (go)
+                f = Cast <to = 9> (i)
+                u = If (f) <
+                    then_branch = t () => (float[3] p) {
+                        p = If (c) <then_branch = tt () => (float[3] q) { r = Add (v, w)  q = Add (r, x) },
+                                    else_branch = te () => (float[3] q) { r = Sub (v, e)  q = Add (r, x) }> },
+                    else_branch = o () => (float[3] p) { p = Mul (v, e) }>
+            }>
+        }""",
+        [{"n": np.array(n), "c": c, "x": X} for n in (0, 1, 4) for c in (YES, NO)],
+    ),
+    "weights captured by matrix products in both branches": (
+        """
+        g (bool c, float[1, 3] x) => (float[1, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}>
+        {
+            y = If (c) <then_branch = t () => (float[1, 2] p) { p = MatMul (x, w) },
+                else_branch = e () => (float[1, 2] p) { q = Neg (x)  p = MatMul (q, w) }>
+        }""",
+        [{"c": c, "x": X[None]} for c in (YES, NO)],
+    ),
+    "a Scan over negative axes, backwards, into other axes": (
+        """
+        g (float[3] s, float[2, 4, 3] m) => (float[3] y, float[3, 2, 4] a, float[3, 4, 2] b, float[4] c)
+        {
+            y, a, b, c = Scan (s, m, m) <num_scan_inputs = 2, scan_input_axes = [-2, 1],
+                scan_input_directions = [1, 0], scan_output_axes = [-1, 1, 0], scan_output_directions = [0, 1, 1],
+                body = t (float[3] v, float[2, 3] p, float[2, 3] q)
+                    => (float[3] w, float[3, 2] r, float[3, 2] u, float total)
+                {
+                    d = Sub (p, q)
+                    z = Constant <value = int64[1] {0}> ()
+                    sum = ReduceSum <keepdims = 0> (d, z)
+                    w = Add (v, sum)
+                    r = Transpose (d)
+                    u = Transpose (q)
+                    total = ReduceSum <keepdims = 0> (w)
+                }>
+        }""",
+        [{"s": X, "m": M}],
+    ),
+    "a Scan without states, and one whose states pass through": (
+        """
+        g (float[3] s, float[4, 3] m) => (float[4, 3] a, float[3] t, float[4, 3] b)
+        {
+            a = Scan (m) <num_scan_inputs = 1, body = u (float[3] row) => (float[3] out) { out = Neg (row) }>
+            t, b = Scan (s, m) <num_scan_inputs = 1, body = v (float[3] v, float[3] row) => (float[3] v, float[3] row)
+                { unused = Neg (v) }>
+        }""",
+        [{"s": X, "m": M[1]}],
+    ),
+}
+
+
+def on_onnxruntime(proto: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
+    found: list[Any] = session.run(None, feeds)
+    return found
+
+
+def parse(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(HEAD + text)
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_same_as_onnxruntime(case: str, in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not in_c:
+        monkeypatch.setattr(CpuRunner, "static", lambda runner, inputs: None)
+    monkeypatch.setattr(control_flow, "_FIRST_BYTES", 64)
+    text, feeds = CASES[case]
+    proto = parse(text)
+    compiled = hetero.compile(proto, "CPU")
+    for one in [*feeds, *feeds]:
+        before = {name: array.copy() for name, array in one.items()}
+        found, wanted = compiled(one).values(), on_onnxruntime(proto, one)
+        for result, expected in zip(found, wanted, strict=True):
+            assert difference(result, expected, 1e-6, 1e-6) is None
+        assert all(np.array_equal(one[name], before[name]) for name in one)
+
+
+COUNT = """
+    g (int64 n, float[3] x) => (float[3] y) {
+        [count] y = Loop (n, , x) <body = b (int64 i, bool go, float[3] v) => (bool more, float[3] w)
+            { more = Identity (go)  w = Add (v, x) }>
+    }"""
+KEEP = """
+    g (int64 n, float[a] x) => (float[a] y, float[k, a] all) {
+        [keep] y, all = Loop (n, , x) <body = b (int64 i, bool go, float[a] v) => (bool more, float[a] w, float[a] s)
+            { more = Identity (go)  w = Add (v, x)  s = Identity (w) }>
+    }"""
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+def test_a_loop_without_end_is_interrupted_and_cancelled(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not in_c:
+        monkeypatch.setattr(CpuRunner, "static", lambda runner, inputs: None)
+    compiled = hetero.compile(parse(COUNT), "CPU")
+    feeds = {"n": np.array(1 << 62), "x": X}
+    timer = threading.Timer(0.2, signal.raise_signal, (signal.SIGINT,))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        compiled(feeds)
+    runner = compiled.create_runner()
+    assert isinstance(runner, CpuRunner)
+    timer = threading.Timer(0.2, runner.cancellation.request)
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(Cancelled, match="cancelled"):
+        runner.run([feeds["n"], X])
+    assert time.monotonic() - start < 10
+    runner.cancellation.clear()
+    (found,) = runner.run([np.array(2), X])
+    np.testing.assert_array_equal(found, 3 * X)
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+def test_results_that_outgrow_memory_name_the_node(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not in_c:
+        monkeypatch.setattr(CpuRunner, "static", lambda runner, inputs: None)
+    monkeypatch.setattr(control_flow, "_FIRST_BYTES", 1 << 10)
+    monkeypatch.setattr(control_flow, "_most_bytes", lambda: 1 << 20)
+    compiled = hetero.compile(parse(KEEP), "CPU")
+    with pytest.raises(hetero.InferenceError, match=r"node 'keep' \(Loop\): .*more than half of the memory"):
+        compiled({"n": np.array(1 << 62), "x": np.ones(1000, np.float32)})
+
+
+def test_no_memory_names_the_node() -> None:
+    script = f"""
+import resource, numpy as np, onnx.parser, hetero
+compiled = hetero.compile(onnx.parser.parse_model('''{HEAD}{KEEP}'''), "CPU", {{"INFERENCE_NUM_THREADS": 1}})
+compiled({{"n": np.array(3), "x": np.ones(1 << 20, np.float32)}})
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), used + (1 << 28)))
+try:
+    compiled({{"n": np.array(1 << 62), "x": np.ones(1 << 20, np.float32)}})
+except hetero.InferenceError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert "node 'keep' (Loop)" in done.stdout
+    assert "not enough memory" in done.stdout
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+def test_a_body_that_fails_names_both_nodes_and_the_trip(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not in_c:
+        monkeypatch.setattr(CpuRunner, "static", lambda runner, inputs: None)
+    text = """
+        g (int64 n, int64 x) => (int64 y) {
+            [count] y = Loop (n, , x) <body = b (int64 i, bool go, int64 v) => (bool more, int64 w)
+                { more = Identity (go)  two = Constant <value = int64 {2}> ()  d = Sub (i, two)  [ratio] w = Div (v, d) }>
+        }"""
+    compiled = hetero.compile(parse(text), "CPU")
+    assert compiled({"n": np.array(2), "x": np.array(8)})["y"] == 4
+    with pytest.raises(
+        hetero.InferenceError, match=r"'count' \(Loop\): trip 2: node 'ratio' \(Div\): .*division by zero"
+    ):
+        compiled({"n": np.array(9), "x": np.array(8)})
+    within = """
+        g (int64 x) => (int64 y) <bool yes = {1}> {
+            [choice] y = If (yes) <then_branch = t () => (int64 p) { z = Sub (x, x)  [ratio] p = Div (x, z) },
+                else_branch = e () => (int64 p) { p = Identity (x) }>
+        }"""
+    with pytest.raises(
+        hetero.InferenceError, match=r"node 'ratio' \(Div\), in node 'choice' \(If\): .*division by zero"
+    ):
+        hetero.compile(parse(within), "CPU")({"x": np.array(8)})
+
+
+def test_trips_that_do_not_fit_together_name_the_node() -> None:
+    text = """
+        g (int64 n, float[3] x) => (float[k] y, float[l, m] all) {
+            [grow] y, all = Loop (n, , x) <body = b (int64 i, bool go, float[o] v) => (bool more, float[p] w, float[q] s)
+                { more = Identity (go)  w = Concat <axis = 0> (v, x)  s = Neg (v) }>
+        }"""
+    with pytest.raises(hetero.InferenceError, match=r"'grow' \(Loop\): trip 1: a scanned output is float32\[6\]"):
+        hetero.compile(parse(text), "CPU")({"n": np.array(3), "x": X})
+    scan = """
+        g (float[a, 3] m, float[b, 3] o) => (float[a, 3] y) {
+            [scan] y = Scan (m, o) <num_scan_inputs = 2, body = t (float[3] p, float[3] q) => (float[3] r)
+                { r = Add (p, q) }>
+        }"""
+    with pytest.raises(hetero.InferenceError, match=r"'scan' \(Scan\): the scanned inputs have different lengths"):
+        hetero.compile(parse(scan), "CPU")({"m": M[0], "o": M[0][:2]})
+
+
+REFUSED = {
+    "its then_branch: node 'p' (Det): no kernel for Det": """
+        g (bool c, float[2, 2] x) => (float[k] y) {
+            y = If (c) <then_branch = t () => (float p) { p = Det (x) }, else_branch = e () => (float p) { q = Neg (x)
+                p = ReduceSum <keepdims = 0> (q) }>
+        }""",
+    "its body: node 'w' (If): its else_branch: node 'q' (SequenceAt): no kernel for SequenceAt": """
+        g (int64 n, float[3] x) => (float[3] y) {
+            y = Loop (n, , x) <body = b (int64 i, bool go, float[3] v) => (bool more, float[3] w) {
+                more = Identity (go)
+                w = If (go) <then_branch = t () => (float[3] p) { p = Neg (v) }, else_branch = e () => (float[3] q)
+                    { z = Constant <value = int64 {0}> ()  q = SequenceAt (s, z) }>
+            }>
+            s = SequenceConstruct (x)
+        }""".replace("            s = SequenceConstruct (x)\n", "").replace(
+        "float[3] x)", "float[3] x, seq(float[3]) s)"
+    ),
+    "its body has 3 inputs and 2 outputs, which does not fit 4 inputs and 1 outputs": """
+        g (int64 n, float[3] x) => (float[3] y) {
+            y = Loop (n, , x, x) <body = b (int64 i, bool go, float[3] v) => (bool more, float[3] w)
+                { more = Identity (go)  w = Neg (v) }>
+        }""",
+    "scan_input_axes has 2 entries, expected 1": """
+        g (float[4, 3] m) => (float[4, 3] y) {
+            y = Scan (m) <num_scan_inputs = 1, scan_input_axes = [0, 1], body = t (float[3] p) => (float[3] r)
+                { r = Neg (p) }>
+        }""",
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_refused_with_the_reason(reason: str) -> None:
+    core = hetero.Core()
+    support = core.query_model(core.read_model(parse(REFUSED[reason])), "CPU")
+    assert support.reasons["y"] == {"CPU": reason}
+
+
+def test_deep_nesting() -> None:
+    body = "p30 = Add (x, x)"
+    for depth in reversed(range(30)):
+        body = f"""p{depth} = If (c) <then_branch = t{depth} () => (float[3] p{depth + 1}) {{ {body} }},
+            else_branch = e{depth} () => (float[3] q) {{ q = Neg (x) }}>"""
+    compiled = hetero.compile(parse(f"g (bool c, float[3] x) => (float[3] p0) {{ {body} }}"), "CPU")
+    np.testing.assert_array_equal(compiled({"c": YES, "x": X})["p0"], 2 * X)
+    np.testing.assert_array_equal(compiled({"c": NO, "x": X})["p0"], -X)
+
+
+def test_a_row_of_the_profile_for_the_node() -> None:
+    compiled = hetero.compile(parse(COUNT), "CPU", {"PERF_COUNT": True})
+    request = compiled.create_infer_request()
+    request.infer({"n": np.array(100_000), "x": X})
+    (row,) = request.profiling_info
+    assert (row.node, row.layer_type, row.status) == ("count", "Loop", "EXECUTED")
+    assert row.real_us > 1000
+
+
+def test_threads_share_the_plans_of_bodies() -> None:
+    text, feeds = CASES["If in If in Loop, with everything captured from everywhere"]
+    proto = parse(text)
+    compiled = hetero.compile(proto, "CPU")
+    wanted = [on_onnxruntime(proto, one)[0] for one in feeds]
+    wrong: list[str | None] = []
+
+    def work() -> None:
+        for _ in range(20):
+            for one, expected in zip(feeds, wanted, strict=True):
+                text = difference(compiled(one)["y"], expected, 1e-6, 1e-6)
+                if text:
+                    wrong.append(text)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_shape_is_planned_once_when_threads_meet_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[Any] = []
+    first = Planner.first
+
+    def slow(planner: Planner, shapes: Any, dtypes: Any) -> Any:
+        planned.append(shapes)
+        time.sleep(0.05)
+        return first(planner, shapes, dtypes)
+
+    monkeypatch.setattr(Planner, "first", slow)
+    compiled = hetero.compile(parse("g (float[a] x) => (float[a] y) { y = Neg (x) }"), "CPU")
+    threads = [threading.Thread(target=lambda n=n: compiled({"x": np.ones(n)})) for n in (3, 3, 4, 4, 3)]
+    threads = [threading.Thread(target=lambda n=n: compiled({"x": np.ones(n, np.float32)})) for n in (3, 3, 4, 4, 3)]
+    start = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(planned) == [((3,),), ((4,),)]
+    assert time.monotonic() - start < 5
+
+
+def test_captured_weights_are_packed_once() -> None:
+    text, _ = CASES["weights captured by matrix products in both branches"]
+    model = read_model(parse(text))
+    compiled = create_plugin().compile_model(model, {})
+    runner = compiled.create_runner()
+    for condition in (YES, NO):
+        runner.run([condition, X[None]])
+    assert isinstance(runner, CpuRunner)
+    assert len(runner._plans.planner._packed) == 1
