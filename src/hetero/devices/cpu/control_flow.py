@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -85,7 +85,7 @@ def _loop(
         done = _static_loop(bodies, body, (np.zeros(shapes[0], np.int64), flag, *state), trips, stacks, cancellation)
         if done is not None:
             return [*done, *(stack.result(body, 1 + len(carried) + at) for at, stack in enumerate(stacks))]
-    for trip in itertools.count() if trips is None else _count_to(trips):
+    for trip in itertools.count() if trips is None else range(trips):
         if not proceed:
             break
         cancellation.check()
@@ -245,10 +245,6 @@ def _single(array: _Array | None, what: str) -> int:
     return int(array.item())
 
 
-def _count_to(trips: int) -> Iterator[int]:
-    return iter(range(trips))
-
-
 @functools.cache
 def _most_bytes() -> int:
     """Half of the machine's memory: while a result is moved into one of twice its size, both take memory."""
@@ -290,7 +286,8 @@ class _Stack:
             wanted = min(wanted, 64)
         if wanted * row_bytes > _most_bytes():
             raise InferenceError(
-                f"a scanned output of {wanted} trips would need {wanted * row_bytes} bytes, more than half of the memory"
+                f"a scanned output of {wanted} trips would need {wanted * row_bytes} bytes, "
+                f"more than half of the memory"
             )
         rows = np.empty((wanted, *shape), dtype)
         if self._rows is not None:
@@ -303,9 +300,9 @@ class _Stack:
             return rows[: self.count] if 2 * self.count > len(rows) else rows[: self.count].copy()
         dtype, dims = body.outputs[output]
         if dtype is None or dims is None:
-            found = body.model.type_of(body.model.output_ids[output])
+            found = body.model.type_of(body.results[output])
             dtype, dims = dtype or found.dtype, found.shape if dims is None else dims
         if dtype is None or dims is None:
-            name = body.model.value_name(body.model.output_ids[output])
+            name = body.model.value_name(body.results[output])
             raise InferenceError(f"without a trip, the type of the scanned output {name!r} of its body is not known")
         return np.empty((0, *(dim if isinstance(dim, int) else 0 for dim in dims)), dtype)

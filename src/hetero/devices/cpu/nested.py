@@ -30,9 +30,12 @@ __all__ = ["Nested", "NestedGraph"]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class NestedGraph:
-    """A body. ``name``: the attribute that holds it. ``inputs``: its own, by value id in ``model``. ``captures``: pairs
-    of a value id in ``model`` and a position among the inputs of the `NodePlan`. ``outputs``: element type and
-    dimensions of each output, None where nobody says. ``input_ranks``: as the body states them, None if it does not.
+    """A body.
+
+    ``name``: the attribute that holds it. ``inputs``: its own, by value id in ``model``. ``captures``: pairs of a value
+    id in ``model`` and a position among the inputs of the `NodePlan`. ``results``: its outputs, by value id; a value
+    may be several. ``outputs``: element type and dimensions of each, None where nobody says. ``input_ranks``: as the
+    body states them, None if it does not.
     """
 
     name: str
@@ -40,6 +43,7 @@ class NestedGraph:
     nodes: list[NodePlan]
     inputs: tuple[int, ...]
     captures: tuple[tuple[int, int], ...]
+    results: tuple[int, ...]
     outputs: tuple[tuple[np.dtype[Any] | None, tuple[Dim, ...] | None], ...]
     input_ranks: tuple[int | None, ...]
 
@@ -128,7 +132,8 @@ def _read(
     for plan in plans:
         noted.note(plan.operator, plan.node.attributes, plan.inputs, plan.outputs)
     outputs = []
-    for value, stated in zip(inner.output_ids, graph.output, strict=True):
+    results = tuple(inner.value_id(value.name) for value in graph.output)
+    for value, stated in zip(results, graph.output, strict=True):
         dtype, dims = _stated(stated)
         if not inner.is_tensor(value):
             raise _Refused(f"its {name}: output {inner.value_name(value)!r} is no tensor")
@@ -139,7 +144,7 @@ def _read(
         if entry.HasField("type") and entry.type.WhichOneof("value") not in (None, "tensor_type"):
             raise _Refused(f"its {name}: input {entry.name!r} is no tensor")
     ranks = tuple(None if (dims := _stated(entry)[1]) is None else len(dims) for entry in graph.input)
-    return NestedGraph(name, inner, plans, inputs, captures, tuple(outputs), ranks)
+    return NestedGraph(name, inner, plans, inputs, captures, results, tuple(outputs), ranks)
 
 
 def _captures_of(graph: onnx.GraphProto, model: Model, index: int) -> list[tuple[int, str]]:
@@ -166,6 +171,8 @@ def _as_model(
         whole.opset_import.add(domain=domain, version=version)
     whole.graph.CopyFrom(graph)
     whole.graph.name = graph.name or "body"
+    del whole.graph.output[:]
+    whole.graph.output.extend({value.name: value for value in graph.output}.values())
     for entry, element in zip(whole.graph.input, given, strict=False):
         if element is not None and not entry.HasField("type"):
             entry.type.tensor_type.elem_type = onnx_dtype_of(dtype_of_name(element))

@@ -97,12 +97,14 @@ class Planner:
         transform: bool = True,
         *,
         input_ids: Sequence[int] | None = None,
+        output_ids: Sequence[int] | None = None,
         constants: Mapping[int, Value] | None = None,
         packed: Packed | None = None,
     ) -> None:
         self.model = model
         self.nodes = nodes
         self.input_ids = tuple(model.input_ids if input_ids is None else input_ids)
+        self.output_ids = tuple(model.output_ids if output_ids is None else output_ids)
         self._transform = transform
         self._packed: Packed = {} if packed is None else packed
         self._constants: dict[int, Value] = dict(constants or {})
@@ -112,7 +114,7 @@ class Planner:
         self._operands: dict[int, tuple[Value, Value]] = {}  # of convolutions: other weights and bias
         self._passing: frozenset[int] = frozenset()  # nodes that pass their first input on
         if transform:
-            self._operands, self._passing = batch_norm.fold(nodes, model.output_ids, self.constant)
+            self._operands, self._passing = batch_norm.fold(nodes, self.output_ids, self.constant)
 
     def _fold(self) -> frozenset[int]:
         """Compute the nodes that depend on constants alone, once. Their indices."""
@@ -162,10 +164,10 @@ class Planner:
         if self.nodes[i].node.op_type != "If" or condition is None or condition.data is None or condition.size != 1:
             raise NeedsHost
         branch, captured = self.child(i, int(condition.data.reshape(-1)[0]))
-        return branch._inline(context, [inputs[position] for position in captured])
+        return branch._inline(context, [inputs[position] for position in captured], self.nodes[i])
 
-    def _inline(self, context: Context, inputs: Sequence[Value | None]) -> Sequence[Value]:
-        """Lower all nodes as a part of another planner's node. `NeedsHost` where that would cut the plan."""
+    def _inline(self, context: Context, inputs: Sequence[Value | None], around: NodePlan) -> Sequence[Value]:
+        """Lower all nodes as a part of ``around``, a node of another planner. `NeedsHost` where a plan is cut."""
         values: dict[int, Value] = {}
         for number, value in zip(self.input_ids, inputs, strict=True):
             assert value is not None, "captures are there"
@@ -181,9 +183,9 @@ class Planner:
         finally:
             context.stages, context.node = stages, outer
         for call in context.calls[begin:]:
-            call.label = call.label or _Within(self.nodes[call.node])
+            call.label = _Within(call.label or self.nodes[call.node], around)
             call.node = outer
-        results = [values.get(number) or self.constant(number) for number in self.model.output_ids]
+        results = [values.get(number) or self.constant(number) for number in self.output_ids]
         return [value for value in results if value is not None]
 
     def child(self, i: int, graph: int) -> tuple[Planner, tuple[int, ...]]:
@@ -205,6 +207,7 @@ class Planner:
                     body.nodes,
                     self._transform,
                     input_ids=(*body.inputs, *(number for number, _ in passed)),
+                    output_ids=body.results,
                     constants=constants,
                     packed=self._packed,
                 )
@@ -286,11 +289,11 @@ class Planner:
         host: int,
     ) -> Segment:
         """Choose what the segment hands on, and lay out its memory."""
-        read_later = {value for plan in self.nodes[stop:] for value in plan.inputs} | set(self.model.output_ids)
+        read_later = {value for plan in self.nodes[stop:] for value in plan.inputs} | set(self.output_ids)
         host_inputs = set(self.nodes[host].inputs) if host >= 0 else set()
         host_outputs = tuple(v for v in self.nodes[host].outputs if v in read_later) if host >= 0 else ()
         if stop == len(self.nodes):
-            wanted = [v for v in dict.fromkeys(self.model.output_ids) if v not in host_outputs]
+            wanted = [v for v in dict.fromkeys(self.output_ids) if v not in host_outputs]
             wanted += [v for v in values if v in host_inputs and v not in wanted]
             handed_on: list[int] = []
         else:
@@ -338,11 +341,12 @@ class Planner:
 class _Within:
     """Names a call of an inlined body in errors."""
 
-    def __init__(self, plan: NodePlan) -> None:
-        self._plan = plan
+    def __init__(self, inner: object, around: NodePlan) -> None:
+        self._inner = inner
+        self._around = around
 
     def __str__(self) -> str:
-        return f"{self._plan}, within a branch"
+        return f"{self._inner}, in {self._around}"
 
 
 def _assemble(

@@ -120,7 +120,7 @@ class CpuRunner:
 
     def _run_segments(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         planner = self._plans.planner
-        output_ids = planner.model.output_ids
+        output_ids = planner.output_ids
         arrays: dict[int, NDArray[Any]] = dict(zip(planner.input_ids, inputs, strict=True))
         self._last, self._whole = [], None
         self._host_times.clear()
@@ -180,7 +180,7 @@ class CpuRunner:
         segment = self._plans.first(inputs)
         if segment.host >= 0 or segment.next_node < len(planner.nodes):
             return None
-        return StaticBody(segment, self._workspace(segment), planner.input_ids, planner.model.output_ids)
+        return StaticBody(segment, self._workspace(segment), planner.input_ids, planner.output_ids)
 
     def _workspace(self, segment: Segment) -> _kernels.Workspace:
         entry = self._workspaces.get(id(segment))
