@@ -139,13 +139,18 @@ class Bodies:
         return self._made[key]
 
     def _operator(self, call: onnx.NodeProto, opset: int, elements: _Elements) -> Operator:
-        function = _function_of(call, opset, elements)
-        inner = read_model(_as_model(function, call, elements))
+        try:
+            function = _function_of(call, opset, elements)
+            inner = read_model(_as_model(function, call, elements))
+        except _NoBody:
+            raise
+        except Exception as error:  # whatever onnx makes of attributes that contradict each other
+            raise _NoBody(f"onnx gives no definition of it: {str(error)[:200]}") from error
         plans, reasons = examine(inner, self)
         if reasons:
             first, reason = next(iter(reasons.items()))
             raise _NoBody(f"{inner.nodes[first].op_type} in its definition: {reason}")
-        body = _flattened(inner, plans, call)
+        body = _flattened(inner, plans, function, call)
         types = Types(inner)
         for plan in plans:
             types.note(plan.operator, plan.node.attributes, plan.inputs, plan.outputs)
@@ -271,6 +276,8 @@ def _as_model(function: onnx.FunctionProto, call: onnx.NodeProto, elements: _Ele
 
     rename = dict.fromkeys(function.input[len(call.input) :], "")
     rename.update((name, "") for name, given in zip(function.input, call.input, strict=False) if not given)
+    if len(function.output) < len(call.output) or len(function.input) < len(call.input):
+        raise _NoBody(f"its definition has fewer inputs or outputs than {call.op_type}")
     outputs = [name for name, asked in zip(function.output, call.output, strict=False) if asked]
     needed, kept = set(outputs), []
     for node in reversed(function.node):
@@ -290,7 +297,14 @@ def _as_model(function: onnx.FunctionProto, call: onnx.NodeProto, elements: _Ele
     return encoded
 
 
-def _flattened(inner: Model, plans: Sequence[NodePlan], call: onnx.NodeProto) -> Body:
+def _found(inner: Model, name: str) -> int:
+    value = inner.find_value(name)
+    if value is None:
+        raise _NoBody(f"its definition does not have its own parameter {name!r}")
+    return value
+
+
+def _flattened(inner: Model, plans: Sequence[NodePlan], function: onnx.FunctionProto, call: onnx.NodeProto) -> Body:
     """The body of a call, with the bodies of the nodes within it in their place."""
     constants: dict[int, Value] = {}
     steps: list[_Step] = []
@@ -318,9 +332,10 @@ def _flattened(inner: Model, plans: Sequence[NodePlan], call: onnx.NodeProto) ->
         for step in body.steps:
             inputs, outputs = (tuple(number_of[n] for n in numbers) for numbers in (step.inputs, step.outputs))
             steps.append(_Step(step.operator, step.node, inputs, outputs))
-    made, given = iter(inner.output_ids), iter(inner.input_ids)
-    results = tuple(next(made) if name else -1 for name in call.output)
-    parameters = tuple(next(given) if name else -1 for name in call.input)
+    results, parameters = (
+        tuple(_found(inner, name) if asked else -1 for name, asked in zip(names, given, strict=False))
+        for names, given in ((function.output, call.output), (function.input, call.input))
+    )
     note_constants(results)
     last_read = {number: at for at, step in enumerate(steps) for number in step.inputs}
     last_read.update((number, len(steps)) for number in results)
