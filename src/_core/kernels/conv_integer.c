@@ -15,7 +15,7 @@ typedef struct {
     ht_window w;
     int64_t depth, taps;
     int32_t dtype;
-    int zero;
+    int zero, whole; /* whole: every pixel is read at its own place, so that a row may run over the image's rows */
 } conv;
 
 /* dst[i] = row[at + i * stride] - zero for i in [0, count), 0 where that lies outside [0, size). */
@@ -23,7 +23,12 @@ typedef struct {
     static void name(const type *row, int64_t size, int64_t at, int64_t stride, int zero, int64_t count, int16_t *dst) \
     {                                                                                                                 \
         int64_t low, high;                                                                                            \
-        ht_valid_range(at, stride, size, count, &low, &high);                                                         \
+        if (stride == 1) { /* without a division */                                                                   \
+            low = ht_min64(count, ht_max64(0, -at));                                                                  \
+            high = ht_max64(low, ht_min64(count, size - at));                                                         \
+        } else {                                                                                                      \
+            ht_valid_range(at, stride, size, count, &low, &high);                                                     \
+        }                                                                                                             \
         for (int64_t i = 0; i < low; i++)                                                                             \
             dst[i] = 0;                                                                                               \
         if (stride == 1)                                                                                              \
@@ -48,6 +53,13 @@ static void sample_row(const conv *c, const char *x, int64_t k, int64_t p0, int6
     const int64_t kx = tap % w->kernel[2], ky = tap / w->kernel[2] % w->kernel[1];
     const int64_t kz = tap / w->kernel[2] / w->kernel[1];
     const char *plane = x + k / c->taps * w->in_size;
+    if (c->whole) {
+        if (c->dtype == HT_INT8)
+            sample_i8((const int8_t *)plane, w->in_size, p0, 1, c->zero, count, row);
+        else
+            sample_u8((const uint8_t *)plane, w->in_size, p0, 1, c->zero, count, row);
+        return;
+    }
     int64_t ox = p0 % w->out[2], oy = p0 / w->out[2] % w->out[1], oz = p0 / w->out[2] / w->out[1];
     for (int64_t p = 0; p < count;) {
         const int64_t run = ht_min64(w->out[2] - ox, count - p);
@@ -98,6 +110,9 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
         return HT_OK;
     const int64_t channels = c.w.c / group, group_maps = maps / group, pixels = c.w.out_size;
     c.depth = channels * c.taps;
+    c.whole = c.taps == 1;
+    for (int d = 0; d < 3; d++)
+        c.whole = c.whole && c.w.stride[d] == 1 && c.w.pad[d] == 0 && c.w.out[d] == c.w.in[d];
     c.zero = x->dtype == HT_INT8 ? *(const int8_t *)zero->data : *(const uint8_t *)zero->data;
     const int64_t panel = ht_pairs_panel(c.depth);
     const int64_t room = panel ? call->scratch_bytes / (panel * (int64_t)sizeof(int16_t)) * HT_PANEL : MOST_PIXELS;
