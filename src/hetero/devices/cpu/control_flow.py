@@ -90,7 +90,7 @@ def _loop(
             break
         cancellation.check()
         try:
-            flag, *results = bodies.run(0, (np.full(shapes[0], trip), flag, *state))
+            flag, *results = bodies.run(0, (np.array(trip, np.int64).reshape(shapes[0]), flag, *state))
             proceed = bool(_single(flag, "the condition that its body makes"))
             state = results[: len(carried)]
             for stack, value in zip(stacks, results[len(carried) :], strict=True):
