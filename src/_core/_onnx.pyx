@@ -236,6 +236,25 @@ cdef class OnnxIndex:
         return ht_table_find(&self.index.values, self.index.value_name.data, &self.data[0],
                              ht_hash(self.hash_key, string, len(encoded)), string, len(encoded))
 
+    def values_in(self, OnnxIndex other not None):
+        cdef int64_t count = self.index.value_name.count, value
+        found = np.empty(count, np.int32)
+        if count == 0:
+            return found
+        cdef int32_t[::1] ids = found
+        cdef const uint8_t *base = &self.data[0]
+        cdef const uint8_t *other_base = &other.data[0]
+        cdef const uint8_t *string
+        cdef ht_span span
+        with nogil:
+            for value in range(count):
+                span = self.index.value_name.data[value]
+                string = base + ht_span_offset(span)
+                ids[value] = ht_table_find(
+                    &other.index.values, other.index.value_name.data, other_base,
+                    ht_hash(other.hash_key, string, ht_span_length(span)), string, ht_span_length(span))
+        return found
+
 
 @cython.auto_pickle(False)
 cdef class NodeKeys:

@@ -31,6 +31,8 @@ class OnnxIndex:
     def value_name(self, value: int) -> str: ...
     def value_id(self, name: str) -> int:
         """-1 if the main graph has no such value."""
+    def values_in(self, other: OnnxIndex) -> NDArray[np.int32]:
+        """For each value the one of ``other``'s main graph that has its name, or -1."""
 
 @final
 class NodeKeys:

@@ -81,6 +81,7 @@ class ValueTypes:
         self._producer = file.value_producer.data
         self._declared = _StatedTypes(file)
         self._inferred: _StatedTypes | None = None
+        self._same: memoryview | None = None  # value -> the value of that name among the inferred ones, or -1
         self._tried = False
         self._found: dict[int, ValueType] = {}
         self._lock = threading.Lock()
@@ -155,7 +156,7 @@ class ValueTypes:
         if self._producer[value] < 0:  # a graph input: nothing to infer from
             return declared, message
         inferred = self._inferred if self._tried else self._infer()
-        other = -1 if inferred is None else inferred.file.index.value_id(self._file.index.value_name(value))
+        other = -1 if inferred is None or self._same is None else self._same[value]
         if inferred is None or other < 0:
             return declared, message
         try:
@@ -173,7 +174,10 @@ class ValueTypes:
             if not self._tried:
                 try:
                     if _expands_within_bounds(self._file):
-                        self._inferred = self._run_inference()
+                        inferred = self._run_inference()
+                        if inferred is not None:
+                            self._same = self._file.index.values_in(inferred.file.index).data
+                        self._inferred = inferred
                 except Exception:  # whatever onnx stumbles over: the types stay unknown, which is an answer
                     self._inferred = None
                 self._tried = True
