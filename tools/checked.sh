@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 python=build-checked/venv/bin/python
 [ -x "$python" ] || "${PYTHON:-python3}" -m venv build-checked/venv
 CC=gcc "$python" -m pip install --quiet '.[test]' \
-    -C cmake.define.HETERO_CHECKED=ON -C build-dir=build-checked/cmake
+    --config-settings=cmake.define.HETERO_CHECKED=ON --config-settings=build-dir=build-checked/cmake
 [ $# -gt 0 ] || set -- -m 'not slow'
 # onnx throws C++ exceptions, which the sanitizer must see loaded from the start. Python itself never frees everything,
 # and an allocation too large is for the caller to notice.
