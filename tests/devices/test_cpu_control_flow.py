@@ -300,6 +300,21 @@ KEEP = """
     }"""
 
 
+def test_a_loop_without_a_trip_count_ends_by_its_condition() -> None:
+    compiled = hetero.compile(
+        parse("""
+    g (bool start, float[3] x) => (float[3] y) {
+        [until] y = Loop (, start, x) <body = b (int64 i, bool go, float[3] v) => (bool more, float[3] w)
+            { w = Add (v, x)  top = ReduceMax <keepdims = 0> (w)  ten = Constant <value_float = 10.0> ()
+              more = Less (top, ten) }>
+    }"""),
+        "CPU",
+    )
+    x = np.array([1, 0.5, 2], np.float32)
+    np.testing.assert_array_equal(compiled({"start": np.array(True), "x": x})[0], 5 * x)
+    np.testing.assert_array_equal(compiled({"start": np.array(False), "x": x})[0], x)
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """Ctrl-C raises KeyboardInterrupt, also where the tests run in the background of a shell, which ignores it."""

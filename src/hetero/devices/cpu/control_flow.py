@@ -45,7 +45,7 @@ class BodyRunner(Protocol):
         ...
 
 
-_MOST_TRIPS = 1 << 63  # more than any clock will see
+_MOST_TRIPS = (1 << 63) - 1  # more than any clock will see
 _FIRST_BYTES = 1 << 26  # results of a number of trips that is not known, or large, start with at most this much
 
 
