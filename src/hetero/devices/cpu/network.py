@@ -186,11 +186,10 @@ def window_of(
     return strides, dilations, before, after, sizes
 
 
-@operator("Conv", dtypes=F32, attributes=WINDOW | {"group": None})
-def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, weights, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
-    kernel = weights.shape[2:]
-    group = node.get("group", 1)
+def convolution_of(node: Node, x: Value, weights: Value, bias: Value | None) -> tuple[int, list[int], tuple[int, ...]]:
+    """What a convolution of any element type comes to: group; kernel, strides, pads before and dilations, three each;
+    the result's shape. Raises `InferenceError` if the operands do not fit."""
+    kernel, group = weights.shape[2:], node.get("group", 1)
     if x.rank != weights.rank or list(node.get("kernel_shape", kernel)) != list(kernel):
         raise InferenceError(f"weights {list(weights.shape)} do not fit the input {list(x.shape)} or kernel_shape")
     strides, dilations, before, _, sizes = window_of(node, x, kernel)
@@ -199,13 +198,20 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         raise InferenceError(f"weights {list(weights.shape)}, group {group} do not fit {channels} channels")
     if bias is not None and bias.shape != (outputs,):
         raise InferenceError(f"a bias of shape {list(bias.shape)} does not fit {outputs} channels")
-    depth, maps = math.prod(weights.shape[1:]), outputs // group
+    window = [*three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
+    return group, window, (x.shape[0], outputs, *sizes)
+
+
+@operator("Conv", dtypes=F32, attributes=WINDOW | {"group": None})
+def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, weights, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    group, window, shape = convolution_of(node, x, weights, bias)
+    depth, maps = math.prod(weights.shape[1:]), weights.shape[0] // group
     depthwise = weights.shape[1] == 1
     packed = weights.data is not None and x.data is None and not depthwise
     operand = packed_b(context, weights, group, depth, maps, True) if packed else _scaled(weights)
     scratch = _CONV_SCRATCH + (0 if packed else 4 * group * -(-maps // 16) * 16 * depth)
-    ints = [group, int(packed), 0, *three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
-    shape = (x.shape[0], outputs, *sizes)
+    ints = [group, int(packed), 0, *window]
     return [context.call("conv", [x, operand, bias, None], shape, x.dtype, ints, [0.0, 0.0], scratch)]
 
 

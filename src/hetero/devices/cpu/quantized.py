@@ -12,7 +12,7 @@ from ...errors import InferenceError
 from ...model.types import dtype_of
 from .elementwise import _given, _optional, binary, broadcast, cast
 from .movement import axis_of
-from .network import WINDOW, products_of, three, window_of
+from .network import WINDOW, convolution_of, products_of
 from .registry import F32, Node, operator
 from .values import Context, Value
 
@@ -235,18 +235,10 @@ def _integer_convolution(
     w_zero: Value | None,
     bias: Value | None = None,
 ) -> Value:
-    kernel, group = weights.shape[2:], node.get("group", 1)
-    if x.rank != weights.rank or list(node.get("kernel_shape", kernel)) != list(kernel):
-        raise InferenceError(f"weights {list(weights.shape)} do not fit the input {list(x.shape)} or kernel_shape")
-    strides, dilations, before, _, sizes = window_of(node, x, kernel)
-    channels, outputs = x.shape[1], weights.shape[0]
-    if group < 1 or channels % group or outputs % group or weights.shape[1] != channels // group:
-        raise InferenceError(f"weights {list(weights.shape)}, group {group} do not fit {channels} channels")
-    if bias is not None and bias.shape != (outputs,):
-        raise InferenceError(f"a bias of shape {list(bias.shape)} does not fit {outputs} channels")
+    group, window, shape = convolution_of(node, x, weights, bias)
     if x_zero is not None and (x_zero.size != 1 or x_zero.dtype != x.dtype):
         raise InferenceError(f"x's zero point is one {x.dtype}, found {x_zero.dtype}{list(x_zero.shape)}")
-    depth = math.prod(weights.shape[1:])
+    outputs, depth = weights.shape[0], math.prod(weights.shape[1:])
 
     def widen() -> Value:
         rows = context.reshaped(weights, (outputs, depth))
@@ -255,10 +247,8 @@ def _integer_convolution(
     wide = _as_constant(context, weights, w_zero, "subtract_zero", widen)
     panel = 2 * _PANEL * 2 * -(-depth // 2)
     scratch = panel * max(2, min(32, _PACKED_BYTES // max(panel, 1)))
-    ints = [group, *three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
     zero = context.scalar(0, x.dtype) if x_zero is None else x_zero
-    shape = (x.shape[0], outputs, *sizes)
-    return context.call("conv_integer", [x, wide, zero, bias], shape, _INT32, ints, scratch_bytes=scratch)
+    return context.call("conv_integer", [x, wide, zero, bias], shape, _INT32, [group, *window], scratch_bytes=scratch)
 
 
 @operator("ConvInteger", dtypes=_BYTES, attributes=WINDOW | {"group": None}, result="int32")
