@@ -11,6 +11,7 @@ import pytest
 from onnx import helper
 
 import hetero
+import real_models
 from model_zoo import light, make_model, minilm
 
 
@@ -46,5 +47,13 @@ def diamond(core: hetero.Core) -> hetero.Model:
 
 @pytest.fixture(scope="session")
 def real_model() -> Callable[[str], tuple[onnx.ModelProto, dict[str, np.ndarray]]]:
-    """Name -> model and inputs: the light models with random weights, and MiniLM-L3."""
-    return functools.cache(lambda name: minilm() if name == "minilm" else light(name))
+    """Name -> model and inputs: the light models with random weights, MiniLM-L3, and those that are fetched, without
+    which the test that asks for one is skipped."""
+
+    @functools.cache
+    def load(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+        if name in real_models.FETCHED:
+            return real_models.load(next(case for case, (model, _) in real_models.MODELS.items() if model == name))
+        return minilm() if name == "minilm" else light(name)
+
+    return load

@@ -246,6 +246,19 @@ def test_constants_are_folded_once_and_packed_once() -> None:
     assert len({id(constant) for program in programs for constant in program.constants}) == 1
 
 
+def test_weights_for_one_input_channel_are_packed_once() -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[4])
+    weights = np.random.default_rng(0).standard_normal((40, 1, 9)).astype(np.float32)
+    proto = model_of([node], {"x": ("float32", ["n", 1, "length"])}, {"y": "float32"}, {"w": weights})
+    cm = compiled(proto)
+    for n, length in ((1, 9), (3, 50)):
+        x = np.random.default_rng(n).standard_normal((n, 1, length)).astype(np.float32)
+        assert_as_onnxruntime(proto, {"x": x}, cm)
+    constants = [constant for segment in cm._plans._segments.values() for constant in segment.program.constants]
+    assert len({id(constant) for constant in constants}) == 1
+    assert constants[0].size == 48 * 9  # panels of 16 channels
+
+
 def test_programs_check_what_they_are_given() -> None:
     f4 = np.dtype(np.float32)
     relu = ("unary", [0], [1], [1], [0.0, 0.0], 0, "label")

@@ -207,7 +207,7 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     x, weights, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
     group, window, shape = convolution_of(node, x, weights, bias)
     depth, maps = math.prod(weights.shape[1:]), weights.shape[0] // group
-    depthwise = weights.shape[1] == 1
+    depthwise = weights.shape[1] == maps == 1
     packed = weights.data is not None and x.data is None and not depthwise
     operand = packed_b(context, weights, group, depth, maps, True) if packed else _scaled(weights)
     scratch = _CONV_SCRATCH + (0 if packed else 4 * group * -(-maps // 16) * 16 * depth)
