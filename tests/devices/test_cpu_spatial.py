@@ -139,6 +139,14 @@ def test_max_pool_with_places(data: st.DataObject) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [0, 1, 0, 0]])
+def test_one_window_of_the_whole_plane(op: str, pads: list[int]) -> None:
+    x = f(np.random.default_rng(0), 2, 3, 7, 5)
+    x[1, 2, 3, 4] = np.nan if op == "AveragePool" else np.inf  # onnxruntime's MaxPool passes over NaN
+    assert_as_onnxruntime(op, [x], kernel_shape=[7, 5], pads=pads)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_max_pool_of_bytes(dtype: str) -> None:
     x = np.random.default_rng(0).integers(0, 100, (1, 2, 7, 7)).astype(dtype)

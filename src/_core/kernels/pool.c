@@ -4,30 +4,20 @@
  * dilations; average_pool then pads after and count_padding (0: divide by the elements of x in the window; 1: by the
  * elements of the window within the padded x).
  * A window outside x gives -infinity (max_pool) or 0 (average_pool). max_pool passes NaN.
- * float32: a window's rows are combined first, then its columns, so a k x k window costs about 2 k operations per
- * output; every loop runs along the innermost axis.
+ * float32: a window's rows are combined first, where they lie, into one row with its padding; then that row's columns.
+ * So a k x k window costs about k / stride + k operations per output, and nothing of x is copied; every loop runs along the
+ * innermost axis. Terms are added in the order of rows within a column, then of columns.
  * Global pooling is average_pool or max_pool of the whole plane, or `reduce`.
  */
 #include "spatial.h"
 
 static int window_of(const ht_call *call, int num_ints, ht_window *w)
 {
-    const ht_tensor *x = call->in[0], *y = call->out[0];
     if (call->num_in != 1 || call->num_ints != num_ints)
         return HT_ERR_OPERAND;
-    if (x->dtype != y->dtype || (x->dtype != HT_FLOAT32 && x->dtype != HT_FLOAT64))
+    if (call->in[0]->dtype != HT_FLOAT32 && call->in[0]->dtype != HT_FLOAT64)
         return HT_ERR_DTYPE;
-    if (!ht_window_shapes(w, x, y) || y->dims[0] != w->n || y->dims[1] != w->c)
-        return HT_ERR_OPERAND;
-    for (int i = 0; i < 3; i++) {
-        w->kernel[i] = call->ints[i];
-        w->stride[i] = call->ints[3 + i];
-        w->pad[i] = call->ints[6 + i];
-        w->dilation[i] = call->ints[9 + i];
-        if (w->kernel[i] < 1 || w->stride[i] < 1 || w->dilation[i] < 1 || w->pad[i] < 0)
-            return HT_ERR_OPERAND;
-    }
-    return HT_OK;
+    return ht_pool_window(call, w);
 }
 
 /* How many taps t in [0, kernel) have position + t * dilation in [low, high). */
@@ -40,48 +30,22 @@ static int64_t taps_within(int64_t position, int64_t kernel, int64_t dilation, i
     return last - first;
 }
 
-/* ---- float32: a block of rows is copied with its padding (see ht_split_row); then the rows of each window are combined
- * elementwise, then its columns. */
+/* ---- float32 */
 
-#define PADDED_FLOATS 10240
-#define COMBINED_FLOATS 6144
+#define ROW_FLOATS 8192
 #define MAX_TAPS 512
-#define SPARE (4 * VF_LANES)    /* vectors may read past the last column */
+#define LINES 32                /* rows at a time, if there is room */
 
-typedef struct {
-    int64_t columns, rows;      /* outputs per block; 0 columns if one window does not fit */
-    ht_split split;
-} blocking;
-
-static int64_t span(const ht_window *w, int axis, int64_t outputs)
+/* Output columns at a time, so that what they read fits the row buffer, whole vectors read; 0 if one vector does not. */
+static int64_t block_columns(const ht_window *w)
 {
-    return (outputs - 1) * w->stride[axis] + (w->kernel[axis] - 1) * w->dilation[axis] + 1;
-}
-
-static blocking choose_blocks(const ht_window *w)
-{
-    blocking b = {0, 0, {0, 0}};
     for (int i = 0; i < 3; i++)
-        if (w->kernel[i] > PADDED_FLOATS || w->dilation[i] > PADDED_FLOATS || w->stride[i] > PADDED_FLOATS)
-            return b;
-    if (w->kernel[0] * w->kernel[1] > MAX_TAPS || w->kernel[2] > MAX_TAPS)
-        return b;
-    b.columns = ht_min64(w->out[2], PADDED_FLOATS);
-    b.rows = ht_min64(w->out[1], PADDED_FLOATS);
-    for (;;) {
-        b.split = ht_split_for(span(w, 2, b.columns), w->stride[2]);
-        if (w->kernel[0] * span(w, 1, b.rows) * b.split.row <= PADDED_FLOATS - SPARE &&
-            b.rows * b.split.row <= COMBINED_FLOATS - SPARE)
-            return b;
-        if (b.rows > 1) {
-            b.rows = ht_ceil_div(b.rows, 2);
-        } else if (b.columns > 1) {
-            b.columns = ht_ceil_div(b.columns, 2);
-        } else {
-            b.columns = 0;
-            return b;
-        }
-    }
+        if (w->kernel[i] > ROW_FLOATS || w->dilation[i] > ROW_FLOATS || w->stride[i] > ROW_FLOATS)
+            return 0;
+    const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1, room = ROW_FLOATS - reach - 2 * VF_LANES;
+    if (w->kernel[0] * w->kernel[1] > MAX_TAPS || w->kernel[2] > MAX_TAPS || room < 0)
+        return 0;
+    return ht_min64(w->out[2], room / w->stride[2] / VF_LANES * VF_LANES);
 }
 
 HT_INLINE vf combine(vf a, vf b, const int average)
@@ -98,30 +62,50 @@ static int64_t counted(const ht_window *w, int axis, int64_t position, const int
                        w->in[axis] + (count_padding ? pad_after[axis] : 0));
 }
 
-/* The taps of one vector of outputs; `count` taps known to the compiler in the common cases. */
-HT_INLINE vf combine_taps(const float *p, const int32_t *offsets, const int64_t count, const int average)
+/* dst[0, width) = the rows of one row of windows, combined. Rows are not read past `width`. */
+HT_INLINE void combine_rows(const float *const *rows, const int64_t taps, int64_t width, float *dst, const int average)
 {
-    vf result = vf_load(p + offsets[0]);
+    for (int64_t i = 0; i < width; i += VF_LANES) {
+        const int64_t lanes = width - i;
+        if (HT_LIKELY(lanes >= VF_LANES)) {
+            vf result = vf_load(rows[0] + i);
 #pragma GCC unroll 4
-    for (int64_t tap = 1; tap < count; tap++)
-        result = combine(result, vf_load(p + offsets[tap]), average);
-    return result;
+            for (int64_t tap = 1; tap < taps; tap++)
+                result = combine(result, vf_load(rows[tap] + i), average);
+            vf_store(dst + i, result);
+        } else {
+            vf result = vf_load_n(rows[0] + i, lanes);
+#pragma GCC unroll 4
+            for (int64_t tap = 1; tap < taps; tap++)
+                result = combine(result, vf_load_n(rows[tap] + i, lanes), average);
+            vf_store_n(dst + i, lanes, result);
+        }
+    }
 }
 
-/* combined[0, width) = the rows of one row of windows, combined. */
-HT_INLINE void combine_rows(const float *padded, const int32_t *offsets, const int64_t taps, int64_t width,
-                            float *combined, const int average)
+/* One tap of neighbouring outputs. */
+HT_INLINE vf load_tap(const float *p, const int64_t stride)
 {
-    for (int64_t i = 0; i < width; i += VF_LANES)
-        vf_store(combined + i, combine_taps(padded + i, offsets, taps, average));
+    if (stride == 1)
+        return vf_load(p);
+    if (stride == 2)
+        return vf_even(vf_load(p), vf_load(p + VF_LANES));
+    float lanes[VF_LANES];
+    for (int i = 0; i < VF_LANES; i++)
+        lanes[i] = p[i * stride];
+    return vf_load(lanes);
 }
 
 /* y[0, count) of one output row. `room`: how many floats from y on may be overwritten; later rows come later. */
-HT_INLINE void combine_columns(const float *row, const int32_t *offsets, const int64_t taps, const float *counts,
-                               float count_rows, float *y, int64_t count, int64_t room, const int average)
+HT_INLINE void combine_columns(const float *row, const int64_t stride, const int64_t dilation, const int64_t taps,
+                               const float *counts, float count_rows, float *y, int64_t count, int64_t room,
+                               const int average)
 {
     for (int64_t i = 0; i < count; i += VF_LANES) {
-        vf result = combine_taps(row + i, offsets, taps, average);
+        vf result = load_tap(row + i * stride, stride);
+#pragma GCC unroll 4
+        for (int64_t tap = 1; tap < taps; tap++)
+            result = combine(result, load_tap(row + i * stride + tap * dilation, stride), average);
         if (average) {
             const vf divisor = vf_load(counts + i) * vf_set1(count_rows);
             result = vf_select(vf_eq(divisor, vf_set1(0.0f)), vf_set1(0.0f), result / divisor);
@@ -140,54 +124,74 @@ HT_INLINE void combine_columns(const float *row, const int32_t *offsets, const i
     default: { const int64_t TAPS = taps; call; break; }                                                              \
     }
 
-HT_INLINE void pool_f32(const ht_window *w, const blocking *b, const float *x, float *y, const int average,
-                        const int64_t *pad_after, int count_padding)
+/* `columns`: output columns at a time. `stride`: w's along columns, if the compiler is to know it. */
+HT_INLINE void pool_f32(const ht_window *w, int64_t columns, const float *x, float *y, const int64_t stride,
+                        const int average, const int64_t *pad_after, int count_padding)
 {
-    float padded[PADDED_FLOATS], combined[COMBINED_FLOATS], counts[COMBINED_FLOATS];
-    int32_t row_taps[MAX_TAPS], column_taps[MAX_TAPS];
-    const ht_split *s = &b->split;
+    float combined[ROW_FLOATS], counts[ROW_FLOATS + VF_LANES];
+    const float blank = average ? 0.0f : -INFINITY;
     const int64_t size = w->n * w->c * w->out_size;
-    for (int64_t kx = 0; kx < w->kernel[2]; kx++)
-        column_taps[kx] = (int32_t)ht_split_at(s, kx * w->dilation[2], w->stride[2]);
-    for (int64_t column = 0; column < w->out[2]; column += b->columns) {
-        const int64_t count = ht_min64(b->columns, w->out[2] - column), at_x = column * w->stride[2] - w->pad[2];
-        for (int64_t i = 0; average && i < ht_ceil_div(count, VF_LANES) * VF_LANES; i++)
-            counts[i] = (float)counted(w, 2, at_x + i * w->stride[2], pad_after, count_padding);
+    for (int64_t column = 0; column < w->out[2]; column += columns) {
+        const int64_t count = ht_min64(columns, w->out[2] - column), at_x = column * stride - w->pad[2];
+        const int64_t vectors = ht_ceil_div(count, VF_LANES) * VF_LANES, reach = (w->kernel[2] - 1) * w->dilation[2] + 1;
+        const int64_t span = (count - 1) * stride + reach;
+        const int64_t low = ht_min64(span, ht_max64(0, -at_x)), high = ht_max64(low, ht_min64(span, w->in[2] - at_x));
+        /* Rows are combined some at a time, so that loads do not wait for the stores just before them. */
+        const int64_t pitch = ht_ceil_div((vectors - 1) * stride + reach + VF_LANES, VF_LANES) * VF_LANES;
+        const int64_t lines = ht_max64(1, ht_min64(LINES, ROW_FLOATS / pitch));
+        for (int64_t i = 0; average && i < vectors; i++)
+            counts[i] = (float)counted(w, 2, at_x + i * stride, pad_after, count_padding);
+        for (int64_t i = 0; i < ROW_FLOATS; i++)
+            combined[i] = blank; /* only [low, high) of each row is written from now on */
         for (int64_t plane = 0; plane < w->n * w->c; plane++)
             for (int64_t z = 0; z < w->out[0]; z++)
-                for (int64_t line = 0; line < w->out[1]; line += b->rows) {
-                    const int64_t rows = ht_min64(b->rows, w->out[1] - line), height = span(w, 1, rows);
-                    const int64_t at_z = z * w->stride[0] - w->pad[0], at_y = line * w->stride[1] - w->pad[1];
-                    float *dst = padded;
-                    for (int64_t kz = 0, tap = 0; kz < w->kernel[0]; kz++)
-                        for (int64_t ky = 0; ky < w->kernel[1]; ky++)
-                            row_taps[tap++] = (int32_t)((kz * height + ky * w->dilation[1]) * s->row);
-                    for (int64_t kz = 0; kz < w->kernel[0]; kz++) {
-                        const int64_t iz = at_z + kz * w->dilation[0];
-                        for (int64_t iy = at_y; iy < at_y + height; iy++, dst += s->row) {
-                            const int inside = iz >= 0 && iz < w->in[0] && iy >= 0 && iy < w->in[1];
-                            const float *row = x + plane * w->in_size;
-                            ht_split_row(s, inside ? row + (iz * w->in[1] + iy) * w->in[2] : NULL, w->in[2], at_x,
-                                         w->stride[2], average ? 0.0f : -INFINITY, dst);
+                for (int64_t top = 0; top < w->out[1]; top += lines) {
+                    const int64_t bottom = ht_min64(top + lines, w->out[1]), at_z = z * w->stride[0] - w->pad[0];
+                    for (int64_t line = top; line < bottom; line++) {
+                        const int64_t at_y = line * w->stride[1] - w->pad[1];
+                        const float *rows[MAX_TAPS];
+                        float *dst = combined + (line - top) * pitch + low;
+                        int64_t taps = 0, first, last;
+                        ht_valid_range(at_y, w->dilation[1], w->in[1], w->kernel[1], &first, &last);
+                        for (int64_t kz = 0; kz < w->kernel[0]; kz++) {
+                            const int64_t iz = at_z + kz * w->dilation[0];
+                            for (int64_t ky = first; iz >= 0 && iz < w->in[0] && ky < last; ky++)
+                                rows[taps++] = x + plane * w->in_size +
+                                               (iz * w->in[1] + at_y + ky * w->dilation[1]) * w->in[2] + at_x + low;
                         }
+                        if (taps == 0)
+                            for (int64_t i = 0; i < high - low; i++)
+                                dst[i] = blank;
+                        else
+                            BY_TAPS(taps, combine_rows(rows, TAPS, high - low, dst, average))
                     }
-                    for (int64_t row = 0; row < rows; row++)
-                        BY_TAPS(w->kernel[0] * w->kernel[1],
-                                combine_rows(padded + row * w->stride[1] * s->row, row_taps, TAPS, s->row,
-                                             combined + row * s->row, average))
-                    const int64_t depth = average ? counted(w, 0, at_z, pad_after, count_padding) : 0;
-                    for (int64_t row = 0; row < rows; row++) {
-                        const int64_t at = plane * w->out_size + (z * w->out[1] + line + row) * w->out[2] + column;
-                        int64_t counted_rows = depth;
+                    for (int64_t line = top; line < bottom; line++) {
+                        const int64_t at = plane * w->out_size + (z * w->out[1] + line) * w->out[2] + column;
+                        float counted_rows = 0;
                         if (average)
-                            counted_rows *= counted(w, 1, at_y + row * w->stride[1], pad_after, count_padding);
+                            counted_rows = (float)(counted(w, 0, at_z, pad_after, count_padding) *
+                                                   counted(w, 1, line * w->stride[1] - w->pad[1], pad_after,
+                                                           count_padding));
                         BY_TAPS(w->kernel[2],
-                                combine_columns(combined + row * s->row, column_taps, TAPS, counts,
-                                                (float)counted_rows, y + at, count,
-                                                b->columns >= w->out[2] ? size - at : count, average))
+                                combine_columns(combined + (line - top) * pitch, stride, w->dilation[2], TAPS, counts,
+                                                counted_rows, y + at, count,
+                                                columns >= w->out[2] ? size - at : count, average))
                     }
                 }
     }
+}
+
+static void pool_rows(const ht_window *w, int64_t columns, const float *x, float *y, const int64_t *pad_after,
+                      int average, int count_padding)
+{
+    if (average)
+        pool_f32(w, columns, x, y, w->stride[2], 1, pad_after, count_padding);
+    else if (w->stride[2] == 1)
+        pool_f32(w, columns, x, y, 1, 0, pad_after, 0);
+    else if (w->stride[2] == 2)
+        pool_f32(w, columns, x, y, 2, 0, pad_after, 0);
+    else
+        pool_f32(w, columns, x, y, w->stride[2], 0, pad_after, 0);
 }
 
 /* ---- float64, and float32 windows too large for the buffers: tap by tap along each output row. */
@@ -252,7 +256,7 @@ POOL(double)
 typedef struct {
     const ht_call *call;
     ht_window window;
-    blocking blocks;
+    int64_t columns; /* float32: at a time; 0: tap by tap */
     int average, count_padding;
     int64_t pad_after[3];
     int64_t parts;
@@ -272,12 +276,11 @@ static void pool_part(void *context, int64_t part, int thread)
     (void)thread;
     if (job->call->in[0]->dtype == HT_FLOAT64)
         pool_double(&w, (const double *)x + x_at, (double *)y + y_at, job->average, job->pad_after, job->count_padding);
-    else if (!job->blocks.columns)
+    else if (!job->columns)
         pool_float(&w, (const float *)x + x_at, (float *)y + y_at, job->average, job->pad_after, job->count_padding);
-    else if (job->average)
-        pool_f32(&w, &job->blocks, (const float *)x + x_at, (float *)y + y_at, 1, job->pad_after, job->count_padding);
     else
-        pool_f32(&w, &job->blocks, (const float *)x + x_at, (float *)y + y_at, 0, job->pad_after, 0);
+        pool_rows(&w, job->columns, (const float *)x + x_at, (float *)y + y_at, job->pad_after, job->average,
+                  job->count_padding);
 }
 
 static int pool(pooling *job, int num_ints)
@@ -286,7 +289,7 @@ static int pool(pooling *job, int num_ints)
     if (status != HT_OK)
         return status;
     const ht_window *w = &job->window;
-    job->blocks = choose_blocks(w);
+    job->columns = block_columns(w);
     const double taps = (double)w->kernel[0] * (double)(w->kernel[1] + w->kernel[2]);
     job->parts = ht_parts(job->call, w->n * w->c, 2 * taps * (double)job->call->out[0]->size);
     ht_parallel(job->call->team, job->parts, pool_part, job);

@@ -12,19 +12,7 @@
 
 static int window_of(const ht_call *call, ht_window *w)
 {
-    const ht_tensor *x = call->in[0], *y = call->out[0];
-    if (call->num_in != 1 || call->num_ints != 13 || x->dtype != y->dtype || !ht_window_shapes(w, x, y) ||
-        y->dims[0] != w->n || y->dims[1] != w->c)
-        return HT_ERR_OPERAND;
-    for (int i = 0; i < 3; i++) {
-        w->kernel[i] = call->ints[i];
-        w->stride[i] = call->ints[3 + i];
-        w->pad[i] = call->ints[6 + i];
-        w->dilation[i] = call->ints[9 + i];
-        if (w->kernel[i] < 1 || w->stride[i] < 1 || w->dilation[i] < 1 || w->pad[i] < 0)
-            return HT_ERR_OPERAND;
-    }
-    return HT_OK;
+    return call->num_in == 1 && call->num_ints == 13 ? ht_pool_window(call, w) : HT_ERR_OPERAND;
 }
 
 /* Which taps of a window at output `o` lie within the axis, and where tap 0 lies. */

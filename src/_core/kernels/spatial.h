@@ -31,12 +31,33 @@ HT_INLINE int ht_window_shapes(ht_window *w, const ht_tensor *x, const ht_tensor
     return 1;
 }
 
+/* A pool's window, from in[0], out[0] and the first 12 of the ints: triples kernel, strides, pads before, dilations. */
+HT_INLINE int ht_pool_window(const ht_call *call, ht_window *w)
+{
+    const ht_tensor *x = call->in[0], *y = call->out[0];
+    if (x->dtype != y->dtype)
+        return HT_ERR_DTYPE;
+    if (call->num_ints < 12 || !ht_window_shapes(w, x, y) || y->dims[0] != w->n || y->dims[1] != w->c)
+        return HT_ERR_OPERAND;
+    for (int i = 0; i < 3; i++) {
+        w->kernel[i] = call->ints[i];
+        w->stride[i] = call->ints[3 + i];
+        w->pad[i] = call->ints[6 + i];
+        w->dilation[i] = call->ints[9 + i];
+        if (w->kernel[i] < 1 || w->stride[i] < 1 || w->dilation[i] < 1 || w->pad[i] < 0)
+            return HT_ERR_OPERAND;
+    }
+    return HT_OK;
+}
+
 /* The output positions o in [*first, *last) for which o * stride + offset lies in [0, size). */
 HT_INLINE void ht_valid_range(int64_t offset, int64_t stride, int64_t size, int64_t outputs, int64_t *first,
                               int64_t *last)
 {
-    const int64_t low = offset >= 0 ? 0 : ht_ceil_div(-offset, stride);
-    const int64_t high = size - offset <= 0 ? 0 : ht_ceil_div(size - offset, stride);
+    /* A division takes as long as pooling a short row. */
+    const int64_t low = offset >= 0 ? 0 : HT_LIKELY(stride == 1) ? -offset : ht_ceil_div(-offset, stride);
+    const int64_t high = size - offset <= 0 ? 0 : HT_LIKELY(stride == 1) ? size - offset
+                                                                        : ht_ceil_div(size - offset, stride);
     *first = ht_min64(low, outputs);
     *last = ht_max64(*first, ht_min64(high, outputs));
 }

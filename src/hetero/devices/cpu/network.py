@@ -254,6 +254,10 @@ def _pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     sizes = pool_sizes(node, x, kernel, strides, dilations, before, after, sizes)
     ints = [*three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
     shape = (*x.shape[:2], *sizes)
+    plain = x.dtype.kind == "f" and node.num_outputs == 1 and not any(before + after)
+    if plain and list(x.shape[2:]) == kernel and set(sizes) == set(dilations) == {1}:  # one window: the whole plane
+        operation = "max" if node.op_type == "MaxPool" else "mean"
+        return [reduced(context, x, operation, range(2, x.rank), keep=True)]
     if node.op_type == "AveragePool":
         ints += [*three(after, 0), node.get("count_include_pad", 0)]
         return [context.call("average_pool", [x], shape, x.dtype, ints)]
