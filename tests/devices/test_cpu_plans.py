@@ -198,6 +198,57 @@ def test_memory_is_reused_and_never_too_early(data: st.DataObject) -> None:
     assert_as_onnxruntime(proto, {"x": x}, compiled(proto))
 
 
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_what_is_concatenated_is_made_in_place(data: st.DataObject) -> None:
+    """Random graphs with concatenations, of concatenations, of inputs, constants and the same value twice."""
+    rows = {"x": 2, "c": 1}
+    nodes = []
+    constants = {"c": np.random.default_rng(0).uniform(-1, 1, (1, 16)).astype(np.float32)}
+    for i in range(data.draw(st.integers(2, 20))):
+        name, names = f"v{i}", list(rows)[-6:] + ["x", "c"]
+        read = data.draw(st.sampled_from(names))
+        match data.draw(st.sampled_from(["Relu", "Neg", "Add", "Softmax", "Gather", "Concat", "Concat"])):
+            case "Concat":
+                read = [read, *data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3))]
+                nodes.append(helper.make_node("Concat", read, [name], axis=0))
+                rows[name] = sum(rows[value] for value in read)
+            case "Gather":
+                nodes.append(helper.make_node("Gather", [read, f"i{i}"], [name], axis=0))
+                constants[f"i{i}"] = np.arange(min(2, rows[read]))[::-1].copy()
+                rows[name] = min(2, rows[read])
+            case "Add":
+                other = data.draw(st.sampled_from([value for value in names if rows[value] in (1, rows[read])]))
+                nodes.append(helper.make_node("Add", [read, other], [name]))
+                rows[name] = rows[read]
+            case op:
+                nodes.append(helper.make_node(op, [read], [name]))
+                rows[name] = rows[read]
+    names = [name for name in rows if name not in ("x", "c")]
+    outputs = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
+    proto = model_of(nodes, {"x": ("float32", ["a", 16])}, dict.fromkeys(outputs, "float32"), constants)
+    x = np.random.default_rng(1).uniform(-1, 1, (2, 16)).astype(np.float32)
+    assert_as_onnxruntime(proto, {"x": x}, compiled(proto))
+
+
+def test_concatenations_that_cost_nothing() -> None:
+    """A dense net's block: each layer reads all before it, and nothing is copied but the input."""
+    nodes = [helper.make_node("Concat", ["x", "v0"], ["c0"], axis=1)]
+    for i in range(1, 4):
+        nodes.append(helper.make_node("Conv", [f"c{i - 1}", f"w{i}"], [f"v{i}"]))
+        nodes.append(helper.make_node("Concat", [f"c{i - 1}", f"v{i}"], [f"c{i}"], axis=1))
+    nodes = [helper.make_node("Conv", ["x", "w0"], ["v0"]), *nodes, helper.make_node("Neg", ["c3"], ["y"])]
+    weights = {f"w{i}": np.ones((4, 4 * max(1, i + 1), 1, 1), np.float32) for i in range(1, 4)}
+    weights["w0"] = np.ones((4, 4, 1, 1), np.float32)
+    proto = model_of(nodes, {"x": ("float32", [1, 4, 8, 2])}, {"y": "float32"}, weights)
+    x = np.random.default_rng(0).standard_normal((1, 4, 8, 2), np.float32)
+    cm = compiled(proto)
+    assert_as_onnxruntime(proto, {"x": x}, cm)
+    (segment,) = cm._plans._segments.values()
+    assert segment.program.num_calls == 6  # four convolutions, one copy, Neg
+    assert segment.program.arena_bytes == 5 * x.nbytes
+
+
 def test_a_long_chain_needs_little_memory() -> None:
     nodes = [helper.make_node("Sigmoid", [f"v{i}"], [f"v{i + 1}"]) for i in range(100)]
     cm = compiled(model_of(nodes, {"v0": ("float32", [1000])}, {"v100": "float32"}))

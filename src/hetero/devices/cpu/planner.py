@@ -3,9 +3,6 @@
 Nodes are lowered in order. What is known is computed at once: constants once per compiled model, shapes and what
 follows from them once per plan. The rest becomes kernel calls. Where the shape of a result depends on data (a Reshape
 to a computed shape), the plan is cut: a `Segment` ends there, and the rest is planned when the data are known.
-
-Memory: every storage lives from the call that fills it to the last that reads it; storages that do not live at the
-same time share the arena: in the order of the calls, each takes the smallest free block that holds it.
 """
 
 from __future__ import annotations
@@ -37,6 +34,7 @@ from . import (  # noqa: F401  they register their operators
     spatial,
 )
 from .fusion import fuse
+from .memory import Parts, join, place_in_arena
 from .registry import NodePlan, dtype_trouble
 from .values import Call, Context, NeedsData, NeedsHost, Packed, Value
 
@@ -44,15 +42,6 @@ if TYPE_CHECKING:
     from ...model.model import Model
 
 __all__ = ["Planner", "Segment"]
-
-# Kernels whose output may be the memory of one of these inputs, if that has the output's size in bytes.
-_ELEMENTWISE = ["add", "sub", "mul", "div", "mod", "fmod", "pow", "min", "max", "prelu", "and", "or", "xor", "equal"]
-_ELEMENTWISE += ["less", "less_or_equal", "greater", "greater_or_equal", "shift_left", "shift_right"]
-_ELEMENTWISE += ["bitwise_and", "bitwise_or", "bitwise_xor"]
-_IN_PLACE = dict.fromkeys(_ELEMENTWISE, (0, 1)) | {"unary": (0,), "where": (1, 2), "batch_norm": (0,), "softmax": (0,)}
-_IN_PLACE |= {"scatter_elements": (0,), "scatter_nd": (0,)}
-# The same, but no other operand may be that memory: it is read at other places than those just written.
-_IN_PLACE_ALONE = {"scatter_elements", "scatter_nd", "batch_norm"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -316,9 +305,14 @@ class Planner:
                 storage_output[value.storage] = number
                 outputs.append(number)
         inputs = [number for number, value in given.items() if value.data is None]
-        calls = fuse(context.calls, storage_output) if self._transform else context.calls
+        calls: Sequence[Call] = context.calls
+        parts: Parts = {}
+        if self._transform:
+            calls = fuse(calls, storage_output)
+            calls, parts = join(calls, storage_output.keys() | given_storage.keys())
         program, node_of = _assemble(
             calls,
+            parts,
             [given[n] for n in inputs],
             [values[n] for n in outputs],
             [call.label or self.nodes[call.node] for call in calls],
@@ -350,7 +344,7 @@ class _Within:
 
 
 def _assemble(
-    calls: Sequence[Call], inputs: Sequence[Value], outputs: Sequence[Value], labels: Sequence[object]
+    calls: Sequence[Call], parts: Parts, inputs: Sequence[Value], outputs: Sequence[Value], labels: Sequence[object]
 ) -> tuple[_kernels.Program, tuple[int, ...]]:
     """Lay out memory and number the tensors of a program."""
     place: dict[int, tuple[int, int]] = {}  # storage -> (kind of place, number)
@@ -358,7 +352,7 @@ def _assemble(
         place[value.storage] = (2, position)
     for position, value in enumerate(outputs):
         place[value.storage] = (3, position)
-    arena_bytes = _place_in_arena(calls, place)
+    arena_bytes = place_in_arena(calls, place, parts)
 
     constants: list[NDArray[Any]] = []
     constant_number: dict[int, int] = {}
@@ -401,58 +395,3 @@ def _assemble(
         arena_bytes,
     )
     return program, tuple(call.node for call in calls)
-
-
-def _place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]]) -> int:
-    """Give every storage that is no input and has no place yet an offset; returns the arena's size in bytes.
-
-    A call that may work in place, on an operand nobody reads afterwards, gets that operand's memory for its result.
-    """
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    size: dict[int, int] = {}
-    for position, call in enumerate(calls):
-        for value in call.outputs:
-            first.setdefault(value.storage, position)
-            last[value.storage] = position
-            bytes_ = value.size * value.dtype.itemsize
-            if bytes_ > size.get(value.storage, -1):
-                size[value.storage] = bytes_
-        for operand in call.inputs:
-            if operand is not None and operand.data is None:
-                last[operand.storage] = position
-    outputs = {storage for storage, (kind, _) in place.items() if kind == 3}
-    renamed: dict[int, int] = {}  # storage -> the one whose memory it continues
-    for position, call in enumerate(calls):
-        for at in _IN_PLACE.get(call.kernel, ()):
-            operand, result = call.inputs[at], call.outputs[0]
-            if operand is None or operand.data is not None or operand.storage not in first:
-                continue  # a constant or an input of the program
-            if call.kernel in _IN_PLACE_ALONE and any(
-                other is not None and other.storage == operand.storage for other in call.inputs[at + 1 :]
-            ):
-                continue
-            old, new = renamed.get(operand.storage, operand.storage), result.storage
-            if (
-                last[old] == position
-                and size[old] == size[new] == operand.size * operand.dtype.itemsize
-                and first[new] == position
-                and old not in outputs
-                and new not in renamed
-            ):
-                if new in outputs:  # the operand moves into the output's memory
-                    outputs.add(old)
-                    place[old] = place[new]
-                renamed[new] = old
-                last[old] = last[new]
-                break
-    placed = [storage for storage in first if storage not in place and storage not in renamed]
-    offsets, end = _kernels.arena_layout(
-        np.array([first[storage] for storage in placed], np.int64),
-        np.array([last[storage] for storage in placed], np.int64),
-        np.array([size[storage] for storage in placed], np.int64),
-    )
-    place.update(zip(placed, ((0, offset) for offset in offsets.tolist()), strict=True))
-    for new, old in renamed.items():
-        place[new] = place[old]
-    return end

@@ -1,0 +1,179 @@
+"""Where the values of a program lie: most of them in one arena, shared by what does not live at the same time.
+
+Every storage lives from the first call that fills it to the last that reads it; in the order of the calls, each takes
+the smallest free block that holds it. Two things save copies and memory:
+
+- an elementwise result may take the place of an operand that nobody reads later;
+- what is joined by a concatenation along the outermost axis is made where it will lie in the whole (`join`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from ... import _kernels
+from .values import Call, Value
+
+__all__ = ["Parts", "join", "place_in_arena"]
+
+# Kernels whose output may be the memory of one of these inputs, if that has the output's size in bytes.
+_ELEMENTWISE = ["add", "sub", "mul", "div", "mod", "fmod", "pow", "min", "max", "prelu", "and", "or", "xor", "equal"]
+_ELEMENTWISE += ["less", "less_or_equal", "greater", "greater_or_equal", "shift_left", "shift_right"]
+_ELEMENTWISE += ["bitwise_and", "bitwise_or", "bitwise_xor"]
+_IN_PLACE = dict.fromkeys(_ELEMENTWISE, (0, 1)) | {"unary": (0,), "where": (1, 2), "batch_norm": (0,), "softmax": (0,)}
+_IN_PLACE |= {"scatter_elements": (0,), "scatter_nd": (0,)}
+# The same, but no other operand may be that memory: it is read at other places than those just written.
+_IN_PLACE_ALONE = {"scatter_elements", "scatter_nd", "batch_norm"}
+
+_ALIGNMENT = 64  # of a part within the whole: vectors that straddle cache lines cost more than the copy saves
+
+Parts = Mapping[int, tuple[int, int]]
+"""Storage -> the storage of which it is a part, and at which byte of that it begins. That may be a part in turn."""
+
+
+def join(calls: Sequence[Call], taken: Collection[int]) -> tuple[list[Call], dict[int, tuple[int, int]]]:
+    """The calls with fewer concatenations, and which storages are parts of others instead.
+
+    ``taken``: storages that lie outside the arena. What cannot be made in place (an input, a constant, a value that is
+    in another whole already) is copied to its place in the whole by a call of its own.
+    """
+    last_maker = {value.storage: position for position, call in enumerate(calls) for value in call.outputs}
+    sizes: dict[int, int] = {}
+    for call in calls:
+        for value in call.outputs:
+            sizes[value.storage] = max(sizes.get(value.storage, 0), _bytes(value))
+    parts: dict[int, tuple[int, int]] = {}
+    new_storage = max((*last_maker, *taken), default=0) + 1
+    joined: list[Call] = []
+    for position, call in enumerate(calls):
+        whole = call.outputs[0]
+        begins = _begins(call) if call.kernel == "concat" and whole.storage not in taken else None
+        if begins is None:
+            joined.append(call)
+            continue
+        own = []  # operands that are made in their place
+        for value, begin in zip(call.inputs, begins, strict=True):
+            assert value is not None, "a concatenation has no absent operands"
+            own.append(
+                value.data is None
+                and value.storage in last_maker
+                and last_maker[value.storage] < position
+                and value.storage not in taken
+                and value.storage not in parts
+                and sizes[value.storage] == _bytes(value)
+                and begin % _ALIGNMENT == 0
+            )
+            if own[-1]:
+                parts[value.storage] = (whole.storage, begin)
+        if not any(own):
+            joined.append(call)
+            continue
+        for value, begin, mine in zip(call.inputs, begins, own, strict=True):
+            assert value is not None
+            if not mine and value.size:
+                parts[new_storage] = (whole.storage, begin)
+                copy = Value(value.dtype, value.shape, None, new_storage)
+                joined.append(dataclasses.replace(call, kernel="identity", inputs=(value,), outputs=(copy,), ints=()))
+                new_storage += 1
+    return joined, parts
+
+
+def _begins(call: Call) -> list[int] | None:
+    """At which byte of the result the operands of a concatenation begin; None if one is not contiguous there."""
+    whole, axis = call.outputs[0], call.ints[0]
+    if math.prod(whole.shape[:axis]) != 1:
+        return None
+    begins, end = [], 0
+    for value in call.inputs:
+        assert value is not None
+        begins.append(end)
+        end += _bytes(value)
+    return begins
+
+
+def _bytes(value: Value) -> int:
+    return value.size * value.dtype.itemsize
+
+
+def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], parts: Parts) -> int:
+    """Give every storage that has no place yet an offset, as (0, offset); returns the arena's size in bytes.
+
+    ``place``: storage -> (kind of place, number); kind 3 is an output of the program.
+    A call that may work in place, on an operand nobody reads afterwards, gets that operand's memory for its result.
+    """
+    roots: dict[int, tuple[int, int]] = {}
+
+    def root(storage: int) -> tuple[int, int]:
+        """The whole that a storage lies in, which may be itself, and at which byte."""
+        path, begin = [], 0
+        while storage in parts and storage not in roots:
+            path.append(storage)
+            storage = parts[storage][0]
+        storage, begin = roots.get(storage, (storage, 0))
+        for step in reversed(path):
+            begin += parts[step][1]
+            roots[step] = (storage, begin)
+        return storage, begin
+
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    size: dict[int, int] = {}
+    for position, call in enumerate(calls):
+        for value in call.outputs:
+            whole, begin = root(value.storage)
+            first.setdefault(whole, position)
+            last[whole] = position
+            size[whole] = max(size.get(whole, 0), begin + _bytes(value))
+        for operand in call.inputs:
+            if operand is not None and operand.data is None:
+                last[root(operand.storage)[0]] = position
+    outputs = {storage for storage, (kind, _) in place.items() if kind == 3}
+    wholes = {root(part)[0] for part in parts}
+    renamed: dict[int, int] = {}  # storage -> the one whose memory it continues
+    for position, call in enumerate(calls):
+        for at in _IN_PLACE.get(call.kernel, ()):
+            operand, result = call.inputs[at], call.outputs[0]
+            if operand is None or operand.data is not None or operand.storage not in first:
+                continue  # a constant, an input of the program, or a part of something
+            if call.kernel in _IN_PLACE_ALONE and any(
+                other is not None and other.storage == operand.storage for other in call.inputs[at + 1 :]
+            ):
+                continue
+            if any(
+                other is not None and other.storage in parts and root(other.storage)[0] == operand.storage
+                for other in call.inputs
+            ):
+                continue
+            old, new = renamed.get(operand.storage, operand.storage), result.storage
+            if (
+                last[old] == position
+                and new not in parts
+                and size[old] == size[new] == _bytes(operand)
+                and first[new] == position
+                and old not in outputs
+                and new not in renamed
+                and not (new in outputs and old in wholes)
+            ):
+                if new in outputs:  # the operand moves into the output's memory
+                    outputs.add(old)
+                    place[old] = place[new]
+                renamed[new] = old
+                last[old] = last[new]
+                break
+    placed = [storage for storage in first if storage not in place and storage not in renamed]
+    offsets, end = _kernels.arena_layout(
+        np.array([first[storage] for storage in placed], np.int64),
+        np.array([last[storage] for storage in placed], np.int64),
+        np.array([size[storage] for storage in placed], np.int64),
+    )
+    place.update(zip(placed, ((0, offset) for offset in offsets.tolist()), strict=True))
+    for new, old in renamed.items():
+        place[new] = place[old]
+    for part in parts:
+        whole, begin = root(part)
+        place[part] = (0, place[whole][1] + begin)
+    return end
