@@ -55,13 +55,12 @@ def join(calls: Sequence[Call], taken: Collection[int]) -> tuple[list[Call], dic
         if begins is None:
             joined.append(call)
             continue
-        own = []  # operands that are made in their place
-        for value, begin in zip(call.inputs, begins, strict=True):
-            assert value is not None, "a concatenation has no absent operands"
+        operands = [value for value in call.inputs if value is not None]  # all of them
+        own = []  # is it made in its place?
+        for value, begin in zip(operands, begins, strict=True):
             own.append(
                 value.data is None
-                and value.storage in last_maker
-                and last_maker[value.storage] < position
+                and last_maker.get(value.storage, position) < position
                 and value.storage not in taken
                 and value.storage not in parts
                 and sizes[value.storage] == _bytes(value)
@@ -72,9 +71,8 @@ def join(calls: Sequence[Call], taken: Collection[int]) -> tuple[list[Call], dic
         if not any(own):
             joined.append(call)
             continue
-        for value, begin, mine in zip(call.inputs, begins, own, strict=True):
-            assert value is not None
-            if not mine and value.size:
+        for value, begin, in_place in zip(operands, begins, own, strict=True):
+            if not in_place and value.size:
                 parts[new_storage] = (whole.storage, begin)
                 copy = Value(value.dtype, value.shape, None, new_storage)
                 joined.append(dataclasses.replace(call, kernel="identity", inputs=(value,), outputs=(copy,), ints=()))
