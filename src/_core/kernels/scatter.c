@@ -58,6 +58,26 @@ static int begin(const ht_call *call, int64_t reduction, combine_fn *combine)
     return HT_OK;
 }
 
+/* Whether `count` indices from `begin` on are all the same: along whole rows where they are an expanded column, as
+ * graph nets write them. */
+#define ALL_EQUAL(T)                                            \
+    static int all_equal_##T(const T *index, int64_t count)     \
+    {                                                           \
+        T other = 0;                                            \
+        for (int64_t i = 1; i < count; i++)                     \
+            other |= index[i] ^ index[0];                       \
+        return other == 0;                                      \
+    }
+ALL_EQUAL(int32_t)
+ALL_EQUAL(int64_t)
+
+static int all_equal(const ht_tensor *indices, int64_t begin, int64_t count)
+{
+    if (indices->dtype == HT_INT64)
+        return all_equal_int64_t((const int64_t *)indices->data + begin, count);
+    return all_equal_int32_t((const int32_t *)indices->data + begin, count);
+}
+
 int HT_KERNEL(scatter_elements)(const ht_call *call)
 {
     combine_fn combine;
@@ -78,19 +98,24 @@ int HT_KERNEL(scatter_elements)(const ht_call *call)
     step[out->ndim - 1] = 1;
     for (int d = out->ndim - 1; d > 0; d--)
         step[d - 1] = step[d] * out->dims[d];
+    /* Along the last axis, unless that is `axis`, neighbours with one index are neighbours in out, too. */
+    const int64_t run = axis == out->ndim - 1 ? 1 : indices->dims[out->ndim - 1];
     const char *update = (const char *)updates->data;
-    for (int64_t i = 0; i < indices->size; i++, update += bytes) {
-        int64_t index = ht_integer_at(indices, i);
-        if (index < 0)
-            index += out->dims[axis];
-        if (index < 0 || index >= out->dims[axis])
-            return HT_ERR_INDEX;
-        char *to = (char *)out->data + (base + index * step[axis]) * bytes;
-        if (combine)
-            combine(to, update, 1);
-        else
-            memcpy(to, update, (size_t)bytes);
-        for (int d = out->ndim - 1; d >= 0; d--) {
+    for (int64_t begin = 0; begin < indices->size; begin += run) {
+        const int64_t together = run > 1 && all_equal(indices, begin, run) ? run : 1;
+        for (int64_t i = 0; i < run; i += together, update += together * bytes) {
+            int64_t index = ht_integer_at(indices, begin + i);
+            if (index < 0)
+                index += out->dims[axis];
+            if (index < 0 || index >= out->dims[axis])
+                return HT_ERR_INDEX;
+            char *to = (char *)out->data + (base + i + index * step[axis]) * bytes;
+            if (combine)
+                combine(to, update, together);
+            else
+                memcpy(to, update, (size_t)(together * bytes));
+        }
+        for (int d = run == 1 ? out->ndim - 1 : out->ndim - 2; d >= 0; d--) {
             const int64_t stride = d == axis ? 0 : step[d];
             base += stride;
             if (++position[d] < indices->dims[d])
