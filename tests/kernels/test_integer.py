@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero import _kernels
+from hetero.devices.cpu.quantized import pixel_layout
 from hetero.errors import InferenceError
 
 VARIANTS = _kernels.variants()
@@ -26,18 +26,28 @@ def random_bytes(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
     return np.where(rng.random(shape) < 0.3, ends, values).astype(dtype)
 
 
-def without_zero(x: Array, zero: Array, variant: str) -> Array:
-    return _kernels.call("subtract_zero", [x, zero], [(x.shape, np.int16)], variant=variant)[0]
+def requantized(sums: Array, scale: Array, zero: Array) -> Array:
+    limits = np.iinfo(zero.dtype)
+    return np.clip(np.rint(sums * scale.astype(np.float64) + zero), limits.min, limits.max).astype(zero.dtype)
 
 
-def product(a: Array, b: Array, a_zero: Array, b_zero: Array, variant: str) -> Array:
+def product(
+    a: Array,
+    b: Array,
+    a_zero: Array,
+    b_zero: Array,
+    variant: str,
+    scale: Array | None = None,
+    zero: Array | None = None,
+) -> Array:
     """Matrices only."""
     (m, k), n = a.shape, b.shape[1]
-    size = -(-n // 16) * 16 * 2 * -(-k // 2)
-    right = without_zero(b, b_zero, variant)
-    packed = _kernels.call("pack_pairs", [right], [((size,), np.int16)], [1, k, n], variant=variant)[0]
-    left = without_zero(a, a_zero, variant)
-    return _kernels.call("matmul_integer", [left, packed], [((m, n), np.int32)], [m, n, k, 0], variant=variant)[0]
+    quads = -(-k // 4)
+    spec = ((-(-n // 16) * 64 * (quads + 2),), np.uint8)
+    packed = _kernels.call("pack_quads", [b, b_zero], [spec], [1, k, n], variant=variant)[0]
+    operands = [a, a_zero, packed] if zero is None else [a, a_zero, packed, scale, zero]
+    made = [((m, n), np.int32 if zero is None else zero.dtype)]
+    return _kernels.call("matmul_integer", operands, made, [m, n, k, 0], [], 12 * (8 * quads + 136), variant)[0]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -52,6 +62,11 @@ def test_products(m: int, k: int, n: int, variant: str) -> None:
             a_zero, b_zero = random_bytes(rng, a_type, m, 1), random_bytes(rng, b_type, n)
             wanted = (a.astype(np.int32) - a_zero) @ (b.astype(np.int32) - b_zero)
             assert np.array_equal(product(a, b, a_zero, b_zero, variant), wanted)
+            for columns in (1, n):
+                scale = rng.uniform(0, 0.01, columns).astype(np.float32)
+                zero = random_bytes(rng, a_type)
+                found = product(a, b, a_zero, b_zero, variant, scale, zero)
+                assert np.array_equal(found, requantized(wanted, scale, zero))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -65,7 +80,7 @@ def test_the_largest_products_are_exact(variant: str) -> None:
 def naive_convolution(
     x: Array, w: Array, zero: int, group: int, strides: tuple[int, int], pad: int, dilations: tuple[int, int]
 ) -> Array:
-    """w int16; pads on both sides."""
+    """w with its zero point taken off; pads on both sides."""
     wide = np.pad(x.astype(np.int64) - zero, [(0, 0), (0, 0), (pad, pad), (pad, pad)])
     n, _, height, width = wide.shape
     maps, per_group, kh, kw = w.shape
@@ -83,20 +98,20 @@ def naive_convolution(
     return y
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     group=st.integers(1, 3),
-    per_group=st.integers(1, 5),
+    per_group=st.sampled_from([1, 1, 2, 3, 4, 5, 9]),
     maps=st.integers(1, 14),
-    size=st.tuples(st.integers(5, 24), st.integers(5, 40)),
-    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    size=st.tuples(st.integers(5, 24), st.integers(9, 40)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 5)),
     strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     dilations=st.tuples(st.integers(1, 2), st.integers(1, 2)),
     pad=st.integers(0, 2),
-    dtype=st.sampled_from(BYTES),
+    dtypes=st.tuples(st.sampled_from(BYTES), st.sampled_from(BYTES)),
     bias=st.booleans(),
-    panels=st.integers(1, 3),
+    zeros=st.sampled_from(["none", "one", "each"]),
     variant=st.sampled_from(VARIANTS),
 )
 def test_convolutions(
@@ -109,24 +124,52 @@ def test_convolutions(
     strides: tuple[int, int],
     dilations: tuple[int, int],
     pad: int,
-    dtype: Any,
+    dtypes: tuple[Any, Any],
     bias: bool,
-    panels: int,
+    zeros: str,
     variant: str,
 ) -> None:
     rng = np.random.default_rng(seed)
-    x = random_bytes(rng, dtype, 2, group * per_group, *size)
-    w = rng.integers(-255, 256, (group * maps, per_group, *kernel)).astype(np.int16)
-    zero = random_bytes(rng, dtype)
-    wanted = naive_convolution(x, w, int(zero), group, strides, pad, dilations)
+    x = random_bytes(rng, dtypes[0], 2, group * per_group, *size)
+    w = random_bytes(rng, dtypes[1], group * maps, per_group, *kernel)
+    zero = random_bytes(rng, dtypes[0])
+    w_zero = np.zeros(1, dtypes[1])
+    if zeros != "none":
+        w_zero = random_bytes(rng, dtypes[1], group * maps if zeros == "each" else 1)
+    wide = w.astype(np.int64) - w_zero[:, None, None, None]
+    wanted = naive_convolution(x, wide, int(zero), group, strides, pad, dilations)
     offsets = rng.integers(-1000, 1000, group * maps).astype(np.int32) if bias else None
     if offsets is not None:
         wanted += offsets[:, None, None]
-    ints = [group, 1, *kernel, 1, *strides, 0, pad, pad, 1, *dilations]
-    scratch = 64 * -(-math.prod(w.shape[1:]) // 2) * panels
+    sizes = wanted.shape[2:]
+    ints = [group, per_group, 1, *kernel, 1, *strides, 0, pad, pad, 1, *dilations, 1, *sizes]
+    steps, plane = pixel_layout(per_group, ints[2:14], ints[14:])
+    packed = 2 * group * -(-per_group // 4) * plane + 128
+    pixels = _kernels.call("pack_pixels", [x, zero], [((packed,), np.uint8)], ints, variant=variant)[0]
+    packed = (group * maps + 1) * 4 * (steps + 2)
+    filters = _kernels.call("pack_filters", [w, w_zero], [((packed,), np.uint8)], ints, variant=variant)[0]
+    operands = [pixels, filters, zero, offsets]
     spec = [(wanted.shape, np.int32)]
-    found = _kernels.call("conv_integer", [x, w, zero, offsets], spec, ints, [], scratch, variant)[0]
+    found = _kernels.call("conv_integer", operands, spec, ints, [], 112 * steps, variant)[0]
     assert np.array_equal(found, wanted)
+    scale = rng.uniform(0, 0.01, group * maps if zeros == "each" else 1).astype(np.float32)
+    y_zero = random_bytes(rng, dtypes[1])
+    spec = [(wanted.shape, dtypes[1])]
+    found = _kernels.call("conv_integer", [*operands, scale, y_zero], spec, ints, [], 112 * steps, variant)[0]
+    assert np.array_equal(found, requantized(wanted, scale[:, None, None], y_zero))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_sums_in_the_middle_of_two_integers(variant: str) -> None:
+    """Where float32 cannot tell which integer is nearer, float64 must: every half, and its neighbours."""
+    x = np.arange(-1000, 1000, dtype=np.int32)
+    for scale in (0.5, 0.1, 1 / 3, 0.25):
+        for nudge in (-1, 0, 1):
+            factor = np.nextafter(np.float32(scale), np.float32(nudge * 10), dtype=np.float32) if nudge else scale
+            for zero in (np.int8(-128), np.int8(0), np.int8(127), np.uint8(0), np.uint8(255)):
+                operands = [x, np.float32(factor), np.array(zero)]
+                found = _kernels.call("requantize", operands, [(x.shape, zero.dtype)], variant=variant)[0]
+                assert np.array_equal(found, requantized(x, np.array(factor, np.float32), np.array(zero)))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -203,13 +246,25 @@ def test_dynamic_quantize(x: list[float], variant: str) -> None:
 
 
 def test_operands_that_do_not_fit_are_errors() -> None:
-    a, packed = np.zeros((2, 3), np.int16), np.zeros(64, np.int16)
+    a, zero, packed = np.zeros((2, 3), np.int8), np.zeros(1, np.int8), np.zeros(192, np.uint8)
+    window = [1, 3, *[1] * 3, *[1] * 3, *[0] * 3, *[1] * 3]
+    image = np.zeros((1, 3, 4), np.int8)
     for name, inputs, spec, ints in (
-        ("matmul_integer", [a, packed], ((2, 5), np.int32), [2, 5, 4, 0]),
-        ("matmul_integer", [a, packed[:63]], ((2, 5), np.int32), [2, 5, 3, 0]),
-        ("pack_pairs", [a], ((63,), np.int16), [1, 2, 3]),
+        ("matmul_integer", [a, zero, packed], ((2, 5), np.int32), [2, 5, 4, 0]),
+        ("matmul_integer", [a, zero, packed[:191]], ((2, 5), np.int32), [2, 5, 3, 0]),
+        ("matmul_integer", [a, zero, packed], ((2, 5), np.int32), [2, 5, 3, 0]),  # no scratch
+        ("matmul_integer", [a, np.zeros(3, np.int8), packed], ((2, 5), np.int32), [2, 5, 3, 0]),
+        ("pack_quads", [a, zero], ((191,), np.uint8), [1, 2, 3]),
+        ("pack_pixels", [image, zero], ((143,), np.uint8), [*window, 1, 1, 4]),
+        ("pack_pixels", [image, zero], ((144,), np.uint8), [2, *window[1:], 1, 1, 4]),
+        ("pack_filters", [np.zeros((1, 3, 1), np.int8), zero], ((23,), np.uint8), [*window, 1, 1, 4]),
+        (
+            "conv_integer",
+            [np.zeros(144, np.uint8), np.zeros(24, np.uint8), zero, None],
+            ((1, 1, 4), np.int32),
+            [*window, 1, 1, 4],
+        ),  # no scratch
         ("quantize", [np.zeros(3, np.float32), np.zeros(2, np.float32), None], ((3,), np.int8), [1, 3, 1, 0]),
-        ("subtract_zero", [np.zeros(3, np.int8), np.zeros(2, np.int8)], ((3,), np.int16), []),
     ):
         with pytest.raises(InferenceError, match="do not fit"):
             _kernels.call(name, inputs, [spec], ints)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hetero import _kernels
+from hetero.devices.cpu.quantized import pixel_layout
 
 TEAMS = [_kernels.Team(threads) for threads in (2, 3, 7)]
 
@@ -101,6 +102,36 @@ def test_rows(outer, axis, inner):
         assert_no_split_matters("layer_norm", operands, [(x.shape, np.float32)], [outer, axis], [1e-5])
 
 
+def random_bytes(*shape, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
+
+
+@pytest.mark.parametrize("shape", [(1, 1000, 512), (9, 40, 700), (128, 768, 64), (1000, 3, 100), (257, 129, 65)])
+def test_integer_products(shape):
+    m, n, k = shape
+    a, b, zero, zeros = random_bytes(m, k), random_bytes(k, n, seed=1), random_bytes(1), random_bytes(n)
+    quads = -(-k // 4)
+    spec = [((-(-n // 16) * 64 * (quads + 2),), np.uint8)]
+    (packed,) = assert_no_split_matters("pack_quads", [b, zeros], spec, [1, k, n])
+    arguments = ([((m, n), np.int32)], [m, n, k, 0], [], 12 * (8 * quads + 136))
+    (y,) = assert_no_split_matters("matmul_integer", [a, zero, packed], *arguments)
+    assert np.array_equal(y, (a.astype(np.int32) - zero) @ (b.astype(np.int32) - zeros))
+
+
+@pytest.mark.parametrize(("group", "per_group", "maps", "size"), [(1, 16, 40, 60), (1, 64, 128, 7), (60, 1, 60, 33)])
+def test_integer_convolutions(group, per_group, maps, size):
+    """3x3, padded. What they give, `test_integer.py` tells."""
+    x, w = random_bytes(2, group * per_group, size, size), random_bytes(maps, per_group, 3, 3, seed=1)
+    zero = random_bytes(1)
+    ints = [group, per_group, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, size, size]
+    steps, plane = pixel_layout(per_group, ints[2:14], ints[14:])
+    spec = [((2 * group * -(-per_group // 4) * plane + 128,), np.uint8)]
+    (pixels,) = assert_no_split_matters("pack_pixels", [x, zero], spec, ints)
+    (filters,) = _kernels.call("pack_filters", [w, zero], [(((maps + 1) * 4 * (steps + 2),), np.uint8)], ints)
+    spec = [((2, maps, size, size), np.int32)]
+    assert_no_split_matters("conv_integer", [pixels, filters, zero, None], spec, ints, [], 112 * steps)
+
+
 @pytest.mark.parametrize("size", [1, 1023, 1024, 1025, 100_001, 400_000])
 def test_elements(size):
     x, y = normal(size), normal(size, seed=1)
@@ -144,6 +175,7 @@ def test_a_team_that_is_taken_does_no_harm():
 LIVES = """
 import os
 from hetero import _kernels
+from hetero.devices.cpu.quantized import pixel_layout
 count = lambda: len(os.listdir("/proc/self/task"))
 before = count()
 for threads in (1, 2, 5):
@@ -169,6 +201,7 @@ def test_numbers_that_no_team_has(threads):
 FORKED = """
 import os, numpy as np
 from hetero import _kernels
+from hetero.devices.cpu.quantized import pixel_layout
 team = _kernels.Team(3)
 x = np.ones(500_000, np.float32)
 def work():

@@ -59,6 +59,12 @@ static inline int64_t ht_integer_at(const ht_tensor *tensor, int64_t i)
     return tensor->dtype == HT_INT32 ? ((const int32_t *)tensor->data)[i] : ((const int64_t *)tensor->data)[i];
 }
 
+/* Element i of a tensor of int8 or uint8. */
+static inline int32_t ht_byte_at(const ht_tensor *tensor, int64_t i)
+{
+    return tensor->dtype == HT_INT8 ? ((const int8_t *)tensor->data)[i] : ((const uint8_t *)tensor->data)[i];
+}
+
 static inline int ht_is_index_type(int32_t dtype) { return dtype == HT_INT32 || dtype == HT_INT64; }
 
 #endif

@@ -122,27 +122,14 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
     static void tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, 0); }                           \
     static void indirect_tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, 1); }
 
-#if HT_TILE_PANELS == 2
-#define TILES(rows) TILE(rows, 1) TILE(rows, 2)
-#define ENTRY(rows) {tile_##rows##x1, tile_##rows##x2},
-#define INDIRECT_ENTRY(rows) {indirect_tile_##rows##x1, indirect_tile_##rows##x2},
-#else
-#define TILES(rows) TILE(rows, 1)
-#define ENTRY(rows) {tile_##rows##x1},
-#define INDIRECT_ENTRY(rows) {indirect_tile_##rows##x1},
-#endif
-#if HT_TILE_ROWS == 12
-#define EACH(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
-#elif HT_TILE_ROWS == 6
-#define EACH(X) X(1) X(2) X(3) X(4) X(5) X(6)
-#else
-#define EACH(X) X(1) X(2) X(3)
-#endif
+#define TILES(rows) HT_EACH_PANELS(TILE, rows)
+#define ENTRY(rows) HT_TILE_ENTRY(tile_, rows)
+#define INDIRECT_ENTRY(rows) HT_TILE_ENTRY(indirect_tile_, rows)
 
-EACH(TILES)
+HT_EACH_HEIGHT(TILES)
 
-const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {EACH(ENTRY)};
-const ht_tile_fn ht_indirect_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {EACH(INDIRECT_ENTRY)};
+const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(ENTRY)};
+const ht_tile_fn ht_indirect_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(INDIRECT_ENTRY)};
 
 /* Floats of B that stay in the L1 cache while the rows of A pass. */
 #define STRIP_FLOATS 8192

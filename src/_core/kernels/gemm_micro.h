@@ -29,6 +29,23 @@
 #define HT_TILE_PANELS 1
 #endif
 
+/* X(rows) for every height of a tile; X(rows, panels) for every width of that height; the functions prefix##rows x panels
+ * of that height, as an initialiser. */
+#if HT_TILE_ROWS == 12
+#define HT_EACH_HEIGHT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#elif HT_TILE_ROWS == 6
+#define HT_EACH_HEIGHT(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#else
+#define HT_EACH_HEIGHT(X) X(1) X(2) X(3)
+#endif
+#if HT_TILE_PANELS == 2
+#define HT_EACH_PANELS(X, rows) X(rows, 1) X(rows, 2)
+#define HT_TILE_ENTRY(prefix, rows) {prefix##rows##x1, prefix##rows##x2},
+#else
+#define HT_EACH_PANELS(X, rows) X(rows, 1)
+#define HT_TILE_ENTRY(prefix, rows) {prefix##rows##x1},
+#endif
+
 /* What happens to the finished sum s of an element, in this order:
  * s * alpha, + beta * bias, + addend, max(low, .), min(high, .). NaN passes. */
 typedef struct {

@@ -1,235 +1,210 @@
-/* Integer matrix multiplication: subtract_zero, pack_pairs, matmul_integer. Exact: sums are taken in 32 bits, wrapping.
+/* Integer matrix multiplication: pack_quads, matmul_integer. Exact: sums are taken in 32 bits, wrapping.
  *
- * The blocking is that of gemm_micro.c: a tile's accumulators stay in registers while A's pairs are broadcast against
- * B's panels. Cost: m * n * k / 2 vector lanes; packing reads and writes k * n elements once.
+ * See integer_micro.h for the products and for the correction by zero points, integer_micro.c for the tiles. A's rows
+ * are copied as quads, some at a time, with their sums. Cost: m * n * k / 4 lanes of products, plus m * k and, when B is
+ * no constant, k * n bytes copied.
  *
- * subtract_zero: out = x - zero, int16. in x, zero: int8 or uint8, both the same, broadcast to out.
- * pack_pairs: in B[batch][k][n] int16; out int16 of batch * ceil(n / 16) * 16 * 2 * ceil(k / 2) elements (see
- *   integer_micro.h). ints: batch, k, n.
- * matmul_integer: y = A x B. in: A[m][k] int16; B packed by pack_pairs. out y[batch][m][n] int32.
+ * pack_quads: in B[batch][k][n] int8 or uint8; its zero point, of the same type: one element, or batch * n. out uint8 of
+ *   batch * ceil(n / 16) * 64 * (ceil(k / 4) + 2) elements: panels of 16 columns, each of quads of every column, as signed
+ *   bytes, then the columns' sums and their zero points, both as they are stored, int32. ints: batch, k, n.
+ * matmul_integer: y = A x B. in: A[m][k] int8 or uint8; its zero point, of the same type: one element, or one per row of
+ *   A (in all); B packed; then, if y is int8 or uint8: scale float32, one or n, and y's zero point, one. out
+ *   y[batch][m][n] int32, or what requantize gives for it (see requantize.h).
  *   ints: m, n, k, then the batch: d, dims[d], strides of A[d], strides of B[d] (in packed elements; 0 broadcasts).
+ *   scratch: for some number of rows, at least 12 (of the kernel's own choice beyond 96): 8 * ceil(k / 4) + 136 each.
  */
-#include "broadcast.h"
+#include "batch.h"
+#include "elements.h"
 #include "integer_micro.h"
+#include "requantize.h"
 
-#define VECTORS (HT_PANEL / VF_LANES)
+enum {
+    MOST_ROWS = 96,   /* of A as quads, which stay in L2 while B passes */
+    BLOCK_QUADS = 256 /* a block of k: a pair of panels is 32 KiB and stays in L1 while A passes */
+};
 
-HT_INLINE vi load(const int16_t *p) { return vf_bits(vf_load((const float *)(const void *)p)); }
+HT_INLINE int64_t panel_bytes(int64_t k) { return (ht_quads(k) + 2) * HT_PANEL_BYTES; }
 
-/* A pair of A's elements, in every lane. The last of an odd k has no second. */
-HT_INLINE vi pair(const int16_t *p)
+/* What flips a byte of the type to the other kind. */
+HT_INLINE uint8_t flip_to_signed(int32_t dtype) { return dtype == HT_INT8 ? 0 : 0x80; }
+HT_INLINE uint8_t flip_to_unsigned(int32_t dtype) { return dtype == HT_UINT8 ? 0 : 0x80; }
+
+typedef struct {
+    const uint8_t *b, *zero;
+    int64_t k, n;
+    int64_t panels, zero_step, units, parts;
+    uint8_t flip;
+    uint8_t *packed;
+} packing;
+
+/* Panel `number` of all matrices. */
+static void pack_panel(const packing *p, int64_t number)
 {
-    int32_t both;
-    memcpy(&both, p, sizeof both);
-    return vi_set1(both);
-}
-
-/* Rows are addressed from a pointer per three of them, as in gemm_micro.c. */
-#define A_AT(i) (((i) < 3 ? a0 : (i) < 6 ? a3 : (i) < 9 ? a6 : a9) + ((i) % 3) * a_row)
-
-HT_INLINE void tile_body(const int16_t *a0, int64_t a_row, const int16_t *b, int64_t k, int32_t *c, int64_t c_row,
-                         const int32_t *bias, int64_t columns, const int rows, const int panels)
-{
-    const int width = panels * VECTORS;
-    const int64_t panel = ht_pairs_panel(k);
-    const int16_t *a3 = a0 + (rows > 3 ? 3 * a_row : 0), *a6 = a0 + (rows > 6 ? 6 * a_row : 0);
-    const int16_t *a9 = a0 + (rows > 9 ? 9 * a_row : 0);
-    vi acc[HT_TILE_ROWS][HT_TILE_PANELS * VECTORS];
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 8
-        for (int j = 0; j < width; j++)
-            acc[i][j] = vi_set1(bias ? bias[i] : 0);
-    for (int64_t left = k / 2; left > 0; left--) {
-        vi bv[HT_TILE_PANELS * VECTORS];
-#pragma GCC unroll 8
-        for (int j = 0; j < width; j++)
-            bv[j] = load(b + j / VECTORS * panel + j % VECTORS * VF_LANES * 2);
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
-            const vi av = pair(A_AT(i));
-#pragma GCC unroll 8
-            for (int j = 0; j < width; j++)
-                acc[i][j] = vi_add(acc[i][j], vi_multiply_pairs(av, bv[j]));
-        }
-        a0 += 2;
-        a3 += 2;
-        a6 += 2;
-        a9 += 2;
-        b += 2 * HT_PANEL;
-    }
-    if (k & 1) {
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
-            const vi av = vi_set1((uint16_t)*A_AT(i));
-#pragma GCC unroll 8
-            for (int j = 0; j < width; j++)
-                acc[i][j] = vi_add(acc[i][j], vi_multiply_pairs(av, load(b + j / VECTORS * panel +
-                                                                         j % VECTORS * VF_LANES * 2)));
-        }
-    }
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 8
-        for (int j = 0; j < width; j++) {
-            float *to = (float *)(void *)(c + i * c_row + j * VF_LANES);
-            if (HT_LIKELY(columns >= (int64_t)panels * HT_PANEL))
-                vf_store(to, vi_as_float(acc[i][j]));
+    const int64_t matrix = number / p->panels, column = number % p->panels * HT_PANEL;
+    const int64_t columns = ht_min64(HT_PANEL, p->n - column);
+    const uint8_t *b = p->b + matrix * p->k * p->n + column, *zero = p->zero + (matrix * p->n + column) * p->zero_step;
+    uint8_t *to = p->packed + number * panel_bytes(p->k);
+    int32_t sums[HT_PANEL] = {0}, zeros[HT_PANEL] = {0};
+    for (int64_t k = 0; k < p->k; k += HT_QUAD, to += HT_PANEL_BYTES) {
+        uint32_t quads[HT_PANEL] = {0};
+        for (int64_t i = 0; i < ht_min64(HT_QUAD, p->k - k); i++) {
+            uint8_t row[HT_PANEL] = {0};
+            if (HT_LIKELY(columns == HT_PANEL))
+                memcpy(row, b + (k + i) * p->n, HT_PANEL);
             else
-                vf_store_n(to, ht_max64(0, ht_min64(VF_LANES, columns - j * VF_LANES)), vi_as_float(acc[i][j]));
+                memcpy(row, b + (k + i) * p->n, (size_t)columns);
+            for (int64_t j = 0; j < HT_PANEL; j++) { /* little-endian, as all variants are */
+                row[j] ^= p->flip;
+                quads[j] |= (uint32_t)row[j] << (8 * i);
+                sums[j] = (int32_t)((uint32_t)sums[j] + (uint32_t)(int8_t)row[j]);
+            }
         }
+        memcpy(to, quads, sizeof quads);
+    }
+    for (int64_t j = 0; j < columns; j++)
+        zeros[j] = (int8_t)(zero[j * p->zero_step] ^ p->flip);
+    memcpy(to, sums, sizeof sums);
+    memcpy(to + sizeof sums, zeros, sizeof zeros);
 }
 
-typedef void (*tile_fn)(const int16_t *, int64_t, const int16_t *, int64_t, int32_t *, int64_t, const int32_t *, int64_t);
-
-#define TILE(rows, panels)                                                                                            \
-    static void tile_##rows##x##panels(const int16_t *a, int64_t a_row, const int16_t *b, int64_t k, int32_t *c,      \
-                                       int64_t c_row, const int32_t *bias, int64_t columns)                           \
-    {                                                                                                                 \
-        tile_body(a, a_row, b, k, c, c_row, bias, columns, rows, panels);                                             \
-    }
-#if HT_TILE_PANELS == 2
-#define TILES(rows) TILE(rows, 1) TILE(rows, 2)
-#define ENTRY(rows) {tile_##rows##x1, tile_##rows##x2},
-#else
-#define TILES(rows) TILE(rows, 1)
-#define ENTRY(rows) {tile_##rows##x1},
-#endif
-#if HT_TILE_ROWS == 12
-#define EACH(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
-#elif HT_TILE_ROWS == 6
-#define EACH(X) X(1) X(2) X(3) X(4) X(5) X(6)
-#else
-#define EACH(X) X(1) X(2) X(3)
-#endif
-
-EACH(TILES)
-
-static const tile_fn tiles[HT_TILE_ROWS][HT_TILE_PANELS] = {EACH(ENTRY)};
-
-void ht_integer_product(const int16_t *a, int64_t a_row, const int16_t *b, int64_t k, int32_t *c, int64_t c_row,
-                        const int32_t *bias, int64_t rows, int64_t columns)
+static void pack_part(void *context, int64_t part, int thread)
 {
-    const int64_t pair = HT_TILE_PANELS * HT_PANEL, m_step = HT_TILE_ROWS * 16;
-    for (int64_t start = 0; start < rows; start += m_step) { /* rows of A that stay in L2 while B passes */
-        const int64_t count = ht_min64(m_step, rows - start), num_tiles = ht_ceil_div(count, HT_TILE_ROWS);
-        for (int64_t j = 0; j < columns; j += pair) {
-            const int64_t width = ht_min64(pair, columns - j);
-            int64_t row = start;
-            for (int64_t t = 0; t < num_tiles; t++) {
-                const int64_t height = count / num_tiles + (t < count % num_tiles);
-                tiles[height - 1][(width - 1) / HT_PANEL](a + row * a_row, a_row, b + j / HT_PANEL * ht_pairs_panel(k), k,
-                                                          c + row * c_row + j, c_row, bias ? bias + row : NULL, width);
-                row += height;
+    (void)thread;
+    const packing *p = (const packing *)context;
+    const int64_t end = ht_part_begin(p->units, p->parts, part + 1);
+    for (int64_t unit = ht_part_begin(p->units, p->parts, part); unit < end; unit++)
+        pack_panel(p, unit);
+}
+
+int HT_KERNEL(pack_quads)(const ht_call *call)
+{
+    if (call->num_in != 2 || call->num_ints != 3)
+        return HT_ERR_OPERAND;
+    const ht_tensor *b = call->in[0], *zero = call->in[1], *packed = call->out[0];
+    const int64_t batch = call->ints[0], k = call->ints[1], n = call->ints[2];
+    if ((b->dtype != HT_INT8 && b->dtype != HT_UINT8) || zero->dtype != b->dtype || packed->dtype != HT_UINT8)
+        return HT_ERR_DTYPE;
+    if (batch < 0 || k < 0 || n < 0 || b->size != batch * k * n || (zero->size != 1 && zero->size != batch * n) ||
+        packed->size != batch * ht_ceil_div(n, HT_PANEL) * panel_bytes(k))
+        return HT_ERR_OPERAND;
+    packing p = {.b = b->data, .zero = zero->data, .k = k, .n = n, .panels = ht_ceil_div(n, HT_PANEL),
+                 .zero_step = zero->size != 1, .flip = flip_to_signed(b->dtype), .packed = packed->data};
+    p.units = batch * p.panels;
+    p.parts = ht_parts(call, p.units, (double)packed->size);
+    ht_parallel(call->team, p.parts, pack_part, &p);
+    return HT_OK;
+}
+
+/* The whole call, as units: blocks of columns times blocks of rows, of each matrix of the batch. */
+typedef struct {
+    const ht_call *call;
+    ht_batch batch;
+    int64_t m, n, k;
+    int64_t column_blocks, row_blocks, block_columns, block_rows, units, parts;
+    int64_t rows; /* that the scratch holds */
+} multiplication;
+
+/* Rows [row, row + rows) of matrix i, columns [col0, col1); col0 is a multiple of HT_PANEL. */
+static void multiply_block(const multiplication *job, int64_t i, int64_t row, int64_t rows, int64_t col0, int64_t col1,
+                           uint8_t *scratch)
+{
+    const ht_tensor *const *in = job->call->in, *y = job->call->out[0];
+    const int64_t k = job->k, quads = ht_quads(k), a_at = ht_batch_offset(&job->batch, job->batch.a_strides, i) + row * k;
+    const uint8_t *a = (const uint8_t *)in[0]->data + a_at, *a_zeros = in[1]->data;
+    const uint8_t *b = (const uint8_t *)in[2]->data + ht_batch_offset(&job->batch, job->batch.b_strides, i);
+    const uint8_t flip = flip_to_unsigned(in[0]->dtype);
+    int32_t sums[MOST_ROWS], zeros[MOST_ROWS];
+    int32_t *c = (int32_t *)(void *)scratch;
+    uint8_t *prepared = scratch + job->rows * HT_INTEGER_WIDTH * (int64_t)sizeof *c;
+    const int64_t a_row = quads * HT_A_QUAD;
+    for (int64_t r = 0; r < rows; r++) {
+        zeros[r] = a_zeros[in[1]->size == 1 || k == 0 ? 0 : a_at / k + r] ^ flip;
+        const uint32_t sum = (uint32_t)ht_prepare_quads(a + r * k, k, flip, 0, prepared + r * a_row);
+        sums[r] = (int32_t)(sum - (uint32_t)k * (uint32_t)zeros[r]);
+    }
+    for (int64_t j = col0; j < col1; j += HT_INTEGER_WIDTH) {
+        const int64_t columns = ht_min64(HT_INTEGER_WIDTH, col1 - j);
+        const uint8_t *panel = b + j / HT_PANEL * panel_bytes(k);
+        for (int64_t p = 0; p < ht_ceil_div(columns, HT_PANEL); p++) {
+            uint32_t of_columns[2][HT_PANEL];
+            memcpy(of_columns, panel + p * panel_bytes(k) + quads * HT_PANEL_BYTES, sizeof of_columns);
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t v = 0; v < HT_PANEL; v++)
+                    c[r * HT_INTEGER_WIDTH + p * HT_PANEL + v] =
+                        (int32_t)(0u - (uint32_t)zeros[r] * of_columns[0][v] - (uint32_t)sums[r] * of_columns[1][v]);
+        }
+        for (int64_t q = 0; q < quads; q += BLOCK_QUADS) {
+            const ht_integer_tile t = {.a = prepared + q * HT_A_QUAD, .a_row = a_row, .b = panel + q * HT_PANEL_BYTES,
+                                       .b_panel = panel_bytes(k), .quads = ht_min64(BLOCK_QUADS, quads - q), .c = c};
+            ht_integer_rows(ht_product_tiles, &t, rows, columns);
+        }
+        for (int64_t r = 0; r < rows; r++) {
+            const int64_t at = (i * job->m + row + r) * job->n + j;
+            const int32_t *from = c + r * HT_INTEGER_WIDTH;
+            if (y->dtype == HT_INT32) {
+                memcpy((int32_t *)y->data + at, from, (size_t)columns * sizeof *from);
+            } else {
+                const int64_t step = in[3]->size != 1;
+                ht_requantize_row(from, (const float *)in[3]->data + j * step, step, ht_byte_at(in[4], 0),
+                                  y->dtype == HT_INT8, (uint8_t *)y->data + at, columns);
             }
         }
     }
 }
 
-#define SUBTRACT(name, type)                                                                                          \
-    static void name(const type *x, int64_t x_step, const type *zero, int64_t zero_step, int16_t *out, int64_t n)     \
-    {                                                                                                                 \
-        if (x_step == 1 && zero_step == 0)                                                                            \
-            for (int64_t i = 0; i < n; i++)                                                                           \
-                out[i] = (int16_t)(x[i] - zero[0]);                                                                   \
-        else                                                                                                          \
-            for (int64_t i = 0; i < n; i++)                                                                           \
-                out[i] = (int16_t)(x[i * x_step] - zero[i * zero_step]);                                              \
+static void multiply_part(void *context, int64_t part, int thread)
+{
+    const multiplication *job = (const multiplication *)context;
+    const int64_t end = ht_part_begin(job->units, job->parts, part + 1);
+    for (int64_t unit = ht_part_begin(job->units, job->parts, part); unit < end; unit++) {
+        const int64_t column = unit % job->column_blocks * job->block_columns;
+        const int64_t row = unit / job->column_blocks % job->row_blocks * job->block_rows;
+        multiply_block(job, unit / job->column_blocks / job->row_blocks, row, ht_min64(job->block_rows, job->m - row),
+                       column, ht_min64(column + job->block_columns, job->n), ht_scratch(job->call, thread));
     }
-SUBTRACT(subtract_i8, int8_t)
-SUBTRACT(subtract_u8, uint8_t)
-
-int HT_KERNEL(subtract_zero)(const ht_call *call)
-{
-    ht_broadcast loops;
-    if (call->num_in != 2 || call->num_out != 1)
-        return HT_ERR_OPERAND;
-    const ht_tensor *x = call->in[0], *zero = call->in[1], *out = call->out[0];
-    if (x->dtype != zero->dtype || (x->dtype != HT_INT8 && x->dtype != HT_UINT8) || out->dtype != HT_INT16)
-        return HT_ERR_DTYPE;
-    if (ht_broadcast_loops(&loops, call->in, 2, out) != HT_OK)
-        return HT_ERR_OPERAND;
-    if (out->size == 0)
-        return HT_OK;
-    int64_t index[HT_MAX_DIMS + 1] = {0}, offset[HT_MAX_BROADCAST] = {0}, n = loops.count[0];
-    int16_t *y = out->data;
-    do {
-        if (x->dtype == HT_INT8)
-            subtract_i8((const int8_t *)x->data + offset[0], loops.step[0][0], (const int8_t *)zero->data + offset[1],
-                        loops.step[0][1], y, n);
-        else
-            subtract_u8((const uint8_t *)x->data + offset[0], loops.step[0][0],
-                        (const uint8_t *)zero->data + offset[1], loops.step[0][1], y, n);
-        y += n;
-    } while (ht_broadcast_next(&loops, 2, index, offset));
-    return HT_OK;
-}
-
-int HT_KERNEL(pack_pairs)(const ht_call *call)
-{
-    if (call->num_in != 1 || call->num_ints != 3)
-        return HT_ERR_OPERAND;
-    const ht_tensor *b = call->in[0], *packed = call->out[0];
-    const int64_t batch = call->ints[0], k = call->ints[1], n = call->ints[2];
-    const int64_t panel = ht_pairs_panel(k), matrix = ht_ceil_div(n, HT_PANEL) * panel;
-    if (b->dtype != HT_INT16 || packed->dtype != HT_INT16)
-        return HT_ERR_DTYPE;
-    if (batch < 0 || k < 0 || n < 0 || b->size != batch * k * n || packed->size != batch * matrix)
-        return HT_ERR_OPERAND;
-    for (int64_t i = 0; i < batch; i++)
-        for (int64_t row = 0; row < k; row += 2) {
-            const int16_t *first = (const int16_t *)b->data + (i * k + row) * n;
-            ht_interleave_rows(first, row + 1 < k ? first + n : NULL, n,
-                               (int16_t *)packed->data + i * matrix + row * HT_PANEL, panel);
-        }
-    return HT_OK;
-}
-
-/* Does every matrix of the batch lie inside its operand? */
-static int fits(const ht_tensor *x, int64_t ndim, const int64_t *dims, const int64_t *strides, int64_t elements)
-{
-    int64_t last = 0;
-    for (int64_t d = 0; d < ndim; d++) {
-        if (dims[d] < 1 || strides[d] < 0)
-            return 0;
-        last += (dims[d] - 1) * strides[d];
-    }
-    return last + elements <= x->size;
 }
 
 int HT_KERNEL(matmul_integer)(const ht_call *call)
 {
-    if (call->num_in != 2 || call->num_ints < 4)
+    if ((call->num_in != 3 && call->num_in != 5) || call->num_ints < 4)
         return HT_ERR_OPERAND;
-    const ht_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0];
-    const int64_t m = call->ints[0], n = call->ints[1], k = call->ints[2], ndim = call->ints[3];
+    const ht_tensor *a = call->in[0], *zero = call->in[1], *b = call->in[2], *y = call->out[0];
+    multiplication job = {.call = call, .m = call->ints[0], .n = call->ints[1], .k = call->ints[2]};
+    const int64_t m = job.m, n = job.n, k = job.k, ndim = call->ints[3];
     if (ndim < 0 || ndim > HT_MAX_DIMS || call->num_ints != 4 + 3 * ndim || m < 0 || n < 0 || k < 0)
         return HT_ERR_OPERAND;
-    if (a->dtype != HT_INT16 || b->dtype != HT_INT16 || y->dtype != HT_INT32)
+    if ((a->dtype != HT_INT8 && a->dtype != HT_UINT8) || zero->dtype != a->dtype || b->dtype != HT_UINT8)
         return HT_ERR_DTYPE;
-    const int64_t *dims = call->ints + 4, *a_strides = dims + ndim, *b_strides = a_strides + ndim;
-    int64_t batch = 1, index[HT_MAX_DIMS] = {0}, a_at = 0, b_at = 0;
-    for (int64_t d = 0; d < ndim; d++)
-        batch *= dims[d];
+    if (call->num_in == 3 ? y->dtype != HT_INT32 : (y->dtype != HT_INT8 && y->dtype != HT_UINT8))
+        return HT_ERR_DTYPE;
+    if (call->num_in == 5) {
+        if (call->in[3]->dtype != HT_FLOAT32 || call->in[4]->dtype != y->dtype)
+            return HT_ERR_DTYPE;
+        if ((call->in[3]->size != 1 && call->in[3]->size != n) || call->in[4]->size != 1)
+            return HT_ERR_OPERAND;
+    }
+    job.batch = (ht_batch){ndim, call->ints + 4, call->ints + 4 + ndim, call->ints + 4 + 2 * ndim};
+    const int64_t batch = ht_batch_size(&job.batch), panels = ht_ceil_div(n, HT_PANEL);
     if (y->size != batch * m * n)
         return HT_ERR_OPERAND;
     if (y->size == 0)
         return HT_OK;
-    if (!fits(a, ndim, dims, a_strides, m * k) ||
-        !fits(b, ndim, dims, b_strides, ht_ceil_div(n, HT_PANEL) * ht_pairs_panel(k)))
+    job.rows = ht_min64(MOST_ROWS, call->scratch_bytes / (8 * ht_quads(k) + HT_INTEGER_WIDTH * 4 + 8));
+    if (!ht_batch_fits(&job.batch, job.batch.a_strides, m * k, a->size) ||
+        !ht_batch_fits(&job.batch, job.batch.b_strides, panels * panel_bytes(k), b->size) ||
+        (zero->size != 1 && zero->size * k != a->size) || job.rows < 1)
         return HT_ERR_OPERAND;
-    for (int64_t i = 0; i < batch; i++) {
-        ht_integer_product((const int16_t *)a->data + a_at, k, (const int16_t *)b->data + b_at, k,
-                           (int32_t *)y->data + i * m * n, n, NULL, m, n);
-        for (int64_t d = ndim - 1; d >= 0; d--) {
-            a_at += a_strides[d];
-            b_at += b_strides[d];
-            if (++index[d] < dims[d])
-                break;
-            a_at -= a_strides[d] * dims[d];
-            b_at -= b_strides[d] * dims[d];
-            index[d] = 0;
-        }
-    }
+    /* Blocks of columns first, then of rows: a part prepares the rows that it takes. */
+    const double cost = (double)y->size * (double)k / 4;
+    const int64_t wanted = ht_ceil_div(ht_parts(call, INT64_MAX, cost), batch);
+    const int64_t wide = ht_ceil_div(n, HT_INTEGER_WIDTH), tall = ht_ceil_div(m, HT_TILE_ROWS);
+    job.block_columns = ht_ceil_div(wide, ht_min64(wide, wanted)) * HT_INTEGER_WIDTH;
+    job.column_blocks = ht_ceil_div(n, job.block_columns);
+    const int64_t rows = ht_ceil_div(tall, ht_min64(tall, ht_ceil_div(wanted, job.column_blocks))) * HT_TILE_ROWS;
+    job.block_rows = ht_min64(job.rows, rows);
+    job.row_blocks = ht_ceil_div(m, job.block_rows);
+    job.units = batch * job.column_blocks * job.row_blocks;
+    job.parts = ht_parts(call, job.units, cost);
+    ht_parallel(call->team, job.parts, multiply_part, &job);
     return HT_OK;
 }

@@ -1,57 +1,71 @@
-/* Products of small integers with exact 32-bit sums, shared by integer_gemm.c and conv_integer.c.
+/* Products of 8-bit integers with exact 32-bit sums, shared by integer_gemm.c and conv_integer.c.
  *
- * Both operands are int16: 8-bit values with their zero points taken off, -255 .. 255. Two neighbours along k lie
- * together, because one instruction (pmaddwd) multiplies pairs and adds both products: twice the multiply-adds per
- * instruction of float32.
+ * Four neighbours along k are a *quad*. A tile adds to C[rows][columns] the products of A's quads, each broadcast to a
+ * vector, with vectors of quads of B. One of the operands holds unsigned bytes and the other signed ones, because the
+ * instruction for that (vpdpbusd: VNNI) multiplies four pairs of bytes and adds all to a 32-bit lane, exactly. Without
+ * it both are widened to 16 bits in registers and multiplied by pairs (pmaddwd), exactly as well: vpmaddubsw, which
+ * needs no widening, saturates.
  *
- * Packed B: panels of HT_PANEL columns, each ceil(k / 2) x HT_PANEL x 2, padded with zeros (columns, odd k).
- * A is read in place: rows of k.
+ * A byte of the other kind is stored with its highest bit flipped, which moves it and its zero point by 128. With
+ * x' and w' as stored and z, v their zero points moved alike,
+ *     sum (x' - z)(w' - v) = sum x' w'  -  z sum w'  -  v sum x'  +  k z v,
+ * where all but the first term is known per row and per column before the product: it is what C holds at first. Sums
+ * wrap, so that intermediate values may.
  */
 #ifndef HETERO_INTEGER_MICRO_H
 #define HETERO_INTEGER_MICRO_H
 
 #include "gemm_micro.h"
 
-/* int16 elements of one packed panel. */
-HT_INLINE int64_t ht_pairs_panel(int64_t k) { return (k + 1) / 2 * 2 * HT_PANEL; }
+#define HT_INTEGER_WIDTH (HT_TILE_PANELS * HT_PANEL) /* columns of a tile; C's rows have as many */
+#define HT_QUAD 4
+#define HT_PANEL_BYTES (HT_PANEL * HT_QUAD) /* a quad of each column of a panel */
 
-/* Multiply pairs of int16, add both products; 32-bit lanes. */
-HT_INLINE vi vi_multiply_pairs(vi a, vi b)
-{
-#if defined(__AVX512F__)
-    return _mm512_madd_epi16(a, b);
-#elif defined(__AVX2__)
-    return _mm256_madd_epi16(a, b);
-#elif defined(__SSE2__)
-    return (vi)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+#define HT_VNNI 1
+#define HT_A_QUAD 4 /* bytes of a quad of A */
 #else
-    return vi_shr(vi_shl(a, 16), 16) * vi_shr(vi_shl(b, 16), 16) + vi_shr(a, 16) * vi_shr(b, 16);
+#define HT_VNNI 0
+#define HT_A_QUAD 8 /* as int16: elements 0 and 2, then 1 and 3, as shifts take them from B's lanes */
 #endif
-}
 
-/* C[rows][columns] = bias[row] + A x B; sums wrap. bias: NULL or one per row. */
-#define ht_integer_product HT_KERNEL(integer_product)
-void ht_integer_product(const int16_t *a, int64_t a_row, const int16_t *b, int64_t k, int32_t *c, int64_t c_row,
-                        const int32_t *bias, int64_t rows, int64_t columns);
+HT_INLINE int64_t ht_quads(int64_t k) { return (k + HT_QUAD - 1) / HT_QUAD; }
 
-/* Two rows of a packed B, interleaved: dst[panel][.][2] of `columns` columns; `second` may be NULL (zeros). */
-HT_INLINE void ht_interleave_rows(const int16_t *first, const int16_t *second, int64_t columns, int16_t *dst,
-                                  int64_t panel)
+typedef struct {
+    const uint8_t *a;      /* prepared by ht_prepare_quads */
+    int64_t a_row;         /* bytes */
+    const uint8_t *b;
+    int64_t b_panel;       /* bytes from a panel's vectors to the next panel's */
+    const int64_t *steps;  /* of windows: where each quad lies, in bytes from b; of products quad q lies at q * 64 */
+    int64_t quads;
+    int32_t *c;            /* [rows][HT_INTEGER_WIDTH] */
+} ht_integer_tile;
+
+typedef void (*ht_integer_tile_fn)(const ht_integer_tile *);
+
+/* [rows - 1][panels - 1]. Products: A unsigned, B signed. Windows: A signed, B unsigned. */
+#define ht_product_tiles HT_KERNEL(product_tiles)
+extern const ht_integer_tile_fn ht_product_tiles[HT_TILE_ROWS][HT_TILE_PANELS];
+#define ht_window_tiles HT_KERNEL(window_tiles)
+extern const ht_integer_tile_fn ht_window_tiles[HT_TILE_ROWS][HT_TILE_PANELS];
+
+/* `rows` rows of A, in tiles of nearly equal height: C += A x B. t: those of row 0. */
+HT_INLINE void ht_integer_rows(const ht_integer_tile_fn tiles[HT_TILE_ROWS][HT_TILE_PANELS], const ht_integer_tile *t,
+                               int64_t rows, int64_t columns)
 {
-    for (int64_t j = 0; j < columns; j += HT_PANEL, dst += panel) {
-        const int64_t n = ht_min64(HT_PANEL, columns - j);
-        if (n == HT_PANEL && second) {
-            uint32_t both[HT_PANEL]; /* little-endian, as all variants are; GCC leaves stores by twos scalar */
-            for (int i = 0; i < HT_PANEL; i++)
-                both[i] = (uint16_t)first[j + i] | (uint32_t)(uint16_t)second[j + i] << 16;
-            memcpy(dst, both, sizeof both);
-        } else {
-            for (int i = 0; i < HT_PANEL; i++) {
-                dst[2 * i] = i < n ? first[j + i] : 0;
-                dst[2 * i + 1] = i < n && second ? second[j + i] : 0;
-            }
-        }
+    const int64_t count = ht_ceil_div(rows, HT_TILE_ROWS);
+    ht_integer_tile at = *t;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t height = rows / count + (i < rows % count);
+        tiles[height - 1][(columns - 1) / HT_PANEL](&at);
+        at.a += height * at.a_row;
+        at.c += height * HT_INTEGER_WIDTH;
     }
 }
+
+/* A row of k bytes as quads of A, the last filled with zeros; each byte is flipped by `flip` (0 or 0x80) and then taken
+ * as unsigned, or as signed if `is_signed`. Returns the sum of the row as it is stored. */
+#define ht_prepare_quads HT_KERNEL(prepare_quads)
+int32_t ht_prepare_quads(const uint8_t *row, int64_t k, uint8_t flip, int is_signed, uint8_t *dst);
 
 #endif

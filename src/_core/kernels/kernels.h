@@ -1,5 +1,15 @@
-/* Every kernel, once: X(name). registry.c makes the tables from it; <name>.c or its family's file defines it. */
-#define HT_KERNELS(X) \
+/* Every kernel, once: X(name). registry.c makes the tables from it; <name>.c or its family's file defines it.
+ *
+ * HT_BYTE_KERNELS are those that an instruction set for products of bytes compiles anew; it takes the others from the
+ * variant that it extends. */
+#define HT_BYTE_KERNELS(X) \
+    X(pack_quads) \
+    X(matmul_integer) \
+    X(pack_pixels) \
+    X(pack_filters) \
+    X(conv_integer)
+
+#define HT_OTHER_KERNELS(X) \
     X(pack_b) \
     X(gemm) \
     X(matmul) \
@@ -73,8 +83,6 @@
     X(quantize) \
     X(dequantize) \
     X(dynamic_quantize) \
-    X(requantize) \
-    X(subtract_zero) \
-    X(pack_pairs) \
-    X(matmul_integer) \
-    X(conv_integer)
+    X(requantize)
+
+#define HT_KERNELS(X) HT_OTHER_KERNELS(X) HT_BYTE_KERNELS(X)

@@ -9,10 +9,10 @@
  *
  * dynamic_quantize: scale and zero from x's range, which is made to hold 0. in x float32; out y uint8, scale float32[],
  *   zero uint8[].
- * requantize: y = saturate(round(x * scale + zero)), halves to even, in float64. in x int32, scale float32, zero of y's
- *   type, broadcast to y: int8 or uint8.
+ * requantize: see requantize.h. in x int32, scale float32, zero of y's type, broadcast to y: int8 or uint8.
  */
 #include "broadcast.h"
+#include "requantize.h"
 #include "rows.h"
 
 #define BLOCK 64
@@ -190,37 +190,6 @@ int HT_KERNEL(dynamic_quantize)(const ht_call *call)
     return HT_OK;
 }
 
-/* Adding and taking away 1.5 * 2^52 leaves no room for a fraction: rounds to nearest, halves to even. */
-#define ROUND_SHIFT 6755399441055744.0
-
-#define REQUANTIZE(name, type, low, high)                                                                             \
-    HT_INLINE type name##_one(int32_t x, float scale, type zero)                                                      \
-    {                                                                                                                 \
-        double v = (double)x * (double)scale + (double)zero;                                                          \
-        v = v >= (low) ? v : (low); /* NaN too */                                                                     \
-        v = v <= (high) ? v : (high);                                                                                 \
-        return (type)(int32_t)((v + ROUND_SHIFT) - ROUND_SHIFT);                                                      \
-    }                                                                                                                 \
-    static void name(const int32_t *x, int64_t x_step, const float *scale, int64_t scale_step, const type *zero,      \
-                     int64_t zero_step, type *y, int64_t n)                                                           \
-    {                                                                                                                 \
-        if (x_step == 1 && !scale_step && !zero_step) {                                                               \
-            const float s = *scale;                                                                                   \
-            const type z = *zero;                                                                                     \
-            for (int64_t i = 0; i < n; i++)                                                                           \
-                y[i] = name##_one(x[i], s, z);                                                                        \
-        } else if (x_step == 1 && scale_step == 1 && !zero_step) {                                                    \
-            const type z = *zero;                                                                                     \
-            for (int64_t i = 0; i < n; i++)                                                                           \
-                y[i] = name##_one(x[i], scale[i], z);                                                                 \
-        } else {                                                                                                      \
-            for (int64_t i = 0; i < n; i++)                                                                           \
-                y[i] = name##_one(x[i * x_step], scale[i * scale_step], zero[i * zero_step]);                         \
-        }                                                                                                             \
-    }
-REQUANTIZE(requantize_i8, int8_t, INT8_MIN, INT8_MAX)
-REQUANTIZE(requantize_u8, uint8_t, 0, UINT8_MAX)
-
 int HT_KERNEL(requantize)(const ht_call *call)
 {
     ht_broadcast loops;
@@ -236,15 +205,18 @@ int HT_KERNEL(requantize)(const ht_call *call)
         return HT_OK;
     int64_t index[HT_MAX_DIMS + 1] = {0}, offset[HT_MAX_BROADCAST] = {0}, at = 0, n = loops.count[0];
     const int64_t *step = loops.step[0];
+    const int is_signed = y->dtype == HT_INT8;
+    const int32_t low = is_signed ? INT8_MIN : 0, high = is_signed ? INT8_MAX : UINT8_MAX;
     do {
         const int32_t *values = (const int32_t *)x->data + offset[0];
         const float *scales = (const float *)scale->data + offset[1];
-        if (y->dtype == HT_INT8)
-            requantize_i8(values, step[0], scales, step[1], (const int8_t *)zero->data + offset[2], step[2],
-                          (int8_t *)y->data + at, n);
+        uint8_t *to = (uint8_t *)y->data + at;
+        if (step[0] == 1 && step[2] == 0)
+            ht_requantize_row(values, scales, step[1], ht_byte_at(zero, offset[2]), is_signed, to, n);
         else
-            requantize_u8(values, step[0], scales, step[1], (const uint8_t *)zero->data + offset[2], step[2],
-                          (uint8_t *)y->data + at, n);
+            for (int64_t i = 0; i < n; i++)
+                to[i] = (uint8_t)ht_requantize_one(values[i * step[0]], scales[i * step[1]],
+                                                   ht_byte_at(zero, offset[2] + i * step[2]), low, high);
         at += n;
     } while (ht_broadcast_next(&loops, 3, index, offset));
     return HT_OK;

@@ -4,6 +4,10 @@
 
 #include "kernels.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #define DECLARE_baseline(name) int ht_##name##_baseline(const ht_call *);
 #define ENTRY_baseline(name) ht_##name##_baseline,
 HT_KERNELS(DECLARE_baseline)
@@ -12,12 +16,20 @@ static const ht_kernel_fn table_baseline[] = {HT_KERNELS(ENTRY_baseline)};
 #if defined(__x86_64__)
 #define DECLARE_avx2(name) int ht_##name##_avx2(const ht_call *);
 #define ENTRY_avx2(name) ht_##name##_avx2,
+#define DECLARE_avx_vnni(name) int ht_##name##_avx_vnni(const ht_call *);
+#define ENTRY_avx_vnni(name) ht_##name##_avx_vnni,
 #define DECLARE_avx512(name) int ht_##name##_avx512(const ht_call *);
 #define ENTRY_avx512(name) ht_##name##_avx512,
+#define DECLARE_avx512_vnni(name) int ht_##name##_avx512_vnni(const ht_call *);
+#define ENTRY_avx512_vnni(name) ht_##name##_avx512_vnni,
 HT_KERNELS(DECLARE_avx2)
 HT_KERNELS(DECLARE_avx512)
+HT_BYTE_KERNELS(DECLARE_avx_vnni)
+HT_BYTE_KERNELS(DECLARE_avx512_vnni)
 static const ht_kernel_fn table_avx2[] = {HT_KERNELS(ENTRY_avx2)};
+static const ht_kernel_fn table_avx_vnni[] = {HT_OTHER_KERNELS(ENTRY_avx2) HT_BYTE_KERNELS(ENTRY_avx_vnni)};
 static const ht_kernel_fn table_avx512[] = {HT_KERNELS(ENTRY_avx512)};
+static const ht_kernel_fn table_avx512_vnni[] = {HT_OTHER_KERNELS(ENTRY_avx512) HT_BYTE_KERNELS(ENTRY_avx512_vnni)};
 #endif
 
 #define NAME(name) #name,
@@ -30,7 +42,9 @@ static const struct {
     {"baseline", table_baseline},
 #if defined(__x86_64__)
     {"avx2", table_avx2},
+    {"avx_vnni", table_avx_vnni},
     {"avx512", table_avx512},
+    {"avx512_vnni", table_avx512_vnni},
 #endif
 };
 
@@ -40,16 +54,37 @@ int ht_num_variants(void) { return (int)(sizeof variants / sizeof variants[0]); 
 const char *ht_variant_name(int variant) { return variants[variant].name; }
 ht_kernel_fn ht_kernel(int variant, int kernel) { return variants[variant].table[kernel]; }
 
+#if defined(__x86_64__)
+/* AVX-VNNI, the 256-bit form without AVX-512: a bit that __builtin_cpu_supports of older compilers does not name. */
+static int has_avx_vnni(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
+}
+
+static int has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+}
+
+static int has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
 int ht_variant_runs(int variant)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (variant == 1)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-    if (variant == 2)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    switch (variant) {
+    case 1: return has_avx2();
+    case 2: return has_avx2() && has_avx_vnni();
+    case 3: return has_avx512();
+    case 4: return has_avx512() && __builtin_cpu_supports("avx512vnni");
+    default: break;
+    }
 #endif
     return variant == 0;
 }

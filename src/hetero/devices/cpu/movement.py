@@ -48,6 +48,15 @@ def strided(context: Context, x: Value, offset: int, shape: Sequence[int], steps
     return context.call("copy_strided", [x], shape, x.dtype, [offset, len(shape), *shape, *steps])
 
 
+def expanded(context: Context, x: Value, shape: tuple[int, ...]) -> Value:
+    """``x`` broadcast to ``shape``, which it must fit."""
+    if shape == x.shape:
+        return context.reshaped(x, shape)
+    padded = [1] * (len(shape) - x.rank) + list(x.shape)
+    steps = [0 if size == 1 else step for size, step in zip(padded, strides_of(padded), strict=True)]
+    return strided(context, x, 0, shape, steps)
+
+
 def integers(
     context: Context, node: Node, inputs: Sequence[Value | None], position: int, name: str
 ) -> list[int] | None:
@@ -144,12 +153,7 @@ def transposed(context: Context, x: Value, perm: Sequence[int]) -> Value:
 def _expand(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _given(inputs[0])
     asked = tuple(int(size) for size in context.known(_given(inputs[1])))
-    shape = broadcast(x, Value(x.dtype, asked))
-    if shape == x.shape:
-        return [context.reshaped(x, shape)]
-    padded = [1] * (len(shape) - x.rank) + list(x.shape)
-    steps = [0 if size == 1 else step for size, step in zip(padded, strides_of(padded), strict=True)]
-    return [strided(context, x, 0, shape, steps)]
+    return [expanded(context, x, broadcast(x, Value(x.dtype, asked)))]
 
 
 @operator("Tile", dtypes=(ANY, ("int64",)), since=6)

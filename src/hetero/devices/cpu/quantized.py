@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ import numpy as np
 from ...errors import InferenceError
 from ...model.types import dtype_of
 from .elementwise import _given, _optional, binary, broadcast, cast
-from .movement import axis_of
-from .network import WINDOW, convolution_of, products_of
+from .movement import axis_of, expanded
+from .network import WINDOW, convolution_of, products_of, three
 from .registry import F32, Node, operator
 from .values import Context, Value
 
@@ -23,9 +24,9 @@ _BYTES = ("int8", "uint8")
 _SMALL = (*_BYTES, "int16", "uint16")
 _SCALES = (*F32, "float16", "bfloat16")
 _F32 = np.dtype(np.float32)
-_INT16, _INT32 = np.dtype(np.int16), np.dtype(np.int32)
-_PANEL = 16  # kernels/gemm_micro.h
-_PACKED_BYTES = 1 << 19  # of a block of pixels in conv_integer: stays in the L2 cache
+_BYTE, _INT32 = np.dtype(np.uint8), np.dtype(np.int32)
+_PANEL, _QUAD = 16, 4  # kernels/integer_micro.h
+_LEAST_ROWS, _MOST_ROWS, _PREPARED_BYTES = 12, 96, 1 << 20  # of the left operand, in matmul_integer
 
 
 # ---- QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear
@@ -156,39 +157,83 @@ def _per_column(context: Context, value: Value) -> Value:
     return context.reshaped(value, ()) if value.size == 1 else value
 
 
-def _without_zero(context: Context, x: Value, zero: Value | None) -> Value:
-    """x minus its zero point, which broadcasts to it, as int16."""
+def _zero_of(context: Context, x: Value, zero: Value | None) -> Value:
     if zero is None:
-        zero = context.scalar(0, x.dtype)
-    if broadcast(x, zero) != x.shape:
-        raise InferenceError(f"a zero point of shape {list(zero.shape)} does not fit {list(x.shape)}")
+        return context.scalar(0, x.dtype)
     if x.dtype != zero.dtype:
         raise InferenceError(f"a zero point of {x.dtype} is expected, found {zero.dtype}")
-    return context.call("subtract_zero", [x, zero], x.shape, _INT16)
+    return zero
 
 
-def _as_constant(context: Context, x: Value, zero: Value | None, layout: str, make: Any) -> Value:
+def _zeros_of(context: Context, x: Value, zero: Value | None, axis: int) -> Value:
+    """Of a matrix, or a batch of them: one zero point, or one for each row (axis -2) or column (-1) of every matrix."""
+    zero = _zero_of(context, x, zero)
+    if zero.size == 1:
+        return zero
+    other = x.rank - 3 - axis  # the axis along which a zero point may not vary; a vector is one line
+    per_line = tuple(1 if i == other or x.rank == 1 else n for i, n in enumerate(x.shape))
+    if broadcast(zero, Value(zero.dtype, per_line)) != per_line:
+        raise InferenceError(f"a zero point of shape {list(zero.shape)} does not fit {list(x.shape)}")
+    return zero if zero.size == math.prod(per_line) else expanded(context, zero, per_line)
+
+
+def _as_constant(context: Context, x: Value, zero: Value, layout: tuple[object, ...], make: Any) -> Value:
     """What ``make`` gives, kept for all plans where both the weights and their zero point are constants."""
-    if zero is not None and zero.data is None:
+    if zero.data is None:
         made: Value = make()
         return made
-    return context.packed(x, (layout, None if zero is None else zero.data.tobytes()), make)  # type: ignore[union-attr]
+    return context.packed(x, (*layout, zero.data.tobytes()), make)
 
 
-def _integer_product(context: Context, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
-    """(a - a_zero) x (b - b_zero), int32."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Requantization:
+    """How sums become bytes: sums * multiplier + zero, rounded, of zero's type."""
+
+    multiplier: Value
+    zero: Value
+
+    def fits(self, per: int) -> bool:
+        """Whether the product's own kernel can do it: one multiplier or ``per`` of them, one zero point."""
+        return self.multiplier.size in (1, per) and self.zero.size == 1
+
+    def of(self, context: Context, sums: Value) -> Value:
+        for name, value in (("scales", self.multiplier), ("a zero point", self.zero)):
+            if broadcast(sums, value) != sums.shape:
+                raise InferenceError(f"{name} of shape {list(value.shape)} do not fit {list(sums.shape)}")
+        return context.call("requantize", [sums, self.multiplier, self.zero], sums.shape, self.zero.dtype)
+
+
+def _integer_product(
+    context: Context,
+    a: Value,
+    b: Value,
+    a_zero: Value | None,
+    b_zero: Value | None,
+    requantization: _Requantization | None = None,
+) -> Value:
+    """(a - a_zero) x (b - b_zero), int32, or bytes."""
     p = products_of(a, b)
-    panels = -(-p.n // _PANEL) * _PANEL * 2 * -(-p.k // 2)
+    quads = -(-p.k // _QUAD)
+    matrix = -(-p.n // _PANEL) * _PANEL * _QUAD * (quads + 2)
+    left_zero = _zeros_of(context, a, None if a_zero is None else _per_row(context, a_zero), -2)
+    right_zero = _zeros_of(context, b, None if b_zero is None else _per_column(context, b_zero), -1)
 
     def pack() -> Value:
         ints = [math.prod(p.right), p.k, p.n]
-        whole = _without_zero(context, b, None if b_zero is None else _per_column(context, b_zero))
-        return context.call("pack_pairs", [whole], (math.prod(p.right) * panels,), _INT16, ints)
+        return context.call("pack_quads", [b, right_zero], (math.prod(p.right) * matrix,), _BYTE, ints)
 
-    left = _without_zero(context, a, None if a_zero is None else _per_row(context, a_zero))
-    right = _as_constant(context, b, b_zero, "pack_pairs", pack)
-    ints = [p.m, p.n, p.k, len(p.batch), *p.batch, *p.steps(p.m * p.k, panels)]
-    return context.call("matmul_integer", [left, right], p.shape, _INT32, ints)
+    right = _as_constant(context, b, right_zero, ("pack_quads",), pack)
+    ints = [p.m, p.n, p.k, len(p.batch), *p.batch, *p.steps(p.m * p.k, matrix)]
+    row = 8 * quads + 136
+    scratch = row * max(_LEAST_ROWS, min(_MOST_ROWS, _PREPARED_BYTES // row))
+    operands, dtype, whole = [a, left_zero, right], _INT32, True
+    if requantization is not None and requantization.fits(p.n):
+        columns = requantization.multiplier
+        whole = columns.size != 1 and columns.shape[-1:] != (p.n,)
+        if not whole:
+            operands, dtype = [*operands, columns, requantization.zero], requantization.zero.dtype
+    made = context.call("matmul_integer", operands, p.shape, dtype, ints, scratch_bytes=scratch)
+    return requantization.of(context, made) if requantization is not None and whole else made
 
 
 @operator("MatMulInteger", dtypes=_BYTES, result="int32")
@@ -207,20 +252,12 @@ def _multiplier(context: Context, x_scale: Value, w_scale: Value, y_scale: Value
     return cast(context, cast(context, binary(context, "div", product, wide[2]), dtype), _F32)
 
 
-def _requantized(context: Context, sums: Value, multiplier: Value, zero: Value) -> Value:
-    for name, value in (("scales", multiplier), ("a zero point", zero)):
-        if broadcast(sums, value) != sums.shape:
-            raise InferenceError(f"{name} of shape {list(value.shape)} do not fit {list(sums.shape)}")
-    return context.call("requantize", [sums, multiplier, zero], sums.shape, zero.dtype)
-
-
 @operator("QLinearMatMul", dtypes=(_BYTES, _SCALES, _BYTES, _BYTES, _SCALES, _BYTES, _SCALES, _BYTES), result=7)
 def _qlinear_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (_given(value) for value in inputs)
-    sums = _integer_product(context, a, b, a_zero, b_zero)
     rows = [_per_row(context, value) for value in (a_scale, y_scale, y_zero)]
     multiplier = _multiplier(context, rows[0], _per_column(context, b_scale), rows[1])
-    return [_requantized(context, sums, multiplier, rows[2])]
+    return [_integer_product(context, a, b, a_zero, b_zero, _Requantization(multiplier, rows[2]))]
 
 
 # ---- convolutions
@@ -234,21 +271,45 @@ def _integer_convolution(
     x_zero: Value | None,
     w_zero: Value | None,
     bias: Value | None = None,
+    requantization: _Requantization | None = None,
 ) -> Value:
+    """int32, or bytes; a multiplier of the requantization is one, or one per output channel."""
     group, window, shape = convolution_of(node, x, weights, bias)
-    if x_zero is not None and (x_zero.size != 1 or x_zero.dtype != x.dtype):
-        raise InferenceError(f"x's zero point is one {x.dtype}, found {x_zero.dtype}{list(x_zero.shape)}")
-    outputs, depth = weights.shape[0], math.prod(weights.shape[1:])
+    outputs, channels = weights.shape[:2]
+    zero, weights_zero = _zero_of(context, x, x_zero), _zero_of(context, weights, w_zero)
+    if zero.size != 1:
+        raise InferenceError(f"x's zero point is one {x.dtype}, found {zero.dtype}{list(zero.shape)}")
+    if weights_zero.size != 1 and weights_zero.shape != (outputs,):
+        raise InferenceError(f"a zero point of shape {list(weights_zero.shape)} does not fit {list(weights.shape)}")
+    sizes = three(shape[2:], 1)
+    ints = [group, channels, *window, *sizes]
+    steps, plane = pixel_layout(channels, window, sizes)
+    packed = x.shape[0] * group * -(-channels // _QUAD) * plane + 2 * _PANEL * _QUAD
+    pixels = context.call("pack_pixels", [x, zero], (packed,), _BYTE, ints)
 
-    def widen() -> Value:
-        rows = context.reshaped(weights, (outputs, depth))
-        return _without_zero(context, rows, None if w_zero is None else _per_row(context, w_zero))
+    def pack() -> Value:
+        size = ((outputs + 1) * _QUAD * (steps + 2),)
+        return context.call("pack_filters", [weights, weights_zero], size, _BYTE, ints)
 
-    wide = _as_constant(context, weights, w_zero, "subtract_zero", widen)
-    panel = 2 * _PANEL * 2 * -(-depth // 2)
-    scratch = panel * max(2, min(32, _PACKED_BYTES // max(panel, 1)))
-    zero = context.scalar(0, x.dtype) if x_zero is None else x_zero
-    return context.call("conv_integer", [x, wide, zero, bias], shape, _INT32, [group, *window], scratch_bytes=scratch)
+    filters = _as_constant(context, weights, weights_zero, ("pack_filters",), pack)
+    operands, dtype = [pixels, filters, zero, bias], _INT32
+    if requantization is not None:
+        operands += [requantization.multiplier, requantization.zero]
+        dtype = requantization.zero.dtype
+    return context.call("conv_integer", operands, shape, dtype, ints, scratch_bytes=112 * steps)
+
+
+def pixel_layout(channels: int, window: Sequence[int], sizes: Sequence[int]) -> tuple[int, int]:
+    """Quads of a filter, and bytes of four channels of a group as `pack_pixels` writes them: kernels/conv_integer.c."""
+    kernel, strides, _, dilations = (window[i : i + 3] for i in range(0, 12, 3))
+    steps, plane = -(-channels // _QUAD), _QUAD
+    for axis, (k, stride, dilation, size) in enumerate(zip(kernel, strides, dilations, sizes, strict=True)):
+        if channels == 1 and axis == 2:
+            steps, plane = steps * -(-k // _QUAD), plane * -(-k // _QUAD) * size
+        else:
+            period = stride // math.gcd(stride, dilation)
+            steps, plane = steps * k, plane * min(k, period) * (size + (k - 1) * dilation // stride)
+    return steps, plane
 
 
 @operator("ConvInteger", dtypes=_BYTES, attributes=WINDOW | {"group": None}, result="int32")
@@ -267,8 +328,8 @@ def _qlinear_conv(context: Context, node: Node, inputs: Sequence[Value | None]) 
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (_given(value) for value in inputs[:8])
     if max(x_scale.size, y_scale.size, y_zero.size) > 1 or (w_scale.size > 1 and w_scale.shape != (w.shape[0],)):
         raise InferenceError("one scale each for x and y, and one or one per channel for w, are expected")
-    sums = _integer_convolution(context, node, x, w, x_zero, w_zero, _optional(inputs, 8))
-    per_map = (w_scale.size, *[1] * (x.rank - 2)) if w_scale.size > 1 else ()
+    per_map = (w_scale.size,) if w_scale.size > 1 else ()
     scales = [context.reshaped(value, ()) for value in (x_scale, y_scale)]
     multiplier = _multiplier(context, scales[0], context.reshaped(w_scale, per_map), scales[1])
-    return [_requantized(context, sums, multiplier, context.reshaped(y_zero, ()))]
+    bias, requantization = _optional(inputs, 8), _Requantization(multiplier, context.reshaped(y_zero, ()))
+    return [_integer_convolution(context, node, x, w, x_zero, w_zero, bias, requantization)]

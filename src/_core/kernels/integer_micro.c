@@ -1,0 +1,172 @@
+/* Tiles of products of 8-bit integers: see integer_micro.h.
+ *
+ * The blocking is that of gemm_micro.c: a tile's accumulators stay in registers while A's quads are broadcast against
+ * B's vectors. Cost: m * n * k / 4 lanes of products with VNNI, m * n * k / 2 without.
+ */
+#include "integer_micro.h"
+
+#define VECTORS (HT_PANEL / VF_LANES)
+#define VECTOR_BYTES (VF_LANES * HT_QUAD)
+
+HT_INLINE vi load(const uint8_t *p) { return vf_bits(vf_load((const float *)(const void *)p)); }
+
+HT_INLINE vi everywhere(const uint8_t *p)
+{
+    int32_t quad;
+    memcpy(&quad, p, sizeof quad);
+    return vi_set1(quad);
+}
+
+#if HT_VNNI
+/* acc + four products of unsigned by signed bytes, per lane. In assembler, because GCC 12 copies every accumulator around
+ * the intrinsic and runs out of registers: half the speed. */
+HT_INLINE vi multiply_quads(vi acc, vi is_unsigned, vi is_signed)
+{
+#if defined(__AVX512VNNI__)
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(is_unsigned), "v"(is_signed));
+#else
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc) : "x"(is_unsigned), "x"(is_signed));
+#endif
+    return acc;
+}
+#else
+/* Elements 0 and 2 of each quad (half 0), or 1 and 3 (half 1), as pairs of int16. */
+HT_INLINE vi pairs_of(vi quads, const int half, const int is_signed)
+{
+#if defined(__AVX512F__)
+    if (!is_signed)
+        return half ? _mm512_srli_epi16(quads, 8) : _mm512_and_si512(quads, _mm512_set1_epi16(0xff));
+    return _mm512_srai_epi16(half ? quads : _mm512_slli_epi16(quads, 8), 8);
+#elif defined(__AVX2__)
+    if (!is_signed)
+        return half ? _mm256_srli_epi16(quads, 8) : _mm256_and_si256(quads, _mm256_set1_epi16(0xff));
+    return _mm256_srai_epi16(half ? quads : _mm256_slli_epi16(quads, 8), 8);
+#else
+    typedef int16_t shorts __attribute__((vector_size(16)));
+    typedef uint16_t words __attribute__((vector_size(16)));
+    if (!is_signed)
+        return half ? (vi)((words)quads >> 8) : (vi)((words)quads & 0xff);
+    return (vi)((shorts)(half ? (words)quads : (words)quads << 8) >> 8);
+#endif
+}
+
+/* Multiply pairs of int16, add both products; 32-bit lanes. */
+HT_INLINE vi multiply_pairs(vi a, vi b)
+{
+#if defined(__AVX512F__)
+    return _mm512_madd_epi16(a, b);
+#elif defined(__AVX2__)
+    return _mm256_madd_epi16(a, b);
+#elif defined(__SSE2__)
+    return (vi)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+    return vi_shr(vi_shl(a, 16), 16) * vi_shr(vi_shl(b, 16), 16) + vi_shr(a, 16) * vi_shr(b, 16);
+#endif
+}
+#endif
+
+/* Rows are addressed from a pointer per three of them, as in gemm_micro.c. */
+#define A_AT(i) (((i) < 3 ? a0 : (i) < 6 ? a3 : (i) < 9 ? a6 : a9) + ((i) % 3) * a_row)
+
+HT_INLINE void tile_body(const ht_integer_tile *t, const int rows, const int panels, const int windows)
+{
+    const int width = panels * VECTORS;
+    const int64_t a_row = t->a_row, b_panel = t->b_panel;
+    const uint8_t *a0 = t->a, *a3 = a0 + (rows > 3 ? 3 * a_row : 0), *a6 = a0 + (rows > 6 ? 6 * a_row : 0);
+    const uint8_t *a9 = a0 + (rows > 9 ? 9 * a_row : 0);
+    const uint8_t *b = t->b;
+    const int64_t *steps = t->steps;
+    vi acc[HT_TILE_ROWS][HT_TILE_PANELS * VECTORS];
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < width; j++)
+            acc[i][j] = load((const uint8_t *)(t->c + i * HT_INTEGER_WIDTH + j * VF_LANES));
+    for (int64_t left = t->quads; left > 0; left--) {
+        const uint8_t *quads = windows ? b + *steps++ : b;
+        vi bv[HT_TILE_PANELS * VECTORS];
+#if HT_VNNI
+#pragma GCC unroll 8
+        for (int j = 0; j < width; j++)
+            bv[j] = load(quads + j / VECTORS * b_panel + j % VECTORS * VECTOR_BYTES);
+#pragma GCC unroll 12
+        for (int i = 0; i < rows; i++) {
+            const vi av = everywhere(A_AT(i));
+#pragma GCC unroll 8
+            for (int j = 0; j < width; j++)
+                acc[i][j] = windows ? multiply_quads(acc[i][j], bv[j], av) : multiply_quads(acc[i][j], av, bv[j]);
+        }
+#else
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+#pragma GCC unroll 8
+            for (int j = 0; j < width; j++)
+                bv[j] = pairs_of(load(quads + j / VECTORS * b_panel + j % VECTORS * VECTOR_BYTES), half, !windows);
+#pragma GCC unroll 12
+            for (int i = 0; i < rows; i++) {
+                const vi av = everywhere(A_AT(i) + HT_QUAD * half);
+#pragma GCC unroll 8
+                for (int j = 0; j < width; j++)
+                    acc[i][j] = vi_add(acc[i][j], multiply_pairs(av, bv[j]));
+            }
+        }
+#endif
+        a0 += HT_A_QUAD;
+        a3 += HT_A_QUAD;
+        a6 += HT_A_QUAD;
+        a9 += HT_A_QUAD;
+        if (!windows)
+            b += HT_PANEL_BYTES;
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < width; j++)
+            vf_store((float *)(void *)(t->c + i * HT_INTEGER_WIDTH + j * VF_LANES), vi_as_float(acc[i][j]));
+}
+
+#define PRODUCT(rows, panels)                                                                                         \
+    static void product_##rows##x##panels(const ht_integer_tile *t) { tile_body(t, rows, panels, 0); }                \
+    static void window_##rows##x##panels(const ht_integer_tile *t) { tile_body(t, rows, panels, 1); }
+#define PRODUCTS(rows) HT_EACH_PANELS(PRODUCT, rows)
+#define PRODUCT_ENTRY(rows) HT_TILE_ENTRY(product_, rows)
+#define WINDOW_ENTRY(rows) HT_TILE_ENTRY(window_, rows)
+
+HT_EACH_HEIGHT(PRODUCTS)
+
+const ht_integer_tile_fn ht_product_tiles[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(PRODUCT_ENTRY)};
+const ht_integer_tile_fn ht_window_tiles[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(WINDOW_ENTRY)};
+
+int32_t ht_prepare_quads(const uint8_t *row, int64_t k, uint8_t flip, int is_signed, uint8_t *dst)
+{
+    uint32_t sum = 0; /* wraps */
+    if (is_signed)
+        for (int64_t i = 0; i < k; i++)
+            sum += (uint32_t)(int8_t)(row[i] ^ flip);
+    else
+        for (int64_t i = 0; i < k; i++)
+            sum += (uint8_t)(row[i] ^ flip);
+#if HT_VNNI
+    for (int64_t i = 0; i < k; i++)
+        dst[i] = row[i] ^ flip;
+    for (int64_t i = k; i % HT_QUAD; i++)
+        dst[i] = 0;
+#else
+    const uint32_t flips = flip * 0x01010101u;
+    for (int64_t q = 0; q < ht_quads(k); q++) {
+        uint32_t quad = flips; /* of the bytes that do not exist: zeros, once flipped */
+        if (HT_LIKELY(HT_QUAD * q + HT_QUAD <= k))
+            memcpy(&quad, row + HT_QUAD * q, HT_QUAD);
+        else
+            memcpy(&quad, row + HT_QUAD * q, (size_t)(k % HT_QUAD)); /* little-endian, as all variants are */
+        quad ^= flips;
+        uint32_t pairs[2] = {quad & 0x00ff00ffu, quad >> 8 & 0x00ff00ffu};
+        for (int half = 0; is_signed && half < 2; half++) { /* the highest bit of a byte fills the 8 above it */
+            const uint32_t negative = pairs[half] & 0x00800080u;
+            pairs[half] |= (negative << 9) - (negative << 1);
+        }
+        memcpy(dst + HT_A_QUAD * q, pairs, sizeof pairs);
+    }
+#endif
+    return (int32_t)sum;
+}

@@ -1,0 +1,57 @@
+/* From 32-bit sums to bytes: y = saturate(round(x * scale + zero)), halves to even, as computed in float64.
+ *
+ * float32 is tried first. In it, where the result is at most 256 away from 0, the product is within 2^-14 of the true one
+ * (two roundings of 2^-24 of at most 512) and the sum within 2^-13, so that the nearest integer is the same, unless the
+ * sum is that close to the middle of two. Only blocks with such an element are computed in float64; results beyond 256
+ * saturate in both. NaN gives the least value.
+ */
+#ifndef HETERO_REQUANTIZE_H
+#define HETERO_REQUANTIZE_H
+
+#include "vec.h"
+
+/* Adding and taking away 1.5 * 2^52 leaves no room for a fraction: rounds to nearest, halves to even. */
+#define HT_ROUND_SHIFT 6755399441055744.0
+
+HT_INLINE int32_t ht_requantize_one(int32_t x, float scale, int32_t zero, int32_t low, int32_t high)
+{
+    double v = (double)x * (double)scale + (double)zero;
+    v = v >= low ? v : low; /* NaN too */
+    v = v <= high ? v : high;
+    return (int32_t)((v + HT_ROUND_SHIFT) - HT_ROUND_SHIFT);
+}
+
+#define HT_REQUANTIZE_BLOCK 32
+
+/* n sums to bytes, of which `is_signed` tells the type; scale_step: 0 or 1. */
+HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t scale_step, int32_t zero, int is_signed,
+                                 uint8_t *y, int64_t n)
+{
+    const int32_t low = is_signed ? INT8_MIN : 0, high = is_signed ? INT8_MAX : UINT8_MAX;
+    const vf z = vf_set1((float)zero), least = vf_set1((float)low), most = vf_set1((float)high);
+    const vf certain = vf_set1(0.5f - 0x1p-12f);
+    int32_t whole[HT_REQUANTIZE_BLOCK];
+    for (int64_t at = 0; at < n; at += HT_REQUANTIZE_BLOCK) {
+        const int64_t count = ht_min64(HT_REQUANTIZE_BLOCK, n - at);
+        vm doubtful = vf_lt(z, z);
+        for (int64_t i = 0; i < count; i += VF_LANES) {
+            const int64_t left = ht_min64(VF_LANES, count - i);
+            const vf sums = vi_to_float(vf_bits(vf_load_n((const float *)(const void *)(x + at + i), left)));
+            const vf s = scale_step ? vf_load_n(scale + at + i, left) : vf_set1(*scale);
+            const vf v = vf_min(vf_max(sums * s + z, least), most), rounded = vf_round(v);
+            doubtful = vm_or(doubtful, vf_lt(certain, vf_abs(v - rounded)));
+            vf_store((float *)(void *)(whole + i), vi_as_float(vf_to_int(rounded)));
+        }
+        if (HT_UNLIKELY(vm_any(doubtful)))
+            for (int64_t i = 0; i < count; i++)
+                whole[i] = ht_requantize_one(x[at + i], scale[(at + i) * scale_step], zero, low, high);
+        if (HT_LIKELY(count == HT_REQUANTIZE_BLOCK))
+            for (int64_t i = 0; i < HT_REQUANTIZE_BLOCK; i++)
+                y[at + i] = (uint8_t)whole[i];
+        else
+            for (int64_t i = 0; i < count; i++)
+                y[at + i] = (uint8_t)whole[i];
+    }
+}
+
+#endif
