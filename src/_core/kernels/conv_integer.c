@@ -35,6 +35,7 @@ typedef struct {
     int64_t period[3], phases[3], length[3]; /* per axis: of the phases, and positions of each */
     int64_t channels;                        /* of a group */
     int thin;                                /* one: quads run along the last axis */
+    int pointwise;                           /* each output reads its own place alone: the image is one long row */
     int64_t quads, taps, steps, plane;       /* plane: bytes of all phases of a quad */
     int64_t out_size;
 } layout;
@@ -60,6 +61,7 @@ static int layout_of(layout *l, const ht_call *call)
         return 0;
     l->thin = l->channels == 1;
     l->taps = l->plane = l->out_size = 1;
+    l->pointwise = 1;
     for (int d = 0; d < 3; d++) {
         const int64_t kernel = l->kernel[d] = call->ints[2 + d], stride = l->stride[d] = call->ints[5 + d];
         l->pad[d] = call->ints[8 + d];
@@ -74,9 +76,14 @@ static int layout_of(layout *l, const ht_call *call)
             l->phases[d] = ht_min64(kernel, l->period[d]);
             l->length[d] = out + (kernel - 1) * dilation / stride;
         }
+        l->pointwise = l->pointwise && kernel == 1 && stride == 1 && l->pad[d] == 0;
         l->taps *= l->thin && d == 2 ? ht_quads(kernel) : kernel;
         l->plane *= l->phases[d] * l->length[d];
         l->out_size *= out;
+    }
+    if (l->pointwise) {
+        l->out[2] = l->length[2] = l->out_size;
+        l->out[0] = l->out[1] = l->length[0] = l->length[1] = 1;
     }
     l->plane *= HT_QUAD;
     l->quads = ht_quads(l->channels);
@@ -97,33 +104,54 @@ typedef struct {
 
 static void store_quad(uint8_t *dst, uint32_t quad) { memcpy(dst, &quad, sizeof quad); } /* little-endian */
 
+/* n quads of four runs of bytes that are read every `stride`. */
+HT_INLINE void pack_run(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, const int64_t stride,
+                        uint32_t flip, int64_t n, uint8_t *dst)
+{
+    enum { BLOCK = 16 };
+    for (int64_t i = 0; i < n;) {
+        if (n >= BLOCK) {
+            uint32_t quads[BLOCK]; /* little-endian, as all variants are */
+            i = ht_min64(i, n - BLOCK); /* the last block overlaps the one before it */
+            for (int64_t j = 0; j < BLOCK; j++)
+                quads[j] = (a[(i + j) * stride] | (uint32_t)b[(i + j) * stride] << 8 |
+                            (uint32_t)c[(i + j) * stride] << 16 | (uint32_t)d[(i + j) * stride] << 24) ^ flip;
+            memcpy(dst + HT_QUAD * i, quads, sizeof quads);
+            i += BLOCK;
+        } else {
+            store_quad(dst + HT_QUAD * i, (a[i * stride] | (uint32_t)b[i * stride] << 8 | (uint32_t)c[i * stride] << 16 |
+                                           (uint32_t)d[i * stride] << 24) ^ flip);
+            i++;
+        }
+    }
+}
+
+static void pack_runs(const uint8_t *const *from, int64_t stride, uint32_t flip, int64_t n, uint8_t *dst)
+{
+    if (stride == 1)
+        pack_run(from[0], from[1], from[2], from[3], 1, flip, n, dst);
+    else if (stride == 2)
+        pack_run(from[0], from[1], from[2], from[3], 2, flip, n, dst);
+    else
+        pack_run(from[0], from[1], from[2], from[3], stride, flip, n, dst);
+}
+
 /* One row of quads: `length` positions, of which the first lies at column `at` of the input's row, the next `stride`
  * further. rows: of the four channels; NULL outside of the input. */
 static void pack_row(const pixel_packing *p, const uint8_t *const *rows, int64_t at, int64_t stride, int64_t length,
                      uint8_t *dst)
 {
-    const uint32_t blank = p->blank * 0x01010101u, flip = p->flip * 0x01010101u;
+    const uint32_t blank = p->blank * 0x01010101u;
     int64_t low = length, high = length;
     if (rows[0])
         ht_valid_range(at, stride, p->in[2], length, &low, &high);
     for (int64_t i = 0; i < low; i++)
         store_quad(dst + HT_QUAD * i, blank);
     if (low < high) {
-        const uint8_t *a = rows[0] + at + low * stride, *b = rows[1] + at + low * stride;
-        const uint8_t *c = rows[2] + at + low * stride, *d = rows[3] + at + low * stride;
-        uint8_t *to = dst + HT_QUAD * low;
-#define QUADS(step)                                                                                                   \
-    for (int64_t i = 0; i < high - low; i++)                                                                          \
-        store_quad(to + HT_QUAD * i, (a[i * (step)] | (uint32_t)b[i * (step)] << 8 | (uint32_t)c[i * (step)] << 16 |  \
-                                      (uint32_t)d[i * (step)] << 24) ^ flip);
-        if (stride == 1) {
-            QUADS(1)
-        } else if (stride == 2) {
-            QUADS(2)
-        } else {
-            QUADS(stride)
-        }
-#undef QUADS
+        const uint8_t *from[HT_QUAD];
+        for (int i = 0; i < HT_QUAD; i++)
+            from[i] = rows[i] + at + low * stride;
+        pack_runs(from, stride, p->flip * 0x01010101u, high - low, dst + HT_QUAD * low);
     }
     for (int64_t i = high; i < length; i++)
         store_quad(dst + HT_QUAD * i, blank);
@@ -138,12 +166,11 @@ static void pack_thin_row(const pixel_packing *p, const uint8_t *row, int64_t fi
     int64_t low = length, high = length; /* where all four lie next to each other inside the row */
     if (row && dilation == 1)
         ht_valid_range(at, stride, ht_max64(0, p->in[2] - HT_QUAD + 1), length, &low, &high);
-    for (int64_t i = low; i < high; i++) {
-        uint32_t quad;
-        memcpy(&quad, row + at + i * stride, sizeof quad);
-        store_quad(dst + HT_QUAD * i, quad ^ p->flip * 0x01010101u);
+    if (low < high) {
+        const uint8_t *start = row + at + low * stride, *const from[HT_QUAD] = {start, start + 1, start + 2, start + 3};
+        pack_runs(from, stride, p->flip * 0x01010101u, high - low, dst + HT_QUAD * low);
     }
-    for (int64_t i = 0; i < length; i = i + 1 == low ? high : i + 1)
+    for (int64_t i = low > 0 ? 0 : high; i < length; i = i + 1 == low ? high : i + 1)
         for (int64_t lane = 0; lane < HT_QUAD; lane++) {
             const int64_t column = at + i * stride + lane * dilation;
             dst[HT_QUAD * i + lane] = row && column >= 0 && column < p->in[2] ? row[column] ^ p->flip : p->blank;
@@ -207,6 +234,12 @@ int HT_KERNEL(pack_pixels)(const ht_call *call)
     for (int d = 0; d < 3; d++)
         p.in[d] = shape.in[d];
     p.in_size = shape.in_size;
+    if (p.l.pointwise) {
+        if (p.in_size != p.l.out_size)
+            return HT_ERR_OPERAND;
+        p.in[0] = p.in[1] = 1;
+        p.in[2] = p.in_size;
+    }
     p.blank = *(const uint8_t *)zero->data ^ p.flip;
     memset(p.packed + packed->size - SLACK, 0, SLACK);
     if (x->size > 0 || p.units == 0) {
@@ -360,6 +393,8 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
             int32_t c[HT_TILE_ROWS * HT_INTEGER_WIDTH];
             run runs[HT_INTEGER_WIDTH];
             const int64_t num_runs = find_runs(l, p, p1, runs);
+            if (num_runs == 0)
+                continue; /* the ends of rows only */
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t j = 0; j < HT_INTEGER_WIDTH; j++)
                     c[r * HT_INTEGER_WIDTH + j] = start[r];
@@ -390,10 +425,11 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
                         memcpy((int32_t *)y->data + plane + runs[i].to, row + runs[i].from,
                                (size_t)runs[i].count * sizeof *row);
                 } else {
-                    uint8_t bytes[HT_INTEGER_WIDTH];
+                    uint8_t bytes[HT_INTEGER_WIDTH], *to = (uint8_t *)y->data + plane + runs[0].to;
+                    const int whole = runs[0].count == HT_INTEGER_WIDTH;
                     ht_requantize_row(row, (const float *)in[4]->data + (in[4]->size == 1 ? 0 : first + r), 0,
-                                      ht_byte_at(in[5], 0), y->dtype == HT_INT8, bytes, HT_INTEGER_WIDTH);
-                    for (int64_t i = 0; i < num_runs; i++)
+                                      ht_byte_at(in[5], 0), y->dtype == HT_INT8, whole ? to : bytes, HT_INTEGER_WIDTH);
+                    for (int64_t i = whole; i < num_runs; i++)
                         memcpy((uint8_t *)y->data + plane + runs[i].to, bytes + runs[i].from, (size_t)runs[i].count);
                 }
             }
@@ -437,7 +473,7 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
     job.maps = shape.c;
     job.group_maps = job.maps / l->group;
     for (int d = 0; d < 3; d++)
-        if (shape.in[d] != l->out[d])
+        if (shape.in[d] != call->ints[14 + d])
             return HT_ERR_OPERAND;
     if (call->num_in == 6) {
         const ht_tensor *scale = call->in[4], *y_zero = call->in[5];

@@ -128,10 +128,17 @@ static void multiply_block(const multiplication *job, int64_t i, int64_t row, in
         for (int64_t p = 0; p < ht_ceil_div(columns, HT_PANEL); p++) {
             uint32_t of_columns[2][HT_PANEL];
             memcpy(of_columns, panel + p * panel_bytes(k) + quads * HT_PANEL_BYTES, sizeof of_columns);
-            for (int64_t r = 0; r < rows; r++)
+            uint32_t any = 0;
+            for (int64_t v = 0; v < HT_PANEL; v++)
+                any |= of_columns[1][v];
+            for (int64_t r = 0; r < rows; r++) {
+                uint32_t start[HT_PANEL];
                 for (int64_t v = 0; v < HT_PANEL; v++)
-                    c[r * HT_INTEGER_WIDTH + p * HT_PANEL + v] =
-                        (int32_t)(0u - (uint32_t)zeros[r] * of_columns[0][v] - (uint32_t)sums[r] * of_columns[1][v]);
+                    start[v] = 0u - (uint32_t)zeros[r] * of_columns[0][v];
+                for (int64_t v = 0; any && v < HT_PANEL; v++)
+                    start[v] -= (uint32_t)sums[r] * of_columns[1][v];
+                memcpy(c + r * HT_INTEGER_WIDTH + p * HT_PANEL, start, sizeof start);
+            }
         }
         for (int64_t q = 0; q < quads; q += BLOCK_QUADS) {
             const ht_integer_tile t = {.a = prepared + q * HT_A_QUAD, .a_row = a_row, .b = panel + q * HT_PANEL_BYTES,
