@@ -104,36 +104,50 @@ typedef struct {
 
 static void store_quad(uint8_t *dst, uint32_t quad) { memcpy(dst, &quad, sizeof quad); } /* little-endian */
 
+/* Byte j of a run that is read every `stride`. Every second byte is the lower half of every word, which vectors take
+ * faster; `stride` = 2 reads the byte after as well. */
+HT_INLINE uint32_t byte_of(const uint8_t *run, int64_t j, const int64_t stride)
+{
+    uint16_t both;
+    if (stride != 2)
+        return run[j * stride];
+    memcpy(&both, run + 2 * j, sizeof both); /* little-endian, as all variants are */
+    return both & 0xffu;
+}
+
+HT_INLINE uint32_t quad_of(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, int64_t j,
+                           const int64_t stride)
+{
+    return byte_of(a, j, stride) | byte_of(b, j, stride) << 8 | byte_of(c, j, stride) << 16 | byte_of(d, j, stride) << 24;
+}
+
 /* n quads of four runs of bytes that are read every `stride`. */
 HT_INLINE void pack_run(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, const int64_t stride,
                         uint32_t flip, int64_t n, uint8_t *dst)
 {
     enum { BLOCK = 16 };
-    for (int64_t i = 0; i < n;) {
-        if (n >= BLOCK) {
-            uint32_t quads[BLOCK]; /* little-endian, as all variants are */
-            i = ht_min64(i, n - BLOCK); /* the last block overlaps the one before it */
-            for (int64_t j = 0; j < BLOCK; j++)
-                quads[j] = (a[(i + j) * stride] | (uint32_t)b[(i + j) * stride] << 8 |
-                            (uint32_t)c[(i + j) * stride] << 16 | (uint32_t)d[(i + j) * stride] << 24) ^ flip;
-            memcpy(dst + HT_QUAD * i, quads, sizeof quads);
-            i += BLOCK;
-        } else {
-            store_quad(dst + HT_QUAD * i, (a[i * stride] | (uint32_t)b[i * stride] << 8 | (uint32_t)c[i * stride] << 16 |
-                                           (uint32_t)d[i * stride] << 24) ^ flip);
-            i++;
-        }
+    for (int64_t i = 0; n >= BLOCK && i < n; i += BLOCK) {
+        uint32_t quads[BLOCK];
+        i = ht_min64(i, n - BLOCK); /* the last block overlaps the one before it */
+        for (int64_t j = 0; j < BLOCK; j++)
+            quads[j] = quad_of(a + i * stride, b + i * stride, c + i * stride, d + i * stride, j, stride) ^ flip;
+        memcpy(dst + HT_QUAD * i, quads, sizeof quads);
     }
+    for (int64_t i = 0; n < BLOCK && i < n; i++)
+        store_quad(dst + HT_QUAD * i, quad_of(a, b, c, d, i, stride) ^ flip);
 }
 
 static void pack_runs(const uint8_t *const *from, int64_t stride, uint32_t flip, int64_t n, uint8_t *dst)
 {
-    if (stride == 1)
-        pack_run(from[0], from[1], from[2], from[3], 1, flip, n, dst);
-    else if (stride == 2)
-        pack_run(from[0], from[1], from[2], from[3], 2, flip, n, dst);
-    else
-        pack_run(from[0], from[1], from[2], from[3], stride, flip, n, dst);
+    const uint8_t *a = from[0], *b = from[1], *c = from[2], *d = from[3];
+    if (stride == 1) {
+        pack_run(a, b, c, d, 1, flip, n, dst);
+    } else if (stride == 2) { /* the byte after the last may lie outside */
+        pack_run(a, b, c, d, 2, flip, n - 1, dst);
+        store_quad(dst + HT_QUAD * (n - 1), quad_of(a + 2 * n - 2, b + 2 * n - 2, c + 2 * n - 2, d + 2 * n - 2, 0, 1) ^ flip);
+    } else {
+        pack_run(a, b, c, d, stride, flip, n, dst);
+    }
 }
 
 /* One row of quads: `length` positions, of which the first lies at column `at` of the input's row, the next `stride`
@@ -395,13 +409,12 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
             const int64_t num_runs = find_runs(l, p, p1, runs);
             if (num_runs == 0)
                 continue; /* the ends of rows only */
-            for (int64_t r = 0; r < rows; r++)
-                for (int64_t j = 0; j < HT_INTEGER_WIDTH; j++)
-                    c[r * HT_INTEGER_WIDTH + j] = start[r];
+            t.start = start;
             t.b = x + HT_QUAD * p;
             if (HT_UNLIKELY(any_zero)) { /* the sum over each window is what a filter of ones gives */
                 int32_t sums[HT_INTEGER_WIDTH] = {0};
                 ht_integer_tile ones = t;
+                t.start = ones.start = NULL;
                 ones.a = w + job->maps * filter;
                 ones.c = sums;
 #if !HT_VNNI
@@ -412,8 +425,7 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
                 ht_integer_rows(ht_window_tiles, &ones, 1, columns);
                 for (int64_t r = 0; r < rows; r++)
                     for (int64_t j = 0; j < HT_INTEGER_WIDTH; j++)
-                        c[r * HT_INTEGER_WIDTH + j] = (int32_t)((uint32_t)c[r * HT_INTEGER_WIDTH + j] -
-                                                                (uint32_t)zeros[r] * (uint32_t)sums[j]);
+                        c[r * HT_INTEGER_WIDTH + j] = (int32_t)((uint32_t)start[r] - (uint32_t)zeros[r] * (uint32_t)sums[j]);
             }
             t.c = c;
             ht_integer_rows(ht_window_tiles, &t, rows, columns);

@@ -81,7 +81,8 @@ HT_INLINE void tile_body(const ht_integer_tile *t, const int rows, const int pan
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 8
         for (int j = 0; j < width; j++)
-            acc[i][j] = load((const uint8_t *)(t->c + i * HT_INTEGER_WIDTH + j * VF_LANES));
+            acc[i][j] = t->start ? vi_set1(t->start[i])
+                                 : load((const uint8_t *)(t->c + i * HT_INTEGER_WIDTH + j * VF_LANES));
     for (int64_t left = t->quads; left > 0; left--) {
         const uint8_t *quads = windows ? b + *steps++ : b;
         vi bv[HT_TILE_PANELS * VECTORS];

@@ -38,6 +38,7 @@ typedef struct {
     int64_t b_panel;       /* bytes from a panel's vectors to the next panel's */
     const int64_t *steps;  /* of windows: where each quad lies, in bytes from b; of products quad q lies at q * 64 */
     int64_t quads;
+    const int32_t *start;  /* what C holds at first, per row, or NULL: what is there */
     int32_t *c;            /* [rows][HT_INTEGER_WIDTH] */
 } ht_integer_tile;
 
@@ -59,6 +60,7 @@ HT_INLINE void ht_integer_rows(const ht_integer_tile_fn tiles[HT_TILE_ROWS][HT_T
         const int64_t height = rows / count + (i < rows % count);
         tiles[height - 1][(columns - 1) / HT_PANEL](&at);
         at.a += height * at.a_row;
+        at.start += at.start ? height : 0;
         at.c += height * HT_INTEGER_WIDTH;
     }
 }
