@@ -8,9 +8,9 @@ distinct operators and on 3 % of its nodes long names and attributes.
 
 from __future__ import annotations
 
-import os
 import pathlib
 import random
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,6 +24,7 @@ import pytest
 from hetero.model.model import Model
 from hetero.model.read import read_model
 from hetero.partition import partition_graph
+from timing import Work, medians_by_clock
 
 SIZES = [10_000, 100_000, 1_000_000]
 
@@ -153,20 +154,31 @@ def bench_thousand_parts_to_bytes(benchmark: Any, parsed: Model) -> None:
 
 def cpu_time() -> float:
     """CPU seconds of this process and its children: inference may run in one."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(use.ru_utime + use.ru_stime for use in uses)
 
 
-@pytest.mark.benchmark(timer=cpu_time)
-@pytest.mark.parametrize("what", ["onnx.shape_inference", "type_of", "type_of, inference in a child process"])
-def bench_types_of_all_outputs(benchmark: Any, parsed: Model, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    benchmark.group = "types of 100,000 nodes"
-    benchmark.extra_info |= {"reference": what == "onnx.shape_inference", "label": what}
+def bench_types_of_all_outputs(parsed: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading the skeleton and the types of all its nodes' outputs, beside onnx's inference of the same bytes."""
     skeleton = parsed.to_bytes(max_constant_bytes=1024)
-    if what == "onnx.shape_inference":
-        benchmark.pedantic(onnx.shape_inference.infer_shapes, (skeleton,), {"data_prop": True}, rounds=5)
-        return
-    if "child" in what:  # as for models with operators that could make inference run away
-        monkeypatch.setattr("hetero.model.inference.is_harmless", lambda *model: False)
-    types = lambda model: [model.type_of(value) for value in model.node_outputs.values.tolist()]  # noqa: E731
-    benchmark.pedantic(types, setup=lambda: ((read_model(skeleton),), {}), rounds=5)
+
+    def types() -> None:
+        model = read_model(skeleton)
+        for value in model.node_outputs.values.tolist():
+            model.type_of(value)
+
+    def types_by_child() -> None:  # as for models with operators that could make inference run away
+        with monkeypatch.context() as patched:
+            patched.setattr("hetero.model.inference.is_harmless", lambda *model: False)
+            types()
+
+    reference = "onnx.shape_inference"
+    works: dict[str, Work] = {
+        reference: lambda: onnx.shape_inference.infer_shapes(skeleton, data_prop=True),
+        "type_of of all": types,
+        "type_of of all, in a child process": types_by_child,
+    }
+    (times,) = medians_by_clock(works, (cpu_time,), rounds=9, seconds=40)
+    print("\n| types of 100,000 nodes | CPU time | ratio |\n|---|---|---|")
+    for name, seconds in times.items():
+        print(f"| {name} | {seconds:.2f} s | {seconds / times[reference]:.2f} |")

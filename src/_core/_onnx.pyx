@@ -74,6 +74,21 @@ cdef extern from "onnx_index.h" nogil:
     bint ht_read_tensor(const uint8_t *base, ht_cursor body, ht_i64s *dims, ht_tensor *tensor, ht_error *error)
 
 
+cdef extern from "onnx_skeleton.h" nogil:
+    ctypedef struct ht_u8s:
+        uint8_t *data
+        int64_t count
+    ctypedef struct ht_skeleton_choice:
+        const uint8_t *constants
+        const uint8_t *infos
+        const uint8_t *keeps_name
+        int64_t max_vector
+        const char *hidden
+    bint ht_skeleton_write(const uint8_t *base, const ht_index *index, const ht_skeleton_choice *choice, ht_u8s *out)
+    void ht_skeleton_values(const uint8_t *base, const ht_index *index, const uint64_t *hash_key,
+                            const uint8_t *answer_base, const ht_index *answer, int32_t *values)
+
+
 class WireError(ValueError):
     """Bytes that are no ONNX model. Says what is wrong, in which node or tensor, at which byte."""
 
@@ -236,23 +251,40 @@ cdef class OnnxIndex:
         return ht_table_find(&self.index.values, self.index.value_name.data, &self.data[0],
                              ht_hash(self.hash_key, string, len(encoded)), string, len(encoded))
 
-    def values_in(self, OnnxIndex other not None):
-        cdef int64_t count = self.index.value_name.count, value
-        found = np.empty(count, np.int32)
-        if count == 0:
-            return found
-        cdef int32_t[::1] ids = found
+    def skeleton(self, const uint8_t[::1] constants not None, const uint8_t[::1] infos not None,
+                 const uint8_t[::1] keeps_name not None, int64_t max_vector, bytes hidden not None):
+        cdef ht_skeleton_choice choice
+        cdef ht_u8s out
+        cdef bint done
         cdef const uint8_t *base = &self.data[0]
-        cdef const uint8_t *other_base = &other.data[0]
-        cdef const uint8_t *string
-        cdef ht_span span
-        with nogil:
-            for value in range(count):
-                span = self.index.value_name.data[value]
-                string = base + ht_span_offset(span)
-                ids[value] = ht_table_find(
-                    &other.index.values, other.index.value_name.data, other_base,
-                    ht_hash(other.hash_key, string, ht_span_length(span)), string, ht_span_length(span))
+        for given, name in ((constants, "constant_value"), (infos, "info_value"), (keeps_name, "value_name")):
+            if len(given) != len(self.arrays[name]):
+                raise ValueError(f"{len(given)} choices for {len(self.arrays[name])} entries of {name}")
+        if len(hidden) > 32 or max_vector < 0:
+            raise ValueError(f"max_vector is {max_vector}, and hidden has {len(hidden)} bytes (at most 32)")
+        memset(&out, 0, sizeof(out))
+        choice.constants = &constants[0] if constants.shape[0] else NULL
+        choice.infos = &infos[0] if infos.shape[0] else NULL
+        choice.keeps_name = &keeps_name[0] if keeps_name.shape[0] else NULL
+        choice.max_vector = max_vector
+        choice.hidden = hidden
+        try:
+            with nogil:
+                done = ht_skeleton_write(base, self.index, &choice, &out)
+            if not done:
+                raise MemoryError()
+            return (<const char *>out.data)[:out.count] if out.count else b""
+        finally:
+            free(out.data)
+
+    def values_in_answer(self, OnnxIndex answer not None):
+        cdef const uint8_t *base = &self.data[0]
+        cdef const uint8_t *answer_base = &answer.data[0]
+        found = np.empty(self.index.value_name.count, np.int32)
+        cdef int32_t[::1] ids = found
+        if ids.shape[0]:
+            with nogil:
+                ht_skeleton_values(base, self.index, self.hash_key, answer_base, answer.index, &ids[0])
         return found
 
 

@@ -8,6 +8,10 @@
 /* Nested graphs deeper than this are refused: protobuf itself parses at most 100 nested messages, three per graph. */
 #define HT_MAX_GRAPH_DEPTH 31
 
+/* More opset imports and functions than these are refused: each costs many times the bytes that state it. */
+#define HT_MAX_OPSETS 4096
+#define HT_MAX_FUNCTIONS 65536
+
 /* Names bound by nested graphs, and the walk over them. */
 typedef struct {
     ht_table table; /* names seen in nested graphs -> symbols */

@@ -217,11 +217,15 @@ static bool add_model(ht_builder *builder, ht_cursor cursor)
         if (field.number == OPSET) {
             place = HT_PLACE_OPSET;
             ordinal = builder->opsets++;
-            done = add_opset(builder, &field);
+            done = ordinal < HT_MAX_OPSETS ? add_opset(builder, &field)
+                                           : ht_fail(builder->error, HT_OFFSET(builder, field.start),
+                                                     "more than %d opset imports", HT_MAX_OPSETS);
         } else if (field.number == FUNCTION) {
             place = HT_PLACE_FUNCTION;
             ordinal = builder->functions++;
-            done = add_function(builder, &field);
+            done = ordinal < HT_MAX_FUNCTIONS ? add_function(builder, &field)
+                                              : ht_fail(builder->error, HT_OFFSET(builder, field.start),
+                                                        "more than %d functions", HT_MAX_FUNCTIONS);
         }
         if (done && field.number != TRAINING)
             done = add_range(builder, &index->header_start, &index->header_end, &field);

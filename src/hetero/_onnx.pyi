@@ -31,8 +31,22 @@ class OnnxIndex:
     def value_name(self, value: int) -> str: ...
     def value_id(self, name: str) -> int:
         """-1 if the main graph has no such value."""
-    def values_in(self, other: OnnxIndex) -> NDArray[np.int32]:
-        """For each value the one of ``other``'s main graph that has its name, or -1."""
+    def skeleton(
+        self,
+        constants: NDArray[np.uint8],
+        infos: NDArray[np.uint8],
+        keeps_name: NDArray[np.uint8],
+        max_vector: int,
+        hidden: bytes,
+    ) -> bytes:
+        """Fields of a GraphProto for shape inference; `onnx_skeleton.h` says how it is written.
+
+        ``constants``: 0 as a graph input, 1 as it is (no sparse one), 2 left out. ``infos``: 1 for the graph inputs,
+        outputs and value infos to write. ``keeps_name``: 1 for the values that nested graphs capture. ``hidden``:
+        what symbols begin with that stand for lengths of vectors above ``max_vector``; at most 32 bytes.
+        """
+    def values_in_answer(self, answer: OnnxIndex) -> NDArray[np.int32]:
+        """For each value the one that stands for it in the answer of inference to the skeleton, or -1."""
 
 @final
 class NodeKeys:

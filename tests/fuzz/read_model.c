@@ -3,7 +3,7 @@
  * Beyond what the sanitizers see, everything the reader promises about an index it accepts is checked, since Python
  * and the partitioner rely on it without looking: ids and spans in range, lists monotone, the order topological, each
  * key found again. Some inputs are read a second time while an allocation fails. */
-#include "onnx_index.h"
+#include "onnx_skeleton.h"
 
 #include <stdio.h>
 
@@ -175,6 +175,51 @@ static void check_keys(const ht_index *index, const uint8_t *data, size_t size)
     ht_keys_free(&keys);
 }
 
+/* The skeleton is a graph of the same nodes and values, which are found again. */
+static void check_skeleton(const ht_index *index, const uint8_t *data)
+{
+    int64_t values = index->value_name.count, constants = index->constant_value.count, infos = index->info_value.count;
+    uint8_t *how = calloc((size_t)(constants + infos + values) + 1, 1), *written = how ? how + constants : NULL;
+    int32_t *found = malloc((size_t)(values + 1) * sizeof *found);
+    ht_u8s graph = {0}, model = {0};
+    ht_index answer = {0};
+    ht_error error;
+    if (how == NULL || found == NULL)
+        goto done;
+    for (int64_t i = 0; i < constants; i++)
+        how[i] = i % 2 == 0 && index->constant_kind.data[i] != HT_DATA_SPARSE ? HT_AS_IT_IS : HT_AS_INPUT;
+    for (int64_t i = 0; i < infos; i++)
+        written[i] = index->info_value.data[i] >= 0;
+    for (int64_t i = 0; i < index->captures.count; i++)
+        written[infos + index->captures.data[i]] = 1;
+    const ht_skeleton_choice choice = {how, written, written + infos, 256, "hidden "};
+    if (!ht_skeleton_write(data, index, &choice, &graph))
+        goto done;
+    /* Around it, a ModelProto: the graph is field 7, its length a varint of five bytes. */
+    const uint8_t head[6] = {7 << 3 | HT_LEN, (uint8_t)(graph.count | 128), (uint8_t)(graph.count >> 7 | 128),
+                             (uint8_t)(graph.count >> 14 | 128), (uint8_t)(graph.count >> 21 | 128),
+                             (uint8_t)(graph.count >> 28 & 15)};
+    if (!ht_resize_u8(&model, graph.count + 6))
+        goto done;
+    memcpy(model.data, head, 6);
+    if (graph.count > 0)
+        memcpy(model.data + 6, graph.data, (size_t)graph.count);
+    bool built = ht_index_build(model.data, model.count, hash_key, &answer, &error);
+    CHECK(built || error.no_memory || index->captures.count > 0);
+    if (!built)
+        goto done;
+    CHECK(answer.node_op.count == index->node_op.count && answer.inputs.count == index->inputs.count);
+    ht_skeleton_values(data, index, hash_key, model.data, &answer, found);
+    for (int64_t value = 0; value < values; value++)
+        CHECK(found[value] >= 0 && found[value] < answer.value_name.count);
+done:
+    free(how);
+    free(found);
+    free(graph.data);
+    free(model.data);
+    ht_index_free(&answer);
+}
+
 static void check_error(const ht_error *error, const uint8_t *data, size_t size)
 {
     CHECK(memchr(error->message, '\0', sizeof error->message) != NULL && error->message[0] != '\0');
@@ -202,6 +247,7 @@ static bool read_once(const uint8_t *data, size_t size)
         check_constants(&index, data);
         check_types(&index, data);
         check_keys(&index, data, size);
+        check_skeleton(&index, data);
     } else {
         check_error(&error, data, size);
         CHECK(failing >= 0 || !error.no_memory);

@@ -292,6 +292,18 @@ def function_of(*body: onnx.NodeProto, outputs: tuple[str, ...] = ("b",), **more
 
 
 CALL = make("f", ["x"], ["y"], domain="d")
+case(
+    "functions: seventy thousand",
+    "read",
+    "more than 65536 functions",
+    lambda _: model(RELU, more=b"".join(message(25, message(1, str(i))) for i in range(70_000))),
+)
+case(
+    "opset imports: five thousand",
+    "read",
+    "more than 4096 opset imports",
+    lambda _: model(RELU, more=b"".join(message(8, message(1, f"d{i}"), number(2, 1)) for i in range(5000))),
+)
 case("functions: 2^20 calls", "compile", "MAX_INLINED_NODES", lambda _: calls(20))
 case("functions: 2^60 calls", "compile", "MAX_INLINED_NODES", lambda _: calls(60))
 case("functions: 100^50 calls", "compile", "MAX_INLINED_NODES", lambda _: calls(50, 100))

@@ -1,8 +1,7 @@
 """Types of values: as the file or the user states them, else as `onnx.shape_inference` finds them, once per file.
 
-Inference runs over a skeleton of the whole model, in which constants above a kilobyte are typed graph inputs, so its
-cost does not depend on the weights. Small constants stay, because shapes are computed from them. Its answer is kept
-as bytes and indexed like a file; a type is decoded when first asked for.
+Inference runs over a `skeleton` of the whole model, so its cost does not depend on the weights. Its answer is kept as
+bytes and indexed like a file; a type is decoded when first asked for.
 """
 
 from __future__ import annotations
@@ -20,18 +19,11 @@ from .constants import Constants
 from .file import ModelFile
 from .function_library import FunctionLibrary
 from .isolation import infer_types, is_harmless
-from .rows import Rows
+from .skeleton import hidden_length, skeleton_of
 from .types import ValueType, dtype_of, onnx_dtype_of
 from .wire import encode_tensor_type
-from .write import hidden_length, model_parts
 
 __all__ = ["ValueTypes"]
-
-_SKELETON_CONSTANT_BYTES = 1024
-
-# Data propagation, which follows shapes computed by nodes, takes every vector of known length for a shape, and makes
-# a dim for each element: gigabytes for a hostile length, time wasted on every bias. So long lengths are hidden.
-_SKELETON_VECTOR = 256
 
 _UNKNOWN = ValueType(None, None)
 _NOTHING = (_UNKNOWN, 0, b"")
@@ -176,7 +168,7 @@ class ValueTypes:
                     if _expands_within_bounds(self._file):
                         inferred = self._run_inference()
                         if inferred is not None:
-                            self._same = self._file.index.values_in(inferred.file.index).data
+                            self._same = self._file.index.values_in_answer(inferred.file.index).data
                         self._inferred = inferred
                 except Exception:  # whatever onnx stumbles over: the types stay unknown, which is an answer
                     self._inferred = None
@@ -185,11 +177,11 @@ class ValueTypes:
 
     def _run_inference(self) -> _StatedTypes | None:
         file = self._file
-        whole = Rows(file, self._constants)
-        skeleton = b"".join(model_parts(whole, self, _SKELETON_CONSTANT_BYTES, _SKELETON_VECTOR))
         longest = int((file.info_type_end - file.info_type_begin).max(initial=0))
         harmless = is_harmless(file.op_types, bool(file.functions), len(file.node_op), longest)
-        answer = infer_types(skeleton, harmless=harmless)
+        # Nothing harmless looks at data.
+        skeleton = skeleton_of(file, self._constants, self.supplied, with_data=not harmless)
+        answer = None if skeleton is None else infer_types(skeleton, harmless=harmless)
         return None if answer is None else _StatedTypes(ModelFile(memoryview(answer), label="inferred types"))
 
 

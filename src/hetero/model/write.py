@@ -13,15 +13,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .._onnx import read_fields, read_type, vector_lengths
+from .._onnx import read_fields
 from ..errors import ModelError
 from .data_file import DataFile
 from .nested import NestedTensors
 from .rows import Rows
-from .types import Dim, ValueType, onnx_dtype_of
+from .types import ValueType, onnx_dtype_of
 from .wire import encode_field, encode_number, encode_string_entry, encode_tensor_type, encode_value_info, varint
 
-__all__ = ["edited_parts", "header_of", "hidden_length", "model_parts"]
+__all__ = ["edited_parts", "header_of", "model_parts"]
 
 Part = bytes | memoryview
 
@@ -31,7 +31,6 @@ _GRAPH = 7  # of ModelProto
 _DOC_STRING, _METADATA = 12, 16  # of TensorProto
 _MAX_MESSAGE = 2**31 - 1  # bytes of one protobuf message
 
-_HIDDEN = "hetero hidden length "  # in place of the length of a long vector
 _JOINED = 1 << 16  # bytes of nodes that are joined into one part, where each is written anew
 
 # Fields of a TensorProto whose data another file lends: external, at a place that nobody looks at.
@@ -53,19 +52,16 @@ def model_parts(
     model: Rows,
     types: _Types,
     max_constant_bytes: int | None = None,
-    max_vector: int | None = None,
     data_file: DataFile | None = None,
 ) -> list[Part]:
     """The pieces of a ModelProto.
 
-    With ``max_constant_bytes``, constants encoded in more bytes than that become graph inputs of their type. With
-    ``max_vector`` (for a whole file only), longer lengths of vectors are stated as symbols, to be read by
-    `hidden_length`. External data are embedded; with ``data_file``, tensors as large as that asks for are placed there
-    instead, which is filled when the parts have been made. `ModelError` if data cannot be had, or the whole would pass
-    protobuf's 2 GiB.
+    With ``max_constant_bytes``, constants encoded in more bytes than that become graph inputs of their type. External
+    data are embedded; with ``data_file``, tensors as large as that asks for are placed there instead, which is filled
+    when the parts have been made. `ModelError` if data cannot be had, or the whole would pass protobuf's 2 GiB.
     """
     file = model.file
-    writer = _Writer(model, types, max_constant_bytes, max_vector, data_file)
+    writer = _Writer(model, types, max_constant_bytes, data_file)
     if model.is_whole_file and file.index.in_order and model.stated_affinity is None and not writer.changes_anything:
         return [file.data]
     graph = list(writer.graph())
@@ -93,7 +89,7 @@ def edited_parts(
     ``value_infos``: encoded ValueInfoProtos to add. ``lent``: initializers, by the file's numbers, whose data are left
     out, for `Constants.borrow`. External data stays external; stated affinities are left out.
     """
-    graph = list(_Writer(model, types, None, None, None, replaced, lent).graph())
+    graph = list(_Writer(model, types, None, None, replaced, lent).graph())
     graph += (encode_field(_VALUE_INFO, info) for info in value_infos)
     return [header, varint(_GRAPH << 3 | 2) + varint(sum(map(len, graph))), *graph]
 
@@ -102,11 +98,6 @@ def header_of(model: Rows) -> bytes:
     """The encoded ModelProto without its graph: versions, operator sets, functions, metadata."""
     file = model.file
     return b"".join(_ranges(file.data, file.header_start, file.header_end))
-
-
-def hidden_length(dim: Dim) -> Dim:
-    """A dim of a model written with ``max_vector``, as it was before."""
-    return int(dim.removeprefix(_HIDDEN)) if isinstance(dim, str) and dim.startswith(_HIDDEN) else dim
 
 
 def _ranges(data: memoryview, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[memoryview]:
@@ -128,7 +119,6 @@ class _Writer:
         model: Rows,
         types: _Types,
         max_constant_bytes: int | None,
-        max_vector: int | None,
         data_file: DataFile | None,
         replaced: Mapping[int, Sequence[bytes]] | None = None,
         lent: Iterable[int] = (),
@@ -163,20 +153,11 @@ class _Writer:
                 self._moved[number] = data_file.place(model.constants.raw(number)), b""
         self._constants = used[kept]
         self._as_inputs = used[~kept]
-        self._max_vector = max_vector
-        self._lengths = np.full(len(file.info_value), -1, np.int64)
-        if max_vector is not None:
-            self._lengths = vector_lengths(file.data, file.info_type_begin, file.info_type_end)
-            self._lengths[self._lengths <= max_vector] = -1
         self._supplied = {value: stated for value, stated in types.supplied.items() if stated.dtype is not None}
         as_it_is = max_constant_bytes is not None or replaced is not None
         self._nested = None if as_it_is else NestedTensors(model, data_file)
         self.changes_anything = bool(
-            len(self._as_inputs)
-            or self._moved
-            or self._supplied
-            or (self._lengths >= 0).any()
-            or (self._nested is not None and self._nested.any)
+            len(self._as_inputs) or self._moved or self._supplied or (self._nested is not None and self._nested.any)
         )
 
     def header(self) -> Iterator[Part]:
@@ -233,9 +214,9 @@ class _Writer:
         """The graph inputs, outputs or value infos of the whole file."""
         file = self._file
         chosen = file.info_section == section
-        as_it_is = self._lengths < 0
+        as_it_is = np.ones(len(chosen), np.bool_)
         if self._supplied:
-            as_it_is &= ~np.isin(file.info_value, list(self._supplied))
+            as_it_is = ~np.isin(file.info_value, list(self._supplied))
         changed = np.flatnonzero(chosen)
         if section == _VALUE_INFO or as_it_is[chosen].all():  # of inputs and outputs the order matters
             infos = np.flatnonzero(chosen & as_it_is)
@@ -246,14 +227,7 @@ class _Writer:
             if as_it_is[info]:
                 yield file.data[int(file.info_start[info]) : int(file.info_end[info])]
                 continue
-            if value < 0:
-                continue  # about nothing in the graph
-            stated = self._supplied.get(value)
-            if stated is not None:
-                message = self._supplied_message(stated)
-            else:
-                dtype, _ = read_type(file.data, int(file.info_type_begin[info]), int(file.info_type_end[info]))
-                message = encode_tensor_type(dtype, (f"{_HIDDEN}{self._lengths[info]}",))
+            message = _type_message(self._supplied[value])
             yield encode_field(section, encode_value_info(file.index.value_name(value), message))
 
     def _supplied_infos(self, listed: set[int]) -> Iterator[Part]:
@@ -261,19 +235,8 @@ class _Writer:
         here = set(self._model.file_values.tolist()) if self._supplied else set()
         for value, stated in self._supplied.items():
             if value in here and value not in listed:
-                info = encode_value_info(self._file.index.value_name(value), self._supplied_message(stated))
+                info = encode_value_info(self._file.index.value_name(value), _type_message(stated))
                 yield encode_field(_VALUE_INFO, info)
-
-    def _supplied_message(self, stated: ValueType) -> bytes:
-        assert stated.dtype is not None
-        shape = stated.shape
-        if self._max_vector is not None and shape is not None and len(shape) == 1:
-            shape = (self._hide(shape[0]),)
-        return encode_tensor_type(onnx_dtype_of(stated.dtype), shape)
-
-    def _hide(self, length: Dim) -> Dim:
-        too_long = isinstance(length, int) and self._max_vector is not None and length > self._max_vector
-        return f"{_HIDDEN}{length}" if too_long else length
 
     def _nodes(self) -> Iterator[Part]:
         file, nodes = self._file, self._model.file_nodes
@@ -383,11 +346,13 @@ class _Writer:
             value = int(file.constant_value[number])
             if value in listed:
                 continue
-            shape: tuple[Dim, ...] = self._model.constants.dims(number)
-            if len(shape) == 1:
-                shape = (self._hide(shape[0]),)
-            stated = encode_tensor_type(int(file.constant_dtype[number]), shape)
+            stated = encode_tensor_type(int(file.constant_dtype[number]), self._model.constants.dims(number))
             yield encode_field(_INPUT, encode_value_info(file.index.value_name(value), stated))
+
+
+def _type_message(stated: ValueType) -> bytes:
+    assert stated.dtype is not None
+    return encode_tensor_type(onnx_dtype_of(stated.dtype), stated.shape)
 
 
 def _inside(raw: memoryview) -> tuple[bytes, memoryview]:
