@@ -118,9 +118,9 @@ void ht_skeleton_values(const uint8_t *base, const ht_index *index, const uint64
 
 enum { NODE = 1, INITIALIZER = 5, INPUT = 11 };
 
-/* A node's fields but its name, documentation and metadata, with other names for the values. */
+/* A node's fields but its documentation, metadata and, unless it `needs_name`, name, with other names for the values. */
 static bool put_node(const writer *w, const uint8_t *body, const uint8_t *end, const int32_t *inputs,
-                     const int32_t *outputs)
+                     const int32_t *outputs, bool needs_name)
 {
     enum { IN = 1, OUT = 2, NAME = 3, DOC = 6, METADATA = 9 };
     ht_cursor cursor = {body, end};
@@ -132,10 +132,23 @@ static bool put_node(const writer *w, const uint8_t *body, const uint8_t *end, c
             done = put_name(w, IN, *inputs++);
         else if (field.number == OUT)
             done = put_name(w, OUT, *outputs++);
-        else if (field.number != NAME && field.number != DOC && field.number != METADATA)
+        else if (field.number != DOC && field.number != METADATA && (needs_name || field.number != NAME))
             done = put(w->out, field.start, field.end - field.start);
     }
     return done && end_message(w->out, begin);
+}
+
+static bool put_vertex(const writer *w, int64_t node)
+{
+    const ht_index *index = w->index;
+    const int32_t *outputs = index->outputs.data + index->output_indptr.data[node];
+    const int32_t *last = index->outputs.data + index->output_indptr.data[node + 1];
+    bool has_output = false;
+    for (const int32_t *output = outputs; output < last; output++)
+        has_output |= *output >= 0;
+    return put_node(w, w->base + index->node_start.data[node] + index->node_header.data[node],
+                    w->base + index->node_end.data[node], index->inputs.data + index->input_indptr.data[node], outputs,
+                    !has_output);
 }
 
 static bool put_initializer(const writer *w, int64_t constant)
@@ -198,7 +211,7 @@ static bool put_constants(const writer *w)
                 const uint8_t *end = w->base + index->constant_end.data[constant];
                 ht_cursor cursor = {w->base + index->constant_start.data[constant], end};
                 ht_field message;
-                if (ht_next(&cursor, &message) == NULL && !put_node(w, message.begin, end, NULL, &value))
+                if (ht_next(&cursor, &message) == NULL && !put_node(w, message.begin, end, NULL, &value, false))
                     return false;
             } else if (!put_initializer(w, constant)) {
                 return false;
@@ -227,9 +240,7 @@ bool ht_skeleton_write(const uint8_t *base, const ht_index *index, const ht_skel
     if (!put_constants(&w)) /* Constant nodes go before what reads them */
         return false;
     for (int64_t node = 0; node < index->node_op.count; node++)
-        if (!put_node(&w, base + index->node_start.data[node] + index->node_header.data[node],
-                      base + index->node_end.data[node], index->inputs.data + index->input_indptr.data[node],
-                      index->outputs.data + index->output_indptr.data[node]))
+        if (!put_vertex(&w, node))
             return false;
     for (int64_t info = 0; info < index->info_value.count; info++)
         if (choice->infos[info] && !put_info(&w, info))
