@@ -2,7 +2,7 @@
  *
  * Operands: in a, b (one dtype); out broadcast of their shapes. Parameters: none.
  * In place: out may be the memory of a or of b if that operand has out's size and element size.
- * A row kernel sees steps (1,1), (1,0) or (0,1); each has its own loop, so that the compiler vectorises all three.
+ * A row kernel sees steps (1,1), (1,0) or (0,1), one element of each (1,0); each has its own loop, so that the compiler vectorises all three.
  */
 #ifndef HETERO_BINARY_H
 #define HETERO_BINARY_H
@@ -107,7 +107,7 @@ static inline int ht_binary_run(const ht_call *call, ht_binary_row row, int32_t 
     if (out->size == 0)
         return HT_OK;
     if (a->size == out->size && (b->size == out->size || b->size == 1))
-        return ht_binary_flat(call, row, 1, b->size != 1 || out->size == 1, out_dtype);
+        return ht_binary_flat(call, row, 1, b->size != 1, out_dtype);
     if (b->size == out->size && a->size == 1)
         return ht_binary_flat(call, row, 0, 1, out_dtype);
     ht_broadcast loops;

@@ -15,6 +15,7 @@
     X(matmul) \
     X(unary) \
     X(identity) \
+    X(chain) \
     X(add) \
     X(sub) \
     X(mul) \

@@ -9,19 +9,18 @@
  * GELU, whose tail cancels, absolutely);
  * sine and cosine within 2^-23 absolutely. Rare operations (tan, inverse and hyperbolic functions) go through libm.
  */
-#include "unary.h"
-#include "vmath.h"
+#include "unary_vector.h"
 
-#define LOOP(expression)                                                                                             \
+#define LOOP(...)                                                                                                    \
     do {                                                                                                             \
         int64_t i = 0;                                                                                               \
         for (; i + VF_LANES <= n; i += VF_LANES) {                                                                   \
             const vf v = vf_load(x + i);                                                                             \
-            vf_store(y + i, expression);                                                                             \
+            vf_store(y + i, (__VA_ARGS__));                                                                          \
         }                                                                                                            \
         if (i < n) {                                                                                                 \
             const vf v = vf_load_n(x + i, n - i);                                                                    \
-            vf_store_n(y + i, n - i, expression);                                                                    \
+            vf_store_n(y + i, n - i, (__VA_ARGS__));                                                                 \
         }                                                                                                            \
         return HT_OK;                                                                                                \
     } while (0)
@@ -35,56 +34,6 @@
         return HT_OK;                                                                                                \
     } while (0)
 
-HT_INLINE vf zero(void) { return vf_set1(0.0f); }
-HT_INLINE vf one(void) { return vf_set1(1.0f); }
-HT_INLINE vf unit_clip(vf v) { return vf_min(one(), vf_max(zero(), v)); }
-
-HT_INLINE vf gelu_erf(vf v)
-{
-    const vf half = v * vf_set1(0.5f);
-    return vf_fma(half, vf_erf(v * vf_set1(0.707106781f)), half);
-}
-
-/* x / 2 * (1 + tanh(t)) = x * sigmoid(2 t) */
-HT_INLINE vf gelu_tanh(vf v)
-{
-    const vf t = v * vf_fma(v * v, vf_set1(-2.0f * 0.7978845608f * 0.044715f), vf_set1(-2.0f * 0.7978845608f));
-    return v / (one() + vf_exp(t));
-}
-
-/* tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2) with e = exp(x); from x = 20 on it is 1. */
-HT_INLINE vf mish(vf v)
-{
-    const vf e = vf_exp(vf_min(vf_set1(20.0f), v)), n = e * (e + vf_set1(2.0f));
-    return v * (n / (n + vf_set1(2.0f)));
-}
-
-HT_INLINE vf sign(vf v)
-{
-    const vf s = vf_select(vf_lt(zero(), v), one(), vf_select(vf_lt(v, zero()), vf_set1(-1.0f), zero()));
-    return vf_select(vf_isnan(v), v, s);
-}
-
-HT_INLINE vf shrink(vf v, vf bias, vf lambda)
-{
-    const vf low = vf_select(vf_lt(v, vf_neg(lambda)), v + bias, zero());
-    return vf_select(vf_lt(lambda, v), v - bias, low);
-}
-
-/* Lanes too large for the range reduction go through libm. */
-HT_INLINE vf sine(vf v, int shift)
-{
-    vf y = vf_sincos_(v, shift);
-    if (HT_UNLIKELY(vm_any(vf_lt(vf_set1(VM_SIN_LIMIT), vf_abs(v))))) {
-        float in[VF_LANES], out[VF_LANES];
-        vf_store(in, v);
-        for (int i = 0; i < VF_LANES; i++)
-            out[i] = shift ? cosf(in[i]) : sinf(in[i]);
-        y = vf_load(out);
-    }
-    return y;
-}
-
 int ht_unary_f32(int op, float p0, float p1, const float *x, float *y, int64_t n)
 {
     const vf a = vf_set1(p0), b = vf_set1(p1);
@@ -93,37 +42,10 @@ int ht_unary_f32(int op, float p0, float p1, const float *x, float *y, int64_t n
         if (x != y && n > 0)
             memmove(y, x, (size_t)n * sizeof(float));
         return HT_OK;
-    case HT_UNARY_RELU: LOOP(vf_max(zero(), v));
-    case HT_UNARY_CLIP: LOOP(vf_min(b, vf_max(a, v)));
-    case HT_UNARY_LEAKY_RELU: LOOP(vf_select(vf_lt(v, zero()), v * a, v));
-    case HT_UNARY_ELU: LOOP(vf_select(vf_lt(v, zero()), a * vf_expm1(v), v));
-    case HT_UNARY_SELU: LOOP(b * vf_select(vf_lt(v, zero()), a * vf_expm1(v), v));
-    case HT_UNARY_CELU: LOOP(vf_select(vf_lt(v, zero()), a * vf_expm1(v / a), v));
-    case HT_UNARY_THRESHOLDED_RELU: LOOP(vf_select(vf_lt(a, v), v, zero()));
-    case HT_UNARY_SIGMOID: LOOP(vf_sigmoid(v));
-    case HT_UNARY_HARD_SIGMOID: LOOP(unit_clip(vf_fma(a, v, b)));
-    case HT_UNARY_HARD_SWISH: LOOP(v * unit_clip(vf_fma(a, v, b)));
-    case HT_UNARY_SWISH: LOOP(v / (one() + vf_exp(vf_neg(a * v))));
-    case HT_UNARY_TANH: LOOP(vf_tanh(v));
-    case HT_UNARY_GELU_ERF: LOOP(gelu_erf(v));
-    case HT_UNARY_GELU_TANH: LOOP(gelu_tanh(v));
-    case HT_UNARY_SOFTPLUS: LOOP(vf_softplus(v));
-    case HT_UNARY_SOFTSIGN: LOOP(v / (one() + vf_abs(v)));
-    case HT_UNARY_MISH: LOOP(mish(v));
-    case HT_UNARY_ERF: LOOP(vf_erf(v));
-    case HT_UNARY_EXP: LOOP(vf_exp(v));
-    case HT_UNARY_LOG: LOOP(vf_log(v));
-    case HT_UNARY_SQRT: LOOP(vf_sqrt(v));
-    case HT_UNARY_RECIPROCAL: LOOP(one() / v);
-    case HT_UNARY_ABS: LOOP(vf_abs(v));
-    case HT_UNARY_NEG: LOOP(vf_neg(v));
-    case HT_UNARY_FLOOR: LOOP(vf_floor(v));
-    case HT_UNARY_CEIL: LOOP(vf_ceil(v));
-    case HT_UNARY_ROUND: LOOP(vf_round(v));
-    case HT_UNARY_SIGN: LOOP(sign(v));
-    case HT_UNARY_SIN: LOOP(sine(v, 0));
-    case HT_UNARY_COS: LOOP(sine(v, 1));
-    case HT_UNARY_SHRINK: LOOP(shrink(v, a, b));
+#define CASE(name, ...) \
+    case HT_UNARY_##name: LOOP(__VA_ARGS__);
+    HT_UNARY_VECTORS(CASE)
+#undef CASE
     case HT_UNARY_TAN: LIBM(tanf(v));
     case HT_UNARY_ASIN: LIBM(asinf(v));
     case HT_UNARY_ACOS: LIBM(acosf(v));

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..values import Call
-from . import activations, epilogues, layer_norm
+from . import activations, chains, epilogues, layer_norm
 from .graph import CallGraph
 
 __all__ = ["PASSES", "fuse"]
 
-PASSES = (activations.recognise, layer_norm.recognise, epilogues.absorb, layer_norm.add_before)
+PASSES = (activations.recognise, layer_norm.recognise, epilogues.absorb, layer_norm.add_before, chains.fuse_elementwise)
 
 
 def fuse(calls: Sequence[Call], kept: Collection[int]) -> list[Call]:

@@ -60,6 +60,10 @@ class CallGraph:
             and len(self._readers.get(value.storage, ())) == readers
         )
 
+    def is_kept(self, value: Value) -> bool:
+        """Whether ``value`` is read after the segment."""
+        return value.storage in self._kept
+
     def is_unread(self, value: Value, but_at: int) -> bool:
         """Whether nobody reads ``value`` but the call of one position."""
         return value.storage not in self._kept and set(self._readers.get(value.storage, ())) <= {but_at}

@@ -1,0 +1,365 @@
+/* chain: elementwise kernels one after another over tiles of their results, so that what passes between them stays in
+ * the first cache, and for float32 in registers.
+ *
+ * in: operands from outside, at most 16; each broadcasts to the results. out: the results that are read outside, all of
+ * the same dims; none overlaps an operand or another.
+ * ints: tile (elements at most, at least 1), registers, steps; a dtype per register; then 7 per step. floats: two per
+ * step. A step is one of
+ *   a kernel: its number in kernels.h (one of those below), number of operands (1 to 3), three slots of operands, the slot
+ *     of the result, and for `unary` the operation, whose parameters are the floats;
+ *   an operation on an accumulator: -1, its code in vector_tape.h, the slot of its row (if it has one), four zeros; the
+ *     floats are the parameters of a unary one. The accumulator holds nothing at first, and after a kernel.
+ * Slots are numbered through operands, results, registers. A result's memory may serve as a register before it gets its
+ * last value. A step may write the slot of an operand where its kernel works in place; operations always do.
+ * scratch: 128 bytes per step, 96 per slot, and per register those of a tile; each of these rounded up to whole lines of
+ * 64 bytes, and a line more per register.
+ *
+ * A kernel sees whole dense tensors: the tile's part of each operand, cut along one dimension of the results' dims after
+ * merging. Operations see rows. The bits are those of the kernels called one by one. A step that fails ends the call with
+ * its status. Cost: that of the kernels on data in the first cache, and some 20 ns for each kernel and tile.
+ */
+#include "elements.h"
+
+#include "kernels.h"
+#include "vector_tape.h"
+
+enum { MAX_IN = 16, STEP_INTS = 7, STEP_BYTES = 128, SLOT_BYTES = 96, LINE = 64 };
+
+typedef struct {
+    ht_kernel_fn kernel;
+    ht_call call;
+    const ht_tensor *in[3];
+    ht_tensor *out[1];
+} step;
+
+/* Operations one after another; they take the places of as many steps. */
+typedef struct {
+    int64_t length;
+    int row_loops; /* that a row goes through: those which all of their operands walk as one */
+    _Alignas(32) ht_vector_op ops[];
+} vector_steps;
+_Static_assert(sizeof(step) <= STEP_BYTES && sizeof(ht_tensor) <= SLOT_BYTES, "what planners reckon with");
+_Static_assert(sizeof(vector_steps) + 2 * sizeof(ht_vector_op) <= STEP_BYTES, "an operation and the end of its tape");
+
+#define DECLARE(name) int HT_KERNEL(name)(const ht_call *call);
+#define NUMBER(name) NUMBER_##name,
+HT_KERNELS(DECLARE)
+enum { HT_KERNELS(NUMBER) };
+
+static ht_kernel_fn kernel_of(int64_t number)
+{
+    switch (number) {
+#define ENTRY(name) \
+    case NUMBER_##name: return HT_KERNEL(name);
+    ENTRY(unary) ENTRY(cast) ENTRY(bitcast) ENTRY(where)
+    ENTRY(add) ENTRY(sub) ENTRY(mul) ENTRY(div) ENTRY(mod) ENTRY(fmod) ENTRY(pow) ENTRY(min) ENTRY(max) ENTRY(prelu)
+    ENTRY(equal) ENTRY(less) ENTRY(less_or_equal) ENTRY(greater) ENTRY(greater_or_equal)
+    ENTRY(and) ENTRY(or) ENTRY(xor)
+    ENTRY(bitwise_and) ENTRY(bitwise_or) ENTRY(bitwise_xor) ENTRY(shift_left) ENTRY(shift_right)
+    default: return NULL;
+    }
+}
+
+/* The results' dims as loops, loop 0 the innermost; neighbours that all operands walk as one are merged. A tile takes the
+ * loops below `depth` whole and `chunk` turns of loop `depth`. */
+typedef struct {
+    const ht_call *call;
+    int64_t tile, registers, steps;
+    const int64_t *dtypes, *tape;
+    int num_loops, depth;
+    int64_t count[HT_MAX_DIMS + 1];
+    int64_t walk[HT_MAX_DIMS + 1][MAX_IN]; /* elements that a turn moves each operand; 0: it repeats */
+    int64_t below;                         /* elements of the loops below depth */
+    int64_t chunk, chunks, tiles, parts;
+    _Atomic int status;
+} chain;
+
+static int merge_loops(chain *job, const ht_tensor *out)
+{
+    const ht_call *call = job->call;
+    int64_t walked[MAX_IN], walk[MAX_IN];
+    int last = 0;
+    job->count[0] = 1;
+    for (int k = 0; k < call->num_in; k++) {
+        if (call->in[k]->ndim > out->ndim)
+            return HT_ERR_OPERAND;
+        job->walk[0][k] = 0;
+        walked[k] = 1;
+    }
+    for (int back = 1; back <= out->ndim; back++) {
+        const int64_t count = out->dims[out->ndim - back];
+        int merges = 1;
+        for (int k = 0; k < call->num_in; k++) {
+            const int axis = call->in[k]->ndim - back;
+            const int64_t size = axis >= 0 ? call->in[k]->dims[axis] : 1;
+            if (size != count && size != 1)
+                return HT_ERR_OPERAND;
+            walk[k] = size == 1 ? 0 : walked[k];
+            walked[k] *= size;
+            merges = merges && walk[k] == job->walk[last][k] * job->count[last];
+        }
+        if (count == 1)
+            continue;
+        if (job->count[last] > 1 && merges) {
+            job->count[last] *= count;
+            continue;
+        }
+        last += job->count[last] > 1;
+        job->count[last] = count;
+        for (int k = 0; k < call->num_in; k++)
+            job->walk[last][k] = walk[k];
+    }
+    job->num_loops = last + 1;
+    return HT_OK;
+}
+
+static void cut(chain *job, int64_t size)
+{
+    job->below = 1;
+    for (job->depth = 0; job->depth + 1 < job->num_loops; job->depth++) {
+        if (job->count[job->depth] > job->tile / job->below)
+            break;
+        job->below *= job->count[job->depth];
+    }
+    const int64_t turns = job->count[job->depth];
+    job->chunk = job->tile / job->below;
+    job->chunk = job->chunk < 1 ? 1 : job->chunk > turns ? turns : job->chunk;
+    job->chunks = (turns + job->chunk - 1) / job->chunk;
+    job->tiles = size / (job->below * turns) * job->chunks;
+}
+
+static int64_t lines(int64_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
+
+/* Bytes of scratch memory that a chain takes. A line between registers keeps them from meeting in one set of the cache. */
+static int64_t chain_bytes(const chain *job)
+{
+    int64_t bytes = job->steps * STEP_BYTES + lines((job->call->num_in + job->call->num_out + job->registers) * SLOT_BYTES);
+    for (int64_t r = 0; r < job->registers; r++)
+        bytes += lines(job->tile * ht_element_bytes((int32_t)job->dtypes[r])) + LINE;
+    return bytes;
+}
+
+static int32_t dtype_of(const chain *job, int64_t slot)
+{
+    const ht_call *call = job->call;
+    if (slot < call->num_in)
+        return call->in[slot]->dtype;
+    slot -= call->num_in;
+    return slot < call->num_out ? call->out[slot]->dtype : (int32_t)job->dtypes[slot - call->num_out];
+}
+
+/* One thread's tensors, a slot each, and its calls. */
+typedef struct {
+    ht_tensor *slot;
+    char *steps;
+} machine;
+
+static int has_row(int64_t code)
+{
+    return code >= HT_VECTOR_LOAD && (code < HT_VECTOR_BINARY || (code - HT_VECTOR_BINARY) % 3 != HT_VECTOR_ACC_ACC);
+}
+
+/* The operations from step i on, up to the next kernel; returns how many. */
+static int64_t set_up_vectors(const chain *job, int64_t i, vector_steps *to)
+{
+    const ht_call *call = job->call;
+    int64_t length = 0;
+    for (; i + length < job->steps && job->tape[(i + length) * STEP_INTS] < 0; length++) {
+        const int64_t *tape = job->tape + (i + length) * STEP_INTS;
+        const double *floats = call->floats + 2 * (i + length);
+        const int repeats = has_row(tape[1]) && tape[2] < call->num_in && job->walk[0][tape[2]] == 0;
+        (void)ht_vector_op_set(&to->ops[length], tape[1], repeats, (float)floats[0], (float)floats[1]);
+    }
+    (void)ht_vector_op_set(&to->ops[length], HT_VECTOR_END, 0, 0, 0);
+    to->length = length;
+    for (to->row_loops = 1; to->row_loops <= job->depth; to->row_loops++)
+        for (int64_t k = 0; k < length; k++) {
+            const int64_t *tape = job->tape + (i + k) * STEP_INTS, slot = tape[2];
+            const int loop = to->row_loops;
+            if (has_row(tape[1]) && slot < call->num_in &&
+                job->walk[loop][slot] != job->walk[loop - 1][slot] * job->count[loop - 1])
+                return length;
+        }
+    return length;
+}
+
+/* The operations `at`, from step i on, over the rows of a tile of `turns` turns. */
+static void run_vectors(const chain *job, const machine *m, int64_t i, vector_steps *at, int64_t turns)
+{
+    const int num_in = job->call->num_in;
+    const int64_t *tape = job->tape + i * STEP_INTS;
+    int64_t n = 1, index[HT_MAX_DIMS + 1] = {0}, rows = 1;
+    for (int loop = 0; loop <= job->depth; loop++)
+        *(loop < at->row_loops ? &n : &rows) *= loop < job->depth ? job->count[loop] : turns;
+    for (int64_t row = 0; row < rows; row++) {
+        for (int64_t k = 0; k < at->length; k++) {
+            const int64_t slot = tape[k * STEP_INTS + 2];
+            int64_t offset = row * n;
+            if (!has_row(tape[k * STEP_INTS + 1]))
+                continue;
+            if (slot < num_in) {
+                offset = 0;
+                for (int loop = at->row_loops; loop <= job->depth; loop++)
+                    offset += index[loop] * job->walk[loop][slot];
+            }
+            at->ops[k].row = (float *)m->slot[slot].data + offset;
+        }
+        ht_vector_run(at->ops, n);
+        for (int loop = at->row_loops; loop <= job->depth; loop++) {
+            if (++index[loop] < (loop < job->depth ? job->count[loop] : turns))
+                break;
+            index[loop] = 0;
+        }
+    }
+}
+
+static machine set_up(const chain *job, int thread)
+{
+    const ht_call *call = job->call;
+    const int num_slots = call->num_in + call->num_out + (int)job->registers;
+    char *memory = (char *)ht_scratch(call, thread);
+    machine m = {.steps = memory};
+    memory += job->steps * STEP_BYTES;
+    m.slot = (ht_tensor *)memory;
+    memory += lines(num_slots * SLOT_BYTES);
+    for (int s = 0; s < num_slots; s++) {
+        const int inner = s - call->num_in - call->num_out;
+        m.slot[s].ndim = job->depth + 1;
+        m.slot[s].dtype = dtype_of(job, s);
+        if (inner >= 0) {
+            m.slot[s].data = memory;
+            memory += lines(job->tile * ht_element_bytes(m.slot[s].dtype)) + LINE;
+        }
+    }
+    for (int64_t i = 0; i < job->steps; i++) {
+        const int64_t *tape = job->tape + i * STEP_INTS;
+        if (tape[0] < 0) {
+            i += set_up_vectors(job, i, (vector_steps *)(m.steps + i * STEP_BYTES)) - 1;
+            continue;
+        }
+        step *at = (step *)(m.steps + i * STEP_BYTES);
+        for (int k = 0; k < 3; k++)
+            at->in[k] = k < tape[1] ? &m.slot[tape[2 + k]] : NULL;
+        at->out[0] = &m.slot[tape[5]];
+        at->kernel = kernel_of(tape[0]);
+        at->call = (ht_call){.in = at->in, .out = at->out, .num_in = (int32_t)tape[1], .num_out = 1};
+        if (tape[0] == NUMBER_unary) {
+            at->call.ints = tape + 6;
+            at->call.floats = call->floats + 2 * i;
+            at->call.num_ints = 1;
+            at->call.num_floats = 2;
+        }
+    }
+    return m;
+}
+
+/* Sizes of all slots for `turns` turns of loop `depth`. */
+static void shape(const chain *job, machine *m, int64_t turns)
+{
+    const ht_call *call = job->call;
+    for (int s = 0; s < call->num_in + call->num_out + (int)job->registers; s++) {
+        ht_tensor *slot = &m->slot[s];
+        slot->size = 1;
+        for (int loop = 0; loop <= job->depth; loop++) {
+            const int64_t count = loop < job->depth ? job->count[loop] : turns;
+            const int repeats = s < call->num_in && job->walk[loop][s] == 0;
+            slot->dims[job->depth - loop] = repeats ? 1 : count;
+            slot->size *= repeats ? 1 : count;
+        }
+    }
+}
+
+static void chain_part(void *context, int64_t part, int thread)
+{
+    chain *job = (chain *)context;
+    const ht_call *call = job->call;
+    machine m = set_up(job, thread);
+    int64_t shaped = -1;
+    const int64_t end = ht_part_begin(job->tiles, job->parts, part + 1);
+    for (int64_t tile = ht_part_begin(job->tiles, job->parts, part); tile < end; tile++) {
+        const int64_t first = tile % job->chunks * job->chunk, left = job->count[job->depth] - first;
+        const int64_t turns = left < job->chunk ? left : job->chunk;
+        int64_t outer = tile / job->chunks, offset[MAX_IN];
+        const int64_t target = (outer * job->count[job->depth] + first) * job->below;
+        for (int k = 0; k < call->num_in; k++)
+            offset[k] = first * job->walk[job->depth][k];
+        for (int loop = job->depth + 1; loop < job->num_loops; loop++) {
+            const int64_t index = outer % job->count[loop];
+            outer /= job->count[loop];
+            for (int k = 0; k < call->num_in; k++)
+                offset[k] += index * job->walk[loop][k];
+        }
+        if (turns != shaped)
+            shape(job, &m, turns);
+        shaped = turns;
+        for (int k = 0; k < call->num_in; k++)
+            m.slot[k].data = (char *)call->in[k]->data + offset[k] * ht_element_bytes(m.slot[k].dtype);
+        for (int k = 0; k < call->num_out; k++) {
+            ht_tensor *slot = &m.slot[call->num_in + k];
+            slot->data = (char *)call->out[k]->data + target * ht_element_bytes(slot->dtype);
+        }
+        for (int64_t i = 0; i < job->steps; i++) {
+            if (job->tape[i * STEP_INTS] < 0) {
+                vector_steps *at = (vector_steps *)(m.steps + i * STEP_BYTES);
+                run_vectors(job, &m, i, at, turns);
+                i += at->length - 1;
+                continue;
+            }
+            const step *at = (const step *)(m.steps + i * STEP_BYTES);
+            const int status = at->kernel(&at->call);
+            if (status != HT_OK) {
+                job->status = status;
+                return;
+            }
+        }
+    }
+}
+
+int HT_KERNEL(chain)(const ht_call *call)
+{
+    if (call->num_in > MAX_IN || call->num_out < 1 || call->num_ints < 3)
+        return HT_ERR_OPERAND;
+    chain job = {.call = call, .tile = call->ints[0], .registers = call->ints[1], .steps = call->ints[2],
+                 .dtypes = call->ints + 3};
+    if (job.tile < 1 || job.tile > 1 << 24 || job.registers < 0 || job.registers > call->num_ints || job.steps < 1 ||
+        job.steps > call->num_ints || call->num_ints != 3 + job.registers + job.steps * STEP_INTS ||
+        call->num_floats != 2 * job.steps)
+        return HT_ERR_OPERAND;
+    job.tape = job.dtypes + job.registers;
+    const ht_tensor *out = call->out[0];
+    for (int k = 0; k < call->num_in; k++)
+        if (!call->in[k])
+            return HT_ERR_OPERAND;
+    const int64_t num_slots = call->num_in + call->num_out + job.registers;
+    for (int k = 1; k < call->num_out; k++)
+        if (!ht_same_dims(call->out[k], out))
+            return HT_ERR_OPERAND;
+    for (int64_t r = 0; r < job.registers; r++)
+        if (ht_element_bytes((int32_t)job.dtypes[r]) == 0)
+            return HT_ERR_DTYPE;
+    for (int64_t i = 0; i < job.steps; i++) {
+        const int64_t *tape = job.tape + i * STEP_INTS;
+        if (tape[0] < 0) {
+            ht_vector_op op;
+            if (ht_vector_op_set(&op, tape[1], 0, 0, 0) != HT_OK || tape[1] == HT_VECTOR_END || tape[2] < 0 ||
+                tape[2] >= num_slots || (tape[1] == HT_VECTOR_STORE && tape[2] < call->num_in))
+                return HT_ERR_OPERAND;
+            if (has_row(tape[1]) && dtype_of(&job, tape[2]) != HT_FLOAT32)
+                return HT_ERR_DTYPE;
+            continue;
+        }
+        if (!kernel_of(tape[0]) || tape[1] < 1 || tape[1] > 3 || tape[5] < call->num_in || tape[5] >= num_slots)
+            return HT_ERR_OPERAND;
+        for (int k = 0; k < tape[1]; k++)
+            if (tape[2 + k] < 0 || tape[2 + k] >= num_slots)
+                return HT_ERR_OPERAND;
+    }
+    if (merge_loops(&job, out) != HT_OK || call->scratch_bytes < chain_bytes(&job))
+        return HT_ERR_OPERAND;
+    if (out->size == 0)
+        return HT_OK;
+    cut(&job, out->size);
+    job.parts = ht_parts(call, job.tiles, 2 * (double)out->size * (double)job.steps);
+    ht_parallel(call->team, job.parts, chain_part, &job);
+    return job.status;
+}

@@ -1,0 +1,49 @@
+/* Elementwise float32 operations in registers: an accumulator of eight vectors goes from operation to operation, each of
+ * which ends by jumping to the next (threaded code: J. R. Bell, CACM 16(6), 1973). Operands and results are rows in
+ * memory; what only the next operation reads never leaves the registers.
+ *
+ * Cost: a jump per operation and eight vectors, besides the arithmetic. Bits are those of the kernels `unary` and
+ * binary_arithmetic.c, which compute the same expressions.
+ */
+#ifndef HETERO_VECTOR_TAPE_H
+#define HETERO_VECTOR_TAPE_H
+
+#include "unary.h"
+
+/* Codes of operations; `acc` is the accumulator, `row` an operand in memory. Unary ones are their code in unary.h. */
+enum {
+    HT_VECTOR_LOAD = 64,   /* acc = row */
+    HT_VECTOR_STORE = 65,  /* row = acc */
+    HT_VECTOR_BINARY = 66, /* + 3 * operation + form */
+    /* operations */
+    HT_VECTOR_ADD = 0, HT_VECTOR_SUB, HT_VECTOR_MUL, HT_VECTOR_DIV, HT_VECTOR_MIN, HT_VECTOR_MAX, HT_VECTOR_PRELU,
+    HT_VECTOR_OPERATIONS,
+    /* forms */
+    HT_VECTOR_ACC_ROW = 0, HT_VECTOR_ROW_ACC = 1, HT_VECTOR_ACC_ACC = 2,
+    HT_VECTOR_END = HT_VECTOR_BINARY + 3 * HT_VECTOR_OPERATIONS
+};
+
+#define HT_VECTOR_BLOCK 8 /* vectors */
+
+typedef struct ht_vector_op ht_vector_op;
+typedef void (*ht_vector_block_fn)(const ht_vector_op *op, int64_t i, vf, vf, vf, vf, vf, vf, vf, vf);
+typedef void (*ht_vector_one_fn)(const ht_vector_op *op, int64_t i, int64_t n, vf);
+
+/* One operation. `row`: the operand's or result's first element in the row that is on; one number alone if it repeats. */
+struct ht_vector_op {
+    ht_vector_block_fn block;
+    ht_vector_one_fn one;
+    float *row;
+    float p0, p1;
+};
+
+/* Fills in what does not change from row to row. HT_ERR_OPERAND for a code that is none; code HT_VECTOR_END ends every
+ * tape. */
+#define ht_vector_op_set HT_KERNEL(vector_op_set)
+int ht_vector_op_set(ht_vector_op *op, int64_t code, int repeats, float p0, float p1);
+
+/* Runs a tape over rows of n elements. */
+#define ht_vector_run HT_KERNEL(vector_run)
+void ht_vector_run(const ht_vector_op *tape, int64_t n);
+
+#endif
