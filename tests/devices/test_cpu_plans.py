@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pathlib
 import threading
 from typing import Any
 
@@ -297,6 +298,28 @@ def test_constants_are_folded_once_and_packed_once() -> None:
     programs = [segment.program for segment in cm._plans._segments.values()]
     assert [program.num_calls for program in programs] == [1, 1, 1]
     assert len({id(constant) for program in programs for constant in program.constants}) == 1
+
+
+def test_weights_in_another_layout_are_not_kept_besides(tmp_path: pathlib.Path) -> None:
+    """Of weights that are packed, only the packed form takes memory, wherever protobuf put them in the file."""
+    weights = {f"w{i}": np.full((256, 256), i / 256, np.float32) for i in range(8)}
+    names = [f"{'v' * (i + 1)}" for i in range(8)]  # lengths that differ, so that addresses do
+    nodes = [helper.make_node("MatMul", ["x", f"w{i}"], [names[i]]) for i in range(8)]
+    nodes.append(helper.make_node("Sum", names, ["y"]))
+    nodes.append(helper.make_node("Gather", ["w3", "i"], ["rows"]))
+    proto = model_of(
+        nodes, {"x": ("float32", ["n", 256]), "i": ("int64", ["k"])}, {"y": "float32", "rows": "float32"}, weights
+    )
+    onnx.save(proto, tmp_path / "m.onnx")
+    cm = CpuPlugin().compile_model(Core().read_model(tmp_path / "m.onnx"), {})
+    assert isinstance(cm, CpuModel)
+    for n in (2, 3):
+        assert_as_onnxruntime(proto, {"x": np.ones((n, 256), np.float32), "i": np.arange(n)}, cm)
+    planner = cm._plans.planner
+    owned = {i for i in range(8) if planner._constants[planner.model.value_id(f"w{i}")].data.flags.owndata}  # type: ignore[union-attr]
+    assert not owned
+    copies = [array for (_, layout), (_, array) in planner._packed.items() if layout == "aligned"]
+    assert len(copies) <= 1  # of w3, which is also read as it is, if its address is odd
 
 
 def test_weights_for_one_input_channel_are_packed_once() -> None:

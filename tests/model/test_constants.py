@@ -14,6 +14,7 @@ import onnx.numpy_helper as onh
 import pytest
 
 from hetero.errors import ModelError
+from hetero.model.constants import release_pages
 from hetero.model.model import Model
 from hetero.model.read import read_model
 from hetero.model.types import dtype_of, onnx_dtype_of
@@ -151,6 +152,40 @@ def test_aligned_raw_data_is_not_copied(make_model: Make) -> None:
         assert array.flags.aligned
         assert array.tolist() == list(range(100_000))
         assert model.constant(model.value_id("w")) is array
+
+
+def resident(path: pathlib.Path) -> int:
+    """KiB of a mapped file that are in this process's memory."""
+    total, counts = 0, False
+    for line in pathlib.Path("/proc/self/smaps").read_text().splitlines():
+        field, *rest = line.split()
+        if not field.endswith(":"):
+            counts = bool(rest) and rest[-1] == str(path)
+        elif field == "Rss:" and counts:
+            total += int(rest[0])
+    return total
+
+
+@pytest.mark.parametrize("padding", range(4))  # whatever else is in the file, protobuf puts data at odd addresses
+def test_views_of_the_file(make_model: Make, tmp_path: pathlib.Path, padding: int) -> None:
+    large, small = np.arange(1 << 20, dtype=np.float32), np.arange(5, dtype=np.float32)
+    tensors = [onh.from_array(large, "large"), onh.from_array(small, "small")]
+    nodes = [oh.make_node("Add", ["large", "small"], ["y"], doc_string="*" * (128 + padding))]
+    path = tmp_path / "m.onnx"
+    onnx.save(make_model(nodes, [], [oh.make_tensor_value_info("y", 1, None)], tensors), path)
+    model = read_model(path)
+    view = model.constant(model.value_id("large"), aligned=False)
+    assert not view.flags.owndata
+    assert not view.flags.writeable
+    np.testing.assert_array_equal(view, large)
+    assert resident(path) >= 4096
+    release_pages(view)
+    assert resident(path) <= 128  # what shares a page with it, or was mapped with that
+    np.testing.assert_array_equal(view, large)
+    release_pages(view[7:9])  # less than a page
+    release_pages(large)
+    np.testing.assert_array_equal(model.constant(model.value_id("large")), large)
+    np.testing.assert_array_equal(model.constant(model.value_id("small"), aligned=False), small)
 
 
 def test_booleans_are_true_or_false(make_model: Make) -> None:

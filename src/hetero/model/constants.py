@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from .external import ExternalFiles, Location, parse_location
 from .file import ModelFile
 from .types import ValueType, dtype_of, element_bits
 
-__all__ = ["Constants", "raw_size"]
+__all__ = ["Constants", "raw_size", "release_pages"]
 
 # ht_data_kind of onnx_tensor.h
 _RAW, _PACKED, _TYPED, _EXTERNAL, _SPARSE, _ATTRIBUTE = range(6)
@@ -114,6 +115,20 @@ class Constants:
                 array = self._in_use.setdefault(number, array)
         return array
 
+    def view(self, number: int) -> NDArray[Any]:
+        """As `array`, but large raw data are a view of the file even where that puts elements at odd addresses."""
+        if number in self._lenders:
+            lender, its_number = self._lenders[number]
+            return lender.view(its_number)
+        dtype, dims = int(self._file.constant_dtype[number]), self.dims(number)
+        plain = self.is_raw(number) and element_bits(dtype) >= 8 and dtype != _BOOL
+        if not plain or self.nbytes(number) <= _KEPT_BYTES:
+            return self.array(number)
+        try:
+            return np.frombuffer(self.raw(number), np.uint8).view(_numpy_dtype(dtype)).reshape(dims)
+        except ValueError as error:
+            raise self.error(number, error) from error
+
     def error(self, number: int, error: Exception) -> ModelError:
         """What went wrong with a constant, as a `ModelError` that names it."""
         file = self._file
@@ -185,6 +200,22 @@ class Constants:
         if len(indices):
             dense[indices] = values
         return dense.reshape(dims)
+
+
+def release_pages(array: NDArray[Any]) -> None:
+    """Let the system take back the memory of an array that is a view of a mapped file; it is read again when somebody
+    looks. Does nothing to other arrays."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    mapped = base.obj if isinstance(base, memoryview) else base
+    if not isinstance(mapped, mmap.mmap):
+        return
+    begin = array.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
+    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE  # pages that hold nothing else
+    last = (begin + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if last > first:
+        mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 def raw_size(dtype: int, dims: Sequence[int]) -> int:

@@ -68,9 +68,14 @@ class Model(Rows):
         """Name -> view of each initializer (sparse ones too), in the file's order; of a part, those it reads."""
         return Initializers(self)
 
-    def constant(self, value: int) -> NDArray[Any]:
-        """A constant's data, read-only; a view of the file where its type and alignment allow."""
-        return self.constants.array(self._constant_number(value))
+    def constant(self, value: int, *, aligned: bool = True) -> NDArray[Any]:
+        """A constant's data, read-only; a view of the file where its type and alignment allow.
+
+        ``aligned``: False gives a view even where elements do not lie at multiples of their size, as protobuf puts
+        them; NumPy takes such arrays, only slower.
+        """
+        number = self._constant_number(value)
+        return self.constants.array(number) if aligned else self.constants.view(number)
 
     def constant_type(self, value: int) -> ValueType:
         """A constant's element type and shape, without touching its data."""

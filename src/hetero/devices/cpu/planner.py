@@ -44,6 +44,11 @@ if TYPE_CHECKING:
 __all__ = ["Planner", "Segment"]
 
 
+# Constants up to this size are copied, so that runs do not touch the model's file: the system may map megabytes of it
+# for one number. Most larger ones are copied into another layout, and then need no memory of their own.
+_SMALL_BYTES = 1 << 16
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Segment:
     """A part of a plan that runs without a stop.
@@ -125,7 +130,9 @@ class Planner:
     def constant(self, value: int) -> Value | None:
         """A value that does not depend on the inputs; None for others."""
         if value not in self._constants and self.model.is_constant[value]:
-            array = self.model.constant(value)
+            array = self.model.constant(value, aligned=False)
+            if array.nbytes <= _SMALL_BYTES:
+                array = array.copy()
             self._constants[value] = Value(array.dtype, array.shape, array, shared=True)
         return self._constants.get(value)
 
@@ -316,6 +323,7 @@ class Planner:
             [given[n] for n in inputs],
             [values[n] for n in outputs],
             [call.label or self.nodes[call.node] for call in calls],
+            self._packed,
         )
         return Segment(
             program,
@@ -343,8 +351,24 @@ class _Within:
         return f"{self._inner}, in {self._around}"
 
 
+def _aligned(value: Value, packed: Packed) -> NDArray[Any]:
+    """The data of a constant, where kernels can read them; copied once per compiled model."""
+    data = value.data
+    assert data is not None
+    if data.flags.aligned:
+        return data
+    if not value.shared:
+        return data.copy()
+    return packed.setdefault((id(data), "aligned"), (data, data.copy()))[1]
+
+
 def _assemble(
-    calls: Sequence[Call], parts: Parts, inputs: Sequence[Value], outputs: Sequence[Value], labels: Sequence[object]
+    calls: Sequence[Call],
+    parts: Parts,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    labels: Sequence[object],
+    packed: Packed,
 ) -> tuple[_kernels.Program, tuple[int, ...]]:
     """Lay out memory and number the tensors of a program."""
     place: dict[int, tuple[int, int]] = {}  # storage -> (kind of place, number)
@@ -366,7 +390,7 @@ def _assemble(
             if value.data is not None:
                 if id(value.data) not in constant_number:
                     constant_number[id(value.data)] = len(constants)
-                    constants.append(value.data)
+                    constants.append(_aligned(value, packed))
                 where = (1, constant_number[id(value.data)])
             else:
                 where = place[value.storage]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ... import _kernels
 from ...errors import InferenceError
+from ...model.constants import release_pages
 
 __all__ = ["MAX_BYTES", "Call", "Context", "NeedsData", "NeedsHost", "Packed", "Value"]
 
@@ -146,6 +147,7 @@ class Context:
             assert data is not None
             assert source.data is not None
             self._packed[key] = (source.data, data)  # the source is kept: its id stands in the key
+            release_pages(source.data)
         array = self._packed[key][1]
         return Value(array.dtype, array.shape, array, shared=True)
 
