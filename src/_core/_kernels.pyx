@@ -664,6 +664,8 @@ cdef class Workspace:
             view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
             if view.nd != spec.ndim or _dtype_code(view.typekind, view.itemsize) != spec.dtype:
                 return None
+            if view.typekind == c'V' and array.dtype.name != "bfloat16":
+                return None
             for axis in range(spec.ndim):
                 if view.shape[axis] != spec.dims[axis]:
                     return None

@@ -36,7 +36,7 @@ from .errors import DeviceUnavailable, NotSupported
 from .model.types import Port
 from .properties import Property, PropertyTable
 from .runtime.profile import ProfileRow
-from .runtime.request import InferRequest, Runner
+from .runtime.request import InferRequest, RepeatingRunner, Runner
 from .runtime.tensor import Outputs
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ __all__ = [
     "ProfileRow",
     "RemoteContext",
     "RemoteTensor",
+    "RepeatingRunner",
     "Runner",
     "Support",
 ]

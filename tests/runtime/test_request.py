@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import concurrent.futures
 import re
+import types
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
 import hetero
+from hetero.runtime.request import RequestState
 from model_zoo import make_model
 
 DEVICES = ("CPU", "TEMPLATE", "HETERO:TEMPLATE,CPU")
@@ -41,8 +44,13 @@ A = np.float32([[1, 2, 3]])
         (A, "expected a mapping from input name to array (inputs: a, b)"),
     ],
 )
-def test_bad_inputs_leave_the_request_usable(compiled: hetero.CompiledModel, inputs: object, says: str) -> None:
+@pytest.mark.parametrize("used", [False, True])
+def test_bad_inputs_leave_the_request_usable(
+    compiled: hetero.CompiledModel, inputs: object, says: str, used: bool
+) -> None:
     request = compiled.create_infer_request()
+    if used:  # then it does not check what is like the last run's inputs
+        request.infer({"a": A, "b": A})
     with pytest.raises(hetero.InferenceError, match=re.escape(says)):
         request.infer(inputs)
     np.testing.assert_array_equal(request.infer({"a": A, "b": A})["c"], 2 * A)
@@ -64,8 +72,63 @@ def test_input_forms(compiled: hetero.CompiledModel) -> None:
         def __dlpack_device__(self) -> tuple[int, int]:
             return A.__dlpack_device__()
 
-    for value in (A, A.tolist(), A.astype(">f4"), np.asfortranarray(A), np.repeat(A, 2, 0)[::2], Exporter()):
+    values = (
+        A,
+        A.tolist(),
+        A.astype(">f4"),
+        np.asfortranarray(A),
+        np.repeat(A, 2, 0)[::2],
+        Exporter(),
+        A.view(np.recarray),
+    )
+    for value in (*values, *values[::-1]):
         np.testing.assert_array_equal(compiled({"a": value, "b": A})["c"], 2 * A)
+        np.testing.assert_array_equal(compiled(types.MappingProxyType({"b": A, "a": value}))["c"], 2 * A)
+
+
+def test_other_shapes_and_back(compiled: hetero.CompiledModel) -> None:
+    request = compiled.create_infer_request()
+    for rows in (1, 1, 2, 2, 0, 1, 1):
+        x = np.ones((rows, 3), np.float32)
+        np.testing.assert_array_equal(request.infer({"a": x, "b": x})["c"], 2 * x)
+
+
+def test_bytes_of_no_type_are_no_halves(core: hetero.Core) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.BFLOAT16, [3]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    request = core.compile_model(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "CPU"
+    ).create_infer_request()
+    x = np.array([1, 2, 3], ml_dtypes.bfloat16)
+    for _ in range(2):
+        np.testing.assert_array_equal(request.infer({"x": x})["y"], -x)
+        with pytest.raises(hetero.InferenceError, match="expected bfloat16"):
+            request.infer({"x": x.view("V2")})
+
+
+def test_a_failed_run_leaves_the_request_usable(core: hetero.Core) -> None:
+    nodes = [helper.make_node("Gather", ["a", "i"], ["c"])]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, [3]),
+            helper.make_tensor_value_info("i", onnx.TensorProto.INT64, [1]),
+        ],
+        [helper.make_tensor_value_info("c", onnx.TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    request = core.compile_model(model, "CPU").create_infer_request()
+    for index in (1, 7, 2, 7, 0):
+        inputs = {"a": A[0], "i": np.array([index])}
+        if index > 2:
+            with pytest.raises(hetero.InferenceError, match="Gather"):
+                request.infer(inputs)
+            assert request.state is RequestState.FAILED
+        else:
+            assert request.infer(inputs)["c"] == A[0, index]
+            assert request.state is RequestState.IDLE
 
 
 def test_results_stay_when_the_request_runs_again(compiled: hetero.CompiledModel) -> None:
@@ -162,10 +225,11 @@ def test_a_model_that_declares_another_shape(core: hetero.Core, device: str) -> 
     model = make_model([helper.make_node("Relu", ["x"], ["y"])])
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [7]))
     compiled = core.compile_model(core.read_model(model), device)
-    with pytest.raises(
-        hetero.InferenceError, match=re.escape("output 'y' is declared float32 [7], found float32 [2, 3]")
-    ):
-        compiled(np.ones((2, 3), np.float32))
+    for _ in range(2):
+        with pytest.raises(
+            hetero.InferenceError, match=re.escape("output 'y' is declared float32 [7], found float32 [2, 3]")
+        ):
+            compiled(np.ones((2, 3), np.float32))
 
 
 def test_empty_model(core: hetero.Core) -> None:

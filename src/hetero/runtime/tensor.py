@@ -23,8 +23,9 @@ class Outputs(Mapping[str, Any]):
     __slots__ = ("_arrays", "_positions")
 
     def __init__(self, positions: Mapping[str, int], arrays: Sequence[Any]) -> None:
+        """Keeps ``arrays`` as they are."""
         self._positions = positions
-        self._arrays = tuple(arrays)
+        self._arrays = arrays
 
     def __getitem__(self, key: str | int) -> Any:
         if isinstance(key, str):
@@ -39,7 +40,7 @@ class Outputs(Mapping[str, Any]):
 
     def arrays(self) -> tuple[Any, ...]:
         """The results by position."""
-        return self._arrays
+        return tuple(self._arrays)
 
     def __repr__(self) -> str:
         entries = (f"{name!r}: {_describe_value(self[name])}" for name in self)
