@@ -7,17 +7,30 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import hetero
 
 PACKAGE = Path(hetero.__file__).parent
 
 
 def test_import_leaves_heavy_packages_alone() -> None:
-    code = (
-        "import hetero, sys; print([m for m in ('onnx', 'click', 'rich', 'msgspec', 'ml_dtypes') if m in sys.modules])"
+    heavy = "('onnx', 'click', 'rich', 'msgspec', 'ml_dtypes', 'pathlib', 'shutil', 'subprocess', 'tempfile')"
+    code = f"import hetero, sys; print([name for name in {heavy} if name in sys.modules])"
+    loaded = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path = {sys.path!r}; {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
+
+
+def test_what_is_loaded_late() -> None:
+    assert callable(hetero.split)
+    assert hetero.split.__module__ == "hetero.splitting"
+    with pytest.raises(AttributeError, match="no attribute 'slit'"):
+        hetero.slit  # noqa: B018
 
 
 def test_help_does_not_import_the_library() -> None:

@@ -13,6 +13,8 @@ The way a model takes, stage by stage:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .core import Core, compile
 from .errors import (
     ArtifactError,
@@ -33,7 +35,6 @@ from .model.model import Model
 from .partition import Graph, Partition, TransitiveClosure, check_partition, partition_graph
 from .plan import Plan
 from .plugin import CompiledModel, InferRequest, Plugin, Support
-from .splitting import split
 
 __all__ = [
     "ArtifactError",
@@ -65,3 +66,16 @@ __all__ = [
     "split",
 ]
 __version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from .splitting import split
+
+
+def __getattr__(name: str) -> object:
+    """`split`, which few programs need, is loaded when it is first asked for."""
+    if name == "split":
+        from .splitting import split
+
+        globals()[name] = split
+        return split
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

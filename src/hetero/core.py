@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from .affinity import SupportedNodes, assign
@@ -142,7 +141,7 @@ class Core:
             raise PropertyError(f"set_property takes a plain device name, found {device!r}; use {parsed.name!r}")
         self._registry.plugin(parsed.name).set_property(values)
 
-    def register_plugin(self, name: str, plugin: str | Path | Callable[[], Plugin]) -> None:
+    def register_plugin(self, name: str, plugin: str | os.PathLike[str] | Callable[[], Plugin]) -> None:
         """Add a device: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
         self._registry.register(name, plugin)
 

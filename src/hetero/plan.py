@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -128,11 +127,10 @@ class Plan:
             self.subgraphs,
             self.reasons,
         )
-        target = Path(path)
         try:
-            write_atomically(target, [msgspec.json.format(msgspec.json.encode(file), indent=1), b"\n"])
+            write_atomically(path, [msgspec.json.format(msgspec.json.encode(file), indent=1), b"\n"])
         except OSError as error:
-            raise HeteroError(f"cannot write plan {target}: {error.strerror or error}") from error
+            raise HeteroError(f"cannot write plan {os.fspath(path)}: {error.strerror or error}") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
@@ -140,7 +138,8 @@ class Plan:
         import msgspec
 
         try:
-            file = msgspec.json.decode(Path(path).read_bytes(), type=_PlanFile)
+            with open(path, "rb") as stream:
+                file = msgspec.json.decode(stream.read(), type=_PlanFile)
         except OSError as error:
             raise HeteroError(f"cannot read plan {os.fspath(path)}: {error.strerror or error}") from error
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

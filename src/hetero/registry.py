@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import re
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from .errors import DeviceUnavailable, HeteroError, PropertyError, UnknownDevice, did_you_mean
 from .plugin import Plugin
@@ -84,20 +84,21 @@ class Registry:
         self._lock = threading.RLock()
         self._factories: dict[str, Factory] = {name: _lazy(target) for name, target in _BUILT_IN.items()}
         for profile in _shipped_profiles():
-            self._factories[profile.stem.upper()] = self._profile_factory(profile)
+            name = os.path.basename(profile).removesuffix(".toml").upper()
+            self._factories[name] = self._profile_factory(profile)
         self._plugins: dict[str, Plugin] = {}
         self._failures: dict[str, DeviceUnavailable] = {}
         self._entry_points_read = False
 
-    def register(self, name: str, target: str | Path | Factory) -> None:
+    def register(self, name: str, target: str | os.PathLike[str] | Factory) -> None:
         """Put a plugin behind ``name``: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
         if not _NAME.fullmatch(name):
             raise PropertyError(f"{name!r} cannot be a device name: expected letters, digits and underscores")
         factory: Factory
         if callable(target):
             factory = target
-        elif isinstance(target, Path) or target.endswith(".toml"):
-            factory = self._profile_factory(Path(target))
+        elif isinstance(target, os.PathLike) or target.endswith(".toml"):
+            factory = self._profile_factory(os.fspath(target))
         else:
             factory = _lazy(target)
         with self._lock:
@@ -157,7 +158,7 @@ class Registry:
             # What ships with hetero or was registered by hand keeps its name.
             self._factories.setdefault(point.name, _lazy(point.value))
 
-    def _profile_factory(self, path: Path) -> Factory:
+    def _profile_factory(self, path: str) -> Factory:
         def create() -> Plugin:
             from .devices.profile import ProfilePlugin, load_profile
 
@@ -175,5 +176,6 @@ def _lazy(target: str) -> Factory:
     return create
 
 
-def _shipped_profiles() -> list[Path]:
-    return sorted((Path(__file__).parent / "profiles").glob("*.toml"))
+def _shipped_profiles() -> list[str]:
+    folder = os.path.join(os.path.dirname(__file__), "profiles")
+    return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".toml"))

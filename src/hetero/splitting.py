@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -110,6 +109,8 @@ def split(model: Model, plan: Plan, folder: str | os.PathLike[str], *, external_
             os.chmod(temporary, 0o777 & ~mask)
             os.rename(temporary, target)
         except BaseException:
+            import shutil
+
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         sync_folder(os.path.dirname(target))

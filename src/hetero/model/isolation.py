@@ -15,7 +15,6 @@ import functools
 import importlib.machinery
 import importlib.util
 import os
-import subprocess
 import sys
 from collections.abc import Iterable
 
@@ -91,6 +90,8 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
     """
     if harmless:
         return _infer_here(model)
+    import subprocess  # two milliseconds that other programs should not pay
+
     library = _onnx_library()
     if library is None:
         return None
