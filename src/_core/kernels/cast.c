@@ -5,7 +5,7 @@
  * blocks. Same bits in every instruction set.
  */
 #include "elements.h"
-#include "half.h"
+#include "half_vec.h"
 
 typedef void (*cast_fn)(const void *x, void *out, int64_t n);
 
@@ -62,9 +62,9 @@ CASTS(i32, int32_t, N_)
 CASTS(u32, uint32_t, N_)
 CASTS(i64, int64_t, N_)
 CASTS(u64, uint64_t, N_)
-CAST(f16, uint16_t, f32, float, ht_float_of_half(v))
-CAST(bf16, uint16_t, f32, float, ht_float_of_bfloat16(v))
-CAST(f32, float, f16, uint16_t, ht_half_of_float(v))
+static void f16_to_f32(const void *x, void *out, int64_t n) { ht_widen(x, HT_FLOAT16, out, n); }
+static void bf16_to_f32(const void *x, void *out, int64_t n) { ht_widen(x, HT_BFLOAT16, out, n); }
+static void f32_to_f16(const void *x, void *out, int64_t n) { ht_round_to_half(x, out, n); }
 CAST(f32, float, bf16, uint16_t, ht_bfloat16_of_float(v))
 
 #define TO(from)                                  \
@@ -112,32 +112,52 @@ static cast_fn choose(int32_t from, int32_t to)
 
 #define BLOCK 256
 
+typedef struct {
+    cast_fn first, second; /* through float32 in blocks, or second NULL */
+    const char *x;
+    char *out;
+    int64_t from_bytes, to_bytes, size, parts;
+} conversion;
+
+static void convert_part(void *context, int64_t part, int thread)
+{
+    (void)thread;
+    const conversion *c = (const conversion *)context;
+    const int64_t begin = ht_part_begin(c->size, c->parts, part), end = ht_part_begin(c->size, c->parts, part + 1);
+    if (!c->second) {
+        c->first(c->x + begin * c->from_bytes, c->out + begin * c->to_bytes, end - begin);
+        return;
+    }
+    float block[BLOCK];
+    for (int64_t i = begin; i < end; i += BLOCK) {
+        const int64_t n = ht_min64(BLOCK, end - i);
+        c->first(c->x + i * c->from_bytes, block, n);
+        c->second(block, c->out + i * c->to_bytes, n);
+    }
+}
+
 int HT_KERNEL(cast)(const ht_call *call)
 {
     if (call->num_in != 1 || call->num_out != 1 || call->in[0]->size != call->out[0]->size)
         return HT_ERR_OPERAND;
     const ht_tensor *x = call->in[0];
     ht_tensor *out = call->out[0];
-    const int64_t from_bytes = ht_element_bytes(x->dtype), to_bytes = ht_element_bytes(out->dtype);
+    conversion c = {.x = x->data, .out = out->data, .size = x->size, .from_bytes = ht_element_bytes(x->dtype),
+                    .to_bytes = ht_element_bytes(out->dtype)};
     if (x->size == 0)
         return HT_OK;
-    if (x->dtype == out->dtype && from_bytes) {
-        memcpy(out->data, x->data, (size_t)(x->size * from_bytes));
+    if (x->dtype == out->dtype && c.from_bytes) {
+        memcpy(out->data, x->data, (size_t)(x->size * c.from_bytes));
         return HT_OK;
     }
-    const cast_fn direct = choose(x->dtype, out->dtype);
-    if (direct) {
-        direct(x->data, out->data, x->size);
-        return HT_OK;
+    c.first = choose(x->dtype, out->dtype);
+    if (!c.first) {
+        c.first = choose(x->dtype, HT_FLOAT32);
+        c.second = choose(HT_FLOAT32, out->dtype);
+        if (!c.first || !c.second)
+            return HT_ERR_DTYPE;
     }
-    const cast_fn first = choose(x->dtype, HT_FLOAT32), second = choose(HT_FLOAT32, out->dtype);
-    if (!first || !second)
-        return HT_ERR_DTYPE;
-    float block[BLOCK];
-    for (int64_t i = 0; i < x->size; i += BLOCK) {
-        const int64_t n = x->size - i < BLOCK ? x->size - i : BLOCK;
-        first((const char *)x->data + i * from_bytes, block, n);
-        second(block, (char *)out->data + i * to_bytes, n);
-    }
+    c.parts = ht_parts(call, c.size, (double)c.size);
+    ht_parallel(call->team, c.parts, convert_part, &c);
     return HT_OK;
 }

@@ -15,13 +15,16 @@
  *   batch: d, dims[d], strides of A[d], strides of B[d] (elements between matrices; 0 broadcasts; for packed B count
  *   packed elements). d may be 0.
  *   floats: alpha, beta, activation's two parameters.
- *   scratch for float32: 0 if B is packed, else 4 * 16 * min(k, 256) * min(ceil(n / 16), 32) bytes.
- *   All operands share one type. Types other than float32 take no activation and no packed B; for integers alpha
+ *   scratch for float32: 0 if B is packed and of float32, else 4 * 16 * min(k, 256) * min(ceil(n / 16), 32) bytes.
+ *   All operands share one type, but that packed B of float32 may be kept as float16 or bfloat16, which are widened when
+ *   read. Types other than float32 take no activation and no packed B; for integers alpha
  *   and beta are whole numbers.
  *
  * gemm: the same with d = 0 left out.
  */
+#include "batch.h"
 #include "gemm_micro.h"
+#include "half_vec.h"
 #include "unary.h"
 
 #define SMALL_M 8      /* up to here packing an unpacked B costs more than it saves */
@@ -30,7 +33,9 @@
 typedef struct {
     const float *a;
     int64_t a_row, a_k;
-    const float *b;
+    const float *b;         /* or NULL, then */
+    const uint16_t *halves; /* packed B of float16 or bfloat16 */
+    int32_t halves_type;
     int64_t ldb;
     int trans_b, b_packed;
     float *y;
@@ -44,11 +49,13 @@ typedef struct {
 
 /* One to three rows times packed B: the memory that B streams through is the limit, so each panel is read front to
  * back with several independent sums over k. */
-HT_INLINE void gemv_panel(const product *p, const float *panel, const int rows, int64_t column)
+HT_INLINE void gemv_panel(const product *p, const int rows, int64_t column, const int32_t type)
 {
     enum { VECTORS = HT_PANEL / VF_LANES, UNROLL = VECTORS >= 4 ? 1 : VECTORS == 2 ? 4 : 8 };
     vf acc[3][UNROLL][VECTORS];
-    const float *a = p->a;
+    const float *a = p->a, *panel = type == HT_FLOAT32 ? p->b + column * p->k : NULL;
+    const uint16_t *halves = type == HT_FLOAT32 ? NULL : p->halves + column * p->k;
+#define B_AT(i) (type == HT_FLOAT32 ? vf_load(panel + (i)) : vf_load_half(halves + (i), type))
     int64_t k = 0;
 #pragma GCC unroll 3
     for (int i = 0; i < rows; i++)
@@ -62,7 +69,7 @@ HT_INLINE void gemv_panel(const product *p, const float *panel, const int rows, 
         for (int u = 0; u < UNROLL; u++)
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++) {
-                const vf b = vf_load(panel + (k + u) * HT_PANEL + v * VF_LANES);
+                const vf b = B_AT((k + u) * HT_PANEL + v * VF_LANES);
 #pragma GCC unroll 3
                 for (int i = 0; i < rows; i++)
                     acc[i][u][v] = vf_fma(vf_set1(a[i * p->a_row + (k + u) * p->a_k]), b, acc[i][u][v]);
@@ -71,7 +78,7 @@ HT_INLINE void gemv_panel(const product *p, const float *panel, const int rows, 
     for (; k < p->k; k++)
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++) {
-            const vf b = vf_load(panel + k * HT_PANEL + v * VF_LANES);
+            const vf b = B_AT(k * HT_PANEL + v * VF_LANES);
 #pragma GCC unroll 3
             for (int i = 0; i < rows; i++)
                 acc[i][0][v] = vf_fma(vf_set1(a[i * p->a_row + k * p->a_k]), b, acc[i][0][v]);
@@ -94,19 +101,29 @@ HT_INLINE void gemv_panel(const product *p, const float *panel, const int rows, 
                 sum += vf_load_n(e->addend + i * e->addend_row + at, left);
             vf_store_n(p->y + i * p->n + at, left, vf_min(vf_set1(e->high), vf_max(vf_set1(e->low), sum)));
         }
+#undef B_AT
+}
+
+HT_INLINE void gemv_columns(const product *p, int64_t col0, int64_t col1, const int32_t type)
+{
+    for (int64_t j = col0; j < col1; j += HT_PANEL) {
+        if (p->m == 1)
+            gemv_panel(p, 1, j, type);
+        else if (p->m == 2)
+            gemv_panel(p, 2, j, type);
+        else
+            gemv_panel(p, 3, j, type);
+    }
 }
 
 static void gemv_packed(const product *p, int64_t col0, int64_t col1)
 {
-    for (int64_t j = col0; j < col1; j += HT_PANEL) {
-        const float *panel = p->b + j * p->k;
-        if (p->m == 1)
-            gemv_panel(p, panel, 1, j);
-        else if (p->m == 2)
-            gemv_panel(p, panel, 2, j);
-        else
-            gemv_panel(p, panel, 3, j);
-    }
+    if (!p->halves)
+        gemv_columns(p, col0, col1, HT_FLOAT32);
+    else if (p->halves_type == HT_FLOAT16)
+        gemv_columns(p, col0, col1, HT_FLOAT16);
+    else
+        gemv_columns(p, col0, col1, HT_BFLOAT16);
 }
 
 /* One to three rows times the transpose of a row-major B[n][k]: dot products of rows. */
@@ -145,7 +162,7 @@ static void tiled(const product *p, int64_t col0, int64_t col1)
     const int direct = !p->b_packed && !p->trans_b && p->rows <= SMALL_M;
     const int64_t k_blocks = ht_max64(1, ht_ceil_div(p->k, HT_BLOCK_K));
     const int64_t k_step = ht_ceil_div(p->k, k_blocks);
-    const int64_t n_step = p->b_packed ? col1 - col0 : HT_BLOCK_N;
+    const int64_t n_step = p->halves ? 2 * HT_PANEL : p->b_packed ? col1 - col0 : HT_BLOCK_N; /* halves: widened in L1 */
     /* Rows in blocks that stay in L2 while the panels of B pass by. */
     const int64_t m_step = HT_TILE_ROWS * 16;
     for (int64_t j0 = col0; j0 < col1; j0 += n_step) {
@@ -155,7 +172,17 @@ static void tiled(const product *p, int64_t col0, int64_t col1)
             ht_tile t = {.a_row = p->a_row, .a_k = p->a_k, .b_k = HT_PANEL, .c_row = p->n, .k = k,
                          .accumulate = block > 0};
             int64_t whole = columns;
-            if (p->b_packed) {
+            if (p->halves) {
+                for (int64_t j = 0; j < columns; j += HT_PANEL) {
+                    const uint16_t *from = p->halves + (j0 + j) * p->k + k0 * HT_PANEL;
+                    if (p->halves_type == HT_FLOAT16)
+                        ht_widen(from, HT_FLOAT16, p->scratch + j * k, k * HT_PANEL);
+                    else
+                        ht_widen(from, HT_BFLOAT16, p->scratch + j * k, k * HT_PANEL);
+                }
+                t.b = p->scratch;
+                t.b_panel = k * HT_PANEL;
+            } else if (p->b_packed) {
                 t.b = p->b + j0 * p->k + k0 * HT_PANEL;
                 t.b_panel = p->k * HT_PANEL;
             } else if (direct) {
@@ -184,7 +211,7 @@ static void tiled(const product *p, int64_t col0, int64_t col1)
                     ht_tile rows = t;
                     rows.a = p->a + i * p->a_row + k0 * p->a_k;
                     rows.c = p->y + i * p->n + j;
-                    if (p->b_packed) {
+                    if (p->b_packed && !p->halves) {
                         rows.next_step = HT_PANEL;
                         rows.next = i + m_step < p->m ? t.b : block + 1 < k_blocks ? t.b + k * HT_PANEL : NULL;
                     }
@@ -271,39 +298,15 @@ int HT_KERNEL(pack_b)(const ht_call *call)
 
 static int is_whole(double x) { return x >= -0x1p62 && x <= 0x1p62 && x == floor(x); }
 
-/* Does every matrix of the batch lie inside its operand? */
-static int fits(const ht_tensor *x, int64_t ndim, const int64_t *dims, const int64_t *strides, int64_t elements)
-{
-    int64_t last = 0;
-    for (int64_t d = 0; d < ndim; d++) {
-        if (dims[d] < 1 || strides[d] < 0)
-            return 0;
-        last += (dims[d] - 1) * strides[d];
-    }
-    return last + elements <= x->size;
-}
-
 /* The whole call, as units: blocks of columns times blocks of rows, of each matrix of the batch. */
 typedef struct {
     const ht_call *call;
     product first;
-    int64_t ndim;
-    const int64_t *dims, *a_strides, *b_strides;
+    ht_batch batch;
     int64_t column_blocks, row_blocks;
     int64_t block_columns, block_rows;
     int64_t units, parts;
 } multiplication;
-
-/* Where matrix i of the batch begins in an operand. */
-static int64_t offset_of(const multiplication *job, int64_t i, const int64_t *strides)
-{
-    int64_t at = 0;
-    for (int64_t d = job->ndim - 1; d >= 0; d--) {
-        at += i % job->dims[d] * strides[d];
-        i /= job->dims[d];
-    }
-    return at;
-}
 
 static void multiply_part(void *context, int64_t part, int thread)
 {
@@ -315,8 +318,10 @@ static void multiply_part(void *context, int64_t part, int thread)
         const int64_t i = unit / job->column_blocks / job->row_blocks;
         product p = job->first;
         p.m = ht_min64(job->block_rows, p.rows - row);
-        p.a += offset_of(job, i, job->a_strides) + row * p.a_row;
-        p.b += offset_of(job, i, job->b_strides);
+        p.a += ht_batch_offset(&job->batch, job->batch.a_strides, i) + row * p.a_row;
+        const int64_t b_at = ht_batch_offset(&job->batch, job->batch.b_strides, i);
+        p.b = p.b ? p.b + b_at : NULL;
+        p.halves = p.halves ? p.halves + b_at : NULL;
         p.y += (i * p.rows + row) * p.n;
         p.epilogue.bias = p.epilogue.bias ? p.epilogue.bias + row * p.epilogue.bias_row : NULL;
         p.epilogue.addend = p.epilogue.addend ? p.epilogue.addend + (i * p.rows + row) * p.n : NULL;
@@ -341,8 +346,7 @@ static void divide(multiplication *job, int64_t batch, double cost)
     job->parts = ht_parts(job->call, job->units, cost);
 }
 
-static int multiply(const ht_call *call, int64_t batch_ndim, const int64_t *batch_dims, const int64_t *a_strides,
-                    const int64_t *b_strides)
+static int multiply(const ht_call *call, const ht_batch matrices)
 {
     const ht_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0];
     const ht_tensor *bias = call->num_in > 2 ? call->in[2] : NULL, *addend = call->num_in > 3 ? call->in[3] : NULL;
@@ -358,25 +362,24 @@ static int multiply(const ht_call *call, int64_t batch_ndim, const int64_t *batc
                                .alpha = (float)alpha, .beta = (float)beta};
     ht_unary_clip_range(activation, p.p0, p.p1, &p.epilogue.low, &p.epilogue.high);
 
-    int64_t batch = 1;
-    for (int64_t d = 0; d < batch_ndim; d++)
-        batch *= batch_dims[d];
+    const int64_t batch = ht_batch_size(&matrices);
     if (y->size != batch * p.m * p.n || (addend && addend->size != y->size))
         return HT_ERR_OPERAND;
     if (y->size == 0)
         return HT_OK;
     const int64_t b_elements = p.k * (p.b_packed ? ht_ceil_div(p.n, HT_PANEL) * HT_PANEL : p.n);
-    if (!fits(a, batch_ndim, batch_dims, a_strides, p.m * p.k) ||
-        !fits(b, batch_ndim, batch_dims, b_strides, b_elements) || ints[6] < 0 || ints[7] < 0 || ints[7] > 1 ||
+    if (!ht_batch_fits(&matrices, matrices.a_strides, p.m * p.k, a->size) ||
+        !ht_batch_fits(&matrices, matrices.b_strides, b_elements, b->size) || ints[6] < 0 || ints[7] < 0 || ints[7] > 1 ||
         (bias && (p.m - 1) * ints[6] + (p.n - 1) * ints[7] >= bias->size))
         return HT_ERR_OPERAND;
     const int32_t dtype = y->dtype;
-    if (a->dtype != dtype || b->dtype != dtype || (bias && bias->dtype != dtype) || (addend && addend->dtype != dtype))
+    const int halved = p.b_packed && dtype == HT_FLOAT32 && (b->dtype == HT_FLOAT16 || b->dtype == HT_BFLOAT16);
+    if (a->dtype != dtype || (b->dtype != dtype && !halved) || (bias && bias->dtype != dtype) || (addend && addend->dtype != dtype))
         return HT_ERR_DTYPE;
     if (dtype == HT_FLOAT32) {
         const int64_t block = HT_PANEL * ht_min64(p.k, HT_BLOCK_K) *
                               ht_min64(ht_ceil_div(p.n, HT_PANEL), HT_BLOCK_N / HT_PANEL) * (int64_t)sizeof(float);
-        if (!p.b_packed && call->scratch_bytes < block)
+        if ((!p.b_packed || halved) && call->scratch_bytes < block)
             return HT_ERR_OPERAND;
     } else if (p.b_packed || activation != HT_UNARY_NONE) {
         return HT_ERR_OPERAND;
@@ -386,19 +389,20 @@ static int multiply(const ht_call *call, int64_t batch_ndim, const int64_t *batc
 
     if (dtype == HT_FLOAT32) {
         p.a = (const float *)a->data;
-        p.b = (const float *)b->data;
+        p.b = halved ? NULL : (const float *)b->data;
+        p.halves = halved ? (const uint16_t *)b->data : NULL;
+        p.halves_type = b->dtype;
         p.y = (float *)y->data;
         p.epilogue.bias = bias ? (const float *)bias->data : NULL;
         p.epilogue.addend = addend ? (const float *)addend->data : NULL;
-        multiplication job = {.call = call, .first = p, .ndim = batch_ndim, .dims = batch_dims,
-                              .a_strides = a_strides, .b_strides = b_strides};
+        multiplication job = {.call = call, .first = p, .batch = matrices};
         divide(&job, batch, (double)y->size * (double)p.k);
         ht_parallel(call->team, job.parts, multiply_part, &job);
         return HT_OK;
     }
-    int64_t index[HT_MAX_DIMS] = {0}, a_at = 0, b_at = 0;
     for (int64_t i = 0; i < batch; i++) {
-        const int64_t y_at = i * p.m * p.n;
+        const int64_t y_at = i * p.m * p.n, a_at = ht_batch_offset(&matrices, matrices.a_strides, i);
+        const int64_t b_at = ht_batch_offset(&matrices, matrices.b_strides, i);
         switch (dtype) {
 #define CASE(code, type, plain)                                                                                     \
         case code:                                                                                                    \
@@ -413,15 +417,6 @@ static int multiply(const ht_call *call, int64_t batch_ndim, const int64_t *batc
         default:
             return HT_ERR_DTYPE;
         }
-        for (int64_t d = batch_ndim - 1; d >= 0; d--) {
-            a_at += a_strides[d];
-            b_at += b_strides[d];
-            if (++index[d] < batch_dims[d])
-                break;
-            a_at -= a_strides[d] * batch_dims[d];
-            b_at -= b_strides[d] * batch_dims[d];
-            index[d] = 0;
-        }
     }
     return HT_OK;
 }
@@ -430,7 +425,7 @@ int HT_KERNEL(gemm)(const ht_call *call)
 {
     if (call->num_in < 2 || call->num_ints != 9 || call->num_floats != 4)
         return HT_ERR_OPERAND;
-    return multiply(call, 0, NULL, NULL, NULL);
+    return multiply(call, (ht_batch){0});
 }
 
 int HT_KERNEL(matmul)(const ht_call *call)
@@ -441,5 +436,5 @@ int HT_KERNEL(matmul)(const ht_call *call)
     if (d < 0 || d > HT_MAX_DIMS || call->num_ints != 10 + 3 * d)
         return HT_ERR_OPERAND;
     const int64_t *dims = call->ints + 10;
-    return multiply(call, d, dims, dims + d, dims + 2 * d);
+    return multiply(call, (ht_batch){d, dims, dims + d, dims + 2 * d});
 }

@@ -22,14 +22,15 @@ _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 # ---- matrix products
 
 
-def _matmul_scratch(x: Value, packed: bool, k: int, n: int) -> int:
-    if packed or x.dtype != np.float32:
+def gemm_scratch(x: Value, right: Value, packed: bool, k: int, n: int) -> int:
+    if x.dtype != np.float32 or (packed and right.dtype == np.float32):
         return 0
     return 4 * 16 * min(k, 256) * min(-(-n // 16), 32)  # kernels/gemm.c
 
 
 def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool) -> Value:
-    """A constant right operand in panels of 16 columns, multiplied by its scale (batch * n factors) if it has one."""
+    """A constant right operand in panels of 16 columns, multiplied by its scale (batch * n factors) if it has one; kept
+    in the type that INFERENCE_PRECISION_HINT names."""
     panels = -(-n // 16)
     ints = [batch, k, n, int(trans)]
 
@@ -43,7 +44,7 @@ def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool
         scaled = packed.data.reshape(batch, panels, k, 16) * factors.reshape(batch, panels, 1, 16)
         return context.constant(scaled.reshape(-1))
 
-    return context.packed(b, ("pack_b", trans, id(b.scale)), make)
+    return context.stored(b, ("pack_b", trans, id(b.scale)), make)
 
 
 @operator(
@@ -72,7 +73,7 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     packed = b.data is not None and b.dtype == np.float32 and a.data is None
     right = packed_b(context, b, 1, k, n, trans_b) if packed else b
     ints = [m, n, k, int(trans_a), int(trans_b and not packed), int(packed), row, col, 0]
-    scratch = _matmul_scratch(a, packed, k, n)
+    scratch = gemm_scratch(a, right, packed, k, n)
     return [context.call("gemm", [a, right, c, None], (m, n), a.dtype, ints, [alpha, beta, 0.0, 0.0], scratch)]
 
 
@@ -90,7 +91,7 @@ def matrix_product(context: Context, a: Value, b: Value) -> Value:
     operand = packed_b(context, b, math.prod(p.right), p.k, p.n, False) if packed else b
     steps = p.steps(p.m * p.k, -(-p.n // 16) * 16 * p.k if packed else p.k * p.n)
     ints = [p.m, p.n, p.k, 0, 0, int(packed), 0, 0, 0, len(p.batch), *p.batch, *steps]
-    scratch = _matmul_scratch(a, packed, p.k, p.n)
+    scratch = gemm_scratch(a, operand, packed, p.k, p.n)
     floats = [1.0, 0.0, 0.0, 0.0]
     return context.call("matmul", [a, operand, None, None], p.shape, a.dtype, ints, floats, scratch)
 
@@ -209,7 +210,7 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     depth, maps = math.prod(weights.shape[1:]), weights.shape[0] // group
     depthwise = weights.shape[1] == maps == 1
     packed = weights.data is not None and x.data is None and not depthwise
-    operand = packed_b(context, weights, group, depth, maps, True) if packed else _scaled(weights)
+    operand = context.widened(packed_b(context, weights, group, depth, maps, True)) if packed else _scaled(weights)
     scratch = _CONV_SCRATCH + (0 if packed else 4 * group * -(-maps // 16) * 16 * depth)
     ints = [group, int(packed), 0, *window]
     return [context.call("conv", [x, operand, bias, None], shape, x.dtype, ints, [0.0, 0.0], scratch)]

@@ -100,7 +100,7 @@ class Planner:
         self.input_ids = tuple(model.input_ids if input_ids is None else input_ids)
         self.output_ids = tuple(model.output_ids if output_ids is None else output_ids)
         self._transform = transform
-        self._packed: Packed = {} if packed is None else packed
+        self._packed = Packed() if packed is None else packed
         self._constants: dict[int, Value] = dict(constants or {})
         self._children: dict[tuple[int, int], tuple[Planner, tuple[int, ...]]] = {}
         self._children_lock = threading.RLock()

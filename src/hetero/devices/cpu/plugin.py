@@ -9,6 +9,9 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
+import numpy as np
+
 from ... import _kernels
 from ...errors import UnsupportedModel
 from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
@@ -16,6 +19,7 @@ from .bodies import Bodies
 from .planner import Planner
 from .registry import NodePlan, examine
 from .runner import CpuRunner, PlanCache
+from .values import Packed
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -24,6 +28,7 @@ __all__ = ["CpuModel", "CpuPlugin", "create_plugin"]
 
 
 MAX_THREADS = 1024
+_STORAGE = {"f32": None, "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}  # of packed weights
 
 
 class CpuPlugin(Plugin):
@@ -34,7 +39,7 @@ class CpuPlugin(Plugin):
     """
 
     name = "CPU"
-    properties = (*Plugin.properties, "INFERENCE_NUM_THREADS", "DISABLE_TRANSFORMATIONS")
+    properties = (*Plugin.properties, "INFERENCE_NUM_THREADS", "INFERENCE_PRECISION_HINT", "DISABLE_TRANSFORMATIONS")
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +107,8 @@ class CpuModel(CompiledModel):
         super().__init__(device, model.inputs, model.outputs, {**settings, "NETWORK_NAME": model.name})
         self._timed = settings["PERF_COUNT"]
         self._team = team
-        self._plans = PlanCache(Planner(model, nodes, not settings["DISABLE_TRANSFORMATIONS"]))
+        packed = Packed(_STORAGE[settings["INFERENCE_PRECISION_HINT"]])
+        self._plans = PlanCache(Planner(model, nodes, not settings["DISABLE_TRANSFORMATIONS"], packed=packed))
 
     def create_runner(self) -> Runner:
         return CpuRunner(self._plans, self._timed, self._team)

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import InferenceError
 from .elementwise import _given, _optional, binary
 from .movement import strided
-from .network import packed_b
+from .network import gemm_scratch, packed_b
 from .registry import F32, Node, operator
 from .values import Context, Value
 
@@ -158,9 +158,10 @@ def _recurrent(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
     weights = packed_b(context, w, 1, features, columns, True)
     ints = [rows, columns, features, 0, 0, 1, 0, 1, 0]
     shape = (rows, columns)
-    shares = context.call("gemm", [x, weights, added, None], shape, x.dtype, ints, [1.0, 1.0, 0.0, 0.0])
+    scratch = gemm_scratch(x, weights, True, features, columns)
+    shares = context.call("gemm", [x, weights, added, None], shape, x.dtype, ints, [1.0, 1.0, 0.0, 0.0], scratch)
 
-    recurrent = packed_b(context, r, directions * gates, hidden, hidden, True)
+    recurrent = context.widened(packed_b(context, r, directions * gates, hidden, hidden, True))
     codes, parameters = _functions(node)
     option = linear_before_reset or bool(node.get("input_forget", 0))
     reverse = node.get("direction", b"forward") == b"reverse"

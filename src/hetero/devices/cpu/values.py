@@ -71,8 +71,13 @@ class NeedsHost(Exception):
     """A node is no kernel calls: it runs between two segments of a plan."""
 
 
-Packed = dict[Hashable, tuple[NDArray[Any], NDArray[Any]]]
-"""(id of a constant, layout) -> the constant and its packed form."""
+class Packed(dict[Hashable, tuple[NDArray[Any], NDArray[Any]]]):
+    """(id of a constant, layout) -> the constant and its packed form. ``storage``: the type that packed weights of
+    float32 are kept in, if another."""
+
+    def __init__(self, storage: np.dtype[Any] | None = None) -> None:
+        super().__init__()
+        self.storage = storage
 
 
 class Context:
@@ -150,6 +155,31 @@ class Context:
             release_pages(source.data)
         array = self._packed[key][1]
         return Value(array.dtype, array.shape, array, shared=True)
+
+    def stored(self, source: Value, layout: Hashable, make: Callable[[], Value]) -> Value:
+        """As `packed`, of float32, but in the type that packed weights are kept in. What float16 cannot hold stays
+        float32."""
+        storage = self._packed.storage
+        if storage is None or not source.shared:
+            return self.packed(source, layout, make)
+
+        def halves() -> Value:
+            made = make()
+            half = self.call("cast", [made], made.shape, storage)
+            assert made.data is not None, "made of constants"
+            assert half.data is not None
+            overflows = np.isinf(half.data).any() and not np.isinf(made.data).any()
+            return made if overflows else half
+
+        return self.packed(source, (layout, storage.name), halves)
+
+    def widened(self, value: Value) -> Value:
+        """A packed constant as float32: by a call in every run, if it is kept in another type."""
+        if value.dtype == np.float32:
+            return value
+        made = Value(np.dtype(np.float32), value.shape, storage=self.new_storage())
+        self.calls.append(Call("cast", (value,), (made,), (), (), 0, self.node))
+        return made
 
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
         """The same elements under another shape, without a copy."""

@@ -1,0 +1,113 @@
+"""INFERENCE_PRECISION_HINT on the CPU device: packed weights in 16 bits, everything else in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import hetero
+from hetero.errors import PropertyError
+
+Array = np.ndarray[Any, Any]
+TYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
+
+# Of the largest output. Weights are off by at most half a unit of 8 (bf16) or 11 (f16) bits, as in any network they
+# are summed over thousands of terms with either sign.
+TOLERANCE = {"f32": 1e-4, "bf16": 2e-2, "f16": 4e-3}
+
+
+def model_of(op: str, x: Array, w: Array, **attributes: Any) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", "w"], ["y"], **attributes)],
+        op,
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(w, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def compiled(model: onnx.ModelProto, hint: str) -> hetero.CompiledModel:
+    core = hetero.Core()
+    return core.compile_model(core.read_model(model), "CPU", {"INFERENCE_PRECISION_HINT": hint})
+
+
+def packed_bytes(model: Any) -> int:
+    """Of the constants that a compiled model keeps in the layouts of its kernels."""
+    return sum(array.nbytes for _, array in model._plans.planner._packed.values())
+
+
+@pytest.mark.parametrize("hint", TYPES)
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 40])
+@pytest.mark.parametrize(("k", "n"), [(1, 1), (300, 70), (513, 600)])
+def test_products_are_those_of_rounded_weights(rows: int, k: int, n: int, hint: str) -> None:
+    """Bit for bit: each weight is rounded once, to nearest even, and computed with as float32."""
+    rng = np.random.default_rng(k)
+    x, w = rng.standard_normal((rows, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+    rounded = w.astype(TYPES[hint]).astype(np.float32)
+    for op, weights, attributes in (
+        ("MatMul", (w, rounded), {}),
+        ("Gemm", (w.T.copy(), rounded.T.copy()), {"transB": 1}),
+    ):
+        found = compiled(model_of(op, x, weights[0], **attributes), hint)(x)[0]
+        wanted = compiled(model_of(op, x, weights[1], **attributes), "f32")(x)[0]
+        assert np.array_equal(found, wanted)
+        if k > 1:
+            plain = compiled(model_of(op, x, weights[0], **attributes), "f32")(x)[0]
+            assert not np.array_equal(found, plain), "the hint has no effect"
+
+
+@pytest.mark.parametrize("hint", TYPES)
+@pytest.mark.parametrize("group", [1, 3])
+def test_convolutions_are_those_of_rounded_weights(group: int, hint: str) -> None:
+    rng = np.random.default_rng(group)
+    x = rng.standard_normal((2, 12, 20, 17)).astype(np.float32)
+    w = rng.standard_normal((30, 12 // group, 3, 3)).astype(np.float32)
+    rounded = w.astype(TYPES[hint]).astype(np.float32)
+    found = compiled(model_of("Conv", x, w, group=group), hint)(x)[0]
+    assert np.array_equal(found, compiled(model_of("Conv", x, rounded, group=group), "f32")(x)[0])
+
+
+def test_weights_that_float16_cannot_hold_stay_float32() -> None:
+    x, w = np.ones((4, 8), np.float32), np.full((8, 20), 1e5, np.float32)
+    assert (compiled(model_of("MatMul", x, w), "f16")(x)[0] == 8e5).all()
+
+
+@pytest.mark.parametrize("hint", TYPES)
+def test_packed_weights_take_half_the_memory(hint: str) -> None:
+    x, w = np.ones((1, 768), np.float32), np.ones((768, 3072), np.float32)
+    sizes = []
+    for name in ("f32", hint):
+        model = compiled(model_of("MatMul", x, w), name)
+        model(x)
+        sizes.append(packed_bytes(model))
+    assert sizes == [w.nbytes, w.nbytes // 2]
+
+
+def test_unknown_precisions_are_refused() -> None:
+    x = np.ones((4, 8), np.float32)
+    with pytest.raises(PropertyError, match="INFERENCE_PRECISION_HINT: expected one of f32, bf16, f16, found 'f64'"):
+        compiled(model_of("MatMul", x, np.ones((8, 3), np.float32)), "f64")
+    core = hetero.Core()
+    core.set_property("CPU", {"INFERENCE_PRECISION_HINT": "bf16"})
+    assert core.get_property("CPU", "INFERENCE_PRECISION_HINT") == "bf16"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hint", TOLERANCE)
+@pytest.mark.parametrize("name", ["light_resnet50", "minilm"])
+def test_real_models(
+    name: str, hint: str, real_model: Callable[[str], tuple[onnx.ModelProto, dict[str, Array]]]
+) -> None:
+    model, inputs = real_model(name)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = session.run(None, dict(inputs))
+    for found, wanted in zip(compiled(model, hint)(inputs).values(), expected, strict=True):
+        assert np.abs(found - wanted).max() <= TOLERANCE[hint] * np.abs(wanted).max()
