@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .affinity import SupportedNodes, assign
 from .calls import SettledModel, settle_calls
-from .errors import DeviceUnavailable, NotSupported, PropertyError
+from .errors import DeviceUnavailable, NotSupported, PropertyError, UnsupportedModel
 from .model.model import Model
 from .model.read import read_model
 from .plan import Plan, make_plan
@@ -104,6 +105,9 @@ class Core:
             return hetero.compile_plan(hetero.plan(model, full, pins), full)
         if pins:
             raise PropertyError(f"pins choose among devices; {device!r} is one device, use 'HETERO:{device},…'")
+        if plugin.refuses_when_compiling and not model.functions:
+            with contextlib.suppress(UnsupportedModel):
+                return plugin.compile_model(model, full, context)
         # Refusals are reported here, all at once and alike for every device; the plan itself is not needed.
         settled = _settled(model, parsed, plugin, full)
         assign(settled.model, settled.devices, settled.supports)

@@ -173,6 +173,10 @@ class Plugin(abc.ABC):
     )
     """What `get_property` and `set_property` know: names from `hetero.properties.PROPERTIES`, or `Property` objects."""
 
+    refuses_when_compiling: ClassVar[bool] = False
+    """Whether `compile_model` itself raises `UnsupportedModel` for a model with a node that `query_model` refuses. Then
+    that is not asked before, which saves its time."""
+
     def __init__(self) -> None:
         self._table = PropertyTable(self.properties)
         self._property_lock = threading.Lock()

@@ -41,6 +41,8 @@ def join(calls: Sequence[Call], taken: Collection[int]) -> tuple[list[Call], dic
     ``taken``: storages that lie outside the arena. What cannot be made in place (an input, a constant, a value that is
     in another whole already) is copied to its place in the whole by a call of its own.
     """
+    if not any(call.kernel == "concat" for call in calls):
+        return list(calls), {}
     last_maker = {value.storage: position for position, call in enumerate(calls) for value in call.outputs}
     sizes: dict[int, int] = {}
     for call in calls:
@@ -122,13 +124,15 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
     size: dict[int, int] = {}
     for position, call in enumerate(calls):
         for value in call.outputs:
-            whole, begin = root(value.storage)
+            whole, begin = root(value.storage) if value.storage in parts else (value.storage, 0)
             first.setdefault(whole, position)
             last[whole] = position
-            size[whole] = max(size.get(whole, 0), begin + _bytes(value))
+            end = begin + _bytes(value)
+            if end > size.get(whole, -1):
+                size[whole] = end
         for operand in call.inputs:
             if operand is not None and operand.data is None:
-                last[root(operand.storage)[0]] = position
+                last[root(operand.storage)[0] if operand.storage in parts else operand.storage] = position
     outputs = {storage for storage, (kind, _) in place.items() if kind == 3}
     wholes = {root(part)[0] for part in parts}
     renamed: dict[int, int] = {}  # storage -> the one whose memory it continues
@@ -141,7 +145,7 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
                 other is not None and other.storage == operand.storage for other in call.inputs[at + 1 :]
             ):
                 continue
-            if any(
+            if operand.storage in wholes and any(
                 other is not None and other.storage in parts and root(other.storage)[0] == operand.storage
                 for other in call.inputs
             ):

@@ -39,6 +39,7 @@ class CpuPlugin(Plugin):
     """
 
     name = "CPU"
+    refuses_when_compiling = True
     properties = (*Plugin.properties, "INFERENCE_NUM_THREADS", "INFERENCE_PRECISION_HINT", "DISABLE_TRANSFORMATIONS")
 
     def __init__(self) -> None:

@@ -152,10 +152,8 @@ def examine(model: Model, expand: Expand) -> tuple[list[NodePlan], dict[int, str
     all_inputs, all_outputs = model.node_inputs, model.node_outputs
     in_ends, in_values = all_inputs.indptr.tolist(), all_inputs.values.tolist()
     out_ends, out_values = all_outputs.indptr.tolist(), all_outputs.values.tolist()
-    nodes = model.nodes
-    for index, op in enumerate(model.op_type_of.tolist()):
+    for index, (op, view) in enumerate(zip(model.op_type_of.tolist(), model.nodes, strict=True)):
         entry = operators[op]
-        view = nodes[index]
         attributes = view.attributes
         inputs = in_values[in_ends[index] : in_ends[index + 1]]
         outputs = out_values[out_ends[index] : out_ends[index + 1]]
