@@ -65,45 +65,144 @@ int HT_KERNEL(batch_norm)(const ht_call *call)
     return HT_OK;
 }
 
-/* sum = x + addend; returns the sum of all, as ht_row_sum does. */
-static double add_rows(const float *x, const float *addend, float *sum, int64_t n)
+/* Layer normalisation takes short rows in pairs, whose chains of operations hide each other's latency. A row's sums are taken in
+ * the same order alone and in a pair. `rows` is 1 or 2; row r of an operand begins at r * width. */
+typedef struct {
+    const float *x, *addend, *scale, *bias; /* addend, bias: or NULL */
+    float *y, *sum;                         /* sum: where x + addend goes; it may be y */
+    int64_t width, ahead; /* ahead: from these rows to those after them; 0 for the last */
+    double epsilon;
+    int root_mean_square;
+} norm_rows;
+
+/* Sums of the rows; of x + addend, which is stored, if there is an addend. */
+HT_INLINE void sum_rows(const norm_rows *at, const int rows, const int added, double *total)
 {
-    double total = 0;
-    for (int64_t block = 0; block < n; block += HT_ROW_BLOCK) {
-        const int64_t end = ht_min64(n, block + HT_ROW_BLOCK);
-        vf s[2] = {vf_set1(0.0f), vf_set1(0.0f)};
+    const int64_t width = at->width;
+    for (int64_t block = 0; block < width; block += HT_ROW_BLOCK) {
+        const int64_t end = ht_min64(width, block + HT_ROW_BLOCK);
+        vf s[2][2];
         int64_t i = block;
+        for (int r = 0; r < 2; r++)
+            s[r][0] = s[r][1] = vf_set1(0.0f);
         for (; i + 2 * VF_LANES <= end; i += 2 * VF_LANES)
-            for (int j = 0; j < 2; j++) {
-                const vf v = vf_load(x + i + j * VF_LANES) + vf_load(addend + i + j * VF_LANES);
-                s[j] += v;
-                vf_store(sum + i + j * VF_LANES, v);
-            }
+#pragma GCC unroll 2
+            for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+                for (int j = 0; j < 2; j++) {
+                    const int64_t k = r * width + i + j * VF_LANES;
+                    vf v = vf_load(at->x + k);
+                    if (added) {
+                        v += vf_load(at->addend + k);
+                        vf_store(at->sum + k, v);
+                    }
+                    s[r][j] += v;
+                }
         for (; i < end; i += VF_LANES) {
             const int64_t left = ht_min64(VF_LANES, end - i);
-            const vf v = vf_load_n(x + i, left) + vf_load_n(addend + i, left);
-            s[0] += v;
-            vf_store_n(sum + i, left, v);
+#pragma GCC unroll 2
+            for (int r = 0; r < rows; r++) {
+                const int64_t k = r * width + i;
+                vf v = vf_load_n(at->x + k, left);
+                if (added) {
+                    v += vf_load_n(at->addend + k, left);
+                    vf_store_n(at->sum + k, left, v);
+                }
+                s[r][0] += v;
+            }
         }
-        total += vf_hsum(s[0] + s[1]);
+        for (int r = 0; r < rows; r++)
+            total[r] += vf_hsum(s[r][0] + s[r][1]);
     }
-    return total;
 }
 
-HT_INLINE void normalise_row(const float *x, float *y, int64_t n, float mean, float factor, const float *scale,
-                             const float *bias)
+/* Sums of squares about each row's centre. */
+/* Meanwhile the operands of the next rows are fetched. */
+HT_INLINE void scatter_rows(const norm_rows *at, const float *x, const int rows, const float *centre, double *total)
 {
-    const vf centre = vf_set1(mean), f = vf_set1(factor);
+    const int64_t width = at->width;
+    const float *next = at->x + at->ahead, *next_addend = (at->addend ? at->addend : at->x) + at->ahead;
+    for (int64_t block = 0; block < width; block += HT_ROW_BLOCK) {
+        const int64_t end = ht_min64(width, block + HT_ROW_BLOCK);
+        vf s[2][2], c[2];
+        int64_t i = block;
+        for (int r = 0; r < 2; r++) {
+            s[r][0] = s[r][1] = vf_set1(0.0f);
+            c[r] = vf_set1(centre[r]);
+        }
+        for (; i + 2 * VF_LANES <= end; i += 2 * VF_LANES)
+#pragma GCC unroll 2
+            for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+                for (int j = 0; j < 2; j++) {
+                    const int64_t k = r * width + i + j * VF_LANES;
+                    const vf v = vf_load(x + k) - c[r];
+                    s[r][j] = vf_fma(v, v, s[r][j]);
+                    __builtin_prefetch(next + k, 0, 2);
+                    __builtin_prefetch(next_addend + k, 0, 2);
+                }
+        for (; i < end; i += VF_LANES)
+#pragma GCC unroll 2
+            for (int r = 0; r < rows; r++) {
+                const vf v = vf_load_or(x + r * width + i, 0, ht_min64(VF_LANES, end - i), c[r]) - c[r];
+                s[r][0] = vf_fma(v, v, s[r][0]);
+            }
+        for (int r = 0; r < rows; r++)
+            total[r] += vf_hsum(s[r][0] + s[r][1]);
+    }
+}
+
+/* Meanwhile the place of the next rows' results is fetched. */
+HT_INLINE void normalise_rows(const norm_rows *at, const float *x, const int rows, const int biased, const float *mean,
+                              const float *factor)
+{
+    const int64_t width = at->width;
+    const float *next = at->y + at->ahead;
+    vf centre[2], f[2];
+    for (int r = 0; r < 2; r++) {
+        centre[r] = vf_set1(mean[r]);
+        f[r] = vf_set1(factor[r]);
+    }
     int64_t i = 0;
-    for (; i + VF_LANES <= n; i += VF_LANES) {
-        const vf v = (vf_load(x + i) - centre) * f, offset = bias ? vf_load(bias + i) : vf_set1(0.0f);
-        vf_store(y + i, vf_fma(v, vf_load(scale + i), offset));
+    for (; i + VF_LANES <= width; i += VF_LANES) {
+        const vf scale = vf_load(at->scale + i), offset = biased ? vf_load(at->bias + i) : vf_set1(0.0f);
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++) {
+            const int64_t k = r * width + i;
+            vf_store(at->y + k, vf_fma((vf_load(x + k) - centre[r]) * f[r], scale, offset));
+            __builtin_prefetch(next + k, 1, 2);
+        }
     }
-    if (i < n) {
-        const int64_t left = n - i;
-        const vf v = (vf_load_n(x + i, left) - centre) * f, offset = bias ? vf_load_n(bias + i, left) : vf_set1(0.0f);
-        vf_store_n(y + i, left, vf_fma(v, vf_load_n(scale + i, left), offset));
+    if (i < width) {
+        const int64_t left = width - i;
+        const vf scale = vf_load_n(at->scale + i, left), offset = biased ? vf_load_n(at->bias + i, left) : vf_set1(0.0f);
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++) {
+            const vf v = (vf_load_n(x + r * width + i, left) - centre[r]) * f[r];
+            vf_store_n(at->y + r * width + i, left, vf_fma(v, scale, offset));
+        }
     }
+}
+
+HT_INLINE void layer_norm_rows(const norm_rows *at, const int rows)
+{
+    const float *x = at->addend ? at->sum : at->x;
+    double total[2] = {0, 0}, scatter[2] = {0, 0};
+    float mean[2] = {0, 0}, factor[2] = {0, 0};
+    if (at->addend)
+        sum_rows(at, rows, 1, total);
+    else if (!at->root_mean_square)
+        sum_rows(at, rows, 0, total);
+    if (!at->root_mean_square)
+        for (int r = 0; r < rows; r++)
+            mean[r] = (float)(total[r] / (double)at->width);
+    scatter_rows(at, x, rows, mean, scatter);
+    for (int r = 0; r < rows; r++)
+        factor[r] = (float)(1.0 / sqrt(scatter[r] / (double)at->width + at->epsilon));
+    if (at->bias)
+        normalise_rows(at, x, rows, 1, mean, factor);
+    else
+        normalise_rows(at, x, rows, 0, mean, factor);
 }
 
 typedef struct {
@@ -115,34 +214,30 @@ static void layer_norm_part(void *context, int64_t part, int thread)
 {
     const rows_of_call *job = (const rows_of_call *)context;
     const ht_call *call = job->call;
-    const int64_t rows = call->ints[0], width = call->ints[1], end = ht_part_begin(rows, job->parts, part + 1);
-    const int root_mean_square = call->num_ints > 2 && call->ints[2] != 0;
+    const int64_t width = call->ints[1], end = ht_part_begin(call->ints[0], job->parts, part + 1);
     const ht_tensor *addend = call->num_in > 3 ? call->in[3] : NULL;
     const ht_tensor *sum = call->num_out > 1 ? call->out[1] : NULL;
-    const float *scale = call->in[1]->data, *bias = call->in[2] ? call->in[2]->data : NULL;
     (void)thread;
-    for (int64_t row = ht_part_begin(rows, job->parts, part); row < end; row++) {
-        const float *x = (const float *)call->in[0]->data + row * width;
-        float *y = (float *)call->out[0]->data + row * width, mean = 0;
-        double variance;
-        if (addend) {
-            float *added = sum ? (float *)sum->data + row * width : y;
-            mean = (float)(add_rows(x, (const float *)addend->data + row * width, added, width) / (double)width);
-            x = added;
-        } else if (!root_mean_square) {
-            mean = (float)(ht_row_sum(x, width) / (double)width);
-        }
-        if (root_mean_square) {
-            mean = 0;
-            variance = ht_row_sum_squares(x, width) / (double)width;
-        } else {
-            variance = ht_row_scatter(x, width, mean) / (double)width;
-        }
-        const float factor = (float)(1.0 / sqrt(variance + call->floats[0]));
-        if (bias)
-            normalise_row(x, y, width, mean, factor, scale, bias);
+    for (int64_t row = ht_part_begin(call->ints[0], job->parts, part), rows; row < end; row += rows) {
+        const int64_t at = row * width;
+        float *y = (float *)call->out[0]->data + at;
+        rows = width <= HT_PAIR_WIDTH && row + 1 < end ? 2 : 1;
+        norm_rows pair = {
+            .x = (const float *)call->in[0]->data + at,
+            .addend = addend ? (const float *)addend->data + at : NULL,
+            .scale = call->in[1]->data,
+            .bias = call->in[2] ? call->in[2]->data : NULL,
+            .y = y,
+            .sum = sum ? (float *)sum->data + at : y,
+            .width = width,
+            .epsilon = call->floats[0],
+            .root_mean_square = call->num_ints > 2 && call->ints[2] != 0,
+        };
+        pair.ahead = row + 2 * rows <= end ? rows * width : 0;
+        if (rows == 2)
+            layer_norm_rows(&pair, 2);
         else
-            normalise_row(x, y, width, mean, factor, scale, NULL);
+            layer_norm_rows(&pair, 1);
     }
 }
 

@@ -8,33 +8,59 @@
 #include "rows.h"
 #include "vmath.h"
 
-static void row_f32(const float *x, float *y, int64_t n, const int logarithm)
+/* Rows in pairs, whose chains of operations hide each other's latency; `rows` is 1 or 2. A row's sums are taken in the
+ * same order alone and in a pair. */
+HT_INLINE void rows_f32(const float *x, float *y, int64_t n, const int rows, const int logarithm)
 {
     /* A NaN that the maximum passes over comes back through the exponential's sum. */
-    const vf top = vf_set1(ht_row_max(x, n, 0));
-    vf s0 = vf_set1(0.0f), s1 = s0;
+    const vf least = vf_set1(-INFINITY), none = vf_set1(0.0f);
+    vf m[2][2] = {{least, least}, {least, least}}, s[2][2] = {{none, none}, {none, none}}, top[2], shift[2], scale[2];
     int64_t i = 0;
-    for (; i + 2 * VF_LANES <= n; i += 2 * VF_LANES) {
-        const vf a = vf_load(x + i) - top, b = vf_load(x + i + VF_LANES) - top;
-        const vf p = vf_exp_nonpositive(a), q = vf_exp_nonpositive(b);
-        s0 += p;
-        s1 += q;
-        vf_store(y + i, logarithm ? a : p);
-        vf_store(y + i + VF_LANES, logarithm ? b : q);
+    for (; i + 2 * VF_LANES <= n; i += 2 * VF_LANES)
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+            for (int j = 0; j < 2; j++)
+                m[r][j] = vf_max(vf_load(x + r * n + i + j * VF_LANES), m[r][j]);
+    for (; i < n; i += VF_LANES)
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++)
+            m[r][0] = vf_max(vf_load_or(x + r * n + i, 0, ht_min64(VF_LANES, n - i), least), m[r][0]);
+    for (int r = 0; r < rows; r++)
+        top[r] = vf_set1(vf_hmax(vf_max(m[r][0], m[r][1])));
+    for (i = 0; i + 2 * VF_LANES <= n; i += 2 * VF_LANES)
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+            for (int j = 0; j < 2; j++) {
+                const int64_t k = r * n + i + j * VF_LANES;
+                const vf a = vf_load(x + k) - top[r], p = vf_exp_nonpositive(a);
+                s[r][j] += p;
+                vf_store(y + k, logarithm ? a : p);
+            }
+    for (; i < n; i += VF_LANES)
+        for (int r = 0; r < rows; r++) {
+            const int64_t k = r * n + i, left = ht_min64(VF_LANES, n - i);
+            const vf a = vf_load_or(x + k, 0, left, least) - top[r], p = vf_exp_nonpositive(a);
+            s[r][0] += p; /* the lanes past the end give exp(-inf) = 0, or NaN where the row is NaN anyway */
+            vf_store_n(y + k, left, logarithm ? a : p);
+        }
+    for (int r = 0; r < rows; r++) {
+        const float sum = vf_hsum(s[r][0] + s[r][1]);
+        shift[r] = vf_set1(logarithm ? logf(sum) : 0.0f);
+        scale[r] = vf_set1(logarithm ? 0.0f : 1.0f / sum);
     }
-    for (; i < n; i += VF_LANES) {
-        const int64_t left = ht_min64(VF_LANES, n - i);
-        const vf a = vf_load_or(x + i, 0, left, vf_set1(-INFINITY)) - top, p = vf_exp_nonpositive(a);
-        s0 += p; /* the lanes past the end give exp(-inf) = 0, or NaN where the row is NaN anyway */
-        vf_store_n(y + i, left, logarithm ? a : p);
-    }
-    const float sum = vf_hsum(s0 + s1);
-    const vf shift = vf_set1(logarithm ? logf(sum) : 0.0f), scale = vf_set1(logarithm ? 1.0f : 1.0f / sum);
-    /* Of the two, scale or shift is neutral; both are exact then. */
     for (i = 0; i + VF_LANES <= n; i += VF_LANES)
-        vf_store(y + i, (vf_load(y + i) - shift) * scale);
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++) {
+            const vf v = vf_load(y + r * n + i);
+            vf_store(y + r * n + i, logarithm ? v - shift[r] : v * scale[r]);
+        }
     if (i < n)
-        vf_store_n(y + i, n - i, (vf_load_n(y + i, n - i) - shift) * scale);
+        for (int r = 0; r < rows; r++) {
+            const vf v = vf_load_n(y + r * n + i, n - i);
+            vf_store_n(y + r * n + i, n - i, logarithm ? v - shift[r] : v * scale[r]);
+        }
 }
 
 /* Columns [0, VECTORS * VF_LANES) or, with one vector, the first `lanes` of them. */
@@ -128,17 +154,18 @@ static void softmax_part(void *context, int64_t part, int thread)
     const int64_t step = axis * inner, end = ht_part_begin(outer, job->parts, part + 1);
     const int logarithm = job->call->ints[3] != 0;
     (void)thread;
-    for (int64_t i = ht_part_begin(outer, job->parts, part); i < end; i++) {
+    for (int64_t i = ht_part_begin(outer, job->parts, part), rows; i < end; i += rows) {
+        rows = inner == 1 && axis <= HT_PAIR_WIDTH && i + 1 < end && x->dtype == HT_FLOAT32 ? 2 : 1;
         if (x->dtype == HT_FLOAT64) {
             columns_f64((const double *)x->data + i * step, (double *)y->data + i * step, axis, inner, logarithm);
             continue;
         }
         const float *from = (const float *)x->data + i * step;
         float *to = (float *)y->data + i * step;
-        if (inner == 1 && logarithm)
-            row_f32(from, to, axis, 1);
+        if (inner == 1 && rows == 2)
+            logarithm ? rows_f32(from, to, axis, 2, 1) : rows_f32(from, to, axis, 2, 0);
         else if (inner == 1)
-            row_f32(from, to, axis, 0);
+            logarithm ? rows_f32(from, to, axis, 1, 1) : rows_f32(from, to, axis, 1, 0);
         else if (logarithm)
             columns_f32(from, to, axis, inner, 1);
         else

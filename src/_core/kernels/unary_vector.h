@@ -9,10 +9,24 @@ HT_INLINE vf zero(void) { return vf_set1(0.0f); }
 HT_INLINE vf one(void) { return vf_set1(1.0f); }
 HT_INLINE vf unit_clip(vf v) { return vf_min(one(), vf_max(zero(), v)); }
 
+/* x (1/2 + c P(c^2) / Q(c^2)), where the fraction is half of erf(c / sqrt(2)): the polynomials of vf_erf with the factors
+ * put into their coefficients. Up to the clip of c it has passed 1/2, to which it is cut, so that the tail is zero. */
 HT_INLINE vf gelu_erf(vf v)
 {
-    const vf half = v * vf_set1(0.5f);
-    return vf_fma(half, vf_erf(v * vf_set1(0.707106781f)), half);
+    const vf c = vf_min(vf_set1(5.7275649f), vf_max(vf_set1(-5.7275649f), v)), u = c * c;
+    vf p = vf_set1(2.26051286e-08f), q = vf_set1(1.18897299e-06f);
+    p = vf_fma(p, u, vf_set1(6.29413881e-06f));
+    q = vf_fma(q, u, vf_set1(7.27407025e-05f));
+    p = vf_fma(p, u, vf_set1(0.000166724711f));
+    q = vf_fma(q, u, vf_set1(0.00187290064f));
+    p = vf_fma(p, u, vf_set1(0.0046641912f));
+    q = vf_fma(q, u, vf_set1(0.028545713f));
+    p = vf_fma(p, u, vf_set1(0.0336926121f));
+    q = vf_fma(q, u, vf_set1(0.251121223f));
+    p = vf_fma(p, u, vf_set1(0.39894226f));
+    q = vf_fma(q, u, vf_set1(1.0f));
+    const vf half = vf_min(vf_set1(0.5f), vf_max(vf_set1(-0.5f), c * p / q));
+    return v * (vf_set1(0.5f) + half);
 }
 
 /* x / 2 * (1 + tanh(t)) = x * sigmoid(2 t) */
