@@ -201,15 +201,23 @@ def test_memory_is_reused_and_never_too_early(data: st.DataObject) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_what_is_concatenated_is_made_in_place(data: st.DataObject) -> None:
-    """Random graphs with concatenations, of concatenations, of inputs, constants and the same value twice."""
+def test_parts_share_memory_with_the_whole(data: st.DataObject) -> None:
+    """Random graphs with slices and concatenations, of each other, of inputs, constants and the same value twice."""
+    operators = ["Relu", "Neg", "Add", "Softmax", "Gather", "Slice", "Slice", "Concat", "Concat"]
     rows = {"x": 2, "c": 1}
     nodes = []
     constants = {"c": np.random.default_rng(0).uniform(-1, 1, (1, 16)).astype(np.float32)}
     for i in range(data.draw(st.integers(2, 20))):
         name, names = f"v{i}", [*list(rows)[-6:], "x", "c"]
         read = data.draw(st.sampled_from(names))
-        match data.draw(st.sampled_from(["Relu", "Neg", "Add", "Softmax", "Gather", "Concat", "Concat"])):
+        match data.draw(st.sampled_from(operators)):
+            case "Slice":
+                begin = data.draw(st.integers(0, rows[read] - 1))
+                step = data.draw(st.sampled_from([1, 1, 2]))
+                for part, value in (("b", begin), ("e", rows[read]), ("a", 0), ("s", step)):
+                    constants[f"{part}{i}"] = np.array([value])
+                nodes.append(helper.make_node("Slice", [read, f"b{i}", f"e{i}", f"a{i}", f"s{i}"], [name]))
+                rows[name] = len(range(begin, rows[read], step))
             case "Concat":
                 read = [read, *data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3))]
                 nodes.append(helper.make_node("Concat", read, [name], axis=0))
@@ -250,6 +258,29 @@ def test_concatenations_that_cost_nothing() -> None:
     (segment,) = cm._plans._segments.values()
     assert segment.program.num_calls == 6  # four convolutions, one copy, Neg
     assert segment.program.arena_bytes == 5 * x.nbytes
+
+
+def test_splits_and_concatenations_that_cost_nothing() -> None:
+    """As in YOLOv8: halves of the channels, one of them convolved, put together again."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["h"]),
+        helper.make_node("Split", ["h"], ["a", "b"], axis=1),
+        helper.make_node("Conv", ["b", "w1"], ["c"]),
+        helper.make_node("Conv", ["c", "w1"], ["d"]),
+        helper.make_node("Concat", ["c", "d"], ["e"], axis=1),
+        helper.make_node("Conv", ["e", "w0"], ["f"]),
+        helper.make_node("Add", ["f", "a1"], ["y"]),
+        helper.make_node("Slice", ["h", "begin", "end", "axis"], ["a1"]),
+    ]
+    nodes[6], nodes[7] = nodes[7], nodes[6]
+    rng = np.random.default_rng(0)
+    weights = {f"w{i}": rng.uniform(-0.3, 0.3, (n, n, 1, 1)).astype(np.float32) for i, n in enumerate((8, 4))}
+    weights |= {"begin": np.array([0]), "end": np.array([1]), "axis": np.array([1])}
+    proto = model_of(nodes, {"x": ("float32", [1, 8, 4, 4])}, {"y": "float32", "a": "float32"}, weights)
+    cm = compiled(proto)
+    assert_as_onnxruntime(proto, {"x": rng.standard_normal((1, 8, 4, 4), np.float32)}, cm)
+    (segment,) = cm._plans._segments.values()
+    assert segment.program.num_calls <= 6  # four convolutions, the copy of `a` for the caller, the addition
 
 
 def test_a_long_chain_needs_little_memory() -> None:

@@ -4,14 +4,15 @@ Every storage lives from the first call that fills it to the last that reads it;
 the smallest free block that holds it. Two things save copies and memory:
 
 - an elementwise result may take the place of an operand that nobody reads later;
-- what is joined by a concatenation along the outermost axis is made where it will lie in the whole (`join`).
+- what is joined by a concatenation along the outermost axis is made where it will lie in the whole, and a slice along
+  that axis stays where it is (`join`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
@@ -35,13 +36,13 @@ Parts = Mapping[int, tuple[int, int]]
 """Storage -> the storage of which it is a part, and at which byte of that it begins. That may be a part in turn."""
 
 
-def join(calls: Sequence[Call], taken: Collection[int]) -> tuple[list[Call], dict[int, tuple[int, int]]]:
-    """The calls with fewer concatenations, and which storages are parts of others instead.
+def join(calls: Sequence[Call], taken: Set[int]) -> tuple[list[Call], dict[int, tuple[int, int]]]:
+    """The calls with fewer concatenations and slices, and which storages are parts of others instead.
 
     ``taken``: storages that lie outside the arena. What cannot be made in place (an input, a constant, a value that is
     in another whole already) is copied to its place in the whole by a call of its own.
     """
-    if not any(call.kernel == "concat" for call in calls):
+    if not any(call.kernel in ("concat", "copy_strided") for call in calls):
         return list(calls), {}
     last_maker = {value.storage: position for position, call in enumerate(calls) for value in call.outputs}
     sizes: dict[int, int] = {}
@@ -52,6 +53,14 @@ def join(calls: Sequence[Call], taken: Collection[int]) -> tuple[list[Call], dic
     new_storage = max((*last_maker, *taken), default=0) + 1
     joined: list[Call] = []
     for position, call in enumerate(calls):
+        begin = _begin_of_slice(call)
+        if begin is not None:
+            source, result = call.inputs[0], call.outputs[0]
+            assert source is not None
+            made = last_maker.get(source.storage, position) < position
+            if made and last_maker[result.storage] == position and not {source.storage, result.storage} & taken:
+                parts[result.storage] = (source.storage, begin)
+                continue
         whole = call.outputs[0]
         begins = _begins(call) if call.kernel == "concat" and whole.storage not in taken else None
         if begins is None:
@@ -93,6 +102,19 @@ def _begins(call: Call) -> list[int] | None:
         begins.append(end)
         end += _bytes(value)
     return begins
+
+
+def _begin_of_slice(call: Call) -> int | None:
+    """At which byte of its operand the result of a strided copy begins, if that is one piece of it, and aligned."""
+    if call.kernel != "copy_strided" or not call.outputs[0].size:
+        return None
+    rank, begin = call.ints[1], call.ints[0] * call.outputs[0].dtype.itemsize
+    expected = 1
+    for count, step in zip(reversed(call.ints[2 : 2 + rank]), reversed(call.ints[2 + rank :]), strict=True):
+        if count > 1 and step != expected:
+            return None
+        expected *= count
+    return begin if begin % _ALIGNMENT == 0 else None
 
 
 def _bytes(value: Value) -> int:
@@ -164,6 +186,8 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
                     outputs.add(old)
                     place[old] = place[new]
                 renamed[new] = old
+                if new in wholes:
+                    wholes.add(old)
                 last[old] = last[new]
                 break
     placed = [storage for storage in first if storage not in place and storage not in renamed]

@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..values import Call
-from . import activations, chains, epilogues, layer_norm
+from . import activations, chains, epilogues, layer_norm, views
 from .graph import CallGraph
 
 __all__ = ["PASSES", "fuse"]
 
-PASSES = (activations.recognise, layer_norm.recognise, epilogues.absorb, layer_norm.add_before, chains.fuse_elementwise)
+PASSES = (
+    activations.recognise,
+    layer_norm.recognise,
+    epilogues.absorb,
+    layer_norm.add_before,
+    chains.fuse_elementwise,
+    views.join_copies,
+)
 
 
 def fuse(calls: Sequence[Call], kept: Collection[int]) -> list[Call]:

@@ -1,0 +1,61 @@
+"""A strided copy of a strided copy is one strided copy: a Slice of a Slice, a Transpose that undoes another."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from .graph import CallGraph
+
+__all__ = ["compose", "join_copies"]
+
+
+def join_copies(graph: CallGraph) -> None:
+    """Copies read what the copy before them read, which goes if nobody else reads it. Those that repeat elements stay:
+    they had better repeat what lies side by side."""
+    for position, call in graph:
+        if call.kernel != "copy_strided":
+            continue
+        (value,) = call.inputs
+        assert value is not None, "it was not known when planned"
+        maker = graph.maker(value)
+        before = None if maker is None else graph.call(maker)
+        if maker is None or before is None or before.kernel != "copy_strided" or call.outputs[0].size > value.size:
+            continue
+        ints = compose(before.ints, call.ints)
+        if ints is None:
+            continue
+        graph.replace(position, dataclasses.replace(call, inputs=before.inputs, ints=ints))
+        if graph.is_unread(value, -1):
+            graph.remove(maker)
+
+
+def compose(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...] | None:
+    """The parameters of copy_strided (offset, rank, counts, steps) that do what ``first`` and then ``second`` do; None
+    if that is no one view."""
+    counts, steps = first[2 : 2 + first[1]], first[2 + first[1] :]
+    dense = [1] * len(counts)
+    for axis in range(len(counts) - 1, 0, -1):
+        dense[axis - 1] = dense[axis] * counts[axis]
+    if 0 in counts:
+        return None
+    begin = [second[0] // step % count for step, count in zip(dense, counts, strict=True)]
+    low, high = list(begin), list(begin)  # where the second view goes along each axis of the first one's result
+    composed = []
+    for count, step in zip(second[2 : 2 + second[1]], second[2 + second[1] :], strict=True):
+        if count < 2 or step == 0:
+            composed.append(0)
+            continue
+        # The one axis along which it can walk: of those that the step is a multiple of, the outermost.
+        axes = [axis for axis, size in enumerate(counts) if size > 1 and step % dense[axis] == 0]
+        if not axes:
+            return None
+        along = axes[0]
+        times = step // dense[along]
+        composed.append(times * steps[along])
+        reach = times * (count - 1)
+        low[along], high[along] = low[along] + min(reach, 0), high[along] + max(reach, 0)
+    if any(least < 0 or most >= count for least, most, count in zip(low, high, counts, strict=True)):
+        return None  # it goes from one row into the next
+    offset = first[0] + sum(at * step for at, step in zip(begin, steps, strict=True))
+    return (offset, second[1], *second[2 : 2 + second[1]], *composed)
