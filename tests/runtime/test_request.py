@@ -232,6 +232,15 @@ def test_a_model_that_declares_another_shape(core: hetero.Core, device: str) -> 
             compiled(np.ones((2, 3), np.float32))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_model_that_declares_other_sizes(core: hetero.Core, device: str) -> None:
+    model = make_model([helper.make_node("Relu", ["x"], ["y"])])
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 4]))
+    compiled = core.compile_model(core.read_model(model), device)
+    with pytest.warns(RuntimeWarning, match=re.escape("output 'y' is declared float32 [2, 4], found [2, 3]")):
+        assert compiled(np.ones((2, 3), np.float32))["y"].shape == (2, 3)
+
+
 def test_empty_model(core: hetero.Core) -> None:
     """No node at all: the input is the output."""
     model = onnx.ModelProto()
