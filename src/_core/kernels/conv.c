@@ -1,15 +1,16 @@
 /* conv: convolution of 1 to 3 spatial dimensions, y = activation(conv(x, w) + bias + addend), float32.
  *
  * in: x[N][C][spatial]; w[M][C / group][kernel], or packed by pack_b with ints (group, K, M / group, 1) where
- *   K = C / group * product(kernel) (not for depthwise: C == group and M == group takes plain weights);
+ *   K = C / group * product(kernel) (not where C == group and M / group <= 4: that takes plain weights);
  *   bias[M] or NULL; addend (y's shape) or NULL. out: y[N][M][spatial]; overlaps no input.
  * ints: group, w_packed, activation (unary.h), then triples (see spatial.h) kernel, strides, pads before, dilations.
  *   Pads after follow from y's shape: what lies outside x counts as zero.
  * floats: the activation's two parameters.
  * scratch: 1 MiB; plus, if w is not packed, 4 * group * ceil(M / group / 16) * 16 * K bytes.
  *
- * Three ways, by estimated work: `wide` (im2col blocks as B of a matrix product; conv_wide below), `direct` (output
- * channels as columns, input read in place; conv_direct.c), `depthwise` (conv_depthwise.c). Every one sums a
+ * Ways, by estimated work: `wide` (im2col blocks as B of a matrix product; conv_wide below), `direct` (output
+ * channels as columns, input read in place; conv_direct.c), `depthwise` (conv_depthwise.c) and `narrow` (conv_narrow.c) for one input channel
+ * and at most HT_CONV_DEPTHWISE_MAPS output channels per group. Every one sums a
  * pixel's products in the order channel, kernel position, in blocks of about 256: the result does not depend on a
  * split of pixels or channels over threads.
  */
@@ -89,15 +90,34 @@ static int direct_is_better(const ht_conv *c)
 typedef struct {
     const ht_call *call;
     ht_conv image; /* of the first image and group */
-    enum { DEPTHWISE, DIRECT, WIDE } way;
+    enum { DEPTHWISE, NARROW, DIRECT, WIDE } way;
     int64_t group, w_group;
+    int64_t groups;                /* DEPTHWISE, NARROW: of a unit */
     int64_t block_pixels;          /* WIDE */
     int64_t blocks, chunks, chunk; /* chunk: output channels */
     int64_t units, parts;
 } convolution;
 
+/* Some groups of one image. */
+static void convolve_groups(const convolution *job, int64_t unit, float *scratch)
+{
+    const int64_t image = unit / job->blocks, first = unit % job->blocks * job->groups;
+    const int64_t last = ht_min64(first + job->groups, job->group);
+    ht_conv c = job->image;
+    const int64_t y_at = image * job->group * c.out_channels * c.pixels;
+    c.scratch = scratch;
+    c.x += image * job->group * c.in_plane;
+    c.addend = c.addend ? c.addend + y_at : NULL;
+    c.y += y_at;
+    (job->way == NARROW ? ht_conv_narrow : ht_conv_depthwise)(&c, first, last);
+}
+
 static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
 {
+    if (job->way == DEPTHWISE || job->way == NARROW) {
+        convolve_groups(job, unit, scratch);
+        return;
+    }
     const int64_t chunk = unit % job->chunks, block = unit / job->chunks % job->blocks;
     const int64_t image = unit / job->chunks / job->blocks, g = image % job->group;
     ht_conv c = job->image;
@@ -108,9 +128,7 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
     c.bias = c.bias ? c.bias + g * c.out_channels : NULL;
     c.addend = c.addend ? c.addend + y_at : NULL;
     c.y += y_at;
-    if (job->way == DEPTHWISE)
-        ht_conv_depthwise(&c);
-    else if (job->way == DIRECT)
+    if (job->way == DIRECT)
         ht_conv_direct(&c, block, chunk * job->chunk, ht_min64((chunk + 1) * job->chunk, c.out_channels));
     else
         ht_conv_wide(&c, block * job->block_pixels, ht_min64((block + 1) * job->block_pixels, c.pixels));
@@ -125,12 +143,20 @@ static void convolve_part(void *context, int64_t part, int thread)
 }
 
 /* Blocks and chunks: those that suit one thread best, made smaller where there are not enough for all threads. */
-static void divide(convolution *job, int64_t images, double cost)
+static void divide(convolution *job, int64_t batch, double cost)
 {
     const ht_conv *c = &job->image;
-    const int64_t wanted = ht_parts(job->call, INT64_MAX, cost);
+    const int64_t wanted = ht_parts(job->call, INT64_MAX, cost), images = batch * job->group;
     job->blocks = job->chunks = 1;
     job->chunk = c->out_channels;
+    if (job->way == DEPTHWISE || job->way == NARROW) {
+        const int64_t step = job->way == NARROW ? VF_LANES : 1, steps = ht_ceil_div(job->group, step);
+        job->groups = ht_ceil_div(steps, ht_min64(steps, ht_ceil_div(wanted, batch))) * step;
+        job->blocks = ht_ceil_div(job->group, job->groups);
+        job->units = batch * job->blocks;
+        job->parts = ht_parts(job->call, job->units, cost);
+        return;
+    }
     if (job->way == WIDE) {
         const int64_t share = ht_ceil_div(c->pixels, ht_ceil_div(wanted, images));
         job->block_pixels = ht_min64(HT_BLOCK_N, ht_ceil_div(share, HT_PANEL) * HT_PANEL);
@@ -190,7 +216,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     if ((bias && bias->dtype != HT_FLOAT32) || (addend && addend->dtype != HT_FLOAT32))
         return HT_ERR_DTYPE;
 
-    const int depthwise = !w_packed && ht_conv_depthwise_fits(&c);
+    const int depthwise = !w_packed && c.out_channels <= HT_CONV_DEPTHWISE_MAPS && ht_conv_depthwise_fits(&c);
     const int64_t packed_bytes = w_packed || depthwise ? 0 : group * packed_group * (int64_t)sizeof(float);
     if (call->scratch_bytes < HT_CONV_SCRATCH + packed_bytes)
         return HT_ERR_OPERAND;
@@ -208,9 +234,12 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.bias = bias ? (const float *)bias->data : NULL;
     c.addend = addend ? (const float *)addend->data : NULL;
     c.y = (float *)y->data;
-    convolution job = {.call = call, .image = c, .group = group, .w_group = w_group,
-                       .way = depthwise ? DEPTHWISE : ht_conv_direct_fits(&c) && direct_is_better(&c) ? DIRECT : WIDE};
-    divide(&job, batch * group, (double)y->size * (double)c.depth_k);
+    convolution job = {.call = call, .image = c, .group = group, .w_group = w_group};
+    if (depthwise)
+        job.way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;
+    else
+        job.way = ht_conv_direct_fits(&c) && direct_is_better(&c) ? DIRECT : WIDE;
+    divide(&job, batch, (double)y->size * (double)c.depth_k);
     ht_parallel(call->team, job.parts, convolve_part, &job);
     return HT_OK;
 }

@@ -1,5 +1,4 @@
-/* One convolution of one image and group, and the ways to compute it; shared by conv.c, conv_direct.c and
- * conv_depthwise.c. Spatial sizes are always three (depth, height, width); missing leading ones are 1. */
+/* One convolution of one image and group, and the ways to compute it; shared by the conv_*.c files. Spatial sizes are always three (depth, height, width); missing leading ones are 1. */
 #ifndef HETERO_CONV_H
 #define HETERO_CONV_H
 
@@ -8,6 +7,7 @@
 #include "unary.h"
 
 #define HT_CONV_SCRATCH (1 << 20) /* bytes every path makes do with */
+#define HT_CONV_DEPTHWISE_MAPS 4   /* with more output channels per group a matrix product is better */
 
 typedef struct {
     const float *x;             /* in_channels planes of in[0] * in[1] * in[2] */
@@ -40,11 +40,16 @@ void ht_conv_direct(const ht_conv *c, int64_t block, int64_t m0, int64_t m1);
 int64_t ht_conv_direct_blocks(const ht_conv *c);
 #define HT_CONV_DIRECT_CHANNELS (HT_TILE_PANELS * HT_PANEL)
 
-/* in_channels == 1 and out_channels == 1. */
+/* in_channels == 1: groups [group0, group1) of one image; c's pointers are those of its first group. */
 #define ht_conv_depthwise_fits HT_KERNEL(conv_depthwise_fits)
 int ht_conv_depthwise_fits(const ht_conv *c);
 #define ht_conv_depthwise HT_KERNEL(conv_depthwise)
-void ht_conv_depthwise(const ht_conv *c);
+void ht_conv_depthwise(const ht_conv *c, int64_t group0, int64_t group1);
+/* The same for small planes; split at multiples of VF_LANES groups. */
+#define ht_conv_narrow_is_better HT_KERNEL(conv_narrow_is_better)
+int ht_conv_narrow_is_better(const ht_conv *c, int64_t groups);
+#define ht_conv_narrow HT_KERNEL(conv_narrow)
+void ht_conv_narrow(const ht_conv *c, int64_t group0, int64_t group1);
 
 /* dst[i] = row[at + i * stride] for i in [0, count), zero where that lies outside [0, size) or `row` is NULL. */
 HT_INLINE void ht_sample_row(const float *row, int64_t size, int64_t at, int64_t stride, int64_t count, float *dst)

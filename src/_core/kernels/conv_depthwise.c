@@ -2,29 +2,50 @@
  *
  * Vectors run along an output row. The input rows that a block of output rows reads are first copied with their zeros,
  * and split by column modulo the stride, so that every tap of a vector of outputs is one contiguous load whatever
- * the stride. Cost: pixels * taps multiply-adds, each with one load; the copy moves every input once or twice.
+ * the stride. Four output rows are computed together, so that a vector of input serves every row whose kernel reaches
+ * it: 3x3 takes 4.5 loads for 9 multiply-adds, 5x5 takes 10 for 25. The blocks are small enough for the copy to stay in
+ * the L1 cache. Planes narrower than a vector go channel by channel of a vector instead: see conv_narrow.c.
+ * Cost: pixels * taps multiply-adds; the copy moves every input once, and kernel height - 1 rows per block again.
  */
 #include "conv.h"
 
 #define COPY_FLOATS (HT_CONV_SCRATCH / 4)
+#define BLOCK_FLOATS 6144 /* of a block's copy: 24 KiB */
 #define MAX_TAPS 1024
+#define ROWS 4 /* computed together */
 
 typedef struct {
     int64_t rows, height;       /* output rows per block; rows per plane of the copy */
     ht_split split;
+    int together;               /* ROWS, or 1: each row by itself */
+    int64_t copies;             /* floats of a block's copy */
 } layout;
+
+static int64_t rows_read(const ht_conv *c, int64_t rows)
+{
+    return (rows - 1) * c->stride[1] + (c->kernel[1] - 1) * c->dilation[1] + 1;
+}
+
+/* Is there a body for this height of the kernel that computes ROWS rows at once? */
+static int has_body(const ht_conv *c)
+{
+    const int64_t k = c->kernel[1], s = c->stride[1];
+    return c->dilation[1] == 1 && c->out[1] >= 2 && (k == 3 || k == 5 || k == 7 || k == 9) && s <= 2;
+}
 
 static int block_layout(const ht_conv *c, layout *l)
 {
-    const int64_t width = (c->out[2] - 1) * c->stride[2] + (c->kernel[2] - 1) * c->dilation[2] + 1;
-    l->split = ht_split_for(width, c->stride[2]);
-    for (l->rows = c->out[1];; l->rows = ht_ceil_div(l->rows, 2)) {
-        l->height = (l->rows - 1) * c->stride[1] + (c->kernel[1] - 1) * c->dilation[1] + 1;
-        if (c->kernel[0] * l->height * l->split.row <= COPY_FLOATS - 8 * VF_LANES) /* vectors may read past the end */
-            return 1;
-        if (l->rows == 1)
-            return 0;
-    }
+    /* Whole vectors of outputs are computed, so the rows of the copy are as long as those read. */
+    const int64_t outputs = ht_ceil_div(c->out[2], VF_LANES) * VF_LANES;
+    l->split = ht_split_for((outputs - 1) * c->stride[2] + (c->kernel[2] - 1) * c->dilation[2] + 1, c->stride[2]);
+    l->together = has_body(c) ? ROWS : 1;
+    const int64_t plane = c->kernel[0] * l->split.row;
+    int64_t fitting = BLOCK_FLOATS / plane - rows_read(c, 1);
+    fitting = fitting < 0 ? 0 : fitting / c->stride[1];
+    l->rows = ht_ceil_div(ht_max64(1, ht_min64(fitting, c->out[1])), l->together) * l->together;
+    l->height = rows_read(c, l->rows);
+    l->copies = l->height * plane;
+    return l->copies <= COPY_FLOATS;
 }
 
 int ht_conv_depthwise_fits(const ht_conv *c)
@@ -33,69 +54,203 @@ int ht_conv_depthwise_fits(const ht_conv *c)
     if (c->in_channels != 1 || c->taps > MAX_TAPS)
         return 0;
     for (int d = 0; d < 3; d++)
-        if (c->dilation[d] > (1 << 20) || c->stride[d] > (1 << 20))
+        if (c->dilation[d] > (1 << 20) || c->stride[d] > (1 << 20) || c->out[d] > (1 << 30))
             return 0;
     return block_layout(c, &l);
 }
 
-HT_INLINE void row_vectors(const ht_conv *c, const float *src, const int32_t *offsets, const float *w, const int taps,
-                           float bias, const float *addend, float *dst, int64_t count, const int vectors)
+/* One output channel. */
+typedef struct {
+    const ht_conv *conv;
+    const layout *layout;
+    const int32_t *offsets; /* of the taps in the copy; of the first kernel row's alone if rows are taken together */
+    const float *w;
+    float bias;
+} channel;
+
+HT_INLINE void finish(const ht_conv *c, vf sum, int64_t at, int64_t left)
 {
+    if (c->addend)
+        sum += left >= VF_LANES ? vf_load(c->addend + at) : vf_load_n(c->addend + at, left);
+    sum = vf_min(vf_set1(c->high), vf_max(vf_set1(c->low), sum));
+    if (left >= VF_LANES)
+        vf_store(c->y + at, sum);
+    else
+        vf_store_n(c->y + at, left, sum);
+}
+
+/* `rows` <= ROWS output rows by vectors * VF_LANES columns; y's index of the first is `at`, `left` columns remain. */
+HT_INLINE void tile(const channel *m, const float *src, int64_t rows, int64_t at, int64_t left, const int height,
+                    const int stride, const int vectors)
+{
+    const ht_conv *c = m->conv;
+    const int64_t row = m->layout->split.row, plane = m->layout->height * row, taps = c->kernel[2];
+    vf acc[ROWS][2];
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            acc[r][v] = vf_set1(m->bias);
+    for (int64_t kz = 0; kz < c->kernel[0]; kz++)
+        for (int64_t kx = 0; kx < taps; kx++) {
+            const float *p = src + kz * plane + m->offsets[kx], *w = m->w + kz * height * taps + kx;
+            vf weight[9];
+#pragma GCC unroll 9
+            for (int ky = 0; ky < height; ky++)
+                weight[ky] = vf_set1(w[ky * taps]);
+#pragma GCC unroll 15
+            for (int j = 0; j < (ROWS - 1) * stride + height; j++, p += row)
+#pragma GCC unroll 2
+                for (int v = 0; v < vectors; v++) {
+                    const vf x = vf_keep(vf_load(p + v * VF_LANES));
+#pragma GCC unroll 4
+                    for (int r = 0; r < ROWS; r++)
+                        if (j - r * stride >= 0 && j - r * stride < height)
+                            acc[r][v] = vf_fma(weight[j - r * stride], x, acc[r][v]);
+                }
+        }
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; r++)
+        if (r < rows)
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                finish(c, acc[r][v], at + r * c->out[2] + v * VF_LANES, left - v * VF_LANES);
+}
+
+HT_INLINE void rows_together(const channel *m, const float *src, int64_t rows, int64_t at, const int height,
+                             const int stride)
+{
+    const int64_t count = m->conv->out[2];
+    int64_t x = 0;
+    for (; x + VF_LANES < count; x += 2 * VF_LANES)
+        tile(m, src + x, rows, at + x, count - x, height, stride, 2);
+    if (x < count)
+        tile(m, src + x, rows, at + x, count - x, height, stride, 1);
+}
+
+#define BODY(height, stride)                                                                                          \
+    static void body_##height##_##stride(const channel *m, const float *src, int64_t rows, int64_t at)               \
+    {                                                                                                                 \
+        rows_together(m, src, rows, at, height, stride);                                                              \
+    }
+BODY(3, 1) BODY(3, 2) BODY(5, 1) BODY(5, 2) BODY(7, 1) BODY(7, 2) BODY(9, 1) BODY(9, 2)
+
+typedef void (*body)(const channel *m, const float *src, int64_t rows, int64_t at);
+static const body bodies[4][2] = {
+    {body_3_1, body_3_2}, {body_5_1, body_5_2}, {body_7_1, body_7_2}, {body_9_1, body_9_2}};
+
+HT_INLINE void row_vectors(const channel *m, const float *src, int64_t at, int64_t left, const int vectors)
+{
+    const ht_conv *c = m->conv;
     vf acc[4];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++)
-        acc[v] = vf_set1(bias);
-#pragma GCC unroll 9
-    for (int t = 0; t < taps; t++) {
-        const vf weight = vf_set1(w[t]);
-        const float *p = src + offsets[t];
+        acc[v] = vf_set1(m->bias);
+    for (int64_t t = 0; t < c->taps; t++) {
+        const vf weight = vf_set1(m->w[t]);
+        const float *p = src + m->offsets[t];
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++)
             acc[v] = vf_fma(weight, vf_load(p + v * VF_LANES), acc[v]);
     }
-    const vf low = vf_set1(c->low), high = vf_set1(c->high);
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) {
-        const int64_t left = ht_min64(VF_LANES, count - v * VF_LANES);
-        if (left <= 0)
-            return;
-        if (addend)
-            acc[v] += vf_load_n(addend + v * VF_LANES, left);
-        acc[v] = vf_min(high, vf_max(low, acc[v]));
-        if (HT_LIKELY(left == VF_LANES))
-            vf_store(dst + v * VF_LANES, acc[v]);
-        else
-            vf_store_n(dst + v * VF_LANES, left, acc[v]);
+    for (int v = 0; v < vectors; v++)
+        finish(c, acc[v], at + v * VF_LANES, left - v * VF_LANES);
+}
+
+/* One output row by itself. */
+static void row_alone(const channel *m, const float *src, int64_t at)
+{
+    const int64_t count = m->conv->out[2];
+    int64_t x = 0;
+    for (; x + 3 * VF_LANES < count; x += 4 * VF_LANES)
+        row_vectors(m, src + x, at + x, count - x, 4);
+    for (; x + VF_LANES < count; x += 2 * VF_LANES)
+        row_vectors(m, src + x, at + x, count - x, 2);
+    if (x < count)
+        row_vectors(m, src + x, at + x, count - x, 1);
+}
+
+/* One input row to its place in a row of the copy whose margins are zero; strides 1 and 2. */
+HT_INLINE void copy_row(const float *src, int64_t size, const ht_split *split, int64_t pad, const int stride, float *dst)
+{
+    const int64_t count = ht_min64(size, split->row - pad);
+    if (stride == 1) {
+        dst += pad;
+        int64_t i = 0;
+        for (; i + VF_LANES <= count; i += VF_LANES)
+            vf_store(dst + i, vf_load(src + i));
+        if (i < count && count >= VF_LANES)
+            vf_store(dst + count - VF_LANES, vf_load(src + count - VF_LANES));
+        else if (i < count)
+            vf_store_n(dst, count, vf_load_n(src, count));
+        return;
+    }
+    float *even = dst + (pad & 1) * split->phase + pad / 2, *odd = dst + (~pad & 1) * split->phase + (pad + 1) / 2;
+    int64_t i = 0;
+    for (; 2 * i + 2 * VF_LANES <= count; i += VF_LANES) {
+        const vf a = vf_load(src + 2 * i), b = vf_load(src + 2 * i + VF_LANES);
+        vf_store(even + i, vf_even(a, b));
+        vf_store(odd + i, vf_odd(a, b));
+    }
+    const int64_t left = count - 2 * i;
+    if (left > 0) {
+        const vf a = vf_load_n(src + 2 * i, ht_min64(left, VF_LANES));
+        const vf b = left > VF_LANES ? vf_load_n(src + 2 * i + VF_LANES, left - VF_LANES) : vf_set1(0.0f);
+        vf_store_n(even + i, (left + 1) / 2, vf_even(a, b));
+        vf_store_n(odd + i, left / 2, vf_odd(a, b));
     }
 }
 
-HT_INLINE void output_row(const ht_conv *c, const float *src, const int32_t *offsets, const float *w, const int taps,
-                          float bias, const float *addend, float *dst, int64_t count)
+/* What `rows` output rows from (z, y) read, and zeros for the rest of the block. The copy's margins are zero, and
+ * so stay. */
+static void copy_rows(const ht_conv *c, const layout *l, const float *plane, int64_t z, int64_t y, int64_t rows,
+                      float *copy)
 {
-    int64_t x = 0;
-    for (; x + 2 * VF_LANES < count; x += 4 * VF_LANES)
-        row_vectors(c, src + x, offsets, w, taps, bias, addend ? addend + x : NULL, dst + x, count - x, 4);
-    for (; x + VF_LANES < count; x += 2 * VF_LANES)
-        row_vectors(c, src + x, offsets, w, taps, bias, addend ? addend + x : NULL, dst + x, count - x, 2);
-    for (; x < count; x += VF_LANES)
-        row_vectors(c, src + x, offsets, w, taps, bias, addend ? addend + x : NULL, dst + x, count - x, 1);
-}
-
-static void copy_rows(const ht_conv *c, const layout *l, int64_t z, int64_t y, int64_t height)
-{
-    const int64_t in_y = y * c->stride[1] - c->pad[1];
+    const int64_t in_y = y * c->stride[1] - c->pad[1], read = rows_read(c, rows), pad = c->pad[2], size = c->in[2];
     for (int64_t kz = 0; kz < c->kernel[0]; kz++) {
         const int64_t iz = z * c->stride[0] - c->pad[0] + kz * c->dilation[0];
-        float *dst = c->scratch + kz * l->height * l->split.row;
-        for (int64_t iy = in_y; iy < in_y + height; iy++, dst += l->split.row) {
-            const int inside = iz >= 0 && iz < c->in[0] && iy >= 0 && iy < c->in[1];
-            ht_split_row(&l->split, inside ? c->x + (iz * c->in[1] + iy) * c->in[2] : NULL, c->in[2], -c->pad[2],
-                         c->stride[2], 0.0f, dst);
-        }
+        const int64_t inside = iz >= 0 && iz < c->in[0] && pad < l->split.row ? read : 0;
+        const int64_t low = ht_min64(inside, ht_max64(0, -in_y));
+        const int64_t high = ht_max64(low, ht_min64(inside, c->in[1] - in_y));
+        float *dst = copy + kz * l->height * l->split.row;
+        for (int64_t i = 0; i < low * l->split.row; i += VF_LANES)
+            vf_store(dst + i, vf_set1(0.0f));
+        const float *src = plane + (iz * c->in[1] + in_y + low) * size;
+        for (int64_t r = low; r < high; r++, src += size)
+            if (c->stride[2] == 1)
+                copy_row(src, size, &l->split, pad, 1, dst + r * l->split.row);
+            else if (c->stride[2] == 2)
+                copy_row(src, size, &l->split, pad, 2, dst + r * l->split.row);
+            else
+                ht_split_row(&l->split, src, size, -pad, c->stride[2], 0.0f, dst + r * l->split.row);
+        for (int64_t i = high * l->split.row; i < l->height * l->split.row; i += VF_LANES)
+            vf_store(dst + i, vf_set1(0.0f));
     }
 }
 
-void ht_conv_depthwise(const ht_conv *c)
+/* Rows [y, y + rows) of plane z of group g's outputs. */
+static void compute_rows(const ht_conv *c, const layout *l, const int32_t *offsets, const float *copy, int64_t g,
+                         int64_t z, int64_t y, int64_t rows)
+{
+    const int64_t step = c->stride[1] * l->split.row, width = c->out[2];
+    for (int64_t i = g * c->out_channels; i < (g + 1) * c->out_channels; i++) {
+        const channel m = {c, l, offsets, c->w + i * c->taps, c->bias ? c->bias[i] : 0.0f};
+        const int64_t at = i * c->pixels + (z * c->out[1] + y) * width;
+        if (l->together == 1) {
+            for (int64_t r = 0; r < rows; r++)
+                row_alone(&m, copy + r * step, at + r * width);
+        } else {
+            const body run = bodies[(c->kernel[1] - 3) / 2][c->stride[1] - 1];
+            for (int64_t r = 0; r < rows; r += ROWS)
+                run(&m, copy + r * step, ht_min64(ROWS, rows - r), at + r * width);
+        }
+        if (!ht_unary_is_clip(c->activation))
+            ht_unary_f32(c->activation, c->p0, c->p1, c->y + at, c->y + at, rows * width);
+    }
+}
+
+void ht_conv_depthwise(const ht_conv *c, int64_t group0, int64_t group1)
 {
     layout l;
     int32_t offsets[MAX_TAPS];
@@ -106,26 +261,20 @@ void ht_conv_depthwise(const ht_conv *c)
             for (int64_t kx = 0; kx < c->kernel[2]; kx++)
                 offsets[tap++] = (int32_t)((kz * l.height + ky * c->dilation[1]) * l.split.row +
                                            ht_split_at(&l.split, kx * c->dilation[2], c->stride[2]));
-    for (int64_t z = 0; z < c->out[0]; z++)
-        for (int64_t y = 0; y < c->out[1]; y += l.rows) {
-            const int64_t rows = ht_min64(l.rows, c->out[1] - y);
-            copy_rows(c, &l, z, y, l.height - (l.rows - rows) * c->stride[1]);
-            for (int64_t m = 0; m < c->out_channels; m++) {
-                const float *w = c->w + m * c->taps;
-                const float bias = c->bias ? c->bias[m] : 0.0f;
-                for (int64_t r = 0; r < rows; r++) {
-                    const int64_t at = m * c->pixels + (z * c->out[1] + y + r) * c->out[2];
-                    const float *src = c->scratch + r * c->stride[1] * l.split.row;
-                    const float *addend = c->addend ? c->addend + at : NULL;
-                    if (c->taps == 9)
-                        output_row(c, src, offsets, w, 9, bias, addend, c->y + at, c->out[2]);
-                    else
-                        output_row(c, src, offsets, w, (int)c->taps, bias, addend, c->y + at, c->out[2]);
-                }
-                if (!ht_unary_is_clip(c->activation)) {
-                    float *out = c->y + m * c->pixels + (z * c->out[1] + y) * c->out[2];
-                    ht_unary_f32(c->activation, c->p0, c->p1, out, out, rows * c->out[2]);
-                }
+    /* Several groups are copied before the first is computed: a load that spans two vectors just stored waits for
+     * both to reach the cache. */
+    const int64_t batch = ht_min64(group1 - group0, ht_max64(1, BLOCK_FLOATS / l.copies));
+    for (int64_t i = 0; i < batch * l.copies; i += VF_LANES)
+        vf_store(c->scratch + i, vf_set1(0.0f));
+    for (int64_t first = group0; first < group1; first += batch) {
+        const int64_t last = ht_min64(first + batch, group1);
+        for (int64_t z = 0; z < c->out[0]; z++)
+            for (int64_t y = 0; y < c->out[1]; y += l.rows) {
+                const int64_t rows = ht_min64(l.rows, c->out[1] - y);
+                for (int64_t g = first; g < last; g++)
+                    copy_rows(c, &l, c->x + g * c->in_plane, z, y, rows, c->scratch + (g - first) * l.copies);
+                for (int64_t g = first; g < last; g++)
+                    compute_rows(c, &l, offsets, c->scratch + (g - first) * l.copies, g, z, y, rows);
             }
-        }
+    }
 }

@@ -90,27 +90,46 @@ HT_INLINE vf ht_load_inside(const float *row, int64_t size, int64_t at, vf blank
     return vf_load_or(row + at, low, high, blank);
 }
 
+HT_INLINE int64_t ht_floor_half(int64_t n) { return n >= 0 ? n / 2 : -((1 - n) / 2); }
+
+/* A vector of each phase, from position i of the phases on; stride 2. */
+HT_INLINE void ht_split_two(const ht_split *s, const float *row, int64_t size, int64_t at, vf blank, float *dst, int64_t i)
+{
+    const vf a = ht_load_inside(row, size, at + 2 * i, blank);
+    const vf b = ht_load_inside(row, size, at + 2 * i + VF_LANES, blank);
+    vf_store(dst + i, vf_even(a, b));
+    vf_store(dst + s->phase + i, vf_odd(a, b));
+}
+
 /* dst: the row from column `at` on (which may lie outside [0, size)), `outside` where there is no input. */
 HT_INLINE void ht_split_row(const ht_split *s, const float *row, int64_t size, int64_t at, int64_t stride, float outside,
                             float *dst)
 {
     const vf blank = vf_set1(outside);
+    int64_t i = 0;
     if (!row) {
-        for (int64_t i = 0; i < s->row; i += VF_LANES)
+        for (; i < s->row; i += VF_LANES)
             vf_store(dst + i, blank);
     } else if (stride == 1) {
-        for (int64_t i = 0; i < s->row; i += VF_LANES)
+        for (; i < s->row && at + i < 0; i += VF_LANES)
+            vf_store(dst + i, ht_load_inside(row, size, at + i, blank));
+        for (const int64_t end = ht_min64(s->row, size - at) - VF_LANES; i <= end; i += VF_LANES)
+            vf_store(dst + i, vf_load(row + at + i));
+        for (; i < s->row; i += VF_LANES)
             vf_store(dst + i, ht_load_inside(row, size, at + i, blank));
     } else if (stride == 2) {
-        for (int64_t i = 0; i < s->phase; i += VF_LANES) {
-            const vf a = ht_load_inside(row, size, at + 2 * i, blank);
-            const vf b = ht_load_inside(row, size, at + 2 * i + VF_LANES, blank);
+        for (; i < s->phase && at + 2 * i < 0; i += VF_LANES)
+            ht_split_two(s, row, size, at, blank, dst, i);
+        for (const int64_t end = ht_min64(s->phase, ht_floor_half(size - at)) - VF_LANES; i <= end; i += VF_LANES) {
+            const vf a = vf_load(row + at + 2 * i), b = vf_load(row + at + 2 * i + VF_LANES);
             vf_store(dst + i, vf_even(a, b));
             vf_store(dst + s->phase + i, vf_odd(a, b));
         }
+        for (; i < s->phase; i += VF_LANES)
+            ht_split_two(s, row, size, at, blank, dst, i);
     } else {
         for (int64_t phase = 0; phase < stride; phase++)
-            for (int64_t i = 0; i < s->phase; i++) {
+            for (i = 0; i < s->phase; i++) {
                 const int64_t p = at + phase + i * stride;
                 dst[phase * s->phase + i] = p >= 0 && p < size ? row[p] : outside;
             }

@@ -322,6 +322,18 @@ HT_INLINE void vf_transpose(vf r[4])
 }
 #endif
 
+/* a, in a register: or the compiler loads it anew for every use, which costs where loads are unaligned. */
+HT_INLINE vf vf_keep(vf a)
+{
+#if defined(__AVX512F__)
+    __asm__("" : "+v"(a));
+#elif defined(__SSE2__)
+    __asm__("" : "+x"(a));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(a));
+#endif
+    return a;
+}
 HT_INLINE vf vf_max_nan(vf a, vf b) { return vf_select(vf_isnan(a), a, vf_max(a, b)); }
 HT_INLINE vf vf_min_nan(vf a, vf b) { return vf_select(vf_isnan(a), a, vf_min(a, b)); }
 HT_INLINE vf vf_abs(vf a) { return vi_as_float(vi_and(vf_bits(a), vi_set1(INT32_MAX))); }

@@ -14,7 +14,7 @@ from .movement import axes_of, axis_of, integers, strided, strides_of
 from .registry import F32, FLOATS, Node, operator
 from .values import Context, Value
 
-_CONV_SCRATCH = 1 << 20  # kernels/conv.c
+_CONV_SCRATCH, _DEPTHWISE_MAPS = 1 << 20, 4  # kernels/conv.h
 _EXP, _LOG, _SQRT = 19, 20, 21
 _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 
@@ -208,7 +208,7 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     x, weights, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
     group, window, shape = convolution_of(node, x, weights, bias)
     depth, maps = math.prod(weights.shape[1:]), weights.shape[0] // group
-    depthwise = weights.shape[1] == maps == 1
+    depthwise = weights.shape[1] == 1 and maps <= _DEPTHWISE_MAPS
     packed = weights.data is not None and x.data is None and not depthwise
     operand = context.widened(packed_b(context, weights, group, depth, maps, True)) if packed else _scaled(weights)
     scratch = _CONV_SCRATCH + (0 if packed else 4 * group * -(-maps // 16) * 16 * depth)

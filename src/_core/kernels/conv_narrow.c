@@ -1,0 +1,172 @@
+/* Depthwise convolution of small planes: a vector holds one pixel of as many channels as it has lanes.
+ *
+ * The planes of those channels are transposed into [padded pixel][channel], and so are the weights; then every tap of a
+ * pixel is one aligned vector, whatever the geometry, and the finished pixels are transposed back. For planes whose
+ * rows fill vectors badly, such as 7x7. Kernel rows that lie outside of the input are left out.
+ * Cost: pixels * taps / lanes multiply-adds of vectors; the transpositions move each input and output once.
+ */
+#include "conv.h"
+
+#define TILE 8 /* neighbouring pixels computed together */
+
+typedef struct {
+    int64_t height, width; /* of the padded plane that is read */
+    float *in, *out, *w;
+} buffers;
+
+static int64_t span(const ht_conv *c, int d)
+{
+    return (c->out[d] - 1) * c->stride[d] + (c->kernel[d] - 1) * c->dilation[d] + 1;
+}
+
+static int64_t round_up(int64_t n) { return ht_ceil_div(n, VF_LANES) * VF_LANES; }
+
+int ht_conv_narrow_is_better(const ht_conv *c, int64_t groups)
+{
+    if (c->in_channels != 1 || c->out_channels != 1 || c->kernel[0] != 1 || c->in[0] != 1 || c->out[0] != 1 ||
+        groups < VF_LANES || c->pad[0] != 0)
+        return 0;
+    const int64_t limit = HT_CONV_SCRATCH / 4 / VF_LANES;
+    if (c->pixels > limit || c->in_plane > limit || c->taps > limit || span(c, 1) > limit || span(c, 2) > limit ||
+        span(c, 1) * span(c, 2) + round_up(c->pixels) + round_up(c->taps) > limit)
+        return 0;
+    /* Vector operations per channel: a multiply-add 1, one more load for each tap of a tile, a transposed vector 8;
+     * in conv_depthwise.c a vector of a row 8 more than its taps. */
+    const double rows = (double)(ht_ceil_div(c->out[1], 4) * 4 * ht_ceil_div(c->out[2], VF_LANES));
+    const double along = rows * ((double)c->taps * 1.2 + 8);
+    const double moved = (double)(round_up(c->in_plane) + round_up(c->pixels) + round_up(c->taps));
+    return ((double)(c->pixels * c->taps) * 1.15 + 8 * moved) / VF_LANES < along;
+}
+
+/* Pixels of one output row, of which `src` is the first one's first tap of kernel row ky0. */
+HT_INLINE void tile(const ht_conv *c, const buffers *b, const float *src, int64_t ky0, int64_t ky1, vf bias, float *dst,
+                    const int pixels)
+{
+    const int64_t row = c->dilation[1] * b->width * VF_LANES, tap = c->dilation[2] * VF_LANES;
+    const int64_t step = c->stride[2] * VF_LANES, taps = c->kernel[2];
+    const float *w = b->w + ky0 * taps * VF_LANES;
+    vf acc[TILE];
+#pragma GCC unroll 8
+    for (int p = 0; p < pixels; p++)
+        acc[p] = bias;
+    for (int64_t ky = ky0; ky < ky1; ky++, src += row) {
+        const float *at = src;
+        for (int64_t kx = 0; kx < taps; kx++, at += tap, w += VF_LANES) {
+            const vf weight = vf_load(w);
+#pragma GCC unroll 8
+            for (int p = 0; p < pixels; p++)
+                acc[p] = vf_fma(weight, vf_load(at + p * step), acc[p]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int p = 0; p < pixels; p++)
+        vf_store(dst + p * VF_LANES, acc[p]);
+}
+
+#define SIZE(n)                                                                                                       \
+    static void tile_##n(const ht_conv *c, const buffers *b, const float *src, int64_t ky0, int64_t ky1, vf bias,     \
+                         float *dst)                                                                                  \
+    {                                                                                                                 \
+        tile(c, b, src, ky0, ky1, bias, dst, n);                                                                      \
+    }
+SIZE(1) SIZE(2) SIZE(3) SIZE(4) SIZE(5) SIZE(6) SIZE(7) SIZE(8)
+typedef void (*tile_fn)(const ht_conv *, const buffers *, const float *, int64_t, int64_t, vf, float *);
+static const tile_fn tiles[TILE] = {tile_1, tile_2, tile_3, tile_4, tile_5, tile_6, tile_7, tile_8};
+
+/* dst[i][lane] = src[lane * stride + i] for i < count <= VF_LANES and lane < lanes; other lanes zero. */
+HT_INLINE void transpose_in(const float *src, int64_t stride, int64_t lanes, int64_t count, vf block[VF_LANES])
+{
+    for (int64_t i = 0; i < VF_LANES; i++)
+        block[i] = i >= lanes            ? vf_set1(0.0f)
+                   : count == VF_LANES ? vf_load(src + i * stride)
+                                       : vf_load_n(src + i * stride, count);
+    vf_transpose(block);
+}
+
+/* The inputs go to their places in the padded plane, whose border is zero already. */
+static void fill_plane(const ht_conv *c, const buffers *b, const float *x, int64_t lanes)
+{
+    int64_t iy = 0, ix = 0;
+    for (int64_t p = 0; p < c->in_plane; p += VF_LANES) {
+        const int64_t count = ht_min64(VF_LANES, c->in_plane - p);
+        vf block[VF_LANES];
+        transpose_in(x + p, c->in_plane, lanes, count, block);
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t y = iy + c->pad[1], column = ix + c->pad[2];
+            if (y < b->height && column < b->width)
+                vf_store(b->in + (y * b->width + column) * VF_LANES, block[i]);
+            if (++ix == c->in[2]) {
+                ix = 0;
+                iy++;
+            }
+        }
+    }
+}
+
+static void store_plane(const ht_conv *c, const buffers *b, int64_t first, int64_t lanes)
+{
+    const vf low = vf_set1(c->low), high = vf_set1(c->high);
+    for (int64_t p = 0; p < c->pixels; p += VF_LANES) {
+        const int64_t count = ht_min64(VF_LANES, c->pixels - p);
+        vf block[VF_LANES];
+        for (int i = 0; i < VF_LANES; i++)
+            block[i] = vf_load(b->out + (p + i) * VF_LANES);
+        vf_transpose(block);
+        for (int64_t i = 0; i < lanes; i++) {
+            const int64_t at = (first + i) * c->pixels + p;
+            vf v = block[i];
+            if (c->addend)
+                v += vf_load_n(c->addend + at, count);
+            v = vf_min(high, vf_max(low, v));
+            if (count == VF_LANES)
+                vf_store(c->y + at, v);
+            else
+                vf_store_n(c->y + at, count, v);
+        }
+    }
+    if (!ht_unary_is_clip(c->activation)) {
+        float *y = c->y + first * c->pixels;
+        ht_unary_f32(c->activation, c->p0, c->p1, y, y, lanes * c->pixels);
+    }
+}
+
+static void convolve(const ht_conv *c, const buffers *b, vf bias)
+{
+    const int64_t parts = ht_ceil_div(c->out[2], TILE);
+    for (int64_t y = 0; y < c->out[1]; y++) {
+        const int64_t iy = y * c->stride[1] - c->pad[1];
+        int64_t ky0, ky1;
+        ht_valid_range(iy, c->dilation[1], c->in[1], c->kernel[1], &ky0, &ky1);
+        const float *row = b->in + (y * c->stride[1] + ky0 * c->dilation[1]) * b->width * VF_LANES;
+        int64_t x = 0;
+        for (int64_t part = 0; part < parts; part++) {
+            const int64_t pixels = c->out[2] / parts + (part < c->out[2] % parts);
+            tiles[pixels - 1](c, b, row + x * c->stride[2] * VF_LANES, ky0, ky1, bias,
+                              b->out + (y * c->out[2] + x) * VF_LANES);
+            x += pixels;
+        }
+    }
+}
+
+void ht_conv_narrow(const ht_conv *c, int64_t group0, int64_t group1)
+{
+    buffers b = {.height = span(c, 1), .width = span(c, 2), .in = c->scratch};
+    b.out = b.in + b.height * b.width * VF_LANES;
+    b.w = b.out + round_up(c->pixels) * VF_LANES;
+    for (int64_t i = 0; i < b.height * b.width * VF_LANES; i += VF_LANES)
+        vf_store(b.in + i, vf_set1(0.0f));
+    for (int64_t i = c->pixels * VF_LANES; i < round_up(c->pixels) * VF_LANES; i += VF_LANES)
+        vf_store(b.out + i, vf_set1(0.0f)); /* transposed with the last pixels */
+    for (int64_t g = group0; g < group1; g += VF_LANES) {
+        const int64_t lanes = ht_min64(VF_LANES, group1 - g);
+        fill_plane(c, &b, c->x + g * c->in_plane, lanes);
+        for (int64_t t = 0; t < c->taps; t += VF_LANES) {
+            vf block[VF_LANES];
+            transpose_in(c->w + g * c->taps + t, c->taps, lanes, ht_min64(VF_LANES, c->taps - t), block);
+            for (int i = 0; i < VF_LANES; i++)
+                vf_store(b.w + (t + i) * VF_LANES, block[i]);
+        }
+        convolve(c, &b, c->bias ? vf_load_n(c->bias + g, lanes) : vf_set1(0.0f));
+        store_plane(c, &b, g, lanes);
+    }
+}
