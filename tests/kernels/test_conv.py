@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,42 +12,10 @@ from hypothesis import strategies as st
 
 from hetero import _kernels
 from hetero.errors import InferenceError
+from plain_convolution import ACTIVATIONS, naive
 
 VARIANTS = _kernels.variants()
 Array = np.ndarray[Any, Any]
-ACTIVATIONS = {
-    0: lambda y: y,
-    1: lambda y: np.maximum(y, 0),
-    2: lambda y: np.clip(y, -1, 2),
-    8: lambda y: 1 / (1 + np.exp(-y)),
-}
-
-
-def naive(
-    x: Array,
-    w: Array,
-    group: int,
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    begin: Sequence[int],
-    end: Sequence[int],
-) -> Array:
-    """One product per kernel position over strided views of the padded input."""
-    x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *zip(begin, end, strict=True)])
-    kernel = w.shape[2:]
-    geometry = list(zip(x.shape[2:], kernel, strides, dilations, strict=True))
-    out = [(size - (k - 1) * d - 1) // s + 1 for size, k, s, d in geometry]
-    batch, channels, maps = *x.shape[:2], w.shape[0]
-    y = np.zeros((batch, group, maps // group, *out))
-    for tap in itertools.product(*map(range, kernel)):
-        window = tuple(
-            slice(t * d, t * d + (o - 1) * s + 1, s)
-            for t, d, o, s in zip(tap, dilations, out, strides, strict=True)
-        )  # fmt: skip
-        view = x[(slice(None), slice(None), *window)].reshape(batch, group, channels // group, *out)
-        weights = w[(slice(None), slice(None), *tap)].reshape(group, maps // group, channels // group)
-        y += np.einsum("ngc...,gmc->ngm...", view, weights.astype(np.float64))
-    return y.reshape(batch, maps, *out)
 
 
 def conv(
@@ -155,6 +122,16 @@ CASES = {  # x, w, group, stride, dilation, pad
     "depthwise 5x5, stride 3, dilated": ((1, 6, 40, 41), (6, 1, 5, 5), 6, 3, 2, 4),
     "depthwise with multiplier": ((1, 5, 20, 20), (15, 1, 3, 3), 5, 1, 1, 1),
     "depthwise, plane larger than scratch": ((1, 2, 600, 700), (2, 1, 3, 3), 2, 1, 1, 1),
+    "depthwise 3x3 of small planes": ((2, 37, 7, 7), (37, 1, 3, 3), 37, 1, 1, 1),
+    "depthwise 5x5 of small planes": ((1, 40, 7, 9), (40, 1, 5, 5), 40, 1, 1, 2),
+    "depthwise 5x5 of small planes, stride 2": ((1, 33, 14, 13), (33, 1, 5, 5), 33, 2, 1, 2),
+    "depthwise of small planes, dilated": ((1, 20, 8, 8), (20, 1, 3, 3), 20, 1, 3, 3),
+    "depthwise, one pixel each": ((1, 50, 3, 3), (50, 1, 3, 3), 50, 1, 1, 0),
+    "depthwise 7x7": ((1, 5, 30, 40), (5, 1, 7, 7), 5, 1, 1, 3),
+    "depthwise 9x9, stride 2": ((1, 5, 31, 45), (5, 1, 9, 9), 5, 2, 1, 4),
+    "depthwise with 4 outputs": ((1, 3, 20, 20), (12, 1, 3, 3), 3, 1, 1, 1),
+    "one channel in groups, 6 outputs": ((1, 3, 20, 20), (18, 1, 3, 3), 3, 1, 1, 1),
+    "depthwise, rows longer than a block": ((1, 2, 9, 3000), (2, 1, 5, 5), 2, 2, 1, 2),
     "grouped": ((1, 32, 14, 14), (64, 4, 3, 3), 8, 1, 1, 1),
 }
 

@@ -62,6 +62,7 @@ CONVOLUTIONS = [
     (256, 64, 1, 28, 1, 2, 0),
     (3, 64, 1, 61, 7, 2, 3),
     (64, 64, 64, 30, 3, 1, 1),
+    (160, 160, 160, 7, 5, 1, 2),
     (32, 48, 4, 19, 3, 2, 1),
     (16, 200, 1, 5, 5, 1, 2),
     (8, 3, 1, 100, 3, 1, 1),
@@ -80,6 +81,18 @@ def test_convolutions(shape, batch):
     ints = [group, 0, 0, 1, kernel, kernel, 1, stride, stride, 0, pad, pad, 1, 1, 1]
     assert_no_split_matters(
         "conv", [x, w, bias, addend], [((batch, maps, out, out), np.float32)], ints, [0, 0], scratch
+    )
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(("channels", "maps", "size"), [(64, 64, 30), (200, 40, 14), (24, 130, 61)])
+def test_winograd(tile, channels, maps, size):
+    x, w, bias = normal(2, channels, size, size), normal(maps, channels, 3, 3, seed=1), normal(maps, seed=2)
+    packed_size = (tile + 2) ** 2 * -(-maps // 16) * 16 * channels
+    (packed,) = _kernels.call("pack_winograd", [w], [((packed_size,), np.float32)], [1, channels, maps, tile])
+    ints = [1, tile, 0, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1]
+    assert_no_split_matters(
+        "conv", [x, packed, bias, None], [((2, maps, size, size), np.float32)], ints, [0, 0], 2 << 20
     )
 
 

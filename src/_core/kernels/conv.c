@@ -2,15 +2,16 @@
  *
  * in: x[N][C][spatial]; w[M][C / group][kernel], or packed by pack_b with ints (group, K, M / group, 1) where
  *   K = C / group * product(kernel) (not where C == group and M / group <= 4: that takes plain weights);
+ *   or of a 3x3 kernel without strides and dilations by pack_winograd (conv_winograd.c);
  *   bias[M] or NULL; addend (y's shape) or NULL. out: y[N][M][spatial]; overlaps no input.
- * ints: group, w_packed, activation (unary.h), then triples (see spatial.h) kernel, strides, pads before, dilations.
+ * ints: group, w_packed (0, 1 by pack_b, else pack_winograd's m), activation (unary.h), then triples (see spatial.h) kernel, strides, pads before, dilations.
  *   Pads after follow from y's shape: what lies outside x counts as zero.
  * floats: the activation's two parameters.
- * scratch: 1 MiB; plus, if w is not packed, 4 * group * ceil(M / group / 16) * 16 * K bytes.
+ * scratch: 1 MiB, by pack_winograd also what ht_conv_winograd_fits asks for; plus, if w is not packed, 4 * group * ceil(M / group / 16) * 16 * K bytes.
  *
  * Ways, by estimated work: `wide` (im2col blocks as B of a matrix product; conv_wide below), `direct` (output
  * channels as columns, input read in place; conv_direct.c), `depthwise` (conv_depthwise.c) and `narrow` (conv_narrow.c) for one input channel
- * and at most HT_CONV_DEPTHWISE_MAPS output channels per group. Every one sums a
+ * and at most HT_CONV_DEPTHWISE_MAPS output channels per group; `winograd` as the weights say. Every other one sums a
  * pixel's products in the order channel, kernel position, in blocks of about 256: the result does not depend on a
  * split of pixels or channels over threads.
  */
@@ -90,7 +91,8 @@ static int direct_is_better(const ht_conv *c)
 typedef struct {
     const ht_call *call;
     ht_conv image; /* of the first image and group */
-    enum { DEPTHWISE, NARROW, DIRECT, WIDE } way;
+    enum { DEPTHWISE, NARROW, DIRECT, WIDE, WINOGRAD } way;
+    int64_t tile;                  /* WINOGRAD: 2 or 4 */
     int64_t group, w_group;
     int64_t groups;                /* DEPTHWISE, NARROW: of a unit */
     int64_t block_pixels;          /* WIDE */
@@ -128,7 +130,9 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
     c.bias = c.bias ? c.bias + g * c.out_channels : NULL;
     c.addend = c.addend ? c.addend + y_at : NULL;
     c.y += y_at;
-    if (job->way == DIRECT)
+    if (job->way == WINOGRAD)
+        ht_conv_winograd(&c, job->tile, block, chunk * job->chunk, ht_min64((chunk + 1) * job->chunk, c.out_channels));
+    else if (job->way == DIRECT)
         ht_conv_direct(&c, block, chunk * job->chunk, ht_min64((chunk + 1) * job->chunk, c.out_channels));
     else
         ht_conv_wide(&c, block * job->block_pixels, ht_min64((block + 1) * job->block_pixels, c.pixels));
@@ -161,8 +165,8 @@ static void divide(convolution *job, int64_t batch, double cost)
         const int64_t share = ht_ceil_div(c->pixels, ht_ceil_div(wanted, images));
         job->block_pixels = ht_min64(HT_BLOCK_N, ht_ceil_div(share, HT_PANEL) * HT_PANEL);
         job->blocks = ht_ceil_div(c->pixels, job->block_pixels);
-    } else if (job->way == DIRECT) {
-        job->blocks = ht_conv_direct_blocks(c);
+    } else {
+        job->blocks = job->way == DIRECT ? ht_conv_direct_blocks(c) : ht_conv_winograd_blocks(c, job->tile);
         const int64_t columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
         const int64_t chunks = ht_min64(columns, ht_ceil_div(wanted, images * job->blocks));
         job->chunk = ht_ceil_div(columns, chunks) * HT_CONV_DIRECT_CHANNELS;
@@ -184,7 +188,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     if (x->dtype != HT_FLOAT32 || w->dtype != HT_FLOAT32 || y->dtype != HT_FLOAT32)
         return HT_ERR_DTYPE;
     const int64_t group = call->ints[0], batch = shapes.n, channels = shapes.c, maps = y->dims[1];
-    const int w_packed = call->ints[1] != 0;
+    const int64_t w_packed = call->ints[1], winograd = w_packed > 1 ? w_packed : 0;
     if (group < 1 || channels % group || maps % group || y->dims[0] != batch)
         return HT_ERR_OPERAND;
 
@@ -209,7 +213,10 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.depth_k = c.in_channels * c.taps;
     if (y->size == 0)
         return HT_OK;
-    const int64_t packed_group = ht_ceil_div(c.out_channels, HT_PANEL) * HT_PANEL * c.depth_k;
+    const int64_t packed_maps = ht_ceil_div(c.out_channels, HT_PANEL) * HT_PANEL;
+    const int64_t packed_group = packed_maps * (winograd ? (winograd + 2) * (winograd + 2) * c.in_channels : c.depth_k);
+    if (winograd && !ht_conv_winograd_fits(&c, winograd, call->scratch_bytes))
+        return HT_ERR_OPERAND;
     if (w->size != (w_packed ? group * packed_group : maps * c.depth_k) || (bias && bias->size != maps) ||
         (addend && addend->size != y->size))
         return HT_ERR_OPERAND;
@@ -235,7 +242,10 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.addend = addend ? (const float *)addend->data : NULL;
     c.y = (float *)y->data;
     convolution job = {.call = call, .image = c, .group = group, .w_group = w_group};
-    if (depthwise)
+    if (winograd) {
+        job.way = WINOGRAD;
+        job.tile = winograd;
+    } else if (depthwise)
         job.way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;
     else
         job.way = ht_conv_direct_fits(&c) && direct_is_better(&c) ? DIRECT : WIDE;

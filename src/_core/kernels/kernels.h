@@ -69,6 +69,7 @@
     X(cumprod) \
     X(bitcast) \
     X(conv) \
+    X(pack_winograd) \
     X(max_pool) \
     X(average_pool) \
     X(softmax) \

@@ -3,7 +3,8 @@
  * vf: floats; vi: 32-bit integers; vm: one truth value per lane. `_n` loads and stores touch the first n lanes only
  * (0 <= n <= VF_LANES), the other lanes of a load are zero. vf_load_or reads lanes low .. high - 1 only (0 <= low <= high
  * <= VF_LANES), the others are those of `other`; p itself may lie before an array. vf_fma rounds once where the machine can, else twice.
- * vf_transpose: of a square block, in place. vf_even, vf_odd: every second lane of a, then of b.
+ * vf_transpose: of a square block, in place. vf_even, vf_odd: every second lane of a, then of b. vf_zip_low, vf_zip_high:
+ * the lanes of a and b in turn, of their first and of their second halves.
  * vf_max and vf_min give their second argument if either is NaN (as x86 does); vf_max_nan and vf_min_nan give NaN.
  */
 #ifndef HETERO_VEC_H
@@ -79,6 +80,16 @@ HT_INLINE vf vf_even(vf a, vf b)
 HT_INLINE vf vf_odd(vf a, vf b)
 {
     const vi at = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    return _mm512_permutex2var_ps(a, at, b);
+}
+HT_INLINE vf vf_zip_low(vf a, vf b)
+{
+    const vi at = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    return _mm512_permutex2var_ps(a, at, b);
+}
+HT_INLINE vf vf_zip_high(vf a, vf b)
+{
+    const vi at = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     return _mm512_permutex2var_ps(a, at, b);
 }
 HT_INLINE void vf_transpose(vf r[16])
@@ -173,6 +184,14 @@ HT_INLINE float vf_hmin_(vf a)
 HT_INLINE vf vf_pairs_(vf x) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xd8)); }
 HT_INLINE vf vf_even(vf a, vf b) { return vf_pairs_(_mm256_shuffle_ps(a, b, 0x88)); }
 HT_INLINE vf vf_odd(vf a, vf b) { return vf_pairs_(_mm256_shuffle_ps(a, b, 0xdd)); }
+HT_INLINE vf vf_zip_low(vf a, vf b)
+{
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x20);
+}
+HT_INLINE vf vf_zip_high(vf a, vf b)
+{
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x31);
+}
 HT_INLINE void vf_transpose(vf r[8])
 {
     vf t[8];
@@ -311,6 +330,8 @@ HT_INLINE float vf_hmin_(vf a)
 }
 HT_INLINE vf vf_even(vf a, vf b) { return __builtin_shuffle(a, b, (vi){0, 2, 4, 6}); }
 HT_INLINE vf vf_odd(vf a, vf b) { return __builtin_shuffle(a, b, (vi){1, 3, 5, 7}); }
+HT_INLINE vf vf_zip_low(vf a, vf b) { return __builtin_shuffle(a, b, (vi){0, 4, 1, 5}); }
+HT_INLINE vf vf_zip_high(vf a, vf b) { return __builtin_shuffle(a, b, (vi){2, 6, 3, 7}); }
 HT_INLINE void vf_transpose(vf r[4])
 {
     const vf a = __builtin_shuffle(r[0], r[1], (vi){0, 4, 1, 5}), b = __builtin_shuffle(r[0], r[1], (vi){2, 6, 3, 7});

@@ -14,7 +14,6 @@ from .movement import axes_of, axis_of, integers, strided, strides_of
 from .registry import F32, FLOATS, Node, operator
 from .values import Context, Value
 
-_CONV_SCRATCH, _DEPTHWISE_MAPS = 1 << 20, 4  # kernels/conv.h
 _EXP, _LOG, _SQRT = 19, 20, 21
 _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 
@@ -201,26 +200,6 @@ def convolution_of(node: Node, x: Value, weights: Value, bias: Value | None) -> 
         raise InferenceError(f"a bias of shape {list(bias.shape)} does not fit {outputs} channels")
     window = [*three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
     return group, window, (x.shape[0], outputs, *sizes)
-
-
-@operator("Conv", dtypes=F32, attributes=WINDOW | {"group": None})
-def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, weights, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
-    group, window, shape = convolution_of(node, x, weights, bias)
-    depth, maps = math.prod(weights.shape[1:]), weights.shape[0] // group
-    depthwise = weights.shape[1] == 1 and maps <= _DEPTHWISE_MAPS
-    packed = weights.data is not None and x.data is None and not depthwise
-    operand = context.widened(packed_b(context, weights, group, depth, maps, True)) if packed else _scaled(weights)
-    scratch = _CONV_SCRATCH + (0 if packed else 4 * group * -(-maps // 16) * 16 * depth)
-    ints = [group, int(packed), 0, *window]
-    return [context.call("conv", [x, operand, bias, None], shape, x.dtype, ints, [0.0, 0.0], scratch)]
-
-
-def _scaled(weights: Value) -> Value:
-    if weights.scale is None or weights.data is None:
-        return weights
-    factors = weights.scale.reshape(-1, *[1] * (weights.rank - 1))
-    return Value(weights.dtype, weights.shape, weights.data * factors)
 
 
 def pool_sizes(

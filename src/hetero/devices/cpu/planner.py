@@ -19,6 +19,7 @@ from ... import _kernels
 from ...errors import HeteroError, InferenceError
 from . import (  # noqa: F401  they register their operators
     batch_norm,
+    convolution,
     einsum,
     elementwise,
     fourier,

@@ -156,6 +156,11 @@ class Context:
         array = self._packed[key][1]
         return Value(array.dtype, array.shape, array, shared=True)
 
+    @property
+    def halves(self) -> bool:
+        """Whether packed weights are kept in 16 bits."""
+        return self._packed.storage is not None
+
     def stored(self, source: Value, layout: Hashable, make: Callable[[], Value]) -> Value:
         """As `packed`, of float32, but in the type that packed weights are kept in. What float16 cannot hold stays
         float32."""

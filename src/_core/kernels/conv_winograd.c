@@ -1,0 +1,403 @@
+/* Convolution with a 3x3 kernel by Winograd's minimal filtering: A. Lavin and S. Gray, "Fast Algorithms for
+ * Convolutional Neural Networks", 2015.
+ *
+ * The output is cut into tiles of m x m pixels, m = 2 or 4. With n = m + 2, a tile is A^T [U * (B^T d B)] A, where d
+ * are the n x n inputs that it reads and U = G g G^T is made of the weights g once (pack_winograd). The product in
+ * brackets is elementwise, so for each of the n * n positions it is, over all channels and tiles, one matrix product:
+ *   1. the inputs of up to COLUMNS tiles are transformed: V[position][input channel][tile];
+ *   2. for CHANNELS output channels at a time, P[position] = U[position] * V[position];
+ *   3. P is transformed into rows of pixels, which the epilogue takes to their place.
+ * Vectors run along tiles, or along pixels of a row that are then split by column modulo m. For m = 4 the points of
+ * interpolation are 0, +-sqrt(1/2), +-sqrt(2) and infinity, which keep the rounding errors within about twice those of
+ * the plain sum; those of m = 2 are smaller than those.
+ * Cost: per tile and pair of channels n * n multiply-adds instead of 9 * m * m (2.25 and 4 times fewer), plus some 16 *
+ * n operations per tile and channel for the transforms. Sums do not depend on how tiles and channels are split.
+ */
+#include "conv.h"
+
+#define CHANNELS HT_PANEL
+#define MARGIN 16          /* floats between the matrices of two positions: else all begin in one set of the cache */
+#define TOGETHER 4         /* input channels whose rows are split before the first one's are loaded again */
+#define PHASE (HT_WINOGRAD_COLUMNS + 32) /* floats per phase of a split row */
+#define MAX_N 6
+
+static int64_t positions(int64_t m) { return (m + 2) * (m + 2); }
+
+/* Tiles that are transformed together: their V should stay in the L2 cache. */
+static int64_t columns_of(int64_t m, int64_t in_channels)
+{
+    return positions(m) * in_channels * HT_WINOGRAD_COLUMNS * 4 <= 640 << 10 ? HT_WINOGRAD_COLUMNS : 16;
+}
+
+typedef struct {
+    int64_t m, across, tiles, columns;
+    int64_t v_step, p_step;  /* between positions */
+    float *v, *p, *split, *zeros, *rows;
+} work;
+
+static int64_t prepare(const ht_conv *c, int64_t m, work *w)
+{
+    const int64_t n = m + 2;
+    w->m = m;
+    w->across = ht_ceil_div(c->out[2], m);
+    w->tiles = w->across * ht_ceil_div(c->out[1], m);
+    w->columns = columns_of(m, c->in_channels);
+    w->v_step = c->in_channels * w->columns + MARGIN;
+    w->p_step = CHANNELS * w->columns + MARGIN;
+    w->v = c->scratch;
+    w->p = w->v + n * n * w->v_step;
+    w->split = w->p + n * n * w->p_step;
+    w->rows = w->split + TOGETHER * n * m * PHASE;
+    w->zeros = w->rows + m * m * (w->columns + 16);
+    return (w->zeros - w->v + HT_WINOGRAD_WIDTH) * (int64_t)sizeof(float);
+}
+
+int ht_conv_winograd_fits(const ht_conv *c, int64_t m, int64_t scratch_bytes)
+{
+    if ((m != 2 && m != 4) || c->in[0] != 1 || c->out[0] != 1 || c->pad[0] != 0 || c->kernel[0] != 1 ||
+        c->kernel[1] != 3 || c->kernel[2] != 3 || c->in[2] > HT_WINOGRAD_WIDTH || c->out[2] > HT_WINOGRAD_WIDTH ||
+        c->in_channels > 1 << 16)
+        return 0;
+    for (int d = 1; d < 3; d++)
+        if (c->stride[d] != 1 || c->dilation[d] != 1 || c->pad[d] > 1 << 20)
+            return 0;
+    work w;
+    return prepare(c, m, &w) <= scratch_bytes;
+}
+
+int64_t ht_conv_winograd_blocks(const ht_conv *c, int64_t m)
+{
+    return ht_ceil_div(ht_ceil_div(c->out[2], m) * ht_ceil_div(c->out[1], m), columns_of(m, c->in_channels));
+}
+
+static const float ROOT2 = 1.41421356f, ROOT_HALF = 0.70710678f;
+
+/* d := B^T d */
+HT_INLINE void transform_in(vf d[MAX_N], const int m)
+{
+    if (m == 2) {
+        const vf d1 = d[1];
+        d[0] -= d[2];
+        d[1] = d1 + d[2];
+        d[2] -= d1;
+        d[3] = d1 - d[3];
+        return;
+    }
+    const vf two = vf_set1(2.0f), half = vf_set1(0.5f), both = vf_set1(2.5f);
+    const vf even_a = vf_fnma(two, d[2], d[4]), odd_a = vf_fnma(two, d[1], d[3]);
+    const vf even_b = vf_fnma(half, d[2], d[4]), odd_b = vf_fnma(half, d[1], d[3]);
+    d[0] = vf_fnma(both, d[2], d[0] + d[4]);
+    d[5] = vf_fnma(both, d[3], d[1] + d[5]);
+    d[1] = vf_fma(vf_set1(ROOT_HALF), odd_a, even_a);
+    d[2] = vf_fnma(vf_set1(ROOT_HALF), odd_a, even_a);
+    d[3] = vf_fma(vf_set1(ROOT2), odd_b, even_b);
+    d[4] = vf_fnma(vf_set1(ROOT2), odd_b, even_b);
+}
+
+/* p := A^T p, of which the first m are the result */
+HT_INLINE void transform_out(vf p[MAX_N], const int m)
+{
+    if (m == 2) {
+        const vf sum = p[1] + p[2], difference = p[1] - p[2];
+        p[0] += sum;
+        p[1] = difference - p[3];
+        return;
+    }
+    const vf sum_a = p[1] + p[2], odd_a = p[1] - p[2], sum_b = p[3] + p[4], odd_b = p[3] - p[4];
+    p[0] += sum_a + sum_b;
+    p[1] = vf_fma(vf_set1(ROOT_HALF), odd_a, vf_set1(ROOT2) * odd_b);
+    p[2] = vf_fma(vf_set1(0.5f), sum_a, vf_set1(2.0f) * sum_b);
+    p[3] = vf_fma(vf_set1(0.5f * ROOT_HALF), odd_a, vf_fma(vf_set1(2.0f * ROOT2), odd_b, p[5]));
+}
+
+/* Rows of tiles: of `count` tiles from column x0 on, in tile row y. */
+typedef struct {
+    int64_t y, x0, count, first; /* first: the number of the first tile within the block */
+} segment;
+
+/* Columns [at, at + m * VF_LANES) of the n input rows, transformed along y and split by column modulo m. */
+HT_INLINE void split_rows(const float *const rows[MAX_N], int64_t size, int64_t at, float *dst, const int m,
+                          const int inside)
+{
+    vf t[MAX_N][4];
+#pragma GCC unroll 4
+    for (int k = 0; k < m; k++) {
+        vf d[MAX_N];
+#pragma GCC unroll 6
+        for (int r = 0; r < m + 2; r++)
+            d[r] = inside ? vf_load(rows[r] + at + k * VF_LANES)
+                          : ht_load_inside(rows[r], size, at + k * VF_LANES, vf_set1(0.0f));
+        transform_in(d, m);
+#pragma GCC unroll 6
+        for (int r = 0; r < m + 2; r++)
+            t[r][k] = d[r];
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < m + 2; r++) {
+        float *phases = dst + r * m * PHASE;
+        if (m == 2) {
+            vf_store(phases, vf_even(t[r][0], t[r][1]));
+            vf_store(phases + PHASE, vf_odd(t[r][0], t[r][1]));
+        } else {
+            const vf even0 = vf_even(t[r][0], t[r][1]), even1 = vf_even(t[r][2], t[r][3]);
+            const vf odd0 = vf_odd(t[r][0], t[r][1]), odd1 = vf_odd(t[r][2], t[r][3]);
+            vf_store(phases, vf_even(even0, even1));
+            vf_store(phases + PHASE, vf_even(odd0, odd1));
+            vf_store(phases + 2 * PHASE, vf_odd(even0, even1));
+            vf_store(phases + 3 * PHASE, vf_odd(odd0, odd1));
+        }
+    }
+}
+
+/* The two columns that the last tile reads beyond its own, if they begin a vector of their own. */
+HT_INLINE void split_last(const float *const rows[MAX_N], int64_t size, int64_t at, float *dst, const int m)
+{
+    vf d[MAX_N];
+    float columns[VF_LANES];
+#pragma GCC unroll 6
+    for (int r = 0; r < m + 2; r++)
+        d[r] = ht_load_inside(rows[r], size, at, vf_set1(0.0f));
+    transform_in(d, m);
+    for (int r = 0; r < m + 2; r++) {
+        vf_store(columns, d[r]);
+        dst[r * m * PHASE] = columns[0];
+        dst[(r * m + 1) * PHASE] = columns[1];
+    }
+}
+
+HT_INLINE void split_channel(const ht_conv *c, const work *w, const segment *s, int64_t channel, float *dst, const int m)
+{
+    const float *rows[MAX_N], *plane = c->x + channel * c->in_plane;
+    const int64_t size = c->in[2], begin = s->x0 * m - c->pad[2], top = s->y * m - c->pad[1];
+    for (int r = 0; r < m + 2; r++) {
+        const int64_t iy = top + r;
+        rows[r] = iy >= 0 && iy < c->in[1] ? plane + iy * size : w->zeros;
+    }
+    for (int64_t i = 0; i < s->count; i += VF_LANES) {
+        const int64_t at = begin + i * m;
+        if (at >= 0 && at + m * VF_LANES <= size)
+            split_rows(rows, size, at, dst + i, m, 1);
+        else
+            split_rows(rows, size, at, dst + i, m, 0);
+    }
+    if (s->count % VF_LANES == 0)
+        split_last(rows, size, begin + s->count * m, dst + s->count, m);
+}
+
+/* v: of the segment. Whole vectors are stored where there is room: what lies behind the segment is overwritten by
+ * the next one. */
+HT_INLINE void transform_channel(const work *w, const segment *s, const float *src, float *v, const int m)
+{
+    for (int64_t i = 0; i < s->count; i += VF_LANES) {
+        const int64_t room = w->columns - s->first - i;
+#pragma GCC unroll 6
+        for (int r = 0; r < m + 2; r++) {
+            const float *phases = src + r * m * PHASE + i;
+            vf d[MAX_N];
+#pragma GCC unroll 6
+            for (int q = 0; q < m + 2; q++)
+                d[q] = vf_load(phases + q % m * PHASE + q / m);
+            transform_in(d, m);
+#pragma GCC unroll 6
+            for (int q = 0; q < m + 2; q++)
+                if (room >= VF_LANES)
+                    vf_store(v + (r * (m + 2) + q) * w->v_step + i, d[q]);
+                else
+                    vf_store_n(v + (r * (m + 2) + q) * w->v_step + i, room, d[q]);
+        }
+    }
+}
+
+HT_INLINE void transform_inputs(const ht_conv *c, const work *w, const segment *segments, int64_t count, const int m)
+{
+    for (int64_t channel = 0; channel < c->in_channels; channel += TOGETHER) {
+        const int64_t end = ht_min64(channel + TOGETHER, c->in_channels);
+        for (const segment *s = segments; s < segments + count; s++) {
+            for (int64_t i = channel; i < end; i++)
+                split_channel(c, w, s, i, w->split + (i - channel) * (m + 2) * m * PHASE, m);
+            for (int64_t i = channel; i < end; i++)
+                transform_channel(w, s, w->split + (i - channel) * (m + 2) * m * PHASE,
+                                  w->v + i * w->columns + s->first, m);
+        }
+    }
+}
+
+/* The tiles of one output channel as m rows of m * columns pixels. */
+HT_INLINE void transform_products(const work *w, const float *p, int64_t tiles, const int m)
+{
+    const int64_t row = m * (w->columns + 16);
+    for (int64_t i = 0; i < tiles; i += VF_LANES) {
+        vf t[4][MAX_N];
+#pragma GCC unroll 6
+        for (int q = 0; q < m + 2; q++) {
+            vf d[MAX_N];
+#pragma GCC unroll 6
+            for (int r = 0; r < m + 2; r++)
+                d[r] = vf_load(p + (r * (m + 2) + q) * w->p_step + i);
+            transform_out(d, m);
+#pragma GCC unroll 4
+            for (int r = 0; r < m; r++)
+                t[r][q] = d[r];
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < m; r++) {
+            float *dst = w->rows + r * row + i * m;
+            vf *d = t[r];
+            transform_out(d, m);
+            if (m == 2) {
+                vf_store(dst, vf_zip_low(d[0], d[1]));
+                vf_store(dst + VF_LANES, vf_zip_high(d[0], d[1]));
+            } else {
+                const vf even0 = vf_zip_low(d[0], d[2]), even1 = vf_zip_high(d[0], d[2]);
+                const vf odd0 = vf_zip_low(d[1], d[3]), odd1 = vf_zip_high(d[1], d[3]);
+                vf_store(dst, vf_zip_low(even0, odd0));
+                vf_store(dst + VF_LANES, vf_zip_high(even0, odd0));
+                vf_store(dst + 2 * VF_LANES, vf_zip_low(even1, odd1));
+                vf_store(dst + 3 * VF_LANES, vf_zip_high(even1, odd1));
+            }
+        }
+    }
+}
+
+static void store_rows(const ht_conv *c, const work *w, const segment *segments, int64_t count, int64_t channel)
+{
+    const vf low = vf_set1(c->low), high = vf_set1(c->high), bias = vf_set1(c->bias ? c->bias[channel] : 0.0f);
+    const int64_t row = w->m * (w->columns + 16);
+    for (const segment *s = segments; s < segments + count; s++) {
+        const int64_t x = s->x0 * w->m, pixels = ht_min64(s->count * w->m, c->out[2] - x);
+        for (int64_t r = 0; r < ht_min64(w->m, c->out[1] - s->y * w->m); r++) {
+            const float *src = w->rows + r * row + s->first * w->m;
+            const int64_t at = channel * c->pixels + (s->y * w->m + r) * c->out[2] + x;
+            float *y = c->y + at;
+            const float *addend = c->addend ? c->addend + at : NULL;
+            int64_t i = 0;
+            for (; i + VF_LANES <= pixels; i += VF_LANES) {
+                vf sum = vf_load(src + i) + bias;
+                if (addend)
+                    sum += vf_load(addend + i);
+                vf_store(y + i, vf_min(high, vf_max(low, sum)));
+            }
+            if (i < pixels) {
+                vf sum = vf_load(src + i) + bias;
+                if (addend)
+                    sum += vf_load_n(addend + i, pixels - i);
+                vf_store_n(y + i, pixels - i, vf_min(high, vf_max(low, sum)));
+            }
+            if (!ht_unary_is_clip(c->activation))
+                ht_unary_f32(c->activation, c->p0, c->p1, y, y, pixels);
+        }
+    }
+}
+
+/* P[position] of a panel of output channels. The weights are read from front to back, once per block of tiles: the
+ * first tile over a panel fetches what follows. */
+static void multiply(const ht_conv *c, const work *w, int64_t channel, int64_t channels, int64_t tiles)
+{
+    const int64_t count = positions(w->m), heights = ht_ceil_div(channels, HT_TILE_ROWS);
+    const int64_t blocks = ht_ceil_div(c->in_channels, HT_BLOCK_K), step = ht_ceil_div(c->in_channels, blocks);
+    const float *weights = c->w + channel * count * c->in_channels;
+    for (int64_t position = 0; position < count; position++)
+        for (int64_t block = 0; block < blocks; block++) {
+            const int64_t k = ht_min64(step, c->in_channels - block * step);
+            ht_tile t = {.a_row = 1, .a_k = HT_PANEL, .b_k = w->columns, .b_panel = HT_PANEL, .c_row = w->columns,
+                         .k = k, .accumulate = block > 0, .next = weights + k * HT_PANEL, .next_step = HT_PANEL};
+            for (int64_t j = 0; j < tiles; j += HT_TILE_PANELS * HT_PANEL) {
+                t.columns = ht_min64(tiles - j, HT_TILE_PANELS * HT_PANEL);
+                t.b = w->v + position * w->v_step + block * step * w->columns + j;
+                int64_t row = 0;
+                for (int64_t tile = 0; tile < heights; tile++) {
+                    const int64_t height = channels / heights + (tile < channels % heights);
+                    t.a = weights + row;
+                    t.c = w->p + position * w->p_step + row * w->columns + j;
+                    ht_tile_fns[height - 1][(t.columns - 1) / HT_PANEL](&t);
+                    row += height;
+                    t.next = t.a;
+                    t.next_step = 0;
+                }
+            }
+            weights += k * HT_PANEL;
+        }
+}
+
+HT_INLINE void winograd(const ht_conv *c, int64_t block, int64_t m0, int64_t m1, const int m)
+{
+    work w;
+    segment segments[HT_WINOGRAD_COLUMNS];
+    prepare(c, m, &w);
+    const int64_t first = block * w.columns, tiles = ht_min64(w.columns, w.tiles - first);
+    int64_t count = 0;
+    for (int64_t done = 0; done < tiles; count++) {
+        const int64_t y = (first + done) / w.across, x = (first + done) % w.across;
+        segments[count] = (segment){y, x, ht_min64(w.across - x, tiles - done), done};
+        done += segments[count].count;
+    }
+    for (int64_t i = 0; i < c->in[2]; i += VF_LANES)
+        vf_store_n(w.zeros + i, ht_min64(VF_LANES, c->in[2] - i), vf_set1(0.0f));
+    transform_inputs(c, &w, segments, count, m);
+    for (int64_t channel = m0; channel < m1; channel += CHANNELS) {
+        const int64_t channels = ht_min64(CHANNELS, m1 - channel);
+        multiply(c, &w, channel, channels, tiles);
+        for (int64_t i = 0; i < channels; i++) {
+            transform_products(&w, w.p + i * w.columns, tiles, m);
+            store_rows(c, &w, segments, count, channel + i);
+        }
+    }
+}
+
+static void winograd_2(const ht_conv *c, int64_t block, int64_t m0, int64_t m1) { winograd(c, block, m0, m1, 2); }
+static void winograd_4(const ht_conv *c, int64_t block, int64_t m0, int64_t m1) { winograd(c, block, m0, m1, 4); }
+
+void ht_conv_winograd(const ht_conv *c, int64_t m, int64_t block, int64_t m0, int64_t m1)
+{
+    (m == 2 ? winograd_2 : winograd_4)(c, block, m0, m1);
+}
+
+/* G of m = 2 and m = 4: n x 3. */
+static const double G2[4][3] = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
+#define R 0.70710678118654752440
+static const double G4[6][3] = {{1, 0, 0},
+                                {-2. / 3, -2. / 3 * R, -1. / 3},
+                                {-2. / 3, 2. / 3 * R, -1. / 3},
+                                {1. / 6, 1. / 3 * R, 1. / 3},
+                                {1. / 6, -1. / 3 * R, 1. / 3},
+                                {0, 0, 1}};
+
+/* pack_winograd: in w[group * M][C][3][3]; out packed[group][ceil(M / 16)][n * n][C][16], all float32.
+ * ints: group, C, M, m. */
+int HT_KERNEL(pack_winograd)(const ht_call *call)
+{
+    if (call->num_in != 1 || call->num_out != 1 || call->num_ints != 4)
+        return HT_ERR_OPERAND;
+    const ht_tensor *w = call->in[0], *packed = call->out[0];
+    const int64_t group = call->ints[0], channels = call->ints[1], maps = call->ints[2], m = call->ints[3];
+    if (w->dtype != HT_FLOAT32 || packed->dtype != HT_FLOAT32)
+        return HT_ERR_DTYPE;
+    if (group < 1 || channels < 1 || maps < 1 || (m != 2 && m != 4) || w->size != group * maps * channels * 9)
+        return HT_ERR_OPERAND;
+    const int64_t panels = ht_ceil_div(maps, HT_PANEL), n = m + 2, step = channels * HT_PANEL;
+    if (packed->size != group * panels * n * n * step)
+        return HT_ERR_OPERAND;
+    const double(*g)[3] = m == 2 ? G2 : G4;
+    for (int64_t i = 0; i < group * panels; i++) {
+        const int64_t first = i % panels * HT_PANEL, count = ht_min64(HT_PANEL, maps - first);
+        const float *src = (const float *)w->data + (i / panels * maps + first) * channels * 9;
+        float *dst = (float *)packed->data + i * n * n * step;
+        for (int64_t c = 0; c < channels; c++, dst += HT_PANEL) {
+            double weights[9][HT_PANEL] = {{0}}, rows[MAX_N][3][HT_PANEL];
+            for (int64_t lane = 0; lane < count; lane++)
+                for (int t = 0; t < 9; t++)
+                    weights[t][lane] = src[(lane * channels + c) * 9 + t];
+            for (int r = 0; r < n; r++)
+                for (int x = 0; x < 3; x++)
+                    for (int lane = 0; lane < HT_PANEL; lane++)
+                        rows[r][x][lane] = g[r][0] * weights[x][lane] + g[r][1] * weights[3 + x][lane] +
+                                           g[r][2] * weights[6 + x][lane];
+            for (int r = 0; r < n; r++)
+                for (int q = 0; q < n; q++)
+                    for (int lane = 0; lane < HT_PANEL; lane++)
+                        dst[(r * n + q) * step + lane] = (float)(g[q][0] * rows[r][0][lane] + g[q][1] * rows[r][1][lane] +
+                                                                 g[q][2] * rows[r][2][lane]);
+        }
+    }
+    return HT_OK;
+}

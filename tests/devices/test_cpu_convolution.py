@@ -1,0 +1,84 @@
+"""Convolutions of the CPU device beside onnxruntime: every way that the weights and shapes of a node lead to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import hetero
+
+FLOAT = onnx.TensorProto.FLOAT
+CASES = {  # x, w, group, strides, dilations, pads
+    "tiles of 4": ((2, 24, 30, 33), (40, 24, 3, 3), 1, (1, 1), (1, 1), (1, 1, 1, 1)),
+    "tiles of 4, uneven pads": ((1, 16, 29, 18), (16, 16, 3, 3), 1, (1, 1), (1, 1), (0, 1, 2, 3)),
+    "tiles of 2": ((1, 130, 7, 7), (140, 130, 3, 3), 1, (1, 1), (1, 1), (1, 1, 1, 1)),
+    "tiles, grouped": ((1, 64, 20, 20), (64, 32, 3, 3), 2, (1, 1), (1, 1), (1, 1, 1, 1)),
+    "3x3 with stride": ((1, 24, 30, 33), (40, 24, 3, 3), 1, (2, 2), (1, 1), (1, 1, 1, 1)),
+    "3x3 dilated": ((1, 24, 30, 33), (40, 24, 3, 3), 1, (1, 1), (2, 2), (2, 2, 2, 2)),
+    "stem": ((1, 3, 40, 61), (16, 3, 3, 3), 1, (2, 2), (1, 1), (1, 1, 1, 1)),
+    "depthwise": ((1, 40, 28, 28), (40, 1, 3, 3), 40, (1, 1), (1, 1), (1, 1, 1, 1)),
+    "depthwise, stride 2": ((1, 40, 28, 29), (40, 1, 5, 5), 40, (2, 2), (1, 1), (2, 2, 2, 2)),
+    "depthwise, small planes": ((2, 40, 7, 7), (40, 1, 5, 5), 40, (1, 1), (1, 1), (2, 2, 2, 2)),
+    "narrow groups": ((1, 32, 14, 14), (64, 4, 3, 3), 8, (1, 1), (1, 1), (1, 1, 1, 1)),
+    "one input channel": ((1, 1, 20, 20), (24, 1, 5, 5), 1, (1, 1), (1, 1), (2, 2, 2, 2)),
+    "1-D": ((1, 16, 200), (24, 16, 3), 1, (1,), (1,), (1, 1)),
+    "1-D, depthwise": ((1, 16, 200), (16, 1, 31), 16, (1,), (1,), (15, 15)),
+    "3-D": ((1, 8, 6, 12, 12), (16, 8, 3, 3, 3), 1, (1, 1, 1), (1, 1, 1), (1, 1, 1, 1, 1, 1)),
+    "3-D, depthwise": ((1, 8, 6, 12, 12), (8, 1, 3, 3, 3), 8, (1, 1, 1), (1, 1, 1), (1, 1, 1, 1, 1, 1)),
+}
+
+
+def model_of(case: str, constant: bool) -> tuple[onnx.ModelProto, dict[str, np.ndarray[Any, Any]]]:
+    """Conv, BatchNormalization, an addition and Relu; the weights are an input unless ``constant``."""
+    x_shape, w_shape, group, strides, dilations, pads = CASES[case]
+    rng = np.random.default_rng(0)
+    maps = w_shape[0]
+    arrays = {
+        "x": rng.standard_normal(x_shape, np.float32),
+        "w": rng.standard_normal(w_shape, np.float32) / np.sqrt(np.float32(np.prod(w_shape[1:]))),
+        "b": rng.standard_normal(maps, np.float32),
+        "scale": rng.uniform(0.5, 2, maps).astype(np.float32),
+        "shift": rng.standard_normal(maps, np.float32),
+        "mean": rng.standard_normal(maps, np.float32),
+        "variance": rng.uniform(0.5, 2, maps).astype(np.float32),
+        "z": rng.standard_normal((maps, *[1] * (len(x_shape) - 2)), np.float32),
+    }
+    given = ["x"] if constant else ["x", "w"]
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], group=group, strides=strides, dilations=dilations, pads=pads),
+        helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "variance"], ["n"]),
+        helper.make_node("Mul", ["n", "z"], ["m"]),
+        helper.make_node("Add", ["n", "m"], ["a"]),
+        helper.make_node("Relu", ["a"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        case,
+        [helper.make_tensor_value_info(name, FLOAT, arrays[name].shape) for name in given],
+        [helper.make_tensor_value_info(name, FLOAT, None) for name in ("c", "y")],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items() if name not in given],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model, {name: arrays[name] for name in given}
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_as_onnxruntime(case: str, constant: bool) -> None:
+    model, inputs = model_of(case, constant)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = session.run(["c", "y"], inputs)
+    core = hetero.Core()
+    runs = []
+    for config in [{"INFERENCE_NUM_THREADS": 1}, {"INFERENCE_NUM_THREADS": 3}, {"DISABLE_TRANSFORMATIONS": True}]:
+        found = core.compile_model(core.read_model(model), "CPU", config)(inputs)
+        for name, reference in zip(("c", "y"), expected, strict=True):
+            np.testing.assert_allclose(found[name], reference, rtol=0, atol=1e-5 * np.abs(reference).max())
+        runs.append(found)
+    for name in ("c", "y"):
+        np.testing.assert_array_equal(runs[0][name], runs[1][name])
