@@ -67,9 +67,10 @@ def test_products_are_those_of_rounded_weights(rows: int, k: int, n: int, hint: 
 @pytest.mark.parametrize("hint", TYPES)
 @pytest.mark.parametrize("group", [1, 3])
 def test_convolutions_are_those_of_rounded_weights(group: int, hint: str) -> None:
+    """By the same sums: a 3x3 kernel is no example, as that of float32 goes by Winograd's filtering."""
     rng = np.random.default_rng(group)
     x = rng.standard_normal((2, 12, 20, 17)).astype(np.float32)
-    w = rng.standard_normal((30, 12 // group, 3, 3)).astype(np.float32)
+    w = rng.standard_normal((30, 12 // group, 3, 2)).astype(np.float32)
     rounded = w.astype(TYPES[hint]).astype(np.float32)
     found = compiled(model_of("Conv", x, w, group=group), hint)(x)[0]
     assert np.array_equal(found, compiled(model_of("Conv", x, rounded, group=group), "f32")(x)[0])

@@ -38,7 +38,9 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         packing, operand = 0, _scaled(weights)
         scratch = _SCRATCH + 4 * group * _panels(maps) * _PANEL * depth
     return [
-        context.call("conv", [x, operand, bias, None], shape, x.dtype, [group, packing, 0, *window], [0.0, 0.0], scratch)
+        context.call(
+            "conv", [x, operand, bias, None], shape, x.dtype, [group, packing, 0, *window], [0.0, 0.0], scratch
+        )
     ]
 
 
