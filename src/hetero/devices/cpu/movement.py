@@ -233,7 +233,7 @@ def _slice(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
         chosen = range(*slice(start, end, step).indices(x.shape[axis]))
         offset += chosen.start * walk[axis] if len(chosen) else 0
         shape[axis] = len(chosen)
-        walk[axis] *= step
+        walk[axis] *= step if len(chosen) > 1 else 1  # a step that is not taken may be of any size
     if shape == list(x.shape) and all(step == 1 for step in steps):
         return [context.reshaped(x, shape)]
     return [strided(context, x, offset if math.prod(shape) else 0, shape, walk)]

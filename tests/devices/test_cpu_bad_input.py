@@ -1,0 +1,251 @@
+"""Operands and attributes that make no sense: the CPU refuses the node with a reason, or its run is an `InferenceError`
+that names the node. Each with the operands as inputs and as constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from hetero import Core, InferenceError
+
+HUGE = 1 << 62
+LEAST = {4: -(1 << 31), 8: -(1 << 63)}
+F = np.ones((2, 3), np.float32)
+F4 = np.ones(4, np.float32)
+IMAGE = np.ones((1, 4, 6, 6), np.float32)
+BYTES = np.ones((1, 4, 6, 6), np.uint8)
+FILTER = np.ones((4, 4, 3, 3), np.float32)
+
+
+def i64(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def scalar(value: Any, dtype: Any) -> np.ndarray:
+    return np.array(value, dtype)
+
+
+Case = tuple[str, Sequence[np.ndarray | None], dict[str, Any]]
+
+CASES: dict[str, Case] = {
+    # indices
+    "Gather beyond": ("Gather", [F, i64(2)], {}),
+    "Gather far below": ("Gather", [F, i64(-3)], {}),
+    "Gather huge": ("Gather", [F, i64(HUGE)], {}),
+    "Gather least": ("Gather", [F, i64(LEAST[8])], {}),
+    "Gather least int32": ("Gather", [F, scalar(LEAST[4], np.int32)], {}),
+    "Gather axis": ("Gather", [F, i64(0)], {"axis": 2}),
+    "Gather huge axis": ("Gather", [F, i64(0)], {"axis": HUGE}),
+    "Gather of nothing": ("Gather", [F[:0], i64(0)], {}),
+    "GatherElements beyond": ("GatherElements", [F, np.full((2, 3), 2, np.int64)], {}),
+    "GatherElements least": ("GatherElements", [F, np.full((2, 3), LEAST[8], np.int64)], {}),
+    "GatherElements longer": ("GatherElements", [F, np.zeros((2, 4), np.int64)], {}),
+    "GatherElements rank": ("GatherElements", [F, i64(0)], {}),
+    "GatherND beyond": ("GatherND", [F, i64(0, 3)], {}),
+    "GatherND least": ("GatherND", [F, i64(0, LEAST[8])], {}),
+    "GatherND deep": ("GatherND", [F, i64(0, 0, 0)], {}),
+    "GatherND batch": ("GatherND", [F, np.zeros((3, 1), np.int64)], {"batch_dims": 1}),
+    "GatherND negative batch": ("GatherND", [F, i64(0, 0)], {"batch_dims": -1}),
+    "ScatterElements beyond": ("ScatterElements", [F, np.full((1, 3), 2, np.int64), F[:1]], {}),
+    "ScatterElements least": ("ScatterElements", [F, np.full((1, 3), LEAST[8], np.int64), F[:1]], {}),
+    "ScatterElements longer": ("ScatterElements", [F[:, :2], np.zeros((2, 3), np.int64), F], {}),
+    "ScatterElements axis": ("ScatterElements", [F, np.zeros((2, 3), np.int64), F], {"axis": -3}),
+    "ScatterND beyond": ("ScatterND", [F, np.full((1, 1), 2, np.int64), F[:1]], {}),
+    "ScatterND least": ("ScatterND", [F, np.full((1, 1), LEAST[8], np.int64), F[:1]], {}),
+    "ScatterND deep": ("ScatterND", [F, np.zeros((1, 3), np.int64), np.ones(1, np.float32)], {}),
+    "ScatterND updates": ("ScatterND", [F, np.zeros((2, 1), np.int64), F[:1]], {}),
+    "OneHot depth": ("OneHot", [i64(0, 1), scalar(-1, np.int64), i64(0, 1)], {}),
+    "OneHot huge": ("OneHot", [i64(0, 1), scalar(HUGE, np.int64), i64(0, 1)], {}),
+    "Compress axis": ("Compress", [F, np.array([True])], {"axis": 7}),
+    # shapes
+    "Reshape negative": ("Reshape", [F, i64(-2, 3)], {}),
+    "Reshape two unknown": ("Reshape", [F, i64(-1, -1)], {}),
+    "Reshape other size": ("Reshape", [F, i64(4, 2)], {}),
+    "Reshape overflowing": ("Reshape", [F, i64(HUGE, 4)], {}),
+    "Reshape wrapping to six": ("Reshape", [F, i64((1 << 63) - 1, 2, 3)], {}),
+    "Reshape unknown of nothing": ("Reshape", [F[:0], i64(0, -1)], {"allowzero": 1}),
+    "Expand negative": ("Expand", [F, i64(-2, 3)], {}),
+    "Expand overflowing": ("Expand", [F, i64(HUGE, 2, 3)], {}),
+    "Expand other size": ("Expand", [F, i64(5, 3)], {}),
+    "ConstantOfShape negative": ("ConstantOfShape", [i64(2, -1)], {}),
+    "ConstantOfShape overflowing": ("ConstantOfShape", [i64(HUGE, HUGE)], {}),
+    "ConstantOfShape empty but overflowing": ("ConstantOfShape", [i64(HUGE, HUGE, 0)], {}),
+    "Tile negative": ("Tile", [F, i64(-1, 1)], {}),
+    "Tile overflowing": ("Tile", [F, i64(HUGE, 4)], {}),
+    "Tile rank": ("Tile", [F, i64(1)], {}),
+    "Range without end": ("Range", [scalar(0, np.int64), scalar(5, np.int64), scalar(0, np.int64)], {}),
+    "Range huge": ("Range", [scalar(LEAST[8], np.int64), scalar(HUGE, np.int64), scalar(1, np.int64)], {}),
+    "Range of no number": ("Range", [scalar(np.nan, np.float32), scalar(5, np.float32), scalar(1, np.float32)], {}),
+    "EyeLike rank": ("EyeLike", [IMAGE], {}),
+    "Unsqueeze axis": ("Unsqueeze", [F, i64(5)], {}),
+    "Unsqueeze twice": ("Unsqueeze", [F, i64(0, 0)], {}),
+    "Squeeze of three": ("Squeeze", [F, i64(1)], {}),
+    "Squeeze huge axis": ("Squeeze", [F, i64(HUGE)], {}),
+    "Transpose twice": ("Transpose", [F], {"perm": [0, 0]}),
+    "Flatten axis": ("Flatten", [F], {"axis": 3}),
+    "Concat axis": ("Concat", [F, F], {"axis": 2}),
+    "Concat sizes": ("Concat", [F, F[:, :2]], {"axis": 0}),
+    "Split sizes": ("Split", [F, i64(1, 3)], {"axis": 1}),
+    "Split negative": ("Split", [F, i64(-1, 4)], {"axis": 1}),
+    "DepthToSpace zero": ("DepthToSpace", [IMAGE], {"blocksize": 0}),
+    "DepthToSpace huge": ("DepthToSpace", [IMAGE], {"blocksize": HUGE}),
+    "SpaceToDepth negative": ("SpaceToDepth", [IMAGE], {"blocksize": -2}),
+    # slices and pads
+    "Slice step zero": ("Slice", [F, i64(0), i64(2), i64(0), i64(0)], {}),
+    "Slice axis": ("Slice", [F, i64(0), i64(2), i64(2)], {}),
+    "Slice twice": ("Slice", [F, i64(0, 0), i64(1, 1), i64(0, 0)], {}),
+    "Slice lengths": ("Slice", [F, i64(0, 0), i64(1)], {}),
+    "Pad overflowing": ("Pad", [F, i64(HUGE, 0, HUGE, 0)], {}),
+    "Pad away more than is there": ("Pad", [F, i64(-2, 0, -1, 0)], {}),
+    "Pad least": ("Pad", [F, i64(LEAST[8], 0, 0, 0)], {}),
+    "Pad length": ("Pad", [F, i64(1, 1)], {}),
+    "Pad reflecting too far": ("Pad", [F[:0], i64(1, 0, 0, 0)], {"mode": "reflect"}),
+    "TopK negative": ("TopK", [F, i64(-1)], {}),
+    "TopK huge": ("TopK", [F, i64(HUGE)], {}),
+    "CumSum axis": ("CumSum", [F, scalar(LEAST[4], np.int32)], {}),
+    # arithmetic
+    "Div by zero": ("Div", [i64(1, 2), i64(1, 0)], {}),
+    "Div by zero int8": ("Div", [np.int8([1, 2]), np.int8([0])], {}),
+    "Div by zero uint32": ("Div", [np.uint32([1, 2]), np.uint32([0])], {}),
+    "Div least int32": ("Div", [np.int32([LEAST[4]]), np.int32([-1])], {}),
+    "Div least int64": ("Div", [i64(1, LEAST[8]), i64(-1)], {}),
+    "Div least int8": ("Div", [np.int8([-128]), np.int8([-1])], {}),
+    "Mod by zero": ("Mod", [i64(1, 2), i64(1, 0)], {}),
+    "Mod by zero with fmod": ("Mod", [np.int32([1, 2]), np.int32([1, 0])], {"fmod": 1}),
+    "BitShift of other types": ("BitShift", [np.uint8([1]), np.uint16([1])], {"direction": "LEFT"}),
+    "Add shapes": ("Add", [F, np.ones(2, np.float32)], {}),
+    # windows
+    "Conv stride zero": ("Conv", [IMAGE, FILTER], {"strides": [0, 1]}),
+    "Conv stride negative": ("Conv", [IMAGE, FILTER], {"strides": [-1, 1]}),
+    "Conv dilation zero": ("Conv", [IMAGE, FILTER], {"dilations": [1, 0]}),
+    "Conv dilation huge": ("Conv", [IMAGE, FILTER], {"dilations": [HUGE, 1]}),
+    "Conv group zero": ("Conv", [IMAGE, FILTER], {"group": 0}),
+    "Conv group negative": ("Conv", [IMAGE, FILTER], {"group": -1}),
+    "Conv group three": ("Conv", [IMAGE, FILTER], {"group": 3}),
+    "Conv pads negative": ("Conv", [IMAGE, FILTER], {"pads": [-1, 0, 0, 0]}),
+    "Conv pads huge": ("Conv", [IMAGE, FILTER], {"pads": [HUGE, 0, HUGE, 0]}),
+    "Conv kernel_shape": ("Conv", [IMAGE, FILTER], {"kernel_shape": [3, 5]}),
+    "Conv window too large": ("Conv", [IMAGE[:, :, :2], FILTER], {}),
+    "Conv channels": ("Conv", [IMAGE[:, :3], FILTER], {}),
+    "Conv bias": ("Conv", [IMAGE, FILTER, np.ones(3, np.float32)], {}),
+    "Conv rank": ("Conv", [IMAGE[0], FILTER], {}),
+    "Conv empty kernel": ("Conv", [IMAGE, FILTER[:, :, :0]], {}),
+    "ConvInteger stride zero": ("ConvInteger", [BYTES, BYTES[:, :, :3, :3]], {"strides": [0, 1]}),
+    "ConvInteger group zero": ("ConvInteger", [BYTES, BYTES[:, :, :3, :3]], {"group": 0}),
+    "ConvInteger zero points": ("ConvInteger", [BYTES, BYTES[:, :, :3, :3], np.uint8([1, 2])], {}),
+    "ConvInteger zero points of weights": (
+        "ConvInteger", [BYTES, BYTES[:, :, :3, :3], scalar(1, np.uint8), np.uint8([1, 2])], {},
+    ),
+    "ConvTranspose stride zero": ("ConvTranspose", [IMAGE, FILTER], {"strides": [0, 1]}),
+    "ConvTranspose group zero": ("ConvTranspose", [IMAGE, FILTER], {"group": 0}),
+    "ConvTranspose pads": ("ConvTranspose", [IMAGE, FILTER], {"pads": [100, 0, 100, 0]}),
+    "ConvTranspose output_shape": ("ConvTranspose", [IMAGE, FILTER], {"output_shape": [-1, 5]}),
+    "MaxPool stride zero": ("MaxPool", [IMAGE], {"kernel_shape": [2, 2], "strides": [1, 0]}),
+    "MaxPool kernel zero": ("MaxPool", [IMAGE], {"kernel_shape": [0, 2]}),
+    "MaxPool kernel huge": ("MaxPool", [IMAGE], {"kernel_shape": [HUGE, 2]}),
+    "MaxPool pads negative": ("MaxPool", [IMAGE], {"kernel_shape": [2, 2], "pads": [0, -1, 0, 0]}),
+    "AveragePool rank": ("AveragePool", [F], {"kernel_shape": [2]}),
+    "LpPool stride zero": ("LpPool", [IMAGE], {"kernel_shape": [2, 2], "strides": [0, 0]}),
+    "LRN size zero": ("LRN", [IMAGE], {"size": 0}),
+    "Col2Im stride zero": ("Col2Im", [np.ones((1, 4, 4), np.float32), i64(4, 4), i64(2, 2)], {"strides": [0, 2]}),
+    "Col2Im huge": ("Col2Im", [np.ones((1, 4, 4), np.float32), i64(HUGE, 4), i64(2, 2)], {}),
+    "GroupNormalization groups": ("GroupNormalization", [IMAGE, F4, F4], {"num_groups": 0}),
+    # products
+    "MatMul sizes": ("MatMul", [F, F], {}),
+    "MatMul of a scalar": ("MatMul", [F, scalar(1, np.float32)], {}),
+    "Gemm C": ("Gemm", [F, F.T.copy(), np.ones(3, np.float32)], {}),
+    "MatMulInteger sizes": ("MatMulInteger", [BYTES[0, 0], BYTES[0, 0, :3]], {}),
+    "MatMulInteger zero points": (
+        "MatMulInteger", [BYTES[0, 0], BYTES[0, 0], scalar(1, np.uint8), np.uint8([1, 2])], {},
+    ),
+    "DequantizeLinear scales": ("DequantizeLinear", [BYTES, np.ones(3, np.float32)], {"axis": 1}),
+    "QuantizeLinear axis": ("QuantizeLinear", [IMAGE, np.ones(4, np.float32)], {"axis": 9}),
+    # others
+    "Resize zero": ("Resize", [IMAGE, None, np.float32([1, 1, 0, 1])], {}),
+    "Resize endless": ("Resize", [IMAGE, None, np.float32([1, 1, np.inf, 1])], {}),
+    "Resize overflowing": ("Resize", [IMAGE, None, np.float32([1, 1, 1e30, 1])], {}),
+    "Resize negative": ("Resize", [IMAGE, None, None, i64(1, 4, -1, 6)], {}),
+    "ReduceSum axis": ("ReduceSum", [F, i64(HUGE)], {}),
+    "ArgMax of nothing": ("ArgMax", [F[:0]], {"axis": 0}),
+    "ReduceMax axis twice": ("ReduceMax", [F, i64(0, 0)], {}),
+    "Softmax axis": ("Softmax", [F], {"axis": 2}),
+    "NonMaxSuppression ranks": ("NonMaxSuppression", [F, F], {}),
+    "LSTM hidden": ("LSTM", [np.ones((2, 1, 3), np.float32), *[np.ones((1, 8, 3), np.float32)] * 2], {"hidden_size": 2}),
+    "ReverseSequence length": ("ReverseSequence", [F, i64(9, 0, 0)], {"batch_axis": 1, "time_axis": 0}),
+}  # fmt: skip
+
+# What has a defined result, whatever the processor does.
+DEFINED: dict[str, tuple[str, Sequence[np.ndarray], dict[str, Any], np.ndarray]] = {
+    "Mod least int32": ("Mod", [np.int32([LEAST[4]]), np.int32([-1])], {}, np.int32([0])),
+    "Mod least int64": ("Mod", [i64(LEAST[8]), i64(-1)], {"fmod": 1}, i64(0)),
+    "Neg least": ("Neg", [np.int32([LEAST[4]])], {}, np.int32([LEAST[4]])),
+    "Abs least": ("Abs", [i64(LEAST[8])], {}, i64(LEAST[8])),
+    "Mul wraps": ("Mul", [np.int32([1 << 30]), np.int32([4])], {}, np.int32([0])),
+    "Slice far": ("Slice", [F, i64(LEAST[8]), i64(HUGE), i64(0)], {}, F),
+    "Slice least step": ("Slice", [F, i64(HUGE), i64(LEAST[8]), i64(0), i64(LEAST[8])], {}, F[-1:]),
+    "BitShift all": ("BitShift", [np.uint32([1]), np.uint32([32])], {"direction": "LEFT"}, np.uint32([0])),
+    "Tile none": ("Tile", [F, i64(0, 2)], {}, np.zeros((0, 6), np.float32)),
+}
+
+
+def model_of(
+    op: str, arrays: Sequence[np.ndarray | None], attributes: dict[str, Any], constant: bool
+) -> onnx.ModelProto:
+    names = ["" if array is None else f"x{i}" for i, array in enumerate(arrays)]
+    given = {name: array for name, array in zip(names, arrays, strict=True) if array is not None}
+    inputs = {} if constant else given
+    outputs = {"Split": ["y", "z"], "TopK": ["y", "z"]}.get(op, ["y"])
+    graph = helper.make_graph(
+        [helper.make_node(op, names, outputs, name="the node", **attributes)],
+        "bad",
+        [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype), [f"{name}_{i}" for i in range(array.ndim)]
+            )
+            for name, array in inputs.items()
+        ],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(array, name) for name, array in given.items() if name not in inputs],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def run(op: str, arrays: Sequence[np.ndarray | None], attributes: dict[str, Any], constant: bool) -> np.ndarray | str:
+    """The first output, or why the node is refused."""
+    core = Core()
+    model = core.read_model(model_of(op, arrays, attributes, constant))
+    support = core.query_model(model, "CPU")
+    if not len(support):
+        return str(support.reasons["the node"]["CPU"])
+    compiled = core.compile_model(model, "CPU")
+    given = {f"x{i}": array for i, array in enumerate(arrays) if array is not None and not constant}
+    return compiled(given)[0]
+
+
+@pytest.mark.parametrize("constant", [False, True], ids=["inputs", "constants"])
+@pytest.mark.parametrize("name", CASES)
+def test_nonsense_is_an_error_that_names_the_node(name: str, constant: bool) -> None:
+    try:
+        found = run(*CASES[name], constant)
+    except InferenceError as error:
+        trouble = str(error)
+        named = "the node"
+    else:
+        assert isinstance(found, str), f"ran, and gave {found!r}"
+        trouble, named = found, CASES[name][0]
+    assert named in trouble
+
+
+@pytest.mark.parametrize("constant", [False, True], ids=["inputs", "constants"])
+@pytest.mark.parametrize("name", DEFINED)
+def test_extremes_have_defined_results(name: str, constant: bool) -> None:
+    *case, wanted = DEFINED[name]
+    found = run(*case, constant)
+    assert isinstance(found, np.ndarray), found
+    assert found.dtype == wanted.dtype
+    assert np.array_equal(found, wanted)
