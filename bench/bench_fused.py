@@ -1,5 +1,5 @@
-"""What the CPU device makes one call of, and what a call costs, beside onnxruntime: same model, same input, same run, one
-thread. Rows of 768 and 3072 numbers are those of BERT.
+"""What the CPU device makes one call of, and what a call costs, beside onnxruntime: same model, same input, same run,
+one thread. Rows of 768 and 3072 numbers are those of BERT.
 """
 
 from __future__ import annotations

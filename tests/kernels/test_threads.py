@@ -106,6 +106,27 @@ def test_pools(name, planes, size, kernel, stride):
     assert_no_split_matters(name, [normal(2, planes, size, size)], [((2, planes, out, out), np.float32)], ints)
 
 
+@pytest.mark.parametrize(
+    ("offset", "counts", "steps"),
+    [
+        (0, (500, 300), (300, 1)),  # all as one row
+        (3, (400, 280), (300, 1)),  # rows
+        (0, (300, 500), (1, 300)),  # a transposition
+        (7, (3, 120, 400), (40_000, 1, 100)),  # several
+        (1, (500, 149), (300, 2)),
+        (149_999, (500, 300), (-300, -1)),
+        (5, (200_000,), (0,)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_strided_copies(offset, counts, steps, dtype):
+    x = np.random.default_rng(0).integers(0, 255, 150_000).astype(dtype)
+    ints = [offset, len(counts), *counts, *steps]
+    (y,) = assert_no_split_matters("copy_strided", [x], [(counts, dtype)], ints)
+    view = np.lib.stride_tricks.as_strided(x[offset:], counts, [step * x.itemsize for step in steps])
+    assert np.array_equal(y, view)
+
+
 @pytest.mark.parametrize(("outer", "axis", "inner"), [(128, 768, 1), (7, 3001, 1), (5, 100, 333)])
 def test_rows(outer, axis, inner):
     x = normal(outer, axis, inner)

@@ -5,7 +5,7 @@
  * Every address is checked against x's size before the first copy.
  *
  * Dimensions are merged where the view walks two as one. What remains is copied as rows (innermost step 1), as fills
- * (step 0), as blocked transposes (some other step is 1), or element by element.
+ * (step 0), as blocked transposes (some other step is 1), or element by element. Threads take different elements of out.
  */
 #include "elements.h"
 
@@ -44,6 +44,13 @@ typedef struct {
         T *to = (T *)out;                                                                                           \
         for (int64_t i = 0; i < n; i++)                                                                             \
             to[i] = from[i * step];                                                                                 \
+    }                                                                                                               \
+    static void even_row_##T(const char *x, char *out, int64_t n, int64_t step)                                     \
+    {                                                                                                               \
+        const T *from = (const T *)x;                                                                               \
+        T *to = (T *)out;                                                                                           \
+        (void)step;                                                                                                 \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) to[i] = from[2 * i];                                   \
     }                                                                                                               \
     /* out[i * out_step + k] = x[i + k * step]: rows i of out, columns k. */                                        \
     static void transpose_##T(const char *x, char *out, int64_t rows, int64_t out_step, int64_t columns,            \
@@ -115,65 +122,115 @@ static int read_view(const ht_call *call, view *v, int64_t *offset)
     return HT_OK;
 }
 
+/* A call as units of work: walks of the loops outside the two innermost ones; if there is but one, rows of the
+ * transposition or elements of the row. */
+typedef struct {
+    view v;
+    const char *x;
+    char *out;
+    int64_t bytes, out_step[MAX_LOOPS];
+    int second;             /* the loop along which x is contiguous, if the innermost is not; or -1 */
+    row_fn row;
+    transpose_fn transpose;
+    enum { WALKS, ROWS, ELEMENTS } units_are;
+    int64_t units, parts;
+} copy;
+
+static void copy_walks(const copy *c, int64_t begin, int64_t end)
+{
+    const view *v = &c->v;
+    const int inner = v->rank - 1;
+    int64_t index[MAX_LOOPS] = {0}, rest = begin;
+    const char *x = c->x;
+    char *out = c->out;
+    for (int loop = inner - 1; loop >= 0; loop--) {
+        if (loop == c->second)
+            continue;
+        index[loop] = rest % v->count[loop];
+        rest /= v->count[loop];
+        x += index[loop] * v->step[loop] * c->bytes;
+        out += index[loop] * c->out_step[loop] * c->bytes;
+    }
+    for (int64_t walk = begin; walk < end; walk++) {
+        if (c->second >= 0)
+            c->transpose(x, out, v->count[c->second], c->out_step[c->second], v->count[inner], v->step[inner]);
+        else
+            c->row(x, out, v->count[inner], v->step[inner]);
+        for (int loop = inner - 1; loop >= 0; loop--) {
+            if (loop == c->second)
+                continue;
+            x += v->step[loop] * c->bytes;
+            out += c->out_step[loop] * c->bytes;
+            if (++index[loop] < v->count[loop])
+                break;
+            x -= v->step[loop] * v->count[loop] * c->bytes;
+            out -= c->out_step[loop] * v->count[loop] * c->bytes;
+            index[loop] = 0;
+        }
+    }
+}
+
+static void copy_part(void *context, int64_t part, int thread)
+{
+    const copy *c = (const copy *)context;
+    const view *v = &c->v;
+    const int inner = v->rank - 1;
+    const int64_t begin = ht_part_begin(c->units, c->parts, part), end = ht_part_begin(c->units, c->parts, part + 1);
+    (void)thread;
+    if (c->units_are == WALKS)
+        copy_walks(c, begin, end);
+    else if (c->units_are == ROWS)
+        c->transpose(c->x + begin * c->bytes, c->out + begin * c->out_step[c->second] * c->bytes, end - begin,
+                     c->out_step[c->second], v->count[inner], v->step[inner]);
+    else
+        c->row(c->x + begin * v->step[inner] * c->bytes, c->out + begin * c->bytes, end - begin, v->step[inner]);
+}
+
 int HT_KERNEL(copy_strided)(const ht_call *call)
 {
-    if (call->num_in != 1 || call->num_out != 1 || call->in[0]->dtype != call->out[0]->dtype)
-        return HT_ERR_OPERAND;
-    view v;
-    int64_t offset;
-    const int status = read_view(call, &v, &offset);
-    if (status != HT_OK)
-        return status;
-    const int64_t bytes = ht_element_bytes(call->out[0]->dtype);
     static const row_fn fill_rows[] = {fill_row_uint8_t, fill_row_uint16_t, fill_row_uint32_t, fill_row_uint64_t};
     static const row_fn copy_rows[] = {copy_row_uint8_t, copy_row_uint16_t, copy_row_uint32_t, copy_row_uint64_t};
     static const row_fn step_rows[] = {step_row_uint8_t, step_row_uint16_t, step_row_uint32_t, step_row_uint64_t};
+    static const row_fn even_rows[] = {even_row_uint8_t, even_row_uint16_t, even_row_uint32_t, even_row_uint64_t};
     static const transpose_fn transposes[] = {transpose_uint8_t, transpose_uint16_t, transpose_uint32_t,
                                               transpose_uint64_t};
-    if (bytes == 0)
+    if (call->num_in != 1 || call->num_out != 1 || call->in[0]->dtype != call->out[0]->dtype)
+        return HT_ERR_OPERAND;
+    copy c = {.second = -1, .bytes = ht_element_bytes(call->out[0]->dtype)};
+    int64_t offset;
+    const int status = read_view(call, &c.v, &offset);
+    if (status != HT_OK)
+        return status;
+    if (c.bytes == 0)
         return HT_ERR_DTYPE;
     if (call->out[0]->size == 0)
         return HT_OK;
-    const int size_index = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : 3;
-    const char *x = (const char *)call->in[0]->data + offset * bytes;
-    char *out = (char *)call->out[0]->data;
-    merge(&v);
-    if (v.rank == 0) {
-        memcpy(out, x, (size_t)bytes);
+    c.x = (const char *)call->in[0]->data + offset * c.bytes;
+    c.out = (char *)call->out[0]->data;
+    view *v = &c.v;
+    merge(v);
+    if (v->rank == 0) {
+        memcpy(c.out, c.x, (size_t)c.bytes);
         return HT_OK;
     }
-    const int inner = v.rank - 1;
-    const int64_t n = v.count[inner], step = v.step[inner];
-    int64_t out_step[MAX_LOOPS];
-    out_step[inner] = 1;
+    const int size_index = c.bytes == 1 ? 0 : c.bytes == 2 ? 1 : c.bytes == 4 ? 2 : 3, inner = v->rank - 1;
+    const int64_t step = v->step[inner];
+    c.out_step[inner] = 1;
     for (int i = inner; i > 0; i--)
-        out_step[i - 1] = out_step[i] * v.count[i];
-    /* A second loop handled by the innermost routine: the one along which x is contiguous. */
-    int second = -1;
+        c.out_step[i - 1] = c.out_step[i] * v->count[i];
     if (step != 0 && step != 1)
         for (int i = 0; i < inner; i++)
-            if (v.step[i] == 1)
-                second = i;
-    const row_fn row = (step == 1 ? copy_rows : step == 0 ? fill_rows : step_rows)[size_index];
-    int64_t index[MAX_LOOPS] = {0};
-    for (;;) {
-        if (second >= 0)
-            transposes[size_index](x, out, v.count[second], out_step[second], n, step);
-        else
-            row(x, out, n, step);
-        int loop = inner - 1;
-        for (; loop >= 0; loop--) {
-            if (loop == second)
-                continue;
-            x += v.step[loop] * bytes;
-            out += out_step[loop] * bytes;
-            if (++index[loop] < v.count[loop])
-                break;
-            x -= v.step[loop] * v.count[loop] * bytes;
-            out -= out_step[loop] * v.count[loop] * bytes;
-            index[loop] = 0;
-        }
-        if (loop < 0)
-            return HT_OK;
+            if (v->step[i] == 1)
+                c.second = i;
+    c.row = (step == 1 ? copy_rows : step == 0 ? fill_rows : step == 2 ? even_rows : step_rows)[size_index];
+    c.transpose = transposes[size_index];
+    const int64_t rows = c.second < 0 ? 1 : v->count[c.second];
+    c.units = call->out[0]->size / v->count[inner] / rows;
+    if (c.units == 1) {
+        c.units_are = c.second < 0 ? ELEMENTS : ROWS;
+        c.units = c.second < 0 ? v->count[inner] : rows;
     }
+    c.parts = ht_parts(call, c.units, (double)call->out[0]->size);
+    ht_parallel(call->team, c.parts, copy_part, &c);
+    return HT_OK;
 }
