@@ -132,6 +132,10 @@ CASES = {  # x, w, group, stride, dilation, pad
     "depthwise with 4 outputs": ((1, 3, 20, 20), (12, 1, 3, 3), 3, 1, 1, 1),
     "one channel in groups, 6 outputs": ((1, 3, 20, 20), (18, 1, 3, 3), 3, 1, 1, 1),
     "depthwise, rows longer than a block": ((1, 2, 9, 3000), (2, 1, 5, 5), 2, 2, 1, 2),
+    "rows, stride 2": ((2, 3, 33, 70), (12, 3, 3, 3), 1, 2, 1, 1),
+    "rows, stride 3, dilated": ((1, 5, 40, 100), (24, 5, 3, 2), 1, 3, 2, 2),
+    "rows, channels summed in parts": ((1, 130, 9, 48), (9, 130, 3, 3), 1, 1, 1, 1),
+    "rows, few groups' channels": ((1, 32, 28, 28), (32, 4, 3, 3), 8, 1, 1, 1),
     "grouped": ((1, 32, 14, 14), (64, 4, 3, 3), 8, 1, 1, 1),
 }
 

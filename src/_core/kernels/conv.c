@@ -4,13 +4,16 @@
  *   K = C / group * product(kernel) (not where C == group and M / group <= 4: that takes plain weights);
  *   or of a 3x3 kernel without strides and dilations by pack_winograd (conv_winograd.c);
  *   bias[M] or NULL; addend (y's shape) or NULL. out: y[N][M][spatial]; overlaps no input.
- * ints: group, w_packed (0, 1 by pack_b, else pack_winograd's m), activation (unary.h), then triples (see spatial.h) kernel, strides, pads before, dilations.
+ * ints: group, w_packed (0, 1 by pack_b, else pack_winograd's m), activation (unary.h), then triples (see spatial.h)
+ *   kernel, strides, pads before, dilations.
  *   Pads after follow from y's shape: what lies outside x counts as zero.
  * floats: the activation's two parameters.
- * scratch: 1 MiB, by pack_winograd also what ht_conv_winograd_fits asks for; plus, if w is not packed, 4 * group * ceil(M / group / 16) * 16 * K bytes.
+ * scratch: 1 MiB, by pack_winograd at least what ht_conv_winograd_fits asks for; plus, if w is not packed,
+ *   4 * group * ceil(M / group / 16) * 16 * K bytes.
  *
  * Ways, by estimated work: `wide` (im2col blocks as B of a matrix product; conv_wide below), `direct` (output
- * channels as columns, input read in place; conv_direct.c), `depthwise` (conv_depthwise.c) and `narrow` (conv_narrow.c) for one input channel
+ * channels as columns, input read in place; conv_direct.c), `rows` (pixels as columns, read from copied rows;
+ * conv_rows.c), `depthwise` (conv_depthwise.c) and `narrow` (conv_narrow.c) for one input channel
  * and at most HT_CONV_DEPTHWISE_MAPS output channels per group; `winograd` as the weights say. Every other one sums a
  * pixel's products in the order channel, kernel position, in blocks of about 256: the result does not depend on a
  * split of pixels or channels over threads.
@@ -75,27 +78,35 @@ void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
         }
 }
 
-/* Estimated work per way in multiply-adds: the product with its padding of columns to whole panels, and the cost of
- * moving data: an im2col element costs about what 6 multiply-adds do, a transposed output element 8. */
-static int direct_is_better(const ht_conv *c)
+enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, WINOGRAD };
+
+/* The cheapest of the general ways, by estimated work in multiply-adds: the product with its padding of columns to
+ * whole panels, and the cost of moving data: an im2col element costs about what 6 multiply-adds do and each of its rows
+ * 100, a transposed output element 8, an element of a copied row 3. */
+static int cheapest(const ht_conv *c)
 {
     const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
     const double padded_pixels = (double)(ht_ceil_div(c->pixels, HT_PANEL) * HT_PANEL);
     const double padded_channels = (double)(ht_ceil_div(c->out_channels, HT_PANEL) * HT_PANEL);
-    const double wide = padded_pixels * channels * k + 6 * pixels * k;
+    const double padded_rows = (double)(c->out[0] * c->out[1] * ht_ceil_div(c->out[2], HT_PANEL) * HT_PANEL);
+    const double wide = padded_pixels * channels * k + (6 + (c->taps > 1 ? 100.0 / (double)c->out[2] : 0)) * pixels * k;
     const double direct = pixels * padded_channels * k + 8 * pixels * channels;
-    return direct < wide;
+    int way = ht_conv_direct_fits(c) && direct < wide ? DIRECT : WIDE;
+    if (ht_conv_rows_fits(c) && padded_rows * channels * k + 3 * ht_conv_rows_copied(c) < (way == DIRECT ? direct : wide))
+        way = ROWS;
+    return way;
 }
 
 /* The whole call, as units: blocks of pixels times chunks of output channels, of each image and group. */
 typedef struct {
     const ht_call *call;
     ht_conv image; /* of the first image and group */
-    enum { DEPTHWISE, NARROW, DIRECT, WIDE, WINOGRAD } way;
+    int way;
     int64_t tile;                  /* WINOGRAD: 2 or 4 */
     int64_t group, w_group;
     int64_t groups;                /* DEPTHWISE, NARROW: of a unit */
     int64_t block_pixels;          /* WIDE */
+    int64_t block_rows;            /* ROWS */
     int64_t blocks, chunks, chunk; /* chunk: output channels */
     int64_t units, parts;
 } convolution;
@@ -134,6 +145,8 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
         ht_conv_winograd(&c, job->tile, block, chunk * job->chunk, ht_min64((chunk + 1) * job->chunk, c.out_channels));
     else if (job->way == DIRECT)
         ht_conv_direct(&c, block, chunk * job->chunk, ht_min64((chunk + 1) * job->chunk, c.out_channels));
+    else if (job->way == ROWS)
+        ht_conv_rows(&c, job->block_rows, block);
     else
         ht_conv_wide(&c, block * job->block_pixels, ht_min64((block + 1) * job->block_pixels, c.pixels));
 }
@@ -165,6 +178,10 @@ static void divide(convolution *job, int64_t batch, double cost)
         const int64_t share = ht_ceil_div(c->pixels, ht_ceil_div(wanted, images));
         job->block_pixels = ht_min64(HT_BLOCK_N, ht_ceil_div(share, HT_PANEL) * HT_PANEL);
         job->blocks = ht_ceil_div(c->pixels, job->block_pixels);
+    } else if (job->way == ROWS) {
+        const int64_t share = ht_ceil_div(images * c->out[0] * c->out[1], wanted);
+        job->block_rows = ht_conv_rows_block(c, ht_min64(share, c->out[1]));
+        job->blocks = c->out[0] * ht_ceil_div(c->out[1], job->block_rows);
     } else {
         job->blocks = job->way == DIRECT ? ht_conv_direct_blocks(c) : ht_conv_winograd_blocks(c, job->tile);
         const int64_t columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
@@ -248,7 +265,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     } else if (depthwise)
         job.way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;
     else
-        job.way = ht_conv_direct_fits(&c) && direct_is_better(&c) ? DIRECT : WIDE;
+        job.way = cheapest(&c);
     divide(&job, batch, (double)y->size * (double)c.depth_k);
     ht_parallel(call->team, job.parts, convolve_part, &job);
     return HT_OK;

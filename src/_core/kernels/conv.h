@@ -40,6 +40,17 @@ void ht_conv_direct(const ht_conv *c, int64_t block, int64_t m0, int64_t m1);
 int64_t ht_conv_direct_blocks(const ht_conv *c);
 #define HT_CONV_DIRECT_CHANNELS (HT_TILE_PANELS * HT_PANEL)
 
+/* Columns are neighbouring pixels of a row, read in place from a copy of some rows that is split by column. Block
+ * `block` of `block_rows` output rows (as ht_conv_rows_block gives), all output channels. */
+#define ht_conv_rows_fits HT_KERNEL(conv_rows_fits)
+int ht_conv_rows_fits(const ht_conv *c);
+#define ht_conv_rows_copied HT_KERNEL(conv_rows_copied)
+double ht_conv_rows_copied(const ht_conv *c); /* floats, of a whole image and group */
+#define ht_conv_rows_block HT_KERNEL(conv_rows_block)
+int64_t ht_conv_rows_block(const ht_conv *c, int64_t most_rows);
+#define ht_conv_rows HT_KERNEL(conv_rows)
+void ht_conv_rows(const ht_conv *c, int64_t block_rows, int64_t block);
+
 /* in_channels == 1: groups [group0, group1) of one image; c's pointers are those of its first group. */
 #define ht_conv_depthwise_fits HT_KERNEL(conv_depthwise_fits)
 int ht_conv_depthwise_fits(const ht_conv *c);

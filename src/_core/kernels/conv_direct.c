@@ -188,7 +188,7 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
         const int panels = (int)ht_ceil_div(channels, HT_PANEL);
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t c0 = block * step, depth = ht_min64(step, c->in_channels - c0);
-            ht_tile t = {.a_row = a_row, .a_k = s.channel, .a_steps = steps,
+            ht_tile t = {.a_row = a_row, .a_k = s.channel, .steps = steps,
                          .b = c->w + m * c->depth_k + c0 * c->taps * HT_PANEL, .b_k = HT_PANEL,
                          .b_panel = c->depth_k * HT_PANEL, .c_row = WIDTH, .k = depth * c->taps, .columns = WIDTH,
                          .accumulate = block > 0};

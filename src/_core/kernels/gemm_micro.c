@@ -14,7 +14,10 @@
  * a third of the pointers that a pointer per row would take. */
 #define A_AT(i) ((i) < 3 ? a0 : (i) < 6 ? a3 : (i) < 9 ? a6 : a9)[((i) % 3) * a_row]
 
-HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, const int indirect)
+/* How a tile goes from one k to the next. */
+enum { BY_STRIDES, A_BY_STEPS, B_BY_STEPS };
+
+HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, const int way)
 {
     vf acc[HT_TILE_ROWS][HT_TILE_PANELS * VECTORS];
     const int width = panels * VECTORS;
@@ -31,7 +34,7 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
         for (int j = 0; j < width; j++)
             acc[i][j] = vf_set1(0.0f);
 
-    const int32_t *steps = t->a_steps;
+    const int32_t *steps = t->steps;
     const float *next = t->next;
     const int64_t next_step = t->next_step;
     for (int64_t k = t->k; k > 0; k--) {
@@ -46,12 +49,12 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
             for (int j = 0; j < width; j++)
                 acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
         }
-        const int64_t step = indirect ? *steps++ : a_k;
+        const int64_t step = way == A_BY_STEPS ? *steps++ : a_k;
         a0 += step;
         a3 += step;
         a6 += step;
         a9 += step;
-        b += b_k;
+        b += way == B_BY_STEPS ? *steps++ : b_k;
         __builtin_prefetch(next, 0, 2);
         next += next_step;
     }
@@ -119,17 +122,20 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
 }
 
 #define TILE(rows, panels) \
-    static void tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, 0); }                           \
-    static void indirect_tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, 1); }
+    static void tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, BY_STRIDES); }                  \
+    static void indirect_tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, A_BY_STEPS); }         \
+    static void stepped_tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, B_BY_STEPS); }
 
 #define TILES(rows) HT_EACH_PANELS(TILE, rows)
 #define ENTRY(rows) HT_TILE_ENTRY(tile_, rows)
 #define INDIRECT_ENTRY(rows) HT_TILE_ENTRY(indirect_tile_, rows)
+#define STEPPED_ENTRY(rows) HT_TILE_ENTRY(stepped_tile_, rows)
 
 HT_EACH_HEIGHT(TILES)
 
 const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(ENTRY)};
 const ht_tile_fn ht_indirect_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(INDIRECT_ENTRY)};
+const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(STEPPED_ENTRY)};
 
 /* Floats of B that stay in the L1 cache while the rows of A pass. */
 #define STRIP_FLOATS 8192

@@ -59,7 +59,7 @@ typedef struct {
 typedef struct {
     const float *a;
     int64_t a_row, a_k;
-    const int32_t *a_steps;     /* of ht_indirect_tile_fns: from A's column k to k + 1, in place of a_k */
+    const int32_t *steps;       /* from k to k + 1: of A in ht_indirect_tile_fns, of B in ht_stepped_tile_fns */
     const float *b;
     int64_t b_k, b_panel;
     float *c;
@@ -78,6 +78,8 @@ typedef void (*ht_tile_fn)(const ht_tile *);
 extern const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
 #define ht_indirect_tile_fns HT_KERNEL(indirect_tile_fns)
 extern const ht_tile_fn ht_indirect_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
+#define ht_stepped_tile_fns HT_KERNEL(stepped_tile_fns)
+extern const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
 
 /* C = A x B over one block of k; rows are split into tiles of nearly equal height, because a
  * tile of one or two rows cannot hide the latency of its multiply-adds. `origin` describes row 0, column 0.

@@ -1,0 +1,160 @@
+/* Direct convolution with pixels as columns.
+ *
+ * The tile of gemm_micro.c: its rows are output channels, whose packed weights are broadcast, and its columns are
+ * neighbouring pixels of one output row. The input rows that a block of output rows reads are copied with their zeros
+ * and split by column modulo the stride (spatial.h), so that every tap of neighbouring pixels is contiguous, and the
+ * tile steps from one (channel, kernel position) to the next. Other than conv_direct.c it wastes no lanes on few or odd
+ * numbers of output channels and transposes nothing; rows should fill whole vectors.
+ * Cost: 2 * rows * ceil(width / 16) * 16 * channels * K operations; the copy moves each input row about kernel height /
+ * rows per block times.
+ */
+#include "conv.h"
+
+#define COPY_FLOATS (HT_CONV_SCRATCH / 4)
+#define BLOCK_FLOATS (COPY_FLOATS / 4) /* of a block's copy: 256 KiB */
+#define DEPTH 512                      /* products summed before the next channels are copied */
+
+typedef struct {
+    int64_t rows, height; /* output rows per block; rows per plane of the copy */
+    int64_t channels;     /* copied and summed at a time */
+    ht_split split;
+} layout;
+
+static int64_t rows_read(const ht_conv *c, int64_t rows)
+{
+    return (rows - 1) * c->stride[1] + (c->kernel[1] - 1) * c->dilation[1] + 1;
+}
+
+static int block_layout(const ht_conv *c, int64_t most_rows, layout *l)
+{
+    const int64_t outputs = ht_ceil_div(c->out[2], HT_PANEL) * HT_PANEL; /* whole vectors are loaded */
+    l->split = ht_split_for((outputs - 1) * c->stride[2] + (c->kernel[2] - 1) * c->dilation[2] + 1, c->stride[2]);
+    const int64_t most = ht_max64(1, ht_min64(c->in_channels, DEPTH / c->taps));
+    l->channels = ht_ceil_div(c->in_channels, ht_ceil_div(c->in_channels, most));
+    const int64_t row = l->channels * c->kernel[0] * l->split.row;
+    for (l->rows = most_rows; l->rows > 1 && rows_read(c, l->rows) * row > BLOCK_FLOATS;)
+        l->rows = ht_ceil_div(l->rows, 2);
+    l->height = rows_read(c, l->rows);
+    return l->height * row <= COPY_FLOATS;
+}
+
+int ht_conv_rows_fits(const ht_conv *c)
+{
+    layout l;
+    if (c->taps > DEPTH)
+        return 0;
+    for (int d = 0; d < 3; d++)
+        if (c->dilation[d] > (1 << 20) || c->stride[d] > 16 || c->out[d] > (1 << 24))
+            return 0;
+    return block_layout(c, 1, &l);
+}
+
+double ht_conv_rows_copied(const ht_conv *c)
+{
+    layout l;
+    block_layout(c, c->out[1], &l);
+    return (double)(ht_ceil_div(c->out[1], l.rows) * l.height) * (double)(c->out[0] * c->kernel[0] * l.split.row) *
+           (double)c->in_channels;
+}
+
+int64_t ht_conv_rows_block(const ht_conv *c, int64_t most_rows)
+{
+    layout l;
+    block_layout(c, most_rows, &l);
+    return l.rows;
+}
+
+static void copy_rows(const ht_conv *c, const layout *l, int64_t channel, int64_t channels, int64_t z, int64_t y,
+                      int64_t rows)
+{
+    const int64_t in_y = y * c->stride[1] - c->pad[1], height = rows_read(c, rows);
+    float *dst = c->scratch;
+    for (int64_t i = channel; i < channel + channels; i++)
+        for (int64_t kz = 0; kz < c->kernel[0]; kz++, dst += l->height * l->split.row) {
+            const int64_t iz = z * c->stride[0] - c->pad[0] + kz * c->dilation[0];
+            const float *plane = c->x + i * c->in_plane + iz * c->in[1] * c->in[2];
+            for (int64_t r = 0; r < height; r++) {
+                const int64_t iy = in_y + r;
+                const int inside = iz >= 0 && iz < c->in[0] && iy >= 0 && iy < c->in[1];
+                ht_split_row(&l->split, inside ? plane + iy * c->in[2] : NULL, c->in[2], -c->pad[2], c->stride[2], 0.0f,
+                             dst + r * l->split.row);
+            }
+        }
+}
+
+/* From each (channel, kernel position) of the copy to the next. */
+static void find_steps(const ht_conv *c, const layout *l, int64_t channels, int32_t *steps)
+{
+    int64_t k = 0, last = 0;
+    for (int64_t i = 0; i < channels; i++)
+        for (int64_t kz = 0; kz < c->kernel[0]; kz++)
+            for (int64_t ky = 0; ky < c->kernel[1]; ky++)
+                for (int64_t kx = 0; kx < c->kernel[2]; kx++, k++) {
+                    const int64_t at = ((i * c->kernel[0] + kz) * l->height + ky * c->dilation[1]) * l->split.row +
+                                       ht_split_at(&l->split, kx * c->dilation[2], c->stride[2]);
+                    if (k > 0)
+                        steps[k - 1] = (int32_t)(at - last);
+                    last = at;
+                }
+    steps[k - 1] = 0;
+}
+
+/* One output row, all output channels, over the channels in the copy. */
+static void multiply_row(const ht_conv *c, ht_tile t, const ht_epilogue *epilogue, const float *src, int64_t at)
+{
+    const int64_t step = HT_TILE_PANELS * HT_PANEL;
+    const float *weights = t.a;
+    for (int64_t x = 0; x < c->out[2]; x += step) {
+        t.b = t.next = src + x;
+        t.columns = ht_min64(step, c->out[2] - x);
+        const int panels = (int)ht_ceil_div(t.columns, HT_PANEL);
+        for (int64_t m = 0; m < c->out_channels; m += HT_PANEL) {
+            const int64_t channels = ht_min64(HT_PANEL, c->out_channels - m);
+            const int64_t tiles = ht_ceil_div(channels, HT_TILE_ROWS);
+            int64_t row = 0;
+            for (int64_t tile = 0; tile < tiles; tile++) {
+                const int64_t height = channels / tiles + (tile < channels % tiles);
+                const int64_t first = m + row;
+                ht_epilogue e;
+                t.a = weights + m * c->depth_k + row;
+                t.c = c->y + first * c->pixels + at + x;
+                if (epilogue) {
+                    e = *epilogue;
+                    e.bias = e.bias ? e.bias + first : NULL;
+                    e.addend = e.addend ? e.addend + first * c->pixels + at + x : NULL;
+                    t.epilogue = &e;
+                }
+                ht_stepped_tile_fns[height - 1][panels - 1](&t);
+                row += height;
+            }
+        }
+    }
+}
+
+void ht_conv_rows(const ht_conv *c, int64_t block_rows, int64_t block)
+{
+    layout l;
+    int32_t steps[DEPTH];
+    block_layout(c, block_rows, &l);
+    const int64_t down = ht_ceil_div(c->out[1], l.rows), z = block / down, y = block % down * l.rows;
+    const int64_t rows = ht_min64(l.rows, c->out[1] - y), first = (z * c->out[1] + y) * c->out[2];
+    const ht_epilogue epilogue = {.bias = c->bias, .bias_row = 1, .addend = c->addend, .addend_row = c->pixels,
+                                  .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
+    for (int64_t channel = 0; channel < c->in_channels; channel += l.channels) {
+        const int64_t channels = ht_min64(l.channels, c->in_channels - channel);
+        copy_rows(c, &l, channel, channels, z, y, rows);
+        if (channel == 0 || channels < l.channels)
+            find_steps(c, &l, channels, steps);
+        const ht_tile t = {.a = c->w + channel * c->taps * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .steps = steps,
+                           .b_panel = HT_PANEL, .c_row = c->pixels, .k = channels * c->taps,
+                           .accumulate = channel > 0};
+        const ht_epilogue *e = channel + channels == c->in_channels ? &epilogue : NULL;
+        for (int64_t r = 0; r < rows; r++)
+            multiply_row(c, t, e, c->scratch + r * c->stride[1] * l.split.row, first + r * c->out[2]);
+    }
+    if (!ht_unary_is_clip(c->activation))
+        for (int64_t m = 0; m < c->out_channels; m++) {
+            float *y_row = c->y + m * c->pixels + first;
+            ht_unary_f32(c->activation, c->p0, c->p1, y_row, y_row, rows * c->out[2]);
+        }
+}
