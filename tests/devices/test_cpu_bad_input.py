@@ -175,7 +175,9 @@ CASES: dict[str, Case] = {
     "ReduceMax axis twice": ("ReduceMax", [F, i64(0, 0)], {}),
     "Softmax axis": ("Softmax", [F], {"axis": 2}),
     "NonMaxSuppression ranks": ("NonMaxSuppression", [F, F], {}),
-    "LSTM hidden": ("LSTM", [np.ones((2, 1, 3), np.float32), *[np.ones((1, 8, 3), np.float32)] * 2], {"hidden_size": 2}),
+    "LSTM hidden": (
+        "LSTM", [np.ones((2, 1, 3), np.float32), *[np.ones((1, 8, 3), np.float32)] * 2], {"hidden_size": 2},
+    ),
     "ReverseSequence length": ("ReverseSequence", [F, i64(9, 0, 0)], {"batch_axis": 1, "time_axis": 0}),
 }  # fmt: skip
 

@@ -221,24 +221,33 @@ def test_what_is_not_built_yet_says_so(compiled: hetero.CompiledModel) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_model_that_declares_another_shape(core: hetero.Core, device: str) -> None:
+def test_a_model_that_declares_another_type(core: hetero.Core, device: str) -> None:
     model = make_model([helper.make_node("Relu", ["x"], ["y"])])
-    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [7]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", onnx.TensorProto.INT32, [2, 3]))
     compiled = core.compile_model(core.read_model(model), device)
     for _ in range(2):
         with pytest.raises(
-            hetero.InferenceError, match=re.escape("output 'y' is declared float32 [7], found float32 [2, 3]")
+            hetero.InferenceError, match=re.escape("output 'y' is declared int32 [2, 3], found float32 [2, 3]")
         ):
             compiled(np.ones((2, 3), np.float32))
 
 
+@pytest.mark.parametrize("declared", [[2, 4], [7]], ids=["size", "rank"])
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_model_that_declares_other_sizes(core: hetero.Core, device: str) -> None:
+def test_a_model_that_declares_another_shape(core: hetero.Core, device: str, declared: list[int]) -> None:
     model = make_model([helper.make_node("Relu", ["x"], ["y"])])
-    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 4]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, declared))
     compiled = core.compile_model(core.read_model(model), device)
-    with pytest.warns(RuntimeWarning, match=re.escape("output 'y' is declared float32 [2, 4], found [2, 3]")):
+    with pytest.warns(RuntimeWarning, match=re.escape(f"output 'y' is declared float32 {declared}, found [2, 3]")):
         assert compiled(np.ones((2, 3), np.float32))["y"].shape == (2, 3)
+
+
+def test_unknown_sizes_that_are_written_as_question_marks(core: hetero.Core) -> None:
+    """They are no symbol, whose sizes would have to agree."""
+    model = make_model([helper.make_node("Relu", ["x"], ["y"])], inputs={"x": ["?", 3, "?"]})
+    compiled = core.compile_model(core.read_model(model), "CPU")
+    assert compiled.inputs[0].shape == (None, 3, None)
+    assert compiled(np.ones((2, 3, 5), np.float32))["y"].shape == (2, 3, 5)
 
 
 def test_empty_model(core: hetero.Core) -> None:

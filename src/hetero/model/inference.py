@@ -54,7 +54,8 @@ class _StatedTypes:
             except WireError as error:
                 raise self.file.error(f"type of value {self.file.index.value_name(value)!r}: {error}") from error
             if shape is not None:
-                shape = tuple(map(hidden_length, shape))
+                # PaddlePaddle writes "?" for every size that it does not know: no symbol, whose sizes would agree.
+                shape = tuple(None if dim == "?" else hidden_length(dim) for dim in shape)
             decoded = self._decoded[message] = ValueType(dtype_of(dtype), shape), dtype, message
         return decoded
 

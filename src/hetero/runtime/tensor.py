@@ -86,29 +86,28 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
 
 
 def check_outputs(ports: Sequence[Port], results: Sequence[np.ndarray], device: str) -> None:
-    """Raise `InferenceError` if a result is not of the type and rank that its port declares: the device is wrong, or
-    the model contradicts itself. Symbolic dimensions take any size, and shapes that were only inferred are not held
-    against it. Sizes that are declared otherwise are a `RuntimeWarning`, as in onnxruntime: onnx's own inference, whose
-    results files declare, gives a Resize of 320 by 0.7 a length of 223, runtimes 224.
+    """Raise `InferenceError` if a result is not of the type that its port declares: the device is wrong, or the model
+    contradicts itself. Symbolic dimensions take any size, and shapes that were only inferred are not held against it.
+    A shape that is declared otherwise is a `RuntimeWarning`, as in onnxruntime: files declare what onnx's own inference
+    gives, which for a Resize of 320 by 0.7 is a length of 223 where runtimes make 224, or what a tool left behind.
     """
     for port, result in zip(ports, results, strict=True):
         if not port.is_stated:
             continue
         if not port.is_tensor and (result is None or isinstance(result, (np.ndarray, list))):
             continue
-        fits = isinstance(result, np.ndarray) and (port.dtype is None or result.dtype == port.dtype)
-        if fits and port.declared and port.shape is not None:
-            fits = len(port.shape) == result.ndim
-            if fits and any(
-                isinstance(dim, int) and dim != size for dim, size in zip(port.shape, result.shape, strict=True)
-            ):
-                import warnings
-
-                text = f"{device}: output {port.name!r} is declared {_describe(port)}, found {list(result.shape)}"
-                warnings.warn(text, RuntimeWarning, stacklevel=3)
-        if not fits:
+        if not isinstance(result, np.ndarray) or (port.dtype is not None and result.dtype != port.dtype):
             found = f"{result.dtype} {list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
             raise InferenceError(f"{device}: output {port.name!r} is declared {_describe(port)}, found {found}")
+        if not port.declared or port.shape is None:
+            continue
+        if len(port.shape) != result.ndim or any(
+            isinstance(dim, int) and dim != size for dim, size in zip(port.shape, result.shape, strict=True)
+        ):
+            import warnings
+
+            text = f"{device}: output {port.name!r} is declared {_describe(port)}, found {list(result.shape)}"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _as_array(value: Any, port: Port) -> np.ndarray:

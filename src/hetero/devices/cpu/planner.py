@@ -134,6 +134,7 @@ class Planner:
             array = self.model.constant(value, aligned=False)
             if array.nbytes <= _SMALL_BYTES:
                 array = array.copy()
+                array.flags.writeable = False
             self._constants[value] = Value(array.dtype, array.shape, array, shared=True)
         return self._constants.get(value)
 
