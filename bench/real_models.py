@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from hetero.demo import light_model_path, reseed
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 import fetch_models
 
-__all__ = ["FETCHED", "MODELS", "load"]
+__all__ = ["FETCHED", "MODELS", "OTHERS", "load"]
 
 Inputs = dict[str, NDArray[np.generic]]
 
@@ -80,11 +80,16 @@ def speech(windows: int) -> Inputs:
     }
 
 
+def speech_with_state() -> Inputs:
+    """One window, for the variants that carry all state in one tensor."""
+    return {"input": speech(1)["input"], "state": np.zeros((2, 1, 128), np.float32), "sr": np.array(16000)}
+
+
 def photograph(name: str) -> Inputs:
     return {name: np.random.default_rng(0).random((1, 3, 224, 224), np.float32)}
 
 
-MODELS: Mapping[str, tuple[str, Callable[[], Inputs]]] = {
+MODELS: dict[str, tuple[str, Callable[[], Inputs]]] = {
     "light_resnet50": ("light_resnet50", lambda: photograph("gpu_0/data_0")),
     "light_inception_v1": ("light_inception_v1", lambda: photograph("data_0")),
     "light_squeezenet": ("light_squeezenet", lambda: photograph("data_0")),
@@ -96,7 +101,14 @@ MODELS: Mapping[str, tuple[str, Callable[[], Inputs]]] = {
     "minimol, 30 atoms": ("minimol", lambda: molecule(30)),
     "silero_vad, 32 windows": ("silero_vad", lambda: speech(32)),
 }
-"""Name of a case -> its model, and what makes its inputs."""
+"""What is benchmarked: name of a case -> its model, and what makes its inputs."""
+
+OTHERS: dict[str, tuple[str, Callable[[], Inputs]]] = {
+    "silero_vad with If, 1 window": ("silero_vad with If", speech_with_state),
+    "common, 64x160": ("common", lambda: image("input1", 1, 1, 64, 160)),
+    "ch_ppocr_cls, 48x192": ("ch_ppocr_cls", lambda: image("x", 1, 3, 48, 192)),
+}
+"""What is tested besides."""
 
 FETCHED = tuple(fetch_models.MODELS)
 """Models that `tools/fetch_models.py` brings."""
@@ -123,5 +135,5 @@ def model_of(name: str) -> onnx.ModelProto:
 
 def load(case: str) -> tuple[onnx.ModelProto, Inputs]:
     """The model of a case, and its inputs."""
-    name, make = MODELS[case]
+    name, make = (MODELS | OTHERS)[case]
     return model_of(name), make()

@@ -53,7 +53,8 @@ def real_model() -> Callable[[str], tuple[onnx.ModelProto, dict[str, np.ndarray]
     @functools.cache
     def load(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         if name in real_models.FETCHED:
-            return real_models.load(next(case for case, (model, _) in real_models.MODELS.items() if model == name))
+            cases = {model: case for case, (model, _) in (real_models.MODELS | real_models.OTHERS).items()}
+            return real_models.load(cases[name])
         return minilm() if name == "minilm" else light(name)
 
     return load

@@ -14,6 +14,9 @@ import hetero
 from model_zoo import LIGHT_MODELS
 from real_models import FETCHED, image, molecule, speech
 
+# One of the models declares the shape of what it gave before its export.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is declared:RuntimeWarning")
+
 MODELS = (*LIGHT_MODELS, "minilm", *FETCHED)
 Load = Callable[[str], tuple[onnx.ModelProto, dict[str, np.ndarray]]]
 
@@ -54,7 +57,7 @@ def test_outputs_are_not_degenerate(name: str, expected: Callable[[str], dict[st
     main = max(outputs, key=lambda array: array.size).astype(np.float64).ravel()
     assert np.isfinite(main).all()
     assert main.std() > 1e-5
-    assert len(np.unique(main)) > 100
+    assert len(np.unique(main)) > min(100, main.size // 2)
     if name in LIGHT_MODELS:
         assert main.max() < 0.9  # a softmax over 1000 classes that has not saturated
 

