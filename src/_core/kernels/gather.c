@@ -5,18 +5,9 @@
  *   gather_elements   in data, indices; ints = axis.  out dims = indices' dims; same rank as data, other axes not longer
  *   gather_nd         in data, indices; ints = batch dims.  indices[..., k] names k axes of data after the batch dims
  */
-#include "elements.h"
+#include "indices.h"
 
 #include <string.h>
-
-/* The index `i` of `indices` on an axis of `size`; -1 if outside. */
-static inline int64_t index_at(const ht_tensor *indices, int64_t i, int64_t size)
-{
-    int64_t index = ht_integer_at(indices, i);
-    if (index < 0)
-        index += size;
-    return index < 0 || index >= size ? -1 : index;
-}
 
 static inline void move(char *out, const char *from, int64_t bytes)
 {
@@ -55,12 +46,47 @@ int HT_KERNEL(gather)(const ht_call *call)
     char *out = (char *)call->out[0]->data;
     for (int64_t o = 0; o < outer; o++, from += size * bytes)
         for (int64_t i = 0; i < indices->size; i++, out += bytes) {
-            const int64_t index = index_at(indices, i, size);
+            const int64_t index = ht_index_at(indices, i, size);
             if (index < 0)
                 return HT_ERR_INDEX;
             move(out, from + index * bytes, bytes);
         }
     return HT_OK;
+}
+
+/* A row of results: out[i] = from[i * lane + index * step]; 0 if an index is outside [-size, size). */
+#define TAKE(name, T, I)                                                                                              \
+    static int name(const void *pfrom, const void *pindex, void *pout, int64_t n, int64_t size, int64_t lane,        \
+                    int64_t step)                                                                                     \
+    {                                                                                                                 \
+        const T *from = (const T *)pfrom;                                                                             \
+        const I *index = (const I *)pindex;                                                                           \
+        T *out = (T *)pout;                                                                                           \
+        for (int64_t i = 0; i < n; i++) {                                                                             \
+            const int64_t at = index[i] < 0 ? index[i] + size : index[i];                                             \
+            if ((uint64_t)at >= (uint64_t)size)                                                                       \
+                return 0;                                                                                             \
+            out[i] = from[i * lane + at * step];                                                                      \
+        }                                                                                                             \
+        return 1;                                                                                                     \
+    }
+#define TAKES(T) TAKE(take_##T##_32, T, int32_t) TAKE(take_##T##_64, T, int64_t)
+TAKES(uint8_t)
+TAKES(uint16_t)
+TAKES(uint32_t)
+TAKES(uint64_t)
+
+typedef int (*take_fn)(const void *from, const void *index, void *out, int64_t n, int64_t size, int64_t lane, int64_t step);
+
+static take_fn choose(int64_t bytes, int32_t index_type)
+{
+    const int wide = index_type == HT_INT64;
+    switch (bytes) {
+    case 1: return wide ? take_uint8_t_64 : take_uint8_t_32;
+    case 2: return wide ? take_uint16_t_64 : take_uint16_t_32;
+    case 4: return wide ? take_uint32_t_64 : take_uint32_t_32;
+    default: return wide ? take_uint64_t_64 : take_uint64_t_32;
+    }
 }
 
 int HT_KERNEL(gather_elements)(const ht_call *call)
@@ -70,31 +96,19 @@ int HT_KERNEL(gather_elements)(const ht_call *call)
         return status;
     const ht_tensor *data = call->in[0], *indices = call->in[1];
     const int64_t axis = call->ints[0], bytes = ht_element_bytes(data->dtype);
-    if (axis < 0 || axis >= data->ndim || indices->ndim != data->ndim || !ht_same_dims(indices, call->out[0]))
+    ht_index_walk walk;
+    if (!ht_index_walk_begin(&walk, data, indices, axis) || !ht_same_dims(indices, call->out[0]))
         return HT_ERR_OPERAND;
-    for (int d = 0; d < data->ndim; d++)
-        if (d != axis && indices->dims[d] > data->dims[d])
-            return HT_ERR_OPERAND;
     if (indices->size == 0)
         return HT_OK;
-    int64_t step[HT_MAX_DIMS], position[HT_MAX_DIMS] = {0}, base = 0; /* base: of the position without the axis */
-    step[data->ndim - 1] = 1;
-    for (int d = data->ndim - 1; d > 0; d--)
-        step[d - 1] = step[d] * data->dims[d];
-    char *out = (char *)call->out[0]->data;
-    for (int64_t i = 0; i < indices->size; i++, out += bytes) {
-        const int64_t index = index_at(indices, i, data->dims[axis]);
-        if (index < 0)
+    const int last = data->ndim - 1;
+    const int64_t run = indices->dims[last], index_bytes = ht_element_bytes(indices->dtype);
+    const take_fn take = choose(bytes, indices->dtype);
+    for (int64_t i = 0; i < indices->size; i += run) {
+        if (!take((const char *)data->data + walk.base * bytes, (const char *)indices->data + i * index_bytes,
+                  (char *)call->out[0]->data + i * bytes, run, data->dims[axis], axis != last, walk.axis_step))
             return HT_ERR_INDEX;
-        move(out, (const char *)data->data + (base + index * step[axis]) * bytes, bytes);
-        for (int d = data->ndim - 1; d >= 0; d--) {
-            const int64_t stride = d == axis ? 0 : step[d];
-            base += stride;
-            if (++position[d] < indices->dims[d])
-                break;
-            base -= stride * indices->dims[d];
-            position[d] = 0;
-        }
+        ht_index_walk_next(&walk, last - 1);
     }
     return HT_OK;
 }
@@ -126,7 +140,7 @@ int HT_KERNEL(gather_nd)(const ht_call *call)
         for (int64_t t = 0; t < tuples; t++, out += bytes) {
             int64_t at = 0;
             for (int d = 0; d < depth; d++) {
-                const int64_t index = index_at(indices, (b * tuples + t) * depth + d, data->dims[first + d]);
+                const int64_t index = ht_index_at(indices, (b * tuples + t) * depth + d, data->dims[first + d]);
                 if (index < 0)
                     return HT_ERR_INDEX;
                 at = at * data->dims[first + d] + index;

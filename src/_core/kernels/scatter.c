@@ -7,7 +7,7 @@
  * out: data's dims and dtype; may be data's memory (in place). reduction: 0 assign (any dtype), 1 add, 2 mul, 3 max,
  * 4 min (numeric).
  */
-#include "elements.h"
+#include "indices.h"
 
 #include <string.h>
 
@@ -86,43 +86,28 @@ int HT_KERNEL(scatter_elements)(const ht_call *call)
     const ht_tensor *indices = call->in[1], *updates = call->in[2];
     ht_tensor *out = call->out[0];
     const int64_t axis = call->ints[0], bytes = ht_element_bytes(out->dtype);
-    if (axis < 0 || axis >= out->ndim || indices->ndim != out->ndim || !ht_same_dims(indices, updates))
+    ht_index_walk walk;
+    if (!ht_index_walk_begin(&walk, out, indices, axis) || !ht_same_dims(indices, updates))
         return HT_ERR_OPERAND;
-    for (int d = 0; d < out->ndim; d++)
-        if (d != axis && indices->dims[d] > out->dims[d])
-            return HT_ERR_OPERAND;
     const int status = begin(call, call->ints[1], &combine);
     if (status != HT_OK || indices->size == 0)
         return status;
-    int64_t step[HT_MAX_DIMS], position[HT_MAX_DIMS] = {0}, base = 0;
-    step[out->ndim - 1] = 1;
-    for (int d = out->ndim - 1; d > 0; d--)
-        step[d - 1] = step[d] * out->dims[d];
     /* Along the last axis, unless that is `axis`, neighbours with one index are neighbours in out, too. */
     const int64_t run = axis == out->ndim - 1 ? 1 : indices->dims[out->ndim - 1];
     const char *update = (const char *)updates->data;
     for (int64_t begin = 0; begin < indices->size; begin += run) {
         const int64_t together = run > 1 && all_equal(indices, begin, run) ? run : 1;
         for (int64_t i = 0; i < run; i += together, update += together * bytes) {
-            int64_t index = ht_integer_at(indices, begin + i);
+            const int64_t index = ht_index_at(indices, begin + i, out->dims[axis]);
             if (index < 0)
-                index += out->dims[axis];
-            if (index < 0 || index >= out->dims[axis])
                 return HT_ERR_INDEX;
-            char *to = (char *)out->data + (base + i + index * step[axis]) * bytes;
+            char *to = (char *)out->data + (walk.base + i + index * walk.axis_step) * bytes;
             if (combine)
                 combine(to, update, together);
             else
                 memcpy(to, update, (size_t)(together * bytes));
         }
-        for (int d = run == 1 ? out->ndim - 1 : out->ndim - 2; d >= 0; d--) {
-            const int64_t stride = d == axis ? 0 : step[d];
-            base += stride;
-            if (++position[d] < indices->dims[d])
-                break;
-            base -= stride * indices->dims[d];
-            position[d] = 0;
-        }
+        ht_index_walk_next(&walk, run == 1 ? out->ndim - 1 : out->ndim - 2);
     }
     return HT_OK;
 }

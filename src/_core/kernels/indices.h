@@ -1,0 +1,54 @@
+/* Indices into an axis, and walks over tensors of indices: what reading and writing by index share. */
+#ifndef HETERO_INDICES_H
+#define HETERO_INDICES_H
+
+#include "elements.h"
+
+/* The index `i` of `indices` on an axis of `size`, negative ones from its end; -1 if outside. */
+static inline int64_t ht_index_at(const ht_tensor *indices, int64_t i, int64_t size)
+{
+    int64_t index = ht_integer_at(indices, i);
+    if (index < 0)
+        index += size;
+    return index < 0 || index >= size ? -1 : index;
+}
+
+/* Of GatherElements and ScatterElements: where in `data` the position of an element of `indices` lies, but for `axis`. */
+typedef struct {
+    int64_t base, axis_step; /* elements of data */
+    int64_t step[HT_MAX_DIMS], size[HT_MAX_DIMS], position[HT_MAX_DIMS];
+} ht_index_walk;
+
+/* 0 if `indices`, of elements, do not fit. */
+static inline int ht_index_walk_begin(ht_index_walk *walk, const ht_tensor *data, const ht_tensor *indices, int64_t axis)
+{
+    int64_t step = 1;
+    if (axis < 0 || axis >= data->ndim || indices->ndim != data->ndim)
+        return 0;
+    walk->base = 0;
+    for (int d = data->ndim - 1; d >= 0; d--) {
+        if (d != axis && indices->dims[d] > data->dims[d])
+            return 0;
+        if (d == axis)
+            walk->axis_step = step;
+        walk->step[d] = d == axis ? 0 : step;
+        walk->size[d] = indices->dims[d];
+        walk->position[d] = 0;
+        step *= data->dims[d];
+    }
+    return 1;
+}
+
+/* To the next element along axis `last`, or the first of what follows. */
+static inline void ht_index_walk_next(ht_index_walk *walk, int last)
+{
+    for (int d = last; d >= 0; d--) {
+        walk->base += walk->step[d];
+        if (++walk->position[d] < walk->size[d])
+            return;
+        walk->base -= walk->step[d] * walk->size[d];
+        walk->position[d] = 0;
+    }
+}
+
+#endif
