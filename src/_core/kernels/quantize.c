@@ -40,7 +40,7 @@ static int32_t integer_at(const void *p, int32_t dtype, int64_t i)
     }
 }
 
-static void narrow(const int32_t *x, void *y, int32_t dtype, int64_t at, int64_t n)
+HT_INLINE void narrow(const int32_t *x, void *y, int32_t dtype, int64_t at, int64_t n)
 {
     switch (dtype) {
 #define CASE(code, type)                             \
@@ -54,6 +54,19 @@ static void narrow(const int32_t *x, void *y, int32_t dtype, int64_t at, int64_t
     default:
     CASE(HT_UINT16, uint16_t)
 #undef CASE
+    }
+}
+
+/* `count` elements, at most BLOCK, to whole numbers; zeros: of each, as floats. */
+HT_INLINE void quantize_block(const float *x, const float *scale, const int64_t step, const float *zeros, float low,
+                              float high, int64_t count, int32_t *whole)
+{
+    for (int64_t i = 0; i < count; i += VF_LANES) {
+        const int64_t left = ht_min64(VF_LANES, count - i);
+        const vf s = step ? vf_load_n(scale + i, left) : vf_set1(*scale);
+        const vf z = vf_load(zeros + i), q = vf_round(vf_load_n(x + i, left) / s);
+        const vf inside = vf_min(vf_max(q, vf_set1(low) - z), vf_set1(high) - z); /* in this order NaN is `low` */
+        vf_store((float *)(void *)(whole + i), vi_as_float(vf_to_int(inside + z)));
     }
 }
 
@@ -72,14 +85,13 @@ static void quantize_row(const float *x, const float *scale, const ht_tensor *ze
         if (step && zero)
             for (int64_t i = 0; i < count; i++)
                 zeros[i] = (float)integer_at(zero->data, y->dtype, from + start + i);
-        for (int64_t i = 0; i < count; i += VF_LANES) {
-            const int64_t left = ht_min64(VF_LANES, count - i);
-            const vf s = step ? vf_load_n(scale + from + start + i, left) : vf_set1(scale[from]);
-            const vf z = vf_load(zeros + i), q = vf_round(vf_load_n(x + at + start + i, left) / s);
-            const vf inside = vf_min(vf_max(q, vf_set1(low) - z), vf_set1(high) - z); /* in this order NaN is `low` */
-            vf_store((float *)(void *)(whole + i), vi_as_float(vf_to_int(inside + z)));
+        if (count == BLOCK && !step) {
+            quantize_block(x + at + start, scale + from, 0, zeros, low, high, BLOCK, whole);
+            narrow(whole, y->data, y->dtype, at + start, BLOCK);
+        } else {
+            quantize_block(x + at + start, scale + from + step * start, step, zeros, low, high, count, whole);
+            narrow(whole, y->data, y->dtype, at + start, count);
         }
-        narrow(whole, y->data, y->dtype, at + start, count);
     }
 }
 
@@ -120,7 +132,39 @@ static void dequantize_row(const ht_tensor *x, const float *scale, const ht_tens
     }
 }
 
-/* Rows of one scale each, or of a scale per element. */
+/* Rows of one scale each, or of a scale per element, in chunks. */
+typedef struct {
+    const ht_call *call;
+    int quantize;
+    int64_t axis, inner, block, blocks;
+    int64_t run, rows; /* elements of a row, at most; rows of an index of the outer axes */
+    int64_t chunks, units, parts;
+} row_job;
+
+enum { CHUNK = 1 << 14 }; /* a multiple of BLOCK */
+
+static void row_part(void *context, int64_t part, int thread)
+{
+    (void)thread;
+    const row_job *job = (const row_job *)context;
+    const ht_tensor *x = job->call->in[0], *scale = job->call->in[1], *zero = job->call->in[2], *y = job->call->out[0];
+    const int64_t inner = job->inner, end = ht_part_begin(job->units, job->parts, part + 1);
+    for (int64_t unit = ht_part_begin(job->units, job->parts, part); unit < end; unit++) {
+        const int64_t chunk = unit % job->chunks * CHUNK, row = unit / job->chunks % job->rows;
+        const int64_t o = unit / job->chunks / job->rows, a = inner > 1 ? row : row * job->run;
+        const int64_t length = inner > 1 ? inner : ht_min64(job->run, job->axis - a);
+        const int64_t step = job->block ? inner > 1 : inner == 1, skip = step * chunk;
+        const int64_t from = (job->block ? (o * job->blocks + a / job->block) * inner : a) + skip;
+        const int64_t at = (o * job->axis + a) * inner + chunk, n = ht_min64(CHUNK, length - chunk);
+        if (n <= 0)
+            continue;
+        if (job->quantize)
+            quantize_row(x->data, scale->data, zero, y, at, from, step, n);
+        else
+            dequantize_row(x, scale->data, zero, y->data, at, from, step, n);
+    }
+}
+
 static int each_row(const ht_call *call, const int quantize)
 {
     const ht_tensor *x = call->in[0], *scale = call->in[1], *zero = call->in[2], *y = call->out[0];
@@ -132,16 +176,13 @@ static int each_row(const ht_call *call, const int quantize)
     const int64_t blocks = block ? ht_ceil_div(axis, block) : axis, scales = block ? outer * blocks * inner : axis;
     if (scale->size != scales || (zero && zero->size != scales))
         return HT_ERR_OPERAND;
-    const int64_t run = inner > 1 ? inner : block ? block : axis; /* elements of one row */
-    for (int64_t o = 0; o < outer; o++)
-        for (int64_t a = 0; a < axis; a += inner > 1 ? 1 : run) {
-            const int64_t at = (o * axis + a) * inner, n = inner > 1 ? inner : ht_min64(run, axis - a);
-            const int64_t from = block ? (o * blocks + a / block) * inner : a, step = block ? inner > 1 : inner == 1;
-            if (quantize)
-                quantize_row(x->data, scale->data, zero, y, at, from, step, n);
-            else
-                dequantize_row(x, scale->data, zero, y->data, at, from, step, n);
-        }
+    row_job job = {.call = call, .quantize = quantize, .axis = axis, .inner = inner, .block = block, .blocks = blocks};
+    job.run = inner > 1 ? inner : block ? ht_min64(block, axis) : axis;
+    job.rows = inner > 1 ? axis : ht_ceil_div(axis, job.run);
+    job.chunks = ht_ceil_div(job.run, CHUNK);
+    job.units = outer * job.rows * job.chunks;
+    job.parts = ht_parts(call, job.units, (double)x->size);
+    ht_parallel(call->team, job.parts, row_part, &job);
     return HT_OK;
 }
 
@@ -186,8 +227,12 @@ int HT_KERNEL(dynamic_quantize)(const ht_call *call)
     uint8_t *out_zero = zero->data;
     *out_scale = step;
     *out_zero = (uint8_t)(start > 0 ? start < 255 ? rintf(start) : 255 : 0);
-    quantize_row(x->data, out_scale, zero, y, 0, 0, 0, x->size);
-    return HT_OK;
+    const ht_tensor *const operands[] = {x, scale, zero};
+    const int64_t ints[] = {1, 1, x->size, 0};
+    ht_call rows = *call;
+    rows.in = operands;
+    rows.ints = ints;
+    return each_row(&rows, 1);
 }
 
 int HT_KERNEL(requantize)(const ht_call *call)
