@@ -1,10 +1,15 @@
-"""Single operators on the CPU device beside onnxruntime: recurrent layers and quantised products and convolutions.
+"""Single operators on the CPU device beside onnxruntime and NumPy: one model of a node for every family of kernels,
+recurrent layers and quantised products and convolutions.
 
-Same model, same input, same run, one thread. Weights are constants.
+Same model, same input, same run, one thread. Weights are constants. What is short is run several
+times, as many for all.
 """
 
 from __future__ import annotations
 
+import functools
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,27 +24,43 @@ from timing import repeated
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 RECURRENT = [("LSTM", hidden, steps) for hidden in (64, 128, 512) for steps in (1, 16, 100)]
 RECURRENT += [(op, hidden, 16) for op in ("GRU", "RNN") for hidden in (64, 128, 512)]
-PRODUCTS = [(128, 768, 768), (128, 768, 3072), (1, 768, 3072)]
-CONVOLUTIONS = [(64, 64, 3, 56), (256, 256, 3, 14), (256, 64, 1, 56)]
+PRODUCTS = [(128, 768, 768), (128, 768, 3072), (16, 384, 384), (1, 768, 3072)]
+CONVOLUTIONS: list[tuple[int, int, int, int, dict[str, Any]]] = [
+    (64, 64, 3, 56, {}),
+    (256, 256, 3, 14, {}),
+    (512, 512, 3, 7, {}),
+    (256, 64, 1, 56, {}),
+    (64, 256, 1, 56, {}),
+    (3, 32, 3, 224, {}),
+    (64, 128, 3, 56, {"strides": [2, 2]}),
+    (64, 64, 3, 56, {"group": 64}),
+]
 Array = np.ndarray[Any, Any]
 
 
-def model_of(
-    op: str, inputs: dict[str, Array], x: str, output_type: int, **attributes: Any
-) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """One node of which ``x`` is the only input that is not constant."""
+def model_of(op: str, inputs: dict[str, Array], constants: tuple[str, ...], **attributes: Any) -> onnx.ModelProto:
+    """One node, of as many outputs as its schema asks for."""
+    outputs = [f"y{i}" for i in range(max(1, onnx.defs.get_schema(op, 21).min_output))]
+    sizes = attributes.pop("num_outputs", None)
+    if op == "Split":
+        outputs = [f"y{i}" for i in range(sizes)]
+        attributes["num_outputs"] = sizes
     graph = helper.make_graph(
-        [helper.make_node(op, list(inputs), ["y"], **attributes)],
+        [helper.make_node(op, list(inputs), outputs, **attributes)],
         op,
-        [helper.make_tensor_value_info(x, helper.np_dtype_to_tensor_dtype(inputs[x].dtype), inputs[x].shape)],
-        [helper.make_tensor_value_info("y", output_type, None)],
-        [numpy_helper.from_array(array, name) for name, array in inputs.items() if name != x],
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in inputs.items()
+            if name not in constants
+        ],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(inputs[name], name) for name in constants],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return model, {x: inputs[x]}
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return onnx.shape_inference.infer_shapes(model)
 
 
-def recurrent(op: str, hidden: int, steps: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
+def recurrent(op: str, hidden: int, steps: int) -> dict[str, Array]:
     """Batch 1, as many features as hidden units."""
     rng = np.random.default_rng(0)
     width = GATES[op] * hidden
@@ -47,22 +68,19 @@ def recurrent(op: str, hidden: int, steps: int) -> tuple[onnx.ModelProto, dict[s
     def uniform(*shape: int) -> Array:
         return (rng.uniform(-1, 1, shape) / hidden**0.5).astype(np.float32)
 
-    inputs = {
+    return {
         "x": rng.standard_normal((steps, 1, hidden)).astype(np.float32),
         "w": uniform(1, width, hidden),
         "r": uniform(1, width, hidden),
         "b": uniform(1, 2 * width),
     }
-    return model_of(op, inputs, "x", onnx.TensorProto.FLOAT, hidden_size=hidden)
 
 
-def quantised(
-    op: str, x: tuple[int, ...], w: tuple[int, ...], **attributes: Any
-) -> tuple[onnx.ModelProto, dict[str, Array]]:
+def quantised(x: tuple[int, ...], w: tuple[int, ...]) -> dict[str, Array]:
     """uint8 activations and int8 weights with a zero point of 0."""
     rng = np.random.default_rng(0)
     scale = np.array(0.02, np.float32)
-    inputs = {
+    return {
         "x": rng.integers(0, 256, x).astype(np.uint8),
         "x_scale": scale,
         "x_zero": np.array(120, np.uint8),
@@ -72,49 +90,183 @@ def quantised(
         "y_scale": np.array(3, np.float32),
         "y_zero": np.array(110, np.uint8),
     }
-    return model_of(op, inputs, "x", onnx.TensorProto.UINT8, **attributes)
 
 
-def compare(
-    benchmark: Any, group: str, device: str, model: onnx.ModelProto, inputs: dict[str, Array], calls: int
-) -> None:
+def normal(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def below(limit: int, *shape: int) -> Array:
+    return np.random.default_rng(limit).integers(0, limit, shape)
+
+
+X, ROW, COLUMN = normal(128, 3072), normal(3072), normal(128, 1)
+IMAGE, HEADS = normal(1, 64, 56, 56), normal(1, 128, 12, 64)
+ONE = np.array([1], np.int64)
+UNSIGNED = np.abs(X)
+
+# name -> (operator, what varies, constants, attributes, the same with NumPy on what varies, if it has that)
+Entry = tuple[str, list[Array], list[Array], dict[str, Any], Callable[..., Any] | None]
+FAMILIES: dict[str, Entry] = {
+    "product 128x768x768": ("MatMul", [normal(128, 768)], [W := normal(768, 768)], {}, lambda x: x @ W),
+    "product 1x768x3072": ("MatMul", [normal(1, 768)], [V := normal(768, 3072)], {}, lambda x: x @ V),
+    "products 12 of 128x64x128": ("MatMul", [normal(12, 128, 64), normal(12, 64, 128)], [], {}, np.matmul),
+    "product of int32 64x64x64": ("MatMul", [below(9, 64, 64).astype(np.int32)] * 2, [], {}, np.matmul),
+    "convolution 3x3, 64 to 64 at 56": ("Conv", [IMAGE], [normal(64, 64, 3, 3)], {"pads": [1] * 4}, None),
+    "convolution 1x1, 64 to 256 at 56": ("Conv", [IMAGE], [normal(256, 64, 1, 1)], {}, None),
+    "convolution 7x7 by 2, 3 to 64 at 224": (
+        "Conv", [normal(1, 3, 224, 224)], [normal(64, 3, 7, 7)], {"pads": [3] * 4, "strides": [2, 2]}, None,
+    ),
+    "depthwise 3x3, 64 at 56": ("Conv", [IMAGE], [normal(64, 1, 3, 3)], {"pads": [1] * 4, "group": 64}, None),
+    "transposed 2x2 by 2, 64 at 56": ("ConvTranspose", [IMAGE], [normal(64, 32, 2, 2)], {"strides": [2, 2]}, None),
+    "max pool 3x3 by 2": ("MaxPool", [IMAGE], [], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, None),
+    "average pool 3x3": ("AveragePool", [IMAGE], [], {"kernel_shape": [3, 3], "pads": [1] * 4}, None),
+    "pool of whole planes": ("GlobalAveragePool", [IMAGE], [], {}, lambda x: x.mean((2, 3))),
+    "softmax": ("Softmax", [X], [], {"axis": -1}, None),
+    "layer normalisation": ("LayerNormalization", [X], [ROW, ROW], {}, None),
+    "instance normalisation": ("InstanceNormalization", [IMAGE], [normal(64)] * 2, {}, None),
+    "batch normalisation": ("BatchNormalization", [IMAGE], [*[normal(64)] * 3, np.ones(64, np.float32)], {}, None),
+    "local response": ("LRN", [IMAGE], [], {"size": 5}, None),
+    "sum of rows": ("ReduceSum", [X], [ONE], {"keepdims": 0}, lambda x: x.sum(1)),
+    "sum of columns": ("ReduceSum", [X], [ONE * 0], {"keepdims": 0}, lambda x: x.sum(0)),
+    "maximum of rows": ("ReduceMax", [X], [ONE], {"keepdims": 0}, lambda x: x.max(1)),
+    "place of the maximum": ("ArgMax", [X], [], {"axis": 1}, lambda x: x.argmax(1)),
+    "relu": ("Relu", [X], [], {}, lambda x: np.maximum(x, 0)),
+    "exp": ("Exp", [X], [], {}, np.exp),
+    "tanh": ("Tanh", [X], [], {}, np.tanh),
+    "sigmoid": ("Sigmoid", [X], [], {}, None),
+    "erf": ("Erf", [X], [], {}, None),
+    "gelu": ("Gelu", [X], [], {}, None),
+    "square root": ("Sqrt", [UNSIGNED], [], {}, np.sqrt),
+    "logarithm": ("Log", [UNSIGNED], [], {}, np.log),
+    "clip": ("Clip", [X], [np.array(-1, np.float32), np.array(1, np.float32)], {}, lambda x: x.clip(-1, 1)),
+    "addition": ("Add", [X, X], [], {}, np.add),
+    "addition of a row": ("Add", [X], [ROW], {}, lambda x: x + ROW),
+    "addition of a column": ("Add", [X], [COLUMN], {}, lambda x: x + COLUMN),
+    "quotient": ("Div", [X, UNSIGNED], [], {}, np.divide),
+    "power": ("Pow", [UNSIGNED], [np.array(1.7, np.float32)], {}, lambda x: x ** np.float32(1.7)),
+    "comparison": ("Less", [X, UNSIGNED], [], {}, np.less),
+    "int64 sum": ("Add", [below(9, 128, 3072), below(7, 128, 3072)], [], {}, np.add),
+    "choice": ("Where", [X > 0, X, UNSIGNED], [], {}, np.where),
+    "float32 to int64": ("Cast", [X], [], {"to": 7}, lambda x: x.astype(np.int64)),
+    "float32 to float16": ("Cast", [X], [], {"to": 10}, lambda x: x.astype(np.float16)),
+    "gathered rows": ("Gather", [below(5000, 128)], [], {"axis": 0}, None),
+    "gathered elements": (
+        "GatherElements", [X, below(128, 128, 3072)], [], {"axis": 0}, lambda x, i: np.take_along_axis(x, i, 0),
+    ),
+    "scattered rows": ("ScatterND", [X, below(128, 64, 1), normal(64, 3072)], [], {"reduction": "add"}, None),
+    "scattered elements": ("ScatterElements", [X, below(128, 128, 3072), X], [], {"axis": 0}, None),
+    "transpose of a matrix": ("Transpose", [X], [], {"perm": [1, 0]}, lambda x: x.T.copy()),
+    "transpose of heads": ("Transpose", [HEADS], [], {"perm": [0, 2, 1, 3]}, lambda x: x.swapaxes(1, 2).copy()),
+    "transpose to channels last": (
+        "Transpose", [IMAGE], [], {"perm": [0, 2, 3, 1]}, lambda x: x.transpose(0, 2, 3, 1).copy(),
+    ),
+    "slice by 2": ("Slice", [X], [ONE * 0, ONE * 3072, ONE, ONE * 2], {}, lambda x: x[:, ::2].copy()),
+    "concatenation": ("Concat", [X, X], [], {"axis": 1}, lambda x, y: np.concatenate([x, y], 1)),
+    "split": ("Split", [X], [], {"axis": 1, "num_outputs": 3}, lambda x: [part.copy() for part in np.split(x, 3, 1)]),
+    "padding": (
+        "Pad", [IMAGE], [np.array([0, 0, 1, 1] * 2)], {}, lambda x: np.pad(x, [(0, 0)] * 2 + [(1, 1)] * 2),
+    ),
+    "tiles": ("Tile", [normal(128, 96)], [np.array([1, 32])], {}, lambda x: np.tile(x, (1, 32))),
+    "expansion": ("Expand", [COLUMN], [np.array([128, 3072])], {}, lambda x: np.broadcast_to(x, (128, 3072)).copy()),
+    "top 10": ("TopK", [X], [ONE * 10], {}, None),
+    "running sum": ("CumSum", [X], [np.array(1)], {}, lambda x: x.cumsum(1)),
+    "nonzero": ("NonZero", [X.clip(0)], [], {}, np.nonzero),
+    "resize to 112, nearest": (
+        "Resize", [IMAGE], [EMPTY := np.zeros(0, np.float32), np.array([1, 1, 2, 2], np.float32)],
+        {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, None,
+    ),
+    "resize to 112, linear": ("Resize", [IMAGE], [EMPTY, np.array([1, 1, 2, 2], np.float32)], {"mode": "linear"}, None),
+    "to bytes": ("QuantizeLinear", [X], [np.array(0.02, np.float32), np.array(3, np.uint8)], {}, None),
+    "from bytes": (
+        "DequantizeLinear", [below(256, 128, 3072).astype(np.uint8)],
+        [np.array(0.02, np.float32), np.array(3, np.uint8)], {},
+        lambda x: (x.astype(np.float32) - 3) * np.float32(0.02),
+    ),
+    "to bytes of their own range": ("DynamicQuantizeLinear", [X], [], {}, None),
+}  # fmt: skip
+
+
+def works_of(op: str, inputs: dict[str, Array], constants: tuple[str, ...], **attributes: Any) -> dict[str, Callable]:
+    """A function for each device that makes one run of the node."""
+    model = model_of(op, inputs, constants, **attributes)
+    feeds = {name: array for name, array in inputs.items() if name not in constants}
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
+    )
+    core = hetero.Core()
+    request = core.compile_model(core.read_model(model), "CPU", {"INFERENCE_NUM_THREADS": 1}).create_infer_request()
+    return {"onnxruntime": lambda: session.run(None, feeds), "CPU": lambda: request.infer(feeds)}
+
+
+@functools.cache
+def family(name: str) -> dict[str, Callable[[], Any]]:
+    op, varying, constants, attributes, with_numpy = FAMILIES[name]
+    if name == "gathered rows":
+        varying, with_numpy = [normal(5000, 768), *varying], lambda x, i: x[i]
+    inputs = {f"x{i}": array for i, array in enumerate([*varying, *constants])}
+    works = works_of(op, inputs, tuple(inputs)[len(varying) :], **attributes)
+    if with_numpy is not None:
+        works["NumPy"] = lambda: with_numpy(*varying)
+    return works
+
+
+CALLS: dict[str, int] = {}
+
+
+def measure(benchmark: Any, group: str, device: str, works: dict[str, Callable[[], Any]]) -> None:
+    """As many runs for every device of the group as take onnxruntime about half a millisecond."""
+    if device not in works:
+        pytest.skip("NumPy has no such function")
+    if group not in CALLS:
+        first = repeated(works["onnxruntime"], 5)
+        first()
+        begin = time.process_time()
+        first()
+        CALLS[group] = max(1, round(0.0025 / max(time.process_time() - begin, 1e-6)))
+    calls = CALLS[group]
     benchmark.group = group
     benchmark.extra_info["label"] = device if calls == 1 else f"{device}, {calls} runs"
     if device == "onnxruntime":
         benchmark.extra_info["reference"] = True
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
-        )
-        work = lambda: session.run(None, inputs)  # noqa: E731
-    else:
-        core = hetero.Core()
-        request = core.compile_model(core.read_model(model), "CPU", {"INFERENCE_NUM_THREADS": 1}).create_infer_request()
-        work = lambda: request.infer(inputs)  # noqa: E731
-    work()
-    benchmark(repeated(work, calls))
+    works[device]()
+    benchmark(repeated(works[device], calls))
+
+
+@pytest.mark.parametrize("device", ["onnxruntime", "CPU", "NumPy"])
+@pytest.mark.parametrize("name", FAMILIES)
+def bench_family(benchmark: Any, name: str, device: str) -> None:
+    measure(benchmark, name, device, family(name))
 
 
 @pytest.mark.parametrize("device", ["onnxruntime", "CPU"])
 @pytest.mark.parametrize(("op", "hidden", "steps"), RECURRENT)
 def bench_recurrent(benchmark: Any, op: str, hidden: int, steps: int, device: str) -> None:
-    model, inputs = recurrent(op, hidden, steps)
-    compare(
-        benchmark, f"{op}, hidden {hidden}, {steps} steps", device, model, inputs, 1 if hidden * steps > 4096 else 50
-    )
+    works = works_of(op, recurrent(op, hidden, steps), ("w", "r", "b"), hidden_size=hidden)
+    measure(benchmark, f"{op}, hidden {hidden}, {steps} steps", device, works)
+
+
+def compare_quantised(
+    benchmark: Any, title: str, op: str, inputs: dict[str, Array], device: str, **attributes: Any
+) -> None:
+    works = works_of(op, inputs, tuple(inputs)[1:], **attributes)
+    measure(benchmark, title, device, works)
 
 
 @pytest.mark.parametrize("device", ["onnxruntime", "CPU"])
 @pytest.mark.parametrize(("m", "k", "n"), PRODUCTS)
 def bench_quantised_product(benchmark: Any, m: int, k: int, n: int, device: str) -> None:
-    model, inputs = quantised("QLinearMatMul", (m, k), (k, n))
-    compare(benchmark, f"QLinearMatMul {m}x{k}x{n}", device, model, inputs, 1 if m > 1 else 20)
+    compare_quantised(benchmark, f"QLinearMatMul {m}x{k}x{n}", "QLinearMatMul", quantised((m, k), (k, n)), device)
 
 
 @pytest.mark.parametrize("device", ["onnxruntime", "CPU"])
-@pytest.mark.parametrize(("channels", "maps", "kernel", "size"), CONVOLUTIONS)
-def bench_quantised_convolution(benchmark: Any, channels: int, maps: int, kernel: int, size: int, device: str) -> None:
-    weights, pads = (maps, channels, kernel, kernel), [kernel // 2] * 4
-    model, inputs = quantised("QLinearConv", (1, channels, size, size), weights, pads=pads)
-    compare(benchmark, f"QLinearConv {channels} to {maps}, {kernel}x{kernel} at {size}", device, model, inputs, 1)
+@pytest.mark.parametrize(("channels", "maps", "kernel", "size", "attributes"), CONVOLUTIONS)
+def bench_quantised_convolution(
+    benchmark: Any, channels: int, maps: int, kernel: int, size: int, attributes: dict[str, Any], device: str
+) -> None:
+    inputs = quantised((1, channels, size, size), (maps, channels // attributes.get("group", 1), kernel, kernel))
+    group = f"QLinearConv {channels} to {maps}, {kernel}x{kernel} at {size}"
+    group += "".join(f", {name} {np.max(value)}" for name, value in attributes.items())
+    compare_quantised(benchmark, group, "QLinearConv", inputs, device, pads=[kernel // 2] * 4, **attributes)
