@@ -120,12 +120,14 @@ class Constants:
         if number in self._lenders:
             lender, its_number = self._lenders[number]
             return lender.view(its_number)
-        dtype, dims = int(self._file.constant_dtype[number]), self.dims(number)
-        plain = self.is_raw(number) and element_bits(dtype) >= 8 and dtype != _BOOL
-        if not plain or self.nbytes(number) <= _KEPT_BYTES:
+        file = self._file
+        if file.constant_data_end[number] - file.constant_data_begin[number] <= _KEPT_BYTES or not self.is_raw(number):
+            return self.array(number)
+        dtype = int(file.constant_dtype[number])
+        if element_bits(dtype) < 8 or dtype == _BOOL:
             return self.array(number)
         try:
-            return np.frombuffer(self.raw(number), np.uint8).view(_numpy_dtype(dtype)).reshape(dims)
+            return np.frombuffer(self.raw(number), np.uint8).view(_numpy_dtype(dtype)).reshape(self.dims(number))
         except ValueError as error:
             raise self.error(number, error) from error
 
