@@ -138,6 +138,25 @@ def test_rows(outer, axis, inner):
         assert_no_split_matters("layer_norm", operands, [(x.shape, np.float32)], [outer, axis], [1e-5])
 
 
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize(("batch", "hidden"), [(1, 512), (1, 210), (2, 270), (5, 200), (1, 40)])
+@pytest.mark.parametrize(("name", "gates", "functions"), [("lstm", 4, [2, 1, 1]), ("gru", 3, [2, 1]), ("rnn", 1, [1])])
+def test_recurrent_layers(name, gates, functions, batch, hidden, directions):
+    """What they give, `test_recurrent.py` tells."""
+    steps, padded = 6, -(-hidden // 16) * 16
+    z, r = normal(steps * batch, directions, gates, hidden), normal(directions * gates, hidden, hidden, seed=1) / hidden
+    spec = [((directions * gates * padded * hidden,), np.float32)]
+    (packed,) = _kernels.call("pack_b", [r], spec, [directions * gates, hidden, hidden, 1])
+    operands = [z, packed, None, None, *([None] * {"lstm": 2, "gru": 1, "rnn": 0}[name])]
+    state = ((directions, batch, hidden), np.float32)
+    outputs = [((steps, directions, batch, hidden), np.float32), *[state] * (2 if name == "lstm" else 1)]
+    ints = [steps, batch, hidden, directions, 0, 0, 0, *functions * directions]
+    floats = [np.inf, *[0.0] * (2 * len(functions) * directions)]
+    (y, *_) = assert_no_split_matters(name, operands, outputs, ints, floats, 4 * batch * (gates + 2) * padded)
+    assert np.isfinite(y).all()
+    assert np.abs(y).max() > 0.1
+
+
 def random_bytes(*shape, seed=0):
     return np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
 

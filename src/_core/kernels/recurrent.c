@@ -282,6 +282,34 @@ static void multiply(const float *h, int64_t h_row, int64_t rows, int64_t k, con
     }
 }
 
+/* The same split over a team, if there is one: into whole groups of panels, so that no panel's sums are taken otherwise. */
+typedef struct {
+    const float *h, *r;
+    float *sums;
+    int64_t h_row, rows, k, panels, sums_row, parts;
+} step_product;
+
+enum { GROUP = 4 }; /* panels; a multiple of ONE_ROW_PANELS and FEW_ROWS_PANELS */
+
+static void multiply_part(void *context, int64_t part, int thread)
+{
+    (void)thread;
+    const step_product *p = (const step_product *)context;
+    const int64_t groups = ht_ceil_div(p->panels, GROUP), first = ht_part_begin(groups, p->parts, part) * GROUP;
+    const int64_t last = ht_min64(p->panels, ht_part_begin(groups, p->parts, part + 1) * GROUP);
+    multiply(p->h, p->h_row, p->rows, p->k, p->r + first * p->k * HT_PANEL, last - first, p->sums + first * HT_PANEL,
+             p->sums_row);
+}
+
+static void multiply_split(ht_team *team, int64_t parts, const layer *l, const float *h, const float *r, int64_t panels,
+                           float *sums)
+{
+    step_product p = {.h = h, .r = r, .sums = sums, .h_row = l->padded, .rows = l->batch, .k = l->hidden,
+                      .panels = panels, .sums_row = l->gates * l->padded,
+                      .parts = ht_min64(parts, ht_ceil_div(panels, GROUP))};
+    ht_parallel(team, p.parts, multiply_part, &p);
+}
+
 static int is_plain(const layer *l, int kind)
 {
     static const int defaults[3][MAX_FUNCTIONS] = {{SIGMOID, TANH, TANH}, {SIGMOID, TANH}, {TANH}};
@@ -297,6 +325,103 @@ static int fits(const ht_tensor *x, int32_t dtype, int64_t size, int optional)
 {
     return x ? x->dtype == dtype && x->size == size : optional;
 }
+
+/* The whole call: either its directions are on threads, or the product of each step. */
+typedef struct {
+    const ht_call *call;
+    layer l; /* without what a direction has of its own */
+    int64_t longest, step_parts;
+} job_of_run;
+
+/* Direction d over all steps. team: for the products, or NULL. */
+HT_INLINE void walk(const job_of_run *job, const int kind, int64_t d, float *scratch, ht_team *team)
+{
+    const int num_functions = kind == LSTM ? 3 : kind == GRU ? 2 : 1, gates = kind == LSTM ? 4 : kind == GRU ? 3 : 1;
+    const ht_call *call = job->call;
+    layer l = job->l;
+    const int64_t *ints = call->ints, batch = l.batch, hidden = l.hidden, dirs = l.dirs, longest = job->longest;
+    const ht_tensor *z = call->in[0], *r = call->in[1], *h0 = call->in[3], *c0 = kind == LSTM ? call->in[4] : NULL;
+    const ht_tensor *peepholes = kind == LSTM ? call->in[5] : NULL, *bias = kind == GRU ? call->in[4] : NULL;
+    const int32_t *length = call->in[2] ? call->in[2]->data : NULL;
+    float *y = call->out[0]->data, *last_h = call->out[1]->data, *last_c = kind == LSTM ? call->out[2]->data : NULL;
+    l.gate_sums = scratch;
+    l.h = l.gate_sums + batch * gates * l.padded;
+    l.reset_h = l.h + batch * l.padded;
+    const int64_t panels = l.padded / HT_PANEL, sums_row = gates * l.padded;
+    const int64_t state_step = l.batch_first ? dirs * hidden : hidden; /* from sequence to sequence */
+    const size_t state_bytes = (size_t)hidden * sizeof(float);
+    const int reversed = d > 0 || ints[4] != 0;
+    const float *weights = (const float *)r->data + d * gates * l.padded * hidden;
+    const int64_t state = l.batch_first ? d * hidden : d * batch * hidden;
+    for (int i = 0; i < num_functions; i++) {
+        const int64_t at = d * num_functions + i;
+        l.functions[i] = (activation){(int)ints[7 + at], (float)call->floats[1 + 2 * at],
+                                      (float)call->floats[2 + 2 * at]};
+    }
+    l.peepholes = peepholes ? (const float *)peepholes->data + d * 3 * hidden : NULL;
+    l.bias = bias ? (const float *)bias->data + d * hidden : NULL;
+    const int plain = is_plain(&l, kind);
+    for (int64_t b = 0; b < batch; b++) {
+        const int64_t at = state + b * state_step;
+        if (h0)
+            memcpy(l.h + b * l.padded, (const float *)h0->data + at, state_bytes);
+        else
+            memset(l.h + b * l.padded, 0, state_bytes);
+        memset(l.reset_h + b * l.padded, 0, state_bytes); /* that of an empty sequence is multiplied too */
+        if (c0)
+            memcpy(last_c + at, (const float *)c0->data + at, state_bytes);
+        else if (kind == LSTM)
+            memset(last_c + at, 0, state_bytes);
+    }
+    for (int64_t step = 0; step < longest; step++) {
+        const int two_products = kind == GRU && !l.option;
+        if (step == 0 && !h0)
+            memset(l.gate_sums, 0, (size_t)(batch * sums_row) * sizeof(float));
+        else
+            multiply_split(team, job->step_parts, &l, l.h, weights, (two_products ? 2 : gates) * panels, l.gate_sums);
+        for (int half = two_products ? 0 : 1; half < 2; half++) {
+            for (int64_t b = 0; b < batch; b++) {
+                if (length && step >= length[b])
+                    continue;
+                const int64_t t = !reversed ? step : (length ? length[b] : l.steps) - 1 - step;
+                const int64_t row = l.batch_first ? b * l.steps + t : t * batch + b;
+                const int64_t to = l.batch_first ? row * dirs + d : (t * dirs + d) * batch + b;
+                const cell at = {.z = (const float *)z->data + (row * dirs + d) * gates * hidden,
+                                 .sums = l.gate_sums + b * sums_row,
+                                 .c = kind == LSTM ? last_c + state + b * state_step : NULL,
+                                 .h = l.h + b * l.padded, .y = y + to * hidden, .reset_h = l.reset_h + b * l.padded};
+                if (kind == LSTM)
+                    lstm_row(&l, &at, plain);
+                else if (kind == RNN)
+                    rnn_row(&l, &at, plain);
+                else if (half == 0)
+                    gru_gates_row(&l, &at, plain);
+                else
+                    gru_row(&l, &at, plain);
+            }
+            if (half == 0 && !(step == 0 && !h0))
+                multiply_split(team, job->step_parts, &l, l.reset_h, weights + 2 * l.padded * hidden, panels,
+                               l.gate_sums + 2 * l.padded);
+        }
+    }
+    for (int64_t b = 0; b < batch; b++) {
+        memcpy(last_h + state + b * state_step, l.h + b * l.padded, state_bytes);
+        for (int64_t t = length ? length[b] : l.steps; t < l.steps; t++) {
+            const int64_t to = l.batch_first ? (b * l.steps + t) * dirs + d : (t * dirs + d) * batch + b;
+            memset(y + to * hidden, 0, state_bytes);
+        }
+    }
+}
+
+#define DIRECTION(name, kind)                                                                     \
+    static void name(void *context, int64_t part, int thread)                                     \
+    {                                                                                             \
+        const job_of_run *job = (const job_of_run *)context;                                      \
+        walk(job, kind, part, (float *)ht_scratch(job->call, thread), NULL);                      \
+    }
+DIRECTION(lstm_direction, LSTM)
+DIRECTION(gru_direction, GRU)
+DIRECTION(rnn_direction, RNN)
 
 HT_INLINE int run(const ht_call *call, const int kind)
 {
@@ -337,77 +462,17 @@ HT_INLINE int run(const ht_call *call, const int kind)
     if (states == 0)
         return HT_OK;
 
-    float *y = call->out[0]->data, *last_h = call->out[1]->data, *last_c = kind == LSTM ? call->out[2]->data : NULL;
-    l.gate_sums = call->scratch;
-    l.h = l.gate_sums + batch * gates * l.padded;
-    l.reset_h = l.h + batch * l.padded;
     l.clip = (float)call->floats[0];
-    const int64_t panels = l.padded / HT_PANEL, sums_row = gates * l.padded;
-    const int64_t state_step = l.batch_first ? dirs * hidden : hidden; /* from sequence to sequence */
-    const size_t state_bytes = (size_t)hidden * sizeof(float);
-    for (int64_t d = 0; d < dirs; d++) {
-        const int reversed = d > 0 || ints[4] != 0;
-        const float *weights = (const float *)r->data + d * gates * l.padded * hidden;
-        const int64_t state = l.batch_first ? d * hidden : d * batch * hidden;
-        for (int i = 0; i < num_functions; i++) {
-            const int64_t at = d * num_functions + i;
-            l.functions[i] = (activation){(int)ints[7 + at], (float)call->floats[1 + 2 * at],
-                                          (float)call->floats[2 + 2 * at]};
-        }
-        l.peepholes = peepholes ? (const float *)peepholes->data + d * 3 * hidden : NULL;
-        l.bias = bias ? (const float *)bias->data + d * hidden : NULL;
-        const int plain = is_plain(&l, kind);
-        for (int64_t b = 0; b < batch; b++) {
-            const int64_t at = state + b * state_step;
-            if (h0)
-                memcpy(l.h + b * l.padded, (const float *)h0->data + at, state_bytes);
-            else
-                memset(l.h + b * l.padded, 0, state_bytes);
-            memset(l.reset_h + b * l.padded, 0, state_bytes); /* that of an empty sequence is multiplied too */
-            if (c0)
-                memcpy(last_c + at, (const float *)c0->data + at, state_bytes);
-            else if (kind == LSTM)
-                memset(last_c + at, 0, state_bytes);
-        }
-        for (int64_t step = 0; step < longest; step++) {
-            const int two_products = kind == GRU && !l.option;
-            if (step == 0 && !h0)
-                memset(l.gate_sums, 0, (size_t)(batch * sums_row) * sizeof(float));
-            else
-                multiply(l.h, l.padded, batch, hidden, weights, (two_products ? 2 : gates) * panels, l.gate_sums, sums_row);
-            for (int half = two_products ? 0 : 1; half < 2; half++) {
-                for (int64_t b = 0; b < batch; b++) {
-                    if (length && step >= length[b])
-                        continue;
-                    const int64_t t = !reversed ? step : (length ? length[b] : l.steps) - 1 - step;
-                    const int64_t row = l.batch_first ? b * l.steps + t : t * batch + b;
-                    const int64_t to = l.batch_first ? row * dirs + d : (t * dirs + d) * batch + b;
-                    const cell at = {.z = (const float *)z->data + (row * dirs + d) * gates * hidden,
-                                     .sums = l.gate_sums + b * sums_row,
-                                     .c = kind == LSTM ? last_c + state + b * state_step : NULL,
-                                     .h = l.h + b * l.padded, .y = y + to * hidden, .reset_h = l.reset_h + b * l.padded};
-                    if (kind == LSTM)
-                        lstm_row(&l, &at, plain);
-                    else if (kind == RNN)
-                        rnn_row(&l, &at, plain);
-                    else if (half == 0)
-                        gru_gates_row(&l, &at, plain);
-                    else
-                        gru_row(&l, &at, plain);
-                }
-                if (half == 0 && !(step == 0 && !h0))
-                    multiply(l.reset_h, l.padded, batch, hidden, weights + 2 * l.padded * hidden, panels,
-                             l.gate_sums + 2 * l.padded, sums_row);
-            }
-        }
-        for (int64_t b = 0; b < batch; b++) {
-            memcpy(last_h + state + b * state_step, l.h + b * l.padded, state_bytes);
-            for (int64_t t = length ? length[b] : l.steps; t < l.steps; t++) {
-                const int64_t to = l.batch_first ? (b * l.steps + t) * dirs + d : (t * dirs + d) * batch + b;
-                memset(y + to * hidden, 0, state_bytes);
-            }
-        }
+    job_of_run job = {.call = call, .l = l, .longest = longest, .step_parts = 1};
+    const double cost = (double)batch * gates * (double)l.padded * (double)hidden;
+    if (dirs > 1 && ht_parts(call, dirs, cost * (double)longest * (double)dirs) > 1) {
+        ht_parallel(call->team, dirs, kind == LSTM ? lstm_direction : kind == GRU ? gru_direction : rnn_direction, &job);
+        return HT_OK;
     }
+    /* Of a step: a part for each thread, as a region costs a microsecond. */
+    job.step_parts = ht_parts(call, INT64_MAX, cost) > 1 ? ht_team_threads(call->team) : 1;
+    for (int64_t d = 0; d < dirs; d++)
+        walk(&job, kind, d, (float *)call->scratch, call->team);
     return HT_OK;
 }
 
