@@ -99,6 +99,30 @@ def bench_rows(benchmark: Any, make: Any, width: int, device: str) -> None:
     compare(benchmark, f"{make.__name__.replace('_', ' ')}, {ROWS} x {width}", device, make(width), 10)
 
 
+def attention(length: int) -> Case:
+    """Twelve heads of 64 columns over projections of 768, as BERT writes it."""
+    inputs = {name: normal(1, length, 12, 64, seed=seed) for seed, name in enumerate("qkv")}
+    nodes = [
+        NODE("Transpose", ["q"], ["qt"], perm=[0, 2, 1, 3]),
+        NODE("Transpose", ["k"], ["kt"], perm=[0, 2, 3, 1]),
+        NODE("Transpose", ["v"], ["vt"], perm=[0, 2, 1, 3]),
+        NODE("MatMul", ["qt", "kt"], ["product"]),
+        NODE("Div", ["product", "root"], ["scaled"]),
+        NODE("Add", ["scaled", "mask"], ["scores"]),
+        NODE("Softmax", ["scores"], ["weights"]),
+        NODE("MatMul", ["weights", "vt"], ["heads"]),
+        NODE("Transpose", ["heads"], ["y"], perm=[0, 2, 1, 3]),
+    ]
+    mask = np.zeros((1, 1, 1, length), np.float32)
+    return model_of(nodes, inputs, {"root": np.array(8, np.float32), "mask": mask}), inputs
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("length", [32, 128, 512])
+def bench_attention(benchmark: Any, length: int, device: str) -> None:
+    compare(benchmark, f"attention, 12 heads, {length} x 64", device, attention(length))
+
+
 def tiny_chain(length: int) -> Case:
     inputs = {"x": np.ones(4, np.float32)}
     nodes = [NODE("Add" if i % 2 else "Mul", [f"v{i}" if i else "x", "c"], [f"v{i + 1}"]) for i in range(length)]

@@ -197,8 +197,19 @@ void ht_pack_panels(const float *b, int64_t ldb, int trans, int64_t k, int64_t n
         } else {
             const float *src = b + j * ldb;
             int64_t i = 0;
-            /* Blocks of 16 x 16 through a buffer: both sides of a block stay in L1 and the inner loop has a
-             * constant stride. */
+            if (columns == HT_PANEL)
+                for (; i + VF_LANES <= k; i += VF_LANES)
+                    for (int c = 0; c < HT_PANEL; c += VF_LANES) {
+                        vf rows[VF_LANES];
+#pragma GCC unroll 16
+                        for (int r = 0; r < VF_LANES; r++)
+                            rows[r] = vf_load(src + (c + r) * ldb + i);
+                        vf_transpose(rows);
+#pragma GCC unroll 16
+                        for (int d = 0; d < VF_LANES; d++)
+                            vf_store(dst + (i + d) * HT_PANEL + c, rows[d]);
+                    }
+            /* Blocks of 16 x 16: both sides of a block stay in L1 and the inner loop has a constant stride. */
             for (; i < k; i += HT_PANEL) {
                 const int64_t depth = ht_min64(k - i, HT_PANEL);
                 for (int64_t d = 0; d < depth; d++)

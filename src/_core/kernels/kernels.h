@@ -16,6 +16,7 @@
     X(unary) \
     X(identity) \
     X(chain) \
+    X(attention) \
     X(add) \
     X(sub) \
     X(mul) \

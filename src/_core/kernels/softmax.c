@@ -5,6 +5,8 @@
  * negative ones make the row NaN, as in NumPy. float32 uses the vector exponential of vmath.h: within 4 units in the
  * last place or 2^-126; float64 libm. Three passes over each row, or over stripes of columns where inner > 1.
  */
+#include "softmax.h"
+
 #include "rows.h"
 #include "vmath.h"
 
@@ -61,6 +63,16 @@ HT_INLINE void rows_f32(const float *x, float *y, int64_t n, const int rows, con
             const vf v = vf_load_n(y + r * n + i, n - i);
             vf_store_n(y + r * n + i, n - i, logarithm ? v - shift[r] : v * scale[r]);
         }
+}
+
+void ht_softmax_rows(const float *x, float *y, int64_t rows, int64_t n)
+{
+    int64_t r = 0;
+    if (n <= HT_PAIR_WIDTH)
+        for (; r + 2 <= rows; r += 2)
+            rows_f32(x + r * n, y + r * n, n, 2, 0);
+    for (; r < rows; r++)
+        rows_f32(x + r * n, y + r * n, n, 1, 0);
 }
 
 /* Columns [0, VECTORS * VF_LANES) or, with one vector, the first `lanes` of them. */

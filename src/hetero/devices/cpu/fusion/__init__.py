@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..values import Call
-from . import activations, chains, epilogues, layer_norm, views
+from . import activations, attention, chains, epilogues, layer_norm, views
 from .graph import CallGraph
 
 __all__ = ["PASSES", "fuse"]
@@ -18,6 +18,7 @@ __all__ = ["PASSES", "fuse"]
 PASSES = (
     activations.recognise,
     layer_norm.recognise,
+    attention.recognise,
     epilogues.absorb,
     layer_norm.add_before,
     chains.fuse_elementwise,

@@ -91,6 +91,12 @@ class CallGraph:
         self._forget(position, self.call(position))
         self._calls[position] = None
 
+    def remove_unread(self, position: int) -> None:
+        """Remove the call of a position, if it is there and nobody reads what it makes."""
+        call = self._calls[position]
+        if call is not None and all(self.is_unread(value, -1) for value in call.outputs):
+            self.remove(position)
+
     def absorb(self, position: int, reader: int, call: Call) -> Call:
         """``call`` stands for the calls of ``position`` and its only reader: it takes the place of the first, for whose
         node it counts, and its output the place of the second's, under its own shape."""

@@ -1,0 +1,360 @@
+"""Attention written as products and a softmax becomes one call of the kernel `attention`.
+
+Contract: ``softmax(scale * Q K' + masks) V`` over the last axis, to rounding. The scale stands after the first product
+or at its operands, as products with or divisions by known numbers; up to two addends follow it, then a choice between
+the scores and one known number. Between softmax and V another choice of one known number may stand, by a condition or
+where the softmax is NaN. Transpositions of Q, K and V are read through their strides, and the one after the whole is
+written through them, so they make no copies. Where scores or weights are read elsewhere, all stays as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..values import Call, Value
+from .graph import CallGraph
+
+__all__ = ["recognise"]
+
+MIN_ROWS = 24
+"""Of Q: for fewer, packing K and V costs more than keeping the scores in the cache saves."""
+
+_ISNAN = 50  # kernels/unary.h
+_DEPTH = 8  # calls between the product and the softmax
+_SCORES, _LEAST_ROWS, _PANEL, _MAX_DIM = 8192, 24, 16, 1 << 24  # src/_core/kernels/attention.c
+
+
+@dataclasses.dataclass(slots=True)
+class _Matrices:
+    """An operand of a product where it lies: elements from row to row, column to column, and along each batch axis.
+    ``passed``: positions of the calls that it is read through."""
+
+    value: Value
+    factor: float
+    offset: int
+    row: int
+    column: int
+    batch: list[int]
+    passed: list[int]
+
+
+@dataclasses.dataclass(slots=True)
+class _Scores:
+    """What a softmax reads, as the first product and what follows it. ``calls``: positions of all of these. ``mask``:
+    a condition; where it is ``chosen`` (0 or 1), ``number`` is taken instead."""
+
+    product: Call
+    calls: list[int]
+    factor: float = 1.0
+    addends: list[Value] = dataclasses.field(default_factory=list)
+    mask: Value | None = None
+    chosen: int = 0
+    number: float = 0.0
+
+
+@dataclasses.dataclass(slots=True)
+class _After:
+    """What the second product reads, made of a softmax by ``calls``. ``mask``, ``chosen``, ``number``: as in `_Scores`;
+    2: where it is NaN."""
+
+    value: Value
+    calls: list[int]
+    mask: Value | None = None
+    chosen: int = 0
+    number: float = 0.0
+
+
+def recognise(graph: CallGraph) -> None:
+    for position, call in graph:
+        if call.kernel == "softmax" and call.ints[2:] == (1, 0) and call.outputs[0].dtype == np.float32:
+            _around_softmax(graph, position, call)
+
+
+def _around_softmax(graph: CallGraph, position: int, softmax: Call) -> None:
+    scores, weights = softmax.inputs[0], softmax.outputs[0]
+    if scores is None or scores.rank < 2 or scores.shape[-2] < MIN_ROWS or weights.shape != scores.shape:
+        return
+    after = _after(graph, weights)
+    reader = None if after is None else graph.only_reader(after.value)
+    found = _scores(graph, scores, scores.shape, _DEPTH)
+    if after is None or reader is None or found is None:
+        return
+    last = graph.call(reader)
+    if not _is_plain_product(last) or last.inputs[0] is None or last.inputs[0].shape != weights.shape:
+        return
+    if last.inputs[0].data is not None or last.inputs[0].storage != after.value.storage:
+        return
+    batch, (m, n) = scores.shape[:-2], scores.shape[-2:]
+    d, e = found.product.ints[2], last.ints[1]
+    if not _is_batch(found.product, batch, m) or not _is_batch(last, batch, m) or not min(m, n, d, e, *batch):
+        return
+    if found.product.ints[1] != n or last.ints[2] != n or max(m, n, d, e) > _MAX_DIM:
+        return
+    queries = _matrices(graph, found.product, 0, batch, False)
+    keys, values = _matrices(graph, found.product, 1, batch, True), _matrices(graph, last, 1, batch, True)
+    masks = _masks(found, after, scores.shape)
+    if queries is None or keys is None or values is None or masks is None or values.factor != 1.0:
+        return
+    keys.row, keys.column = keys.column, keys.row  # K' is what the product reads
+    removed = [*found.calls, *after.calls, position, reader]
+    made, out_row, out_batch = _result(graph, last.outputs[0], (*batch, m, e), removed)
+    bias, addend, mask, mask_after = (steps for _, steps in masks)
+    ints = [m, n, d, e, found.chosen, after.chosen]
+    ints += [queries.row, queries.column, keys.row, keys.column, values.row, values.column, out_row]
+    ints += [*bias[-2:], addend[-2], *mask[-2:], *mask_after[-2:]]
+    ints += [queries.offset, keys.offset, values.offset]
+    ints += [len(batch), *batch, *queries.batch, *keys.batch, *values.batch, *out_batch]
+    ints += [*bias[:-2], *addend[:-2], *mask[:-2], *mask_after[:-2]]
+    floats = (found.factor * queries.factor * keys.factor, found.number, after.number)
+    rows = max(_LEAST_ROWS, min(m, _SCORES // n))
+    scratch = 4 * (d * _padded(n) + n * _padded(e) + rows * n)
+    inputs = (queries.value, keys.value, values.value, *(value for value, _ in masks))
+    end = max(removed)
+    for at in removed:
+        if at != end:
+            graph.remove(at)
+    graph.replace(end, Call("attention", inputs, (made,), tuple(ints), floats, scratch, softmax.node, softmax.label))
+    for at in (*queries.passed, *keys.passed, *values.passed):
+        graph.remove_unread(at)
+
+
+def _padded(columns: int) -> int:
+    return -(-columns // _PANEL) * _PANEL
+
+
+def _is_plain_product(call: Call) -> bool:
+    """A product of two batches as they are."""
+    if call.kernel != "matmul" or call.outputs[0].dtype != np.float32:
+        return False
+    return call.ints[3:9] == (0,) * 6 and call.inputs[2:] == (None, None) and call.floats[0] == 1.0
+
+
+def _is_batch(product: Call, batch: tuple[int, ...], m: int) -> bool:
+    """Whether the product runs over just these batch axes."""
+    dims = product.ints[10 : 10 + product.ints[9]]
+    return product.ints[0] == m and (dims == batch or (not dims and math.prod(batch) == 1))
+
+
+def _known_number(value: Value | None) -> float | None:
+    if value is None or value.data is None or value.size != 1 or value.data.dtype != np.float32:
+        return None
+    return float(value.data.reshape(()))
+
+
+def _scaled(call: Call) -> tuple[Value, float] | None:
+    """What a call multiplies by a known number, in its own shape, and the number."""
+    first, second = call.inputs[0], call.inputs[1] if len(call.inputs) > 1 else None
+    for value, other in ((first, second), (second, first)):
+        number = _known_number(other)
+        if number is None or value is None or value.data is not None or value.shape != call.outputs[0].shape:
+            continue
+        if call.kernel == "mul":
+            return value, number
+        if call.kernel == "div" and value is first and number != 0:
+            return value, 1 / number
+    return None
+
+
+def _private_maker(graph: CallGraph, value: Value) -> tuple[int, Call] | None:
+    position = graph.maker(value) if graph.is_private(value, 1) else None
+    if position is None or graph.call(position).outputs[0].shape != value.shape:
+        return None
+    return position, graph.call(position)
+
+
+def _scores(graph: CallGraph, value: Value | None, shape: tuple[int, ...], depth: int) -> _Scores | None:
+    """Backwards from a value that only a softmax reads, in the end, to the product. Each call has one reader, so none
+    is met twice."""
+    if value is None or value.shape != shape or depth == 0:
+        return None
+    maker = _private_maker(graph, value)
+    if maker is None:
+        return None
+    position, call = maker
+    found: _Scores | None
+    if _is_plain_product(call):
+        return _Scores(call, [position])
+    times = _scaled(call) if call.kernel in ("mul", "div") else None
+    if times is not None:
+        found = _scores(graph, times[0], shape, depth - 1)
+        if found is None or found.addends or found.mask is not None:
+            return None
+        found.factor *= times[1]
+    elif call.kernel == "add":
+        first, second = call.inputs
+        found, other = _scores(graph, first, shape, depth - 1), second
+        if found is None:
+            found, other = _scores(graph, second, shape, depth - 1), first
+        if found is None or other is None or len(found.addends) == 2 or found.mask is not None:
+            return None
+        found.addends.append(other)
+    elif call.kernel == "where":
+        chosen = _chosen(call)
+        found = None if chosen is None else _scores(graph, chosen[0], shape, depth - 1)
+        if chosen is None or found is None or found.mask is not None:
+            return None
+        _, found.mask, found.chosen, found.number = chosen
+    else:
+        return None
+    found.calls.append(position)
+    return found
+
+
+def _matrices(graph: CallGraph, product: Call, which: int, batch: tuple[int, ...], packed: bool) -> _Matrices | None:
+    """An operand of a product, read through the numbers it is multiplied by and transpositions. ``packed``: rows or
+    columns have to be dense."""
+    value = product.inputs[which]
+    if value is None or value.rank < 2 or value.dtype != np.float32:
+        return None
+    ndim = product.ints[9]
+    steps = product.ints[10 + (1 + which) * ndim : 10 + (2 + which) * ndim] if ndim else (0,) * len(batch)
+    dense = _dense_steps(value.shape)
+    strides, offset, factor = list(dense), 0, 1.0
+    at, passed = value, list[int]()
+    while at.data is None:
+        position = graph.maker(at)
+        call = None if position is None else graph.call(position)
+        if position is None or call is None or call.outputs[0].size != at.size:
+            break
+        times = _scaled(call) if call.kernel in ("mul", "div") else None
+        if times is not None:
+            source, number = times
+            at, factor = Value(source.dtype, at.shape, None, source.storage, source.shared), factor * number
+        elif call.kernel == "copy_strided" and call.inputs[0] is not None and offset == 0:
+            through = _through(call, value.shape, strides)
+            if through is None or (packed and 1 not in through[-2:]):
+                break
+            at, strides, offset = call.inputs[0], through, call.ints[0]
+        else:
+            break
+        passed.append(position)
+    along = []
+    for size, step in zip(batch, steps, strict=True):
+        axis = next((i for i in range(value.rank - 2) if dense[i] == step and value.shape[i] == size), None)
+        if size == 1 or step == 0:
+            along.append(0)
+        elif axis is None:
+            return None
+        else:
+            along.append(strides[axis])
+    return _Matrices(at, factor, offset, strides[-2], strides[-1], along, passed)
+
+
+def _through(copy: Call, shape: tuple[int, ...], strides: Sequence[int]) -> list[int] | None:
+    """Strides over what a call copies, of axes with ``strides`` over its copy; None if the copy has no such axis."""
+    rank = copy.ints[1]
+    counts, steps = copy.ints[2 : 2 + rank], copy.ints[2 + rank :]
+    place = {step: axis for axis, step in enumerate(_dense_steps(counts)) if counts[axis] > 1}
+    found = []
+    for size, stride in zip(shape, strides, strict=True):
+        axis = place.get(stride, -1)
+        if size == 1 or stride == 0:
+            found.append(0 if size > 1 else 1)
+        elif axis < 0 or counts[axis] != size or steps[axis] < 0:
+            return None
+        else:
+            found.append(steps[axis])
+    return found
+
+
+def _dense_steps(shape: Sequence[int]) -> list[int]:
+    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+def _broadcast_steps(shape: tuple[int, ...], full: tuple[int, ...]) -> list[int] | None:
+    """Elements from place to place along each axis of ``full``, 0 where ``shape`` repeats; None if it does not fit."""
+    if len(shape) > len(full):
+        return None
+    padded = (1,) * (len(full) - len(shape)) + shape
+    if any(size not in (1, wanted) for size, wanted in zip(padded, full, strict=True)):
+        return None
+    return [0 if size == 1 else step for size, step in zip(padded, _dense_steps(padded), strict=True)]
+
+
+Mask = tuple[Value | None, list[int]]
+
+
+def _masks(found: _Scores, after: _After, shape: tuple[int, ...]) -> list[Mask] | None:
+    """The kernel's bias, addend and masks with their steps: its bias's columns may repeat, its addend's may not."""
+    absent: Mask = (None, [0] * len(shape))
+    addends: list[Mask] = []
+    for value in found.addends:
+        steps = _broadcast_steps(value.shape, shape)
+        if steps is None:
+            return None
+        addends.append((value, steps))
+    addends.sort(key=lambda mask: mask[1][-1])
+    if len(addends) == 2 and addends[1][1][-1] != 1:
+        return None
+    masks = [*addends, absent, absent][:2]
+    for mask in (found.mask, after.mask):
+        steps = None if mask is None else _broadcast_steps(mask.shape, shape)
+        if mask is not None and steps is None:
+            return None
+        masks.append(absent if steps is None else (mask, steps))
+    return masks
+
+
+def _after(graph: CallGraph, weights: Value) -> _After | None:
+    """From what a softmax makes to what a product reads: itself, or with a number where a condition holds."""
+    reader = graph.only_reader(weights)
+    if reader is not None:
+        call = graph.call(reader)
+        if call.kernel != "where":
+            return _After(weights, [])
+        chosen = _chosen(call)
+        if chosen is None or chosen[0].storage != weights.storage or chosen[0].shape != weights.shape:
+            return None
+        return _After(call.outputs[0], [reader], *chosen[1:])
+    if not graph.is_private(weights, 2):
+        return None
+    first, second = sorted(graph.reader_positions(weights))
+    test, call = graph.call(first), graph.call(second)
+    if test.kernel != "unary" or test.ints[0] != _ISNAN or call.kernel != "where":
+        return None
+    chosen = _chosen(call)
+    if chosen is None or graph.only_reader(test.outputs[0]) != second or chosen[0].shape != weights.shape:
+        return None
+    value, mask, when, number = chosen
+    if value.storage != weights.storage or mask.storage != test.outputs[0].storage or when != 1:
+        return None
+    return _After(call.outputs[0], [first, second], None, 2, number)
+
+
+def _chosen(where: Call) -> tuple[Value, Value, int, float] | None:
+    """Of a choice between a value, in its own shape, and a known number: the value, the condition, by which condition
+    the number is taken, and the number."""
+    condition, yes, no = where.inputs
+    numbers = _known_number(yes), _known_number(no)
+    chosen = 0 if numbers[0] is None else 1
+    value, number = (no, numbers[0]) if chosen else (yes, numbers[1])
+    if condition is None or value is None or number is None or value.data is not None:
+        return None
+    return (value, condition, chosen, number) if value.shape == where.outputs[0].shape else None
+
+
+def _result(graph: CallGraph, value: Value, shape: tuple[int, ...], removed: list[int]) -> tuple[Value, int, list[int]]:
+    """Where the result goes: through the transposition that alone reads it, which is then removed, too."""
+    dense = _dense_steps(shape)
+    reader = graph.only_reader(value)
+    copy = None if reader is None else graph.call(reader)
+    if reader is not None and copy is not None and copy.kernel == "copy_strided" and copy.ints[0] == 0:
+        rank = copy.ints[1]
+        counts, steps = copy.ints[2 : 2 + rank], copy.ints[2 + rank :]
+        to = _dense_steps(counts)
+        places = {
+            step: (count, to[axis]) for axis, (count, step) in enumerate(zip(counts, steps, strict=True)) if count > 1
+        }
+        strides = [
+            0 if size == 1 else places[step][1] if places.get(step, (0, 0))[0] == size else -1
+            for size, step in zip(shape, dense, strict=True)
+        ]
+        whole = math.prod(counts) == math.prod(shape) and sum(size > 1 for size in shape) == len(places)
+        if whole and -1 not in strides and (shape[-1] == 1 or strides[-1] == 1):
+            removed.append(reader)
+            return copy.outputs[0], strides[-2], strides[:-2]
+    return value, dense[-2], dense[:-2]
