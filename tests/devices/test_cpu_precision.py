@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -23,13 +23,14 @@ TYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 TOLERANCE = {"f32": 1e-4, "bf16": 2e-2, "f16": 4e-3}
 
 
-def model_of(op: str, x: Array, w: Array, **attributes: Any) -> onnx.ModelProto:
+def model_of(op: str, x: Array, w: Array, more: Sequence[Array] = (), **attributes: Any) -> onnx.ModelProto:
+    constants = {"w": w} | {f"w{i}": array for i, array in enumerate(more)}
     graph = helper.make_graph(
-        [helper.make_node(op, ["x", "w"], ["y"], **attributes)],
+        [helper.make_node(op, ["x", *constants], ["y"], **attributes)],
         op,
         [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)],
         [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(w, "w")],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
@@ -74,6 +75,18 @@ def test_convolutions_are_those_of_rounded_weights(group: int, hint: str) -> Non
     rounded = w.astype(TYPES[hint]).astype(np.float32)
     found = compiled(model_of("Conv", x, w, group=group), hint)(x)[0]
     assert np.array_equal(found, compiled(model_of("Conv", x, rounded, group=group), "f32")(x)[0])
+
+
+@pytest.mark.parametrize("hint", TYPES)
+def test_recurrent_layers_round_the_weights_of_their_inputs(hint: str) -> None:
+    rng = np.random.default_rng(1)
+    x, r = rng.standard_normal((5, 1, 30)).astype(np.float32), rng.standard_normal((1, 80, 20)).astype(np.float32)
+    w = rng.standard_normal((1, 80, 30)).astype(np.float32)
+    found, wanted = (
+        compiled(model_of("LSTM", x, weights, more=[r], hidden_size=20), name)(x)[0]
+        for weights, name in ((w, hint), (w.astype(TYPES[hint]).astype(np.float32), "f32"))
+    )
+    assert np.array_equal(found, wanted)
 
 
 def test_weights_that_float16_cannot_hold_stay_float32() -> None:

@@ -27,9 +27,9 @@ def gemm_scratch(x: Value, right: Value, packed: bool, k: int, n: int) -> int:
     return 4 * 16 * min(k, 256) * min(-(-n // 16), 32)  # kernels/gemm.c
 
 
-def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool) -> Value:
+def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool, *, as_float32: bool = False) -> Value:
     """A constant right operand in panels of 16 columns, multiplied by its scale (batch * n factors) if it has one; kept
-    in the type that INFERENCE_PRECISION_HINT names."""
+    in the type that INFERENCE_PRECISION_HINT names, unless ``as_float32``."""
     panels = -(-n // 16)
     ints = [batch, k, n, int(trans)]
 
@@ -43,7 +43,8 @@ def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool
         scaled = packed.data.reshape(batch, panels, k, 16) * factors.reshape(batch, panels, 1, 16)
         return context.constant(scaled.reshape(-1))
 
-    return context.stored(b, ("pack_b", trans, id(b.scale)), make)
+    keep = context.packed if as_float32 else context.stored
+    return keep(b, ("pack_b", trans, id(b.scale)), make)
 
 
 @operator(

@@ -161,7 +161,7 @@ def _recurrent(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
     scratch = gemm_scratch(x, weights, True, features, columns)
     shares = context.call("gemm", [x, weights, added, None], shape, x.dtype, ints, [1.0, 1.0, 0.0, 0.0], scratch)
 
-    recurrent = context.widened(packed_b(context, r, directions * gates, hidden, hidden, True))
+    recurrent = packed_b(context, r, directions * gates, hidden, hidden, True, as_float32=True)  # read in every step
     codes, parameters = _functions(node)
     option = linear_before_reset or bool(node.get("input_forget", 0))
     reverse = node.get("direction", b"forward") == b"reverse"
