@@ -14,7 +14,7 @@ from hetero.errors import InferenceError, PropertyError, did_you_mean
 cimport cython
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uintptr_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 
@@ -229,27 +229,55 @@ cdef _check_status(int status, what):
 @cython.final
 cdef class Team:
     """``threads`` threads, the one that runs a program among them, that kernels split their work over; see
-    kernels/team.h. Share it between workspaces: one run at a time has it, others go on alone."""
+    kernels/team.h. Share it between workspaces: one run at a time has it, others go on alone. With ``streams`` there
+    are as many teams of that size, and a run takes one that is free."""
 
-    cdef ht_team *c
+    cdef ht_team **teams
+    cdef readonly int streams
     cdef object __weakref__
 
-    def __cinit__(self, int threads):
+    def __cinit__(self, int threads, int streams=1):
+        cdef int i
         if not 1 <= threads <= 1024:
             raise ValueError(f"threads: expected 1 to 1024, found {threads}")
-        with nogil:
-            self.c = ht_team_open(threads)
-        if self.c == NULL:
+        if not 1 <= streams <= 1024:
+            raise ValueError(f"streams: expected 1 to 1024, found {streams}")
+        self.teams = <ht_team **> calloc(streams, sizeof(ht_team *))
+        if self.teams == NULL:
             raise MemoryError("a team of threads")
+        self.streams = streams
+        for i in range(streams):
+            with nogil:
+                self.teams[i] = ht_team_open(threads)
+            if self.teams[i] == NULL:
+                raise MemoryError("a team of threads")
 
     def __dealloc__(self):
-        with nogil:
-            ht_team_close(self.c)
+        cdef int i
+        if self.teams != NULL:
+            with nogil:
+                for i in range(self.streams):
+                    ht_team_close(self.teams[i])
+            free(self.teams)
 
     @property
     def threads(self):
         """How many there are: as many as asked for, or as the system gave."""
-        return ht_team_threads(self.c)
+        return self.most_threads()
+
+    cdef int most_threads(self) noexcept nogil:
+        cdef int i, most = 1
+        for i in range(self.streams):
+            most = max(most, ht_team_threads(self.teams[i]))
+        return most
+
+    cdef ht_team *enter(self) noexcept nogil:
+        """A team that is free, the caller's until it leaves it; NULL if there is none."""
+        cdef int i
+        for i in range(self.streams):
+            if ht_team_enter(self.teams[i]):
+                return self.teams[i]
+        return NULL
 
 
 def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, variant=None, Team team=None):
@@ -310,12 +338,12 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
         arguments.num_out = num_out
         arguments.num_ints = num_ints
         arguments.num_floats = num_floats
-        arguments.team = team.c if team is not None and ht_team_enter(team.c) else NULL
+        arguments.team = team.enter() if team is not None else NULL
         arguments.scratch_step = scratch if arguments.team else 0
         with nogil:
             status = function(&arguments)
         if arguments.team:
-            ht_team_leave(team.c)
+            ht_team_leave(arguments.team)
     finally:
         free(tensors)
         free(operands)
@@ -622,7 +650,7 @@ cdef class Workspace:
         cdef int64_t scratch = (program.arena_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
         cdef int64_t step = (program.scratch_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
         cdef int position
-        self.arena.reserve(scratch + step * (1 if self.team is None else ht_team_threads(self.team.c)))
+        self.arena.reserve(scratch + step * (1 if self.team is None else self.team.most_threads()))
         if self.bound == self.arena.start:
             return 0
         self.bound = self.arena.start
@@ -683,8 +711,8 @@ cdef class Workspace:
             outputs.append(array)
         self.bind()
         cdef ht_team *team = NULL
-        if self.team is not None and ht_team_enter(self.team.c):
-            team = self.team.c
+        if self.team is not None:
+            team = self.team.enter()
         with nogil:
             self.use(team)
             for position in range(self.num_outside):
@@ -756,8 +784,8 @@ cdef class Workspace:
                 raise ValueError("expected a flag of one byte")
             count = <int64_t *> _data_of(counter)
             self.bind()
-            if self.team is not None and ht_team_enter(self.team.c):
-                team = self.team.c
+            if self.team is not None:
+                team = self.team.enter()
             with nogil:
                 self.use(team)
                 end = _now(CLOCK_MONOTONIC) + <int64_t> (seconds * 1e9)

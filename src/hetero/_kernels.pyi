@@ -13,7 +13,8 @@ def variant() -> str: ...
 @final
 class Team:
     threads: int
-    def __new__(cls, threads: int) -> Team: ...
+    streams: int
+    def __new__(cls, threads: int, streams: int = 1) -> Team: ...
 
 def call(
     name: str,

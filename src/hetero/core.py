@@ -107,11 +107,11 @@ class Core:
             raise PropertyError(f"pins choose among devices; {device!r} is one device, use 'HETERO:{device},…'")
         if plugin.refuses_when_compiling and not model.functions:
             with contextlib.suppress(UnsupportedModel):
-                return plugin.compile_model(model, full, context)
+                return plugin.compile(model, full, context)
         # Refusals are reported here, all at once and alike for every device; the plan itself is not needed.
         settled = _settled(model, parsed, plugin, full)
         assign(settled.model, settled.devices, settled.supports)
-        return plugin.compile_model(model if settled.model is settled.original else settled.model, full, context)
+        return plugin.compile(model if settled.model is settled.original else settled.model, full, context)
 
     def import_model(self, source: Any, device: str, config: Mapping[str, Any] | None = None) -> CompiledModel:
         """Load what `CompiledModel.export_model` wrote. Raises `NotSupported` until the container is built."""

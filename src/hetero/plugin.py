@@ -26,20 +26,25 @@ from __future__ import annotations
 import abc
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DeviceUnavailable, NotSupported
+from .errors import DeviceUnavailable, HeteroError, NotSupported
 from .model.types import Port
 from .properties import Property, PropertyTable
+from .runtime.executor import ExecutorManager, StreamExecutor
+from .runtime.futures import map_in_order, submit
 from .runtime.profile import ProfileRow
 from .runtime.request import InferRequest, RepeatingRunner, Runner
 from .runtime.tensor import Outputs
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from .model.model import Model
 
 __all__ = [
@@ -102,11 +107,20 @@ class CompiledModel(abc.ABC):
         outputs: Iterable[Port],
         properties: Mapping[str, Any] | None = None,
     ) -> None:
+        """``properties``: what `get_property` gives. Of those, ``NUM_STREAMS`` says how many asynchronous requests run
+        at one time (1 if absent), and ``EXCLUSIVE_ASYNC_REQUESTS`` that those of all models of the device take turns.
+        """
         self._device = device
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
-        self._properties = {"EXECUTION_DEVICES": (device,), **(properties or {})}
+        given = dict(properties or {})
+        self._streams = int(given.get("NUM_STREAMS", 1))
+        optimal = {"OPTIMAL_NUMBER_OF_INFER_REQUESTS": self._streams}
+        self._properties = {"EXECUTION_DEVICES": (device,), **optimal, **given}
         self._idle: list[InferRequest] = []
+        self._executors: ExecutorManager | None = None
+        self._executor: StreamExecutor | None = None
+        self._executor_lock = threading.Lock()
 
     @property
     def device(self) -> str:
@@ -125,7 +139,7 @@ class CompiledModel(abc.ABC):
         """The state of one request. Called once per request; runners of one model may run at the same time."""
 
     def create_infer_request(self) -> InferRequest:
-        return InferRequest(self._device, self._inputs, self._outputs, self.create_runner())
+        return InferRequest(self._device, self._inputs, self._outputs, self.create_runner(), self.executor)
 
     def __call__(self, inputs: Any) -> Outputs:
         """Run one inference in the calling thread, on a request of its own; see `InferRequest.infer`."""
@@ -137,6 +151,44 @@ class CompiledModel(abc.ABC):
             return request.infer(inputs)
         finally:
             self._idle.append(request)
+
+    def submit(self, inputs: Any) -> Future[Outputs]:
+        """Begin one inference in a thread of the device; the future gives its `Outputs`, or raises what went wrong.
+
+        Cancelling the future also stops an inference that has begun, where the device can stop.
+        """
+        return submit(self._idle, self.create_infer_request, inputs)
+
+    def map(self, batches: Iterable[Any], in_flight: int = 4) -> Iterator[Outputs]:
+        """The results for each of ``batches``, in their order, with up to ``in_flight`` of them under way at once.
+
+        No more of ``batches`` are drawn than are under way. What goes wrong with one is raised in its turn, and then,
+        or if the iterator is closed, the others under way are cancelled.
+        """
+        if in_flight < 1:
+            raise ValueError(f"in_flight must be at least 1, got {in_flight}")
+        return map_in_order(self.submit, batches, in_flight)
+
+    async def arun(self, inputs: Any) -> Outputs:
+        """`submit` for coroutines: cancelling the task cancels the inference."""
+        import asyncio
+
+        return await asyncio.wrap_future(self.submit(inputs))
+
+    def executor(self) -> StreamExecutor:
+        """The threads of its asynchronous requests; taken from the plugin's when they are first needed."""
+        with self._executor_lock:
+            if self._executor is None:
+                executors = self._executors or ExecutorManager()
+                if self._properties.get("EXCLUSIVE_ASYNC_REQUESTS"):
+                    self._executor = executors.shared(self._device)
+                else:
+                    self._executor = executors.lease(self, self._device, self._streams, self._stream_processors())
+            return self._executor
+
+    def _stream_processors(self) -> Sequence[Sequence[int]] | None:
+        """Per stream, the processors that its thread may run on; None: any."""
+        return None
 
     def get_property(self, name: str) -> Any:
         """A property the model was compiled with; `PropertyError` if it has none of that name."""
@@ -181,6 +233,9 @@ class Plugin(abc.ABC):
         self._table = PropertyTable(self.properties)
         self._property_lock = threading.Lock()
         self._plugin_of: Callable[[str], Plugin] | None = None
+        self.executors = ExecutorManager()
+        """The threads of models compiled by this plugin; they end with it, or with the model if that lives longer."""
+        weakref.finalize(self, self.executors.clear).atexit = False
 
     def connect(self, plugin_of: Callable[[str], Plugin]) -> None:
         """Called once, after construction, with the look-up of other devices by name (HETERO needs it)."""
@@ -205,6 +260,27 @@ class Plugin(abc.ABC):
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
         """Compile the whole of ``model``. ``config`` is checked against `properties` by `full_config`."""
+
+    def compile(self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None) -> CompiledModel:
+        """`compile_model`, as `Core` and HETERO call it: errors name the device, and the model uses `executors`."""
+        try:
+            compiled = self.compile_model(model, config, context)
+        except HeteroError as error:
+            error.add_note(f"while compiling {model.name!r} for {self.name}")
+            raise
+        except Exception as error:
+            first, last = (model.key_of(i) for i in (0, -1)) if model.num_nodes else ("none", "none")
+            raise HeteroError(
+                f"{self.name} failed to compile {model.name!r} ({model.num_nodes} nodes, {first!r} to {last!r}): "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(compiled, CompiledModel):
+            raise HeteroError(
+                f"{self.name} gave {type(compiled).__name__} for {model.name!r}, expected a CompiledModel"
+            )
+        if compiled._executors is None:
+            compiled._executors = self.executors
+        return compiled
 
     def device_ids(self) -> tuple[str, ...]:
         """Ids that may stand after the dot; empty if the device has no ids."""

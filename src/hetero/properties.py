@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from .errors import PropertyError, did_you_mean
 
-__all__ = ["PROPERTIES", "Property", "PropertyTable"]
+__all__ = ["PROPERTIES", "STREAM_PROPERTIES", "Property", "PropertyTable", "streams_and_threads"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,7 +78,9 @@ _TABLE: Final = (
     Property("DEVICE_ID", str, "", doc="which of several devices of one name"),
     Property("PERF_COUNT", bool, False, doc="measure each node of each request"),
     Property("PERFORMANCE_HINT", str, "LATENCY", choices=("LATENCY", "THROUGHPUT")),
-    Property("PERFORMANCE_HINT_NUM_REQUESTS", int, 1, accepts=_not_negative, doc="at least 0"),
+    Property(
+        "PERFORMANCE_HINT_NUM_REQUESTS", int, 0, accepts=_not_negative, doc="at least 0; 0 = as many as there can be"
+    ),
     Property(
         "INFERENCE_PRECISION_HINT",
         str,
@@ -87,7 +89,7 @@ _TABLE: Final = (
         doc="the type that constant weights of float32 are kept in; computation stays float32",
     ),
     Property("EXECUTION_MODE_HINT", str, "ACCURACY", choices=("ACCURACY", "PERFORMANCE")),
-    Property("NUM_STREAMS", int, 1, accepts=_not_negative, doc="at least 0"),
+    Property("NUM_STREAMS", int, 0, accepts=_not_negative, doc="at least 0; 0 = by PERFORMANCE_HINT"),
     Property("INFERENCE_NUM_THREADS", int, 0, accepts=_not_negative, doc="at least 0; 0 = all"),
     Property("MODEL_PRIORITY", str, "MEDIUM", choices=("LOW", "MEDIUM", "HIGH")),
     Property("LOG_LEVEL", str, "NO", choices=("NO", "ERR", "WARNING", "INFO", "DEBUG", "TRACE")),
@@ -103,6 +105,35 @@ _TABLE: Final = (
     Property("STRICT", bool, False, doc="raise where the default is to warn and go on"),
 )
 PROPERTIES: Final[Mapping[str, Property]] = {entry.name: entry for entry in _TABLE}
+
+
+# What a device declares that runs several asynchronous requests at one time.
+STREAM_PROPERTIES: Final = (
+    "NUM_STREAMS",
+    "PERFORMANCE_HINT",
+    "PERFORMANCE_HINT_NUM_REQUESTS",
+    "EXCLUSIVE_ASYNC_REQUESTS",
+    "RANGE_FOR_STREAMS",
+    "RANGE_FOR_ASYNC_INFER_REQUESTS",
+    "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
+)
+
+
+def streams_and_threads(settings: Mapping[str, Any], processors: int) -> tuple[int, int]:
+    """How many requests run at one time, and the threads for each.
+
+    ``settings``: with ``NUM_STREAMS``, ``PERFORMANCE_HINT``, ``PERFORMANCE_HINT_NUM_REQUESTS`` and
+    ``INFERENCE_NUM_THREADS`` (for all streams together; 0: ``processors``). For LATENCY one request gets all threads;
+    for THROUGHPUT each gets one, and there are as many as threads, or as requests are expected, if that is fewer.
+    """
+    threads = settings["INFERENCE_NUM_THREADS"] or processors
+    streams = settings["NUM_STREAMS"]
+    if streams == 0:
+        streams = 1
+        if settings["PERFORMANCE_HINT"] == "THROUGHPUT":
+            expected = settings["PERFORMANCE_HINT_NUM_REQUESTS"]
+            streams = min(threads, expected) if expected > 0 else threads
+    return streams, max(1, threads // streams)
 
 
 class PropertyTable:

@@ -60,7 +60,7 @@ class FragileModel(CompiledModel):
     ("stage", "says"),
     [
         ("query", "FRAGILE failed in query_model: RuntimeError: no answer"),
-        ("compile", "FRAGILE failed to compile subgraph 1 .*'one' to '.*RuntimeError: no memory"),
+        ("compile", "FRAGILE failed to compile 'graph_subgraph1' .*'one' to '.*RuntimeError: no memory"),
         ("run", "FRAGILE failed in subgraph 1: RuntimeError: no current"),
         ("count", "FRAGILE gave 0 results for subgraph 1, expected [12]"),
     ],

@@ -17,6 +17,7 @@ from ..plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
 from ..properties import Property
 from ..registry import parse_device, parse_device_list
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
+from ..runtime.executor import DeviceExecutors, ExecutorManager
 from ..runtime.schedule import Schedule, ScheduleRunner, Step
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class HeteroPlugin(Plugin):
         "DEVICE_PROPERTIES",
         "HETERO_DUMP_GRAPH_DOT",
         "STRICT",
+        "EXCLUSIVE_ASYNC_REQUESTS",
         _POLICY,
     )
 
@@ -77,12 +79,12 @@ class HeteroPlugin(Plugin):
             device = plan.devices[int(partition.device_of[i])]
             submodel = model.extract(partition.nodes(i), name=f"{model.name}_subgraph{i + 1}")
             submodels.append((submodel, self._compile_submodel(i, device, submodel, config)))
-        return HeteroCompiledModel(plan, model, submodels, settings)
+        return HeteroCompiledModel(plan, model, submodels, settings, self.executors)
 
     def _compile_submodel(self, i: int, device: str, submodel: Model, config: Mapping[str, Any]) -> CompiledModel:
         plugin, device_config = self._device(device, config)
         try:
-            return plugin.compile_model(submodel, device_config)
+            return plugin.compile(submodel, device_config)
         except HeteroError as error:
             error.add_note(f"while compiling subgraph {i + 1} for {device}")
             raise
@@ -182,28 +184,38 @@ class HeteroCompiledModel(CompiledModel):
     """Submodels on their devices, and the schedule that runs them as one."""
 
     def __init__(
-        self, plan: Plan, model: Model, submodels: Sequence[tuple[Model, CompiledModel]], settings: Mapping[str, Any]
+        self,
+        plan: Plan,
+        model: Model,
+        submodels: Sequence[tuple[Model, CompiledModel]],
+        settings: Mapping[str, Any],
+        executors: ExecutorManager,
     ) -> None:
+        by_device = {compiled.device: compiled for _, compiled in submodels}
+        # One request on each device at a time, as many as it takes, keeps all of them busy.
+        streams = sum(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") for compiled in by_device.values())
         super().__init__(
             f"HETERO:{','.join(plan.devices)}",
             model.inputs,
             model.outputs,
             {
-                **{key: settings[key] for key in ("PERF_COUNT", "STRICT", _POLICY.name)},
-                "EXECUTION_DEVICES": tuple(dict.fromkeys(compiled.device for _, compiled in submodels)),
+                **{key: settings[key] for key in ("PERF_COUNT", "STRICT", "EXCLUSIVE_ASYNC_REQUESTS", _POLICY.name)},
+                "EXECUTION_DEVICES": tuple(by_device),
+                "NUM_STREAMS": max(1, streams),
                 "HETERO_NUMBER_OF_SUBMODELS": len(submodels),
                 "NETWORK_NAME": model.name,
             },
         )
         self.plan = plan
         self.submodels = tuple(compiled for _, compiled in submodels)
-        self._schedule = _schedule(model, submodels)
+        self._executors = executors
+        self._schedule = _schedule(model, submodels, DeviceExecutors(executors))
 
     def create_runner(self) -> Runner:
         return ScheduleRunner(self._schedule)
 
 
-def _schedule(model: Model, submodels: Sequence[tuple[Model, CompiledModel]]) -> Schedule:
+def _schedule(model: Model, submodels: Sequence[tuple[Model, CompiledModel]], executor_of: DeviceExecutors) -> Schedule:
     """Slots for the model's inputs, the constants among its outputs, and every boundary value; then the steps."""
     slot_of: dict[int, int] = {}
     for value in model.input_ids:
@@ -232,7 +244,7 @@ def _schedule(model: Model, submodels: Sequence[tuple[Model, CompiledModel]]) ->
             submodels, reads, fills, reversed(free_after), strict=True
         )
     )
-    return Schedule(len(slot_of), tuple(constants), steps, outputs)
+    return Schedule(len(slot_of), tuple(constants), steps, outputs, executor_of)
 
 
 def create_plugin() -> HeteroPlugin:

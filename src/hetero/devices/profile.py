@@ -322,7 +322,7 @@ class ProfilePlugin(Plugin):
                 f"{self.name} cannot compile {model.name!r}: its profile does not list {keys}", reasons
             )
         try:
-            inner = self.executing_plugin().compile_model(model, self._delegated(config), context)
+            inner = self.executing_plugin().compile(model, self._delegated(config), context)
         except UnsupportedModel as error:
             raise UnsupportedModel(f"{self.name}, simulated: {error}", error.unsupported) from error
         return SimulatedModel(self.name, inner, {"NETWORK_NAME": model.name, **self.full_config(config)})

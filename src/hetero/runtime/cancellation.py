@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..errors import Cancelled
 
 __all__ = ["Cancellation"]
@@ -12,18 +14,25 @@ class Cancellation:
 
     Who owns the run clears the flag before it starts one. `CpuRunner.cancellation` is the flag of a request on CPU: a
     run looks at it between two segments, and in a Loop or Scan at least every 10 ms, unless one trip takes longer.
+
+    ``parts``: flags of the runs that this one is made of, which are set and cleared with it.
     """
 
-    __slots__ = ("requested",)
+    __slots__ = ("_parts", "requested")
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Iterable[Cancellation] = ()) -> None:
         self.requested = False
+        self._parts = tuple(parts)
 
     def request(self) -> None:
         self.requested = True
+        for part in self._parts:
+            part.request()
 
     def clear(self) -> None:
         self.requested = False
+        for part in self._parts:
+            part.clear()
 
     def check(self) -> None:
         """Raise `Cancelled` if that was asked for."""

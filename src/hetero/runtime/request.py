@@ -1,7 +1,8 @@
 """One inference at a time over a compiled model: bind inputs, run, hand out results.
 
 A request owns what one inference needs beyond the compiled model (its runner), so requests of one compiled model
-may be used from different threads; one request runs one inference at a time.
+may be used from different threads; one request runs one inference at a time: in the calling thread (`infer`), or in
+a thread of the device's executor (`start_async`, then `wait` or a callback).
 """
 
 from __future__ import annotations
@@ -13,17 +14,25 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ..errors import HeteroError, InferenceError, NotSupported
+from ..errors import Cancelled, HeteroError, InferenceError
 from ..model.types import Port
+from .cancellation import Cancellation
+from .executor import StreamExecutor
 from .profile import ProfileRow
 from .tensor import Outputs, bind_inputs, check_outputs
 
-__all__ = ["InferRequest", "RepeatingRunner", "RequestState", "Runner"]
+__all__ = ["AsyncRun", "Callback", "InferRequest", "RepeatingRunner", "RequestState", "Runner"]
+
+Callback = Callable[[BaseException | None], None]
 
 
 @runtime_checkable
 class Runner(Protocol):
-    """What a device gives per request: runs one inference on arrays in the order of the compiled model's ports."""
+    """What a device gives per request: runs one inference on arrays in the order of the compiled model's ports.
+
+    A runner that can stop early has an attribute ``cancellation``, a `Cancellation` that it looks at; what cannot is
+    cancelled when it is done.
+    """
 
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Results in the order of the output ports.
@@ -49,7 +58,7 @@ class RepeatingRunner(Runner, Protocol):
 
 
 class RequestState(enum.Enum):
-    """States of a request."""
+    """States of a request. From each but BUSY an inference can be started."""
 
     IDLE = "idle"
     BUSY = "busy"
@@ -57,13 +66,30 @@ class RequestState(enum.Enum):
     FAILED = "failed"
 
 
-_IDLE, _BUSY, _FAILED = RequestState.IDLE, RequestState.BUSY, RequestState.FAILED  # looking them up costs time
+# Looking them up costs time.
+_IDLE, _BUSY, _CANCELLED, _FAILED = (
+    RequestState.IDLE,
+    RequestState.BUSY,
+    RequestState.CANCELLED,
+    RequestState.FAILED,
+)
 
 
 class InferRequest:
-    """A reusable request of one compiled model. Made by `CompiledModel.create_infer_request`."""
+    """A reusable request of one compiled model. Made by `CompiledModel.create_infer_request`.
 
-    def __init__(self, device: str, inputs: Sequence[Port], outputs: Sequence[Port], runner: Runner) -> None:
+    May be used from several threads; of two that start it at one time, one is told that it is busy.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        runner: Runner,
+        executor: Callable[[], StreamExecutor] | None = None,
+    ) -> None:
+        """``executor``: gives the one that `start_async` uses; one of the request's own if it is None."""
         self._device = device
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
@@ -75,6 +101,11 @@ class InferRequest:
         self._lock = threading.Lock()
         self._state = RequestState.IDLE
         self._profile: tuple[ProfileRow, ...] = ()
+        self._cancellation: Cancellation = getattr(runner, "cancellation", None) or Cancellation()
+        self._executor_of = executor
+        self._executor: StreamExecutor | None = None
+        self._callback: Callback | None = None
+        self._started: AsyncRun | None = None  # the last one
 
     @property
     def state(self) -> RequestState:
@@ -89,8 +120,9 @@ class InferRequest:
         """Run one inference in the calling thread.
 
         ``inputs``: input name -> array (NumPy or ``__dlpack__``), or one array if the model has one input. Not written.
-        Raises `InferenceError`: for a missing or mis-shaped input, and then the request stays usable; for a node
-        that failed; and for a request that is busy in another thread.
+        Raises `InferenceError`: for a missing or mis-shaped input, and then the state stays as it was; for a node
+        that failed; and for a request that is busy in another thread. Raises `Cancelled` if another thread cancels it.
+        The callback is not called.
         """
         results = self._repeated(inputs) if self._may_repeat else None
         if results is None:
@@ -113,7 +145,12 @@ class InferRequest:
         try:
             assert self._run_again is not None
             results = self._run_again(arrays)
+            if self._cancellation.requested:
+                raise Cancelled("the inference was cancelled")
             state = _IDLE
+        except Cancelled:
+            state = _CANCELLED
+            raise
         except HeteroError:
             raise
         except Exception as error:
@@ -125,15 +162,25 @@ class InferRequest:
     def _checked(self, inputs: Any) -> list[Any]:
         arrays = bind_inputs(self._inputs, inputs)
         self._begin()
-        self._may_repeat = False
         state = _FAILED
         try:
-            results = self._run(arrays)
-            self._profile = tuple(self._runner.profile())
+            results = self._results(arrays)
+            if self._cancellation.requested:  # too late to stop it, but it was asked for
+                raise Cancelled("the inference was cancelled")
             state = _IDLE
-            self._may_repeat = self._run_again is not None
+        except Cancelled:
+            state = _CANCELLED
+            raise
         finally:
             self._state = state
+        return results
+
+    def _results(self, arrays: list[Any]) -> list[Any]:
+        """Run on arrays that were checked."""
+        self._may_repeat = False
+        results = self._run(arrays)
+        self._profile = tuple(self._runner.profile())
+        self._may_repeat = self._run_again is not None
         return [_owned(result, arrays) for result in results]
 
     def _begin(self) -> None:
@@ -141,6 +188,8 @@ class InferRequest:
             if self._state is _BUSY:
                 raise InferenceError("the request is busy: wait for it, or create a request per thread")
             self._state = _BUSY
+            if self._cancellation.requested:  # what asked for it is over
+                self._cancellation.clear()
 
     def _failure(self, error: Exception) -> InferenceError:
         return InferenceError(f"{self._device}: inference failed: {type(error).__name__}: {error}")
@@ -159,17 +208,159 @@ class InferRequest:
         check_outputs(self._outputs, results, self._device)
         return results
 
-    def start_async(self, inputs: Any = None) -> None:
-        raise NotSupported("asynchronous requests are not built yet; call infer() in a thread of your own")
+    def start_async(self, inputs: Any) -> None:
+        """Begin one inference in a thread of the device's executor, and return.
+
+        ``inputs``: as for `infer`; they are read until it is done. Raises `InferenceError` for wrong inputs and for
+        a busy request; whatever goes wrong later is raised by `wait` and given to the callback.
+        """
+        self.begin_run(inputs)
+
+    def begin_run(self, inputs: Any) -> AsyncRun:
+        """`start_async`, giving what `cancel_run` takes."""
+        arrays = bind_inputs(self._inputs, inputs)
+        self._begin()
+        run = AsyncRun(self, arrays)
+        self._started = run
+        try:
+            if self._executor is None:
+                self._executor = self._executor_of() if self._executor_of else StreamExecutor(self._device, 1)
+            self._executor.submit(run)
+        except RuntimeError as error:
+            failure = InferenceError(f"{self._device}: no thread to run in: {error}")
+            failure.__cause__ = error
+            self._state = _FAILED
+            run.fail(failure)
+            raise failure from error
+        return run
 
     def wait(self, timeout_ms: float | None = None) -> bool:
-        raise NotSupported("asynchronous requests are not built yet; infer() returns when it is done")
+        """Wait for the inference that `start_async` began last; False if it is not done within ``timeout_ms``.
+
+        Raises what went wrong with it: `InferenceError`, `Cancelled`, or that its callback raised; in a callback also
+        `InferenceError` rather than wait for ever. A wait that is
+        interrupted (Ctrl-C) or that times out leaves the inference going on; `cancel` ends it. True at once if none
+        was begun.
+        """
+        run = self._started
+        if run is None:
+            return True
+        if self._executor is not None and not run.is_settled and self._executor.serves_here():
+            raise InferenceError("a callback must not wait for an inference that runs after it in the same thread")
+        if not run.wait(None if timeout_ms is None else timeout_ms / 1000):
+            return False
+        if run.error is not None:
+            raise run.error
+        return True
+
+    @property
+    def outputs(self) -> Outputs:
+        """The results of the inference that `start_async` began last. Raises what went wrong with it, and
+        `InferenceError` if it is not done, or if none was begun. (`infer` returns its results.)"""
+        run = self._started
+        if run is None or not run.is_settled:
+            raise InferenceError("there are no results: start_async() was not called, or wait() has yet to return")
+        if run.results is None:
+            assert run.error is not None
+            raise run.error
+        return run.results
 
     def cancel(self) -> None:
-        raise NotSupported("asynchronous requests are not built yet; infer() cannot be cancelled")
+        """Ask the inference in progress to stop; nothing happens if there is none.
 
-    def set_callback(self, callback: Callable[[BaseException | None], None]) -> None:
-        raise NotSupported("asynchronous requests are not built yet; infer() returns when it is done")
+        It ends as CANCELLED, and whoever waits for it gets `Cancelled`: at once if it has not begun; else where the
+        device can stop, or when it is done. The request can be used again then.
+        """
+        self.cancel_run(self._started)
+
+    def cancel_run(self, run: AsyncRun | None) -> None:
+        """`cancel`, unless another inference than ``run`` was started since."""
+        with self._lock:
+            if self._state is not _BUSY or self._started is not run:
+                return
+            self._cancellation.request()
+            executor = self._executor
+        if run is not None and executor is not None and executor.withdraw(run):
+            run.settle(None, Cancelled("the inference was cancelled before it began"))
+
+    def set_callback(self, callback: Callback | None) -> None:
+        """Have ``callback(error)`` called after each inference of `start_async`, before waits for it return.
+
+        ``error``: what `wait` will raise, or None. It is called in the thread that ran the inference, or in the one
+        that cancelled it, when the request can be started again: it may do that. What it raises fails the request.
+        """
+        self._callback = callback
+
+
+class AsyncRun:
+    """One inference of `start_async`: the work that its executor does."""
+
+    __slots__ = ("_arrays", "_finished", "_request", "_thread", "error", "is_settled", "results")
+
+    def __init__(self, request: InferRequest, arrays: list[Any]) -> None:
+        self._request = request
+        self._arrays: list[Any] | None = arrays
+        self._finished = threading.Event()
+        self._thread: int | None = None  # that settles it
+        self.results: Outputs | None = None
+        self.error: BaseException | None = None
+        self.is_settled = False
+
+    def run(self) -> None:
+        request, arrays = self._request, self._arrays
+        assert arrays is not None
+        results: Outputs | None = None
+        error: BaseException | None = None
+        try:
+            results = Outputs(request._positions, request._results(arrays))
+            if request._cancellation.requested:
+                results, error = None, Cancelled("the inference was cancelled")
+        except BaseException as raised:  # whatever it is belongs to who waits for it
+            error = raised
+        self.settle(results, error)
+
+    def abandon(self, why: str) -> None:
+        if not self.is_settled:
+            request = self._request
+            # After a fork the locks may be held by threads that are no more.
+            request._lock = threading.Lock()
+            self._finished = threading.Event()
+            self.settle(None, InferenceError(f"the inference was abandoned: {why}"))
+
+    def interrupt(self) -> None:
+        self._request._cancellation.request()
+
+    def settle(self, results: Outputs | None, error: BaseException | None) -> None:
+        """State what came of it, call back, and wake who waits."""
+        request = self._request
+        self._thread = threading.get_ident()
+        self.results, self.error = results, error
+        self._arrays = None
+        with request._lock:
+            callback = request._callback
+            request._state = _IDLE if error is None else _CANCELLED if isinstance(error, Cancelled) else _FAILED
+            self.is_settled = True
+        if callback is not None:
+            try:
+                callback(error)
+            except BaseException as raised:
+                self.error = InferenceError(f"the callback raised {type(raised).__name__}: {raised}")
+                self.error.__cause__ = raised
+                with request._lock:
+                    if request._started is self and request._state is not _BUSY:
+                        request._state = _FAILED
+        self._finished.set()
+
+    def fail(self, error: InferenceError) -> None:
+        """It cannot even begin; nobody is called back."""
+        self.error, self.is_settled = error, True
+        self._finished.set()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Whether it is finished within ``timeout`` seconds; in its own callback it is."""
+        if self.is_settled and self._thread == threading.get_ident():
+            return True
+        return self._finished.wait(timeout)
 
 
 def _owned(result: Any, inputs: Sequence[Any]) -> Any:

@@ -6,7 +6,7 @@ import os
 import platform
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -15,6 +15,7 @@ import numpy as np
 from ... import _kernels
 from ...errors import UnsupportedModel
 from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
+from ...properties import STREAM_PROPERTIES, streams_and_threads
 from .bodies import Bodies
 from .planner import Planner
 from .registry import NodePlan, examine
@@ -34,17 +35,24 @@ _STORAGE = {"f32": None, "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(n
 class CpuPlugin(Plugin):
     """Runs models on this machine's processor.
 
-    Models compiled for the same device id and number of threads share a team of threads, which ends with the last of
-    them. One request at a time uses it; others run on their own thread alone.
+    Models compiled for the same device id, streams and threads share that many teams of threads, which end with the
+    last of them. A request takes a team that is free; if there is none, it runs on its own thread alone.
     """
 
     name = "CPU"
     refuses_when_compiling = True
-    properties = (*Plugin.properties, "INFERENCE_NUM_THREADS", "INFERENCE_PRECISION_HINT", "DISABLE_TRANSFORMATIONS")
+    properties = (
+        *Plugin.properties,
+        *STREAM_PROPERTIES,
+        "INFERENCE_NUM_THREADS",
+        "INFERENCE_PRECISION_HINT",
+        "DISABLE_TRANSFORMATIONS",
+        "ENABLE_CPU_PINNING",
+    )
 
     def __init__(self) -> None:
         super().__init__()
-        self._teams: weakref.WeakValueDictionary[tuple[str, int], _kernels.Team] = weakref.WeakValueDictionary()
+        self._teams: weakref.WeakValueDictionary[tuple[str, int, int], _kernels.Team] = weakref.WeakValueDictionary()
         self._teams_lock = threading.Lock()
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
@@ -65,17 +73,18 @@ class CpuPlugin(Plugin):
                 refused,
             )
         device = f"CPU.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "CPU"
-        return CpuModel(device, model, plans, settings, self._team(settings))
+        streams, threads = streams_and_threads(settings, len(_processors()))
+        team = self._team(settings["DEVICE_ID"], streams, threads)
+        return CpuModel(device, model, plans, {**settings, "NUM_STREAMS": streams}, team, threads)
 
-    def _team(self, settings: Mapping[str, Any]) -> _kernels.Team | None:
+    def _team(self, id_: str, streams: int, threads: int) -> _kernels.Team | None:
         """Threads for a model; None for one alone."""
-        threads = settings["INFERENCE_NUM_THREADS"] or len(os.sched_getaffinity(0))
         if threads == 1:
             return None
         with self._teams_lock:
-            team = self._teams.get((settings["DEVICE_ID"], threads))
+            team = self._teams.get((id_, streams, threads))
             if team is None:
-                team = self._teams[settings["DEVICE_ID"], threads] = _kernels.Team(min(threads, MAX_THREADS))
+                team = self._teams[id_, streams, threads] = _kernels.Team(min(threads, MAX_THREADS), streams)
             return team
 
     def device_ids(self) -> tuple[str, ...]:
@@ -89,6 +98,12 @@ class CpuPlugin(Plugin):
                 return f"{platform.machine()}-{_kernels.variant()}"
             case "DEVICE_TYPE":
                 return "integrated"
+            case "RANGE_FOR_STREAMS":
+                return (1, len(_processors()))
+            case "RANGE_FOR_ASYNC_INFER_REQUESTS":
+                return (1, len(_processors()), 1)
+            case "OPTIMAL_NUMBER_OF_INFER_REQUESTS":
+                return streams_and_threads(self.full_config({}), len(_processors()))[0]
             case "OPTIMIZATION_CAPABILITIES":
                 return ("FP32",)
         return super().read_only_property(name)
@@ -104,15 +119,33 @@ class CpuModel(CompiledModel):
         nodes: list[NodePlan],
         settings: Mapping[str, Any],
         team: _kernels.Team | None,
+        threads: int,
     ) -> None:
+        """``threads``: of each stream."""
         super().__init__(device, model.inputs, model.outputs, {**settings, "NETWORK_NAME": model.name})
         self._timed = settings["PERF_COUNT"]
         self._team = team
+        self._threads = threads
         packed = Packed(_STORAGE[settings["INFERENCE_PRECISION_HINT"]])
         self._plans = PlanCache(Planner(model, nodes, not settings["DISABLE_TRANSFORMATIONS"], packed=packed))
 
     def create_runner(self) -> Runner:
         return CpuRunner(self._plans, self._timed, self._team)
+
+    def _stream_processors(self) -> Sequence[Sequence[int]] | None:
+        """As many for each stream as it has threads, one stream after the other, from the first again at the end."""
+        if not self.get_property("ENABLE_CPU_PINNING"):
+            return None
+        processors = _processors()
+        return [
+            [processors[(stream * self._threads + i) % len(processors)] for i in range(self._threads)]
+            for stream in range(self.get_property("NUM_STREAMS"))
+        ]
+
+
+def _processors() -> list[int]:
+    """Those that this process may use."""
+    return sorted(os.sched_getaffinity(0))
 
 
 def _processor_name() -> str:

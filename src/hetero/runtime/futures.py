@@ -1,0 +1,55 @@
+"""Inferences as futures, over the requests of one compiled model."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import HeteroError
+from .request import InferRequest
+from .tensor import Outputs
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = ["map_in_order", "submit"]
+
+
+def submit(idle: list[InferRequest], create: Callable[[], InferRequest], inputs: Any) -> Future[Outputs]:
+    """The future of one inference, on a request of ``idle`` or a new one, which joins ``idle`` when it is done."""
+    from .inference_future import InferenceFuture  # concurrent.futures takes ten milliseconds to import
+
+    try:
+        request = idle.pop()
+    except IndexError:
+        request = create()
+    future = InferenceFuture(request)
+
+    def finish(error: BaseException | None) -> None:
+        results = None if error is not None else request.outputs
+        request.set_callback(None)
+        idle.append(request)
+        future.settle(results, error)
+
+    request.set_callback(finish)
+    try:
+        future.run = request.begin_run(inputs)
+    except HeteroError as error:  # of the inputs; whatever goes wrong later comes by the callback
+        finish(error)
+    return future
+
+
+def map_in_order(start: Callable[[Any], Future[Outputs]], batches: Iterable[Any], in_flight: int) -> Iterator[Outputs]:
+    """Results in the order of ``batches``, of which ``in_flight`` are under way; see `CompiledModel.map`."""
+    under_way: collections.deque[Future[Outputs]] = collections.deque()
+    try:
+        for batch in batches:
+            under_way.append(start(batch))
+            if len(under_way) == in_flight:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        for future in under_way:
+            future.cancel()

@@ -1,0 +1,36 @@
+"""A `concurrent.futures.Future` that stops its inference when it is cancelled."""
+
+from __future__ import annotations
+
+import concurrent.futures
+
+from .request import AsyncRun, InferRequest
+from .tensor import Outputs
+
+__all__ = ["InferenceFuture"]
+
+
+class InferenceFuture(concurrent.futures.Future[Outputs]):
+    """The results of one inference. It counts as pending until it is settled, so it can be cancelled until then."""
+
+    def __init__(self, request: InferRequest) -> None:
+        super().__init__()
+        self._request = request
+        self.run: AsyncRun | None = None
+
+    def cancel(self) -> bool:
+        if not super().cancel():
+            return False
+        self.set_running_or_notify_cancel()  # wakes those in concurrent.futures.wait
+        if self.run is not None:
+            self._request.cancel_run(self.run)
+        return True
+
+    def settle(self, results: Outputs | None, error: BaseException | None) -> None:
+        try:
+            if results is None:
+                self.set_exception(error)
+            else:
+                self.set_result(results)
+        except concurrent.futures.InvalidStateError:
+            pass  # cancelled
