@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from .errors import DeviceUnavailable, HeteroError, NotSupported
 from .model.types import Port
 from .properties import Property, PropertyTable
-from .runtime.executor import ExecutorManager, StreamExecutor
+from .runtime.executor import ExecutorLease, ExecutorManager
 from .runtime.futures import map_in_order, submit
 from .runtime.profile import ProfileRow
 from .runtime.request import InferRequest, RepeatingRunner, Runner
@@ -114,13 +114,12 @@ class CompiledModel(abc.ABC):
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
         given = dict(properties or {})
-        self._streams = int(given.get("NUM_STREAMS", 1))
-        optimal = {"OPTIMAL_NUMBER_OF_INFER_REQUESTS": self._streams}
+        streams = int(given.get("NUM_STREAMS", 1))
+        optimal = {"OPTIMAL_NUMBER_OF_INFER_REQUESTS": streams}
         self._properties = {"EXECUTION_DEVICES": (device,), **optimal, **given}
         self._idle: list[InferRequest] = []
-        self._executors: ExecutorManager | None = None
-        self._executor: StreamExecutor | None = None
-        self._executor_lock = threading.Lock()
+        # An object of its own, so that requests need not hold the model that holds them.
+        self._executor = ExecutorLease(device, streams, bool(given.get("EXCLUSIVE_ASYNC_REQUESTS")))
 
     @property
     def device(self) -> str:
@@ -139,7 +138,7 @@ class CompiledModel(abc.ABC):
         """The state of one request. Called once per request; runners of one model may run at the same time."""
 
     def create_infer_request(self) -> InferRequest:
-        return InferRequest(self._device, self._inputs, self._outputs, self.create_runner(), self.executor)
+        return InferRequest(self._device, self._inputs, self._outputs, self.create_runner(), self._executor)
 
     def __call__(self, inputs: Any) -> Outputs:
         """Run one inference in the calling thread, on a request of its own; see `InferRequest.infer`."""
@@ -175,20 +174,14 @@ class CompiledModel(abc.ABC):
 
         return await asyncio.wrap_future(self.submit(inputs))
 
-    def executor(self) -> StreamExecutor:
-        """The threads of its asynchronous requests; taken from the plugin's when they are first needed."""
-        with self._executor_lock:
-            if self._executor is None:
-                executors = self._executors or ExecutorManager()
-                if self._properties.get("EXCLUSIVE_ASYNC_REQUESTS"):
-                    self._executor = executors.shared(self._device)
-                else:
-                    self._executor = executors.lease(self, self._device, self._streams, self._stream_processors())
-            return self._executor
-
-    def _stream_processors(self) -> Sequence[Sequence[int]] | None:
+    def stream_processors(self) -> Sequence[Sequence[int]] | None:
         """Per stream, the processors that its thread may run on; None: any."""
         return None
+
+    def lease_executors(self, executors: ExecutorManager) -> None:
+        """Take the threads of asynchronous requests from there, when they are first needed. Before any request."""
+        self._executor.manager = executors
+        self._executor.processors = self.stream_processors()
 
     def get_property(self, name: str) -> Any:
         """A property the model was compiled with; `PropertyError` if it has none of that name."""
@@ -228,6 +221,9 @@ class Plugin(abc.ABC):
     refuses_when_compiling: ClassVar[bool] = False
     """Whether `compile_model` itself raises `UnsupportedModel` for a model with a node that `query_model` refuses. Then
     that is not asked before, which saves its time."""
+
+    compiles_beside_others: ClassVar[bool] = False
+    """Whether `compile_model` mostly works without Python's lock, so that HETERO compiles its parts at one time."""
 
     def __init__(self) -> None:
         self._table = PropertyTable(self.properties)
@@ -269,17 +265,15 @@ class Plugin(abc.ABC):
             error.add_note(f"while compiling {model.name!r} for {self.name}")
             raise
         except Exception as error:
-            first, last = (model.key_of(i) for i in (0, -1)) if model.num_nodes else ("none", "none")
+            nodes = f"{model.num_nodes} nodes"
+            if model.num_nodes:
+                nodes += f", {model.key_of(0)!r} to {model.key_of(model.num_nodes - 1)!r}"
             raise HeteroError(
-                f"{self.name} failed to compile {model.name!r} ({model.num_nodes} nodes, {first!r} to {last!r}): "
-                f"{type(error).__name__}: {error}"
+                f"{self.name} failed to compile {model.name!r} ({nodes}): {type(error).__name__}: {error}"
             ) from error
         if not isinstance(compiled, CompiledModel):
-            raise HeteroError(
-                f"{self.name} gave {type(compiled).__name__} for {model.name!r}, expected a CompiledModel"
-            )
-        if compiled._executors is None:
-            compiled._executors = self.executors
+            raise HeteroError(f"{self.name} compiled {model.name!r} to {type(compiled).__name__}, not a CompiledModel")
+        compiled.lease_executors(self.executors)
         return compiled
 
     def device_ids(self) -> tuple[str, ...]:

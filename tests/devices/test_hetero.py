@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 
 import hetero
+from hetero.devices.hetero import HeteroCompiledModel
 from hetero.plugin import CompiledModel, Plugin, Support
 from model_zoo import make_model
 
@@ -28,6 +29,8 @@ class Fragile(Plugin):
     def query_model(self, model: hetero.Model, config: Mapping[str, Any]) -> Support:
         if self.stage == "query":
             raise RuntimeError("no answer")
+        if self.stage == "refuse":
+            return Support.from_reasons(model.num_nodes, dict.fromkeys(range(model.num_nodes), "not today"))
         return Support.from_reasons(model.num_nodes, {})
 
     def compile_model(self, model: hetero.Model, config: Mapping[str, Any], context: object = None) -> CompiledModel:
@@ -60,16 +63,33 @@ class FragileModel(CompiledModel):
     ("stage", "says"),
     [
         ("query", "FRAGILE failed in query_model: RuntimeError: no answer"),
-        ("compile", "FRAGILE failed to compile 'graph_subgraph1' .*'one' to '.*RuntimeError: no memory"),
+        ("compile", "FRAGILE failed to compile 'diamond_subgraph1' .*'one' to '.*RuntimeError: no memory"),
         ("run", "FRAGILE failed in subgraph 1: RuntimeError: no current"),
         ("count", "FRAGILE gave 0 results for subgraph 1, expected [12]"),
     ],
 )
 def test_errors_name_device_and_stage(core: hetero.Core, diamond: hetero.Model, stage: str, says: str) -> None:
     core.register_plugin("FRAGILE", lambda: Fragile(stage))
+    x, strict = np.zeros((2, 3), np.float32), {"STRICT": True}
     with pytest.raises(hetero.HeteroError, match=says) as caught:
-        core.compile_model(diamond, "HETERO:FRAGILE,CPU", pins={"four": "CPU"})(np.zeros((2, 3), np.float32))
+        core.compile_model(diamond, "HETERO:FRAGILE,CPU", strict, pins={"four": "CPU"})(x)
     assert stage == "count" or isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_what_a_device_fails_to_compile_goes_to_the_next(core: hetero.Core, diamond: hetero.Model) -> None:
+    core.register_plugin("FRAGILE", lambda: Fragile("compile"))
+    core.register_plugin("PICKY", lambda: Fragile("refuse"))
+    x = np.float32([[1, -2, 3], [-4, 5, 6]])
+    with pytest.warns(RuntimeWarning, match="subgraph 1 goes to CPU, since FRAGILE failed: .*no memory") as warned:
+        compiled = core.compile_model(diamond, "HETERO:FRAGILE,PICKY,CPU", pins={"four": "CPU"})
+    assert isinstance(compiled, HeteroCompiledModel)
+    assert len(warned) == 1
+    assert [fallback.subgraph for fallback in compiled.fallbacks] == [1, 3]  # around "four"
+    assert {fallback.device for fallback in compiled.fallbacks} == {"CPU"}
+    assert compiled.get_property("EXECUTION_DEVICES") == ("CPU",)
+    np.testing.assert_array_equal(compiled(x)[0], core.compile_model(diamond, "CPU")(x)[0])
+    with pytest.raises(hetero.HeteroError, match="FRAGILE failed to compile"):  # nobody else takes it
+        core.compile_model(diamond, "HETERO:FRAGILE,PICKY")
 
 
 def test_configuration_reaches_those_who_declare_it(core: hetero.Core, diamond: hetero.Model) -> None:

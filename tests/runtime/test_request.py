@@ -211,15 +211,6 @@ def test_counters_name_their_subgraph(core: hetero.Core, diamond: hetero.Model) 
     assert str(request.profiling_info[0]).startswith("subgraph1: one:EXECUTED layerType: Relu realTime: ")
 
 
-def test_what_is_not_built_yet_says_so(compiled: hetero.CompiledModel) -> None:
-    request = compiled.create_infer_request()
-    for call in (request.start_async, request.wait, request.cancel, lambda: request.set_callback(print)):
-        with pytest.raises(hetero.NotSupported, match="not built yet"):
-            call()
-    with pytest.raises(hetero.NotSupported):
-        compiled.export_model("x.hetero")
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_model_that_declares_another_type(core: hetero.Core, device: str) -> None:
     model = make_model([helper.make_node("Relu", ["x"], ["y"])])

@@ -6,8 +6,10 @@ model runs the submodels in the order of the partition, handing boundary values 
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ..calls import SettledModel, settle_calls
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from ..affinity import SupportedNodes
     from ..model.model import Model
 
-__all__ = ["HeteroCompiledModel", "HeteroPlugin", "create_plugin"]
+__all__ = ["Fallback", "HeteroCompiledModel", "HeteroPlugin", "create_plugin"]
 
 _POLICY = Property(
     "PARTITION_POLICY", str, "auto", choices=("auto", "linear", "greedy", "documented"), doc="how the model is cut"
@@ -74,26 +76,70 @@ class HeteroPlugin(Plugin):
             folder = "." if folder is True else folder
             write_affinity_dot(plan, folder)
             write_subgraphs_dot(plan, folder)
-        submodels = []
-        for i in range(partition.num_subgraphs):
-            device = plan.devices[int(partition.device_of[i])]
-            submodel = model.extract(partition.nodes(i), name=f"{model.name}_subgraph{i + 1}")
-            submodels.append((submodel, self._compile_submodel(i, device, submodel, config)))
-        return HeteroCompiledModel(plan, model, submodels, settings, self.executors)
+        devices = [plan.devices[number] for number in partition.device_of.tolist()]
+        submodels = [
+            model.extract(partition.nodes(i), name=f"{model.name}_subgraph{i + 1}") for i in range(len(devices))
+        ]
+        fallbacks: list[Fallback] = []
+
+        def compile_part(i: int) -> CompiledModel:
+            try:
+                return self._compile_submodel(i, devices[i], submodels[i], config)
+            except PropertyError:
+                raise
+            except HeteroError as error:
+                following = () if settings["STRICT"] else plan.devices[plan.devices.index(devices[i]) + 1 :]
+                compiled = self._compile_elsewhere(i, following, submodels[i], config)
+                if compiled is None:
+                    raise
+                fallbacks.append(Fallback(i + 1, devices[i], compiled.device, str(error)))
+                return compiled
+
+        compiled = self._compile_all(compile_part, devices)
+        fallbacks.sort(key=lambda entry: entry.subgraph)
+        if fallbacks:
+            warnings.warn("; ".join(map(str, fallbacks)), RuntimeWarning, stacklevel=3)
+        return HeteroCompiledModel(
+            plan, model, list(zip(submodels, compiled, strict=True)), settings, self.executors, fallbacks
+        )
+
+    def _compile_all(self, compile_part: Callable[[int], CompiledModel], devices: Sequence[str]) -> list[CompiledModel]:
+        """The parts in order; those of plugins that let others compute meanwhile at the same time."""
+        beside = [
+            i for i, device in enumerate(devices) if self.plugin_of(parse_device(device).name).compiles_beside_others
+        ]
+        if len(beside) < 2:
+            return [compile_part(i) for i in range(len(devices))]
+        from concurrent.futures import ThreadPoolExecutor  # takes ten milliseconds to import
+
+        with ThreadPoolExecutor(min(len(beside), os.cpu_count() or 1)) as pool:
+            begun = {i: pool.submit(compile_part, i) for i in beside}
+            try:
+                return [begun[i].result() if i in begun else compile_part(i) for i in range(len(devices))]
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
 
     def _compile_submodel(self, i: int, device: str, submodel: Model, config: Mapping[str, Any]) -> CompiledModel:
         plugin, device_config = self._device(device, config)
         try:
             return plugin.compile(submodel, device_config)
         except HeteroError as error:
-            error.add_note(f"while compiling subgraph {i + 1} for {device}")
+            error.add_note(f"as subgraph {i + 1} on {device}")
             raise
-        except Exception as error:
-            first, last = submodel.key_of(0), submodel.key_of(submodel.num_nodes - 1)
-            raise HeteroError(
-                f"{device} failed to compile subgraph {i + 1} ({submodel.num_nodes} nodes, {first!r} to {last!r}): "
-                f"{type(error).__name__}: {error}"
-            ) from error
+
+    def _compile_elsewhere(
+        self, i: int, devices: Sequence[str], submodel: Model, config: Mapping[str, Any]
+    ) -> CompiledModel | None:
+        """The part on the first of ``devices`` that takes all of it and compiles it; None if there is none."""
+        for device in devices:
+            try:
+                plugin, device_config = self._device(device, config)
+                if _query(submodel, device, plugin, device_config).mask.all():
+                    return self._compile_submodel(i, device, submodel, config)
+            except HeteroError:
+                continue  # the first failure is the one to report
+        return None
 
     def _settled(self, model: Model, config: Mapping[str, Any], pins: Mapping[str, str] | None = None) -> SettledModel:
         """The answers of the available devices of the list, in order of priority, with calls of functions settled."""
@@ -180,8 +226,24 @@ _NOT_FORWARDED: Final = frozenset(
 )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fallback:
+    """A subgraph (counted from 1) that its device failed to compile, the device that has it now, and why."""
+
+    subgraph: int
+    planned: str
+    device: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"subgraph {self.subgraph} goes to {self.device}, since {self.planned} failed: {self.reason}"
+
+
 class HeteroCompiledModel(CompiledModel):
-    """Submodels on their devices, and the schedule that runs them as one."""
+    """Submodels on their devices, and the schedule that runs them as one.
+
+    ``fallbacks``: the subgraphs that are not on the device that ``plan`` names.
+    """
 
     def __init__(
         self,
@@ -190,6 +252,7 @@ class HeteroCompiledModel(CompiledModel):
         submodels: Sequence[tuple[Model, CompiledModel]],
         settings: Mapping[str, Any],
         executors: ExecutorManager,
+        fallbacks: Iterable[Fallback] = (),
     ) -> None:
         by_device = {compiled.device: compiled for _, compiled in submodels}
         # One request on each device at a time, as many as it takes, keeps all of them busy.
@@ -207,8 +270,9 @@ class HeteroCompiledModel(CompiledModel):
             },
         )
         self.plan = plan
+        self.fallbacks = tuple(fallbacks)
         self.submodels = tuple(compiled for _, compiled in submodels)
-        self._executors = executors
+        self.lease_executors(executors)
         self._schedule = _schedule(model, submodels, DeviceExecutors(executors))
 
     def create_runner(self) -> Runner:

@@ -24,7 +24,7 @@ import weakref
 from collections.abc import Hashable, Sequence
 from typing import Protocol
 
-__all__ = ["EXIT_SECONDS", "DeviceExecutors", "ExecutorManager", "StreamExecutor", "Work"]
+__all__ = ["EXIT_SECONDS", "DeviceExecutors", "ExecutorLease", "ExecutorManager", "StreamExecutor", "Work"]
 
 EXIT_SECONDS = 5.0
 
@@ -113,6 +113,29 @@ class ExecutorManager:
         for idle in list(self._idle.values()):
             while idle:
                 idle.pop().close()
+
+
+class ExecutorLease:
+    """The executor of one compiled model, leased when it is first asked for, and given back when this object goes."""
+
+    def __init__(self, name: str, streams: int, exclusive: bool) -> None:
+        self.name = name
+        self.streams = streams
+        self.exclusive = exclusive
+        self.processors: Sequence[Sequence[int]] | None = None
+        self.manager: ExecutorManager | None = None
+        self._executor: StreamExecutor | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self) -> StreamExecutor:
+        with self._lock:
+            if self._executor is None:
+                manager = self.manager or ExecutorManager()
+                if self.exclusive:
+                    self._executor = manager.shared(self.name)
+                else:
+                    self._executor = manager.lease(self, self.name, self.streams, self.processors)
+            return self._executor
 
 
 class DeviceExecutors:

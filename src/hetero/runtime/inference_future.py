@@ -19,6 +19,8 @@ class InferenceFuture(concurrent.futures.Future[Outputs]):
         self.run: AsyncRun | None = None
 
     def cancel(self) -> bool:
+        if self.cancelled():
+            return True
         if not super().cancel():
             return False
         self.set_running_or_notify_cancel()  # wakes those in concurrent.futures.wait

@@ -298,7 +298,7 @@ class AsyncRun:
     __slots__ = ("_arrays", "_finished", "_request", "_thread", "error", "is_settled", "results")
 
     def __init__(self, request: InferRequest, arrays: list[Any]) -> None:
-        self._request = request
+        self._request: InferRequest | None = request  # until it is settled
         self._arrays: list[Any] | None = arrays
         self._finished = threading.Event()
         self._thread: int | None = None  # that settles it
@@ -308,7 +308,8 @@ class AsyncRun:
 
     def run(self) -> None:
         request, arrays = self._request, self._arrays
-        assert arrays is not None
+        if request is None or arrays is None:
+            return  # abandoned
         results: Outputs | None = None
         error: BaseException | None = None
         try:
@@ -320,22 +321,26 @@ class AsyncRun:
         self.settle(results, error)
 
     def abandon(self, why: str) -> None:
-        if not self.is_settled:
-            request = self._request
+        request = self._request
+        if request is not None:
             # After a fork the locks may be held by threads that are no more.
             request._lock = threading.Lock()
             self._finished = threading.Event()
             self.settle(None, InferenceError(f"the inference was abandoned: {why}"))
 
     def interrupt(self) -> None:
-        self._request._cancellation.request()
+        request = self._request
+        if request is not None:
+            request._cancellation.request()
 
     def settle(self, results: Outputs | None, error: BaseException | None) -> None:
         """State what came of it, call back, and wake who waits."""
         request = self._request
+        if request is None:
+            return
         self._thread = threading.get_ident()
         self.results, self.error = results, error
-        self._arrays = None
+        self._request = self._arrays = None
         with request._lock:
             callback = request._callback
             request._state = _IDLE if error is None else _CANCELLED if isinstance(error, Cancelled) else _FAILED
@@ -354,6 +359,7 @@ class AsyncRun:
     def fail(self, error: InferenceError) -> None:
         """It cannot even begin; nobody is called back."""
         self.error, self.is_settled = error, True
+        self._request = self._arrays = None
         self._finished.set()
 
     def wait(self, timeout: float | None) -> bool:

@@ -132,7 +132,7 @@ class CpuModel(CompiledModel):
     def create_runner(self) -> Runner:
         return CpuRunner(self._plans, self._timed, self._team)
 
-    def _stream_processors(self) -> Sequence[Sequence[int]] | None:
+    def stream_processors(self) -> Sequence[Sequence[int]] | None:
         """As many for each stream as it has threads, one stream after the other, from the first again at the end."""
         if not self.get_property("ENABLE_CPU_PINNING"):
             return None

@@ -1,0 +1,198 @@
+"""Steps of one inference at the same time: which wait for which, when it is worth it, and what comes out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+import hetero
+from hetero.plugin import CompiledModel, Plugin, Support
+from hetero.runtime.executor import DeviceExecutors, ExecutorManager
+from hetero.runtime.parallel import ParallelRun, StepGraph, saved_by_parallel
+from model_zoo import make_model
+
+X = np.float32([[1, -2, 3], [-4, 5, 6]])
+SLEEP = 0.005
+
+
+class Sleepy(Plugin):
+    """Relu, in `SLEEP` seconds; tells how many ran at one time."""
+
+    name = "SLEEPY"
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self.watch = watch
+
+    def query_model(self, model: hetero.Model, config: Mapping[str, Any]) -> Support:
+        return Support.from_reasons(model.num_nodes, {})
+
+    def compile_model(self, model: hetero.Model, config: Mapping[str, Any], context: object = None) -> CompiledModel:
+        return SleepyModel(self.watch, str(config.get("DEVICE_ID", "")), model)
+
+    def device_ids(self) -> tuple[str, ...]:
+        return ("0", "1", "2")
+
+
+class Watch:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.running: dict[str, int] = {}
+        self.most = 0
+        self.most_of_one_device = 0
+        self.threads: set[str] = set()
+        self.fails = False
+
+
+class SleepyModel(CompiledModel):
+    def __init__(self, watch: Watch, id_: str, model: hetero.Model) -> None:
+        super().__init__(f"SLEEPY.{id_}", model.inputs, model.outputs)
+        self.watch = watch
+
+    def create_runner(self) -> SleepyModel:
+        return self
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        watch = self.watch
+        with watch.lock:
+            watch.running[self.device] = watch.running.get(self.device, 0) + 1
+            watch.most = max(watch.most, sum(watch.running.values()))
+            watch.most_of_one_device = max(watch.most_of_one_device, watch.running[self.device])
+            watch.threads.add(threading.current_thread().name)
+        time.sleep(SLEEP)
+        with watch.lock:
+            watch.running[self.device] -= 1
+        if watch.fails and self.device == "SLEEPY.1":
+            raise ValueError("overslept")
+        return [sum(np.maximum(value, 0) for value in inputs) for _ in self.outputs]
+
+    def profile(self) -> tuple[()]:
+        return ()
+
+
+@pytest.fixture
+def watch(core: hetero.Core) -> Watch:
+    watch = Watch()
+    core.register_plugin("SLEEPY", lambda: Sleepy(watch))
+    return watch
+
+
+def compile_branches(core: hetero.Core, device: str, chain: bool = False) -> CompiledModel:
+    """x -> a, b -> y on three devices; or a chain over them."""
+    second = "a" if chain else "x"
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="left"),
+        helper.make_node("Relu", [second], ["b"], name="right"),
+        helper.make_node("Add", ["a", "b"], ["y"], name="join"),
+    ]
+    model = core.read_model(make_model(nodes))
+    return core.compile_model(
+        model, f"HETERO:{device}.0,{device}.1,{device}.2", pins={"right": f"{device}.1", "join": f"{device}.2"}
+    )
+
+
+def test_branches_run_at_the_same_time(core: hetero.Core, watch: Watch) -> None:
+    request = compile_branches(core, "SLEEPY").create_infer_request()
+    for _ in range(500):  # after some of them it looks at the time that each step took
+        np.testing.assert_array_equal(request.infer(X)[0], np.maximum(X, 0) * 2)
+        if watch.most == 2:
+            break
+    assert watch.most == 2
+    assert watch.most_of_one_device == 1
+    assert threading.current_thread().name in watch.threads
+
+
+def test_a_chain_stays_in_its_thread(core: hetero.Core, watch: Watch) -> None:
+    compiled = compile_branches(core, "SLEEPY", chain=True)
+    for _ in range(3):
+        compiled(X)
+    assert watch.most == 1
+    assert watch.threads == {threading.current_thread().name}
+
+
+def test_short_steps_stay_in_their_thread(core: hetero.Core) -> None:
+    branches = make_model(
+        [helper.make_node(op, ["x"], [y]) for op, y in (("Relu", "a"), ("Neg", "b"))], outputs=("a", "b")
+    )
+    compiled = core.compile_model(core.read_model(branches), "HETERO:CPU,TEMPLATE", pins={"b": "TEMPLATE"})
+    before = threading.active_count()
+    for _ in range(200):
+        np.testing.assert_array_equal(compiled(X)["b"], -X)
+    assert threading.active_count() == before
+
+
+def test_an_error_comes_out_when_nothing_runs_any_longer(core: hetero.Core, watch: Watch) -> None:
+    request = compile_branches(core, "SLEEPY").create_infer_request()
+    request.infer(X)
+    watch.fails = True
+    with pytest.raises(hetero.InferenceError, match="SLEEPY.1 failed in subgraph .*overslept"):
+        request.infer(X)
+    assert sum(watch.running.values()) == 0
+    watch.fails = False
+    np.testing.assert_array_equal(request.infer(X)[0], np.maximum(X, 0) * 2)
+
+
+def test_requests_in_flight_overlap_across_devices(core: hetero.Core, watch: Watch) -> None:
+    compiled = compile_branches(core, "SLEEPY", chain=True)
+    assert compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 3
+    results = list(compiled.map([X] * 6, in_flight=4))
+    assert len(results) == 6
+    assert watch.most > 1
+
+
+def test_step_graph() -> None:
+    steps = [("A", (0,), (1,)), ("B", (0,), (2,)), ("A", (1, 2, 1), (3,))]
+    graph = StepGraph.of(steps, (3, 1))
+    assert graph.followers == ((2,), (2,), ())
+    assert graph.waits_for == (0, 0, 2)
+    assert graph.readers == (2, 2, 1, 1)
+    assert graph.is_wide
+    assert not StepGraph.of([("A", (0,), (1,)), ("B", (1,), (2,))], (2,)).is_wide
+    assert not StepGraph.of([("A", (0,), (1,)), ("A", (0,), (2,))], (1, 2)).is_wide
+    assert not StepGraph.of([], ()).is_wide
+    assert saved_by_parallel(graph, [0.01, 0.01, 0.01])
+    assert not saved_by_parallel(graph, [1e-5, 1e-5, 1e-5])
+    assert not saved_by_parallel(graph, [0.01, 1e-5, 0.01])
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_random_schedules(data: st.DataObject) -> None:
+    """Every step once, after those it waits for, one at a time on each device; slots are emptied when read by all."""
+    count = data.draw(st.integers(1, 14))
+    devices = [data.draw(st.sampled_from("ABC")) for _ in range(count)]
+    reads = [data.draw(st.lists(st.integers(0, number), max_size=3)) for number in range(count)]
+    kept = data.draw(st.lists(st.integers(0, count), max_size=4))
+    steps = [(devices[number], reads[number], [number + 1]) for number in range(count)]  # slot 0 is the input
+    graph = StepGraph.of(steps, kept)
+    slots: list[Any] = ["input"] + [None] * count
+    running: list[str] = []
+    done: list[int] = []
+    lock = threading.Lock()
+
+    def run_step(number: int, slots: list[Any]) -> None:
+        with lock:
+            assert devices[number] not in running
+            running.append(devices[number])
+            assert all(slots[slot] is not None for slot in reads[number])
+        time.sleep(0.0002)
+        with lock:
+            running.remove(devices[number])
+            slots[number + 1] = number
+            done.append(number)
+
+    ParallelRun(graph, slots, [1.0] * count, run_step, DeviceExecutors(ExecutorManager())).run()
+    assert sorted(done) == list(range(count))
+    for slot in range(1, count + 1):
+        if slot in kept:
+            assert slots[slot] == slot - 1
+        elif any(slot in read for read in reads):
+            assert slots[slot] is None
