@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,6 +31,8 @@ class Core:
 
     def __init__(self) -> None:
         self._registry = Registry()
+        # Plugins and registry know each other, and go when the garbage collector comes: threads should not wait for it.
+        weakref.finalize(self, self._registry.clear_executors).atexit = False
 
     # -- models -------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ import importlib
 import os
 import re
 import threading
-import weakref
 from collections.abc import Callable
 
 from .errors import DeviceUnavailable, HeteroError, PropertyError, UnknownDevice, did_you_mean
@@ -135,6 +134,11 @@ class Registry:
             self._plugins[name] = plugin
             return plugin
 
+    def clear_executors(self) -> None:
+        """End the threads of all plugins that no model uses, and from now on those of each model that goes."""
+        for plugin in list(self._plugins.values()):
+            plugin.executors.clear()
+
     def _make(self, name: str) -> Plugin:
         try:
             plugin = self._factories[name]()
@@ -146,7 +150,7 @@ class Registry:
             raise DeviceUnavailable(
                 f"device {name}: its factory gave {type(plugin).__name__}, expected a hetero.plugin.Plugin"
             )
-        plugin.connect(self._weak_look_up())
+        plugin.connect(self.plugin)
         return plugin
 
     def _read_entry_points(self) -> None:
@@ -160,26 +164,12 @@ class Registry:
             self._factories.setdefault(point.name, _lazy(point.value))
 
     def _profile_factory(self, path: str) -> Factory:
-        look_up = self._weak_look_up()
-
         def create() -> Plugin:
             from .devices.profile import ProfilePlugin, load_profile
 
-            return ProfilePlugin(load_profile(path), look_up)
+            return ProfilePlugin(load_profile(path), self.plugin)
 
         return create
-
-    def _weak_look_up(self) -> Callable[[str], Plugin]:
-        """`plugin` for plugins, which must not keep the registry that keeps them: they end as soon as it does."""
-        method = weakref.WeakMethod(self.plugin)
-
-        def look_up(name: str) -> Plugin:
-            plugin = method()
-            if plugin is None:
-                raise DeviceUnavailable(f"{name}: the Core of this device is no more")
-            return plugin(name)
-
-        return look_up
 
 
 def _lazy(target: str) -> Factory:
