@@ -25,6 +25,7 @@ ENTRY_POINT_GROUP = "hetero.plugins"
 _BUILT_IN = {
     "CPU": "hetero.devices.cpu:create_plugin",
     "TEMPLATE": "hetero.devices.template:create_plugin",
+    "ORT": "hetero.devices.ort:create_plugin",
     "HETERO": "hetero.devices.hetero:create_plugin",
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

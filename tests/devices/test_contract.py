@@ -47,6 +47,13 @@ class TestCpu(PluginContract):
         return create()
 
 
+@pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+class TestOrt(PluginContract):
+    @pytest.fixture
+    def plugin(self) -> Plugin:
+        return Registry().plugin("ORT")
+
+
 class TestHetero(PluginContract):
     """HETERO over a device with three operators and one that takes the rest: most cases are cut."""
 

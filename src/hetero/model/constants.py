@@ -69,6 +69,11 @@ class Constants:
         """Whether the model file (or the one that lends them) holds the elements as raw data."""
         return bool(self._file.constant_kind[number] in (_RAW, _PACKED)) or number in self._lenders
 
+    def is_plain(self, number: int) -> bool:
+        """Whether the elements lie as raw data somewhere, stored as NumPy stores them."""
+        dtype = int(self._file.constant_dtype[number])
+        return (self.is_raw(number) or self.is_external(number)) and dtype != _STRING and element_bits(dtype) >= 8
+
     def raw(self, number: int) -> memoryview:
         """The raw data of an external constant, or one of which `is_raw` holds; not copied."""
         if number in self._lenders:

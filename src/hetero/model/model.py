@@ -105,6 +105,11 @@ class Model(Rows):
             f"supply it with model.with_types({{{name!r}: (dtype, shape)}})"
         )
 
+    def type_message(self, value: int) -> bytes:
+        """What is known of a value's type, as an encoded TypeProto, for sequences and optionals too; empty if nothing
+        is."""
+        return self._types.message_of(self.file_value(value))
+
     def has_type(self, value: int) -> bool:
         """Whether enough is known of a value to declare it in a file: its element type, or that it is no tensor."""
         return self._types.is_known(self.file_value(value))
@@ -248,6 +253,22 @@ class Model(Rows):
         `ModelError` if external data cannot be read, or the result would pass 2 GiB.
         """
         return b"".join(model_parts(self, self._types, max_constant_bytes))
+
+    def to_bytes_lending(self, at_least: int) -> tuple[bytes, dict[str, NDArray[Any]]]:
+        """The model for a backend that takes weights from memory, which spares copying them into the bytes.
+
+        Tensors of ``at_least`` bytes and more, of types that NumPy stores as ONNX does, are in the encoded ModelProto
+        by name, type and dims only, with external data at a place that does not exist. They come beside it, by name:
+        read-only, and views of the file even where that puts elements at odd addresses (`constant`).
+
+        `ModelError` if data cannot be read, or the rest would pass 2 GiB.
+        """
+        constants, lent = self.constants, {}
+        for number in self.file_constants.tolist():
+            if constants.is_plain(number) and constants.nbytes(number) >= at_least:
+                lent[number] = self.file.index.value_name(int(self.file.constant_value[number]))
+        parts = model_parts(self, self._types, lent=lent)
+        return b"".join(parts), {name: constants.view(number) for number, name in lent.items()}
 
     def to_proto(self) -> onnx.ModelProto:
         """The model as a ModelProto of its own."""

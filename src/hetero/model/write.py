@@ -53,15 +53,17 @@ def model_parts(
     types: _Types,
     max_constant_bytes: int | None = None,
     data_file: DataFile | None = None,
+    lent: Iterable[int] = (),
 ) -> list[Part]:
     """The pieces of a ModelProto.
 
     With ``max_constant_bytes``, constants encoded in more bytes than that become graph inputs of their type. External
     data are embedded; with ``data_file``, tensors as large as that asks for are placed there instead, which is filled
-    when the parts have been made. `ModelError` if data cannot be had, or the whole would pass protobuf's 2 GiB.
+    when the parts have been made. The data of the constants ``lent``, by the file's numbers, are left out: external, at
+    a place that does not exist. `ModelError` if data cannot be had, or the whole would pass protobuf's 2 GiB.
     """
     file = model.file
-    writer = _Writer(model, types, max_constant_bytes, data_file)
+    writer = _Writer(model, types, max_constant_bytes, data_file, None, lent)
     if model.is_whole_file and file.index.in_order and model.stated_affinity is None and not writer.changes_anything:
         return [file.data]
     graph = list(writer.graph())
@@ -136,6 +138,8 @@ class _Writer:
         moves = kept if replaced is None else np.zeros(len(used), np.bool_)
         for i in np.flatnonzero((file.constant_kind[used] == 3) & moves).tolist():
             number = int(used[i])
+            if number in self._moved:
+                continue
             try:
                 if max_constant_bytes is None:
                     self._moved[number] = self._move_external(number, data_file)

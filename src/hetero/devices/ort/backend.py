@@ -1,0 +1,76 @@
+"""onnxruntime as this device sees it: whether it is there, its execution providers, and what its errors say."""
+
+from __future__ import annotations
+
+import functools
+import re
+from types import ModuleType
+
+from ...errors import DeviceUnavailable
+
+__all__ = ["error_text", "failed_node", "load", "missing_kernel", "provider_ids"]
+
+_SUFFIX = "ExecutionProvider"
+
+_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_BUILD_PATH = re.compile(r"/\S*?onnxruntime(?:_src)?/(\S+:\d+) ")
+# How its errors name a node: while running, while making kernels, while checking types.
+_NODES = (
+    re.compile(r"Name:'([^']*)'"),
+    re.compile(r"node with name '([^']*)'"),
+    re.compile(r"In Node, \(\"([^\"]*)\""),
+    re.compile(r"\bnode \(([^()]*)\)"),
+    re.compile(r"Node \(([^()]*)\)"),
+    re.compile(r"Node:\s?(\S+)"),
+    re.compile(r"node name: '?([^\s']+)"),
+)
+
+
+@functools.cache
+def load() -> ModuleType:
+    """The package. `DeviceUnavailable` says what to install."""
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:
+        if error.name != "onnxruntime":
+            raise DeviceUnavailable(f"ORT: onnxruntime is installed but cannot be imported: {error}") from error
+        raise DeviceUnavailable(
+            "ORT needs onnxruntime, which is not installed: pip install 'hetero[onnxruntime]' "
+            "(or one of its other builds, such as onnxruntime-gpu)"
+        ) from error
+    except Exception as error:
+        raise DeviceUnavailable(f"ORT: onnxruntime is installed but cannot be imported: {error}") from error
+    if not hasattr(onnxruntime, "InferenceSession"):  # what is left of a package that was removed
+        raise DeviceUnavailable(
+            "ORT: the installed onnxruntime has no InferenceSession: install it anew: "
+            "pip install --force-reinstall onnxruntime"
+        )
+    return onnxruntime
+
+
+def provider_ids() -> dict[str, str]:
+    """Device id -> execution provider of this build: CPU first, then in onnxruntime's order of preference."""
+    available = load().get_available_providers()
+    ids = {provider.removesuffix(_SUFFIX).upper(): provider for provider in available}
+    return {id_: ids[id_] for id_ in sorted(ids, key=lambda id_: id_ != "CPU")}
+
+
+def error_text(error: Exception) -> str:
+    """What an error of onnxruntime says, on one line, without its number and the paths of the machine it was built
+    on."""
+    text = " ".join(str(error).split())
+    return _BUILD_PATH.sub(r"\1 ", _PREFIX.sub("", text)) or type(error).__name__
+
+
+def failed_node(error: Exception) -> str:
+    """The name of the node that an error of onnxruntime is about; empty if it does not say."""
+    for pattern in _NODES:
+        found = pattern.search(str(error))
+        if found and found[1]:
+            return found[1]
+    return ""
+
+
+def missing_kernel(error: Exception) -> bool:
+    """Whether an error says that there is no such operator at all."""
+    return "No Op registered for" in str(error) or "is not a registered function/op" in str(error)

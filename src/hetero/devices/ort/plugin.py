@@ -1,0 +1,134 @@
+"""The plugin behind ``ORT``: models on onnxruntime. ``ORT.CUDA`` and the like are its execution providers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...errors import HeteroError, UnsupportedModel
+from ...plugin import CompiledModel, Plugin, RemoteContext, Support
+from ...properties import Property
+from . import backend
+from .counters import Counters
+from .runner import OrtModel
+from .session import SessionSource, num_streams, session_options
+from .support import CPU_PROVIDER, refusals
+from .values import passes
+
+if TYPE_CHECKING:
+    from ...model.model import Model
+
+__all__ = ["OrtPlugin", "create_plugin"]
+
+_GPUS = ("CUDA", "TENSORRT", "NVTENSORRTRTX", "ROCM", "MIGRAPHX", "DML", "WEBGPU")
+
+
+class OrtPlugin(Plugin):
+    """onnxruntime. Without an id, its kernels for the CPU.
+
+    The threads of a model are those of its session: ``INFERENCE_NUM_THREADS`` in all, over ``NUM_STREAMS`` requests at
+    a time. They do not spin when idle, as onnxruntime's do by default, because other devices want the processor.
+    """
+
+    name = "ORT"
+    refuses_when_compiling = True
+    properties = (
+        *Plugin.properties,
+        "RANGE_FOR_ASYNC_INFER_REQUESTS",
+        "RANGE_FOR_STREAMS",
+        "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
+        "NUM_STREAMS",
+        "INFERENCE_NUM_THREADS",
+        "DISABLE_TRANSFORMATIONS",
+        "LOG_LEVEL",
+        Property("ORT_ALLOW_SPINNING", bool, False, doc="idle threads of a session wait busily for its next node"),
+        Property("ORT_PROVIDER_OPTIONS", Mapping, {}, doc="options of the execution provider, as onnxruntime has them"),
+        Property("ORT_SESSION_CONFIG", Mapping, {}, doc="config entries of the session, as onnxruntime has them"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        backend.load()
+
+    def device_ids(self) -> tuple[str, ...]:
+        return tuple(backend.provider_ids())
+
+    def read_only_property(self, name: str) -> Any:
+        match name:
+            case "FULL_DEVICE_NAME":
+                return f"onnxruntime {backend.load().__version__}"
+            case "DEVICE_ARCHITECTURE":
+                return f"onnxruntime-{backend.load().__version__}"
+            case "DEVICE_TYPE":
+                return "discrete" if any(id_ in _GPUS for id_ in self.device_ids()) else "integrated"
+            case "OPTIMIZATION_CAPABILITIES":
+                return ("FP64", "FP32", "FP16", "INT8", "STRING")
+            case "RANGE_FOR_ASYNC_INFER_REQUESTS" | "RANGE_FOR_STREAMS":
+                return (1, 1024, 1) if name == "RANGE_FOR_ASYNC_INFER_REQUESTS" else (1, 1024)
+        return super().read_only_property(name)
+
+    def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
+        """Takes a node if onnxruntime makes a session with it; see `support`."""
+        settings = self.full_config(config)
+        provider = self._provider(settings)
+        return Support.from_reasons(model.num_nodes, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]))
+
+    def compile_model(
+        self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> CompiledModel:
+        settings = self.full_config(config)
+        provider = self._provider(settings)
+        device = f"ORT.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "ORT"
+        if provider != CPU_PROVIDER:  # it would leave to the CPU what it refuses
+            self._refuse(model, device, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]))
+        for port in (*model.inputs, *model.outputs):
+            if port.is_stated and port.dtype is not None and not passes(port.dtype):
+                self._refuse(model, device, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]))
+        source = SessionSource(model)
+        providers: list[Any] = [(provider, dict(settings["ORT_PROVIDER_OPTIONS"]))]
+        if provider != CPU_PROVIDER:
+            providers.append(CPU_PROVIDER)
+        try:
+            session = source.session(session_options(settings), providers)
+            counters = None
+            if settings["PERF_COUNT"]:
+                counters = Counters(model, source, lambda: session_options(settings), providers)
+        except Exception as error:
+            self._refuse(model, device, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]), error)
+            raise self._failure(model, device, error) from error
+        properties = {
+            **settings,
+            "NETWORK_NAME": model.name,
+            "OPTIMAL_NUMBER_OF_INFER_REQUESTS": num_streams(settings),
+        }
+        return OrtModel(device, model.inputs, model.outputs, properties, source, session, counters)
+
+    def _provider(self, settings: Mapping[str, Any]) -> str:
+        id_ = settings["DEVICE_ID"] or "CPU"
+        self.check_device_id(id_)
+        return backend.provider_ids()[id_]
+
+    def _refuse(self, model: Model, device: str, refused: Mapping[int, str], cause: Exception | None = None) -> None:
+        """Raise `UnsupportedModel` if there are refused nodes."""
+        if not refused:
+            return
+        reasons = {model.key_of(node): {device: why} for node, why in refused.items()}
+        first, why = next(iter(reasons.items()))
+        raise UnsupportedModel(
+            f"{device} cannot compile {model.name!r}: {len(reasons)} nodes are refused, the first is {first!r}: "
+            f"{why[device]}",
+            reasons,
+        ) from cause
+
+    def _failure(self, model: Model, device: str, error: Exception) -> HeteroError:
+        """What onnxruntime says of a model all of whose nodes it takes one by one."""
+        node, text = backend.failed_node(error), backend.error_text(error)
+        if model.find_key(node) is not None:
+            return UnsupportedModel(
+                f"{device} failed to compile {model.name!r} at node {node!r}: {text}", {node: {device: text}}
+            )
+        return HeteroError(f"{device} failed to compile {model.name!r}: {text}")
+
+
+def create_plugin() -> OrtPlugin:
+    return OrtPlugin()

@@ -1,0 +1,149 @@
+"""Runs of one request on a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import Cancelled, InferenceError
+from ...model.types import Port
+from ...plugin import CompiledModel, Runner
+from ...runtime.cancellation import Cancellation
+from ...runtime.profile import ProfileRow
+from . import backend
+from .counters import Counters
+from .session import SessionSource
+from .values import array_of, is_native, ort_value
+
+__all__ = ["OrtModel", "OrtRunner"]
+
+
+class OrtModel(CompiledModel):
+    """A session, and the weights that it reads where they lie."""
+
+    def __init__(
+        self,
+        device: str,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        properties: Mapping[str, Any],
+        source: SessionSource,
+        session: Any,
+        counters: Counters | None,
+    ) -> None:
+        super().__init__(device, inputs, outputs, properties)
+        self._source = source  # must live as long as the session
+        self._session = session
+        self._counters = counters
+
+    def create_runner(self) -> Runner:
+        return OrtRunner(self, self._session, self._counters)
+
+
+class OrtRunner:
+    """One request: what it asks onnxruntime, and a flag to stop it.
+
+    Arrays go in and come out without copies, as ``InferenceSession.run`` does by itself: binding them anew for every
+    run costs more than it spares. Only dtypes that NumPy lacks take the way over an ``OrtValue``.
+    """
+
+    def __init__(self, model: OrtModel, session: Any, counters: Counters | None) -> None:
+        self._model = model  # keeps the weights
+        self._session = session
+        self._counters = counters
+        self._options = backend.load().RunOptions()
+        self.cancellation: Cancellation = _Terminate(self._options)
+        self._inputs = [port.name for port in model.inputs]
+        self._outputs = [port.name for port in model.outputs]
+        types = [entry.type for entry in (*session.get_inputs(), *session.get_outputs())]
+        self._by_ort_value = any(type_ in _FOREIGN_TYPES for type_ in types)
+        self._like: list[tuple[np.dtype[Any], tuple[int, ...]]] | None = None
+        self._rows: Sequence[ProfileRow] = ()
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        self._like = None
+        feed = {name: self._given(value) for name, value in zip(self._inputs, inputs, strict=True)}
+        try:
+            if self._counters is not None:
+                results, self._rows = self._counters.run(self._call, feed)
+            else:
+                results = self._call(self._session, feed)
+        except Exception as error:
+            raise self._failure(error) from error
+        if self._counters is None and not self._by_ort_value:
+            self._remember(inputs)
+        return results
+
+    def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
+        """See `RepeatingRunner`."""
+        if self._like is None:
+            return None
+        for value, (dtype, shape) in zip(inputs, self._like, strict=True):
+            if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
+                return None
+        try:
+            results: list[np.ndarray] = self._session.run(
+                self._outputs, dict(zip(self._inputs, inputs, strict=True)), self._options
+            )
+        except Exception as error:
+            raise self._failure(error) from error
+        return results
+
+    def profile(self) -> Sequence[ProfileRow]:
+        return self._rows
+
+    def _call(self, session: Any, feed: dict[str, Any]) -> list[Any]:
+        if not self._outputs:  # for which onnxruntime would give all
+            return []
+        if not self._by_ort_value:
+            results: list[Any] = session.run(self._outputs, feed, self._options)
+            return results
+        ort = backend.load()
+        values = {
+            name: value if isinstance(value, ort.OrtValue) else ort_value(ort, value) for name, value in feed.items()
+        }
+        return [array_of(value) for value in session.run_with_ort_values(self._outputs, values, self._options)]
+
+    def _given(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and not is_native(value.dtype):
+            return ort_value(backend.load(), value)
+        return value
+
+    def _remember(self, inputs: Sequence[Any]) -> None:
+        if all(type(value) is np.ndarray and value.dtype.kind in "biuf" for value in inputs):
+            self._like = [(value.dtype, value.shape) for value in inputs]
+
+    def _failure(self, error: Exception) -> Exception:
+        if isinstance(error, Cancelled | InferenceError):
+            return error
+        if self.cancellation.requested:
+            return Cancelled("the run was cancelled")
+        node, device = backend.failed_node(error), self._model.device
+        where = f"{device}: inference failed at node {node!r}" if node else f"{device}: inference failed"
+        return InferenceError(f"{where}: {backend.error_text(error)}")
+
+
+class _Terminate(Cancellation):
+    """Stops a run before its next node, by onnxruntime's own flag."""
+
+    __slots__ = ("_options",)
+
+    def __init__(self, options: Any) -> None:
+        super().__init__()
+        self._options = options
+
+    def request(self) -> None:
+        super().request()
+        self._options.terminate = True
+
+    def clear(self) -> None:
+        super().clear()
+        self._options.terminate = False
+
+
+_FOREIGN_TYPES = frozenset(
+    f"tensor({name})"
+    for name in ("bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "int4", "uint4")
+)

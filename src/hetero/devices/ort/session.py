@@ -1,0 +1,108 @@
+"""onnxruntime sessions from models, without a copy of the weights."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...model.constants import release_pages
+from . import backend
+from .values import ort_value
+
+if TYPE_CHECKING:
+    import onnx
+
+    from ...model.model import Model
+
+__all__ = ["LENT_BYTES", "SessionSource", "num_streams", "plain_options", "session_options"]
+
+LENT_BYTES = 4096
+"""Tensors from this size on are lent to sessions: onnxruntime reads them where they lie, in the mapped file."""
+
+_SEVERITY = {"NO": 4, "ERR": 3, "WARNING": 2, "INFO": 1, "DEBUG": 0, "TRACE": 0}
+
+
+def num_streams(settings: Mapping[str, Any]) -> int:
+    """``NUM_STREAMS``, of which 0 leaves the choice to the device."""
+    return max(1, int(settings["NUM_STREAMS"]))
+
+
+def session_options(settings: Mapping[str, Any]) -> Any:
+    """Options of a session by the device's properties.
+
+    A session has one pool of threads for all its streams. The thread that runs a request works too, so that streams
+    and pool together are as many threads as asked for.
+    """
+    ort = backend.load()
+    options = ort.SessionOptions()
+    threads = settings["INFERENCE_NUM_THREADS"] or len(os.sched_getaffinity(0))
+    options.intra_op_num_threads = max(1, threads - num_streams(settings) + 1)
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _SEVERITY[settings["LOG_LEVEL"]]
+    if settings["DISABLE_TRANSFORMATIONS"]:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not settings["ORT_ALLOW_SPINNING"]:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    for key, value in settings["ORT_SESSION_CONFIG"].items():
+        options.add_session_config_entry(str(key), str(value))
+    return options
+
+
+def plain_options() -> Any:
+    """Options of a session that is made to see whether it can be made."""
+    ort = backend.load()
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return options
+
+
+class SessionSource:
+    """A model as onnxruntime takes it: encoded without its larger weights, and those beside it.
+
+    Every node of the main graph has its key for a name, so that onnxruntime's messages and counters name it.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.encoded, self.weights = model.to_bytes_lending(LENT_BYTES)
+        if _has_other_names(model):
+            self.encoded = _with_keys(self.encoded, model)
+
+    def session(self, options: Any, providers: list[Any]) -> Any:
+        """A session over the weights of this object, which it must not outlive."""
+        ort = backend.load()
+        if self.weights:
+            values = [ort_value(ort, array) for array in self.weights.values()]
+            options.add_external_initializers(list(self.weights), values)
+        session = ort.InferenceSession(self.encoded, options, providers=providers)
+        for array in self.weights.values():  # most have been packed, and nobody looks at them again
+            release_pages(array)
+        return session
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(array.nbytes for array in self.weights.values())
+
+
+def _has_other_names(model: Model) -> bool:
+    names = model.file.index.arrays["node_name"]
+    text = model.file.index.text
+    return any(text(int(names[node])) != key for node, key in zip(model.file_nodes.tolist(), model.keys, strict=True))
+
+
+def _with_keys(encoded: bytes, model: Model) -> bytes:
+    """The encoded model with keys for names. Nodes are told by their outputs."""
+    import onnx
+
+    keys = {}
+    for index, key in enumerate(model.keys):
+        for value in model.node_outputs[index].tolist():
+            if value >= 0:
+                keys[model.value_name(value)] = key
+    proto: onnx.ModelProto = onnx.ModelProto.FromString(encoded)
+    for node in proto.graph.node:
+        node.name = next((keys[output] for output in node.output if output in keys), node.name)
+    return proto.SerializeToString()

@@ -1,0 +1,90 @@
+"""Arrays into onnxruntime and out of it, where its Python interface knows no NumPy dtype: bfloat16, float8, 4-bit.
+
+Those travel as an ``OrtValue`` over the same memory. Types of four bits, which NumPy keeps in a byte each, are packed
+and unpacked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._onnx import unpack_bits
+from ...model.types import dtype_of, element_bits, onnx_dtype_of
+
+__all__ = ["array_of", "is_native", "ort_value", "passes"]
+
+_LAST_NATIVE = 13  # of onnx.TensorProto.DataType: what NumPy has; complex numbers onnxruntime lacks
+_PASSING = frozenset((*range(1, _LAST_NATIVE + 1), 16, 17, 18, 19, 20, 21, 22))
+
+
+def is_native(dtype: np.dtype[Any]) -> bool:
+    """Whether onnxruntime takes and gives arrays of this dtype itself."""
+    return dtype.kind in "US" or 0 < onnx_dtype_of(dtype) <= _LAST_NATIVE
+
+
+def passes(dtype: np.dtype[Any]) -> bool:
+    """Whether tensors of this dtype can be handed to onnxruntime and back."""
+    return dtype.kind in "US" or onnx_dtype_of(dtype) in _PASSING
+
+
+def ort_value(ort: Any, array: NDArray[Any]) -> Any:
+    """An ``OrtValue`` of any dtype that `passes`: over the array's memory if that is in C order, but for 4-bit types.
+    It must not outlive the array."""
+    array = np.ascontiguousarray(array).reshape(array.shape)  # which keeps a scalar one
+    if is_native(array.dtype):
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    number = onnx_dtype_of(array.dtype)
+    if element_bits(number) == 4:
+        value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), number)
+        packed = _packed(array)
+        ctypes.memmove(value.data_ptr(), packed.ctypes.data, packed.nbytes)
+        return value
+    unsigned = array.view(np.dtype(f"u{array.dtype.itemsize}"))
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(unsigned, number)
+
+
+def array_of(value: Any) -> Any:
+    """What an ``OrtValue`` holds: an array that shares its memory and keeps it alive, or what ``numpy()`` makes of it;
+    None if it is empty."""
+    if not value.has_value():
+        return None
+    if not value.is_tensor() or value.element_type() <= _LAST_NATIVE:
+        return value.numpy()
+    number, shape = value.element_type(), tuple(value.shape())
+    dtype = dtype_of(number)
+    assert dtype is not None
+    count = math.prod(shape)
+    if not count:
+        return np.empty(shape, dtype)
+    if element_bits(number) == 4:
+        packed = np.asarray(_Memory(value, "|u1", ((count + 1) // 2,)))
+        return unpack_bits(packed, 4, count).view(dtype).reshape(shape)
+    return np.asarray(_Memory(value, f"u{dtype.itemsize}", shape)).view(dtype)
+
+
+class _Memory:
+    """The memory of an ``OrtValue`` on the host, for NumPy, which keeps this object as long as it needs the memory."""
+
+    def __init__(self, value: Any, typestr: str, shape: tuple[int, ...]) -> None:
+        self._value = value
+        typestr = np.dtype(typestr).str
+        self.__array_interface__ = {
+            "data": (value.data_ptr(), False),
+            "typestr": typestr,
+            "shape": shape,
+            "version": 3,
+        }
+
+
+def _packed(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """4-bit elements, two to a byte, the first in the low bits."""
+    flat = array.reshape(-1).view(np.uint8) & 0xF
+    if len(flat) % 2:
+        flat = np.append(flat, np.uint8(0))
+    packed: NDArray[np.uint8] = flat[::2] | flat[1::2] << 4
+    return packed
