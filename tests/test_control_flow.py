@@ -259,15 +259,17 @@ def on_onnxruntime(proto: onnx.ModelProto, feeds: list[dict[str, Any]]) -> list[
 
 
 def placements(core: hetero.Core, model: Model) -> Iterator[tuple[str, dict[str, str]]]:
-    """Device lists and pins: as the list says, and every other node that CPU takes on TEMPLATE, both ways."""
+    """Device lists and pins: as the list says, and every other node that CPU takes on the other device, both ways."""
     yield "TEMPLATE", {}
-    yield "HETERO:CPU,TEMPLATE", {}
+    yield "ORT", {}
     on_cpu = list(core.query_model(model, "CPU"))
     if not any(node.op_type.startswith("Sequence") for node in model.nodes):
         yield "CPU", {}
-    for first in (0, 1):
-        yield "HETERO:CPU,TEMPLATE", dict.fromkeys(on_cpu[first::2], "TEMPLATE")
-        yield "HETERO:TEMPLATE,CPU", dict.fromkeys(on_cpu[first::2], "CPU")
+    for other in ("TEMPLATE", "ORT"):
+        yield f"HETERO:CPU,{other}", {}
+        for first in (0, 1):
+            yield f"HETERO:CPU,{other}", dict.fromkeys(on_cpu[first::2], other)
+            yield f"HETERO:{other},CPU", dict.fromkeys(on_cpu[first::2], "CPU")
 
 
 @pytest.mark.parametrize("case", CASES)

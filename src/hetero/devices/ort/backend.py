@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from types import ModuleType
+from typing import Any
 
 from ...errors import DeviceUnavailable
 
@@ -13,7 +13,7 @@ __all__ = ["error_text", "failed_node", "load", "missing_kernel", "provider_ids"
 _SUFFIX = "ExecutionProvider"
 
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
-_BUILD_PATH = re.compile(r"/\S*?onnxruntime(?:_src)?/(\S+:\d+) ")
+_LOCATION = re.compile(r"\S+\.(?:cc|cpp|h|cu):\d+ [^(]*(?=\()")  # file, line and the function up to its arguments
 # How its errors name a node: while running, while making kernels, while checking types.
 _NODES = (
     re.compile(r"Name:'([^']*)'"),
@@ -27,7 +27,7 @@ _NODES = (
 
 
 @functools.cache
-def load() -> ModuleType:
+def load() -> Any:
     """The package. `DeviceUnavailable` says what to install."""
     try:
         import onnxruntime
@@ -56,10 +56,25 @@ def provider_ids() -> dict[str, str]:
 
 
 def error_text(error: Exception) -> str:
-    """What an error of onnxruntime says, on one line, without its number and the paths of the machine it was built
-    on."""
-    text = " ".join(str(error).split())
-    return _BUILD_PATH.sub(r"\1 ", _PREFIX.sub("", text)) or type(error).__name__
+    """What an error of onnxruntime says, on one line, without its number and the C++ function that raised it."""
+    text = _PREFIX.sub("", " ".join(str(error).split()))
+    found = _LOCATION.search(text)
+    if found:
+        rest = _after_brackets(text, found.end()).removeprefix(" const").lstrip()
+        if rest.startswith("[with "):
+            rest = _after_brackets(rest, 0).lstrip()
+        text = text[: found.start()] + rest
+    return text or type(error).__name__
+
+
+def _after_brackets(text: str, at: int) -> str:
+    """What follows the bracket that opens at ``at``, once it is closed."""
+    depth = 0
+    for end in range(at, len(text)):
+        depth += (text[end] in "([") - (text[end] in ")]")
+        if not depth:
+            return text[end + 1 :]
+    return ""
 
 
 def failed_node(error: Exception) -> str:

@@ -105,4 +105,5 @@ def _with_keys(encoded: bytes, model: Model) -> bytes:
     proto: onnx.ModelProto = onnx.ModelProto.FromString(encoded)
     for node in proto.graph.node:
         node.name = next((keys[output] for output in node.output if output in keys), node.name)
-    return proto.SerializeToString()
+    named: bytes = proto.SerializeToString()
+    return named

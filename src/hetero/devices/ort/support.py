@@ -240,11 +240,14 @@ def _type_proto(model: Model, name: str) -> onnx.TypeProto | None:
     if model.is_constant[value]:
         dtype = model.constant_type(value).dtype
         number = 0 if dtype is None else onnx_dtype_of(dtype)
-        return onnx.helper.make_tensor_type_proto(number, None) if number else None
+        if not number:
+            return None
+        stated: onnx.TypeProto = onnx.helper.make_tensor_type_proto(number, None)
+        return stated
     message = model.type_message(value)
     if not message:
         return None
-    found = onnx.TypeProto.FromString(message)
+    found: onnx.TypeProto = onnx.TypeProto.FromString(message)
     _drop_shapes(found)
     return found
 

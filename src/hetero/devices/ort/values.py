@@ -83,8 +83,8 @@ class _Memory:
 
 def _packed(array: NDArray[Any]) -> NDArray[np.uint8]:
     """4-bit elements, two to a byte, the first in the low bits."""
-    flat = array.reshape(-1).view(np.uint8) & 0xF
+    flat: NDArray[np.uint8] = array.reshape(-1).view(np.uint8) & np.uint8(0xF)
     if len(flat) % 2:
         flat = np.append(flat, np.uint8(0))
-    packed: NDArray[np.uint8] = flat[::2] | flat[1::2] << 4
+    packed: NDArray[np.uint8] = flat[::2] | flat[1::2] << np.uint8(4)
     return packed
