@@ -135,10 +135,8 @@ int HT_KERNEL(scatter_nd)(const ht_call *call)
     for (int64_t t = 0; t < tuples; t++, update += bytes) {
         int64_t at = 0;
         for (int d = 0; d < depth; d++) {
-            int64_t index = ht_integer_at(indices, t * depth + d);
+            const int64_t index = ht_index_at(indices, t * depth + d, out->dims[d]);
             if (index < 0)
-                index += out->dims[d];
-            if (index < 0 || index >= out->dims[d])
                 return HT_ERR_INDEX;
             at = at * out->dims[d] + index;
         }

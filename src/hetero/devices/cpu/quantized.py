@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,20 +67,26 @@ def _type_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
     return (dtype_of(number) if number else None) or default
 
 
-def _quantize_refusal(model: Model, view: NodeView) -> str | None:
-    dtype = _type_of(view.attributes.get("output_dtype", None), np.dtype(np.uint8))
-    if dtype.name not in _SMALL:
-        return f"QuantizeLinear to {dtype.name}"
-    if view.attributes.get("block_size", 0) < 0:
-        return "QuantizeLinear with a negative block_size"
-    return None
+def _refusal(default: np.dtype[Any], made: Sequence[str]) -> Callable[[Model, NodeView], str | None]:
+    """Of (De)QuantizeLinear: an output_dtype, by default ``default``, that is none of ``made``; a negative length of
+    blocks."""
+
+    def check(model: Model, view: NodeView) -> str | None:
+        dtype = _type_of(view.attributes.get("output_dtype", None), default)
+        if dtype.name not in made:
+            return f"{view.op_type} to {dtype.name}"
+        if view.attributes.get("block_size", 0) < 0:
+            return f"{view.op_type} with a negative block_size"
+        return None
+
+    return check
 
 
 @operator(
     "QuantizeLinear",
     dtypes=((*_SCALES, "int32"), _SCALES, _SMALL),
     attributes={"axis": None, "saturate": None, "block_size": None, "output_dtype": None, "precision": (0, 1, 10, 16)},
-    check=_quantize_refusal,
+    check=_refusal(_BYTE, _SMALL),
     result=2,
 )
 def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
@@ -88,7 +94,7 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     x, scale, zero = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
     axis = node.get("axis", 1)
     scheme = _scheme(x, scale, zero, axis, node.get("block_size", 0))
-    made = _type_of(node.get("output_dtype", None), np.dtype(np.uint8))
+    made = _type_of(node.get("output_dtype", None), _BYTE)
     dtype = made if zero is None else zero.dtype
     if zero is not None and node.get("output_dtype", 0) and dtype != made:
         raise InferenceError(f"a zero point of output_dtype, {made}, is expected, found {dtype}")
@@ -104,21 +110,12 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     return [context.call("quantize", operands, x.shape, dtype, scheme)]
 
 
-def _dequantize_refusal(model: Model, view: NodeView) -> str | None:
-    dtype = _type_of(view.attributes.get("output_dtype", None), _F32)
-    if dtype.name not in _SCALES:
-        return f"DequantizeLinear to {dtype.name}"
-    if view.attributes.get("block_size", 0) < 0:
-        return "DequantizeLinear with a negative block_size"
-    return None
-
-
 @operator(
     "DequantizeLinear",
     dtypes=((*_SMALL, "int32"), _SCALES, (*_SMALL, "int32")),
     attributes={"axis": None, "block_size": None},
     until=22,
-    check=_dequantize_refusal,
+    check=_refusal(_F32, _SCALES),
     result=1,
 )
 @operator(
@@ -126,7 +123,7 @@ def _dequantize_refusal(model: Model, view: NodeView) -> str | None:
     dtypes=((*_SMALL, "int32"), _SCALES, (*_SMALL, "int32")),
     attributes={"axis": None, "block_size": None, "output_dtype": None},
     since=23,
-    check=_dequantize_refusal,
+    check=_refusal(_F32, _SCALES),
     result=None,
 )
 def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
@@ -139,8 +136,7 @@ def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) ->
 @operator("DynamicQuantizeLinear", dtypes=F32, result="uint8")
 def _dynamic_quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _given(inputs[0])
-    byte = np.dtype(np.uint8)
-    return context.call_many("dynamic_quantize", [x], [(x.shape, byte), ((), _F32), ((), byte)])
+    return context.call_many("dynamic_quantize", [x], [(x.shape, _BYTE), ((), _F32), ((), _BYTE)])
 
 
 # ---- products
