@@ -48,49 +48,62 @@ typedef struct {
 } product;
 
 /* One to three rows times packed B: the memory that B streams through is the limit, so each panel is read front to
- * back with several independent sums over k. */
-HT_INLINE void gemv_panel(const product *p, const int rows, int64_t column, const int32_t type)
+ * back with several independent sums over k: `unroll` of them. With few registers per row two panels share what is
+ * broadcast of A; sums are the same either way. */
+HT_INLINE void gemv_panels(const product *p, const int rows, const int panels, const int unroll, int64_t column,
+                           const int32_t type)
 {
-    enum { VECTORS = HT_PANEL / VF_LANES, UNROLL = VECTORS >= 4 ? 1 : VECTORS == 2 ? 4 : 8 };
-    vf acc[3][UNROLL][VECTORS];
+    enum { VECTORS = HT_PANEL / VF_LANES };
+    vf acc[3][8][2 * VECTORS];
+    const int width = panels * VECTORS;
+    const int64_t next = p->k * HT_PANEL;
     const float *a = p->a, *panel = type == HT_FLOAT32 ? p->b + column * p->k : NULL;
     const uint16_t *halves = type == HT_FLOAT32 ? NULL : p->halves + column * p->k;
+#define AT(k, v) ((k) * HT_PANEL + (v) / VECTORS * next + (v) % VECTORS * VF_LANES)
 #define B_AT(i) (type == HT_FLOAT32 ? vf_load(panel + (i)) : vf_load_half(halves + (i), type))
     int64_t k = 0;
 #pragma GCC unroll 3
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 8
-        for (int u = 0; u < UNROLL; u++)
+        for (int u = 0; u < unroll; u++)
 #pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++)
+            for (int v = 0; v < width; v++)
                 acc[i][u][v] = vf_set1(0.0f);
-    for (; k + UNROLL <= p->k; k += UNROLL) {
+    for (; k + unroll <= p->k; k += unroll) {
 #pragma GCC unroll 8
-        for (int u = 0; u < UNROLL; u++)
+        for (int u = 0; u < unroll; u++) {
+            vf b[2 * VECTORS];
 #pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) {
-                const vf b = B_AT((k + u) * HT_PANEL + v * VF_LANES);
+            for (int v = 0; v < width; v++)
+                b[v] = B_AT(AT(k + u, v));
 #pragma GCC unroll 3
-                for (int i = 0; i < rows; i++)
-                    acc[i][u][v] = vf_fma(vf_set1(a[i * p->a_row + (k + u) * p->a_k]), b, acc[i][u][v]);
+            for (int i = 0; i < rows; i++) {
+                const vf x = vf_set1(a[i * p->a_row + (k + u) * p->a_k]);
+#pragma GCC unroll 4
+                for (int v = 0; v < width; v++)
+                    acc[i][u][v] = vf_fma(x, b[v], acc[i][u][v]);
             }
+        }
     }
     for (; k < p->k; k++)
 #pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) {
-            const vf b = B_AT(k * HT_PANEL + v * VF_LANES);
+        for (int v = 0; v < width; v++) {
+            const vf b = B_AT(AT(k, v));
 #pragma GCC unroll 3
             for (int i = 0; i < rows; i++)
                 acc[i][0][v] = vf_fma(vf_set1(a[i * p->a_row + k * p->a_k]), b, acc[i][0][v]);
         }
     const ht_epilogue *e = &p->epilogue;
+#pragma GCC unroll 3
     for (int i = 0; i < rows; i++)
-        for (int v = 0; v < VECTORS; v++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < width; v++) {
             const int64_t at = column + v * VF_LANES, left = ht_min64(VF_LANES, p->n - at);
             if (left <= 0)
                 break;
             vf sum = acc[i][0][v];
-            for (int u = 1; u < UNROLL; u++)
+#pragma GCC unroll 8
+            for (int u = 1; u < unroll; u++)
                 sum += acc[i][u][v];
             sum *= vf_set1(e->alpha);
             if (e->bias) {
@@ -102,17 +115,40 @@ HT_INLINE void gemv_panel(const product *p, const int rows, int64_t column, cons
             vf_store_n(p->y + i * p->n + at, left, vf_min(vf_set1(e->high), vf_max(vf_set1(e->low), sum)));
         }
 #undef B_AT
+#undef AT
 }
+
+/* Independent sums that the registers hold for one row, and for two or three rows; and panels then. */
+#if defined(__AVX512F__)
+#define GEMV_UNROLL 8
+#define GEMV_UNROLL_ROWS 4
+#define GEMV_PANELS 2
+#elif defined(__AVX2__) || defined(__aarch64__)
+#define GEMV_UNROLL (VF_LANES == 8 ? 4 : 2)
+#define GEMV_UNROLL_ROWS (VF_LANES == 8 ? 2 : 1)
+#define GEMV_PANELS 1
+#else
+#define GEMV_UNROLL 1
+#define GEMV_UNROLL_ROWS 1
+#define GEMV_PANELS 1
+#endif
 
 HT_INLINE void gemv_columns(const product *p, int64_t col0, int64_t col1, const int32_t type)
 {
-    for (int64_t j = col0; j < col1; j += HT_PANEL) {
-        if (p->m == 1)
-            gemv_panel(p, 1, j, type);
-        else if (p->m == 2)
-            gemv_panel(p, 2, j, type);
-        else
-            gemv_panel(p, 3, j, type);
+    int64_t j = col0;
+    if (p->m == 1) {
+        for (; j < col1; j += HT_PANEL)
+            gemv_panels(p, 1, 1, GEMV_UNROLL, j, type);
+    } else if (p->m == 2) {
+        for (; GEMV_PANELS > 1 && j + HT_PANEL < col1; j += 2 * HT_PANEL)
+            gemv_panels(p, 2, GEMV_PANELS, GEMV_UNROLL_ROWS, j, type);
+        for (; j < col1; j += HT_PANEL)
+            gemv_panels(p, 2, 1, GEMV_UNROLL_ROWS, j, type);
+    } else {
+        for (; GEMV_PANELS > 1 && j + HT_PANEL < col1; j += 2 * HT_PANEL)
+            gemv_panels(p, 3, GEMV_PANELS, GEMV_UNROLL_ROWS, j, type);
+        for (; j < col1; j += HT_PANEL)
+            gemv_panels(p, 3, 1, GEMV_UNROLL_ROWS, j, type);
     }
 }
 
@@ -157,12 +193,49 @@ static void gemv_dot(const product *p, int64_t col0, int64_t col1)
     }
 }
 
+/* All of packed float32 B: blocks of C that stay in the L2 cache while the blocks of k are added to them. */
+static void tiled_packed(const product *p, int64_t col0, int64_t col1)
+{
+    const int64_t k_blocks = ht_max64(1, ht_ceil_div(p->k, HT_BLOCK_K)), k_step = ht_ceil_div(p->k, k_blocks);
+    const int64_t n_step = k_blocks == 1 ? col1 - col0 : HT_BLOCK_N, m_step = HT_TILE_ROWS * 16;
+    for (int64_t j = col0; j < col1; j += n_step) {
+        const int64_t columns = ht_min64(n_step, col1 - j);
+        for (int64_t i = 0; i < p->m; i += m_step)
+            for (int64_t block = 0; block < k_blocks; block++) {
+                const int64_t k0 = block * k_step, k = ht_min64(k_step, p->k - k0);
+                ht_epilogue e = p->epilogue;
+                ht_tile t = {.a = p->a + i * p->a_row + k0 * p->a_k, .a_row = p->a_row, .a_k = p->a_k,
+                             .b = p->b + j * p->k + k0 * HT_PANEL, .b_k = HT_PANEL, .b_panel = p->k * HT_PANEL,
+                             .c = p->y + i * p->n + j, .c_row = p->n, .k = k, .accumulate = block > 0,
+                             .next_step = HT_PANEL};
+                if (block + 1 < k_blocks)
+                    t.next = t.b + k * HT_PANEL;
+                else if (i + m_step < p->m)
+                    t.next = p->b + j * p->k;
+                else
+                    t.next = j + n_step < col1 ? p->b + (j + n_step) * p->k : NULL;
+                if (block == k_blocks - 1) {
+                    if (e.bias)
+                        e.bias += i * e.bias_row + j * e.bias_col;
+                    if (e.addend)
+                        e.addend += i * e.addend_row + j;
+                    t.epilogue = &e;
+                }
+                ht_gemm_block(&t, 0, ht_min64(m_step, p->m - i), columns);
+            }
+    }
+}
+
 static void tiled(const product *p, int64_t col0, int64_t col1)
 {
+    if (p->b_packed && !p->halves) {
+        tiled_packed(p, col0, col1);
+        return;
+    }
     const int direct = !p->b_packed && !p->trans_b && p->rows <= SMALL_M;
     const int64_t k_blocks = ht_max64(1, ht_ceil_div(p->k, HT_BLOCK_K));
     const int64_t k_step = ht_ceil_div(p->k, k_blocks);
-    const int64_t n_step = p->halves ? 2 * HT_PANEL : p->b_packed ? col1 - col0 : HT_BLOCK_N; /* halves: widened in L1 */
+    const int64_t n_step = p->halves ? 2 * HT_PANEL : HT_BLOCK_N; /* halves: widened in L1 */
     /* Rows in blocks that stay in L2 while the panels of B pass by. */
     const int64_t m_step = HT_TILE_ROWS * 16;
     for (int64_t j0 = col0; j0 < col1; j0 += n_step) {
@@ -182,9 +255,6 @@ static void tiled(const product *p, int64_t col0, int64_t col1)
                 }
                 t.b = p->scratch;
                 t.b_panel = k * HT_PANEL;
-            } else if (p->b_packed) {
-                t.b = p->b + j0 * p->k + k0 * HT_PANEL;
-                t.b_panel = p->k * HT_PANEL;
             } else if (direct) {
                 t.b = p->b + k0 * p->ldb + j0;
                 t.b_k = p->ldb;
@@ -211,10 +281,6 @@ static void tiled(const product *p, int64_t col0, int64_t col1)
                     ht_tile rows = t;
                     rows.a = p->a + i * p->a_row + k0 * p->a_k;
                     rows.c = p->y + i * p->n + j;
-                    if (p->b_packed && !p->halves) {
-                        rows.next_step = HT_PANEL;
-                        rows.next = i + m_step < p->m ? t.b : block + 1 < k_blocks ? t.b + k * HT_PANEL : NULL;
-                    }
                     if (block == k_blocks - 1) {
                         if (e.bias)
                             e.bias += i * e.bias_row + j * e.bias_col;
