@@ -13,6 +13,7 @@
 #define COPY_FLOATS (HT_CONV_SCRATCH / 4)
 #define BLOCK_FLOATS (COPY_FLOATS / 4) /* of a block's copy: 256 KiB */
 #define DEPTH 512                      /* products summed before the next channels are copied */
+#define STRIP_FLOATS 8192
 
 typedef struct {
     int64_t rows, height; /* output rows per block; rows per plane of the copy */
@@ -99,36 +100,46 @@ static void find_steps(const ht_conv *c, const layout *l, int64_t channels, int3
     steps[k - 1] = 0;
 }
 
-/* One output row, all output channels, over the channels in the copy. */
-static void multiply_row(const ht_conv *c, ht_tile t, const ht_epilogue *epilogue, const float *src, int64_t at)
+/* Channels [m, m + height) of columns [x0, x1) of an output row. */
+static void multiply_tiles(const ht_conv *c, const ht_tile *row, const ht_epilogue *epilogue, int64_t m, int64_t height,
+                           int64_t x0, int64_t x1, int64_t at)
 {
     const int64_t step = HT_TILE_PANELS * HT_PANEL;
-    const float *weights = t.a;
-    for (int64_t x = 0; x < c->out[2]; x += step) {
-        t.b = t.next = src + x;
-        t.columns = ht_min64(step, c->out[2] - x);
-        const int panels = (int)ht_ceil_div(t.columns, HT_PANEL);
-        for (int64_t m = 0; m < c->out_channels; m += HT_PANEL) {
-            const int64_t channels = ht_min64(HT_PANEL, c->out_channels - m);
+    ht_tile t = *row;
+    ht_epilogue e;
+    t.a += m / HT_PANEL * HT_PANEL * c->depth_k + m % HT_PANEL;
+    if (epilogue) {
+        e = *epilogue;
+        e.bias = e.bias ? e.bias + m : NULL;
+        t.epilogue = &e;
+    }
+    for (int64_t x = x0; x < x1; x += step) {
+        const int64_t first = m * c->pixels + at + x;
+        t.b = t.next = row->b + x;
+        t.c = c->y + first;
+        t.columns = ht_min64(step, x1 - x);
+        if (epilogue)
+            e.addend = c->addend ? c->addend + first : NULL;
+        ht_stepped_tile_fns[height - 1][(t.columns - 1) / HT_PANEL](&t);
+    }
+}
+
+/* One output row, all output channels, over the channels in the copy. A short sum leaves room in the L1 cache for more
+ * columns: then y is written in longer runs. */
+static void multiply_row(const ht_conv *c, const ht_tile *row, const ht_epilogue *epilogue, int64_t at)
+{
+    const int64_t step = HT_TILE_PANELS * HT_PANEL, strip = ht_max64(1, STRIP_FLOATS / (row->k * step)) * step;
+    for (int64_t x = 0; x < c->out[2]; x += strip)
+        for (int64_t panel = 0; panel < c->out_channels; panel += HT_PANEL) {
+            const int64_t channels = ht_min64(HT_PANEL, c->out_channels - panel);
             const int64_t tiles = ht_ceil_div(channels, HT_TILE_ROWS);
-            int64_t row = 0;
+            int64_t m = panel;
             for (int64_t tile = 0; tile < tiles; tile++) {
                 const int64_t height = channels / tiles + (tile < channels % tiles);
-                const int64_t first = m + row;
-                ht_epilogue e;
-                t.a = weights + m * c->depth_k + row;
-                t.c = c->y + first * c->pixels + at + x;
-                if (epilogue) {
-                    e = *epilogue;
-                    e.bias = e.bias ? e.bias + first : NULL;
-                    e.addend = e.addend ? e.addend + first * c->pixels + at + x : NULL;
-                    t.epilogue = &e;
-                }
-                ht_stepped_tile_fns[height - 1][panels - 1](&t);
-                row += height;
+                multiply_tiles(c, row, epilogue, m, height, x, ht_min64(x + strip, c->out[2]), at);
+                m += height;
             }
         }
-    }
 }
 
 void ht_conv_rows(const ht_conv *c, int64_t block_rows, int64_t block)
@@ -138,19 +149,21 @@ void ht_conv_rows(const ht_conv *c, int64_t block_rows, int64_t block)
     block_layout(c, block_rows, &l);
     const int64_t down = ht_ceil_div(c->out[1], l.rows), z = block / down, y = block % down * l.rows;
     const int64_t rows = ht_min64(l.rows, c->out[1] - y), first = (z * c->out[1] + y) * c->out[2];
-    const ht_epilogue epilogue = {.bias = c->bias, .bias_row = 1, .addend = c->addend, .addend_row = c->pixels,
+    const ht_epilogue epilogue = {.bias = c->bias, .bias_row = 1, .addend_row = c->pixels,
                                   .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
     for (int64_t channel = 0; channel < c->in_channels; channel += l.channels) {
         const int64_t channels = ht_min64(l.channels, c->in_channels - channel);
         copy_rows(c, &l, channel, channels, z, y, rows);
         if (channel == 0 || channels < l.channels)
             find_steps(c, &l, channels, steps);
-        const ht_tile t = {.a = c->w + channel * c->taps * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .steps = steps,
+        ht_tile t = {.a = c->w + channel * c->taps * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .steps = steps,
                            .b_panel = HT_PANEL, .c_row = c->pixels, .k = channels * c->taps,
                            .accumulate = channel > 0};
         const ht_epilogue *e = channel + channels == c->in_channels ? &epilogue : NULL;
-        for (int64_t r = 0; r < rows; r++)
-            multiply_row(c, t, e, c->scratch + r * c->stride[1] * l.split.row, first + r * c->out[2]);
+        for (int64_t r = 0; r < rows; r++) {
+            t.b = c->scratch + r * c->stride[1] * l.split.row;
+            multiply_row(c, &t, e, first + r * c->out[2]);
+        }
     }
     if (!ht_unary_is_clip(c->activation))
         for (int64_t m = 0; m < c->out_channels; m++) {

@@ -34,6 +34,11 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
         for (int j = 0; j < width; j++)
             acc[i][j] = vf_set1(0.0f);
 
+    /* C is fetched meanwhile: stores to lines that are elsewhere would fill the store buffer at the end. */
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < panels; j++)
+            __builtin_prefetch(t->c + i * t->c_row + j * HT_PANEL, 1, 3);
+
     const int32_t *steps = t->steps;
     const float *next = t->next;
     const int64_t next_step = t->next_step;

@@ -1,0 +1,258 @@
+"""Single convolutions and matrix products on the CPU device beside onnxruntime, as a Markdown table.
+
+    python bench/convolutions.py                      # all shapes, one thread, by CPU time
+    python bench/convolutions.py --threads 2          # by the clock
+    python bench/convolutions.py resnet50 products    # some groups of shapes
+
+Each shape is a model of one node with constant weights, run by both in turn: medians of interleaved rounds. GFLOP/s count
+the products of the definition, so a way that takes fewer (Winograd's filtering) can be above the machine's peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+import hetero
+from timing import repeated
+
+Array = np.ndarray[Any, Any]
+ROUNDS = 31
+
+
+@dataclasses.dataclass(frozen=True)
+class Convolution:
+    """Batch 1. ``kernel``, ``stride``: of every axis, if one number. Padded so that stride 1 keeps the size, unless
+    ``pad`` says otherwise."""
+
+    channels: int
+    maps: int
+    kernel: int | tuple[int, ...]
+    size: tuple[int, ...]
+    stride: int | tuple[int, ...] = 1
+    pad: int | None = None
+    dilation: int = 1
+    group: int = 1
+
+    @property
+    def _kernel(self) -> tuple[int, ...]:
+        return self.kernel if isinstance(self.kernel, tuple) else (self.kernel,) * len(self.size)
+
+    @property
+    def name(self) -> str:
+        kernel, size = "x".join(map(str, self._kernel)), "x".join(map(str, self.size))
+        text = f"{self.channels} to {self.maps}, {kernel} at {size}"
+        text += f", stride {self.stride}" if self.stride != 1 else ""
+        text += f", dilation {self.dilation}" if self.dilation != 1 else ""
+        if self.group == self.channels == self.maps:
+            return text + ", depthwise"
+        return text + (f", {self.group} groups" if self.group > 1 else "")
+
+    def model(self) -> tuple[onnx.ModelProto, Array, float]:
+        """The model, an input, and how many operations it takes."""
+        rng = np.random.default_rng(0)
+        kernel, rank = self._kernel, len(self.size)
+        strides = self.stride if isinstance(self.stride, tuple) else (self.stride,) * rank
+        pads = [k // 2 * self.dilation if self.pad is None else self.pad for k in kernel]
+        depth = self.channels // self.group * int(np.prod(kernel))
+        weights = rng.standard_normal((self.maps, self.channels // self.group, *kernel), np.float32) / depth**0.5
+        arrays = {"w": weights.astype(np.float32), "b": rng.standard_normal(self.maps, np.float32)}
+        x = rng.standard_normal((1, self.channels, *self.size), np.float32)
+        node = helper.make_node(
+            "Conv", ["x", "w", "b"], ["y"],
+            strides=strides, pads=pads * 2, dilations=[self.dilation] * rank, group=self.group,
+        )  # fmt: skip
+        out = [
+            (n + 2 * p - self.dilation * (k - 1) - 1) // s + 1
+            for n, p, k, s in zip(self.size, pads, kernel, strides, strict=True)
+        ]
+        return model_of(node, x, arrays), x, 2.0 * self.maps * depth * float(np.prod(out))
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """A matrix by a constant one."""
+
+    m: int
+    k: int
+    n: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.m}x{self.k}x{self.n}"
+
+    def model(self) -> tuple[onnx.ModelProto, Array, float]:
+        rng = np.random.default_rng(0)
+        x, w = rng.standard_normal((self.m, self.k), np.float32), rng.standard_normal((self.k, self.n), np.float32)
+        return model_of(helper.make_node("MatMul", ["x", "w"], ["y"]), x, {"w": w}), x, 2.0 * self.m * self.k * self.n
+
+
+def model_of(node: onnx.NodeProto, x: Array, arrays: dict[str, Array]) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [node],
+        node.op_type,
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def square(size: int) -> tuple[int, int]:
+    return size, size
+
+
+def depthwise(channels: int, kernel: int, size: tuple[int, ...], stride: int | tuple[int, ...] = 1) -> Convolution:
+    return Convolution(channels, channels, kernel, size, stride, group=channels)
+
+
+GROUPS: dict[str, list[Convolution | Product]] = {
+    "resnet50": [
+        Convolution(3, 64, 7, square(224), 2),
+        Convolution(64, 64, 1, square(56)),
+        Convolution(64, 64, 3, square(56)),
+        Convolution(64, 256, 1, square(56)),
+        Convolution(256, 128, 1, square(56)),
+        Convolution(128, 128, 3, square(56), 2),
+        Convolution(128, 128, 3, square(28)),
+        Convolution(256, 512, 1, square(56), 2),
+        Convolution(512, 256, 1, square(28)),
+        Convolution(256, 256, 3, square(14)),
+        Convolution(256, 1024, 1, square(14)),
+        Convolution(512, 512, 3, square(7)),
+        Convolution(2048, 512, 1, square(7)),
+    ],
+    "squeezenet": [
+        Convolution(3, 64, 3, square(224), 2, 0),
+        Convolution(128, 16, 1, square(55)),
+        Convolution(16, 64, 1, square(55)),
+        Convolution(16, 64, 3, square(55)),
+        Convolution(32, 128, 3, square(27)),
+        Convolution(48, 192, 3, square(13)),
+        Convolution(512, 1000, 1, square(13)),
+    ],
+    "inception": [
+        Convolution(64, 192, 3, square(56)),
+        Convolution(96, 128, 3, square(28)),
+        Convolution(16, 32, 5, square(28)),
+        Convolution(32, 96, 5, square(28)),
+        Convolution(480, 192, 1, square(14)),
+        Convolution(112, 224, 3, square(14)),
+        Convolution(192, 384, 3, square(7)),
+        Convolution(128, 128, (1, 7), square(17)),
+        Convolution(128, 128, (7, 1), square(17)),
+    ],
+    "mobile": [
+        Convolution(3, 32, 3, square(224), 2),
+        depthwise(32, 3, square(112)),
+        depthwise(64, 3, square(112), 2),
+        depthwise(128, 3, square(56)),
+        depthwise(256, 3, square(28)),
+        depthwise(512, 3, square(14)),
+        depthwise(1024, 3, square(7)),
+        depthwise(72, 5, square(56), 2),
+        depthwise(120, 5, square(28)),
+        depthwise(480, 5, square(14)),
+        depthwise(960, 5, square(7)),
+        Convolution(32, 64, 1, square(112)),
+        Convolution(96, 24, 1, square(56)),
+        Convolution(960, 160, 1, square(7)),
+        Convolution(1280, 1000, 1, square(1)),
+    ],
+    "text": [
+        Convolution(3, 24, 3, square(320), 2),
+        Convolution(3, 48, 3, (48, 320), 2),
+        Convolution(48, 24, 3, square(160), 2),
+        Convolution(24, 12, 2, square(160), pad=0),
+        Convolution(24, 24, 3, square(80)),
+        Convolution(96, 24, 3, square(80)),
+        Convolution(48, 96, 1, square(80)),
+        Convolution(12, 24, 3, square(208)),
+        Convolution(24, 48, 3, square(208), 2),
+        Convolution(96, 96, 3, square(52)),
+        Convolution(192, 384, 1, (6, 80)),
+        depthwise(96, 7, square(80)),
+        depthwise(64, 5, (12, 160), (2, 1)),
+        depthwise(96, 9, square(20)),
+    ],
+    "other": [
+        Convolution(16, 32, 3, (2000,)),
+        depthwise(128, 31, (400,)),
+        Convolution(1, 128, 256, (1536,), 64, 0),
+        Convolution(8, 16, 3, (16, 32, 32)),
+        Convolution(128, 128, 3, square(28), group=32),
+        Convolution(128, 128, 3, square(56), group=4),
+        Convolution(64, 64, 3, square(56), dilation=2),
+        Convolution(256, 256, 3, square(28), dilation=4),
+        Convolution(320, 320, 3, square(32)),
+        Convolution(64, 3, 9, square(64)),
+    ],
+    "products": [
+        Product(128, 768, 768),
+        Product(128, 768, 3072),
+        Product(128, 3072, 768),
+        Product(49, 512, 2048),
+        Product(1, 768, 3072),
+        Product(2, 768, 3072),
+        Product(4, 768, 3072),
+        Product(16, 384, 1536),
+        Product(40, 120, 360),
+        Product(256, 256, 256),
+        Product(1024, 1024, 1024),
+    ],
+}
+
+
+def compare(shape: Convolution | Product, threads: int) -> tuple[float, float, float]:
+    """Median seconds of onnxruntime and of the CPU device, and how many operations that were."""
+    model, x, operations = shape.model()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
+    )
+    core = hetero.Core()
+    request = core.compile_model(
+        core.read_model(model), "CPU", {"INFERENCE_NUM_THREADS": threads}
+    ).create_infer_request()
+    inputs = {"x": x}
+    calls = max(1, min(100, int(1.5e8 / operations)))
+    works = [repeated(lambda: session.run(None, inputs), calls), repeated(lambda: request.infer(inputs), calls)]
+    clock = time.process_time if threads == 1 else time.perf_counter
+    times: list[list[float]] = [[], []]
+    for _ in range(ROUNDS):
+        for work, found in zip(works, times, strict=True):
+            begin = clock()
+            work()
+            found.append((clock() - begin) / calls)
+    return statistics.median(times[0]), statistics.median(times[1]), operations
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("groups", nargs="*", help=f"of {', '.join(GROUPS)}; default: all")
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    print("| | shape | onnxruntime | CPU | GFLOP/s | ratio |\n|---|---|---|---|---|---|")
+    ratios = []
+    for group in arguments.groups or GROUPS:
+        title = group
+        for shape in GROUPS[group]:
+            reference, own, operations = compare(shape, arguments.threads)
+            ratios.append(own / reference)
+            cells = [f"{reference * 1e6:.0f} µs", f"{own * 1e6:.0f} µs", f"{operations / own / 1e9:.0f}"]
+            print(f"| {title} | {shape.name} | {' | '.join(cells)} | {own / reference:.2f} |", flush=True)
+            title = ""
+    print(f"\ngeometric mean {np.exp(np.mean(np.log(ratios))):.2f}, worst {max(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    main()
