@@ -4,8 +4,8 @@
     python bench/convolutions.py --threads 2          # by the clock
     python bench/convolutions.py resnet50 products    # some groups of shapes
 
-Each shape is a model of one node with constant weights, run by both in turn: medians of interleaved rounds. GFLOP/s count
-the products of the definition, so a way that takes fewer (Winograd's filtering) can be above the machine's peak.
+Each shape is a model of one node with constant weights, run by both in turn: medians of interleaved rounds. GFLOP/s
+count the products of the definition, so a way that takes fewer (Winograd's filtering) can be above the machine's peak.
 """
 
 from __future__ import annotations

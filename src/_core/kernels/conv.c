@@ -82,17 +82,24 @@ enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, WINOGRAD };
 
 /* The cheapest of the general ways, by estimated work in multiply-adds: the product with its padding of columns to
  * whole panels, and the cost of moving data: an im2col element costs about what 6 multiply-adds do and each of its rows
- * 100, a transposed output element 8, an element of a copied row 3. */
+ * 100, an element of a copied row 3, but 16 either way where a stride above 2 has them copied one by one; a transposed
+ * output element costs 8. */
 static int cheapest(const ht_conv *c)
 {
+    const int single = c->stride[2] > 2;
     const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
     const double padded_pixels = (double)(ht_ceil_div(c->pixels, HT_PANEL) * HT_PANEL);
     const double padded_channels = (double)(ht_ceil_div(c->out_channels, HT_PANEL) * HT_PANEL);
     const double padded_rows = (double)(c->out[0] * c->out[1] * ht_ceil_div(c->out[2], HT_PANEL) * HT_PANEL);
-    const double wide = padded_pixels * channels * k + (6 + (c->taps > 1 ? 100.0 / (double)c->out[2] : 0)) * pixels * k;
+    const double sampled = (single ? 16 : 6) + (c->taps > 1 ? 100 / (double)c->out[2] : 0);
+    double least = padded_pixels * channels * k + sampled * pixels * k;
+    int way = WIDE;
     const double direct = pixels * padded_channels * k + 8 * pixels * channels;
-    int way = ht_conv_direct_fits(c) && direct < wide ? DIRECT : WIDE;
-    if (ht_conv_rows_fits(c) && padded_rows * channels * k + 3 * ht_conv_rows_copied(c) < (way == DIRECT ? direct : wide))
+    if (direct < least && ht_conv_direct_fits(c)) {
+        least = direct;
+        way = DIRECT;
+    }
+    if (ht_conv_rows_fits(c) && padded_rows * channels * k + (single ? 16 : 3) * ht_conv_rows_copied(c) < least)
         way = ROWS;
     return way;
 }
