@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-MODULES = ("hetero._onnx", "hetero._graph", "hetero._partition", "hetero._closure", "hetero._kernels")
+MODULES = (
+    "hetero._onnx",
+    "hetero._graph",
+    "hetero._partition",
+    "hetero._closure",
+    "hetero._kernels",
+    "hetero._checksum",
+)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .core import Core, compile
+from .core import Core, compile, load
 from .errors import (
     ArtifactError,
     Corrupt,
@@ -62,6 +62,7 @@ __all__ = [
     "WrongVersion",
     "check_partition",
     "compile",
+    "load",
     "partition_graph",
     "split",
 ]

@@ -7,11 +7,11 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from .affinity import SupportedNodes, assign
 from .calls import SettledModel, settle_calls
-from .errors import DeviceUnavailable, NotSupported, PropertyError, UnsupportedModel
+from .errors import DeviceUnavailable, PropertyError, UnsupportedModel
 from .model.model import Model
 from .model.read import read_model
 from .plan import Plan, make_plan
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .devices.hetero import HeteroPlugin
 
-__all__ = ["Core", "compile"]
+__all__ = ["Core", "compile", "load"]
 
 
 class Core:
@@ -116,9 +116,37 @@ class Core:
         assign(settled.model, settled.devices, settled.supports)
         return plugin.compile(model if settled.model is settled.original else settled.model, full, context)
 
-    def import_model(self, source: Any, device: str, config: Mapping[str, Any] | None = None) -> CompiledModel:
-        """Load what `CompiledModel.export_model` wrote. Raises `NotSupported` until the container is built."""
-        raise NotSupported("importing compiled models is not built yet; compile the model instead")
+    def import_model(
+        self,
+        source: str | os.PathLike[str] | bytes | BinaryIO,
+        device: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> CompiledModel:
+        """Load what `CompiledModel.export_model` wrote: a path, which is mapped, its bytes, or a binary stream.
+
+        ``device``: the one that it was compiled for, which is what None stands for, with any id; a list may be left
+        out (``HETERO``). ``config``:
+        properties for this model; those that shape results are as when it was exported unless they are given.
+        Raises `Corrupt`, `WrongDevice`, `WrongVersion`, or `DeviceUnavailable` if a plugin of it is missing.
+        """
+        from .artifact.exporting import callbacks_of
+        from .artifact.importing import check_device, import_model, plugin_for
+        from .artifact.reader import open_artifact
+
+        if device is None:
+            callbacks = (config or {}).get("CACHE_ENCRYPTION_CALLBACKS")
+        else:
+            _, plugin, full = self._resolve(device, config)
+            callbacks = plugin.full_config({key: full[key] for key in full if plugin.declares(key)}).get(
+                "CACHE_ENCRYPTION_CALLBACKS"
+            )
+        artifact = open_artifact(source, callbacks_of(callbacks)[1])
+        if device is None:
+            plugin_for(artifact.root, self._registry.plugin)
+            _, plugin, full = self._resolve(artifact.root.device, config)
+        else:
+            check_device(artifact.root, device)
+        return import_model(artifact, plugin, full)
 
     # -- devices ------------------------------------------------------------------------------------------------
 
@@ -198,6 +226,16 @@ def compile(
 ) -> CompiledModel:
     """Read and compile in one line, on a `Core` shared by all such calls."""
     return _shared_core().compile_model(model, device, config)
+
+
+def load(
+    source: str | os.PathLike[str] | bytes | BinaryIO,
+    device: str | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> CompiledModel:
+    """Load an exported model in one line, on the `Core` of `compile`; on the device it was compiled for, or another id
+    of that. See `Core.import_model`."""
+    return _shared_core().import_model(source, device, config)
 
 
 @functools.cache

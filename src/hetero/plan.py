@@ -117,6 +117,15 @@ class Plan:
         """Write the plan as JSON, whole or not at all. The order of keys is stable."""
         import msgspec
 
+        try:
+            write_atomically(path, [msgspec.json.format(self.to_json(), indent=1), b"\n"])
+        except OSError as error:
+            raise HeteroError(f"cannot write plan {os.fspath(path)}: {error.strerror or error}") from error
+
+    def to_json(self) -> bytes:
+        """What `save` writes, on one line."""
+        import msgspec
+
         file = _PlanFile(
             "hetero-plan",
             FORMAT_VERSION,
@@ -127,27 +136,31 @@ class Plan:
             self.subgraphs,
             self.reasons,
         )
-        try:
-            write_atomically(path, [msgspec.json.format(msgspec.json.encode(file), indent=1), b"\n"])
-        except OSError as error:
-            raise HeteroError(f"cannot write plan {os.fspath(path)}: {error.strerror or error}") from error
+        return msgspec.json.encode(file)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan that `save` wrote, edited or not. Raises `HeteroError` saying what is wrong with the file."""
+        try:
+            with open(path, "rb") as stream:
+                data = stream.read()
+        except OSError as error:
+            raise HeteroError(f"cannot read plan {os.fspath(path)}: {error.strerror or error}") from error
+        return cls.from_json(data, f"plan {os.fspath(path)}")
+
+    @classmethod
+    def from_json(cls, data: bytes | memoryview, label: str) -> Plan:
+        """What `to_json` gave. ``label``: how messages call it."""
         import msgspec
 
         try:
-            with open(path, "rb") as stream:
-                file = msgspec.json.decode(stream.read(), type=_PlanFile)
-        except OSError as error:
-            raise HeteroError(f"cannot read plan {os.fspath(path)}: {error.strerror or error}") from error
+            file = msgspec.json.decode(data, type=_PlanFile)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise HeteroError(f"plan {os.fspath(path)}: {error}") from error
+            raise HeteroError(f"{label}: {error}") from error
         for key, device in file.affinity.items():
             if device not in file.devices:
                 raise PropertyError(
-                    f"plan {os.fspath(path)}: node {key!r} is on {device!r}, which is not in its devices: "
+                    f"{label}: node {key!r} is on {device!r}, which is not in its devices: "
                     f"{', '.join(file.devices)}{did_you_mean(device, file.devices)}"
                 )
         return cls(None, file, file.policy)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DeviceUnavailable, HeteroError, NotSupported
+from .errors import Corrupt, DeviceUnavailable, HeteroError, NotSupported
 from .model.types import Port
 from .properties import Property, PropertyTable
 from .runtime.executor import ExecutorLease, ExecutorManager
@@ -45,6 +46,7 @@ from .runtime.tensor import Outputs
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from .artifact.payload import PayloadReader, PayloadWriter
     from .model.model import Model
 
 __all__ = [
@@ -116,7 +118,8 @@ class CompiledModel(abc.ABC):
         given = dict(properties or {})
         streams = int(given.get("NUM_STREAMS", 1))
         optimal = {"OPTIMAL_NUMBER_OF_INFER_REQUESTS": streams}
-        self._properties = {"EXECUTION_DEVICES": (device,), **optimal, **given}
+        stated = {"EXECUTION_DEVICES": (device,), "NETWORK_NAME": "", "LOADED_FROM_CACHE": False}
+        self._properties = {**stated, **optimal, **given}
         self._idle: list[InferRequest] = []
         # An object of its own, so that requests need not hold the model that holds them.
         self._executor = ExecutorLease(device, streams, bool(given.get("EXCLUSIVE_ASYNC_REQUESTS")))
@@ -189,8 +192,28 @@ class CompiledModel(abc.ABC):
             Property(key, object, value, writable=False) for key, value in self._properties.items()
         ).get(name, f"a model compiled for {self._device}")
 
-    def export_model(self, target: Any) -> None:
+    def export_model(self, target: str | os.PathLike[str] | BinaryIO) -> None:
+        """Write it to a path, whole or not at all, or to a binary stream; `Core.import_model` reads it.
+
+        Encrypted if it was compiled with ``CACHE_ENCRYPTION_CALLBACKS``. Raises `NotSupported` if a device of it
+        cannot be exported, and `ArtifactError` if the file cannot be written.
+        """
+        from .artifact.exporting import callbacks_of, export_model
+
+        export_model(self, target, callbacks_of(self._properties.get("CACHE_ENCRYPTION_CALLBACKS"))[0])
+
+    def export_payload(self, writer: PayloadWriter) -> None:
+        """Hand all that is needed to make this model again to ``writer``, for `Plugin.import_payload`. Raises
+        `NotSupported` unless overridden."""
         raise NotSupported(f"{self._device} cannot export compiled models")
+
+    def adopt_ports(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
+        """Take the ports that a model had when it was exported: types that were inferred are not inferred again.
+        `Corrupt` unless they have the names of its own."""
+        for mine, given in ((self._inputs, inputs), (self._outputs, outputs)):
+            if [port.name for port in mine] != [port.name for port in given]:
+                raise Corrupt(f"the ports of the model for {self._device} are not those that the file states")
+        self._inputs, self._outputs = tuple(inputs), tuple(outputs)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._device}: {len(self._inputs)} in, {len(self._outputs)} out>"
@@ -215,6 +238,8 @@ class Plugin(abc.ABC):
         "OPTIMIZATION_CAPABILITIES",
         "DEVICE_ID",
         "PERF_COUNT",
+        "CACHE_DIR",
+        "CACHE_ENCRYPTION_CALLBACKS",
     )
     """What `get_property` and `set_property` know: names from `hetero.properties.PROPERTIES`, or `Property` objects."""
 
@@ -321,9 +346,20 @@ class Plugin(abc.ABC):
         """The model as this device will run it. `query_model` must still answer for the original nodes."""
         return model
 
-    def import_model(
-        self, stream: BinaryIO, config: Mapping[str, Any], context: RemoteContext | None = None
-    ) -> CompiledModel:
+    def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+        """What compiled models depend on besides the model and the properties: with these the same, one compiled
+        earlier may stand for one compiled now (``CACHE_DIR``)."""
+        from . import __version__
+
+        return {"hetero": __version__, "architecture": str(self.get_property("DEVICE_ARCHITECTURE"))}
+
+    def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:  # noqa: B027  nothing to check
+        """Raise `WrongVersion` if this plugin cannot read what it once wrote, by ``reader.version``; no file of it is
+        to be read yet. With parts, check those (`hetero.artifact.importing.check_part`)."""
+
+    def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> CompiledModel:
+        """Make a compiled model again from what its `CompiledModel.export_payload` wrote. Digests were checked; who
+        wrote the file is not known. Raises `NotSupported` unless overridden."""
         raise NotSupported(f"{self.name} cannot import compiled models")
 
     def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:

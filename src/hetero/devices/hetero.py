@@ -12,10 +12,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from numpy.typing import NDArray
+
 from ..calls import SettledModel, settle_calls
-from ..errors import DeviceUnavailable, HeteroError, PropertyError, UnknownDevice
+from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError, UnknownDevice
 from ..plan import Plan, make_plan
-from ..plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
+from ..plugin import CompiledModel, Plugin, Port, RemoteContext, Runner, Support
 from ..properties import Property
 from ..registry import parse_device, parse_device_list
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
@@ -24,10 +26,12 @@ from ..runtime.schedule import Schedule, ScheduleRunner, Step
 
 if TYPE_CHECKING:
     from ..affinity import SupportedNodes
+    from ..artifact.payload import PayloadReader, PayloadWriter
     from ..model.model import Model
 
 __all__ = ["Fallback", "HeteroCompiledModel", "HeteroPlugin", "create_plugin"]
 
+_PAYLOAD_VERSION = "1"
 _POLICY = Property(
     "PARTITION_POLICY", str, "auto", choices=("auto", "linear", "greedy", "documented"), doc="how the model is cut"
 )
@@ -99,9 +103,9 @@ class HeteroPlugin(Plugin):
         fallbacks.sort(key=lambda entry: entry.subgraph)
         if fallbacks:
             warnings.warn("; ".join(map(str, fallbacks)), RuntimeWarning, stacklevel=3)
-        return HeteroCompiledModel(
-            plan, model, list(zip(submodels, compiled, strict=True)), settings, self.executors, fallbacks
-        )
+        schedule = _schedule(model, list(zip(submodels, compiled, strict=True)), DeviceExecutors(self.executors))
+        ports = (model.inputs, model.outputs)
+        return HeteroCompiledModel(plan, ports, model.name, compiled, schedule, settings, self.executors, fallbacks)
 
     def _compile_all(self, compile_part: Callable[[int], CompiledModel], devices: Sequence[str]) -> list[CompiledModel]:
         """The parts in order; those of plugins that let others compute meanwhile at the same time."""
@@ -119,6 +123,50 @@ class HeteroPlugin(Plugin):
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+    def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+        """Those of all devices of the list that are available."""
+        found = {
+            f"{device}.{key}": value
+            for device, plugin, device_config in self._available(config)
+            for key, value in plugin.version_descriptor(device_config).items()
+        }
+        return {**super().version_descriptor(config), **found}
+
+    def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
+        from ..artifact.importing import check_part, plugin_for
+
+        reader.require_version("payload", _PAYLOAD_VERSION)
+        devices = list(dict.fromkeys(part.device for part in reader.parts))
+        if any(parse_device(device).name in ("HETERO", "MULTI") for device in devices):
+            raise Corrupt(f"{reader.label}: a part is for a list of devices, which cannot be")
+        for part in reader.parts:
+            plugin_for(part, self.plugin_of)
+        self._check_list(devices, config)
+        for part in reader.parts:
+            check_part(part, *self._device(part.device, config))
+
+    def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> HeteroCompiledModel:
+        from ..artifact.importing import import_part
+        from ..artifact.payload import ArrayRef
+
+        stored = reader.schedule
+        if stored is None:
+            raise Corrupt(f"{reader.label}: the payload for {reader.device} has no schedule")
+        plan = Plan.from_json(bytes(reader.read("plan.json")), f"{reader.label}: plan.json")
+        constants = tuple(map(reader.array, reader.read_json("constants.json", list[ArrayRef])))
+        submodels = [import_part(part, *self._device(part.device, config)) for part in reader.parts]
+        wirings = [(step.inputs, step.outputs) for step in stored.steps]
+        for compiled, (reads, fills) in zip(submodels, wirings, strict=True):
+            if len(compiled.inputs) != len(reads) or len(compiled.outputs) != len(fills):
+                raise Corrupt(f"{reader.label}: the schedule does not fit the submodel for {compiled.device}")
+        if len(constants) != stored.num_constants:
+            raise Corrupt(f"{reader.label}: there are {len(constants)} constants, expected {stored.num_constants}")
+        executors = DeviceExecutors(self.executors)
+        schedule = _wired(stored.num_slots, constants, submodels, wirings, stored.outputs, executors)
+        settings = self.full_config({_POLICY.name: plan.policy, **self._own(config)})
+        ports = (reader.inputs, reader.outputs)
+        return HeteroCompiledModel(plan, ports, reader.name, submodels, schedule, settings, self.executors)
 
     def _compile_submodel(self, i: int, device: str, submodel: Model, config: Mapping[str, Any]) -> CompiledModel:
         plugin, device_config = self._device(device, config)
@@ -239,6 +287,9 @@ class Fallback:
         return f"subgraph {self.subgraph} goes to {self.device}, since {self.planned} failed: {self.reason}"
 
 
+_KEPT: Final = ("PERF_COUNT", "STRICT", "EXCLUSIVE_ASYNC_REQUESTS", "CACHE_ENCRYPTION_CALLBACKS", _POLICY.name)
+
+
 class HeteroCompiledModel(CompiledModel):
     """Submodels on their devices, and the schedule that runs them as one.
 
@@ -248,32 +299,45 @@ class HeteroCompiledModel(CompiledModel):
     def __init__(
         self,
         plan: Plan,
-        model: Model,
-        submodels: Sequence[tuple[Model, CompiledModel]],
+        ports: tuple[Sequence[Port], Sequence[Port]],
+        name: str,
+        submodels: Sequence[CompiledModel],
+        schedule: Schedule,
         settings: Mapping[str, Any],
         executors: ExecutorManager,
         fallbacks: Iterable[Fallback] = (),
     ) -> None:
-        by_device = {compiled.device: compiled for _, compiled in submodels}
+        by_device = {compiled.device: compiled for compiled in submodels}
         # One request on each device at a time, as many as it takes, keeps all of them busy.
         streams = sum(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") for compiled in by_device.values())
         super().__init__(
             f"HETERO:{','.join(plan.devices)}",
-            model.inputs,
-            model.outputs,
+            *ports,
             {
-                **{key: settings[key] for key in ("PERF_COUNT", "STRICT", "EXCLUSIVE_ASYNC_REQUESTS", _POLICY.name)},
+                **{key: settings[key] for key in _KEPT},
                 "EXECUTION_DEVICES": tuple(by_device),
                 "NUM_STREAMS": max(1, streams),
                 "HETERO_NUMBER_OF_SUBMODELS": len(submodels),
-                "NETWORK_NAME": model.name,
+                "NETWORK_NAME": name,
             },
         )
         self.plan = plan
         self.fallbacks = tuple(fallbacks)
-        self.submodels = tuple(compiled for _, compiled in submodels)
+        self.submodels = tuple(submodels)
         self.lease_executors(executors)
-        self._schedule = _schedule(model, submodels, DeviceExecutors(executors))
+        self._schedule = schedule
+
+    def export_payload(self, writer: PayloadWriter) -> None:
+        from ..artifact.manifest import ScheduleRecord, StepRecord
+
+        schedule = self._schedule
+        writer.version["payload"] = _PAYLOAD_VERSION
+        writer.add("plan.json", self.plan.to_json())
+        writer.add_json("constants.json", [writer.add_array(constant) for constant in schedule.constants])
+        for compiled in self.submodels:
+            writer.add_part(compiled)
+        steps = [StepRecord(part, list(step.inputs), list(step.outputs)) for part, step in enumerate(schedule.steps)]
+        writer.set_schedule(ScheduleRecord(schedule.num_slots, len(schedule.constants), steps, list(schedule.outputs)))
 
     def create_runner(self) -> Runner:
         return ScheduleRunner(self._schedule)
@@ -296,19 +360,30 @@ def _schedule(model: Model, submodels: Sequence[tuple[Model, CompiledModel]], ex
         for port in submodel.outputs:
             slot_of[model.value_id(port.name)] = len(slot_of)
         fills.append(tuple(slot_of[model.value_id(port.name)] for port in submodel.outputs))
-    outputs = tuple(slot_of[value] for value in model.output_ids)
+    outputs = [slot_of[value] for value in model.output_ids]
+    compiled = [entry for _, entry in submodels]
+    return _wired(len(slot_of), tuple(constants), compiled, list(zip(reads, fills, strict=True)), outputs, executor_of)
+
+
+def _wired(
+    num_slots: int,
+    constants: tuple[NDArray[Any], ...],
+    submodels: Sequence[CompiledModel],
+    wirings: Sequence[tuple[Sequence[int], Sequence[int]]],
+    outputs: Sequence[int],
+    executor_of: DeviceExecutors,
+) -> Schedule:
+    """The schedule of submodels that run one after the other. ``wirings``: the slots that each reads and fills."""
     free_after: list[tuple[int, ...]] = []
     read_later = set(outputs)
-    for step_reads in reversed(reads):
-        free_after.append(tuple(slot for slot in dict.fromkeys(step_reads) if slot not in read_later))
-        read_later.update(step_reads)
+    for reads, _ in reversed(wirings):
+        free_after.append(tuple(slot for slot in dict.fromkeys(reads) if slot not in read_later))
+        read_later.update(reads)
     steps = tuple(
-        Step(compiled, step_reads, step_fills, free)
-        for (_, compiled), step_reads, step_fills, free in zip(
-            submodels, reads, fills, reversed(free_after), strict=True
-        )
+        Step(compiled, tuple(reads), tuple(fills), free)
+        for compiled, (reads, fills), free in zip(submodels, wirings, reversed(free_after), strict=True)
     )
-    return Schedule(len(slot_of), tuple(constants), steps, outputs, executor_of)
+    return Schedule(num_slots, constants, steps, tuple(outputs), executor_of)
 
 
 def create_plugin() -> HeteroPlugin:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import threading
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import HeteroError, PropertyError, UnsupportedModel, did_you_mean
+from ..errors import Corrupt, HeteroError, PropertyError, UnsupportedModel, WrongDevice, did_you_mean
 from ..model.types import dtype_of
 from ..plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
 from ..properties import PropertyTable
@@ -46,6 +47,7 @@ from ..runtime.profile import ProfileRow
 if TYPE_CHECKING:
     import onnx.defs
 
+    from ..artifact.payload import PayloadReader, PayloadWriter
     from ..model.model import Model, NodeView
 
 __all__ = ["Cost", "OpConstraints", "Profile", "ProfilePlugin", "load_profile"]
@@ -327,6 +329,32 @@ class ProfilePlugin(Plugin):
             raise UnsupportedModel(f"{self.name}, simulated: {error}", error.unsupported) from error
         return SimulatedModel(self.name, inner, {"NETWORK_NAME": model.name, **self.full_config(config)})
 
+    def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+        """The profile's digest, and what the executing device's models depend on."""
+        inner = self.executing_plugin().version_descriptor(self._delegated(config))
+        profile = dataclasses.replace(self.profile, path=None)
+        return {**inner, "profile": hashlib.sha256(repr(profile).encode()).hexdigest()}
+
+    def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
+        from ..artifact.importing import check_part
+
+        executing = self.executing_plugin()
+        if len(reader.parts) != 1:
+            raise Corrupt(f"{reader.label}: the payload for {self.name} has {len(reader.parts)} parts, expected one")
+        part = reader.parts[0]
+        if part.device.partition(".")[0] != executing.name:
+            raise WrongDevice(
+                f"{reader.label}: was compiled for {self.name} while that ran on {part.device}, and here it runs on "
+                f"{self.profile.runs_on}: compile and export the model again"
+            )
+        check_part(part, executing, self._delegated(config))
+
+    def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> CompiledModel:
+        from ..artifact.importing import import_part
+
+        inner = import_part(reader.parts[0], self.executing_plugin(), self._delegated(config))
+        return SimulatedModel(self.name, inner, {"NETWORK_NAME": reader.name, **self.full_config(config)})
+
 
 class SimulatedModel(CompiledModel):
     """A model of the executing device under the profile device's name."""
@@ -334,6 +362,9 @@ class SimulatedModel(CompiledModel):
     def __init__(self, device: str, inner: CompiledModel, properties: Mapping[str, Any]) -> None:
         super().__init__(device, inner.inputs, inner.outputs, properties)
         self._inner = inner
+
+    def export_payload(self, writer: PayloadWriter) -> None:
+        writer.add_part(self._inner)
 
     def create_runner(self) -> Runner:
         return SimulatedRunner(self._inner.create_runner())

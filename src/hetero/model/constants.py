@@ -17,7 +17,7 @@ from .external import ExternalFiles, Location, parse_location
 from .file import ModelFile
 from .types import ValueType, dtype_of, element_bits
 
-__all__ = ["Constants", "raw_size", "release_pages"]
+__all__ = ["Constants", "LentArrays", "raw_size", "release_pages"]
 
 # ht_data_kind of onnx_tensor.h
 _RAW, _PACKED, _TYPED, _EXTERNAL, _SPARSE, _ATTRIBUTE = range(6)
@@ -44,7 +44,7 @@ class Constants:
         self.external = ExternalFiles(file.folder, file.follow_links)
         self._kept: dict[int, NDArray[Any]] = {}
         self._in_use: weakref.WeakValueDictionary[int, NDArray[Any]] = weakref.WeakValueDictionary()
-        self._lenders: dict[int, tuple[Constants, int]] = {}
+        self._lenders: dict[int, tuple[Constants | LentArrays, int]] = {}
 
     def dims(self, number: int) -> tuple[int, ...]:
         indptr = self._file.constant_dims_indptr
@@ -58,8 +58,9 @@ class Constants:
         """Bytes of the elements as raw data."""
         return raw_size(int(self._file.constant_dtype[number]), self.dims(number))
 
-    def borrow(self, number: int, lender: Constants, its_number: int) -> None:
-        """Take a constant's data from another file, where they are raw; before anything asks for them."""
+    def borrow(self, number: int, lender: Constants | LentArrays, its_number: int) -> None:
+        """Take a constant's data from another file, where they are raw, or from an array; before anything asks for
+        them."""
         self._lenders[number] = lender._lenders.get(its_number, (lender, its_number))
 
     def is_external(self, number: int) -> bool:
@@ -207,6 +208,22 @@ class Constants:
         if len(indices):
             dense[indices] = values
         return dense.reshape(dims)
+
+
+class LentArrays:
+    """Arrays that the constants of a file are borrowed from."""
+
+    def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
+        self._arrays = arrays
+        self._lenders: dict[int, tuple[Constants | LentArrays, int]] = {}
+
+    def array(self, number: int) -> NDArray[Any]:
+        return self._arrays[number]
+
+    view = array
+
+    def raw(self, number: int) -> memoryview:
+        return self._arrays[number].reshape(-1).view(np.uint8).data
 
 
 def release_pages(array: NDArray[Any]) -> None:

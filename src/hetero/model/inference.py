@@ -103,6 +103,11 @@ class ValueTypes:
             found = self._found[value] = self._find(value)[0]
         return found
 
+    @property
+    def has_inferred(self) -> bool:
+        """Whether inference ran, and gave an answer."""
+        return self._inferred is not None
+
     def is_declared(self, value: int) -> bool:
         """Whether element type and shape of a value are stated, and not just inferred."""
         stated, _ = self._stated(value)

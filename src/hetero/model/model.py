@@ -128,6 +128,18 @@ class Model(Rows):
         )
         return model
 
+    def with_inferred_types(self) -> Model:
+        """The same model with what shape inference found as stated types, if it ran: they are saved with the model,
+        and who reads it spares the inference."""
+        if not self._types.has_inferred:
+            return self
+        found = {
+            self.value_name(value): self.type_of(value)
+            for value in range(self.num_values)
+            if not self.is_constant[value] and self.type_of(value).dtype is not None
+        }
+        return self.with_types(found)
+
     @functools.cached_property
     def inputs(self) -> tuple[Port, ...]:
         """What the model takes, in the graph's order."""

@@ -100,4 +100,4 @@ def _packed_winograd(context: Context, weights: Value, group: int, tile: int) ->
     def make() -> Value:
         return context.call("pack_winograd", [_scaled(weights)], (size,), weights.dtype, [group, channels, maps, tile])
 
-    return context.packed(weights, ("pack_winograd", tile, id(weights.scale)), make)
+    return context.packed(weights, ("pack_winograd", tile, weights.scale_key), make)

@@ -44,7 +44,7 @@ def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool
         return context.constant(scaled.reshape(-1))
 
     keep = context.packed if as_float32 else context.stored
-    return keep(b, ("pack_b", trans, id(b.scale)), make)
+    return keep(b, ("pack_b", trans, b.scale_key), make)
 
 
 @operator(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,6 +81,7 @@ class Planner:
     ``transform``: fuse calls (see `fusion`).
 
     ``constants``: values that are known besides the model's own constants. ``packed``: those of the planner around it.
+    ``folded``: nodes whose results are among ``constants``, as far as others read them.
 
     Threads may plan at once: what they share is only added to, and what two of them add is the same.
     """
@@ -95,6 +96,7 @@ class Planner:
         output_ids: Sequence[int] | None = None,
         constants: Mapping[int, Value] | None = None,
         packed: Packed | None = None,
+        folded: Collection[int] = (),
     ) -> None:
         self.model = model
         self.nodes = nodes
@@ -105,16 +107,19 @@ class Planner:
         self._constants: dict[int, Value] = dict(constants or {})
         self._children: dict[tuple[int, int], tuple[Planner, tuple[int, ...]]] = {}
         self._children_lock = threading.RLock()
-        self.folded = self._fold()
+        self.folded = self._fold(frozenset(folded))
         self._operands: dict[int, tuple[Value, Value]] = {}  # of convolutions: other weights and bias
         self._passing: frozenset[int] = frozenset()  # nodes that pass their first input on
         if transform:
             self._operands, self._passing = batch_norm.fold(nodes, self.output_ids, self.constant)
 
-    def _fold(self) -> frozenset[int]:
-        """Compute the nodes that depend on constants alone, once. Their indices."""
-        folded = set()
+    def _fold(self, known: frozenset[int]) -> frozenset[int]:
+        """Compute the nodes that depend on constants alone, once, but for those whose results are known. The indices of
+        all."""
+        folded = set(known)
         for i, plan in enumerate(self.nodes):
+            if i in known:
+                continue
             inputs = [self.constant(value) if value >= 0 else None for value in plan.inputs]
             if any(value >= 0 and operand is None for value, operand in zip(plan.inputs, inputs, strict=True)):
                 continue
@@ -211,6 +216,24 @@ class Planner:
                 )
                 self._children[i, graph] = (planner, tuple(position for _, position in passed))
             return self._children[i, graph]
+
+    @property
+    def packed(self) -> Packed:
+        """Constants in the layouts of kernels, of this planner and those of all bodies."""
+        return self._packed
+
+    def stored_constants(self) -> Mapping[int, Value]:
+        """The values that are known so far, the model's own constants among them."""
+        return self._constants
+
+    def descendants(self) -> Iterator[tuple[tuple[tuple[int, int], ...], Planner]]:
+        """This planner and those of bodies that were planned, with the way there: node and graph, level by level."""
+        yield (), self
+        with self._children_lock:
+            children = list(self._children.items())
+        for step, (child, _) in children:
+            for way, planner in child.descendants():
+                yield (step, *way), planner
 
     def first(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype[Any]]) -> Segment:
         """The first segment for these inputs."""

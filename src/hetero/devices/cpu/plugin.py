@@ -23,12 +23,15 @@ from .runner import CpuRunner, PlanCache
 from .values import Packed
 
 if TYPE_CHECKING:
+    from ...artifact.payload import PayloadReader, PayloadWriter
     from ...model.model import Model
+    from .stored import StoredModel
 
 __all__ = ["CpuModel", "CpuPlugin", "create_plugin"]
 
 
 MAX_THREADS = 1024
+_SHAPING = ("DISABLE_TRANSFORMATIONS", "INFERENCE_PRECISION_HINT")  # properties that results depend on
 _STORAGE = {"f32": None, "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}  # of packed weights
 
 
@@ -62,7 +65,9 @@ class CpuPlugin(Plugin):
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
-        settings = self.full_config(config)
+        return self._compiled(model, self.full_config(config))
+
+    def _compiled(self, model: Model, settings: Mapping[str, Any], stored: StoredModel | None = None) -> CompiledModel:
         plans, trouble = examine(model, Bodies())
         if trouble:
             refused = {model.key_of(i): {"CPU": why} for i, why in trouble.items()}
@@ -75,7 +80,24 @@ class CpuPlugin(Plugin):
         device = f"CPU.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "CPU"
         streams, threads = streams_and_threads(settings, len(_processors()))
         team = self._team(settings["DEVICE_ID"], streams, threads)
-        return CpuModel(device, model, plans, {**settings, "NUM_STREAMS": streams}, team, threads)
+        return CpuModel(device, model, plans, {**settings, "NUM_STREAMS": streams}, team, threads, stored)
+
+    def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+        from .stored import version_descriptor
+
+        return version_descriptor()
+
+    def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
+        from .stored import PAYLOAD_VERSION
+
+        reader.require_version("payload", PAYLOAD_VERSION)
+
+    def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> CompiledModel:
+        from .stored import read_stored
+
+        stored = read_stored(reader)
+        shaping = {name: stored.settings[name] for name in _SHAPING if name in stored.settings}
+        return self._compiled(stored.model, self.full_config({**shaping, **config}), stored)
 
     def _team(self, id_: str, streams: int, threads: int) -> _kernels.Team | None:
         """Threads for a model; None for one alone."""
@@ -120,6 +142,7 @@ class CpuModel(CompiledModel):
         settings: Mapping[str, Any],
         team: _kernels.Team | None,
         threads: int,
+        stored: StoredModel | None = None,
     ) -> None:
         """``threads``: of each stream."""
         super().__init__(device, model.inputs, model.outputs, {**settings, "NETWORK_NAME": model.name})
@@ -127,7 +150,17 @@ class CpuModel(CompiledModel):
         self._team = team
         self._threads = threads
         packed = Packed(_STORAGE[settings["INFERENCE_PRECISION_HINT"]])
-        self._plans = PlanCache(Planner(model, nodes, not settings["DISABLE_TRANSFORMATIONS"], packed=packed))
+        transform = not settings["DISABLE_TRANSFORMATIONS"]
+        if stored is None:
+            self._plans = PlanCache(Planner(model, nodes, transform, packed=packed))
+        else:
+            self._plans = PlanCache(stored.planner(nodes, transform, packed))
+
+    def export_payload(self, writer: PayloadWriter) -> None:
+        from .stored import write_stored
+
+        settings = {name: self.get_property(name) for name in _SHAPING}
+        write_stored(writer, self._plans.planner, self._inputs, settings)
 
     def create_runner(self) -> Runner:
         return CpuRunner(self._plans, self._timed, self._team)

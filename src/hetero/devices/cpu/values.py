@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -44,6 +45,11 @@ class Value:
     def rank(self) -> int:
         return len(self.shape)
 
+    @property
+    def scale_key(self) -> bytes | None:
+        """What stands for the scale in the key of a packed constant: the same in every process."""
+        return None if self.scale is None else hashlib.sha256(self.scale.tobytes()).digest()[:16]
+
 
 @dataclasses.dataclass(slots=True)
 class Call:
@@ -59,6 +65,11 @@ class Call:
     label: object = None  # names the call in errors instead of its node
 
 
+PACKING_VERSION = 1
+"""Of the packed forms of constants, all layouts together: those of another version are packed anew from the constants
+when an exported model is imported."""
+
+
 class NeedsData(Exception):
     """A lowering needs the data of a value that is only known when the program runs."""
 
@@ -71,9 +82,13 @@ class NeedsHost(Exception):
     """A node is no kernel calls: it runs between two segments of a plan."""
 
 
-class Packed(dict[Hashable, tuple[NDArray[Any], NDArray[Any]]]):
+class Packed(dict[tuple[int, Hashable], tuple[NDArray[Any], NDArray[Any]]]):
     """(id of a constant, layout) -> the constant and its packed form. ``storage``: the type that packed weights of
-    float32 are kept in, if another."""
+    float32 are kept in, if another.
+
+    A layout is a string, number, bytes or None, or a tuple of such, and says all that the packed form depends on: it is
+    exported with it (`stored.py`). Whoever changes what a layout stands for raises `PACKING_VERSION`.
+    """
 
     def __init__(self, storage: np.dtype[Any] | None = None) -> None:
         super().__init__()

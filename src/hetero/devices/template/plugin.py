@@ -13,10 +13,13 @@ from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
 from ...runtime.profile import EXECUTED, ProfileRow
 
 if TYPE_CHECKING:
+    from ...artifact.payload import PayloadReader, PayloadWriter
     from ...model.model import Model
     from .program import Program, Scope
 
 __all__ = ["TemplatePlugin", "create_plugin"]
+
+_PAYLOAD_VERSION = "1"
 
 
 class TemplatePlugin(Plugin):
@@ -69,6 +72,14 @@ class TemplatePlugin(Plugin):
             ) from refusal
         return TemplateModel(model, program, self.name, full)
 
+    def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
+        reader.require_version("payload", _PAYLOAD_VERSION)
+
+    def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> CompiledModel:
+        from ...artifact.model import read_payload_model
+
+        return self.compile_model(read_payload_model(reader), config)
+
 
 class TemplateModel(CompiledModel):
     """A program and its ports."""
@@ -76,8 +87,15 @@ class TemplateModel(CompiledModel):
     def __init__(self, model: Model, program: Program, device: str, config: Mapping[str, Any]) -> None:
         properties = {"NETWORK_NAME": model.name, "OPTIMAL_NUMBER_OF_INFER_REQUESTS": 1, **config}
         super().__init__(device, model.inputs, model.outputs, properties)
+        self._model = model
         self._program = program
         self._measured = bool(config["PERF_COUNT"])
+
+    def export_payload(self, writer: PayloadWriter) -> None:
+        from ...artifact.model import write_payload_model
+
+        writer.version["payload"] = _PAYLOAD_VERSION
+        write_payload_model(writer, self._model)
 
     def create_runner(self) -> Runner:
         return TemplateRunner(self.device, self._program, self._measured)

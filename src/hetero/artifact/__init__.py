@@ -1,0 +1,25 @@
+"""Exported models: one file with a compiled model, for devices to load without compiling it again.
+
+The container is a ZIP archive (`layout`) with a manifest (`manifest`) and entries that can be mapped; `writer` and
+`reader` are the container's two ends, `payload` what a device sees of it, `model` what devices store that compile from
+ONNX. `cache` keeps exported models in a folder, by what they were compiled from.
+"""
+
+from __future__ import annotations
+
+from .exporting import export_model
+from .importing import import_model, import_part, verify
+from .model import read_payload_model, write_payload_model
+from .payload import ArrayRef, PayloadReader, PayloadWriter
+
+__all__ = [
+    "ArrayRef",
+    "PayloadReader",
+    "PayloadWriter",
+    "export_model",
+    "import_model",
+    "import_part",
+    "read_payload_model",
+    "verify",
+    "write_payload_model",
+]

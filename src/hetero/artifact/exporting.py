@@ -1,0 +1,59 @@
+"""`CompiledModel.export_model`: to a path, whole or not at all, or to a stream."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ArtifactError, PropertyError
+from ..files import atomic_file, write_all
+from .writer import ArtifactWriter
+
+if TYPE_CHECKING:
+    from ..plugin import CompiledModel
+
+__all__ = ["callbacks_of", "export_model"]
+
+Callback = Callable[[bytes], bytes]
+
+
+def export_model(compiled: CompiledModel, target: Any, encrypt: Callback | None = None) -> None:
+    """Write a compiled model. ``target``: a path, or a binary stream, which is not closed.
+
+    A path gets a temporary file in its folder, which is synced and renamed; whatever happens before leaves an older
+    file as it was. ``encrypt`` gets the whole of the bytes, and gives what is written instead.
+
+    Raises `NotSupported` if the device exports nothing, and `ArtifactError` if the file cannot be written.
+    """
+    writer = ArtifactWriter()
+    writer.add_submodel(compiled)
+    parts: Iterable[bytes | memoryview] = writer.parts()
+    if encrypt is not None:
+        try:
+            parts = [bytes(encrypt(b"".join(parts)))]
+        except Exception as error:
+            raise ArtifactError(
+                f"the function of CACHE_ENCRYPTION_CALLBACKS that encrypts failed: {type(error).__name__}: {error}"
+            ) from error
+    if hasattr(target, "write"):
+        for part in parts:
+            target.write(part)
+        return
+    if not isinstance(target, (str, os.PathLike)):
+        raise TypeError(f"expected a path or a binary stream, got {type(target).__name__}")
+    try:
+        with atomic_file(target) as number:
+            for part in parts:
+                write_all(number, memoryview(part))
+    except OSError as error:
+        raise ArtifactError(f"{os.fsdecode(target)}: cannot be written: {error.strerror or error}") from error
+
+
+def callbacks_of(value: object) -> tuple[Callback | None, Callback | None]:
+    """The functions of ``CACHE_ENCRYPTION_CALLBACKS``: the one that encrypts, and the one that decrypts."""
+    if value is None:
+        return None, None
+    if not isinstance(value, tuple) or len(value) != 2 or not all(map(callable, value)):
+        raise PropertyError("CACHE_ENCRYPTION_CALLBACKS: expected two functions (encrypt, decrypt), or None")
+    return value

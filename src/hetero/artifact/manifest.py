@@ -1,0 +1,193 @@
+"""``manifest.json`` of an exported file: what it holds, for whom, and the digest of every entry.
+
+`FORMAT_VERSION` changes when an older reader could not read the file rightly. What a device stores is its own matter
+and has a version of its own (`Submodel.version`).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from ..errors import Corrupt, WrongVersion
+from ..model.types import Port, dtype_of, onnx_dtype_of
+
+__all__ = [
+    "FORMAT",
+    "FORMAT_VERSION",
+    "MAX_ENTRIES",
+    "MAX_SUBMODELS",
+    "EntryRecord",
+    "Manifest",
+    "PluginRecord",
+    "PortRecord",
+    "ScheduleRecord",
+    "StepRecord",
+    "Submodel",
+    "decode_manifest",
+]
+
+FORMAT: Final = "hetero-model"
+FORMAT_VERSION: Final = 1
+MAX_ENTRIES: Final = 1 << 20
+MAX_SUBMODELS: Final = 1 << 18
+
+_Size = Annotated[int, Meta(ge=0, le=2**48)]
+_Index = Annotated[int, Meta(ge=0, lt=2**31)]
+_Text = Annotated[str, Meta(max_length=1 << 16)]
+
+
+class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A field that nobody knows is refused: an older reader must not pass over it."""
+
+
+class EntryRecord(_Struct, frozen=True):
+    """One file of the archive. The manifest itself, which comes before them, is not listed."""
+
+    name: _Text
+    size: _Size
+    crc32: Annotated[int, Meta(ge=0, lt=2**32)]
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class PluginRecord(_Struct, frozen=True):
+    """Whose code made a submodel: the plugin's name, and what to install to have it (empty: part of hetero)."""
+
+    name: _Text
+    module: _Text
+    distribution: _Text = ""
+
+
+class PortRecord(_Struct, frozen=True):
+    """An input or output. ``dtype``: number of an ``onnx.TensorProto.DataType``, 0 if unknown."""
+
+    name: _Text
+    dtype: Annotated[int, Meta(ge=0, lt=256)]
+    shape: Annotated[list[Annotated[int, Meta(ge=0, lt=2**62)] | _Text | None], Meta(max_length=64)] | None
+    declared: bool
+    is_tensor: bool
+
+    @classmethod
+    def of(cls, port: Port) -> PortRecord:
+        dtype = 0 if port.dtype is None else onnx_dtype_of(port.dtype)
+        shape = None if port.shape is None else list(port.shape)
+        return cls(port.name, dtype, shape, port.declared, port.is_tensor)
+
+    def port(self) -> Port:
+        shape = None if self.shape is None else tuple(self.shape)
+        return Port(self.name, dtype_of(self.dtype), shape, self.declared, self.is_tensor)
+
+
+class StepRecord(_Struct, frozen=True):
+    """A submodel's turn: which part runs, the slots it reads and those it fills."""
+
+    part: _Index
+    inputs: list[_Index]
+    outputs: list[_Index]
+
+
+class ScheduleRecord(_Struct, frozen=True):
+    """How parts run as one model. The first slots are the model's inputs, then come ``num_constants`` constants."""
+
+    num_slots: _Index
+    num_constants: _Index
+    steps: list[StepRecord]
+    outputs: list[_Index]
+
+
+class Submodel(_Struct, frozen=True):
+    """A compiled model: the whole, which is the first, or a part of another.
+
+    ``version``: what its device needs to find again, key by key. ``files``: name -> entry. ``parts``: numbers of other
+    submodels, all greater than its own. ``schedule``: how those run.
+    """
+
+    device: _Text
+    plugin: PluginRecord
+    version: dict[_Text, _Text]
+    name: _Text
+    inputs: list[PortRecord]
+    outputs: list[PortRecord]
+    files: dict[_Text, _Index]
+    parts: list[_Index] = []
+    schedule: ScheduleRecord | None = None
+
+
+class Manifest(_Struct, frozen=True):
+    format: str
+    version: int
+    library: _Text
+    entries: Annotated[list[EntryRecord], Meta(max_length=MAX_ENTRIES)]
+    submodels: Annotated[list[Submodel], Meta(min_length=1, max_length=MAX_SUBMODELS)]
+
+
+class _Head(msgspec.Struct):
+    format: str
+    version: int
+    library: str = "unknown"
+
+
+def decode_manifest(data: memoryview, label: str) -> Manifest:
+    """The manifest, its schema checked. Raises `WrongVersion` or `Corrupt`."""
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+        if head.format != FORMAT:
+            raise Corrupt(f"{label}: is no exported model of hetero: its manifest says {head.format!r}")
+        if head.version != FORMAT_VERSION:
+            raise WrongVersion(
+                f"{label}: is of format version {head.version}, written by hetero {head.library}; this hetero reads "
+                f"version {FORMAT_VERSION}: compile and export the model again"
+            )
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(f"{label}: manifest: {error}") from error
+    _check(manifest, label)
+    return manifest
+
+
+def _check(manifest: Manifest, label: str) -> None:
+    """Every number refers to something, and the parts form a tree."""
+    num_entries, num_submodels = len(manifest.entries), len(manifest.submodels)
+    owner: list[int] = [-1] * num_submodels
+    for number, submodel in enumerate(manifest.submodels):
+        if any(entry >= num_entries for entry in submodel.files.values()):
+            raise Corrupt(f"{label}: submodel {number} names an entry that is not there")
+        for part in submodel.parts:
+            if not number < part < num_submodels or owner[part] >= 0:
+                raise Corrupt(f"{label}: submodel {number} has part {part}, which cannot be its own")
+            owner[part] = number
+        if submodel.schedule is not None:
+            _check_schedule(submodel, submodel.schedule, f"{label}: submodel {number}")
+    if -1 in owner[1:]:
+        raise Corrupt(f"{label}: submodel {owner.index(-1, 1)} belongs to none")
+
+
+def _check_schedule(submodel: Submodel, schedule: ScheduleRecord, label: str) -> None:
+    """Each part runs once, each slot is filled once, and before it is read."""
+    filled = len(submodel.inputs) + schedule.num_constants
+    parts = [step.part for step in schedule.steps]
+    total = filled + sum(len(step.outputs) for step in schedule.steps)
+    if parts != list(range(len(submodel.parts))) or schedule.num_slots != total:
+        raise Corrupt(f"{label}: its schedule does not run each part once, or does not fill each slot")
+    for step in schedule.steps:
+        if any(slot >= filled for slot in step.inputs):
+            raise Corrupt(f"{label}: part {step.part} reads a slot that is not filled yet")
+        if step.outputs != list(range(filled, filled + len(step.outputs))):
+            raise Corrupt(f"{label}: part {step.part} does not fill the slots that come next")
+        filled += len(step.outputs)
+    if any(slot >= filled for slot in schedule.outputs) or len(schedule.outputs) != len(submodel.outputs):
+        raise Corrupt(f"{label}: its schedule does not give its outputs")
+
+
+@functools.cache
+def dtype_of_name(name: str) -> np.dtype[Any]:
+    """A NumPy dtype of ONNX by its name, as in array references. ValueError for all others."""
+    for number in range(1, 32):
+        dtype = dtype_of(number)
+        if dtype is not None and dtype.name == name and not dtype.hasobject:
+            return dtype
+    raise ValueError(f"no element type is called {name!r}")

@@ -1,0 +1,138 @@
+"""Reading an exported file without trust.
+
+Before anything in it is used: the sizes and the version are checked, every header of the archive is compared with what
+the manifest makes it (see `layout`), and every entry with its checksum. The manifest and entries up to 64 KiB are
+checked by SHA-256; larger ones, the weights, by CRC-32, which finds every flipped bit and every run of up to 32 wrong
+bits, at the speed of memory (SHA-256 takes ten times as long, and nothing in the file is secret or signed: who can
+change the contents can change the digest). `verify` checks all of them by SHA-256.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import mmap
+import os
+import stat
+from collections.abc import Callable
+
+from .._checksum import crc32
+from ..errors import ArtifactError, Corrupt, PropertyError
+from ..registry import parse_device
+from .layout import MANIFEST, Entry, Layout, comment_of, first_entry, is_entry_name
+from .manifest import Manifest, decode_manifest
+from .payload import PayloadReader
+
+__all__ = ["Artifact", "open_artifact"]
+
+_HASHED_BYTES = 1 << 16
+
+
+class Artifact:
+    """The entries of an exported file, checked. Immutable; views of it keep the mapped file alive."""
+
+    def __init__(self, data: memoryview, label: str) -> None:
+        """Checks everything but SHA-256 of large entries. Raises `Corrupt` and `WrongVersion`."""
+        self.label = label
+        self._data = data
+        self._begin, self.manifest = self._checked()
+
+    def entry(self, number: int) -> memoryview:
+        """The contents of an entry."""
+        if not 0 <= number < len(self.manifest.entries):
+            raise Corrupt(f"{self.label}: there is no entry {number}")
+        begin = self._begin[number]
+        return self._data[begin : begin + self.manifest.entries[number].size]
+
+    @functools.cached_property
+    def root(self) -> PayloadReader:
+        """The whole model."""
+        return PayloadReader(self, 0)
+
+    def verify(self) -> None:
+        """Compare every entry with its SHA-256. Raises `Corrupt`."""
+        for number, record in enumerate(self.manifest.entries):
+            if hashlib.sha256(self.entry(number)).hexdigest() != record.sha256:
+                raise Corrupt(f"{self.label}: entry {record.name!r} is not what was written: its SHA-256 differs")
+
+    def _checked(self) -> tuple[list[int], Manifest]:
+        data, label = self._data, self.label
+        found = first_entry(data)
+        if found is None:
+            raise Corrupt(
+                f"{label}: is no exported model of hetero, or one that was cut off, or encrypted (then "
+                "CACHE_ENCRYPTION_CALLBACKS must give the function that decrypts it)"
+            )
+        head, begin, comment = found
+        text = data[begin : begin + head.size]
+        if comment_of(hashlib.sha256(text).hexdigest()) != comment or crc32(text) != head.crc32:
+            raise Corrupt(f"{label}: the manifest is not what was written: its digest differs")
+        manifest = decode_manifest(text, label)
+        names = {MANIFEST, *(record.name for record in manifest.entries)}
+        if len(names) != len(manifest.entries) + 1 or not all(map(is_entry_name, names)):
+            raise Corrupt(f"{label}: an entry has no proper name, or one that another has")
+        entries = [head, *(Entry(record.name, record.size, record.crc32) for record in manifest.entries)]
+        layout = Layout(entries, comment)
+        if layout.size != len(data):
+            raise Corrupt(f"{label}: has {len(data)} bytes, and its manifest needs {layout.size}")
+        at = 0
+        for entry, header, offset in zip(entries, layout.headers, layout.offsets, strict=True):
+            if data[at:offset] != header:
+                raise Corrupt(f"{label}: the bytes before entry {entry.name!r} are not what was written")
+            at = offset + entry.size
+        if data[at:] != layout.tail:
+            raise Corrupt(f"{label}: the archive's directory is not what was written")
+        for record, offset in zip(manifest.entries, layout.offsets[1:], strict=True):
+            contents = data[offset : offset + record.size]
+            right = crc32(contents) == record.crc32
+            if right and record.size <= _HASHED_BYTES:
+                right = hashlib.sha256(contents).hexdigest() == record.sha256
+            if not right:
+                raise Corrupt(f"{label}: entry {record.name!r} is not what was written: its digest differs")
+        for submodel in manifest.submodels:
+            try:
+                parse_device(submodel.device)
+            except PropertyError as error:
+                raise Corrupt(f"{label}: {error}") from error
+        return layout.offsets[1:], manifest
+
+
+def open_artifact(source: object, decrypt: Callable[[bytes], bytes] | None = None) -> Artifact:
+    """Read a path (mapped), bytes, or a stream. ``decrypt`` gets all of the bytes first, where it is given.
+
+    Raises `ArtifactError` if it cannot be read, `Corrupt` and `WrongVersion`.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        label = os.fsdecode(source)
+        data = _map(label)
+    else:
+        label = "<stream>"
+        read = getattr(source, "read", None)
+        given = source if read is None else read()
+        if not isinstance(given, (bytes, bytearray, memoryview)):
+            raise TypeError(f"expected a path, bytes or a binary stream, got {type(source).__name__}")
+        data = memoryview(bytes(given))
+    if decrypt is not None:
+        try:
+            data = memoryview(bytes(decrypt(bytes(data))))
+        except Exception as error:
+            raise Corrupt(f"{label}: cannot be decrypted: {type(error).__name__}: {error}") from error
+    return Artifact(data, label)
+
+
+def _map(path: str) -> memoryview:
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # which does not wait for a FIFO's writer
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: cannot be opened: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode):
+            raise ArtifactError(f"{path}: is not a regular file, expected an exported model")
+        if status.st_size == 0:
+            raise Corrupt(f"{path}: is empty")
+        return memoryview(mmap.mmap(number, 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be mapped: {error.strerror}") from error
+    finally:
+        os.close(number)

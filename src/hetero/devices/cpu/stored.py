@@ -1,0 +1,236 @@
+"""Exporting a model of the CPU device, and importing it.
+
+Stored are the model, what was computed from its constants alone (folded nodes), and its packed weights; all arrays can
+be mapped. What import has left to do is to parse the nodes and to plan for the shapes that come. Plans themselves are
+not stored: a kernel trusts the numbers of its calls, so a file that holds some would have to be trusted too, and to
+plan takes less time than to read the weights.
+
+Packed weights are used by the instruction set and version of hetero's kernels that made them; all others pack the
+weights, which are stored too, anew. Results are those of the model before it was exported, bit for bit, on the same
+instruction set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from numpy.typing import NDArray
+
+from ... import _kernels
+from ...artifact.model import read_payload_model, write_payload_model
+from ...artifact.payload import ArrayRef, PayloadReader, PayloadWriter
+from ...errors import Corrupt, HeteroError
+from ...model.model import Model
+from ...model.types import Port
+from .planner import Planner
+from .registry import NodePlan
+from .values import PACKING_VERSION, Packed, Value
+
+__all__ = ["PAYLOAD_VERSION", "StoredModel", "read_stored", "version_descriptor", "write_stored"]
+
+PAYLOAD_VERSION = "1"
+_LEAST_BYTES = 1024  # what is smaller is packed again
+_MOST_LEVELS = 64  # of bodies, and of tuples in a layout
+_GUESSED_SIZE = 8  # of a dimension that a model leaves open
+_Struct = msgspec.Struct
+
+
+class _Folded(_Struct, frozen=True, forbid_unknown_fields=True):
+    """Nodes that depend on constants alone, and those of their results that are read elsewhere, by name."""
+
+    nodes: list[int]
+    values: dict[str, ArrayRef]
+
+
+class _Source(_Struct, frozen=True, forbid_unknown_fields=True):
+    """A constant that was packed: one of the model or of the body at the end of ``way`` (node and graph, level by
+    level), by name; or another packed one, by number."""
+
+    way: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    name: str = ""
+    packed: int = -1
+
+
+class _PackedArray(_Struct, frozen=True, forbid_unknown_fields=True):
+    source: _Source
+    layout: Any
+    array: ArrayRef
+
+
+class _Payload(_Struct, frozen=True, forbid_unknown_fields=True):
+    settings: dict[str, Any]
+    folded: _Folded
+    packed: list[_PackedArray]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredModel:
+    """What a file holds. ``settings``: properties that the model was compiled with and that shape its results."""
+
+    model: Model
+    settings: Mapping[str, Any]
+    _payload: _Payload
+    _reader: PayloadReader
+
+    def planner(self, nodes: list[NodePlan], transform: bool, packed: Packed) -> Planner:
+        """The model's planner, with folded and packed constants as stored; ``packed`` gets the latter."""
+        model, folded = self.model, frozenset(self._payload.folded.nodes)
+        constants: dict[int, Value] = {}
+        for name, ref in self._payload.folded.values.items():
+            array = self._reader.array(ref)
+            constants[model.value_id(name)] = Value(array.dtype, array.shape, array, shared=True)
+        _check_folded(model, nodes, folded, constants)
+        planner = Planner(model, nodes, transform, constants=constants, packed=packed, folded=folded)
+        if dict(self._reader.version) == version_descriptor():
+            self._add_packed(planner, packed)
+        return planner
+
+    def _add_packed(self, planner: Planner, packed: Packed) -> None:
+        arrays: list[NDArray[Any]] = []
+        for entry in self._payload.packed:
+            source = _source_of(entry.source, planner, arrays)
+            array = self._reader.array(entry.array)
+            packed[id(source), _as_layout(entry.layout)] = (source, array)
+            arrays.append(array)
+
+
+def version_descriptor() -> dict[str, str]:
+    """What packed weights depend on besides the model."""
+    from ... import __version__
+
+    return {
+        "payload": PAYLOAD_VERSION,
+        "packing": str(PACKING_VERSION),
+        "hetero": __version__,
+        "architecture": f"{platform.machine()}-{_kernels.variant()}",
+    }
+
+
+def write_stored(writer: PayloadWriter, planner: Planner, inputs: Sequence[Port], settings: Mapping[str, Any]) -> None:
+    """The payload of a model. One that has packed nothing yet is planned, for the shapes that it states or for a guess
+    where it states none, so that it is packed."""
+    if not planner.packed:
+        _plan_once(planner, inputs)
+    writer.version.update(version_descriptor())
+    write_payload_model(writer, planner.model)
+    payload = _Payload(dict(settings), _folded_of(writer, planner), _packed_of(writer, planner))
+    writer.add_json("cpu.json", payload)
+
+
+def read_stored(reader: PayloadReader) -> StoredModel:
+    """What `write_stored` wrote. Raises `Corrupt`."""
+    payload = reader.read_json("cpu.json", _Payload)
+    return StoredModel(read_payload_model(reader), payload.settings, payload, reader)
+
+
+def _plan_once(planner: Planner, inputs: Sequence[Port]) -> None:
+    shapes, dtypes = [], []
+    for port in inputs:
+        if port.shape is None or port.dtype is None:
+            return
+        shapes.append(tuple(dim if isinstance(dim, int) else _GUESSED_SIZE for dim in port.shape))
+        dtypes.append(port.dtype)
+    try:
+        planner.first(shapes, dtypes)
+    except HeteroError:  # the guess does not fit; whoever imports the model packs its weights
+        return
+
+
+# ---- folded nodes
+
+
+def _folded_of(writer: PayloadWriter, planner: Planner) -> _Folded:
+    made = {value for i in planner.folded for value in planner.nodes[i].outputs if value >= 0}
+    read = {v for i, plan in enumerate(planner.nodes) if i not in planner.folded for v in plan.inputs}
+    known = planner.stored_constants()
+    values = {}
+    for value in sorted(made & (read | set(planner.output_ids))):
+        data = known[value].data
+        assert data is not None, "made of constants"
+        values[planner.model.value_name(value)] = writer.add_array(data)
+    return _Folded(sorted(planner.folded), values)
+
+
+def _check_folded(
+    model: Model, nodes: Sequence[NodePlan], folded: frozenset[int], constants: Mapping[int, Value]
+) -> None:
+    """Raise `Corrupt` unless all that other nodes, or the outputs, read of the folded nodes is there."""
+    if folded and not 0 <= min(folded) <= max(folded) < len(nodes):
+        raise Corrupt("a folded node is not there")
+    made = {value for i in folded for value in nodes[i].outputs}
+    if any(value not in made for value in constants):
+        raise Corrupt("a stored value is made by no folded node")
+    missing = made - constants.keys() - {-1}
+    read = set(model.output_ids).union(*(plan.inputs for i, plan in enumerate(nodes) if i not in folded))
+    if missing & read:
+        raise Corrupt(f"value {model.value_name(min(missing & read))!r} of a folded node is not stored")
+
+
+# ---- packed constants
+
+
+def _packed_of(writer: PayloadWriter, planner: Planner) -> list[_PackedArray]:
+    sources: dict[int, _Source] = {}
+    for way, owner in planner.descendants():
+        for number, value in list(owner.stored_constants().items()):
+            if value.data is not None and id(value.data) not in sources:
+                sources[id(value.data)] = _Source(
+                    [(node, int(graph)) for node, graph in way], owner.model.value_name(number)
+                )
+    entries: list[_PackedArray] = []
+    for (key, layout), (_, array) in list(planner.packed.items()):
+        source = sources.get(key)
+        if source is None or array.nbytes < _LEAST_BYTES or layout == "aligned" or not _is_portable(layout):
+            continue
+        sources[id(array)] = _Source(packed=len(entries))
+        entries.append(_PackedArray(source, _as_json(layout), writer.add_array(array)))
+    return entries
+
+
+def _source_of(source: _Source, planner: Planner, packed: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """The constant that was packed. `Corrupt` if the model has none such."""
+    if source.packed >= 0:
+        if source.packed >= len(packed):
+            raise Corrupt(f"packed constant {source.packed} is not there yet")
+        return packed[source.packed]
+    if len(source.way) > _MOST_LEVELS:
+        raise Corrupt("a constant of a body lies too deep")
+    for node, graph in source.way:
+        nested = planner.nodes[node].nested if 0 <= node < len(planner.nodes) else None
+        if nested is None or not 0 <= graph < len(nested.graphs):
+            raise Corrupt(f"node {node} has no body {graph}")
+        planner = planner.child(node, graph)[0]
+    value = planner.model.find_value(source.name)
+    constant = None if value is None else planner.constant(value)
+    if constant is None or constant.data is None:
+        raise Corrupt(f"{source.name!r} is no constant of the model")
+    return constant.data
+
+
+def _is_portable(layout: Hashable) -> bool:
+    """Whether a layout means the same in another process; a number that may be an address does not."""
+    if isinstance(layout, tuple):
+        return all(map(_is_portable, layout))
+    if isinstance(layout, int):
+        return abs(layout) < 1 << 31
+    return layout is None or isinstance(layout, (str, bytes))
+
+
+def _as_json(layout: Hashable) -> Any:
+    if isinstance(layout, tuple):
+        return [_as_json(item) for item in layout]
+    return {"bytes": layout.hex()} if isinstance(layout, bytes) else layout
+
+
+def _as_layout(stored: Any, level: int = 0) -> Hashable:
+    if isinstance(stored, list) and level < _MOST_LEVELS:
+        return tuple(_as_layout(item, level + 1) for item in stored)
+    if isinstance(stored, dict) and stored.keys() == {"bytes"} and isinstance(stored["bytes"], str):
+        return bytes.fromhex(stored["bytes"])
+    if stored is None or isinstance(stored, (str, int)):
+        return stored
+    raise Corrupt(f"{stored!r} is no layout of packed constants")
