@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -73,6 +73,10 @@ class ScheduleRunner:
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
         self.cancellation = Cancellation(flag for flag in flags if flag is not None)
         self._graph = schedule.graph
+        self._steps = [
+            (position, runner.run, step.inputs, step.outputs, step.last_read)
+            for position, (step, runner) in enumerate(zip(schedule.steps, self._runners, strict=True))
+        ]
         self._seconds = [0.0] * len(schedule.steps)  # of each step, when it last ran
         self._until_look = 1
         self._in_parallel = False
@@ -82,21 +86,36 @@ class ScheduleRunner:
         slots: list[Any] = [*inputs, *schedule.constants]
         slots += [None] * (schedule.num_slots - len(slots))
         if self._graph is None:
-            for position in range(len(schedule.steps)):
-                self._run_step(position, slots)
-                for slot in schedule.steps[position].last_read:
-                    slots[slot] = None
+            self._run_in_order(slots)
         else:
             self._run_wide(self._graph, slots)
         return [slots[slot] for slot in schedule.outputs]
 
+    def _run_in_order(self, slots: list[Any]) -> None:
+        """`_run_step` of each, in one loop: for a small submodel, calls would cost as much as its kernels."""
+        cancellation = self.cancellation
+        position = 0
+        try:
+            for position, run, reads, fills, free in self._steps:
+                if cancellation.requested:
+                    cancellation.check()
+                results = run([slots[slot] for slot in reads])
+                if len(results) != len(fills):
+                    raise self._miscounted(position, results)
+                for slot, result in zip(fills, results):  # noqa: B905
+                    slots[slot] = result
+                for slot in free:
+                    slots[slot] = None
+        except Exception as error:
+            self._fail(position, error)
+
     def _run_wide(self, graph: StepGraph, slots: list[Any]) -> None:
         """Steps of which some do not wait for each other."""
         if self._in_parallel:
-            ParallelRun(graph, slots, self._seconds, self._run_timed, self._schedule.executor_of).run()
+            ParallelRun(graph, slots, self._seconds, self._run_step, self._schedule.executor_of).run()
         else:
             for position, step in enumerate(self._schedule.steps):
-                self._run_timed(position, slots)
+                self._run_step(position, slots)
                 for slot in step.last_read:
                     slots[slot] = None
         self._until_look -= 1
@@ -104,31 +123,35 @@ class ScheduleRunner:
             self._until_look = _LOOK_EVERY
             self._in_parallel = saved_by_parallel(graph, self._seconds)
 
-    def _run_timed(self, position: int, slots: list[Any]) -> None:
+    def _run_step(self, position: int, slots: list[Any]) -> None:
+        """One step, timed; what nobody reads after it is left to the caller."""
+        _, run, reads, fills, _ = self._steps[position]
         start = time.perf_counter()
-        self._run_step(position, slots)
+        try:
+            self.cancellation.check()
+            results = run([slots[slot] for slot in reads])
+            if len(results) != len(fills):
+                raise self._miscounted(position, results)
+        except Exception as error:
+            self._fail(position, error)
+        for slot, result in zip(fills, results, strict=True):
+            slots[slot] = result
         self._seconds[position] = time.perf_counter() - start
 
-    def _run_step(self, position: int, slots: list[Any]) -> None:
-        step, runner = self._schedule.steps[position], self._runners[position]
-        if self.cancellation.requested:
-            self.cancellation.check()
-        try:
-            results = runner.run([slots[slot] for slot in step.inputs])
-        except HeteroError as error:
-            error.add_note(f"in subgraph {position + 1} on {step.compiled.device}")
-            raise
-        except Exception as error:
-            raise InferenceError(
-                f"{step.compiled.device} failed in subgraph {position + 1}: {type(error).__name__}: {error}"
-            ) from error
-        if len(results) != len(step.outputs):
-            raise InferenceError(
-                f"{step.compiled.device} gave {len(results)} results for subgraph {position + 1}, "
-                f"expected {len(step.outputs)}"
-            )
-        for slot, result in zip(step.outputs, results, strict=True):
-            slots[slot] = result
+    def _miscounted(self, position: int, results: Sequence[Any]) -> InferenceError:
+        step = self._schedule.steps[position]
+        return InferenceError(
+            f"{step.compiled.device} gave {len(results)} results for subgraph {position + 1}, "
+            f"expected {len(step.outputs)}"
+        )
+
+    def _fail(self, position: int, error: Exception) -> NoReturn:
+        """Raise ``error`` with the subgraph and its device."""
+        device = self._schedule.steps[position].compiled.device
+        if isinstance(error, HeteroError):
+            error.add_note(f"in subgraph {position + 1} on {device}")
+            raise error
+        raise InferenceError(f"{device} failed in subgraph {position + 1}: {type(error).__name__}: {error}") from error
 
     def profile(self) -> Sequence[ProfileRow]:
         return [

@@ -1,0 +1,182 @@
+"""What running costs around the kernels, and what running at the same time gains.
+
+    python bench/runtime.py [--openvino]
+
+- *per submodel*: chains of tiny submodels over ``HETERO:CPU,TEMPLATE``'s CPU parts: CPU time of an inference, and of
+  compiling, divided by the number of submodels. With ``--openvino``, beside OpenVINO's HETERO over two copies of its
+  CPU plugin, on the same chain.
+- *start_async*, *submit*: what an asynchronous inference costs over one in the calling thread.
+- *branches*, *stages*: two CPU devices of one thread each, by the wall, which only means something on a machine with
+  two idle processors: medians of interleaved rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+import hetero
+from timing import medians, repeated
+
+SUBMODELS = (60, 122)
+TINY = np.ones((1, 4), np.float32)
+ROUNDS = 15
+
+
+def chain_model(submodels: int) -> onnx.ModelProto:
+    """One tiny node per submodel: their names, n0, n1, ..., end in the parity that decides the device."""
+    value = helper.make_tensor_value_info
+    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"], name=f"n{i}") for i in range(submodels)]
+    graph = helper.make_graph(nodes, "chain", [value("v0", 1, [1, 4])], [value(f"v{submodels}", 1, [1, 4])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def products_model(branches: bool, size: int = 640, depth: int = 6) -> onnx.ModelProto:
+    """Two runs of matrix products, side by side or one after the other: nodes a0.. and b0..."""
+    value = helper.make_tensor_value_info
+    rng = np.random.default_rng(0)
+    nodes, weights = [], []
+    last = {"a": "x", "b": "x"}
+    for run in "ab":
+        if run == "b" and not branches:
+            last["b"] = last["a"]
+        for i in range(depth):
+            weight = (rng.standard_normal((size, size)) / size**0.5).astype(np.float32)
+            weights.append(numpy_helper.from_array(weight, f"w{run}{i}"))
+            nodes.append(helper.make_node("MatMul", [last[run], f"w{run}{i}"], [f"{run}{i}_out"], name=f"{run}{i}"))
+            last[run] = f"{run}{i}_out"
+    outputs = [value(last[run], 1, [size, size]) for run in ("ab" if branches else "b")]
+    graph = helper.make_graph(nodes, "products", [value("x", 1, [size, size])], outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def on_two(core: hetero.Core, model: hetero.Model, second: Callable[[str], bool]) -> hetero.CompiledModel:
+    pins = {key: "CPU.1" if second(key) else "CPU.0" for key in (node.key for node in model.nodes)}
+    return core.compile_model(model, "HETERO:CPU.0,CPU.1", {"INFERENCE_NUM_THREADS": 1}, pins=pins)
+
+
+def per_submodel(core: hetero.Core, submodels: int) -> Mapping[str, float]:
+    model = core.read_model(chain_model(submodels))
+    compiled = on_two(core, model, lambda key: int(key[1:]) % 2 == 1)
+    assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == submodels
+    compiled(TINY)
+    times = medians(
+        {
+            "infer": repeated(lambda: compiled(TINY), 200),
+            "compile": repeated(lambda: on_two(core, model, lambda key: int(key[1:]) % 2 == 1), 3),
+        },
+        rounds=9,
+    )
+    return {"infer": times["infer"] / 200 / submodels, "compile": times["compile"] / 3 / submodels}
+
+
+def openvino_per_submodel(submodels: int) -> Mapping[str, float]:
+    import openvino
+
+    core = openvino.Core()
+    library = next((Path(openvino.__file__).parent / "libs").glob("libopenvino_intel_cpu_plugin.so*"))
+    core.register_plugin(str(library), "CPU1")
+    with tempfile.TemporaryDirectory() as folder:
+        onnx.save(chain_model(submodels), Path(folder) / "chain.onnx")
+        model = core.read_model(Path(folder) / "chain.onnx")
+    for node in model.get_ordered_ops():
+        name = node.get_friendly_name()
+        second = name.startswith("n") and int(name[1:]) % 2 == 1
+        node.get_rt_info()["affinity"] = "CPU1" if second else "CPU"
+    begin = time.process_time()
+    compiled = core.compile_model(model, "HETERO:CPU,CPU1", {"INFERENCE_NUM_THREADS": 1})
+    compile_time = time.process_time() - begin
+    request = compiled.create_infer_request()
+    times = medians({"infer": repeated(lambda: request.infer([TINY]), 50)}, rounds=9)
+    return {"infer": times["infer"] / 50 / submodels, "compile": compile_time / submodels}
+
+
+def asynchronous(core: hetero.Core) -> Mapping[str, float]:
+    compiled = core.compile_model(core.read_model(chain_model(1)), "CPU", {"INFERENCE_NUM_THREADS": 1})
+    request = compiled.create_infer_request()
+
+    def start_and_wait() -> None:
+        request.start_async(TINY)
+        request.wait()
+
+    works = {
+        "infer": lambda: request.infer(TINY),
+        "start_async, wait": start_and_wait,
+        "submit, result": lambda: compiled.submit(TINY).result(),
+    }
+    loops = {name: repeated(work, 500) for name, work in works.items()}
+    loops["map, of each"] = lambda: collections.deque(compiled.map([TINY] * 500), maxlen=0)
+    return {name: seconds / 500 for name, seconds in medians(loops, rounds=9).items()}
+
+
+def walls(works: Mapping[str, Callable[[], Any]]) -> Mapping[str, float]:
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(ROUNDS):
+        for name, work in works.items():
+            begin = time.perf_counter()
+            work()
+            found[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def branches(core: hetero.Core) -> float:
+    """How many times as fast two branches on two devices are as both on one."""
+    model = core.read_model(products_model(branches=True))
+    x = np.ones((640, 640), np.float32)
+    one = core.compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": 1}).create_infer_request()
+    two = on_two(core, model, lambda key: key.startswith("b")).create_infer_request()
+    for _ in range(3):
+        one.infer(x), two.infer(x)
+    times = walls({"one": lambda: one.infer(x), "two": lambda: two.infer(x)})
+    return times["one"] / times["two"]
+
+
+def stages(core: hetero.Core) -> float:
+    """How many times as many requests two stages on two devices do in flight as one after the other."""
+    model = core.read_model(products_model(branches=False))
+    x = np.ones((640, 640), np.float32)
+    compiled = on_two(core, model, lambda key: key.startswith("b"))
+    batches = [x] * 8
+    times = walls(
+        {
+            "one after the other": lambda: [compiled(batch) for batch in batches],
+            "in flight": lambda: collections.deque(compiled.map(batches), maxlen=0),
+        }
+    )
+    return times["one after the other"] / times["in flight"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--openvino", action="store_true", help="beside OpenVINO (pip install '.[peers]')")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    core = hetero.Core()
+    print("| per submodel, CPU time | inference | compile |\n|---|---|---|")
+    for submodels in SUBMODELS:
+        ours = per_submodel(core, submodels)
+        print(f"| hetero, {submodels} submodels | {ours['infer'] * 1e6:.2f} us | {ours['compile'] * 1e3:.3f} ms |")
+        if arguments.openvino:
+            theirs = openvino_per_submodel(submodels)
+            print(f"| OpenVINO, {submodels} | {theirs['infer'] * 1e6:.1f} us | {theirs['compile'] * 1e3:.1f} ms |")
+    print("\n| one tiny inference, CPU time | |\n|---|---|")
+    for name, seconds in asynchronous(core).items():
+        print(f"| {name} | {seconds * 1e6:.1f} us |")
+    print("\n| two CPU devices of one thread each, by the wall | times as fast as one |\n|---|---|")
+    print(f"| two branches at the same time | {branches(core):.2f} |")
+    print(f"| two stages, requests in flight | {stages(core):.2f} |")
+
+
+if __name__ == "__main__":
+    main()
