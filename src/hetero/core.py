@@ -152,10 +152,10 @@ class Core:
 
     @property
     def available_devices(self) -> list[str]:
-        """Devices that can be used here, ids included; HETERO, which runs over others, is not among them."""
+        """Devices that can be used here, ids included; HETERO and MULTI, which run over others, are not among them."""
         available = []
         for name in self._registry.names():
-            if name == "HETERO":
+            if name in ("HETERO", "MULTI"):
                 continue
             try:
                 ids = self._registry.plugin(name).device_ids()

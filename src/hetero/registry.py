@@ -27,6 +27,7 @@ _BUILT_IN = {
     "TEMPLATE": "hetero.devices.template:create_plugin",
     "ORT": "hetero.devices.ort:create_plugin",
     "HETERO": "hetero.devices.hetero:create_plugin",
+    "MULTI": "hetero.devices.multi:create_plugin",
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ID = re.compile(r"[A-Za-z0-9_]+")

@@ -9,20 +9,21 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from numpy.typing import NDArray
 
 from ..calls import SettledModel, settle_calls
-from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError, UnknownDevice
+from ..errors import Corrupt, HeteroError, PropertyError
 from ..plan import Plan, make_plan
-from ..plugin import CompiledModel, Plugin, Port, RemoteContext, Runner, Support
+from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
 from ..properties import Property
-from ..registry import parse_device, parse_device_list
+from ..registry import parse_device
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
 from ..runtime.executor import DeviceExecutors, ExecutorManager
 from ..runtime.schedule import Schedule, ScheduleRunner, Step
+from .device_list import DeviceListPlugin, query
 
 if TYPE_CHECKING:
     from ..affinity import SupportedNodes
@@ -37,19 +38,12 @@ _POLICY = Property(
 )
 
 
-class HeteroPlugin(Plugin):
+class HeteroPlugin(DeviceListPlugin):
     """Runs one model over several other devices."""
 
     name = "HETERO"
-    properties = (
-        *Plugin.properties,
-        "MULTI_DEVICE_PRIORITIES",
-        "DEVICE_PROPERTIES",
-        "HETERO_DUMP_GRAPH_DOT",
-        "STRICT",
-        "EXCLUSIVE_ASYNC_REQUESTS",
-        _POLICY,
-    )
+    properties = (*DeviceListPlugin.properties, "HETERO_DUMP_GRAPH_DOT", _POLICY)
+    not_forwarded = DeviceListPlugin.not_forwarded | {"HETERO_DUMP_GRAPH_DOT", _POLICY.name}
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """A node is taken if any device of the list takes it; a call of a function also if all its nodes are taken."""
@@ -61,7 +55,7 @@ class HeteroPlugin(Plugin):
 
     def plan(self, model: Model, config: Mapping[str, Any], pins: Mapping[str, str] | None = None) -> Plan:
         """Assign and partition, without compiling."""
-        policy = self.full_config(self._own(config))["PARTITION_POLICY"]
+        policy = self.full_config(self.own(config))["PARTITION_POLICY"]
         return make_plan(self._settled(model, config, pins), pins, policy)
 
     def compile_model(
@@ -74,7 +68,7 @@ class HeteroPlugin(Plugin):
         if plan.bound is None:
             raise PropertyError("a loaded plan has no model yet; compile it with Core.compile_model(model, plan)")
         model, _, partition = plan.bound
-        settings = self.full_config(self._own(config))
+        settings = self.full_config(self.own(config))
         folder = settings["HETERO_DUMP_GRAPH_DOT"]
         if folder:
             folder = "." if folder is True else folder
@@ -128,7 +122,7 @@ class HeteroPlugin(Plugin):
         """Those of all devices of the list that are available."""
         found = {
             f"{device}.{key}": value
-            for device, plugin, device_config in self._available(config)
+            for device, plugin, device_config in self.available(config)
             for key, value in plugin.version_descriptor(device_config).items()
         }
         return {**super().version_descriptor(config), **found}
@@ -144,7 +138,7 @@ class HeteroPlugin(Plugin):
             plugin_for(part, self.plugin_of)
         self._check_list(devices, config)
         for part in reader.parts:
-            check_part(part, *self._device(part.device, config))
+            check_part(part, *self.device_of(part.device, config))
 
     def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> HeteroCompiledModel:
         from ..artifact.importing import import_part
@@ -155,7 +149,7 @@ class HeteroPlugin(Plugin):
             raise Corrupt(f"{reader.label}: the payload for {reader.device} has no schedule")
         plan = Plan.from_json(bytes(reader.read("plan.json")), f"{reader.label}: plan.json")
         constants = tuple(map(reader.array, reader.read_json("constants.json", list[ArrayRef])))
-        submodels = [import_part(part, *self._device(part.device, config)) for part in reader.parts]
+        submodels = [import_part(part, *self.device_of(part.device, config)) for part in reader.parts]
         wirings = [(step.inputs, step.outputs) for step in stored.steps]
         for compiled, (reads, fills) in zip(submodels, wirings, strict=True):
             if len(compiled.inputs) != len(reads) or len(compiled.outputs) != len(fills):
@@ -164,12 +158,12 @@ class HeteroPlugin(Plugin):
             raise Corrupt(f"{reader.label}: there are {len(constants)} constants, expected {stored.num_constants}")
         executors = DeviceExecutors(self.executors)
         schedule = _wired(stored.num_slots, constants, submodels, wirings, stored.outputs, executors)
-        settings = self.full_config({_POLICY.name: plan.policy, **self._own(config)})
+        settings = self.full_config({_POLICY.name: plan.policy, **self.own(config)})
         ports = (reader.inputs, reader.outputs)
         return HeteroCompiledModel(plan, ports, reader.name, submodels, schedule, settings, self.executors)
 
     def _compile_submodel(self, i: int, device: str, submodel: Model, config: Mapping[str, Any]) -> CompiledModel:
-        plugin, device_config = self._device(device, config)
+        plugin, device_config = self.device_of(device, config)
         try:
             return plugin.compile(submodel, device_config)
         except HeteroError as error:
@@ -182,8 +176,8 @@ class HeteroPlugin(Plugin):
         """The part on the first of ``devices`` that takes all of it and compiles it; None if there is none."""
         for device in devices:
             try:
-                plugin, device_config = self._device(device, config)
-                if _query(submodel, device, plugin, device_config).mask.all():
+                plugin, device_config = self.device_of(device, config)
+                if query(submodel, device, plugin, device_config).mask.all():
                     return self._compile_submodel(i, device, submodel, config)
             except HeteroError:
                 continue  # the first failure is the one to report
@@ -191,87 +185,12 @@ class HeteroPlugin(Plugin):
 
     def _settled(self, model: Model, config: Mapping[str, Any], pins: Mapping[str, str] | None = None) -> SettledModel:
         """The answers of the available devices of the list, in order of priority, with calls of functions settled."""
-        available = list(self._available(config))
+        available = list(self.available(config))
 
         def ask(asked: Model) -> list[Support]:
-            return [_query(asked, *entry) for entry in available]
+            return [query(asked, *entry) for entry in available]
 
         return settle_calls(model, [device for device, _, _ in available], ask, pins)
-
-    def _available(self, config: Mapping[str, Any]) -> Iterator[tuple[str, Plugin, dict[str, Any]]]:
-        settings = self.full_config(self._own(config))
-        listed = settings["MULTI_DEVICE_PRIORITIES"]
-        if not listed:
-            raise PropertyError("HETERO needs a device list, for example 'HETERO:FPGA,CPU'")
-        devices = parse_device_list(listed, f"HETERO:{listed}")
-        self._check_list(devices, config)
-        found = False
-        for device in devices:
-            try:
-                plugin, device_config = self._device(device, config)
-            except DeviceUnavailable as error:
-                if settings["STRICT"]:
-                    raise
-                warnings.warn(f"{device} is skipped: {error}", RuntimeWarning, stacklevel=4)
-                continue
-            found = True
-            yield device, plugin, device_config
-        if not found:
-            raise DeviceUnavailable(f"no device of HETERO:{listed} can be used here")
-
-    def _device(self, device: str, config: Mapping[str, Any]) -> tuple[Plugin, dict[str, Any]]:
-        """A device's plugin, and the part of ``config`` that is for it."""
-        parsed = parse_device(device)
-        plugin = self.plugin_of(parsed.name)
-        with self._property_lock:
-            merged = {**self._table.assigned, **config}
-        per_device = merged.get("DEVICE_PROPERTIES", {})
-        forwarded = {key: value for key, value in merged.items() if key not in _NOT_FORWARDED and plugin.declares(key)}
-        forwarded.update(per_device.get(parsed.name, {}))
-        if device != parsed.name:
-            forwarded.update(per_device.get(device, {}))
-        if parsed.id:
-            plugin.check_device_id(parsed.id)
-            forwarded["DEVICE_ID"] = parsed.id
-        return plugin, forwarded
-
-    def _own(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in config.items() if self.declares(key)}
-
-    def _check_list(self, devices: Sequence[str], config: Mapping[str, Any]) -> None:
-        """Raise for a name that nobody registered, and for a key that neither HETERO nor a listed device declares."""
-        plugins: dict[str, Plugin] = {}
-        for device in devices:
-            name = parse_device(device).name
-            try:
-                plugins[name] = self.plugin_of(name)
-            except UnknownDevice:
-                raise
-            except DeviceUnavailable:
-                continue  # whether that matters is decided when its turn comes
-        for device in config.get("DEVICE_PROPERTIES", {}):
-            if device not in devices and device not in {parse_device(listed).name for listed in devices}:
-                raise PropertyError(
-                    f"DEVICE_PROPERTIES names {device!r}, which is not in the list {', '.join(devices)}"
-                )
-        for key in config:
-            if not self.declares(key) and not any(plugin.declares(key) for plugin in plugins.values()):
-                self._table.declared(key, f"HETERO over {', '.join(devices)}")
-
-
-def _query(model: Model, device: str, plugin: Plugin, config: Mapping[str, Any]) -> Support:
-    try:
-        return plugin.query_model(model, config)
-    except HeteroError as error:
-        error.add_note(f"while asking {device} which nodes it takes")
-        raise
-    except Exception as error:
-        raise HeteroError(f"{device} failed in query_model: {type(error).__name__}: {error}") from error
-
-
-_NOT_FORWARDED: Final = frozenset(
-    {"MULTI_DEVICE_PRIORITIES", "DEVICE_PROPERTIES", "HETERO_DUMP_GRAPH_DOT", "DEVICE_ID", _POLICY.name}
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,0 +1,107 @@
+"""What the devices that run over a list of others share: the list, and what each of it is configured with."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..errors import DeviceUnavailable, HeteroError, PropertyError, UnknownDevice
+from ..plugin import Plugin, Support
+from ..registry import parse_device, parse_device_list
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = ["DeviceListPlugin", "query"]
+
+
+class DeviceListPlugin(Plugin):
+    """A device over those that its property ``MULTI_DEVICE_PRIORITIES`` lists."""
+
+    properties = (
+        *Plugin.properties,
+        "MULTI_DEVICE_PRIORITIES",
+        "DEVICE_PROPERTIES",
+        "STRICT",
+        "EXCLUSIVE_ASYNC_REQUESTS",
+    )
+
+    not_forwarded: ClassVar[frozenset[str]] = frozenset({"MULTI_DEVICE_PRIORITIES", "DEVICE_PROPERTIES", "DEVICE_ID"})
+    """Properties that are for this device alone, even if others declare them too."""
+
+    def available(self, config: Mapping[str, Any]) -> Iterator[tuple[str, Plugin, dict[str, Any]]]:
+        """The devices of the list that can be used here, each with the configuration for it. One warning for each that
+        cannot, or `DeviceUnavailable` if ``STRICT`` is set or none is left."""
+        settings = self.full_config(self.own(config))
+        listed = settings["MULTI_DEVICE_PRIORITIES"]
+        if not listed:
+            raise PropertyError(f"{self.name} needs a device list, for example '{self.name}:TEMPLATE,CPU'")
+        devices = parse_device_list(listed, f"{self.name}:{listed}")
+        self._check_list(devices, config)
+        found = False
+        for device in devices:
+            try:
+                plugin, device_config = self.device_of(device, config)
+            except DeviceUnavailable as error:
+                if settings["STRICT"]:
+                    raise
+                warnings.warn(f"{device} is skipped: {error}", RuntimeWarning, stacklevel=4)
+                continue
+            found = True
+            yield device, plugin, device_config
+        if not found:
+            raise DeviceUnavailable(f"no device of {self.name}:{listed} can be used here")
+
+    def device_of(self, device: str, config: Mapping[str, Any]) -> tuple[Plugin, dict[str, Any]]:
+        """A device's plugin, and the part of ``config`` that is for it."""
+        parsed = parse_device(device)
+        plugin = self.plugin_of(parsed.name)
+        with self._property_lock:
+            merged = {**self._table.assigned, **config}
+        per_device = merged.get("DEVICE_PROPERTIES", {})
+        forwarded = {
+            key: value for key, value in merged.items() if key not in self.not_forwarded and plugin.declares(key)
+        }
+        forwarded.update(per_device.get(parsed.name, {}))
+        if device != parsed.name:
+            forwarded.update(per_device.get(device, {}))
+        if parsed.id:
+            plugin.check_device_id(parsed.id)
+            forwarded["DEVICE_ID"] = parsed.id
+        return plugin, forwarded
+
+    def own(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of ``config`` that is for this device itself."""
+        return {key: value for key, value in config.items() if self.declares(key)}
+
+    def _check_list(self, devices: Sequence[str], config: Mapping[str, Any]) -> None:
+        """Raise for a name that nobody registered, and for a key that neither this device nor a listed one declares."""
+        plugins: dict[str, Plugin] = {}
+        for device in devices:
+            name = parse_device(device).name
+            try:
+                plugins[name] = self.plugin_of(name)
+            except UnknownDevice:
+                raise
+            except DeviceUnavailable:
+                continue  # whether that matters is decided when its turn comes
+        for device in config.get("DEVICE_PROPERTIES", {}):
+            if device not in devices and device not in {parse_device(listed).name for listed in devices}:
+                raise PropertyError(
+                    f"DEVICE_PROPERTIES names {device!r}, which is not in the list {', '.join(devices)}"
+                )
+        for key in config:
+            if not self.declares(key) and not any(plugin.declares(key) for plugin in plugins.values()):
+                self._table.declared(key, f"{self.name} over {', '.join(devices)}")
+
+
+def query(model: Model, device: str, plugin: Plugin, config: Mapping[str, Any]) -> Support:
+    """`Plugin.query_model`; errors name the device."""
+    try:
+        return plugin.query_model(model, config)
+    except HeteroError as error:
+        error.add_note(f"while asking {device} which nodes it takes")
+        raise
+    except Exception as error:
+        raise HeteroError(f"{device} failed in query_model: {type(error).__name__}: {error}") from error

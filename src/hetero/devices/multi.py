@@ -1,0 +1,181 @@
+"""The device MULTI: the whole model on each device of a list, and each request on the one that is least busy.
+
+``MULTI:CPU,ORT`` is for throughput: requests in flight are spread over the devices, in proportion to how many each runs
+at one time. A device whose runs fail where another's succeed is taken out, with one warning, and the request that found
+it out is run on the other.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import Cancelled, HeteroError, InferenceError, PropertyError, UnsupportedModel
+from ..plugin import CompiledModel, RemoteContext, Runner, Support
+from ..runtime.cancellation import Cancellation
+from ..runtime.executor import ExecutorManager
+from ..runtime.profile import ProfileRow
+from .device_list import DeviceListPlugin, query
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = ["MultiCompiledModel", "MultiPlugin", "create_plugin"]
+
+
+class MultiPlugin(DeviceListPlugin):
+    """Spreads requests over several devices, each of which has the whole model."""
+
+    name = "MULTI"
+
+    def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
+        """A node is taken by the device that takes most of the model's."""
+        answers = [query(model, *entry) for entry in self.available(config)]
+        return max(answers, key=lambda answer: int(answer.mask.sum()))
+
+    def compile_model(
+        self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> MultiCompiledModel:
+        """Compile on each device that takes all of the model; one warning for each other, or its error if ``STRICT``
+        is set or none is left."""
+        settings = self.full_config(self.own(config))
+        compiled: list[CompiledModel] = []
+        failures: list[HeteroError] = []
+        for device, plugin, device_config in self.available(config):
+            try:
+                refused = query(model, device, plugin, device_config).reasons
+                if refused:
+                    node, reason = next(iter(refused.items()))
+                    first = f"the first {model.key_of(node)!r}: {reason}"
+                    raise UnsupportedModel(
+                        f"{device} takes all of {model.name!r} but {len(refused)} nodes, {first}",
+                        {model.key_of(node): {device: reason} for node, reason in refused.items()},
+                    )
+                compiled.append(plugin.compile(model, device_config))
+            except PropertyError:
+                raise
+            except HeteroError as error:
+                if settings["STRICT"]:
+                    raise
+                failures.append(error)
+        if not compiled:
+            raise failures[0]
+        for failure in failures:
+            warnings.warn(f"MULTI goes without a device: {failure}", RuntimeWarning, stacklevel=3)
+        return MultiCompiledModel(model, compiled, settings, self.executors)
+
+
+class MultiCompiledModel(CompiledModel):
+    """One model compiled on several devices."""
+
+    def __init__(
+        self, model: Model, compiled: Sequence[CompiledModel], settings: Mapping[str, Any], executors: ExecutorManager
+    ) -> None:
+        streams = [entry.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") for entry in compiled]
+        super().__init__(
+            f"MULTI:{','.join(entry.device for entry in compiled)}",
+            model.inputs,
+            model.outputs,
+            {
+                **{key: settings[key] for key in ("PERF_COUNT", "STRICT", "EXCLUSIVE_ASYNC_REQUESTS")},
+                "EXECUTION_DEVICES": tuple(entry.device for entry in compiled),
+                "NUM_STREAMS": sum(streams),
+                "NETWORK_NAME": model.name,
+            },
+        )
+        self.lease_executors(executors)
+        self.compiled = tuple(compiled)
+        self._balance = _Balance([entry.device for entry in compiled], streams)
+
+    def create_runner(self) -> Runner:
+        return MultiRunner([entry.create_runner() for entry in self.compiled], self._balance)
+
+
+class _Balance:
+    """Which devices are how busy, and which are out; shared by all requests of a model."""
+
+    def __init__(self, devices: Sequence[str], streams: Sequence[int]) -> None:
+        self.devices = tuple(devices)
+        self._streams = tuple(max(1, count) for count in streams)
+        self._under_way = [0] * len(devices)
+        self._is_out = [False] * len(devices)
+        self._lock = threading.Lock()
+
+    def enter(self, failed: Mapping[int, Exception]) -> int | None:
+        """The least busy device that is not out and not among ``failed``; of those that are equal, the first."""
+        with self._lock:
+            candidates = [
+                (under_way / streams, number)
+                for number, (under_way, streams) in enumerate(zip(self._under_way, self._streams, strict=True))
+                if not self._is_out[number] and number not in failed
+            ]
+            if not candidates:
+                return None
+            _, number = min(candidates)
+            self._under_way[number] += 1
+            return number
+
+    def leave(self, number: int) -> None:
+        with self._lock:
+            self._under_way[number] -= 1
+
+    def take_out(self, number: int) -> bool:
+        """False if it was out already."""
+        with self._lock:
+            was_in, self._is_out[number] = not self._is_out[number], True
+            return was_in
+
+
+class MultiRunner:
+    """One request, on whichever device is free; see `hetero.runtime.request.Runner`."""
+
+    def __init__(self, runners: Sequence[Runner], balance: _Balance) -> None:
+        self._runners = runners
+        self._balance = balance
+        self._last = runners[0]
+        flags = [getattr(runner, "cancellation", None) for runner in runners]
+        self.cancellation = Cancellation(flag for flag in flags if flag is not None)
+
+    def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        balance = self._balance
+        failed: dict[int, Exception] = {}
+        while (number := balance.enter(failed)) is not None:
+            self._last = self._runners[number]
+            try:
+                results = self._last.run(inputs)
+            except Cancelled:
+                raise
+            except Exception as error:
+                failed[number] = error
+                self.cancellation.check()
+                continue
+            finally:
+                balance.leave(number)
+            for other, failure in failed.items():  # it was the device, not the model or the inputs
+                if balance.take_out(other):
+                    warnings.warn(
+                        f"{balance.devices[other]} is taken out of MULTI: {balance.devices[number]} can do what failed "
+                        f"there: {type(failure).__name__}: {failure}",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+            return results
+        first, failure = next(iter(failed.items()))
+        if isinstance(failure, HeteroError):
+            failure.add_note(f"on {balance.devices[first]}, and on each other device of MULTI")
+            raise failure
+        raise InferenceError(
+            f"{balance.devices[first]} failed, and each other device of MULTI: {type(failure).__name__}: {failure}"
+        ) from failure
+
+    def profile(self) -> Sequence[ProfileRow]:
+        """Counters of the device that ran last."""
+        return self._last.profile()
+
+
+def create_plugin() -> MultiPlugin:
+    return MultiPlugin()
