@@ -66,3 +66,13 @@ class TestHetero(PluginContract):
         registry = Registry()
         registry.register("NPU", path)
         return registry.plugin("HETERO")
+
+
+class TestMulti(PluginContract):
+    """MULTI over two devices that give the same bits."""
+
+    config = {"MULTI_DEVICE_PRIORITIES": "CPU.0,CPU.1"}  # noqa: RUF012 - as the base class declares it
+
+    @pytest.fixture
+    def plugin(self) -> Plugin:
+        return Registry().plugin("MULTI")
