@@ -103,16 +103,37 @@ class Core:
                 raise PropertyError("pins go into the plan: Core.plan(model, device, pins=...)")
             return self._compile_plan(model, device, config or {})
         parsed, plugin, full = self._resolve(device, config)
-        if parsed.name == "HETERO":
+        given = model
+
+        def compile_anew() -> CompiledModel:
+            return self._compile(given, parsed, plugin, full, pins, context)
+
+        if context is not None or not _caches(plugin, full):
+            return compile_anew()
+        from .artifact.cache import cached
+
+        return cached(model, str(parsed), plugin, full, list((pins or {}).items()), compile_anew)
+
+    def _compile(
+        self,
+        model: Model,
+        device: DeviceString,
+        plugin: Plugin,
+        full: dict[str, Any],
+        pins: Mapping[str, str] | None,
+        context: RemoteContext | None,
+    ) -> CompiledModel:
+        """Compile for one device, or for HETERO's list."""
+        if device.name == "HETERO":
             hetero = cast("HeteroPlugin", plugin)
             return hetero.compile_plan(hetero.plan(model, full, pins), full)
         if pins:
-            raise PropertyError(f"pins choose among devices; {device!r} is one device, use 'HETERO:{device},…'")
+            raise PropertyError(f"pins choose among devices; '{device}' is one device, use 'HETERO:{device},…'")
         if plugin.refuses_when_compiling and not model.functions:
             with contextlib.suppress(UnsupportedModel):
                 return plugin.compile(model, full, context)
         # Refusals are reported here, all at once and alike for every device; the plan itself is not needed.
-        settled = _settled(model, parsed, plugin, full)
+        settled = _settled(model, device, plugin, full)
         assign(settled.model, settled.devices, settled.supports)
         return plugin.compile(model if settled.model is settled.original else settled.model, full, context)
 
@@ -201,6 +222,18 @@ class Core:
     def _compile_plan(self, model: Model, plan: Plan, config: Mapping[str, Any]) -> CompiledModel:
         hetero = cast("HeteroPlugin", self._registry.plugin("HETERO"))
         full = {**config, "MULTI_DEVICE_PRIORITIES": ",".join(parse_device_list(",".join(plan.devices)))}
+
+        def compile_anew() -> CompiledModel:
+            return self._compile_bound(hetero, model, plan, full)
+
+        if not _caches(hetero, full):
+            return compile_anew()
+        from .artifact.cache import cached
+
+        device = f"HETERO:{full['MULTI_DEVICE_PRIORITIES']}"
+        return cached(model, device, hetero, full, plan.to_json().decode(), compile_anew)
+
+    def _compile_bound(self, hetero: HeteroPlugin, model: Model, plan: Plan, full: dict[str, Any]) -> CompiledModel:
         if plan.original is not model:
             missing = [key for key in plan.affinity if not model.is_key(key)]
             if missing:
@@ -208,6 +241,11 @@ class Core:
             full["PARTITION_POLICY"] = plan.policy
             plan = hetero.plan(model.with_affinity(plan.affinity), full)
         return hetero.compile_plan(plan, full)
+
+
+def _caches(plugin: Plugin, config: Mapping[str, Any]) -> bool:
+    """Whether ``CACHE_DIR`` is set, for this model or for all."""
+    return plugin.declares("CACHE_DIR") and bool(config.get("CACHE_DIR", plugin.get_property("CACHE_DIR")))
 
 
 def _settled(

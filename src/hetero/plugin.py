@@ -207,6 +207,10 @@ class CompiledModel(abc.ABC):
         `NotSupported` unless overridden."""
         raise NotSupported(f"{self._device} cannot export compiled models")
 
+    def mark_loaded_from_cache(self) -> None:
+        """Called once, by the cache, before anybody else has the model."""
+        self._properties["LOADED_FROM_CACHE"] = True
+
     def adopt_ports(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
         """Take the ports that a model had when it was exported: types that were inferred are not inferred again.
         `Corrupt` unless they have the names of its own."""
@@ -352,6 +356,10 @@ class Plugin(abc.ABC):
         from . import __version__
 
         return {"hetero": __version__, "architecture": str(self.get_property("DEVICE_ARCHITECTURE"))}
+
+    def settings_of(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """All properties that a model compiled with ``config`` has, those of other devices it runs on included."""
+        return self.full_config(config)
 
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:  # noqa: B027  nothing to check
         """Raise `WrongVersion` if this plugin cannot read what it once wrote, by ``reader.version``; no file of it is

@@ -127,6 +127,11 @@ class HeteroPlugin(DeviceListPlugin):
         }
         return {**super().version_descriptor(config), **found}
 
+    def settings_of(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """HETERO's own, and by device those of all in the list that are available."""
+        devices = {device: dict(plugin.settings_of(own)) for device, plugin, own in self._available(config)}
+        return {**self.full_config(self._own(config)), "DEVICES": devices}
+
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
         from ..artifact.importing import check_part, plugin_for
 

@@ -335,6 +335,10 @@ class ProfilePlugin(Plugin):
         profile = dataclasses.replace(self.profile, path=None)
         return {**inner, "profile": hashlib.sha256(repr(profile).encode()).hexdigest()}
 
+    def settings_of(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        executing = self.executing_plugin()
+        return {**super().settings_of(config), "RUNS_ON": dict(executing.settings_of(self._delegated(config)))}
+
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
         from ..artifact.importing import check_part
 

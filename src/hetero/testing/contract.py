@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,6 +12,8 @@ import onnx
 import pytest
 from onnx import helper
 
+from ..artifact.importing import import_model
+from ..artifact.reader import open_artifact
 from ..errors import HeteroError, InferenceError, NotSupported, PropertyError, UnsupportedModel
 from ..model.model import Model
 from ..model.read import read_model
@@ -134,6 +137,23 @@ class PluginContract:
             compiled = self.compiled(plugin, model)
             assert compiled.inputs == model.inputs, case.name
             assert [port.name for port in compiled.outputs] == [port.name for port in model.outputs], case.name
+
+    def test_exported_models_are_imported_with_the_same_results(self, plugin: Plugin) -> None:
+        """For devices that export; see `CompiledModel.export_payload` and `Plugin.import_payload`."""
+        for case, model in self.supported(plugin):
+            compiled = self.compiled(plugin, model)
+            expected = [compiled(feed).arrays() for feed in case.feeds]
+            stream = io.BytesIO()
+            try:
+                compiled.export_model(stream)
+            except NotSupported:
+                pytest.skip("the device exports nothing")
+            imported = import_model(open_artifact(stream.getvalue()), plugin, self.config)
+            assert imported.inputs == compiled.inputs, case.name
+            assert imported.outputs == compiled.outputs, case.name
+            for feed, wanted in zip(case.feeds, expected, strict=True):
+                found = imported(feed).arrays()
+                assert [array.tobytes() for array in found] == [array.tobytes() for array in wanted], case.name
 
     def test_compile_names_the_node_it_cannot_take(self, plugin: Plugin) -> None:
         model = read_model(self.model_with_unknown_operator())
