@@ -193,5 +193,5 @@ def test_lengths_are_onnxruntimes(size: int, scale: float, length: int) -> None:
     if declared == length:
         assert hetero.compile(inferred, "CPU")(x)[0].shape == (length,)
     else:
-        with pytest.warns(RuntimeWarning, match=f"declared float32 .{declared}., found .{length}."):
+        with pytest.warns(RuntimeWarning, match=f"declared float32 .{declared}., found float32 .{length}."):
             assert hetero.compile(inferred, "CPU")(x)[0].shape == (length,)
