@@ -19,7 +19,7 @@ import hetero
 from exported_models import X, bits, network
 from hetero import errors
 
-DEVICES = ("CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE")
+DEVICES = ("CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE", "MULTI:CPU,CPU.1")
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from exported_models import X, bits, network
 from hetero.artifact import verify
 
 Load = Callable[[str], tuple[onnx.ModelProto, dict[str, np.ndarray]]]
-DEVICES = ("CPU", "TEMPLATE", "FPGA", "HETERO:CPU,TEMPLATE", "HETERO:FPGA,CPU")
+DEVICES = ("CPU", "TEMPLATE", "FPGA", "HETERO:CPU,TEMPLATE", "HETERO:FPGA,CPU", "MULTI:CPU,CPU.1")
 
 
 @pytest.mark.parametrize("device", DEVICES)

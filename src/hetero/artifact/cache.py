@@ -23,7 +23,7 @@ import numpy as np
 
 from ..errors import ArtifactError, HeteroError, NotSupported
 from .exporting import callbacks_of, export_model
-from .importing import check_device, import_model
+from .importing import import_model
 from .reader import open_artifact
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def cached(
     ]
     encoded = msgspec.json.encode(identity, enc_hook=repr, order="deterministic")
     path = os.path.join(folder, f"{hashlib.sha256(encoded).hexdigest()}.hetero")
-    found = _load(path, device, plugin, config, decrypt)
+    found = _load(path, plugin, config, decrypt)
     if found is not None:
         return found
     compiled = compile_anew()
@@ -82,13 +82,12 @@ def cached(
 
 
 def _load(
-    path: str, device: str, plugin: Plugin, config: Mapping[str, Any], decrypt: Callable[[bytes], bytes] | None
+    path: str, plugin: Plugin, config: Mapping[str, Any], decrypt: Callable[[bytes], bytes] | None
 ) -> CompiledModel | None:
     if not os.path.exists(path):
         return None
     try:
         artifact = open_artifact(path, decrypt)
-        check_device(artifact.root, device)
         compiled = import_model(artifact, plugin, config)
     except HeteroError as error:
         warnings.warn(f"CACHE_DIR: an entry cannot be used and is made anew: {error}", RuntimeWarning, stacklevel=4)

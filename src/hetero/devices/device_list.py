@@ -6,11 +6,12 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import DeviceUnavailable, HeteroError, PropertyError, UnknownDevice
-from ..plugin import Plugin, Support
+from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError, UnknownDevice
+from ..plugin import CompiledModel, Plugin, Support
 from ..registry import parse_device, parse_device_list
 
 if TYPE_CHECKING:
+    from ..artifact.payload import PayloadReader
     from ..model.model import Model
 
 __all__ = ["DeviceListPlugin", "query"]
@@ -74,6 +75,31 @@ class DeviceListPlugin(Plugin):
     def own(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The part of ``config`` that is for this device itself."""
         return {key: value for key, value in config.items() if self.declares(key)}
+
+    def settings_of(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Its own, and of each device of the list that is available those, and what its models depend on besides."""
+        devices = {
+            device: [dict(plugin.version_descriptor(settings)), dict(plugin.settings_of(settings))]
+            for device, plugin, settings in self.available(config)
+        }
+        return {**self.full_config(self.own(config)), "DEVICES": devices}
+
+    def check_parts(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
+        """`check_import` of the parts of an exported model."""
+        from ..artifact.importing import check_part, plugin_for
+
+        for part in reader.parts:
+            if isinstance(plugin_for(part, self.plugin_of), DeviceListPlugin):
+                raise Corrupt(f"{reader.label}: a part is for a list of devices, which cannot be")
+        self._check_list(list(dict.fromkeys(part.device for part in reader.parts)), config)
+        for part in reader.parts:
+            check_part(part, *self.device_of(part.device, config))
+
+    def import_parts(self, reader: PayloadReader, config: Mapping[str, Any]) -> list[CompiledModel]:
+        """The compiled models that an exported one is made of."""
+        from ..artifact.importing import import_part
+
+        return [import_part(part, *self.device_of(part.device, config)) for part in reader.parts]
 
     def _check_list(self, devices: Sequence[str], config: Mapping[str, Any]) -> None:
         """Raise for a name that nobody registered, and for a key that neither this device nor a listed one declares."""

@@ -118,35 +118,11 @@ class HeteroPlugin(DeviceListPlugin):
                 pool.shutdown(cancel_futures=True)
                 raise
 
-    def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
-        """Those of all devices of the list that are available."""
-        found = {
-            f"{device}.{key}": value
-            for device, plugin, device_config in self.available(config)
-            for key, value in plugin.version_descriptor(device_config).items()
-        }
-        return {**super().version_descriptor(config), **found}
-
-    def settings_of(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """HETERO's own, and by device those of all in the list that are available."""
-        devices = {device: dict(plugin.settings_of(own)) for device, plugin, own in self._available(config)}
-        return {**self.full_config(self._own(config)), "DEVICES": devices}
-
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
-        from ..artifact.importing import check_part, plugin_for
-
         reader.require_version("payload", _PAYLOAD_VERSION)
-        devices = list(dict.fromkeys(part.device for part in reader.parts))
-        if any(parse_device(device).name in ("HETERO", "MULTI") for device in devices):
-            raise Corrupt(f"{reader.label}: a part is for a list of devices, which cannot be")
-        for part in reader.parts:
-            plugin_for(part, self.plugin_of)
-        self._check_list(devices, config)
-        for part in reader.parts:
-            check_part(part, *self.device_of(part.device, config))
+        self.check_parts(reader, config)
 
     def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> HeteroCompiledModel:
-        from ..artifact.importing import import_part
         from ..artifact.payload import ArrayRef
 
         stored = reader.schedule
@@ -154,7 +130,7 @@ class HeteroPlugin(DeviceListPlugin):
             raise Corrupt(f"{reader.label}: the payload for {reader.device} has no schedule")
         plan = Plan.from_json(bytes(reader.read("plan.json")), f"{reader.label}: plan.json")
         constants = tuple(map(reader.array, reader.read_json("constants.json", list[ArrayRef])))
-        submodels = [import_part(part, *self.device_of(part.device, config)) for part in reader.parts]
+        submodels = self.import_parts(reader, config)
         wirings = [(step.inputs, step.outputs) for step in stored.steps]
         for compiled, (reads, fills) in zip(submodels, wirings, strict=True):
             if len(compiled.inputs) != len(reads) or len(compiled.outputs) != len(fills):

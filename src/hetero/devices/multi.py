@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import Cancelled, HeteroError, InferenceError, PropertyError, UnsupportedModel
-from ..plugin import CompiledModel, RemoteContext, Runner, Support
+from ..errors import Cancelled, Corrupt, HeteroError, InferenceError, PropertyError, UnsupportedModel
+from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
 from ..runtime.cancellation import Cancellation
 from ..runtime.executor import ExecutorManager
 from ..runtime.profile import ProfileRow
 from .device_list import DeviceListPlugin, query
 
 if TYPE_CHECKING:
+    from ..artifact.payload import PayloadReader, PayloadWriter
     from ..model.model import Model
 
 __all__ = ["MultiCompiledModel", "MultiPlugin", "create_plugin"]
+
+_PAYLOAD_VERSION = "1"
+_KEPT = ("PERF_COUNT", "STRICT", "EXCLUSIVE_ASYNC_REQUESTS", "CACHE_ENCRYPTION_CALLBACKS")
 
 
 class MultiPlugin(DeviceListPlugin):
@@ -66,30 +70,52 @@ class MultiPlugin(DeviceListPlugin):
             raise failures[0]
         for failure in failures:
             warnings.warn(f"MULTI goes without a device: {failure}", RuntimeWarning, stacklevel=3)
-        return MultiCompiledModel(model, compiled, settings, self.executors)
+        ports = (model.inputs, model.outputs)
+        return MultiCompiledModel(ports, model.name, compiled, settings, self.executors)
+
+    def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
+        reader.require_version("payload", _PAYLOAD_VERSION)
+        self.check_parts(reader, config)
+
+    def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> MultiCompiledModel:
+        compiled = self.import_parts(reader, config)
+        names = [[port.name for port in (*reader.inputs, *reader.outputs)] for reader in (reader, *reader.parts)]
+        if not compiled or any(found != names[0] for found in names):
+            raise Corrupt(f"{reader.label}: the parts for {reader.device} have not all the ports of the whole")
+        settings = self.full_config(self.own(config))
+        return MultiCompiledModel((reader.inputs, reader.outputs), reader.name, compiled, settings, self.executors)
 
 
 class MultiCompiledModel(CompiledModel):
     """One model compiled on several devices."""
 
     def __init__(
-        self, model: Model, compiled: Sequence[CompiledModel], settings: Mapping[str, Any], executors: ExecutorManager
+        self,
+        ports: tuple[Sequence[Port], Sequence[Port]],
+        name: str,
+        compiled: Sequence[CompiledModel],
+        settings: Mapping[str, Any],
+        executors: ExecutorManager,
     ) -> None:
         streams = [entry.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") for entry in compiled]
         super().__init__(
             f"MULTI:{','.join(entry.device for entry in compiled)}",
-            model.inputs,
-            model.outputs,
+            *ports,
             {
-                **{key: settings[key] for key in ("PERF_COUNT", "STRICT", "EXCLUSIVE_ASYNC_REQUESTS")},
+                **{key: settings[key] for key in _KEPT},
                 "EXECUTION_DEVICES": tuple(entry.device for entry in compiled),
                 "NUM_STREAMS": sum(streams),
-                "NETWORK_NAME": model.name,
+                "NETWORK_NAME": name,
             },
         )
         self.lease_executors(executors)
         self.compiled = tuple(compiled)
         self._balance = _Balance([entry.device for entry in compiled], streams)
+
+    def export_payload(self, writer: PayloadWriter) -> None:
+        writer.version["payload"] = _PAYLOAD_VERSION
+        for compiled in self.compiled:
+            writer.add_part(compiled)
 
     def create_runner(self) -> Runner:
         return MultiRunner([entry.create_runner() for entry in self.compiled], self._balance)
