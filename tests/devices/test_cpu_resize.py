@@ -36,7 +36,9 @@ def test_images(data: st.DataObject) -> None:
     sizes = np.array([*shape[:2], *(data.draw(st.integers(2, 20)) for _ in "hw")])
     dtype = data.draw(st.sampled_from([np.float32, np.int32, np.uint8])) if mode == "nearest" else np.float32
     x = (rng.random(shape) * (1 if dtype == np.float32 else 100)).astype(dtype)
-    assert_as_onnxruntime("Resize", [x, None, None, sizes], opset=19, **attributes)
+    # Cubic weights that exclude what lies outside are divided by their sum, which may be small.
+    atol = 1e-5 if mode == "cubic" else 2e-6
+    assert_as_onnxruntime("Resize", [x, None, None, sizes], opset=19, atol=atol, **attributes)
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
