@@ -19,11 +19,22 @@ from exported_models import X, bits, network
 from hetero.artifact import verify
 
 Load = Callable[[str], tuple[onnx.ModelProto, dict[str, np.ndarray]]]
-DEVICES = ("CPU", "TEMPLATE", "FPGA", "HETERO:CPU,TEMPLATE", "HETERO:FPGA,CPU", "MULTI:CPU,CPU.1")
+DEVICES = (
+    "CPU",
+    "TEMPLATE",
+    "FPGA",
+    "HETERO:CPU,TEMPLATE",
+    "HETERO:FPGA,CPU",
+    "MULTI:CPU,CPU.1",
+    "ORT",
+    "HETERO:ORT,CPU",
+)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_imported_model_gives_the_same_bits(core: hetero.Core, tmp_path: pathlib.Path, device: str) -> None:
+    if "ORT" in device:
+        pytest.importorskip("onnxruntime")
     compiled = core.compile_model(core.read_model(network(turned=device != "FPGA")), device)
     expected = [bits(compiled(x)) for x in (X, X[:1])]
     compiled.export_model(tmp_path / "m.hetero")

@@ -10,12 +10,13 @@ from ...plugin import CompiledModel, Plugin, RemoteContext, Support
 from ...properties import Property
 from . import backend
 from .counters import Counters
-from .runner import OrtModel
+from .runner import PAYLOAD_VERSION, SHAPING, OrtModel
 from .session import SessionSource, num_streams, session_options
 from .support import CPU_PROVIDER, refusals
 from .values import passes
 
 if TYPE_CHECKING:
+    from ...artifact.payload import PayloadReader
     from ...model.model import Model
 
 __all__ = ["OrtPlugin", "create_plugin"]
@@ -101,7 +102,17 @@ class OrtPlugin(Plugin):
             "NETWORK_NAME": model.name,
             "OPTIMAL_NUMBER_OF_INFER_REQUESTS": num_streams(settings),
         }
-        return OrtModel(device, model.inputs, model.outputs, properties, source, session, counters)
+        return OrtModel(device, model, properties, source, session, counters)
+
+    def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
+        reader.require_version("payload", PAYLOAD_VERSION)
+
+    def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> CompiledModel:
+        from ...artifact.model import read_payload_model
+
+        stored = reader.read_json("ort.json", dict[str, bool])
+        shaping = {name: stored[name] for name in SHAPING if name in stored}
+        return self.compile_model(read_payload_model(reader), {**shaping, **config})
 
     def _provider(self, settings: Mapping[str, Any]) -> str:
         id_ = settings["DEVICE_ID"] or "CPU"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import Cancelled, InferenceError
-from ...model.types import Port
 from ...plugin import CompiledModel, Runner
 from ...runtime.cancellation import Cancellation
 from ...runtime.profile import ProfileRow
@@ -17,7 +16,17 @@ from .counters import Counters
 from .session import SessionSource
 from .values import array_of, is_native, ort_value
 
-__all__ = ["OrtModel", "OrtRunner"]
+if TYPE_CHECKING:
+    from ...artifact.payload import PayloadWriter
+    from ...model.model import Model
+
+__all__ = ["PAYLOAD_VERSION", "SHAPING", "OrtModel", "OrtRunner"]
+
+
+PAYLOAD_VERSION = "1"
+SHAPING = ("DISABLE_TRANSFORMATIONS",)
+"""Properties that an imported model has as it was exported. Not options of onnxruntime: some name libraries to load,
+which a file must not."""
 
 
 class OrtModel(CompiledModel):
@@ -26,17 +35,25 @@ class OrtModel(CompiledModel):
     def __init__(
         self,
         device: str,
-        inputs: Sequence[Port],
-        outputs: Sequence[Port],
+        model: Model,
         properties: Mapping[str, Any],
         source: SessionSource,
         session: Any,
         counters: Counters | None,
     ) -> None:
-        super().__init__(device, inputs, outputs, properties)
+        super().__init__(device, model.inputs, model.outputs, properties)
+        self._model = model
         self._source = source  # must live as long as the session
         self._session = session
         self._counters = counters
+
+    def export_payload(self, writer: PayloadWriter) -> None:
+        """The model, not what onnxruntime made of it, which is for this processor and this version alone."""
+        from ...artifact.model import write_payload_model
+
+        writer.version["payload"] = PAYLOAD_VERSION
+        write_payload_model(writer, self._model)
+        writer.add_json("ort.json", {name: self.get_property(name) for name in SHAPING})
 
     def create_runner(self) -> Runner:
         return OrtRunner(self, self._session, self._counters)

@@ -1,0 +1,97 @@
+"""Packed weights that are stored in files: their layouts do not change without `PACKING_VERSION`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import hetero
+from hetero import _kernels
+from hetero.devices.cpu.values import PACKING_VERSION
+
+# Of each case below and each layout that it is packed in, for the present PACKING_VERSION.
+VERSION = 1
+KNOWN = {
+    "matmul ('pack_b', False, None)": "fe3ba1eb06a8fe87",
+    "batched ('pack_b', False, None)": "05f69470d60d7712",
+    "gemm ('pack_b', True, None)": "648adb707eb1d9dd",
+    "conv ('pack_b', True, None)": "0bff15ded69552f6",
+    "groups ('pack_b', True, None)": "3be19a851fc46b90",
+    "transposed ('by_output', 1)": "473344475773c36b",
+    "quantised ('pack_quads', b'\\x00')": "f4195e6b691e8806",
+    "quantised conv ('pack_filters', b'\\x00')": "27ed0ca9227546e3",
+    "lstm ('pack_b', True, None)": "ba45922ee19ef55f",
+}
+
+
+def numbers(*shape: int) -> np.ndarray:
+    """Small whole numbers: packing them, even with factors, rounds nothing, so all instruction sets agree."""
+    return (np.arange(np.prod(shape)).reshape(shape) * 7 % 61 - 30).astype(np.float32)
+
+
+def model(nodes: list[onnx.NodeProto], x: list[int], constants: dict[str, np.ndarray]) -> onnx.ModelProto:
+    kind = onnx.TensorProto.UINT8 if nodes[0].op_type in ("MatMulInteger", "ConvInteger") else onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "packed",
+        [helper.make_tensor_value_info("x", kind, x)],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+CASES: dict[str, Callable[[], onnx.ModelProto]] = {
+    "matmul": lambda: model([helper.make_node("MatMul", ["x", "w"], ["y"])], [5, 33], {"w": numbers(33, 41)}),
+    "batched": lambda: model([helper.make_node("MatMul", ["x", "w"], ["y"])], [3, 5, 33], {"w": numbers(3, 33, 41)}),
+    "gemm": lambda: model([helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)], [5, 33], {"w": numbers(41, 33)}),
+    "conv": lambda: model([helper.make_node("Conv", ["x", "w"], ["y"])], [1, 20, 9, 9], {"w": numbers(24, 20, 3, 3)}),
+    "groups": lambda: model(
+        [helper.make_node("Conv", ["x", "w"], ["y"], group=4)], [1, 20, 9, 9], {"w": numbers(24, 5, 3, 3)}
+    ),
+    "transposed": lambda: model(
+        [helper.make_node("ConvTranspose", ["x", "w"], ["y"])], [1, 20, 9, 9], {"w": numbers(20, 24, 3, 3)}
+    ),
+    "quantised": lambda: model(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])], [5, 33], {"w": numbers(33, 41).astype(np.int8)}
+    ),
+    "quantised conv": lambda: model(
+        [helper.make_node("ConvInteger", ["x", "w"], ["y"])],
+        [1, 20, 9, 9],
+        {"w": numbers(24, 20, 3, 3).astype(np.int8)},
+    ),
+    "lstm": lambda: model(
+        [helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=16)],
+        [3, 1, 20],
+        {"w": numbers(1, 64, 20), "r": numbers(1, 64, 16)},
+    ),
+}
+
+
+def packed(case: str) -> dict[str, str]:
+    """Case and layout -> digest of what is packed."""
+    compiled = hetero.compile(hetero.Core().read_model(CASES[case]()), "CPU")
+    shape = [dim for dim in compiled.inputs[0].shape or () if isinstance(dim, int)]
+    compiled(np.zeros(shape, compiled.inputs[0].dtype))
+    made = compiled._plans.planner.packed  # type: ignore[attr-defined]
+    return {
+        f"{case} {layout}": hashlib.sha256(array.tobytes()).hexdigest()[:16] for (_, layout), (_, array) in made.items()
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_layout_changes_with_the_version_alone(case: str) -> None:
+    found = packed(case)
+    assert found
+    changed = {name for name, digest in found.items() if KNOWN.get(name, digest) != digest}
+    assert not changed, (
+        f"on {_kernels.variant()}: if that is on purpose, raise PACKING_VERSION (devices/cpu/values.py), so that files "
+        "with the old layout are packed anew, and put the new digests here"
+    )
+    assert found.keys() <= KNOWN.keys(), "a new layout: add it here"
+    assert VERSION == PACKING_VERSION, "put the digests of the new version here"
