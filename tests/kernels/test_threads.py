@@ -93,9 +93,11 @@ def test_winograd(tile, channels, maps, size):
     packed_size = (tile + 2) ** 2 * -(-maps // 16) * 16 * channels
     (packed,) = _kernels.call("pack_winograd", [w], [((packed_size,), np.float32)], [1, channels, maps, tile])
     ints = [1, tile, 0, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1]
-    assert_no_split_matters(
-        "conv", [x, packed, bias, None], [((2, maps, size, size), np.float32)], ints, [0, 0], 2 << 20
-    )
+    for dilation in (1, 3):
+        ints[10:] = [dilation, dilation, 1, dilation, dilation]
+        assert_no_split_matters(
+            "conv", [x, packed, bias, None], [((2, maps, size, size), np.float32)], ints, [0, 0], 4 << 20
+        )
 
 
 @pytest.mark.parametrize("name", ["max_pool", "average_pool"])

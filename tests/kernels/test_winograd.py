@@ -39,10 +39,10 @@ def pack(w: Array, group: int, tile: int, variant: str) -> Array:
 
 def convolve(
     x: Array, packed: Array, shape: tuple[int, ...], group: int, tile: int, begin: Sequence[int], variant: str,
-    bias: Array | None = None, addend: Array | None = None, activation: int = 0,
+    bias: Array | None = None, addend: Array | None = None, activation: int = 0, dilations: Sequence[int] = (1, 1),
 ) -> Array:  # fmt: skip
-    ints = [group, tile, activation, 1, 3, 3, 1, 1, 1, 0, *begin, 1, 1, 1]
-    scratch = scratch_bytes(x.shape[1] // group, tile)
+    ints = [group, tile, activation, 1, 3, 3, 1, 1, 1, 0, *begin, 1, *dilations]
+    scratch = scratch_bytes(x.shape[1] // group, tile) + 4 * (x.size + int(np.prod(shape)) + 32)
     y: Array = _kernels.call("conv", [x, packed, bias, addend], [(shape, np.float32)], ints, [-1, 2], scratch, variant)[
         0
     ]
@@ -57,19 +57,30 @@ def test_random_geometry(variant: str, data: st.DataObject) -> None:
     tile, group, batch = draw(st.sampled_from([2, 4])), draw(st.sampled_from([1, 1, 2])), draw(st.sampled_from([1, 2]))
     channels, maps = draw(st.sampled_from([1, 2, 5, 17, 40])), draw(st.sampled_from([1, 7, 16, 33, 50]))
     begin, end = ([draw(st.sampled_from([0, 1, 1, 2, 5])) for _ in range(2)] for _ in range(2))
+    dilations = draw(st.sampled_from([(1, 1), (1, 1), (2, 2), (1, 3), (4, 2)]))
     size = [
-        max(3 - b - e, draw(st.sampled_from([1, 3, 7, 13, 14, 20, 64, 65, 130])))
-        for b, e in zip(begin, end, strict=True)
+        max(2 * d + 1 - b - e, draw(st.sampled_from([1, 3, 7, 13, 14, 20, 64, 65, 130])))
+        for b, e, d in zip(begin, end, dilations, strict=True)
     ]
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     x = rng.standard_normal((batch, group * channels, *size), np.float32)
     w = rng.standard_normal((group * maps, channels, 3, 3), np.float32)
-    expected = naive(x, w, group, [1, 1], [1, 1], begin, end)
+    expected = naive(x, w, group, [1, 1], dilations, begin, end)
     bias = rng.standard_normal(group * maps, np.float32) if draw(st.booleans()) else None
     addend = rng.standard_normal(expected.shape, np.float32) if draw(st.booleans()) else None
     activation = draw(st.sampled_from(sorted(ACTIVATIONS)))
     found = convolve(
-        x, pack(w, group, tile, variant), expected.shape, group, tile, begin, variant, bias, addend, activation
+        x,
+        pack(w, group, tile, variant),
+        expected.shape,
+        group,
+        tile,
+        begin,
+        variant,
+        bias,
+        addend,
+        activation,
+        dilations,
     )
     scale = np.abs(expected).max()
     expected = expected + (0 if bias is None else bias.reshape(-1, 1, 1)) + (0 if addend is None else addend)
@@ -115,7 +126,7 @@ def test_rejected() -> None:
     )
     scratch = scratch_bytes(4, 4)
     _kernels.call("conv", [x, packed], spec, good, [0, 0], scratch)
-    for at, value in [(1, 2), (1, 3), (1, 5), (4, 2), (7, 2), (9, 1), (13, 2)]:
+    for at, value in [(1, 2), (1, 3), (1, 5), (4, 2), (7, 2), (9, 1), (14, 0)]:
         bad = good.copy()
         bad[at] = value
         with pytest.raises(InferenceError):
@@ -138,4 +149,9 @@ def test_rejected() -> None:
     ],
 )
 def test_chosen_where_it_pays(channels: int, maps: int, size: tuple[int, int], tile: int) -> None:
-    assert winograd_tile(channels, maps, (1, channels, *size), size) == tile
+    assert winograd_tile(channels, maps, size, size) == tile
+
+
+def test_chosen_for_phases_of_dilations() -> None:
+    assert winograd_tile(256, 256, (28, 28), (28, 28), (4, 4)) == 2
+    assert winograd_tile(8, 8, (28, 28), (28, 28), (4, 4)) == 0

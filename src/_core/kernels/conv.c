@@ -2,19 +2,20 @@
  *
  * in: x[N][C][spatial]; w[M][C / group][kernel], or packed by pack_b with ints (group, K, M / group, 1) where
  *   K = C / group * product(kernel) (not where C == group and M / group <= 4: that takes plain weights);
- *   or of a 3x3 kernel without strides and dilations by pack_winograd (conv_winograd.c);
+ *   or of a 3x3 kernel without strides by pack_winograd (conv_winograd.c);
  *   bias[M] or NULL; addend (y's shape) or NULL. out: y[N][M][spatial]; overlaps no input.
  * ints: group, w_packed (0, 1 by pack_b, else pack_winograd's m), activation (unary.h), then triples (see spatial.h)
  *   kernel, strides, pads before, dilations.
  *   Pads after follow from y's shape: what lies outside x counts as zero.
  * floats: the activation's two parameters.
- * scratch: 1 MiB, by pack_winograd at least what ht_conv_winograd_fits asks for; plus, if w is not packed,
+ * scratch: 1 MiB, by pack_winograd at least what ht_conv_winograd_fits or ht_conv_dilated_fits asks for; plus, if w is not packed,
  *   4 * group * ceil(M / group / 16) * 16 * K bytes.
  *
  * Ways, by estimated work: `wide` (im2col blocks as B of a matrix product; conv_wide below), `direct` (output
  * channels as columns, input read in place; conv_direct.c), `rows` (pixels as columns, read from copied rows;
  * conv_rows.c), `depthwise` (conv_depthwise.c) and `narrow` (conv_narrow.c) for one input channel
- * and at most HT_CONV_DEPTHWISE_MAPS output channels per group; `winograd` as the weights say. Every other one sums a
+ * and at most HT_CONV_DEPTHWISE_MAPS output channels per group; `winograd`, and `dilated` by it (conv_dilated.c),
+ * as the weights say. Every other one sums a
  * pixel's products in the order channel, kernel position, in blocks of about 256: the result does not depend on a
  * split of pixels or channels over threads.
  */
@@ -78,7 +79,7 @@ void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
         }
 }
 
-enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, WINOGRAD };
+enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, WINOGRAD, DILATED };
 
 /* The cheapest of the general ways, by estimated work in multiply-adds: the product with its padding of columns to
  * whole panels, and the cost of moving data: an im2col element costs about what 6 multiply-adds do and each of its rows
@@ -109,7 +110,7 @@ typedef struct {
     const ht_call *call;
     ht_conv image; /* of the first image and group */
     int way;
-    int64_t tile;                  /* WINOGRAD: 2 or 4 */
+    int64_t tile;                  /* WINOGRAD, DILATED: 2 or 4 */
     int64_t group, w_group;
     int64_t groups;                /* DEPTHWISE, NARROW: of a unit */
     int64_t block_pixels;          /* WIDE */
@@ -148,7 +149,9 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
     c.bias = c.bias ? c.bias + g * c.out_channels : NULL;
     c.addend = c.addend ? c.addend + y_at : NULL;
     c.y += y_at;
-    if (job->way == WINOGRAD)
+    if (job->way == DILATED)
+        ht_conv_dilated(&c, job->tile, block);
+    else if (job->way == WINOGRAD)
         ht_conv_winograd(&c, job->tile, block, chunk * job->chunk, ht_min64((chunk + 1) * job->chunk, c.out_channels));
     else if (job->way == DIRECT)
         ht_conv_direct(&c, block, chunk * job->chunk, ht_min64((chunk + 1) * job->chunk, c.out_channels));
@@ -185,6 +188,8 @@ static void divide(convolution *job, int64_t batch, double cost)
         const int64_t share = ht_ceil_div(c->pixels, ht_ceil_div(wanted, images));
         job->block_pixels = ht_min64(HT_BLOCK_N, ht_ceil_div(share, HT_PANEL) * HT_PANEL);
         job->blocks = ht_ceil_div(c->pixels, job->block_pixels);
+    } else if (job->way == DILATED) {
+        job->blocks = c->dilation[1] * c->dilation[2];
     } else if (job->way == ROWS) {
         const int64_t share = ht_ceil_div(images * c->out[0] * c->out[1], wanted);
         job->block_rows = ht_conv_rows_block(c, ht_min64(share, c->out[1]));
@@ -239,7 +244,8 @@ int HT_KERNEL(conv)(const ht_call *call)
         return HT_OK;
     const int64_t packed_maps = ht_ceil_div(c.out_channels, HT_PANEL) * HT_PANEL;
     const int64_t packed_group = packed_maps * (winograd ? (winograd + 2) * (winograd + 2) * c.in_channels : c.depth_k);
-    if (winograd && !ht_conv_winograd_fits(&c, winograd, call->scratch_bytes))
+    const int dilated = c.dilation[1] > 1 || c.dilation[2] > 1;
+    if (winograd && !(dilated ? ht_conv_dilated_fits : ht_conv_winograd_fits)(&c, winograd, call->scratch_bytes))
         return HT_ERR_OPERAND;
     if (w->size != (w_packed ? group * packed_group : maps * c.depth_k) || (bias && bias->size != maps) ||
         (addend && addend->size != y->size))
@@ -267,7 +273,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.y = (float *)y->data;
     convolution job = {.call = call, .image = c, .group = group, .w_group = w_group};
     if (winograd) {
-        job.way = WINOGRAD;
+        job.way = dilated ? DILATED : WINOGRAD;
         job.tile = winograd;
     } else if (depthwise)
         job.way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;

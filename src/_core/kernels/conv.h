@@ -62,7 +62,7 @@ int ht_conv_narrow_is_better(const ht_conv *c, int64_t groups);
 #define ht_conv_narrow HT_KERNEL(conv_narrow)
 void ht_conv_narrow(const ht_conv *c, int64_t group0, int64_t group1);
 
-/* A 3x3 kernel without strides and dilations, tiles of m x m outputs (2 or 4); w is packed by pack_winograd. Block
+/* A 3x3 kernel without strides or dilations, tiles of m x m outputs (2 or 4); w is packed by pack_winograd. Block
  * `block` of tiles, output channels [m0, m1), split at multiples of HT_PANEL. */
 #define HT_WINOGRAD_COLUMNS 32   /* most tiles of a block */
 #define HT_WINOGRAD_WIDTH 8192   /* longest row */
@@ -72,6 +72,12 @@ int ht_conv_winograd_fits(const ht_conv *c, int64_t m, int64_t scratch_bytes);
 void ht_conv_winograd(const ht_conv *c, int64_t m, int64_t block, int64_t m0, int64_t m1);
 #define ht_conv_winograd_blocks HT_KERNEL(conv_winograd_blocks)
 int64_t ht_conv_winograd_blocks(const ht_conv *c, int64_t m);
+
+/* The same with dilations, weights packed alike: outputs of phase `number` of dilation[1] * dilation[2]. */
+#define ht_conv_dilated_fits HT_KERNEL(conv_dilated_fits)
+int ht_conv_dilated_fits(const ht_conv *c, int64_t m, int64_t scratch_bytes);
+#define ht_conv_dilated HT_KERNEL(conv_dilated)
+void ht_conv_dilated(const ht_conv *c, int64_t m, int64_t number);
 
 /* dst[i] = row[at + i * stride] for i in [0, count), zero where that lies outside [0, size) or `row` is NULL. */
 HT_INLINE void ht_sample_row(const float *row, int64_t size, int64_t at, int64_t stride, int64_t count, float *dst)

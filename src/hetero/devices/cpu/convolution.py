@@ -15,6 +15,8 @@ _PANEL = 16  # kernels/gemm_micro.h
 _TILES, _LONGEST_ROW, _BUFFERS = 32, 8192, 1 << 16  # kernels/conv_winograd.c
 _LARGEST_WINOGRAD = 12 << 20
 """Bytes of weights in the layout for tiles of 4 x 4, which takes four times the plain one's memory."""
+_LEAST_DILATED = 32
+"""Channels and maps from which on phases of a dilated convolution are worth their moves."""
 
 
 @operator("Conv", dtypes=F32, attributes=WINDOW | {"group": None})
@@ -25,12 +27,15 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     constant = weights.data is not None and x.data is None
     depthwise = weights.shape[1] == 1 and maps <= _DEPTHWISE_MAPS
     tile = 0
-    if constant and not depthwise and x.rank == 4 and window == [1, 3, 3, 1, 1, 1, 0, *window[7:9], 1, 1, 1]:
+    if constant and not depthwise and x.rank == 4 and window[:7] == [1, 3, 3, 1, 1, 1, 0]:
         # Weights of 16 bits lose too much in the transform, and it makes more of them to be widened in every run.
-        tile = 0 if context.halves else winograd_tile(weights.shape[1], maps, x.shape, shape[2:])
+        tile = 0 if context.halves else winograd_tile(weights.shape[1], maps, x.shape[2:], shape[2:], window[10:])
     if tile:
         packing, operand = tile, _packed_winograd(context, weights, group, tile)
         scratch = max(_SCRATCH, _winograd_scratch(weights.shape[1], tile))
+        if window[10:] != [1, 1]:
+            (height, width), sizes = (_phase(extent, window[10:]) for extent in (x.shape[2:], shape[2:]))
+            scratch += 4 * (weights.shape[1] * height * width + maps * math.prod(sizes) + 32)
     elif constant and not depthwise:
         operand = context.widened(packed_b(context, weights, group, depth, maps, True))
         packing, scratch = 1, _SCRATCH
@@ -58,14 +63,20 @@ def _scaled(weights: Value) -> Value:
 # ---- Winograd's filtering
 
 
-def winograd_tile(channels: int, maps: int, shape: Sequence[int], sizes: Sequence[int]) -> int:
+def winograd_tile(
+    channels: int, maps: int, extent: Sequence[int], sizes: Sequence[int], dilations: Sequence[int] = (1, 1)
+) -> int:
     """The size of the tiles by which a 3x3 convolution of one group is cheapest: 4, 2, or 0 for the plain sum.
 
-    ``shape``: of the input; ``sizes``: height and width of the result. Estimates are in vector operations of 16 lanes,
+    ``extent``: height and width of the input; ``sizes``: of the result. Estimates are in vector operations of 16 lanes,
     fitted to measurements with AVX-512; the ratios of the other instruction sets are much the same.
     """
-    if max(shape[3], sizes[1]) > _LONGEST_ROW or channels > _LONGEST_ROW or not math.prod(sizes):
+    if max(extent[1], sizes[1]) > _LONGEST_ROW or channels > _LONGEST_ROW or not math.prod(sizes):
         return 0
+    if max(dilations) > 1:  # a convolution for each phase, whose inputs and outputs are moved one by one
+        if min(channels, maps) < _LEAST_DILATED or max(dilations) > min(sizes):
+            return 0
+        sizes = _phase(sizes, dilations)
     pixels = math.prod(sizes)
     plain = pixels * channels * _panels(maps) * 9 / 0.88 + pixels * maps / 2
     costs = {0: 0.9 * plain}  # weights take more memory: not for a small gain
@@ -81,6 +92,11 @@ def winograd_tile(channels: int, maps: int, shape: Sequence[int], sizes: Sequenc
         product = positions * channels * maps * vectors / 0.85
         costs[tile] = max(product, read) + (channels + maps) * transform * max(1.0, tiles / _PANEL) * 1.1
     return min(costs, key=lambda tile: costs[tile])
+
+
+def _phase(extent: Sequence[int], dilations: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of the largest phase."""
+    return -(-extent[0] // dilations[0]), -(-extent[1] // dilations[1])
 
 
 def _tiles_together(channels: int, tile: int) -> int:
