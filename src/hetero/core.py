@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from .affinity import SupportedNodes, assign
 from .calls import SettledModel, settle_calls
-from .errors import DeviceUnavailable, PropertyError, UnsupportedModel
+from .errors import DeviceUnavailable, NotSupported, PropertyError, UnsupportedModel
 from .model.model import Model
 from .model.read import read_model
 from .plan import Plan, make_plan
 from .plugin import CompiledModel, Plugin, RemoteContext
 from .registry import DeviceString, Registry, parse_device, parse_device_list
+from .runtime.remote import DeviceContexts
 
 if TYPE_CHECKING:
     import onnx
@@ -126,7 +127,7 @@ class Core:
         """Compile for one device, or for HETERO's list."""
         if device.name == "HETERO":
             hetero = cast("HeteroPlugin", plugin)
-            return hetero.compile_plan(hetero.plan(model, full, pins), full)
+            return hetero.compile_plan(hetero.plan(model, full, pins), full, context)
         if pins:
             raise PropertyError(f"pins choose among devices; '{device}' is one device, use 'HETERO:{device},…'")
         if plugin.refuses_when_compiling and not model.functions:
@@ -200,6 +201,31 @@ class Core:
     def register_plugin(self, name: str, plugin: str | os.PathLike[str] | Callable[[], Plugin]) -> None:
         """Add a device: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
         self._registry.register(name, plugin)
+
+    def create_context(self, device: str, parameters: Mapping[str, Any] | None = None) -> RemoteContext:
+        """A place where a device's tensors can be made, for `compile_model` and for inputs of requests.
+
+        ``parameters``: of the device's own; for ``HETERO:…``, device -> its parameters. Raises `NotSupported` for a
+        device that has no memory to offer, `PropertyError` for parameters that it does not have.
+        """
+        parsed, plugin, _ = self._resolve(device, None)
+        if parsed.devices is None:
+            return plugin.create_context(parameters or {})
+        chosen = parameters if parameters is not None else {name: {} for name in parsed.devices}
+        return DeviceContexts({name: self.create_context(name, own) for name, own in chosen.items()})
+
+    def get_default_context(self, device: str) -> RemoteContext:
+        """The context of the device's own memory; of ``HETERO:…`` those of all in the list that have one."""
+        parsed, plugin, _ = self._resolve(device, None)
+        if parsed.devices is None:
+            return plugin.get_default_context()
+        found = {}
+        for name in parsed.devices:
+            with contextlib.suppress(NotSupported, DeviceUnavailable):
+                found[name] = self.get_default_context(name)
+        if not found:
+            raise NotSupported(f"no device of {device} has remote contexts")
+        return DeviceContexts(found)
 
     def add_extension(self, extension: Any, device: str = "CPU") -> None:
         """Hand an extension to a device. Raises `NotSupported` if the device takes none."""

@@ -40,6 +40,7 @@ from .properties import Property, PropertyTable
 from .runtime.executor import ExecutorLease, ExecutorManager
 from .runtime.futures import map_in_order, submit
 from .runtime.profile import ProfileRow
+from .runtime.remote import RemoteContext, RemoteTensor
 from .runtime.request import InferRequest, RepeatingRunner, Runner
 from .runtime.tensor import Outputs
 
@@ -80,23 +81,6 @@ class Support:
         mask = np.ones(num_nodes, np.bool_)
         mask[list(reasons)] = False
         return cls(mask, reasons)
-
-
-class RemoteTensor(abc.ABC):
-    """A tensor in a device's own memory, exchanged through DLPack."""
-
-    @abc.abstractmethod
-    def __dlpack__(self, *, stream: int | None = None) -> Any: ...
-
-    @abc.abstractmethod
-    def __dlpack_device__(self) -> tuple[int, int]: ...
-
-
-class RemoteContext(abc.ABC):
-    """A place on a device where tensors can be made."""
-
-    @abc.abstractmethod
-    def create_tensor(self, dtype: np.dtype[Any], shape: Sequence[int]) -> RemoteTensor: ...
 
 
 class CompiledModel(abc.ABC):
@@ -371,9 +355,11 @@ class Plugin(abc.ABC):
         raise NotSupported(f"{self.name} cannot import compiled models")
 
     def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
+        """A context on this device, as ``parameters`` say; `PropertyError` for some that it does not have."""
         raise NotSupported(f"{self.name} has no remote contexts")
 
     def get_default_context(self) -> RemoteContext:
+        """The context of the device's own memory, always the same one."""
         raise NotSupported(f"{self.name} has no remote contexts")
 
     def add_extension(self, extension: Any) -> None:

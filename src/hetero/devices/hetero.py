@@ -22,6 +22,7 @@ from ..properties import Property
 from ..registry import parse_device
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
 from ..runtime.executor import DeviceExecutors, ExecutorManager
+from ..runtime.remote import DeviceContexts
 from ..runtime.schedule import Schedule, ScheduleRunner, Step
 from .device_list import DeviceListPlugin, query
 
@@ -61,10 +62,15 @@ class HeteroPlugin(DeviceListPlugin):
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> HeteroCompiledModel:
-        return self.compile_plan(self.plan(model, config), config)
+        return self.compile_plan(self.plan(model, config), config, context)
 
-    def compile_plan(self, plan: Plan, config: Mapping[str, Any]) -> HeteroCompiledModel:
-        """Compile a plan made by `plan` (one with its model)."""
+    def compile_plan(
+        self, plan: Plan, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> HeteroCompiledModel:
+        """Compile a plan made by `plan` (one with its model). ``context``: a `DeviceContexts`."""
+        if context is not None and not isinstance(context, DeviceContexts):
+            raise PropertyError(f"HETERO takes the contexts of its devices, found {context!r}; see Core.create_context")
+        contexts = {} if context is None else context.contexts
         if plan.bound is None:
             raise PropertyError("a loaded plan has no model yet; compile it with Core.compile_model(model, plan)")
         model, _, partition = plan.bound
@@ -82,7 +88,7 @@ class HeteroPlugin(DeviceListPlugin):
 
         def compile_part(i: int) -> CompiledModel:
             try:
-                return self._compile_submodel(i, devices[i], submodels[i], config)
+                return self._compile_submodel(i, devices[i], submodels[i], config, contexts.get(devices[i]))
             except PropertyError:
                 raise
             except HeteroError as error:
@@ -143,10 +149,12 @@ class HeteroPlugin(DeviceListPlugin):
         ports = (reader.inputs, reader.outputs)
         return HeteroCompiledModel(plan, ports, reader.name, submodels, schedule, settings, self.executors)
 
-    def _compile_submodel(self, i: int, device: str, submodel: Model, config: Mapping[str, Any]) -> CompiledModel:
+    def _compile_submodel(
+        self, i: int, device: str, submodel: Model, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> CompiledModel:
         plugin, device_config = self.device_of(device, config)
         try:
-            return plugin.compile(submodel, device_config)
+            return plugin.compile(submodel, device_config, context)
         except HeteroError as error:
             error.add_note(f"as subgraph {i + 1} on {device}")
             raise

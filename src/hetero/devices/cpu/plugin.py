@@ -13,9 +13,10 @@ import ml_dtypes
 import numpy as np
 
 from ... import _kernels
-from ...errors import UnsupportedModel
+from ...errors import PropertyError, UnsupportedModel
 from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
 from ...properties import STREAM_PROPERTIES, streams_and_threads
+from ...runtime.remote import HostContext
 from .bodies import Bodies
 from .planner import Planner
 from .registry import NodePlan, examine
@@ -57,6 +58,7 @@ class CpuPlugin(Plugin):
         super().__init__()
         self._teams: weakref.WeakValueDictionary[tuple[str, int, int], _kernels.Team] = weakref.WeakValueDictionary()
         self._teams_lock = threading.Lock()
+        self._context = HostContext(self.name)
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         self.full_config(config)
@@ -98,6 +100,15 @@ class CpuPlugin(Plugin):
         stored = read_stored(reader)
         shaping = {name: stored.settings[name] for name in _SHAPING if name in stored.settings}
         return self._compiled(stored.model, self.full_config({**shaping, **config}), stored)
+
+    def create_context(self, parameters: Mapping[str, Any]) -> HostContext:
+        """Takes no parameters."""
+        for name in parameters:
+            raise PropertyError(f"contexts of {self.name} have no parameters, found {name!r}")
+        return HostContext(self.name)
+
+    def get_default_context(self) -> HostContext:
+        return self._context
 
     def _team(self, id_: str, streams: int, threads: int) -> _kernels.Team | None:
         """Threads for a model; None for one alone."""

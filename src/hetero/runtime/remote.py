@@ -1,0 +1,106 @@
+"""Tensors in a device's memory, and the contexts that make them.
+
+A request takes any object that offers ``__dlpack__``, without a copy where the device can read that memory. A context
+is for those who want the memory itself: what a device reads fastest, made before there are data to put there.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ..errors import PropertyError
+
+__all__ = ["DeviceContexts", "HostContext", "HostTensor", "RemoteContext", "RemoteTensor"]
+
+_ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+
+class RemoteTensor(abc.ABC):
+    """A tensor in a device's own memory, exchanged through DLPack."""
+
+    @abc.abstractmethod
+    def __dlpack__(self, **options: Any) -> Any:
+        """A capsule; ``options`` are those of the array API standard: ``stream``, ``max_version``, ..."""
+
+    @abc.abstractmethod
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+class RemoteContext(abc.ABC):
+    """A place on a device where tensors can be made."""
+
+    @abc.abstractmethod
+    def create_tensor(self, dtype: DTypeLike, shape: Sequence[int]) -> RemoteTensor:
+        """A tensor with contents that are not defined. Raises `PropertyError` for a shape or dtype that cannot be."""
+
+
+class HostTensor(RemoteTensor):
+    """A tensor in this machine's memory, aligned as kernels like it. `numpy` is a view of it, to be filled."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._array.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._array.shape
+
+    def numpy(self) -> NDArray[Any]:
+        """The memory itself: what is written there, a request reads."""
+        return self._array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+    def __repr__(self) -> str:
+        return f"<HostTensor {self.dtype}{list(self.shape)}>"
+
+
+class HostContext(RemoteContext):
+    """Makes `HostTensor`; the context of devices that compute in this machine's memory."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def create_tensor(self, dtype: DTypeLike, shape: Sequence[int]) -> HostTensor:
+        kind = np.dtype(dtype)
+        sizes = [int(size) for size in shape]
+        if kind.hasobject or any(size < 0 for size in sizes):
+            raise PropertyError(f"{self.device}: there is no tensor of {kind} {sizes}")
+        size = math.prod(sizes) * kind.itemsize
+        try:
+            memory = np.empty(size + _ALIGNMENT, np.uint8)
+        except (MemoryError, ValueError) as error:
+            raise PropertyError(f"{self.device}: no memory for a tensor of {kind} {sizes}") from error
+        begin = -memory.ctypes.data % _ALIGNMENT
+        return HostTensor(memory[begin : begin + size].view(kind).reshape(sizes))
+
+    def __repr__(self) -> str:
+        return f"<HostContext of {self.device}>"
+
+
+class DeviceContexts(RemoteContext):
+    """The contexts of the devices of a list, for HETERO; tensors are made in the first of them."""
+
+    def __init__(self, contexts: Mapping[str, RemoteContext]) -> None:
+        if not contexts:
+            raise PropertyError("a context over several devices needs at least one of them")
+        self.contexts = dict(contexts)
+
+    def create_tensor(self, dtype: DTypeLike, shape: Sequence[int]) -> RemoteTensor:
+        return next(iter(self.contexts.values())).create_tensor(dtype, shape)
+
+    def __repr__(self) -> str:
+        return f"<DeviceContexts of {', '.join(self.contexts)}>"

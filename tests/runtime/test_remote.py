@@ -1,0 +1,139 @@
+"""Contexts, and tensors made in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hetero
+from hetero.plugin import CompiledModel, Plugin, RemoteContext, RemoteTensor, Support
+from hetero.runtime.remote import DeviceContexts, HostContext, HostTensor
+
+X = np.float32([[1, -2, 3], [-4, 5, 6]])
+
+
+class Memory(RemoteTensor):
+    """What a device with a memory of its own would give; here DLPack's CPU, so that it can be looked at."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.handed_out = 0
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self.handed_out += 1
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+class Island(RemoteContext):
+    def create_tensor(self, dtype: Any, shape: Sequence[int]) -> Memory:
+        return Memory(np.zeros(shape, dtype))
+
+
+class Remote(Plugin):
+    """A device in another memory: Relu; keeps the contexts that it compiles with."""
+
+    name = "REMOTE"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[RemoteContext | None] = []
+        self.island = Island()
+
+    def query_model(self, model: hetero.Model, config: Mapping[str, Any]) -> Support:
+        refused = {i: "only Relu" for i in range(model.num_nodes) if model.nodes[i].op_type != "Relu"}
+        return Support.from_reasons(model.num_nodes, refused)
+
+    def compile_model(
+        self, model: hetero.Model, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> CompiledModel:
+        self.seen.append(context)
+        return RemoteModel(self.name, model.inputs, model.outputs)
+
+    def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
+        return Island()
+
+    def get_default_context(self) -> RemoteContext:
+        return self.island
+
+
+class RemoteModel(CompiledModel):
+    def create_runner(self) -> RemoteModel:
+        return self
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [np.maximum(inputs[0], 0) for _ in self.outputs]
+
+    def profile(self) -> tuple[()]:
+        return ()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.float64, bool, np.float16])
+@pytest.mark.parametrize("shape", [(), (0, 3), (7,), (2, 3, 5)])
+def test_tensors_of_the_host(core: hetero.Core, dtype: Any, shape: tuple[int, ...]) -> None:
+    tensor = core.create_context("CPU").create_tensor(dtype, shape)
+    assert isinstance(tensor, HostTensor)
+    assert (tensor.dtype, tensor.shape) == (np.dtype(dtype), shape)
+    assert tensor.numpy().ctypes.data % 64 == 0 or tensor.numpy().size == 0
+    tensor.numpy()[...] = 1
+    shared = np.from_dlpack(tensor)
+    np.testing.assert_array_equal(shared, np.ones(shape, dtype))
+    assert np.shares_memory(shared, tensor.numpy()) or shared.size == 0
+
+
+def test_a_request_reads_the_memory_itself(core: hetero.Core, diamond: hetero.Model) -> None:
+    context = core.get_default_context("CPU")
+    assert context is core.get_default_context("CPU")
+    compiled = core.compile_model(diamond, "CPU", context=context)
+    tensor = context.create_tensor(np.float32, (2, 3))
+    for factor in (1, 2):
+        np.from_dlpack(tensor)  # others may look at it
+        assert isinstance(tensor, HostTensor)
+        tensor.numpy()[:] = X * factor
+        np.testing.assert_array_equal(compiled({"x": tensor})["y"], compiled(X * factor)["y"])
+
+
+def test_what_cannot_be_is_refused(core: hetero.Core, diamond: hetero.Model) -> None:
+    context = core.create_context("CPU")
+    for dtype, shape in ((np.float32, (-1,)), (object, (2,)), (np.float64, (2**40, 2**40))):
+        with pytest.raises(hetero.PropertyError, match="CPU: "):
+            context.create_tensor(dtype, shape)
+    assert context.create_tensor(ml_dtypes.bfloat16, (3,))
+    with pytest.raises(hetero.PropertyError, match="no parameters, found 'QUEUE'"):
+        core.create_context("CPU", {"QUEUE": 1})
+    with pytest.raises(hetero.PropertyError, match="this machine's memory"):
+        core.compile_model(diamond, "CPU", context=Island())
+    with pytest.raises(hetero.PropertyError, match="contexts of its devices"):
+        core.compile_model(diamond, "HETERO:CPU,TEMPLATE", context=context)
+    with pytest.raises(hetero.NotSupported, match="TEMPLATE has no remote contexts"):
+        core.create_context("TEMPLATE")
+    with pytest.raises(hetero.NotSupported, match="no device of HETERO:TEMPLATE has"):
+        core.get_default_context("HETERO:TEMPLATE")
+    with pytest.raises(hetero.PropertyError, match="at least one"):
+        DeviceContexts({})
+
+
+def test_cut_models_get_the_contexts_of_their_devices(core: hetero.Core, diamond: hetero.Model) -> None:
+    remote = Remote()
+    core.register_plugin("REMOTE", lambda: remote)
+    context = core.get_default_context("HETERO:REMOTE,CPU,TEMPLATE")
+    assert isinstance(context, DeviceContexts)
+    assert list(context.contexts) == ["REMOTE", "CPU"]
+    compiled = core.compile_model(diamond, "HETERO:REMOTE,CPU", context=context)
+    assert remote.seen
+    assert set(map(id, remote.seen)) == {id(remote.island)}
+    tensor = context.create_tensor(np.float32, (2, 3))
+    assert isinstance(tensor, Memory)
+    tensor.array[:] = X
+    expected = core.compile_model(diamond, "CPU")(X)["y"]
+    np.testing.assert_allclose(compiled({"x": tensor})["y"], expected, rtol=1e-6)
+    assert tensor.handed_out == 1
+    chosen = core.create_context("HETERO:REMOTE,CPU", {"CPU": {}})
+    assert isinstance(chosen, DeviceContexts)
+    assert isinstance(chosen.contexts["CPU"], HostContext)
