@@ -21,6 +21,8 @@ KNOWN = {
     "batched ('pack_b', False, None)": "05f69470d60d7712",
     "gemm ('pack_b', True, None)": "648adb707eb1d9dd",
     "conv ('pack_b', True, None)": "0bff15ded69552f6",
+    "tiles of 4 ('pack_winograd', 4, None)": "8c7757e7319a4076",
+    "tiles of 2 ('pack_winograd', 2, None)": "4f1c78a5ad5e2ccd",
     "groups ('pack_b', True, None)": "3be19a851fc46b90",
     "transposed ('by_output', 1)": "473344475773c36b",
     "quantised ('pack_quads', b'\\x00')": "f4195e6b691e8806",
@@ -30,7 +32,8 @@ KNOWN = {
 
 
 def numbers(*shape: int) -> np.ndarray:
-    """Small whole numbers: packing them, even with factors, rounds nothing, so all instruction sets agree."""
+    """Small whole numbers: packing them, even with factors, rounds nothing, so all instruction sets agree (in tiles of 4
+    it rounds, in float64 and without fused operations)."""
     return (np.arange(np.prod(shape)).reshape(shape) * 7 % 61 - 30).astype(np.float32)
 
 
@@ -51,6 +54,12 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "batched": lambda: model([helper.make_node("MatMul", ["x", "w"], ["y"])], [3, 5, 33], {"w": numbers(3, 33, 41)}),
     "gemm": lambda: model([helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)], [5, 33], {"w": numbers(41, 33)}),
     "conv": lambda: model([helper.make_node("Conv", ["x", "w"], ["y"])], [1, 20, 9, 9], {"w": numbers(24, 20, 3, 3)}),
+    "tiles of 4": lambda: model(
+        [helper.make_node("Conv", ["x", "w"], ["y"])], [1, 20, 30, 30], {"w": numbers(24, 20, 3, 3)}
+    ),
+    "tiles of 2": lambda: model(
+        [helper.make_node("Conv", ["x", "w"], ["y"])], [1, 128, 9, 9], {"w": numbers(24, 128, 3, 3)}
+    ),
     "groups": lambda: model(
         [helper.make_node("Conv", ["x", "w"], ["y"], group=4)], [1, 20, 9, 9], {"w": numbers(24, 5, 3, 3)}
     ),
