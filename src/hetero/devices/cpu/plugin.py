@@ -67,6 +67,8 @@ class CpuPlugin(Plugin):
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
+        if context is not None and not isinstance(context, HostContext):
+            raise PropertyError(f"{self.name} computes in this machine's memory, found the context {context!r}")
         return self._compiled(model, self.full_config(config))
 
     def _compiled(self, model: Model, settings: Mapping[str, Any], stored: StoredModel | None = None) -> CompiledModel:
