@@ -156,3 +156,27 @@ def test_shared_constants_do_not_join_regions(core: hetero.Core) -> None:
     assert [part.nodes for part in plan.subgraphs] == [("first",), ("middle",), ("last",)]
     out = core.compile_model(model, plan)(np.zeros((2, 3), np.float32))
     np.testing.assert_allclose(out[0][0], np.exp([1, 2, 3]) + np.float64([1, 2, 3]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("device", ["CPU", "ORT"])
+def test_one_subgraph_runs_again_without_a_detour(core: hetero.Core, device: str) -> None:
+    """Results in the model's order, fresh each time, whatever order the submodel has; an input that is read by nobody
+    is checked all the same."""
+    nodes = [helper.make_node("Relu", ["x"], ["a"], "one"), helper.make_node("Neg", ["a"], ["y"], "two")]
+    both = make_model(nodes, outputs=["y", "a"])
+    request = core.compile_model(core.read_model(both), f"HETERO:{device}").create_infer_request()
+    held = []
+    for value in (1, 2, 3):
+        held.append(request.infer(np.full((2, 3), value, np.float32)))
+        held[-1]["y"][:, 1] = 7
+    assert [float(out["a"][0, 0]) for out in held] == [1, 2, 3]
+    assert [out["y"][0].tolist() for out in held] == [[-v, 7, -v] for v in (1, 2, 3)]
+    with pytest.raises(hetero.InferenceError, match="'x'"):
+        request.infer(np.zeros((3, 2), np.float32))
+    spare = make_model(nodes, inputs={"x": [2, 3], "spare": [2]})
+    request = core.compile_model(core.read_model(spare), f"HETERO:{device}").create_infer_request()
+    x = np.ones((2, 3), np.float32)
+    for _ in range(2):
+        request.infer({"x": x, "spare": np.zeros(2, np.float32)})
+    with pytest.raises(hetero.InferenceError, match="'spare'"):
+        request.infer({"x": x, "spare": np.zeros(3, np.float32)})

@@ -23,7 +23,7 @@ from .cancellation import Cancellation
 from .executor import StreamExecutor
 from .parallel import ParallelRun, StepGraph, saved_by_parallel
 from .profile import ProfileRow
-from .request import Runner
+from .request import RepeatingRunner, Runner
 
 if TYPE_CHECKING:
     from ..plugin import CompiledModel
@@ -80,6 +80,19 @@ class ScheduleRunner:
         self._seconds = [0.0] * len(schedule.steps)  # of each step, when it last ran
         self._until_look = 1
         self._in_parallel = False
+        self._alone = _as_alone(schedule, self._runners)
+
+    def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
+        """See `RepeatingRunner`: where there is one step, what its runner can tell."""
+        if self._alone is None:
+            return None
+        runner, reads, gives = self._alone
+        try:
+            results = runner.run_again([inputs[at] for at in reads])
+        except HeteroError as error:
+            error.add_note(f"in subgraph 1 on {self._schedule.steps[0].compiled.device}")
+            raise
+        return None if results is None else [results[at] for at in gives]
 
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         schedule = self._schedule
@@ -159,3 +172,18 @@ class ScheduleRunner:
             for position, runner in enumerate(self._runners)
             for row in runner.profile()
         ]
+
+
+def _as_alone(
+    schedule: Schedule, runners: Sequence[Runner]
+) -> tuple[RepeatingRunner, Sequence[int], Sequence[int]] | None:
+    """The runner of the only step, which inputs it reads, and which of its results the outputs are; None if there is
+    more to a run than that."""
+    if len(runners) != 1 or schedule.constants or not isinstance(runners[0], RepeatingRunner):
+        return None
+    (step,) = schedule.steps
+    if len(set(schedule.outputs)) < len(schedule.outputs) or not set(schedule.outputs) <= set(step.outputs):
+        return None
+    if not set(range(schedule.num_slots)) - set(step.outputs) <= set(step.inputs):
+        return None  # an input that nobody reads is none that the step's runner could tell about
+    return runners[0], step.inputs, [step.outputs.index(slot) for slot in schedule.outputs]
