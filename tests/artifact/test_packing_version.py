@@ -32,8 +32,8 @@ KNOWN = {
 
 
 def numbers(*shape: int) -> np.ndarray:
-    """Small whole numbers: packing them, even with factors, rounds nothing, so all instruction sets agree (in tiles of 4
-    it rounds, in float64 and without fused operations)."""
+    """Small whole numbers: packing them, even with factors, rounds nothing, so all instruction sets agree. (Tiles of 4
+    round, but in float64 and without fused operations.)"""
     return (np.arange(np.prod(shape)).reshape(shape) * 7 % 61 - 30).astype(np.float32)
 
 
