@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import hetero
@@ -104,3 +106,53 @@ def test_available_devices(core: hetero.Core) -> None:
     assert "FPGA" in available
     assert "HETERO" not in available
     assert any(name.partition(".")[0] == "CPU" for name in available)
+
+
+def test_devices_that_cannot_be_used_are_listed(core: hetero.Core) -> None:
+    core.register_plugin("BROKEN", "no.such.module:create_plugin")
+    found = {info.name: info for info in core.devices()}
+    assert found["CPU"].origin == "hetero"
+    assert found["CPU"].ids
+    assert found["CPU"].description
+    assert not found["CPU"].unavailable
+    assert found["FPGA"].origin == "profile"
+    assert "No module named 'no'" in found["BROKEN"].unavailable
+    assert found["BROKEN"].origin == "registered"
+    assert {"ORT", "HETERO", "TEMPLATE"} <= found.keys()
+
+
+@pytest.fixture
+def broken_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed packages with devices: one that ends the program, one whose property fails, one with an odd name."""
+    (tmp_path / "ending.py").write_text("raise SystemExit(3)")
+    (tmp_path / "faulty.py").write_text(
+        "from hetero.devices.template import TemplatePlugin\n"
+        "class Faulty(TemplatePlugin):\n"
+        "    def device_ids(self):\n"
+        "        raise OSError('no driver')\n"
+        "def create_plugin():\n"
+        "    return Faulty()\n"
+    )
+    info = tmp_path / "acme-1.5.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.5\n")
+    (info / "entry_points.txt").write_text(
+        "[hetero.plugins]\nENDING = ending\nFAULTY = faulty\nODD-NAME = faulty\nABSENT = nothing:create\nCPU = ending\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("broken_packages")
+def test_packages_that_fail_hurt_nobody(core: hetero.Core, diamond: hetero.Model) -> None:
+    found = {info.name: info for info in core.devices()}
+    assert found["ENDING"].origin == "acme 1.5"
+    assert "of the package acme 1.5): its plugin failed: SystemExit: 3" in found["ENDING"].unavailable
+    assert "no driver" in found["FAULTY"].unavailable
+    assert "cannot be a device name" in found["ODD-NAME"].unavailable
+    assert "No module named 'nothing'" in found["ABSENT"].unavailable
+    assert not found["CPU"].unavailable
+    assert found["CPU"].origin == "hetero"
+    available = core.available_devices
+    assert "TEMPLATE" in available
+    assert not {"ENDING", "FAULTY", "ODD-NAME", "ABSENT"} & set(available)
+    core.compile_model(diamond, "CPU")

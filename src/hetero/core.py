@@ -16,7 +16,7 @@ from .model.model import Model
 from .model.read import read_model
 from .plan import Plan, make_plan
 from .plugin import CompiledModel, Plugin, RemoteContext
-from .registry import DeviceString, Registry, parse_device, parse_device_list
+from .registry import DeviceInfo, DeviceString, Registry, parse_device, parse_device_list
 from .runtime.remote import DeviceContexts
 
 if TYPE_CHECKING:
@@ -179,12 +179,15 @@ class Core:
         for name in self._registry.names():
             if name in ("HETERO", "MULTI"):
                 continue
-            try:
-                ids = self._registry.plugin(name).device_ids()
-            except DeviceUnavailable:
-                continue
-            available += [f"{name}.{id_}" for id_ in ids] if len(ids) > 1 else [name]
+            info = self._registry.device(name)
+            if not info.unavailable:
+                available += [f"{name}.{id_}" for id_ in info.ids] if len(info.ids) > 1 else [name]
         return available
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """Every device name known here, those that cannot be used included, with the reason and the remedy. Raises
+        nothing: a plugin that fails hurts nobody."""
+        return self._registry.devices()
 
     def get_property(self, device: str, name: str) -> Any:
         """A property of a device. Raises `PropertyError`, with the nearest name, for one it does not have."""

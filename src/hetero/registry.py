@@ -17,7 +17,7 @@ from collections.abc import Callable
 from .errors import DeviceUnavailable, HeteroError, PropertyError, UnknownDevice, did_you_mean
 from .plugin import Plugin
 
-__all__ = ["ENTRY_POINT_GROUP", "DeviceString", "Registry", "parse_device", "parse_device_list"]
+__all__ = ["ENTRY_POINT_GROUP", "DeviceInfo", "DeviceString", "Registry", "parse_device", "parse_device_list"]
 
 ENTRY_POINT_GROUP = "hetero.plugins"
 
@@ -33,6 +33,22 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ID = re.compile(r"[A-Za-z0-9_]+")
 
 Factory = Callable[[], Plugin]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """A device name, and whether there is anything behind it.
+
+    ``ids``: what may stand after the dot. ``description``: its ``FULL_DEVICE_NAME``. ``unavailable``: why it cannot be
+    used and what to do about it; empty if it can. ``origin``: ``hetero``, ``profile``, ``registered``, or the package
+    that it comes from, with its version.
+    """
+
+    name: str
+    ids: tuple[str, ...]
+    description: str
+    unavailable: str
+    origin: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,9 +101,11 @@ class Registry:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._factories: dict[str, Factory] = {name: _lazy(target) for name, target in _BUILT_IN.items()}
+        self._origins = dict.fromkeys(_BUILT_IN, "hetero")
         for profile in _shipped_profiles():
             name = os.path.basename(profile).removesuffix(".toml").upper()
             self._factories[name] = self._profile_factory(profile)
+            self._origins[name] = "profile"
         self._plugins: dict[str, Plugin] = {}
         self._failures: dict[str, DeviceUnavailable] = {}
         self._entry_points_read = False
@@ -107,12 +125,29 @@ class Registry:
             if name in self._factories:
                 raise PropertyError(f"device {name} is registered already")
             self._factories[name] = factory
+            self._origins[name] = "registered"
 
     def names(self) -> tuple[str, ...]:
         """All device names, available or not: built in, shipped profiles, entry points, registered."""
         with self._lock:
             self._read_entry_points()
             return tuple(self._factories)
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """Every name in `names`, with what is behind it or why there is nothing. Makes all plugins; raises nothing."""
+        return tuple(self.device(name) for name in self.names())
+
+    def device(self, name: str) -> DeviceInfo:
+        """What is behind one of `names`."""
+        origin = self._origins[name]
+        try:
+            plugin = self.plugin(name)
+            ids, description = tuple(plugin.device_ids()), str(plugin.get_property("FULL_DEVICE_NAME"))
+        except HeteroError as error:
+            return DeviceInfo(name, (), "", str(error), origin)
+        except Exception as error:
+            return DeviceInfo(name, (), "", f"its plugin failed: {type(error).__name__}: {error}", origin)
+        return DeviceInfo(name, ids, description, "", origin)
 
     def plugin(self, name: str) -> Plugin:
         """The plugin behind a name without id. Raises `DeviceUnavailable`, with the nearest name or the remedy."""
@@ -142,15 +177,19 @@ class Registry:
             plugin.executors.clear()
 
     def _make(self, name: str) -> Plugin:
+        origin = self._origins[name]
+        package = "" if origin in ("hetero", "profile", "registered") else f" (of the package {origin})"
         try:
             plugin = self._factories[name]()
-        except HeteroError:
+        except DeviceUnavailable:
             raise
-        except Exception as error:
-            raise DeviceUnavailable(f"device {name}: its plugin failed: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:  # a script that is no module ends the program when it is imported
+            raise DeviceUnavailable(
+                f"device {name}{package}: its plugin failed: {type(error).__name__}: {error}"
+            ) from error
         if not isinstance(plugin, Plugin):
             raise DeviceUnavailable(
-                f"device {name}: its factory gave {type(plugin).__name__}, expected a hetero.plugin.Plugin"
+                f"device {name}{package}: its factory gave {type(plugin).__name__}, expected a hetero.plugin.Plugin"
             )
         plugin.connect(self.plugin)
         return plugin
@@ -162,8 +201,13 @@ class Registry:
         from importlib import metadata  # slow to import, and most programs name devices that are built in
 
         for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
-            # What ships with hetero or was registered by hand keeps its name.
-            self._factories.setdefault(point.name, _lazy(point.value))
+            if point.name in self._factories:
+                continue  # what ships with hetero or was registered by hand keeps its name
+            package = "unknown" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+            self._origins[point.name] = package
+            self._factories[point.name] = (
+                _lazy(point.value) if _NAME.fullmatch(point.name) else _misnamed(point.name, package)
+            )
 
     def _profile_factory(self, path: str) -> Factory:
         def create() -> Plugin:
@@ -179,6 +223,15 @@ def _lazy(target: str) -> Factory:
         module, _, function = target.partition(":")
         plugin: Plugin = getattr(importlib.import_module(module), function or "create_plugin")()
         return plugin
+
+    return create
+
+
+def _misnamed(name: str, package: str) -> Factory:
+    def create() -> Plugin:
+        raise DeviceUnavailable(
+            f"{name!r} of the package {package} cannot be a device name: expected letters, digits and underscores"
+        )
 
     return create
 
