@@ -26,6 +26,7 @@ _BUILT_IN = {
     "CPU": "hetero.devices.cpu:create_plugin",
     "TEMPLATE": "hetero.devices.template:create_plugin",
     "ORT": "hetero.devices.ort:create_plugin",
+    "OPENVINO": "hetero.devices.openvino:create_plugin",
     "HETERO": "hetero.devices.hetero:create_plugin",
     "MULTI": "hetero.devices.multi:create_plugin",
 }

@@ -54,6 +54,15 @@ class TestOrt(PluginContract):
         return Registry().plugin("ORT")
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("openvino") is None, reason="openvino is not installed: pip install 'hetero[openvino]'"
+)
+class TestOpenvino(PluginContract):
+    @pytest.fixture
+    def plugin(self) -> Plugin:
+        return Registry().plugin("OPENVINO")
+
+
 class TestHetero(PluginContract):
     """HETERO over a device with three operators and one that takes the rest: most cases are cut."""
 

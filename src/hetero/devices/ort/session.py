@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...model.constants import release_pages
+from ..handover import with_keys
 from . import backend
 from .values import ort_value
 
 if TYPE_CHECKING:
-    import onnx
-
     from ...model.model import Model
 
 __all__ = ["LENT_BYTES", "SessionSource", "num_streams", "plain_options", "session_options"]
@@ -68,8 +67,7 @@ class SessionSource:
 
     def __init__(self, model: Model) -> None:
         self.encoded, self.weights = model.to_bytes_lending(LENT_BYTES)
-        if _has_other_names(model):
-            self.encoded = _with_keys(self.encoded, model)
+        self.encoded = with_keys(model, self.encoded)
 
     def session(self, options: Any, providers: list[Any]) -> Any:
         """A session over the weights of this object, which it must not outlive."""
@@ -85,25 +83,3 @@ class SessionSource:
     @property
     def weight_bytes(self) -> int:
         return sum(array.nbytes for array in self.weights.values())
-
-
-def _has_other_names(model: Model) -> bool:
-    names = model.file.index.arrays["node_name"]
-    text = model.file.index.text
-    return any(text(int(names[node])) != key for node, key in zip(model.file_nodes.tolist(), model.keys, strict=True))
-
-
-def _with_keys(encoded: bytes, model: Model) -> bytes:
-    """The encoded model with keys for names. Nodes are told by their outputs."""
-    import onnx
-
-    keys = {}
-    for index, key in enumerate(model.keys):
-        for value in model.node_outputs[index].tolist():
-            if value >= 0:
-                keys[model.value_name(value)] = key
-    proto: onnx.ModelProto = onnx.ModelProto.FromString(encoded)
-    for node in proto.graph.node:
-        node.name = next((keys[output] for output in node.output if output in keys), node.name)
-    named: bytes = proto.SerializeToString()
-    return named

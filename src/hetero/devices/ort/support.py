@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import DeviceUnavailable
 from ...model.types import onnx_dtype_of
 from ...model.write import header_of
+from ..handover import values_not_passing
 from . import backend
 from .session import SessionSource, plain_options
 from .values import passes
@@ -38,9 +39,6 @@ _SKELETON_BYTES = 1024  # constants up to this size are in the models tried: ker
 _MOST_NAMED = 32  # errors that name a node, after which a group is halved all the same
 _UNKNOWN_TYPE = "the type of its input {!r} is unknown to onnxruntime's shape inference and ours"
 
-# What makes values of types that cannot be handed over, beside constants and inputs.
-_TYPE_MAKERS = frozenset(("Cast", "CastLike", "QuantizeLinear", "BitCast", "DFT", "STFT"))
-
 _found: dict[bytes, str] = {}  # signature -> why it is refused; empty if it is not
 _found_lock = threading.Lock()
 
@@ -48,7 +46,8 @@ _found_lock = threading.Lock()
 def refusals(model: Model, provider: str, provider_options: Mapping[str, Any]) -> dict[int, str]:
     """Node -> why it is refused, for the nodes that are."""
     reasons = _without_kernels(model)
-    for node, why in _not_passing(model).items():
+    for node, (name, dtype) in values_not_passing(model, passes).items():
+        why = f"{name!r} has elements of {dtype}, which onnxruntime's Python interface cannot take or give"
         reasons.setdefault(node, why)
     if provider != CPU_PROVIDER and len(reasons) < model.num_nodes:
         taken = [node for node in range(model.num_nodes) if node not in reasons]
@@ -261,31 +260,6 @@ def _drop_shapes(found: onnx.TypeProto) -> None:
         if kind not in ("sequence_type", "optional_type"):
             return
         found = getattr(found, kind).elem_type
-
-
-def _not_passing(model: Model) -> dict[int, str]:
-    """Nodes with a value that cannot be handed over, as at a boundary: complex numbers and the newest small types."""
-    suspicious = any(name.rpartition("::")[2] in _TYPE_MAKERS for name in model.op_types)
-    suspicious = suspicious or any(port.is_stated and port.dtype and not passes(port.dtype) for port in model.inputs)
-    if not suspicious:
-        constants = model.file.constant_dtype[model.file_constants]
-        suspicious = bool(((constants == 14) | (constants == 15) | (constants > 22)).any())
-    if not suspicious:
-        return {}
-    reasons: dict[int, str] = {}
-    for ragged in (model.node_inputs, model.node_outputs):
-        for node in range(model.num_nodes):
-            for value in ragged[node].tolist():
-                if value < 0 or model.is_constant[value]:
-                    continue
-                dtype = model.type_of(value).dtype
-                if dtype is not None and not passes(dtype):
-                    reasons.setdefault(
-                        node,
-                        f"{model.value_name(value)!r} has elements of {dtype}, which onnxruntime's "
-                        "Python interface cannot take or give",
-                    )
-    return reasons
 
 
 def _not_assigned(model: Model, provider: str, provider_options: Mapping[str, Any]) -> dict[int, str]:

@@ -1,0 +1,152 @@
+"""The plugin behind ``OPENVINO``: models on OpenVINO. ``OPENVINO.GPU`` and the like are its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...errors import HeteroError, UnsupportedModel, WrongVersion
+from ...plugin import CompiledModel, Plugin, RemoteContext, Support
+from ...properties import Property
+from . import backend
+from .model import PAYLOAD_VERSION, OpenvinoModel, Origins
+from .support import originals, read, refusals
+
+if TYPE_CHECKING:
+    from ...artifact.payload import PayloadReader
+    from ...model.model import Model
+
+__all__ = ["OpenvinoPlugin", "create_plugin"]
+
+# Properties that OpenVINO has by the same names.
+_HANDED_ON = (
+    "PERF_COUNT",
+    "NUM_STREAMS",
+    "INFERENCE_NUM_THREADS",
+    "INFERENCE_PRECISION_HINT",
+    "ENABLE_CPU_PINNING",
+    "EXECUTION_MODE_HINT",
+)
+_ONLY_CPU = ("INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING")
+_LOG_LEVELS = {"NO": "LOG_NONE", "ERR": "LOG_ERROR", "WARNING": "LOG_WARNING", "INFO": "LOG_INFO"}
+
+
+class OpenvinoPlugin(Plugin):
+    """OpenVINO. Without an id, its device for the CPU."""
+
+    name = "OPENVINO"
+    refuses_when_compiling = True
+    properties = (
+        *Plugin.properties,
+        "RANGE_FOR_ASYNC_INFER_REQUESTS",
+        "RANGE_FOR_STREAMS",
+        "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
+        *(name for name in _HANDED_ON if name != "PERF_COUNT"),
+        "LOG_LEVEL",
+        Property("OPENVINO_CONFIG", Mapping, {}, doc="further properties for OpenVINO, as it documents them"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._core = backend.load().Core()
+
+    def device_ids(self) -> tuple[str, ...]:
+        return tuple(sorted(self._devices(), key=lambda id_: id_ != "CPU"))
+
+    def _devices(self) -> dict[str, str]:
+        """Id -> OpenVINO's name; ``GPU_1`` for its ``GPU.1``."""
+        return {name.replace(".", "_"): name for name in self._core.available_devices}
+
+    def read_only_property(self, name: str) -> Any:
+        match name:
+            case "FULL_DEVICE_NAME":
+                return f"OpenVINO {backend.load().__version__}"
+            case "DEVICE_ARCHITECTURE":
+                return f"openvino-{backend.load().__version__}"
+            case "DEVICE_TYPE":
+                return "integrated"
+            case "OPTIMIZATION_CAPABILITIES":
+                return tuple(self._core.get_property(next(iter(self._devices().values()), "CPU"), name))
+            case "RANGE_FOR_ASYNC_INFER_REQUESTS":
+                return (1, 1024, 1)
+            case "RANGE_FOR_STREAMS":
+                return (1, 1024)
+        return super().read_only_property(name)
+
+    def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
+        """Takes a node if OpenVINO converts it, and its device takes all that it becomes; see `support`."""
+        settings = self.full_config(config)
+        device = self._device(settings)
+        return Support.from_reasons(model.num_nodes, refusals(self._core, model, device, {}))
+
+    def compile_model(
+        self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> CompiledModel:
+        settings = self.full_config(config)
+        device = self._device(settings)
+        name = f"OPENVINO.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "OPENVINO"
+        for port in (*model.inputs, *model.outputs):
+            if not port.is_tensor or (port.dtype is not None and not backend.passes(port.dtype)):
+                self._refuse(model, name, refusals(self._core, model, device, {}))
+                raise UnsupportedModel(
+                    f"{name} cannot compile {model.name!r}: {port.name!r} cannot be passed to OpenVINO"
+                )
+        try:
+            converted = read(self._core, model)
+            origins = Origins({node.key: node.op_type for node in model.nodes}, originals(model, converted))
+            compiled = self._core.compile_model(converted, device, self._config(settings, device))
+        except Exception as error:
+            self._refuse(model, name, refusals(self._core, model, device, {}), error)
+            raise HeteroError(f"{name} failed to compile {model.name!r}: {backend.error_text(error)}") from error
+        properties = {**settings, "NETWORK_NAME": model.name}
+        return OpenvinoModel(name, model.inputs, model.outputs, properties, compiled, origins)
+
+    def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
+        reader.require_version("payload", PAYLOAD_VERSION)
+        reader.require_version("openvino", str(backend.load().__version__))
+
+    def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> CompiledModel:
+        import io
+
+        settings = self.full_config(config)
+        device = self._device(settings)
+        stored = reader.read_json("openvino.json", dict[str, dict[str, str]])
+        try:
+            compiled = self._core.import_model(
+                io.BytesIO(bytes(reader.read("blob"))), device, self._config(settings, device)
+            )
+        except Exception as error:
+            raise WrongVersion(
+                f"{reader.label}: OpenVINO does not take its blob on {device}: {backend.error_text(error)}"
+            ) from error
+        properties = {**settings, "NETWORK_NAME": reader.name}
+        origins = Origins(stored.get("op_types", {}), stored.get("keys", {}))
+        return OpenvinoModel(reader.device, reader.inputs, reader.outputs, properties, compiled, origins)
+
+    def _device(self, settings: Mapping[str, Any]) -> str:
+        id_ = settings["DEVICE_ID"] or "CPU"
+        self.check_device_id(id_)
+        return self._devices()[id_]
+
+    def _config(self, settings: Mapping[str, Any], device: str) -> dict[str, Any]:
+        """What OpenVINO is told."""
+        told = {name: settings[name] for name in _HANDED_ON if device == "CPU" or name not in _ONLY_CPU}
+        told["NUM_STREAMS"] = max(1, settings["NUM_STREAMS"])
+        told["LOG_LEVEL"] = _LOG_LEVELS.get(settings["LOG_LEVEL"], "LOG_DEBUG")
+        return {**told, **settings["OPENVINO_CONFIG"]}
+
+    def _refuse(self, model: Model, name: str, refused: Mapping[int, str], cause: Exception | None = None) -> None:
+        """Raise `UnsupportedModel` if there are refused nodes."""
+        if not refused:
+            return
+        reasons = {model.key_of(node): {name: why} for node, why in refused.items()}
+        first, why = next(iter(reasons.items()))
+        raise UnsupportedModel(
+            f"{name} cannot compile {model.name!r}: {len(reasons)} nodes are refused, the first is {first!r}: "
+            f"{why[name]}",
+            reasons,
+        ) from cause
+
+
+def create_plugin() -> OpenvinoPlugin:
+    return OpenvinoPlugin()

@@ -1,0 +1,124 @@
+"""Which nodes OpenVINO takes: it reads the model, and is asked by its own ``query_model``.
+
+Reading converts each ONNX node to operations of OpenVINO. What cannot be converted is named by the error, refused and
+left out, and the rest is read again; an error that names nobody is narrowed down by halves. Of what was read, the
+device says which operations it takes. Those are told by name, and a node is taken if all operations that it became are:
+an operation belongs to the node whose output it is, or whose output it goes into first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..handover import values_not_passing, with_keys
+from . import backend
+
+if TYPE_CHECKING:
+    from ...model.model import Model
+
+__all__ = ["originals", "read", "refusals"]
+
+_LARGEST_INSIDE = 1 << 30  # bytes; above, a model is read from a file
+
+
+def read(core: Any, model: Model) -> Any:
+    """The model as OpenVINO has it."""
+    import os
+    import tempfile
+
+    if sum(model.constants.nbytes(n) for n in _sized_constants(model)) <= _LARGEST_INSIDE:
+        return core.read_model(with_keys(model, model.to_bytes()))
+    with tempfile.TemporaryDirectory(prefix="hetero-") as folder:
+        path = os.path.join(folder, "model.onnx")
+        model.save(path)
+        return core.read_model(path)  # which maps the weights: they live on without a name
+
+
+def originals(model: Model, read_model: Any) -> dict[str, str]:
+    """Name of an operation -> key of the node that it came from."""
+    makers = {name: node.key for node in model.nodes for name in node.outputs if name}
+    found: dict[str, str] = {}
+    for operation in reversed(read_model.get_ordered_ops()):
+        names = {name for output in operation.outputs() for name in output.get_names()}
+        key = next((makers[name] for name in sorted(names) if name in makers), None)
+        if key is None:
+            readers = (target.get_node() for output in operation.outputs() for target in output.get_target_inputs())
+            key = next((found[name] for name in (r.get_friendly_name() for r in readers) if name in found), None)
+        if key is not None and operation.get_type_name() not in ("Result", "Parameter"):
+            found[operation.get_friendly_name()] = key
+    return found
+
+
+def refusals(core: Any, model: Model, device: str, config: Mapping[str, Any]) -> dict[int, str]:
+    """Node -> why it is refused, for the nodes that are."""
+    reasons: dict[int, str] = {}
+    for node, (name, dtype) in values_not_passing(model, backend.passes).items():
+        reasons[node] = f"{name!r} has elements of {dtype}, which this device does not pass to OpenVINO"
+    for node in range(model.num_nodes):
+        why = _not_a_parameter(model, node)
+        if why:
+            reasons.setdefault(node, why)
+    pending = [[node for node in range(model.num_nodes) if node not in reasons]]
+    while pending:
+        group = pending.pop()
+        if not group:
+            continue
+        part = model if len(group) == model.num_nodes else model.extract(np.array(group, np.int32))
+        try:
+            converted = read(core, part)
+            taken = core.query_model(converted, device, dict(config))
+        except Exception as error:
+            found = _named(part, error)
+            if found:
+                reasons.update((group[node], why) for node, why in found.items())
+                pending.append([node for at, node in enumerate(group) if at not in found])
+            elif len(group) == 1:
+                reasons[group[0]] = backend.error_text(error)
+            else:
+                pending += [group[: len(group) // 2], group[len(group) // 2 :]]
+            continue
+        numbers = {key: node for node, key in zip(group, part.keys, strict=True)}
+        kinds = {op.get_friendly_name(): op.get_type_name() for op in converted.get_ops()}
+        for name, key in originals(part, converted).items():
+            if name not in taken:
+                reasons[numbers[key]] = f"OpenVINO's device {device} does not take {kinds[name]}"
+    return reasons
+
+
+def _not_a_parameter(model: Model, node: int) -> str:
+    """Why an input of a node could not be one of a submodel; empty if all could."""
+    for value in (*model.node_inputs[node].tolist(), *model.node_captures[node].tolist()):
+        if value < 0 or model.is_constant[value]:
+            continue
+        name = model.value_name(value)
+        if not model.has_type(value):
+            return f"the type of its input {name!r} is unknown"
+        if not model.is_tensor(value):
+            return f"its input {name!r} is a sequence or an optional"
+        if model.type_of(value).shape is None:
+            return f"the rank of its input {name!r} is unknown, and OpenVINO takes no parameters of unknown rank"
+    return ""
+
+
+def _sized_constants(model: Model) -> list[int]:
+    numbers = model.file_constants
+    return [n for n in numbers.tolist() if model.constants.is_plain(n)]
+
+
+def _named(model: Model, error: Exception) -> dict[int, str]:
+    """The nodes that an error is about, with what it says."""
+    operators = backend.unknown_operators(error)
+    found = {}
+    for node, op in enumerate(model.op_type_of.tolist()):
+        name = model.op_types[op].replace("::", ".")
+        if name in operators:
+            found[node] = f"OpenVINO has no conversion rule for {name}"
+    if not found:
+        for name in backend.failed_nodes(error):
+            at = model.find_key(name)
+            if at is not None:
+                found[at] = backend.error_text(error)
+    return found
