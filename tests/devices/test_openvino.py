@@ -121,6 +121,15 @@ def test_inputs_that_are_not_read(core: hetero.Core) -> None:
 
 
 @needs_openvino
+def test_inputs_that_openvino_renames(core: hetero.Core) -> None:
+    """One goes by the name of the result, the other is gone."""
+    proto = make_model([node("Dropout", ["x", "ratio"], ["y"])], inputs={"x": [2, 3], "ratio": []})
+    compiled = core.compile_model(core.read_model(proto), "OPENVINO")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(compiled({"ratio": np.float32(0.5), "x": x})["y"], x)
+
+
+@needs_openvino
 def test_counters_are_those_of_the_original_nodes(core: hetero.Core) -> None:
     rng = np.random.default_rng(0)
     weights = {"w": rng.standard_normal((8, 3, 3, 3)).astype(np.float32), "b": np.ones(8, np.float32)}

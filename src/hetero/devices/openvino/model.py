@@ -65,8 +65,19 @@ class OpenvinoModel(CompiledModel):
         if len(names) == len(self._inputs):
             return list(range(len(names)))
         found = [next((at for at, known in enumerate(names) if port.name in known), None) for port in self._inputs]
-        if len(found) - found.count(None) < len(names):
-            raise HeteroError(f"{self.device}: OpenVINO renamed the inputs {[port.name for port in self._inputs]}")
+        for at in sorted(set(range(len(names))) - set(found)):
+            taken = self.compiled.inputs[at]
+            alike = [
+                number
+                for number, port in enumerate(self._inputs)
+                if found[number] is None
+                and port.dtype == taken.get_element_type().to_dtype()
+                and port.shape is not None
+                and len(port.shape) == len(taken.get_partial_shape())
+            ]
+            if len(alike) != 1:
+                raise HeteroError(f"{self.device}: OpenVINO renamed inputs; which is its {sorted(names[at])}?")
+            found[alike[0]] = at
         return found
 
     def export_payload(self, writer: PayloadWriter) -> None:

@@ -8,7 +8,7 @@
 3. Another execution provider than the one for the CPU is asked with the whole model which nodes it takes, which
    may depend on weights and shapes.
 
-A model of a thousand nodes costs some ten milliseconds.
+A model of a thousand nodes costs some 60 ms.
 """
 
 from __future__ import annotations
