@@ -16,13 +16,12 @@ import hetero
 from real_models import MODELS, load
 
 
-def onnxruntime_session(model: onnx.ModelProto, threads: int = 1) -> onnxruntime.InferenceSession:
+def onnxruntime_session(model: onnx.ModelProto | bytes, threads: int = 1) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
-    )
+    data = model if isinstance(model, bytes) else model.SerializeToString()
+    return onnxruntime.InferenceSession(data, sess_options=options, providers=["CPUExecutionProvider"])
 
 
 def hetero_request(model: onnx.ModelProto, device: str, threads: int) -> hetero.InferRequest:
