@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -196,3 +197,16 @@ def test_rejected() -> None:
         _kernels.call("conv", [x, w], spec, good, [0, 0], scratch - 1)
     with pytest.raises(InferenceError):
         _kernels.call("conv", [x.astype(np.float64), w.astype(np.float64)], spec, good, [0, 0], scratch)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_strides_over_few_pixels(variant: str, packed: bool) -> None:
+    """A stride above the size, where all pixels are one and yet the plane may be taken whole."""
+    rng = np.random.default_rng(0)
+    for height, width, stride_y, stride_x in itertools.product((1, 2, 7), (1, 2, 5), (1, 3), (1, 3)):
+        for channels, kernel in ((5, 1), (2, 3)):
+            x = rng.standard_normal((1, channels, height + kernel - 1, width + kernel - 1), np.float32)
+            w = rng.standard_normal((3, channels, kernel, kernel), np.float32)
+            geometry = (1, (stride_y, stride_x), (1, 1), (0, 0), (0, 0))
+            check(x, w, *geometry, packed=packed, variant=variant)

@@ -154,6 +154,7 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
     int64_t a_row = c->stride[2];
     if (is_flat(c)) {
         s.origin += x;
+        a_row = 1; /* a stride may be above 1 where there is but one pixel along it */
     } else if (c->taps == 1) {
         s = copy_pixels(c, z, y, x, rows, columns, sums + SUMS);
         a_row = 1;
