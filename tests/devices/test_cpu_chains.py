@@ -130,7 +130,9 @@ def grow(draw: st.DrawFn, net: Net, shape: tuple[int, ...]) -> None:
         case 0 | 1 if dtype == "bool":
             net.call("unary", [pick(dtype)], None, [NOT], (0.0, 0.0))
         case 2:
-            net.call("where", [pick("bool"), pick(dtype), pick(dtype)])
+            operands = [pick("bool"), pick(dtype), pick(dtype)]
+            if broadcast(operands):
+                net.call("where", operands)
         case 3:
             net.call("cast", [pick(dtype)], draw(st.sampled_from([d for d in BINARY if d != dtype])))
         case 4:  # nobody's business but in the way
@@ -146,11 +148,17 @@ def grow(draw: st.DrawFn, net: Net, shape: tuple[int, ...]) -> None:
                 operands[1] = constant(np.array(7, np.int32))
             if kernel == "pow":
                 operands[1] = constant(np.array(draw(st.sampled_from([2, 3, 0.5, 1.7])), np.float32))
-            try:
-                np.broadcast_shapes(*(value.shape for value in operands))
-            except ValueError:
-                return
-            net.call(kernel, operands, "bool" if kernel in COMPARISONS else None)
+            if broadcast(operands):
+                net.call(kernel, operands, "bool" if kernel in COMPARISONS else None)
+
+
+def broadcast(operands: list[Value]) -> bool:
+    """Whether they do, to one shape: values may have been reshaped to others."""
+    try:
+        np.broadcast_shapes(*(value.shape for value in operands))
+    except ValueError:
+        return False
+    return True
 
 
 @st.composite
