@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import threading
@@ -14,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from ... import _kernels
-from ...errors import InferenceError, PropertyError, UnsupportedModel
+from ...errors import PropertyError, UnsupportedModel
 from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
 from ...properties import STREAM_PROPERTIES, streams_and_threads
 from ...runtime.remote import HostContext
@@ -146,8 +145,7 @@ class CpuPlugin(Plugin):
 
 
 class CpuModel(CompiledModel):
-    """A planned model. Plans are made per set of input shapes: when those first occur, or at once for the only shapes
-    that there can be."""
+    """A planned model. Plans are made per set of input shapes, when those first occur."""
 
     def __init__(
         self,
@@ -168,24 +166,8 @@ class CpuModel(CompiledModel):
         transform = not settings["DISABLE_TRANSFORMATIONS"]
         if stored is None:
             self._plans = PlanCache(Planner(model, nodes, transform, packed=packed))
-            self._plan_ahead()
         else:
             self._plans = PlanCache(stored.planner(nodes, transform, packed))
-
-    def _plan_ahead(self) -> None:
-        """Plan for the shapes that the file states, if it states all of them as numbers."""
-        shapes: list[tuple[int, ...]] = []
-        dtypes: list[np.dtype[Any]] = []
-        for port in self._inputs:
-            if not port.declared or port.dtype is None or port.shape is None:
-                return
-            sizes = tuple(size for size in port.shape if isinstance(size, int))
-            if len(sizes) != len(port.shape):
-                return
-            shapes.append(sizes)
-            dtypes.append(port.dtype)
-        with contextlib.suppress(InferenceError):  # who runs it is told
-            self._plans.for_shapes(tuple(shapes), tuple(dtypes))
 
     def export_payload(self, writer: PayloadWriter) -> None:
         from .stored import write_stored

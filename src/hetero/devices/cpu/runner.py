@@ -46,9 +46,7 @@ class PlanCache:
             return self._children[node, graph]
 
     def first(self, inputs: Sequence[NDArray[Any]]) -> Segment:
-        return self.for_shapes(tuple(array.shape for array in inputs), tuple(array.dtype for array in inputs))
-
-    def for_shapes(self, shapes: tuple[tuple[int, ...], ...], dtypes: tuple[np.dtype[Any], ...]) -> Segment:
+        shapes, dtypes = tuple(array.shape for array in inputs), tuple(array.dtype for array in inputs)
         return self._planned((shapes, dtypes), lambda: self.planner.first(shapes, dtypes))
 
     def following(self, segment: Segment, arrays: Mapping[int, NDArray[Any]]) -> Segment:
