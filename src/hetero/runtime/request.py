@@ -124,28 +124,37 @@ class InferRequest:
         that failed; and for a request that is busy in another thread. Raises `Cancelled` if another thread cancels it.
         The callback is not called.
         """
-        results = self._repeated(inputs) if self._may_repeat else None
-        if results is None:
-            results = self._checked(inputs)
-        return Outputs(self._positions, results)
+        if self._may_repeat:
+            results = self._repeated(inputs)
+            if results is not None:
+                return Outputs(self._positions, results)
+        return Outputs(self._positions, self._checked(inputs))
 
     def _repeated(self, inputs: Any) -> list[np.ndarray] | None:
         """The results if the inputs are like the last run's, else None: the checks of that run hold for them."""
+        # What every call of a small model pays: hence no helper functions.
+        names = self._names
         if type(inputs) is dict:
-            if len(inputs) != len(self._names):
+            if len(inputs) != len(names):
                 return None
             try:
-                arrays = [inputs[name] for name in self._names]
+                arrays = [inputs[names[0]]] if len(names) == 1 else [inputs[name] for name in names]
             except KeyError:
                 return None
         else:
             arrays = [inputs]
-        self._begin()
+        cancellation = self._cancellation
+        with self._lock:
+            if self._state is _BUSY:
+                raise self._busy()
+            self._state = _BUSY
+            if cancellation.requested:  # what asked for it is over
+                cancellation.clear()
         state = _FAILED
         try:
             assert self._run_again is not None
             results = self._run_again(arrays)
-            if self._cancellation.requested:
+            if cancellation.requested:
                 raise Cancelled("the inference was cancelled")
             state = _IDLE
         except Cancelled:
@@ -186,10 +195,13 @@ class InferRequest:
     def _begin(self) -> None:
         with self._lock:
             if self._state is _BUSY:
-                raise InferenceError("the request is busy: wait for it, or create a request per thread")
+                raise self._busy()
             self._state = _BUSY
             if self._cancellation.requested:  # what asked for it is over
                 self._cancellation.clear()
+
+    def _busy(self) -> InferenceError:
+        return InferenceError("the request is busy: wait for it, or create a request per thread")
 
     def _failure(self, error: Exception) -> InferenceError:
         return InferenceError(f"{self._device}: inference failed: {type(error).__name__}: {error}")

@@ -122,10 +122,7 @@ class CpuRunner:
         """See `hetero.runtime.request.RepeatingRunner`."""
         if self._whole is None or self._timed:
             return None
-        for array in inputs:
-            if type(array) is not np.ndarray:
-                return None
-        return self._whole.run(inputs)
+        return self._whole.run_again(inputs)
 
     def _run_segments(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         planner = self._plans.planner
