@@ -88,7 +88,7 @@ def saved_by_parallel(graph: StepGraph, seconds: Sequence[float]) -> bool:
 
 
 class ParallelRun:
-    """One inference. ``run_step(number, slots)`` runs a step; ``seconds``: what each took the last time."""
+    """One inference. ``run_step(number, slots)`` runs a step; ``seconds``: what each is known to take."""
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Schedule", "ScheduleRunner", "Step"]
 
-# Runs between two looks at whether it is worth running steps at the same time.
-_LOOK_EVERY = 64
+# Runs before the first look at whether it is worth running steps at the same time, and between two looks. The first run
+# of a request plans for the shapes that it meets.
+_FIRST_LOOK, _LOOK_EVERY = 2, 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,8 +79,10 @@ class ScheduleRunner:
             (position, runner.run, step.inputs, step.outputs, step.last_read)
             for position, (step, runner) in enumerate(zip(schedule.steps, self._runners, strict=True))
         ]
-        self._seconds = [0.0] * len(schedule.steps)  # of each step, when it last ran
-        self._until_look = 1
+        # Of each step, the least of the runs before the last look, and since then: what else the machine does adds.
+        self._seconds = [0.0] * len(schedule.steps)
+        self._least_since = [math.inf] * len(schedule.steps)
+        self._until_look = _FIRST_LOOK
         self._in_parallel = False
         self._alone = _as_alone(schedule, self._runners)
 
@@ -134,6 +138,7 @@ class ScheduleRunner:
         self._until_look -= 1
         if self._until_look == 0:
             self._until_look = _LOOK_EVERY
+            self._seconds, self._least_since = self._least_since, [math.inf] * len(self._least_since)
             self._in_parallel = saved_by_parallel(graph, self._seconds)
 
     def _run_step(self, position: int, slots: list[Any]) -> None:
@@ -149,7 +154,7 @@ class ScheduleRunner:
             self._fail(position, error)
         for slot, result in zip(fills, results, strict=True):
             slots[slot] = result
-        self._seconds[position] = time.perf_counter() - start
+        self._least_since[position] = min(time.perf_counter() - start, self._least_since[position])
 
     def _miscounted(self, position: int, results: Sequence[Any]) -> InferenceError:
         step = self._schedule.steps[position]
