@@ -131,6 +131,7 @@ FAMILIES: dict[str, Entry] = {
     "sum of columns": ("ReduceSum", [X], [ONE * 0], {"keepdims": 0}, lambda x: x.sum(0)),
     "maximum of rows": ("ReduceMax", [X], [ONE], {"keepdims": 0}, lambda x: x.max(1)),
     "place of the maximum": ("ArgMax", [X], [], {"axis": 1}, lambda x: x.argmax(1)),
+    "place of the maximum of columns": ("ArgMax", [X], [], {"axis": 0}, lambda x: x.argmax(0)),
     "relu": ("Relu", [X], [], {}, lambda x: np.maximum(x, 0)),
     "exp": ("Exp", [X], [], {}, np.exp),
     "tanh": ("Tanh", [X], [], {}, np.tanh),
@@ -161,6 +162,11 @@ FAMILIES: dict[str, Entry] = {
     "transpose to channels last": (
         "Transpose", [IMAGE], [], {"perm": [0, 2, 3, 1]}, lambda x: x.transpose(0, 2, 3, 1).copy(),
     ),
+    "transpose of colours to the front": (
+        "Transpose", [normal(1, 224, 224, 3)], [], {"perm": [0, 3, 1, 2]}, lambda x: x.transpose(0, 3, 1, 2).copy(),
+    ),
+    "transpose of all axes": ("Transpose", [normal(8, 16, 32, 64)], [], {"perm": [3, 2, 1, 0]}, lambda x: x.T.copy()),
+    "transpose of bytes": ("Transpose", [X.astype(np.uint8)], [], {"perm": [1, 0]}, lambda x: x.T.copy()),
     "slice by 2": ("Slice", [X], [ONE * 0, ONE * 3072, ONE, ONE * 2], {}, lambda x: x[:, ::2].copy()),
     "concatenation": ("Concat", [X, X], [], {"axis": 1}, lambda x, y: np.concatenate([x, y], 1)),
     "split": ("Split", [X], [], {"axis": 1, "num_outputs": 3}, lambda x: [part.copy() for part in np.split(x, 3, 1)]),

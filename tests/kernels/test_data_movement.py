@@ -37,6 +37,27 @@ def test_transposes(dtype: str, variant: str) -> None:
             np.testing.assert_array_equal(copy_view(x, x.transpose(axes), variant), x.transpose(axes))
 
 
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_transposes_of_parts(data: st.DataObject) -> None:
+    """Tiles, their edges and sides too short for them; views that begin anywhere and leave gaps."""
+    sides = st.integers(0, 5) | st.integers(6, 70)
+    shape = data.draw(st.lists(sides, min_size=2, max_size=2))
+    shape += data.draw(st.lists(st.integers(1, 4), max_size=2))
+    shape = [shape[at] for at in data.draw(st.permutations(range(len(shape))))]
+    x = numbered(tuple(size + data.draw(st.integers(0, 3)) for size in shape), data.draw(st.sampled_from(DTYPES)))
+    view = x[tuple(slice(whole - size, whole) for size, whole in zip(shape, x.shape, strict=True))]
+    view = view.transpose(data.draw(st.permutations(range(view.ndim))))
+    np.testing.assert_array_equal(copy_view(x, view, data.draw(st.sampled_from(VARIANTS))), view)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_transposes_keep_every_bit_of_nan(variant: str) -> None:
+    x = np.random.default_rng(0).integers(0x7F800001, 0x7FFFFFFF, (40, 50)).astype(np.uint32).view(np.float32)
+    found = copy_view(x, x.T, variant)
+    np.testing.assert_array_equal(found.view(np.uint32), x.T.copy().view(np.uint32))
+
+
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_slices_flips_and_broadcasts(data: st.DataObject) -> None:

@@ -117,6 +117,10 @@ def test_pools(name, planes, size, kernel, stride):
         (3, (400, 280), (300, 1)),  # rows
         (0, (300, 500), (1, 300)),  # a transposition
         (7, (3, 120, 400), (40_000, 1, 100)),  # several
+        (2, (150_000 // 300 - 1, 100, 3), (300, 3, 1)),  # short rows
+        (0, (3, 40_000), (1, 3)),  # colours apart
+        (0, (40_000, 3), (1, 40_000)),  # and together
+        (0, (200, 250, 2), (2, 400, 1)),  # pairs
         (1, (500, 149), (300, 2)),
         (149_999, (500, 300), (-300, -1)),
         (5, (200_000,), (0,)),
@@ -129,6 +133,12 @@ def test_strided_copies(offset, counts, steps, dtype):
     (y,) = assert_no_split_matters("copy_strided", [x], [(counts, dtype)], ints)
     view = np.lib.stride_tricks.as_strided(x[offset:], counts, [step * x.itemsize for step in steps])
     assert np.array_equal(y, view)
+
+
+@pytest.mark.parametrize("shape", [(1000, 200, 1), (3000, 40, 1), (3, 200, 700), (1, 100, 3000)])
+def test_places_of_the_maximum(shape):
+    outer, _, inner = shape
+    assert_no_split_matters("arg_extreme", [normal(*shape)], [((outer, inner), np.int64)], [*shape, 0, 0])
 
 
 @pytest.mark.parametrize(("outer", "axis", "inner"), [(128, 768, 1), (7, 3001, 1), (5, 100, 333)])

@@ -4,77 +4,111 @@
  * elements of x; steps may be 0 (repeat) or negative (reverse). The counts' product is out's size; rank <= 16.
  * Every address is checked against x's size before the first copy.
  *
- * Dimensions are merged where the view walks two as one. What remains is copied as rows (innermost step 1), as fills
- * (step 0), as blocked transposes (some other step is 1), or element by element. Threads take different elements of out.
+ * Dimensions are merged where the view walks two as one, and short contiguous rows become wider elements. What remains is
+ * copied two loops at a time: as rows (innermost step 1), as fills (step 0), as transposes in tiles (some other step is 1:
+ * whatever the permutation, x is contiguous along that loop and out along the innermost), or element by element. Threads
+ * take different elements of out.
  */
 #include "elements.h"
+#include "transpose.h"
+#include "vec.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 #define MAX_LOOPS 16
-#define TILE 16 /* a tile of 16 x 16 elements of up to 8 bytes: 2 kB read and 2 kB written stay in the first cache */
 
+/* Steps in elements when read, in bytes from then on. */
 typedef struct {
     int rank;
     int64_t count[MAX_LOOPS], step[MAX_LOOPS]; /* outermost first */
 } view;
 
-#define DEFINE_INNER(T)                                                                                             \
-    static void fill_row_##T(const char *x, char *out, int64_t n, int64_t step)                                     \
-    {                                                                                                               \
-        const T value = *(const T *)x;                                                                              \
-        T *to = (T *)out;                                                                                           \
-        (void)step;                                                                                                 \
-        for (int64_t i = 0; i < n; i++)                                                                             \
-            to[i] = value;                                                                                          \
-    }                                                                                                               \
-    static void copy_row_##T(const char *x, char *out, int64_t n, int64_t step)                                     \
-    {                                                                                                               \
-        const T *from = (const T *)x;                                                                               \
-        T *to = (T *)out;                                                                                           \
-        (void)step;                                                                                                 \
-        if (n * (int64_t)sizeof(T) >= 256)                                                                          \
-            memcpy(to, from, (size_t)n * sizeof(T));                                                                \
-        else                                                                                                        \
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) to[i] = from[i];                                   \
-    }                                                                                                               \
-    static void step_row_##T(const char *x, char *out, int64_t n, int64_t step)                                     \
-    {                                                                                                               \
-        const T *from = (const T *)x;                                                                               \
-        T *to = (T *)out;                                                                                           \
-        for (int64_t i = 0; i < n; i++)                                                                             \
-            to[i] = from[i * step];                                                                                 \
-    }                                                                                                               \
-    static void even_row_##T(const char *x, char *out, int64_t n, int64_t step)                                     \
-    {                                                                                                               \
-        const T *from = (const T *)x;                                                                               \
-        T *to = (T *)out;                                                                                           \
-        (void)step;                                                                                                 \
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) to[i] = from[2 * i];                                   \
-    }                                                                                                               \
-    /* out[i * out_step + k] = x[i + k * step]: rows i of out, columns k. */                                        \
-    static void transpose_##T(const char *x, char *out, int64_t rows, int64_t out_step, int64_t columns,            \
-                              int64_t step)                                                                         \
-    {                                                                                                               \
-        const T *from = (const T *)x;                                                                               \
-        T *to = (T *)out;                                                                                           \
-        for (int64_t i = 0; i < rows; i += TILE) {                                                                  \
-            const int64_t i_end = i + TILE < rows ? i + TILE : rows;                                                \
-            for (int64_t k = 0; k < columns; k += TILE) {                                                           \
-                const int64_t k_end = k + TILE < columns ? k + TILE : columns;                                      \
-                for (int64_t r = i; r < i_end; r++)                                                                 \
-                    for (int64_t c = k; c < k_end; c++)                                                             \
-                        to[r * out_step + c] = from[r + c * step];                                                  \
-            }                                                                                                       \
-        }                                                                                                           \
-    }
-DEFINE_INNER(uint8_t)
-DEFINE_INNER(uint16_t)
-DEFINE_INNER(uint32_t)
-DEFINE_INNER(uint64_t)
+/* An element of each size, anywhere. */
+typedef uint8_t any_u8;
+typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
+typedef uint32_t any_u32 __attribute__((aligned(1), may_alias));
+typedef uint64_t any_u64 __attribute__((aligned(1), may_alias));
 
-typedef void (*row_fn)(const char *x, char *out, int64_t n, int64_t step);
-typedef void (*transpose_fn)(const char *x, char *out, int64_t rows, int64_t out_step, int64_t columns, int64_t step);
+/* rows x n elements: element i of row r is at x + r * row_step + i * step, and at out + r * out_step densely. */
+typedef void (*rows_fn)(const char *x, int64_t row_step, int64_t step, char *out, int64_t out_step, int64_t rows,
+                        int64_t n);
+
+#define DEFINE_ROWS(T)                                                                                              \
+    static void fill_rows_##T(const char *x, int64_t row_step, int64_t step, char *out, int64_t out_step,           \
+                              int64_t rows, int64_t n)                                                              \
+    {                                                                                                               \
+        (void)step;                                                                                                 \
+        for (int64_t r = 0; r < rows; r++) {                                                                        \
+            const any_##T value = *(const any_##T *)(x + r * row_step);                                             \
+            any_##T *to = (any_##T *)(out + r * out_step);                                                          \
+            for (int64_t i = 0; i < n; i++)                                                                         \
+                to[i] = value;                                                                                      \
+        }                                                                                                           \
+    }                                                                                                               \
+    static void step_rows_##T(const char *x, int64_t row_step, int64_t step, char *out, int64_t out_step,           \
+                              int64_t rows, int64_t n)                                                              \
+    {                                                                                                               \
+        for (int64_t r = 0; r < rows; r++) {                                                                        \
+            const char *from = x + r * row_step;                                                                    \
+            any_##T *to = (any_##T *)(out + r * out_step);                                                          \
+            for (int64_t i = 0; i < n; i++)                                                                         \
+                to[i] = *(const any_##T *)(from + i * step);                                                        \
+        }                                                                                                           \
+    }                                                                                                               \
+    static void even_rows_##T(const char *x, int64_t row_step, int64_t step, char *out, int64_t out_step,           \
+                              int64_t rows, int64_t n)                                                              \
+    {                                                                                                               \
+        (void)step;                                                                                                 \
+        for (int64_t r = 0; r < rows; r++) {                                                                        \
+            const any_##T *from = (const any_##T *)(x + r * row_step);                                              \
+            any_##T *to = (any_##T *)(out + r * out_step);                                                          \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) to[i] = from[2 * i];                               \
+        }                                                                                                           \
+    }                                                                                                               \
+    static void transpose_##T(const char *x, int64_t row_step, int64_t step, char *out, int64_t out_step,           \
+                              int64_t rows, int64_t n)                                                              \
+    {                                                                                                               \
+        (void)row_step;                                                                                             \
+        HT_KERNEL(transpose)(sizeof(any_##T), x, step, out, out_step, rows, n);                                     \
+    }
+DEFINE_ROWS(u8)
+DEFINE_ROWS(u16)
+DEFINE_ROWS(u32)
+DEFINE_ROWS(u64)
+
+/* n bytes, WIDTH <= n <= 2 * WIDTH: by two copies of WIDTH bytes each, which may overlap. */
+#define SHORT_ROWS(WIDTH)                                                                                           \
+    for (int64_t r = 0; r < rows; r++) {                                                                            \
+        const char *from = x + r * row_step;                                                                        \
+        char *to = out + r * out_step;                                                                              \
+        memcpy(to, from, WIDTH);                                                                                    \
+        memcpy(to + n - WIDTH, from + n - WIDTH, WIDTH);                                                            \
+    }
+
+/* Contiguous rows of n bytes. */
+static void copy_rows(const char *x, int64_t row_step, int64_t step, char *out, int64_t out_step, int64_t rows, int64_t n)
+{
+    (void)step;
+    if (n > 256)
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(out + r * out_step, x + r * row_step, (size_t)n);
+    else if (n > 128)
+        SHORT_ROWS(128)
+    else if (n > 64)
+        SHORT_ROWS(64)
+    else if (n > 32)
+        SHORT_ROWS(32)
+    else if (n > 16)
+        SHORT_ROWS(16)
+    else if (n > 8)
+        SHORT_ROWS(8)
+    else if (n > 4)
+        SHORT_ROWS(4)
+    else if (n > 2)
+        SHORT_ROWS(2)
+    else
+        SHORT_ROWS(1)
+}
 
 /* Drop counts of 1 and merge neighbours. */
 static void merge(view *v)
@@ -122,16 +156,16 @@ static int read_view(const ht_call *call, view *v, int64_t *offset)
     return HT_OK;
 }
 
-/* A call as units of work: walks of the loops outside the two innermost ones; if there is but one, rows of the
- * transposition or elements of the row. */
+/* A call as units of work: walks of the loops outside the two that are copied at a time; if there is but one, pieces of
+ * the longer of those. */
 typedef struct {
     view v;
     const char *x;
     char *out;
     int64_t bytes, out_step[MAX_LOOPS];
-    int second;             /* the loop along which x is contiguous, if the innermost is not; or -1 */
-    row_fn row;
-    transpose_fn transpose;
+    int order[MAX_LOOPS], walks; /* the loops outside, outermost first */
+    int64_t rows, row_step, out_row_step, n, step;
+    rows_fn copy;
     enum { WALKS, ROWS, ELEMENTS } units_are;
     int64_t units, parts;
 } copy;
@@ -139,33 +173,27 @@ typedef struct {
 static void copy_walks(const copy *c, int64_t begin, int64_t end)
 {
     const view *v = &c->v;
-    const int inner = v->rank - 1;
     int64_t index[MAX_LOOPS] = {0}, rest = begin;
     const char *x = c->x;
     char *out = c->out;
-    for (int loop = inner - 1; loop >= 0; loop--) {
-        if (loop == c->second)
-            continue;
-        index[loop] = rest % v->count[loop];
+    for (int i = c->walks - 1; i >= 0; i--) {
+        const int loop = c->order[i];
+        index[i] = rest % v->count[loop];
         rest /= v->count[loop];
-        x += index[loop] * v->step[loop] * c->bytes;
-        out += index[loop] * c->out_step[loop] * c->bytes;
+        x += index[i] * v->step[loop];
+        out += index[i] * c->out_step[loop];
     }
     for (int64_t walk = begin; walk < end; walk++) {
-        if (c->second >= 0)
-            c->transpose(x, out, v->count[c->second], c->out_step[c->second], v->count[inner], v->step[inner]);
-        else
-            c->row(x, out, v->count[inner], v->step[inner]);
-        for (int loop = inner - 1; loop >= 0; loop--) {
-            if (loop == c->second)
-                continue;
-            x += v->step[loop] * c->bytes;
-            out += c->out_step[loop] * c->bytes;
-            if (++index[loop] < v->count[loop])
+        c->copy(x, c->row_step, c->step, out, c->out_row_step, c->rows, c->n);
+        for (int i = c->walks - 1; i >= 0; i--) {
+            const int loop = c->order[i];
+            x += v->step[loop];
+            out += c->out_step[loop];
+            if (++index[i] < v->count[loop])
                 break;
-            x -= v->step[loop] * v->count[loop] * c->bytes;
-            out -= c->out_step[loop] * v->count[loop] * c->bytes;
-            index[loop] = 0;
+            x -= v->step[loop] * v->count[loop];
+            out -= c->out_step[loop] * v->count[loop];
+            index[i] = 0;
         }
     }
 }
@@ -173,30 +201,76 @@ static void copy_walks(const copy *c, int64_t begin, int64_t end)
 static void copy_part(void *context, int64_t part, int thread)
 {
     const copy *c = (const copy *)context;
-    const view *v = &c->v;
-    const int inner = v->rank - 1;
     const int64_t begin = ht_part_begin(c->units, c->parts, part), end = ht_part_begin(c->units, c->parts, part + 1);
     (void)thread;
     if (c->units_are == WALKS)
         copy_walks(c, begin, end);
     else if (c->units_are == ROWS)
-        c->transpose(c->x + begin * c->bytes, c->out + begin * c->out_step[c->second] * c->bytes, end - begin,
-                     c->out_step[c->second], v->count[inner], v->step[inner]);
+        c->copy(c->x + begin * c->row_step, c->row_step, c->step, c->out + begin * c->out_row_step, c->out_row_step,
+                end - begin, c->n);
     else
-        c->row(c->x + begin * v->step[inner] * c->bytes, c->out + begin * c->bytes, end - begin, v->step[inner]);
+        c->copy(c->x + begin * c->step, c->row_step, c->step, c->out + begin * c->bytes, c->out_row_step, c->rows,
+                end - begin);
+}
+
+/* Choose the two loops that are copied at a time, and how. */
+static void choose(copy *c)
+{
+    enum { LINE = 64 };
+    static const rows_fn fills[] = {fill_rows_u8, fill_rows_u16, fill_rows_u32, fill_rows_u64};
+    static const rows_fn steps[] = {step_rows_u8, step_rows_u16, step_rows_u32, step_rows_u64};
+    static const rows_fn evens[] = {even_rows_u8, even_rows_u16, even_rows_u32, even_rows_u64};
+    static const rows_fn transposes[] = {transpose_u8, transpose_u16, transpose_u32, transpose_u64};
+    view *v = &c->v;
+    int inner = v->rank - 1;
+    c->out_step[inner] = c->bytes;
+    for (int i = inner; i > 0; i--)
+        c->out_step[i - 1] = c->out_step[i] * v->count[i];
+    const int64_t row_bytes = v->count[inner] * c->bytes;
+    if (inner > 0 && v->step[inner] == c->bytes && (row_bytes == 2 || row_bytes == 4 || row_bytes == 8)) {
+        c->bytes = row_bytes;
+        inner = --v->rank - 1;
+    }
+    c->step = v->step[inner];
+    c->n = v->count[inner];
+    int second = inner - 1, transposed = 0;
+    for (int i = 0; i < inner && c->step != 0 && c->step != c->bytes; i++)
+        if (v->step[i] == c->bytes) {
+            second = i;
+            transposed = 1;
+        }
+    const int size = c->bytes == 1 ? 0 : c->bytes == 2 ? 1 : c->bytes == 4 ? 2 : 3;
+    c->rows = second < 0 ? 1 : v->count[second];
+    c->row_step = second < 0 ? 0 : v->step[second];
+    c->out_row_step = second < 0 ? 0 : c->out_step[second];
+    c->copy = transposed ? transposes[size] : c->step == 0 ? fills[size] : c->step == 2 * c->bytes ? evens[size]
+                                                                                                 : steps[size];
+    if (!transposed && c->step == c->bytes) { /* rows of bytes */
+        c->copy = copy_rows;
+        c->n *= c->bytes;
+        c->bytes = c->step = 1;
+    }
+    int nearest = -1; /* to x */
+    for (int i = 0; i < inner; i++)
+        if (i != second) {
+            c->order[c->walks++] = i;
+            if (nearest < 0 || llabs(v->step[i]) < llabs(v->step[c->order[nearest]]))
+                nearest = c->walks - 1;
+        }
+    /* A transpose that writes whole lines of the cache goes on where x does, so that it reads whole lines, too. */
+    if (transposed && c->walks > 1 && c->n * c->bytes >= LINE && c->rows * c->bytes < LINE) {
+        const int loop = c->order[nearest];
+        for (int i = nearest; i + 1 < c->walks; i++)
+            c->order[i] = c->order[i + 1];
+        c->order[c->walks - 1] = loop;
+    }
 }
 
 int HT_KERNEL(copy_strided)(const ht_call *call)
 {
-    static const row_fn fill_rows[] = {fill_row_uint8_t, fill_row_uint16_t, fill_row_uint32_t, fill_row_uint64_t};
-    static const row_fn copy_rows[] = {copy_row_uint8_t, copy_row_uint16_t, copy_row_uint32_t, copy_row_uint64_t};
-    static const row_fn step_rows[] = {step_row_uint8_t, step_row_uint16_t, step_row_uint32_t, step_row_uint64_t};
-    static const row_fn even_rows[] = {even_row_uint8_t, even_row_uint16_t, even_row_uint32_t, even_row_uint64_t};
-    static const transpose_fn transposes[] = {transpose_uint8_t, transpose_uint16_t, transpose_uint32_t,
-                                              transpose_uint64_t};
     if (call->num_in != 1 || call->num_out != 1 || call->in[0]->dtype != call->out[0]->dtype)
         return HT_ERR_OPERAND;
-    copy c = {.second = -1, .bytes = ht_element_bytes(call->out[0]->dtype)};
+    copy c = {.bytes = ht_element_bytes(call->out[0]->dtype)};
     int64_t offset;
     const int status = read_view(call, &c.v, &offset);
     if (status != HT_OK)
@@ -207,28 +281,20 @@ int HT_KERNEL(copy_strided)(const ht_call *call)
         return HT_OK;
     c.x = (const char *)call->in[0]->data + offset * c.bytes;
     c.out = (char *)call->out[0]->data;
-    view *v = &c.v;
-    merge(v);
-    if (v->rank == 0) {
+    merge(&c.v);
+    if (c.v.rank == 0) {
         memcpy(c.out, c.x, (size_t)c.bytes);
         return HT_OK;
     }
-    const int size_index = c.bytes == 1 ? 0 : c.bytes == 2 ? 1 : c.bytes == 4 ? 2 : 3, inner = v->rank - 1;
-    const int64_t step = v->step[inner];
-    c.out_step[inner] = 1;
-    for (int i = inner; i > 0; i--)
-        c.out_step[i - 1] = c.out_step[i] * v->count[i];
-    if (step != 0 && step != 1)
-        for (int i = 0; i < inner; i++)
-            if (v->step[i] == 1)
-                c.second = i;
-    c.row = (step == 1 ? copy_rows : step == 0 ? fill_rows : step == 2 ? even_rows : step_rows)[size_index];
-    c.transpose = transposes[size_index];
-    const int64_t rows = c.second < 0 ? 1 : v->count[c.second];
-    c.units = call->out[0]->size / v->count[inner] / rows;
+    for (int i = 0; i < c.v.rank; i++)
+        c.v.step[i] *= c.bytes;
+    choose(&c);
+    c.units = 1;
+    for (int i = 0; i < c.walks; i++)
+        c.units *= c.v.count[c.order[i]];
     if (c.units == 1) {
-        c.units_are = c.second < 0 ? ELEMENTS : ROWS;
-        c.units = c.second < 0 ? v->count[inner] : rows;
+        c.units_are = c.rows > c.n ? ROWS : ELEMENTS;
+        c.units = c.rows > c.n ? c.rows : c.n;
     }
     c.parts = ht_parts(call, c.units, (double)call->out[0]->size);
     ht_parallel(call->team, c.parts, copy_part, &c);

@@ -1,4 +1,4 @@
-/* Reductions over any axes, and the position of the largest or smallest entry.
+/* Reductions over any axes.
  *
  * reduce: in x; out y with x's elements reduced over the marked axes (y's dims with or without them).
  *   ints: operation, rank, then per axis of x 1 if it is reduced. Operations: 0 sum, 1 mean, 2 max, 3 min, 4 product,
@@ -6,8 +6,6 @@
  *   float32, float64, int32, int64 (7 and 8: floats only); max and min also int8 and uint8. Max and min pass NaN.
  *   Integers wrap. An empty reduction gives the operation's neutral element (mean: NaN; max, min of integers: the
  *   type's least, largest).
- * arg_extreme: in x[outer][axis][inner]; out int64[outer][inner]. ints: outer, axis, inner, minimum, last (of equals).
- *   float32, float64, int32, int64, int8, uint8. A NaN counts as extreme.
  *
  * Axes of one kind that lie next to each other are merged. x is read once, in order: a reduced innermost axis becomes
  * one number per row (float32 as rows.h does it, float64 in independent partial sums), else rows are added to rows of y.
@@ -201,53 +199,5 @@ int HT_KERNEL(reduce)(const ht_call *call)
     } else {
         return HT_ERR_DTYPE;
     }
-    return HT_OK;
-}
-
-#define ARG(suffix, type)                                                                                             \
-    static int64_t arg_##suffix(const type *x, int64_t n, int64_t stride, int minimum, int last)                      \
-    {                                                                                                                 \
-        int64_t best = 0;                                                                                             \
-        for (int64_t i = 1; i < n; i++) {                                                                             \
-            const type value = x[i * stride], top = x[best * stride];                                                 \
-            if (top != top && !(last && value != value))                                                              \
-                continue;                                                                                             \
-            if (value != value || (minimum ? value < top : value > top) || (last && value == top))                    \
-                best = i;                                                                                             \
-        }                                                                                                             \
-        return best;                                                                                                  \
-    }
-ARG(f32, float)
-ARG(f64, double)
-ARG(i32, int32_t)
-ARG(i64, int64_t)
-ARG(i8, int8_t)
-ARG(u8, uint8_t)
-
-int HT_KERNEL(arg_extreme)(const ht_call *call)
-{
-    const ht_tensor *x = call->in[0], *y = call->out[0];
-    if (call->num_in != 1 || call->num_ints != 5)
-        return HT_ERR_OPERAND;
-    const int64_t outer = call->ints[0], n = call->ints[1], inner = call->ints[2];
-    const int minimum = (int)call->ints[3], last = (int)call->ints[4];
-    if (n < 1 || outer * n * inner != x->size || y->size != outer * inner)
-        return HT_ERR_OPERAND;
-    if (y->dtype != HT_INT64)
-        return HT_ERR_DTYPE;
-    int64_t *out = y->data;
-    for (int64_t o = 0; o < outer; o++)
-        for (int64_t i = 0; i < inner; i++) {
-            const int64_t at = o * n * inner + i;
-            switch (x->dtype) {
-            case HT_FLOAT32: *out++ = arg_f32((const float *)x->data + at, n, inner, minimum, last); break;
-            case HT_FLOAT64: *out++ = arg_f64((const double *)x->data + at, n, inner, minimum, last); break;
-            case HT_INT32: *out++ = arg_i32((const int32_t *)x->data + at, n, inner, minimum, last); break;
-            case HT_INT64: *out++ = arg_i64((const int64_t *)x->data + at, n, inner, minimum, last); break;
-            case HT_INT8: *out++ = arg_i8((const int8_t *)x->data + at, n, inner, minimum, last); break;
-            case HT_UINT8: *out++ = arg_u8((const uint8_t *)x->data + at, n, inner, minimum, last); break;
-            default: return HT_ERR_DTYPE;
-            }
-        }
     return HT_OK;
 }

@@ -1,0 +1,199 @@
+/* arg_extreme: the position of the largest or smallest entry along an axis.
+ *
+ * Operands: in x[outer][n][inner], n > 0; out int64[outer][inner]. Parameters: ints = outer, n, inner, minimum, last (of
+ * equals). float32, float64, int32, int64, int8, uint8. A NaN counts as extreme.
+ *
+ * Contiguous rows are read twice, once for the extreme and once, up to its place, for where it is: both are plain vector
+ * loops. Other rows are walked side by side, with the extreme and its place so far of each. Threads take rows.
+ */
+#include "elements.h"
+#include "rows.h"
+
+enum { SIDE_BY_SIDE = 128, BLOCK = 64, ROWS = 16, SHORT = 32 };
+
+/* Whether `value` replaces `top`. */
+#define BETTER(minimum, last, value, top)                                                                             \
+    ((minimum ? (last ? (value) <= (top) : (value) < (top)) : (last ? (value) >= (top) : (value) > (top))) ||         \
+     ((value) != (value) && (last || (top) == (top))))
+
+#define EXTREME(minimum, value, top) ((minimum ? (value) < (top) : (value) > (top)) ? (value) : (top))
+
+#define DEFINE_FIND(name, type, condition)                                                                            \
+    static int64_t name(const type *x, int64_t n, const type extreme, int last)                                       \
+    {                                                                                                                 \
+        (void)extreme;                                                                                                \
+        for (int64_t done = 0; done < n; done += BLOCK) {                                                             \
+            const int64_t count = ht_min64(BLOCK, n - done), begin = last ? n - done - count : done;                  \
+            int any = 0;                                                                                              \
+            for (int64_t i = begin; i < begin + count; i++)                                                           \
+                any |= condition;                                                                                     \
+            if (!any)                                                                                                 \
+                continue;                                                                                             \
+            int first = BLOCK, final = -1; /* within the block, without a branch for each */                          \
+            for (int k = 0; k < (int)count; k++) {                                                                    \
+                const int64_t i = begin + k;                                                                          \
+                first = (condition) && k < first ? k : first;                                                         \
+                final = (condition) ? k : final;                                                                      \
+            }                                                                                                         \
+            return begin + (last ? final : first);                                                                    \
+        }                                                                                                             \
+        return 0;                                                                                                     \
+    }
+
+#define DEFINE_LONG(suffix, type)                                                                                     \
+    HT_INLINE int64_t long_##suffix(const type *x, int64_t n, const int minimum, int last)                            \
+    {                                                                                                                 \
+        enum { PARTS = 64 / sizeof(type) };                                                                           \
+        type part[PARTS], found = x[0];                                                                               \
+        int nan[PARTS] = {0};                                                                                         \
+        for (int j = 0; j < PARTS; j++)                                                                               \
+            part[j] = found;                                                                                          \
+        int64_t i = 0;                                                                                                \
+        for (; i + PARTS <= n; i += PARTS)                                                                            \
+            for (int j = 0; j < PARTS; j++) {                                                                         \
+                part[j] = EXTREME(minimum, x[i + j], part[j]);                                                        \
+                nan[j] |= x[i + j] != x[i + j];                                                                       \
+            }                                                                                                         \
+        for (; i < n; i++) {                                                                                          \
+            part[0] = EXTREME(minimum, x[i], part[0]);                                                                \
+            nan[0] |= x[i] != x[i];                                                                                   \
+        }                                                                                                             \
+        for (int j = 0; j < PARTS; j++) {                                                                             \
+            if (nan[j])                                                                                               \
+                return find_nan_##suffix(x, n, found, last);                                                          \
+            found = EXTREME(minimum, part[j], found);                                                                 \
+        }                                                                                                             \
+        return find_##suffix(x, n, found, last);                                                                      \
+    }
+
+#define DEFINE_FINDS(suffix, type)                                                                                    \
+    DEFINE_FIND(find_##suffix, type, x[i] == extreme)                                                                     \
+    DEFINE_FIND(find_nan_##suffix, type, x[i] != x[i])
+
+DEFINE_FINDS(f32, float)
+HT_INLINE int64_t long_f32(const float *x, int64_t n, const int minimum, int last)
+{
+    const float extreme = minimum ? ht_row_min(x, n) : ht_row_max(x, n, 1);
+    return extreme != extreme ? find_nan_f32(x, n, extreme, last) : find_f32(x, n, extreme, last);
+}
+DEFINE_FINDS(f64, double)
+DEFINE_LONG(f64, double)
+DEFINE_FINDS(i32, int32_t)
+DEFINE_LONG(i32, int32_t)
+DEFINE_FINDS(i64, int64_t)
+DEFINE_LONG(i64, int64_t)
+DEFINE_FINDS(i8, int8_t)
+DEFINE_LONG(i8, int8_t)
+DEFINE_FINDS(u8, uint8_t)
+DEFINE_LONG(u8, uint8_t)
+
+#define DEFINE_ARG(suffix, type)                                                                                      \
+    HT_INLINE int64_t short_##suffix(const type *x, int64_t n, const int minimum, const int last)                     \
+    {                                                                                                                 \
+        type top = x[0];                                                                                              \
+        int64_t found = 0;                                                                                            \
+        for (int64_t i = 1; i < n; i++)                                                                               \
+            if (BETTER(minimum, last, x[i], top)) {                                                                   \
+                top = x[i];                                                                                           \
+                found = i;                                                                                            \
+            }                                                                                                         \
+        return found;                                                                                                 \
+    }                                                                                                                 \
+    HT_INLINE void columns_##suffix(const type *x, int64_t n, int64_t inner, int64_t width, int64_t *out,             \
+                                    const int minimum, const int last)                                                \
+    {                                                                                                                 \
+        type top[SIDE_BY_SIDE];                                                                                       \
+        for (int64_t j = 0; j < width; j++) {                                                                         \
+            top[j] = x[j];                                                                                            \
+            out[j] = 0;                                                                                               \
+        }                                                                                                             \
+        for (int64_t i = 1; i < n; i++) {                                                                             \
+            const type *row = x + i * inner;                                                                          \
+            for (int64_t j = 0; j < width; j++) {                                                                     \
+                const int better = BETTER(minimum, last, row[j], top[j]);                                             \
+                out[j] = better ? i : out[j];                                                                         \
+                top[j] = better ? row[j] : top[j];                                                                    \
+            }                                                                                                         \
+        }                                                                                                             \
+    }                                                                                                                 \
+    static void arg_##suffix(const void *from, int64_t n, int64_t inner, int64_t width, int64_t *out, int minimum,    \
+                             int last)                                                                                \
+    {                                                                                                                 \
+        const type *x = (const type *)from;                                                                           \
+        if (inner == 1)                                                                                               \
+            for (int64_t row = 0; row < width; row++, x += n) {                                                       \
+                if (n <= SHORT)                                                                                       \
+                    out[row] = minimum ? (last ? short_##suffix(x, n, 1, 1) : short_##suffix(x, n, 1, 0))             \
+                                       : (last ? short_##suffix(x, n, 0, 1) : short_##suffix(x, n, 0, 0));            \
+                else                                                                                                  \
+                    out[row] = minimum ? long_##suffix(x, n, 1, last) : long_##suffix(x, n, 0, last);\
+            }                                                                                                         \
+        else if (minimum && last)                                                                                     \
+            columns_##suffix(x, n, inner, width, out, 1, 1);                                                          \
+        else if (minimum)                                                                                             \
+            columns_##suffix(x, n, inner, width, out, 1, 0);                                                          \
+        else if (last)                                                                                                \
+            columns_##suffix(x, n, inner, width, out, 0, 1);                                                          \
+        else                                                                                                          \
+            columns_##suffix(x, n, inner, width, out, 0, 0);                                                          \
+    }
+DEFINE_ARG(f32, float)
+DEFINE_ARG(f64, double)
+DEFINE_ARG(i32, int32_t)
+DEFINE_ARG(i64, int64_t)
+DEFINE_ARG(i8, int8_t)
+DEFINE_ARG(u8, uint8_t)
+
+/* `width` neighbouring results: of rows that follow each other if inner is 1. */
+typedef void (*arg_fn)(const void *x, int64_t n, int64_t inner, int64_t width, int64_t *out, int minimum, int last);
+
+typedef struct {
+    const char *x;
+    int64_t *out;
+    int64_t bytes, outer, n, inner, rows, blocks, units, parts; /* rows, blocks: a unit is so much of outer, of inner */
+    int minimum, last;
+    arg_fn arg;
+} job;
+
+static void arg_part(void *context, int64_t part, int thread)
+{
+    const job *j = (const job *)context;
+    const int64_t end = ht_part_begin(j->units, j->parts, part + 1);
+    (void)thread;
+    for (int64_t unit = ht_part_begin(j->units, j->parts, part); unit < end; unit++) {
+        const int64_t outer = unit / j->blocks * j->rows, first = unit % j->blocks * SIDE_BY_SIDE;
+        const int64_t width = j->inner == 1 ? ht_min64(ROWS, j->outer - outer) : ht_min64(SIDE_BY_SIDE, j->inner - first);
+        j->arg(j->x + (outer * j->n * j->inner + first) * j->bytes, j->n, j->inner, width,
+               j->out + outer * j->inner + first, j->minimum, j->last);
+    }
+}
+
+int HT_KERNEL(arg_extreme)(const ht_call *call)
+{
+    const ht_tensor *x = call->in[0], *y = call->out[0];
+    if (call->num_in != 1 || call->num_ints != 5)
+        return HT_ERR_OPERAND;
+    const int64_t outer = call->ints[0], n = call->ints[1], inner = call->ints[2];
+    if (n < 1 || outer * n * inner != x->size || y->size != outer * inner)
+        return HT_ERR_OPERAND;
+    if (y->dtype != HT_INT64)
+        return HT_ERR_DTYPE;
+    job j = {.x = x->data, .out = y->data, .bytes = ht_element_bytes(x->dtype), .outer = outer, .n = n, .inner = inner};
+    j.minimum = call->ints[3] != 0;
+    j.last = call->ints[4] != 0;
+    switch (x->dtype) {
+    case HT_FLOAT32: j.arg = arg_f32; break;
+    case HT_FLOAT64: j.arg = arg_f64; break;
+    case HT_INT32: j.arg = arg_i32; break;
+    case HT_INT64: j.arg = arg_i64; break;
+    case HT_INT8: j.arg = arg_i8; break;
+    case HT_UINT8: j.arg = arg_u8; break;
+    default: return HT_ERR_DTYPE;
+    }
+    j.blocks = ht_ceil_div(inner, SIDE_BY_SIDE);
+    j.rows = inner == 1 ? ROWS : 1;
+    j.units = ht_ceil_div(outer, j.rows) * j.blocks;
+    j.parts = ht_parts(call, j.units, (double)x->size);
+    ht_parallel(call->team, j.parts, arg_part, &j);
+    return HT_OK;
+}
