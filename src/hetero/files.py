@@ -1,13 +1,17 @@
-"""Writing files whole or not at all, and copying between them without a detour through memory."""
+"""Mapping files, writing them whole or not at all, and copying between them without a detour through memory."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
+import stat
 from collections.abc import Iterable, Iterator
 
-__all__ = ["atomic_file", "copy_range", "sync_folder", "write_all", "write_atomically"]
+from .errors import HeteroError
+
+__all__ = ["atomic_file", "copy_range", "map_file", "sync_folder", "write_all", "write_atomically"]
 
 _MOST_AT_ONCE = 8 << 20  # bytes
 
@@ -94,3 +98,29 @@ def write_all(target: int, data: memoryview) -> None:
     done = 0
     while done < len(data):
         done += os.write(target, data[done : done + _MOST_AT_ONCE])
+
+
+def map_file(path: str, expected: str, error: type[HeteroError], empty: type[HeteroError] | None = None) -> memoryview:
+    """The bytes of a regular file, mapped for reading; it must not be shortened while they are in use.
+
+    ``expected``: what it should be, for messages. Raises ``error`` if there is no such file or it cannot be mapped, and
+    ``empty``, by default ``error``, if there is nothing in it.
+    """
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as raised:  # ValueError: a NUL in the path
+        raise error(f"{path}: cannot be opened: {getattr(raised, 'strerror', None) or raised}") from raised
+    try:
+        status = os.fstat(number)
+        if stat.S_ISDIR(status.st_mode):
+            raise error(f"{path}: is a folder, expected {expected}")
+        if not stat.S_ISREG(status.st_mode):
+            raise error(f"{path}: is not a regular file, expected {expected} (or read it yourself and pass the bytes)")
+        if status.st_size == 0:
+            raise (empty or error)(f"{path}: is empty")
+        return memoryview(mmap.mmap(number, 0, access=mmap.ACCESS_READ))
+    except OSError as raised:
+        raise error(f"{path}: cannot be mapped: {raised.strerror}") from raised
+    finally:
+        os.close(number)

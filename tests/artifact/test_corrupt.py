@@ -119,7 +119,7 @@ def test_bytes_of_other_kinds_are_refused(core: hetero.Core, tmp_path: pathlib.P
     ):
         with pytest.raises(errors.Corrupt, match=words):
             core.import_model(source, "CPU")
-    for path, words in ((tmp_path, "not a regular file"), (tmp_path / "none", "No such file"), ("a\0b", "opened")):
+    for path, words in ((tmp_path, "is a folder"), (tmp_path / "none", "No such file"), ("a\0b", "opened")):
         with pytest.raises(errors.ArtifactError, match=words):
             core.import_model(path, "CPU")
 

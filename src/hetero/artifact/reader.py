@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import mmap
 import os
-import stat
 from collections.abc import Callable
 
 from .._checksum import crc32
 from ..errors import ArtifactError, Corrupt, PropertyError
+from ..files import map_file
 from ..registry import parse_device
 from .layout import MANIFEST, Entry, Layout, comment_of, first_entry, is_entry_name
 from .manifest import Manifest, decode_manifest
@@ -104,7 +103,7 @@ def open_artifact(source: object, decrypt: Callable[[bytes], bytes] | None = Non
     """
     if isinstance(source, (str, os.PathLike)):
         label = os.fsdecode(source)
-        data = _map(label)
+        data = map_file(label, "an exported model", ArtifactError, empty=Corrupt)
     else:
         label = "<stream>"
         read = getattr(source, "read", None)
@@ -118,21 +117,3 @@ def open_artifact(source: object, decrypt: Callable[[bytes], bytes] | None = Non
         except Exception as error:
             raise Corrupt(f"{label}: cannot be decrypted: {type(error).__name__}: {error}") from error
     return Artifact(data, label)
-
-
-def _map(path: str) -> memoryview:
-    try:
-        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # which does not wait for a FIFO's writer
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path}: cannot be opened: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        status = os.fstat(number)
-        if not stat.S_ISREG(status.st_mode):
-            raise ArtifactError(f"{path}: is not a regular file, expected an exported model")
-        if status.st_size == 0:
-            raise Corrupt(f"{path}: is empty")
-        return memoryview(mmap.mmap(number, 0, access=mmap.ACCESS_READ))
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be mapped: {error.strerror}") from error
-    finally:
-        os.close(number)

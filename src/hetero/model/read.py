@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
+from ..files import map_file
 from .file import ModelFile
 from .model import Model
 
@@ -35,33 +34,14 @@ def read_model(
     if isinstance(source, (str, os.PathLike)):
         path = os.fsdecode(source)
         beside = os.path.dirname(os.path.abspath(path)) if folder is None else os.fsdecode(folder)
-        file = ModelFile(_map(path), label=path, path=path, folder=beside, follow_links=follow_links)
+        file = ModelFile(
+            map_file(path, "an ONNX file", ModelError), label=path, path=path, folder=beside, follow_links=follow_links
+        )
     else:
         data, label = _bytes_of(source)
         beside_bytes = None if folder is None else os.fsdecode(folder)
         file = ModelFile(data, label=label, folder=beside_bytes, follow_links=follow_links)
     return Model(file)
-
-
-def _map(path: str) -> memoryview:
-    try:
-        # O_NONBLOCK: opening a FIFO must not wait for a writer.
-        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise ModelError(f"{path}: cannot be opened: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        status = os.fstat(number)
-        if stat.S_ISDIR(status.st_mode):
-            raise ModelError(f"{path}: is a folder, expected an ONNX file")
-        if not stat.S_ISREG(status.st_mode):
-            raise ModelError(f"{path}: is not a regular file (read it yourself and pass the bytes)")
-        if status.st_size == 0:
-            raise ModelError(f"{path}: is empty")
-        return memoryview(mmap.mmap(number, 0, access=mmap.ACCESS_READ))
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be mapped: {error.strerror}") from error
-    finally:
-        os.close(number)
 
 
 def _bytes_of(source: bytes | bytearray | memoryview | onnx.ModelProto) -> tuple[memoryview, str]:
