@@ -176,6 +176,9 @@ FAMILIES: dict[str, Entry] = {
     "tiles": ("Tile", [normal(128, 96)], [np.array([1, 32])], {}, lambda x: np.tile(x, (1, 32))),
     "expansion": ("Expand", [COLUMN], [np.array([128, 3072])], {}, lambda x: np.broadcast_to(x, (128, 3072)).copy()),
     "top 10": ("TopK", [X], [ONE * 10], {}, None),
+    "top 100": ("TopK", [X], [ONE * 100], {}, None),
+    "top 10 of columns": ("TopK", [X], [ONE * 10], {"axis": 0}, None),
+    "top 2 of 64": ("TopK", [normal(1000, 64)], [ONE * 2], {}, None),
     "running sum": ("CumSum", [X], [np.array(1)], {}, lambda x: x.cumsum(1)),
     "nonzero": ("NonZero", [X.clip(0)], [], {}, np.nonzero),
     "resize to 112, nearest": (

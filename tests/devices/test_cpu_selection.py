@@ -32,12 +32,46 @@ def test_top_k_of_long_rows_and_nan(variant: str, largest: int) -> None:
     x = np.random.default_rng(0).permutation(5000).astype(np.float32)
     x[[7, 99]] = np.nan
     spec = [((30,), "float32"), ((30,), "int64")]
-    values, indices = _kernels.call("topk", [x], spec, [1, 5000, 1, 30, largest], [], 240, variant=variant)
+    values, indices = _kernels.call("topk", [x], spec, [1, 5000, 1, 30, largest], [], 70_000, variant=variant)
     order = np.lexsort((np.arange(5000), -x if largest else x))
     numbers = [i for i in order if not np.isnan(x[i])]
     expected = ([7, 99, *numbers] if largest else numbers)[:30]
     np.testing.assert_array_equal(indices, expected)
     np.testing.assert_array_equal(values, x[expected])
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_top_k_of_every_type_and_length(data: st.DataObject) -> None:
+    """Against a stable sort; with equal entries, -0, infinities and NaN, and runs of both kinds."""
+    dtype = np.dtype(
+        data.draw(st.sampled_from(["float32", "float64", *(f"{u}int{b}" for u in ("", "u") for b in (8, 16, 32, 64))]))
+    )
+    outer, inner = data.draw(st.integers(1, 3)), data.draw(st.sampled_from([1, 3, 8]))
+    n = data.draw(st.integers(1, 40) | st.integers(41, 2000))
+    k = min(n, data.draw(st.integers(1, 8) | st.integers(0, 300) | st.just(n)))
+    largest = data.draw(st.booleans())
+    rng = np.random.default_rng(data.draw(st.integers(0, 999)))
+    shape = (outer, n, inner)
+    if dtype.kind == "f":
+        x = (rng.standard_normal(shape) * data.draw(st.sampled_from([1e-40, 1, 1e30]))).astype(dtype)
+        x[rng.random(shape) < 0.1] = data.draw(st.sampled_from([0.0, np.inf, -np.inf, np.nan, 1.0]))
+        x[rng.random(shape) < 0.1] = -0.0
+    else:
+        limits = np.iinfo(dtype)
+        low, high = data.draw(st.sampled_from([(0, 3), (limits.min, limits.max), (0, 100)]))
+        x = rng.integers(low, high, shape, dtype, endpoint=True)
+    if data.draw(st.booleans()):
+        x.sort(1)
+    scratch = (4 * inner + 8) * n + 16 * k + 512
+    spec = [((outer, k, inner), dtype), ((outer, k, inner), np.int64)]
+    variant = data.draw(st.sampled_from(_kernels.variants()))
+    values, indices = _kernels.call("topk", [x], spec, [outer, n, inner, k, largest], [], scratch, variant=variant)
+    order = np.argsort(x, axis=1, kind="stable")  # NaN last
+    if largest:
+        order = n - 1 - np.argsort(x[:, ::-1], axis=1, kind="stable")[:, ::-1]
+    np.testing.assert_array_equal(indices, order[:, :k])
+    np.testing.assert_array_equal(values, np.take_along_axis(x, indices, 1))
 
 
 @pytest.mark.parametrize("k", [-1, 4, 2**62])

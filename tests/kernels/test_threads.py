@@ -141,6 +141,14 @@ def test_places_of_the_maximum(shape):
     assert_no_split_matters("arg_extreme", [normal(*shape)], [((outer, inner), np.int64)], [*shape, 0, 0])
 
 
+@pytest.mark.parametrize("shape", [(100, 1000, 1), (1, 500, 300)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_top_k(shape, dtype):
+    outer, n, inner = shape
+    specs = [((outer, 30, inner), dtype), ((outer, 30, inner), np.int64)]
+    assert_no_split_matters("topk", [normal(*shape).astype(dtype)], specs, [*shape, 30, 1], [], 40 * n + 992)
+
+
 @pytest.mark.parametrize(("outer", "axis", "inner"), [(128, 768, 1), (7, 3001, 1), (5, 100, 333)])
 def test_rows(outer, axis, inner):
     x = normal(outer, axis, inner)

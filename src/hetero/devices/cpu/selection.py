@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _INT64 = np.dtype(np.int64)
 _BOOL = np.dtype(np.bool_)
+_WITH_PLACES = ("float32", "float64", "int32", "int64", "int8", "uint8")  # that the kernel arg_extreme takes
 
 
 @operator(
@@ -40,8 +41,13 @@ def _top_k(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
     if k is None or not 0 <= k <= size:
         raise InferenceError(f"k = {k} is outside 0..{size}, the length of axis {axis}")
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
-    ints = [math.prod(x.shape[:axis]), size, math.prod(x.shape[axis + 1 :]), k, int(node.get("largest", 1))]
-    return context.call_many("topk", [x], [(shape, x.dtype), (shape, _INT64)], ints, scratch_bytes=8 * k)
+    outer, inner, largest = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :]), int(node.get("largest", 1))
+    if k == 1 and largest and x.dtype.name in _WITH_PLACES:  # a NaN counts as the largest, as for ArgMax
+        place = context.call("arg_extreme", [x], shape, _INT64, [outer, size, inner, 0, 0])
+        return [context.call("gather_elements", [x, place], shape, x.dtype, [axis]), place]
+    ints = [outer, size, inner, k, largest]
+    scratch = 8 * k if x.dtype.itemsize == 8 else (4 * min(inner, 8) + 8) * size + 16 * k + 512
+    return context.call_many("topk", [x], [(shape, x.dtype), (shape, _INT64)], ints, scratch_bytes=scratch)
 
 
 def _places(context: Context, x: Value) -> Value:
