@@ -29,6 +29,10 @@ def test_import_leaves_heavy_packages_alone() -> None:
 def test_what_is_loaded_late() -> None:
     assert callable(hetero.split)
     assert hetero.split.__module__ == "hetero.splitting"
+    for name in hetero.__all__:
+        assert getattr(hetero, name).__name__ == name
+        assert name in dir(hetero)
+    assert hetero.errors.ModelError is hetero.ModelError
     with pytest.raises(AttributeError, match="no attribute 'slit'"):
         hetero.slit  # noqa: B018
 
@@ -38,7 +42,7 @@ def test_help_does_not_import_the_library() -> None:
         "import sys, runpy; sys.argv = ['hetero', '--help']\n"
         "try:\n    from hetero.cli import main; main()\n"
         "except SystemExit:\n    pass\n"
-        "print([m for m in ('onnx', 'rich') if m in sys.modules], file=sys.stderr)"
+        "print([m for m in ('onnx', 'rich', 'numpy', 'hetero.core') if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"

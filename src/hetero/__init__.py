@@ -13,28 +13,31 @@ The way a model takes, stage by stage:
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
-from .core import Core, compile, load
-from .errors import (
-    ArtifactError,
-    Corrupt,
-    DeviceUnavailable,
-    HeteroError,
-    InferenceError,
-    ModelError,
-    NotSupported,
-    PartitionError,
-    PropertyError,
-    UnknownDevice,
-    UnsupportedModel,
-    WrongDevice,
-    WrongVersion,
-)
-from .model.model import Model
-from .partition import Graph, Partition, TransitiveClosure, check_partition, partition_graph
-from .plan import Plan
-from .plugin import CompiledModel, InferRequest, Plugin, Support
+if TYPE_CHECKING:
+    from .core import Core, compile, load
+    from .errors import (
+        ArtifactError,
+        Corrupt,
+        DeviceUnavailable,
+        HeteroError,
+        InferenceError,
+        ModelError,
+        NotSupported,
+        PartitionError,
+        PropertyError,
+        UnknownDevice,
+        UnsupportedModel,
+        WrongDevice,
+        WrongVersion,
+    )
+    from .model.model import Model
+    from .partition import Graph, Partition, TransitiveClosure, check_partition, partition_graph
+    from .plan import Plan
+    from .plugin import CompiledModel, InferRequest, Plugin, Support
+    from .splitting import split
 
 __all__ = [
     "ArtifactError",
@@ -68,15 +71,32 @@ __all__ = [
 ]
 __version__ = "0.1.0.dev0"
 
-if TYPE_CHECKING:
-    from .splitting import split
+# Loaded when first asked for, so that the command line can show its help without NumPy and the compiled modules.
+_HOME = {
+    ".core": ("Core", "compile", "load"),
+    ".model.model": ("Model",),
+    ".partition": ("Graph", "Partition", "TransitiveClosure", "check_partition", "partition_graph"),
+    ".plan": ("Plan",),
+    ".plugin": ("CompiledModel", "InferRequest", "Plugin", "Support"),
+    ".splitting": ("split",),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """`split`, which few programs need, is loaded when it is first asked for."""
-    if name == "split":
-        from .splitting import split
+    """A public name, from the module that defines it (errors are the rest), or a module of the package."""
+    if name in __all__:
+        value: object = getattr(importlib.import_module(_MODULE_OF.get(name, ".errors"), __name__), name)
+    else:
+        try:
+            value = importlib.import_module(f".{name}", __name__)
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":
+                raise
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    globals()[name] = value
+    return value
 
-        globals()[name] = split
-        return split
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
