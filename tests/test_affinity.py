@@ -50,7 +50,7 @@ def test_pins(core: hetero.Core, diamond: hetero.Model) -> None:
     assert plan.affinity["three"] == "CPU"
     assert plan.affinity["two"] == "CPU"
     assert plan.affinity["one"] == "TEMPLATE"
-    assert plan.reasons["two"] == "pinned to CPU"
+    assert plan.reasons["two"] == "pinned to CPU by 't.*'"
 
 
 def test_pins_go_before_the_model(core: hetero.Core, diamond: hetero.Model) -> None:

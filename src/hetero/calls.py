@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .affinity import SupportedNodes, find_pinned, first_supporting, supported_nodes
+from .affinity import SupportedNodes, first_supporting, supported_nodes
 from .errors import ModelError
 from .model.function_library import FunctionKey, FunctionLibrary
 from .model.functions import calls_in, inline_calls, may_hold_graphs
+from .pins import placed_numbers
 from .plugin import Support
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class _Settling:
         replaced: dict[str, _Candidate] = {}
         blocked: dict[str, str] = {}
         while state.model.functions:
-            pinned, unmatched = find_pinned(state.model, self._pins, self._devices, state.enclosing)
+            pinned, unmatched = placed_numbers(state.model, self._pins, self._devices, state.enclosing)
             wanted = self._candidates(state, pinned, unmatched, keep, blocked)
             if not wanted:
                 break
@@ -239,7 +240,7 @@ class _Settling:
         if not optional:
             return frozenset()
         device_of = first_supporting(state.model.num_nodes, state.supports)
-        pinned, _ = find_pinned(state.model, self._pins, self._devices, state.enclosing)
+        pinned, _ = placed_numbers(state.model, self._pins, self._devices, state.enclosing)
         for node, device in pinned.items():
             device_of[node] = device
         of_use: set[str] = set()

@@ -68,16 +68,24 @@ class Core:
     def plan(
         self,
         model: Model,
-        device: str,
+        device: str | Plan,
         config: Mapping[str, Any] | None = None,
         *,
         pins: Mapping[str, str] | None = None,
     ) -> Plan:
         """Assign and partition without compiling.
 
-        ``pins``: node key, or regular expression over whole keys -> device of the list. Raises `UnsupportedModel`
-        listing every node that no device takes, and `PropertyError` for a bad device string or pin.
+        ``device``: a device string, or a plan that was loaded (and edited), which is then checked against the model
+        and bound to it. ``pins``: node key, regular expression over whole keys, or ``op:`` and an operator type ->
+        device of the list; see docs/plan.md.
+
+        Raises `UnsupportedModel` listing every node that no device takes, and `PropertyError` for a bad device string,
+        pin or plan.
         """
+        if isinstance(device, Plan):
+            _no_pins(pins)
+            hetero, full = self._planned(device, config or {})
+            return hetero.bind(model, device, full)
         parsed, plugin, full = self._resolve(device, config)
         if parsed.name == "HETERO":
             return cast("HeteroPlugin", plugin).plan(model, full, pins)
@@ -100,8 +108,7 @@ class Core:
         if not isinstance(model, Model):
             model = self.read_model(model)
         if isinstance(device, Plan):
-            if pins:
-                raise PropertyError("pins go into the plan: Core.plan(model, device, pins=...)")
+            _no_pins(pins)
             return self._compile_plan(model, device, config or {})
         parsed, plugin, full = self._resolve(device, config)
         given = model
@@ -248,28 +255,29 @@ class Core:
             full["DEVICE_ID"] = parsed.id
         return parsed, plugin, full
 
-    def _compile_plan(self, model: Model, plan: Plan, config: Mapping[str, Any]) -> CompiledModel:
+    def _planned(self, plan: Plan, config: Mapping[str, Any]) -> tuple[HeteroPlugin, dict[str, Any]]:
+        """HETERO, and its configuration for a plan."""
         hetero = cast("HeteroPlugin", self._registry.plugin("HETERO"))
-        full = {**config, "MULTI_DEVICE_PRIORITIES": ",".join(parse_device_list(",".join(plan.devices)))}
+        listed = ",".join(parse_device_list(",".join(plan.devices), f"HETERO:{','.join(plan.devices)}"))
+        return hetero, {**config, "MULTI_DEVICE_PRIORITIES": listed}
+
+    def _compile_plan(self, model: Model, plan: Plan, config: Mapping[str, Any]) -> CompiledModel:
+        hetero, full = self._planned(plan, config)
 
         def compile_anew() -> CompiledModel:
-            return self._compile_bound(hetero, model, plan, full)
+            bound = plan if plan.original is model else hetero.bind(model, plan, full)
+            return hetero.compile_plan(bound, full)
 
         if not _caches(hetero, full):
             return compile_anew()
         from .artifact.cache import cached
 
-        device = f"HETERO:{full['MULTI_DEVICE_PRIORITIES']}"
-        return cached(model, device, hetero, full, plan.to_json().decode(), compile_anew)
+        return cached(model, f"HETERO:{full['MULTI_DEVICE_PRIORITIES']}", hetero, full, plan.settings(), compile_anew)
 
-    def _compile_bound(self, hetero: HeteroPlugin, model: Model, plan: Plan, full: dict[str, Any]) -> CompiledModel:
-        if plan.original is not model:
-            missing = [key for key in plan.affinity if not model.is_key(key)]
-            if missing:
-                raise PropertyError(f"the plan places node {missing[0]!r}, which model {model.name!r} does not have")
-            full["PARTITION_POLICY"] = plan.policy
-            plan = hetero.plan(model.with_affinity(plan.affinity), full)
-        return hetero.compile_plan(plan, full)
+
+def _no_pins(pins: Mapping[str, str] | None) -> None:
+    if pins:
+        raise PropertyError("a plan has its pins already; give them to Core.plan(model, device, pins=...)")
 
 
 def _caches(plugin: Plugin, config: Mapping[str, Any]) -> bool:

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import HeteroError, PropertyError
+from .errors import HeteroError
 from .files import sync_folder, write_atomically
 from .model.data_file import DataFile
-from .model.functions import FunctionLibrary, inline_calls
 from .model.model import Model
 from .model.save import data_threshold
-from .partition import partition_graph
 from .plan import Plan
+from .plan.bind import place_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +93,10 @@ def split(model: Model, plan: Plan, folder: str | os.PathLike[str], *, external_
     cannot be read; `PropertyError` where the plan is for another model; `HeteroError` for a folder that is not empty
     or cannot be written.
     """
-    model, device_of, subgraphs = _subgraphs(model, plan)
+    placed = place_plan(model, plan)
+    model, partition = placed.model, placed.partition
+    device_of = [plan.devices[number] for number in partition.device_of.tolist()]
+    subgraphs = [partition.nodes(number) for number in range(partition.num_subgraphs)]
     target = os.path.abspath(os.fspath(folder))
     if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
         raise HeteroError(f"cannot split into {target}: it is there already and not an empty folder")
@@ -150,46 +152,6 @@ def _check_source(manifest: Manifest, port: PartInput, before: int, where: str) 
     if not 0 <= index < len(known):
         whose = "the model's inputs" if part is None else f"part {part}'s outputs"
         raise HeteroError(f"{where} comes from number {index} of {whose}, of which there are {len(known)}")
-
-
-def _subgraphs(model: Model, plan: Plan) -> tuple[Model, list[str], list[NDArray[np.int32]]]:
-    """The model as planned, which has calls of functions inlined where the plan asks for it; and each subgraph's
-    device and nodes."""
-    if plan.bound is not None and plan.original is not None and _same_nodes(plan.original, model):
-        model, _, partition = plan.bound
-    else:  # loaded, or made for another reading of the model: go by keys, and cut as the plan says
-        model, device_of = _assigned(model, plan)
-        partition = partition_graph(model.graph, device_of, policy=plan.policy)
-    return (
-        model,
-        [plan.devices[number] for number in partition.device_of.tolist()],
-        [partition.nodes(number) for number in range(partition.num_subgraphs)],
-    )
-
-
-def _assigned(model: Model, plan: Plan) -> tuple[Model, NDArray[np.int32]]:
-    """The model with the calls inlined that the plan looks into, and the number of each node's device."""
-    for key in plan.affinity:
-        if not model.is_key(key):
-            raise PropertyError(f"the plan places node {key!r}, which model {model.name!r} does not have")
-    looked_into = {key[:at] for key in plan.affinity for at, sign in enumerate(key) if sign == "/"}
-    number_of = {device: number for number, device in enumerate(plan.devices)}
-    while True:
-        keys = model.keys
-        device_of = np.array([number_of[plan.affinity[key]] if key in plan.affinity else -1 for key in keys], np.int32)
-        missing = np.flatnonzero(device_of < 0).tolist()
-        calls = [node for node in missing if keys[node] in looked_into] if model.functions else []
-        inlined = inline_calls(model, calls, FunctionLibrary(model.file)).model if calls else model
-        if inlined is model:
-            break
-        model = inlined
-    if missing:
-        raise PropertyError(f"the plan has no device for node {keys[missing[0]]!r} of model {model.name!r}")
-    return model, device_of
-
-
-def _same_nodes(one: Model, other: Model) -> bool:
-    return one is other or (one.file is other.file and np.array_equal(one.file_nodes, other.file_nodes))
 
 
 def _write(

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from numpy.typing import NDArray
 
 from ..calls import SettledModel, settle_calls
-from ..errors import Corrupt, HeteroError, PropertyError
-from ..plan import Plan, make_plan
+from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError
+from ..plan import Plan, bind_plan, make_plan
+from ..plan.bind import place_plan
 from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
 from ..properties import Property
-from ..registry import parse_device
+from ..registry import parse_device, parse_device_list
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
 from ..runtime.executor import DeviceExecutors, ExecutorManager
 from ..runtime.remote import DeviceContexts
@@ -57,7 +58,17 @@ class HeteroPlugin(DeviceListPlugin):
     def plan(self, model: Model, config: Mapping[str, Any], pins: Mapping[str, str] | None = None) -> Plan:
         """Assign and partition, without compiling."""
         policy = self.full_config(self.own(config))["PARTITION_POLICY"]
-        return make_plan(self._settled(model, config, pins), pins, policy)
+        settled = self._settled(model, config, pins)
+        return make_plan(settled, pins, policy, self._skipped(config, settled.devices))
+
+    def bind(self, model: Model, plan: Plan, config: Mapping[str, Any]) -> Plan:
+        """A plan of this model from a loaded one, or one made for another reading of the model. Nodes of devices that
+        cannot be used here go on to the next that takes them, with a warning, unless ``STRICT`` is set."""
+        placed = place_plan(model, plan)
+        available = list(self.available(config))
+        devices = [device for device, _, _ in available]
+        supports = [query(placed.model, *entry) for entry in available]
+        return bind_plan(plan, placed, devices, supports, self._skipped(config, devices))
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
@@ -71,9 +82,7 @@ class HeteroPlugin(DeviceListPlugin):
         if context is not None and not isinstance(context, DeviceContexts):
             raise PropertyError(f"HETERO takes the contexts of its devices, found {context!r}; see Core.create_context")
         contexts = {} if context is None else context.contexts
-        if plan.bound is None:
-            raise PropertyError("a loaded plan has no model yet; compile it with Core.compile_model(model, plan)")
-        model, _, partition = plan.bound
+        model, _, partition = plan.require_bound()
         settings = self.full_config(self.own(config))
         folder = settings["HETERO_DUMP_GRAPH_DOT"]
         if folder:
@@ -171,6 +180,17 @@ class HeteroPlugin(DeviceListPlugin):
             except HeteroError:
                 continue  # the first failure is the one to report
         return None
+
+    def _skipped(self, config: Mapping[str, Any], available: Sequence[str]) -> dict[str, str]:
+        """The devices of the list that are not available, and why."""
+        skipped = {}
+        for device in parse_device_list(self.full_config(self.own(config))["MULTI_DEVICE_PRIORITIES"]):
+            if device not in available:
+                try:
+                    self.device_of(device, config)
+                except DeviceUnavailable as error:
+                    skipped[device] = str(error)
+        return skipped
 
     def _settled(self, model: Model, config: Mapping[str, Any], pins: Mapping[str, str] | None = None) -> SettledModel:
         """The answers of the available devices of the list, in order of priority, with calls of functions settled."""

@@ -11,7 +11,7 @@ from .. import _partition
 from ..errors import PartitionError
 from .graph import Graph
 
-__all__ = ["check_partition"]
+__all__ = ["broken_rule", "check_partition"]
 
 
 def check_partition(
@@ -31,15 +31,38 @@ def check_partition(
 
     Rules 1 to 5 take O(nodes + edges); maximality is near-linear on graphs met in practice.
     """
+    broken = broken_rule(graph, device, subgraph_of, maximal=maximal, ordered=ordered)
+    if broken is not None:
+        raise PartitionError(broken)
+
+
+def broken_rule(
+    graph: Graph,
+    device: ArrayLike,
+    subgraph_of: ArrayLike,
+    *,
+    maximal: bool = False,
+    ordered: bool = False,
+    name: Callable[[int], str] = str,
+    first: int = 0,
+) -> str | None:
+    """The sentence that `check_partition` raises, None where all rules hold. ``name``: what to call a node;
+    ``first``: what to call subgraph 0."""
     broken = _partition.check(graph._csr, device, subgraph_of, maximal, ordered)
     if broken is None:
-        return
+        return None
     rule, a, b, witness = broken
-    raise PartitionError(_explain(rule, a, b, witness, np.asarray(subgraph_of), np.asarray(device)))
+    return _explain(rule, a, b, witness, np.asarray(subgraph_of) + first, np.asarray(device), name)
 
 
 def _explain(
-    rule: str, a: int, b: int, witness: NDArray[np.int32], subgraph_of: NDArray[np.integer], device: NDArray[np.integer]
+    rule: str,
+    a: int,
+    b: int,
+    witness: NDArray[np.int32],
+    subgraph_of: NDArray[np.integer],
+    device: NDArray[np.integer],
+    name: Callable[[int], str],
 ) -> str:
     """The sentence for one broken rule; ``a``, ``b`` and ``witness`` mean what the core's ``HG_*`` codes say."""
     match rule:
@@ -49,29 +72,32 @@ def _explain(
             return f"subgraph {a} has no node: ids must be 0 to k-1 without gaps"
         case "one device":
             return (
-                f"not on one device: subgraph {subgraph_of[a]} holds node {a} of device {device[a]} and node {b} of "
-                f"device {device[b]}"
+                f"not on one device: subgraph {subgraph_of[a]} holds node {name(a)} of device {device[a]} and node "
+                f"{name(b)} of device {device[b]}"
             )
         case "connected":
-            return f"not connected: no edges inside subgraph {subgraph_of[a]} join its nodes {a} and {b}"
+            return f"not connected: no edges inside subgraph {subgraph_of[a]} join its nodes {name(a)} and {name(b)}"
         case "convex":
-            path = _shortened(witness, str)
+            path = _shortened(witness, lambda node: name(int(node)))
             return (
                 f"not convex: a path leaves subgraph {subgraph_of[witness[0]]} and returns to it: {' -> '.join(path)}"
             )
         case "acyclic":
             edges = witness.reshape(-1, 2)
-            steps = _shortened(edges, lambda e: f"{subgraph_of[e[0]]} -> {subgraph_of[e[1]]} (edge {e[0]} -> {e[1]})")
+            steps = _shortened(
+                edges,
+                lambda e: f"{subgraph_of[e[0]]} -> {subgraph_of[e[1]]} (edge {name(int(e[0]))} -> {name(int(e[1]))})",
+            )
             return f"the quotient is not acyclic: subgraphs wait for each other: {', '.join(steps)}"
         case "ordered":
             return (
-                f"ids are no topological order of the quotient: edge {a} -> {b} leads from subgraph {subgraph_of[a]} "
-                f"to subgraph {subgraph_of[b]}"
+                f"ids are no topological order of the quotient: edge {name(a)} -> {name(b)} leads from subgraph "
+                f"{subgraph_of[a]} to subgraph {subgraph_of[b]}"
             )
         case _:
             return (
                 f"not maximal: subgraphs {subgraph_of[a]} and {subgraph_of[b]} of device {device[a]} can be merged "
-                f"along edge {a} -> {b}"
+                f"along edge {name(a)} -> {name(b)}"
             )
 
 

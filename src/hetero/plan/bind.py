@@ -1,0 +1,194 @@
+"""A plan that was loaded, or made for another reading of a model, put onto a model; and all that can be wrong with it.
+
+A node's device is what ``affinity`` says. Subgraphs hold as they are written if they agree with it and are a valid
+partition; where they do not agree, devices were edited, and the model is cut anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..affinity import Affinity, Origin, first_supporting, place
+from ..errors import PartitionError, PropertyError, did_you_mean
+from ..model.function_library import FunctionLibrary
+from ..model.functions import inline_calls
+from ..partition import Partition, partition_graph
+from ..partition.check import broken_rule
+from ..pins import find_pinned, stated_numbers
+from .identity import graph_digest
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+    from ..plugin import Support
+    from .plan import Plan
+
+__all__ = ["PlacedModel", "affinity_of_plan", "place_plan"]
+
+_MOST_KEYS_TO_GUESS_FROM = 20_000  # difflib is slow
+_NOWHERE = -1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class PlacedModel:
+    """A model, with the calls of functions inlined that a plan looks into, and where the plan puts its nodes.
+
+    ``device_of``: int32[model.num_nodes], indices into the plan's devices.
+    """
+
+    original: Model
+    model: Model
+    device_of: NDArray[np.int32]
+    partition: Partition
+
+
+def place_plan(model: Model, plan: Plan) -> PlacedModel:
+    """Check a plan against a model, without asking any device.
+
+    Raises `PropertyError` saying what is wrong: a node that the model does not have (with the nearest one), nodes that
+    have no device, another model, subgraphs that are none; and `PartitionError` for subgraphs that cannot run in order.
+    """
+    if plan.bound is not None and plan.original is not None and _same_nodes(plan.original, model):
+        bound = plan.bound
+        return PlacedModel(model, bound.model, bound.affinity.device_of, bound.partition)
+    whole = model
+    identity = plan.identity
+    fits = identity.digest is None or identity.digest == graph_digest(model)
+    other = "" if fits else f"; it was made for another model, {identity.name!r} of {_count(identity.nodes)}"
+    for key in plan.affinity:
+        if not model.is_key(key):
+            raise PropertyError(
+                f"{plan.label} places node {key!r}, which model {model.name!r} does not have"
+                f"{other or _guess(key, model)}"
+            )
+    model, device_of, missing = _devices(model, plan)
+    if missing:
+        more = f", and for {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise PropertyError(
+            f"{plan.label} has no device for node {model.key_of(missing[0])!r} of model {model.name!r}{more}{other}"
+        )
+    if not fits:
+        raise PropertyError(
+            f"{plan.label} is for another model of the same node names: its digest is {identity.digest}, that of "
+            f"{model.name!r} is {graph_digest(whole)}; plan this model anew, or take the digest out of the plan to use "
+            "it all the same"
+        )
+    subgraph_of = _subgraphs(model, plan, device_of)
+    if subgraph_of is None:
+        partition = partition_graph(model.graph, device_of, policy=plan.policy)
+    else:
+        partition = _checked_partition(model, plan, device_of, subgraph_of)
+    return PlacedModel(whole, model, device_of, partition)
+
+
+def affinity_of_plan(
+    placed: PlacedModel, plan: Plan, devices: Sequence[str], supports: Sequence[Support]
+) -> tuple[Affinity, bool]:
+    """The affinity that a plan states, over those of its devices that can be used here; and whether it is that of the
+    plan. It is not if nodes of other devices have to go on, to the first that takes them.
+
+    Raises `UnsupportedModel` for all nodes that their device refuses.
+    """
+    model = placed.model
+    number_here = np.array([devices.index(name) if name in devices else _NOWHERE for name in plan.devices], np.int32)
+    device_of = number_here[placed.device_of]
+    moved = device_of == _NOWHERE
+    automatic = first_supporting(model.num_nodes, supports)
+    origin = np.full(model.num_nodes, Origin.PRIORITY, np.uint8)
+    for node, number in stated_numbers(model, _known(model.affinity, devices), devices).items():
+        automatic[node], origin[node] = number, Origin.MODEL
+    pinned, _ = find_pinned(model, plan.pins, devices)
+    for node, (number, _) in pinned.items():
+        automatic[node], origin[node] = number, Origin.PIN
+    device_of[moved] = automatic[moved]
+    origin[device_of != automatic] = Origin.PLAN
+    pins = {node: pin for node, (_, pin) in pinned.items() if origin[node] == Origin.PIN}
+    return place(model, devices, supports, device_of, origin, pins), not moved.any()
+
+
+def _devices(model: Model, plan: Plan) -> tuple[Model, NDArray[np.int32], list[int]]:
+    """The model with the calls inlined that the plan looks into, the number of each node's device, and the nodes that
+    have none."""
+    looked_into = {key[:at] for key in plan.affinity for at, sign in enumerate(key) if sign == "/"}
+    number_of = {device: number for number, device in enumerate(plan.devices)}
+    while True:
+        keys, affinity = model.keys, plan.affinity
+        device_of = np.array([number_of[affinity[key]] if key in affinity else _NOWHERE for key in keys], np.int32)
+        missing = np.flatnonzero(device_of == _NOWHERE).tolist()
+        calls = [node for node in missing if keys[node] in looked_into] if model.functions else []
+        inlined = inline_calls(model, calls, FunctionLibrary(model.file)).model if calls else model
+        if inlined is model:
+            return model, device_of, missing
+        model = inlined
+
+
+def _subgraphs(model: Model, plan: Plan, device_of: NDArray[np.int32]) -> NDArray[np.int32] | None:
+    """int32[num_nodes]: the subgraph that the plan puts each node in; None where that does not agree with the devices.
+
+    Raises `PropertyError` for subgraphs that do not hold every node once.
+    """
+    if not plan.subgraphs:
+        return None
+    subgraph_of = np.full(model.num_nodes, _NOWHERE, np.int32)
+    agree = True
+    for number, part in enumerate(plan.subgraphs):
+        device = plan.devices.index(part.device)
+        for key in part.nodes:
+            node = model.find_key(key)
+            if node is None:
+                raise PropertyError(
+                    f"{plan.label}: subgraph {number + 1} holds node {key!r}, which model {model.name!r} does not have"
+                    f"{_guess(key, model)}"
+                )
+            if subgraph_of[node] != _NOWHERE:
+                raise PropertyError(
+                    f"{plan.label}: node {key!r} is in subgraph {subgraph_of[node] + 1} and in subgraph {number + 1}"
+                )
+            subgraph_of[node] = number
+            agree &= bool(device_of[node] == device)
+    left = np.flatnonzero(subgraph_of == _NOWHERE).tolist()
+    if left:
+        raise PropertyError(
+            f"{plan.label}: node {model.key_of(left[0])!r} is in no subgraph; name every node in one, or leave "
+            "`subgraphs` empty to have the model cut anew"
+        )
+    return subgraph_of if agree else None
+
+
+def _checked_partition(
+    model: Model, plan: Plan, device_of: NDArray[np.int32], subgraph_of: NDArray[np.int32]
+) -> Partition:
+    """The partition that the plan writes down. Raises `PartitionError` in terms of its nodes."""
+    graph = model.graph
+    broken = broken_rule(
+        graph, device_of, subgraph_of, ordered=True, name=lambda node: repr(model.key_of(node)), first=1
+    )
+    if broken is not None:
+        raise PartitionError(
+            f"{plan.label}: its subgraphs cannot be run: {broken}; leave `subgraphs` empty to have the model cut anew"
+        )
+    device_of_subgraph = np.empty(len(plan.subgraphs), np.int32)
+    device_of_subgraph[subgraph_of] = device_of
+    source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    cut = int(np.count_nonzero(subgraph_of[source] != subgraph_of[graph.indices]))
+    return Partition(graph, plan.policy, subgraph_of, device_of_subgraph, cut, float(cut))
+
+
+def _same_nodes(one: Model, other: Model) -> bool:
+    return one is other or (one.file is other.file and np.array_equal(one.file_nodes, other.file_nodes))
+
+
+def _known(affinity: Mapping[str, str], devices: Sequence[str]) -> dict[str, str]:
+    return {key: device for key, device in affinity.items() if device in devices}
+
+
+def _guess(key: str, model: Model) -> str:
+    return did_you_mean(key, model.keys) if model.num_nodes <= _MOST_KEYS_TO_GUESS_FROM else ""
+
+
+def _count(nodes: int | None) -> str:
+    return "an unknown number of nodes" if nodes is None else f"{nodes} nodes"

@@ -1,0 +1,291 @@
+"""`Plan.explain` and `Plan.missing_ops`: why a node is where it is, and what one more operator would change."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..affinity import Origin
+from ..errors import PropertyError
+from .trial import Trials
+from .wording import counted
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+    from ..partition import Partition
+    from .plan import Bound, Plan
+
+__all__ = ["Asked", "Cut", "Explanation", "MissingOp", "PathStep", "explain", "missing_ops"]
+
+_MOST_TRIED = 8  # operators tried for one node
+_MOST_CUTS = 20  # that the text tells
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """A device of the list, and why it does not take a node; ``refusal`` None: it does."""
+
+    device: str
+    refusal: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PathStep:
+    """A node on a path, and where it lies; subgraphs count from 1."""
+
+    node: str
+    device: str
+    subgraph: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cut:
+    """A boundary at a node. ``value``: what passes; ``reads``: whether the node reads it, else it makes it.
+
+    ``neighbour``: the node at the other end, ``device`` and ``subgraph`` where it lies, ``reason`` why. ``path``: where
+    that is the node's own device, a way through other subgraphs for which the two cannot be one: the first step is in
+    the subgraph that comes first, the last in the other. Empty if they could: the policy left them apart.
+    """
+
+    value: str
+    reads: bool
+    neighbour: str
+    op_type: str
+    device: str
+    subgraph: int
+    reason: str
+    path: tuple[PathStep, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MissingOp:
+    """An operator that a device lacks: how many nodes of it could go there, and what would change if it took them."""
+
+    device: str
+    op_type: str
+    nodes: int
+    subgraphs_before: int
+    subgraphs_after: int
+
+    def __str__(self) -> str:
+        return (
+            f"if {self.device} took {self.op_type} ({counted(self.nodes, 'node')}): "
+            f"{counted(self.subgraphs_after, 'subgraph')} rather than {self.subgraphs_before}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a node is where it is. ``origin``: what placed it: ``priority``, ``model`` (an affinity in the model),
+    ``pin``, or ``plan`` (set in a plan that was loaded). ``asked``: every device of the list, by priority.
+    ``missing_ops``: operators around it that an earlier device lacks, the most useful first.
+    """
+
+    node: str
+    op_type: str
+    device: str
+    subgraph: int
+    num_subgraphs: int
+    origin: str
+    reason: str
+    asked: tuple[Asked, ...]
+    cuts: tuple[Cut, ...]
+    missing_ops: tuple[MissingOp, ...]
+
+    def to_json(self) -> bytes:
+        """The fields, as JSON."""
+        import msgspec
+
+        return msgspec.json.encode(self)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield (
+            f"{self.node!r} ({self.op_type}) is on {self.device}, in subgraph {self.subgraph} of {self.num_subgraphs}: "
+            f"{self.reason}"
+        )
+        yield "devices by priority:"
+        for asked in self.asked:
+            yield f"  {asked.device}: {'takes it' if asked.refusal is None else asked.refusal}"
+        if not self.cuts:
+            yield "all its neighbours are in the same subgraph"
+        else:
+            yield "cut from:"
+        for cut in self.cuts[:_MOST_CUTS]:
+            verb = "it reads" if cut.reads else "which reads its"
+            maker = f"whose {cut.value!r} {verb}" if cut.reads else f"{verb} {cut.value!r}"
+            where = f"in subgraph {cut.subgraph} on {cut.device}"
+            yield f"  {cut.neighbour!r} ({cut.op_type}), {maker}: {where}, {cut.reason}"
+            if cut.device != self.device:
+                continue
+            if cut.path:
+                way = " -> ".join(f"{step.node!r} (subgraph {step.subgraph}, {step.device})" for step in cut.path)
+                yield f"    the two cannot be one, as a way leads through other subgraphs: {way}"
+            else:
+                yield "    the two could be one; the policy left them apart"
+        if len(self.cuts) > _MOST_CUTS:
+            yield f"  and {len(self.cuts) - _MOST_CUTS} more"
+        for missing in self.missing_ops:
+            yield str(missing)
+
+
+def explain(plan: Plan, node: str) -> Explanation:
+    """See `Plan.explain`."""
+    bound = plan.require_bound()
+    model, affinity, partition = bound
+    index = _find(plan, model, node)
+    cuts, passed = _cuts(bound, index)
+    relevant: dict[tuple[int, int], None] = {}
+    for other in (index, *passed):
+        for device in range(int(affinity.device_of[other])):
+            if affinity.origin[other] == Origin.PRIORITY:
+                relevant[device, int(model.op_type_of[other])] = None
+    return Explanation(
+        node,
+        model.op_types[model.op_type_of[index]],
+        affinity.devices[affinity.device_of[index]],
+        int(partition.subgraph_of[index]) + 1,
+        partition.num_subgraphs,
+        Origin(affinity.origin[index]).name.lower(),
+        affinity.reason(index),
+        tuple(Asked(device, affinity.refusal(i, index)) for i, device in enumerate(affinity.devices)),
+        cuts,
+        _tried(plan, list(relevant)[:_MOST_TRIED]),
+    )
+
+
+def missing_ops(plan: Plan, limit: int) -> tuple[MissingOp, ...]:
+    """See `Plan.missing_ops`."""
+    model, affinity, partition = plan.require_bound()
+    graph = partition.graph
+    source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    target = graph.indices
+    cut = partition.subgraph_of[source] != partition.subgraph_of[target]
+    boundaries = np.bincount(np.concatenate((source[cut], target[cut])), minlength=graph.num_nodes)
+    automatic = affinity.origin == Origin.PRIORITY
+    ranked = []
+    for device in range(len(affinity.devices) - 1):
+        lacking = automatic & (affinity.device_of > device) & ~affinity.supports[device].mask
+        score = np.bincount(model.op_type_of, weights=boundaries * lacking, minlength=len(model.op_types))
+        ranked += [(-score[op], device, op) for op in np.flatnonzero(score > 0).tolist()]
+    ranked.sort()
+    return _tried(plan, [(device, op) for _, device, op in ranked[:limit]])
+
+
+def _tried(plan: Plan, candidates: Sequence[tuple[int, int]]) -> tuple[MissingOp, ...]:
+    """Devices and operators with what would change if the one took the other, the best first."""
+    model, affinity, partition = plan.require_bound()
+    trials = Trials(plan)
+    found = []
+    for device, op in candidates:
+        moved = (affinity.origin == Origin.PRIORITY) & (affinity.device_of > device) & (model.op_type_of == op)
+        after = trials.partition(np.where(moved, device, affinity.device_of).astype(np.int32))
+        if after is None:
+            break
+        found.append(
+            MissingOp(
+                affinity.devices[device],
+                model.op_types[op],
+                int(np.count_nonzero(moved)),
+                partition.num_subgraphs,
+                after.num_subgraphs,
+            )
+        )
+    return tuple(sorted(found, key=lambda missing: missing.subgraphs_after))
+
+
+def _find(plan: Plan, model: Model, key: str) -> int:
+    """The node of a key."""
+    if model.find_key(key) is None:
+        if key in model.constant_keys:
+            raise PropertyError(f"{key!r} is a constant, which each subgraph that reads it has: it has no device")
+        inside = [other for other in model.keys if other.startswith(f"{key}/")] if plan.original is not model else []
+        if inside and plan.original is not None and plan.original.find_key(key) is not None:
+            raise PropertyError(
+                f"{key!r} is the call of a function whose {counted(len(inside), 'node')} were planned one by one: "
+                f"ask for one of them, such as {inside[0]!r}"
+            )
+    return model.index_of(key)
+
+
+def _cuts(bound: Bound, node: int) -> tuple[tuple[Cut, ...], list[int]]:
+    """The boundaries at a node, and the other nodes that are part of the matter, each once."""
+    model, affinity, partition = bound
+    graph, subgraph_of = partition.graph, partition.subgraph_of
+    own = int(subgraph_of[node])
+    cuts = []
+    passed: dict[int, None] = {}
+    for reads, neighbours in ((True, graph.predecessors(node)), (False, graph.successors(node))):
+        for other in neighbours[subgraph_of[neighbours] != own].tolist():
+            device = int(affinity.device_of[other])
+            passed[other] = None
+            path: list[int] = []
+            if device == affinity.device_of[node]:
+                path = _way_round(partition, other, node) if reads else _way_round(partition, node, other)
+                passed.update(dict.fromkeys(path))
+            cuts.append(
+                Cut(
+                    _value_between(model, *((other, node) if reads else (node, other))),
+                    reads,
+                    model.key_of(other),
+                    model.op_types[model.op_type_of[other]],
+                    affinity.devices[device],
+                    int(subgraph_of[other]) + 1,
+                    affinity.reason(other),
+                    tuple(
+                        PathStep(model.key_of(step), affinity.devices[affinity.device_of[step]], subgraph + 1)
+                        for step, subgraph in zip(path, subgraph_of[path].tolist(), strict=True)
+                    ),
+                )
+            )
+    return tuple(cuts), list(passed)
+
+
+def _value_between(model: Model, maker: int, reader: int) -> str:
+    """The name of the first value that one node makes and the other reads."""
+    read = {*model.node_inputs[reader].tolist(), *model.node_captures[reader].tolist()}
+    return next(model.value_name(value) for value in model.node_outputs[maker].tolist() if value in read)
+
+
+def _way_round(partition: Partition, maker: int, reader: int) -> list[int]:
+    """Nodes along a way from the subgraph of ``maker`` to that of ``reader`` through others: the shortest in
+    subgraphs. A subgraph that is entered at one node and left at another has both. Empty if there is none."""
+    first, last = int(partition.subgraph_of[maker]), int(partition.subgraph_of[reader])
+    quotient = partition.quotient
+    came_from = {first: first}
+    queue = deque([first])
+    while queue and last not in came_from:
+        at = queue.popleft()
+        for after in quotient.successors(at).tolist():  # numbers ascend along edges, so none beyond the last leads back
+            if after <= last and after not in came_from and (at, after) != (first, last):
+                came_from[after] = at
+                queue.append(after)
+    if last not in came_from:
+        return []
+    subgraphs = [last]
+    while subgraphs[-1] != first:
+        subgraphs.append(came_from[subgraphs[-1]])
+    subgraphs.reverse()
+    way: list[int] = []
+    for here, there in itertools.pairwise(subgraphs):
+        source, target = _edge_between(partition, here, there, way[-1] if way else maker)
+        way += [step for step in (source, target) if not way or step != way[-1]]
+    return way
+
+
+def _edge_between(partition: Partition, here: int, there: int, preferred: int) -> tuple[int, int]:
+    """An edge from one subgraph to another; from the node ``preferred`` if there is one."""
+    graph, subgraph_of = partition.graph, partition.subgraph_of
+    for node in (preferred, *partition.nodes(here).tolist()):
+        after = graph.successors(node)
+        found = after[subgraph_of[after] == there]
+        if len(found) and subgraph_of[node] == here:
+            return node, int(found[0])
+    raise AssertionError(f"no edge leads from subgraph {here} to {there}")

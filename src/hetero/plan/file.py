@@ -1,0 +1,126 @@
+"""A plan as a JSON file: a line per node, value and reason, so that it can be read, edited and compared by lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ..errors import HeteroError, PropertyError, did_you_mean
+from ..partition import POLICIES
+from .schema import FORMAT_VERSION, PlanFile
+
+__all__ = ["decode", "encode_lines"]
+
+_INLINE = ("devices",)  # lists short enough for one line
+
+
+def encode_lines(file: PlanFile) -> Iterator[bytes]:
+    """The file in pieces. The same plan gives the same bytes."""
+    encode = msgspec.json.Encoder().encode
+    encode_lines = msgspec.json.Encoder().encode_lines
+    names = list(PlanFile.__dataclass_fields__)
+    yield b"{\n"
+    for name in names:
+        value = getattr(file, name)
+        yield b' "%s": ' % name.encode()
+        if name == "subgraphs":
+            parts = (_subgraph(encode(part.device), encode_lines(part.nodes).splitlines()) for part in value)
+            yield from _block(b"[]", parts)
+        elif isinstance(value, Mapping):
+            keys, values = encode_lines(list(value)).splitlines(), encode_lines(list(value.values())).splitlines()
+            yield from _block(b"{}", [key + b": " + entry for key, entry in zip(keys, values, strict=True)])
+        elif isinstance(value, tuple) and name not in _INLINE:
+            yield from _block(b"[]", encode_lines(value).splitlines())
+        else:
+            yield encode(value)
+        yield b"\n" if name == names[-1] else b",\n"
+    yield b"}\n"
+
+
+def _block(brackets: bytes, lines: Iterable[bytes]) -> Iterator[bytes]:
+    yield brackets[:1]
+    between = b"\n  "
+    for line in lines:
+        yield between + line
+        between = b",\n  "
+    yield (b"\n " if between[0] == ord(",") else b"") + brackets[1:]
+
+
+def _subgraph(device: bytes, nodes: list[bytes]) -> bytes:
+    return b'{"device": ' + device + b', "nodes": [\n    ' + b",\n    ".join(nodes) + b"]}"
+
+
+def decode(data: bytes, label: str) -> PlanFile:
+    """Read and check a file. ``label``: how messages call it. Raises `HeteroError` for what is no plan, with line and
+    column or the place in it, and `PropertyError` for a plan that contradicts itself."""
+    try:
+        file = msgspec.json.decode(data, type=PlanFile)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise HeteroError(f"{label}: {_trouble(data, error)}") from error
+    if file.version != FORMAT_VERSION:
+        raise HeteroError(
+            f"{label}: version {file.version} of the format, this hetero reads version {FORMAT_VERSION}: "
+            + ("update hetero" if file.version > FORMAT_VERSION else "plan the model anew")
+        )
+    _check(data, file, label)
+    return file
+
+
+def _check(data: bytes, file: PlanFile, label: str) -> None:
+    """What the types do not say."""
+    if not file.devices:
+        raise PropertyError(f"{label}: its list of devices is empty")
+    if file.policy not in POLICIES:
+        raise PropertyError(
+            f"{label}: there is no policy {file.policy!r}{did_you_mean(file.policy, POLICIES)}; expected one of "
+            f"{', '.join(POLICIES)}"
+        )
+    for i, device in enumerate(file.devices):
+        if device in file.devices[:i]:
+            raise PropertyError(f"{label}: device {device!r} is listed twice")
+    known = set(file.devices)
+    placed = [(f"node {key!r}", device) for key, device in file.affinity.items() if device not in known]
+    placed += [(f"subgraph {i + 1}", part.device) for i, part in enumerate(file.subgraphs) if part.device not in known]
+    for what, device in placed:
+        raise PropertyError(
+            f"{label}: {what} is on {device!r}, which is not in its devices: "
+            f"{', '.join(file.devices)}{did_you_mean(device, file.devices)}"
+        )
+    for i, part in enumerate(file.subgraphs):
+        if not part.nodes:
+            raise PropertyError(f"{label}: subgraph {i + 1} has no nodes")
+    json.loads(data, object_pairs_hook=lambda pairs: _distinct(pairs, label))
+
+
+def _distinct(pairs: list[tuple[str, Any]], label: str) -> None:
+    """Refuse a key that stands twice in one object, of which readers would take the last."""
+    if len(pairs) == len({key for key, _ in pairs}):
+        return
+    seen = set()
+    for key, value in pairs:
+        if key in seen:
+            raise PropertyError(f"{label}: {key!r} stands there twice, the second time with {value!r}")
+        seen.add(key)
+
+
+def _trouble(data: bytes, error: Exception) -> str:
+    """What is wrong with the file, with line and column if it is no JSON."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply for a plan"
+    if not isinstance(error, msgspec.ValidationError):
+        try:
+            json.loads(data)
+        except json.JSONDecodeError as found:
+            return f"line {found.lineno}, column {found.colno}: {found.msg}"
+        except (UnicodeDecodeError, RecursionError, ValueError) as found:
+            return str(found)
+        return str(error)
+    for name in ("affinity", "pins", "reasons"):
+        if f"$.{name}[...]" in str(error):
+            for key, value in msgspec.json.decode(data)[name].items():
+                if not isinstance(value, str):
+                    return f"{name} of {key!r}: expected a string, found {value!r}"
+    return str(error)

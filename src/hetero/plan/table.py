@@ -1,0 +1,110 @@
+"""A plan as text, for `print`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from .wording import counted, size
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+__all__ = ["plan_table"]
+
+_HEAD, _TAIL = 20, 10  # subgraphs shown of many
+_MOST_WARNINGS = 10
+_WIDEST = 40  # characters of a name
+
+
+def plan_table(plan: Plan) -> str:
+    """Devices, subgraphs and warnings, each line without trailing blanks; of many subgraphs the first and last."""
+    return "\n".join(_lines(plan))
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    total = sum(value.bytes or 0 for value in plan.values)
+    unknown = sum(value.bytes is None for value in plan.values)
+    yield (
+        f"{_short(plan.model_name)} on {', '.join(plan.devices)}: {counted(plan.num_nodes, 'node')} in "
+        f"{counted(plan.num_subgraphs, 'subgraph')}; {counted(len(plan.values), 'value')} cut, "
+        f"{_amount(total, unknown)}"
+    )
+    yield ""
+    rows = [
+        (
+            entry.device,
+            str(entry.nodes),
+            str(entry.subgraphs),
+            size(entry.weight_bytes),
+            size(entry.received_bytes),
+            size(entry.sent_bytes),
+            str(entry.unknown_values or ""),
+        )
+        for entry in plan.totals
+    ]
+    yield from _table(("device", "nodes", "subgraphs", "weights", "received", "sent", "size unknown"), rows, "<>>>>>>")
+    yield ""
+    yield from _subgraphs(plan)
+    if plan.warnings:
+        yield ""
+        for warning in plan.warnings[:_MOST_WARNINGS]:
+            yield f"warning: {warning.message}"
+        if len(plan.warnings) > _MOST_WARNINGS:
+            yield f"and {counted(len(plan.warnings) - _MOST_WARNINGS, 'warning')} more"
+
+
+def _subgraphs(plan: Plan) -> Iterator[str]:
+    count = plan.num_subgraphs
+    numbers = list(range(count))
+    if count > _HEAD + _TAIL + 1:
+        numbers = numbers[:_HEAD] + numbers[-_TAIL:]
+    shown = set(numbers)
+    sent: dict[int, int] = dict.fromkeys(numbers, 0)
+    unknown: dict[int, int] = dict.fromkeys(numbers, 0)
+    for value in plan.values:
+        for reader in value.readers:
+            if reader - 1 in shown:
+                sent[reader - 1] += value.bytes or 0
+                unknown[reader - 1] += value.bytes is None
+    rows = []
+    for number in numbers:
+        part = plan.subgraphs[number]
+        rows.append(
+            (
+                str(number + 1),
+                part.device,
+                str(len(part.nodes)),
+                _amount(sent[number], unknown[number]),
+                _short(part.nodes[0]),
+                _short(part.nodes[-1]) if len(part.nodes) > 1 else "",
+            )
+        )
+    lines = list(_table(("subgraph", "device", "nodes", "receives", "first node", "last node"), rows, "><>><<"))
+    yield lines[0]
+    yield from lines[1 : 1 + min(_HEAD, count)] if count > len(numbers) else lines[1:]
+    if count > len(numbers):
+        left = plan.subgraphs[_HEAD : count - _TAIL]
+        by_device = Counter(part.device for part in left)
+        told = ", ".join(f"{number} on {device}" for device, number in by_device.items())
+        yield f"     ... {len(left)} more: {told}"
+        yield from lines[1 + _HEAD :]
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> Iterator[str]:
+    widths = [max(len(row[i]) for row in (headings, *rows)) for i in range(len(headings))]
+    for row in (headings, *rows):
+        yield "  ".join(f"{text:{way}{width}}" for text, way, width in zip(row, align, widths, strict=True)).rstrip()
+
+
+def _amount(known: int, unknown: int) -> str:
+    if not unknown:
+        return size(known)
+    return f"{size(known)} + {unknown} unknown" if known else f"{unknown} unknown"
+
+
+def _short(name: str) -> str:
+    """A name without control characters, and not too wide."""
+    name = "".join(c if c.isprintable() else " " for c in name)
+    return name if len(name) <= _WIDEST else f"{name[: _WIDEST // 2 - 2]}...{name[-(_WIDEST // 2 - 1) :]}"

@@ -1,0 +1,182 @@
+"""What passes between the subgraphs of a plan, and what each device has; by arrays, one pass over the edges."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model.constants import raw_size
+from ..model.types import Ragged, ValueType, onnx_dtype_of
+from .schema import BoundaryValue, DeviceTotals
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+    from ..partition import Partition
+
+__all__ = ["Traffic", "boundary_values", "cut_bytes", "device_totals", "traffic"]
+
+_UNKNOWN = -1
+_LARGEST = 2**63 - 1  # what JSON readers take as an integer, and int64 holds
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Traffic:
+    """The values that are made in one subgraph and read in others, by the subgraph that makes them, then by number.
+
+    ``value``, ``source``: int32[m], the value's number in the model, and its subgraph. ``readers``: rows of the
+    subgraphs that read it, ascending. Subgraphs count from 0 here.
+    """
+
+    value: NDArray[np.int32]
+    source: NDArray[np.int32]
+    readers: Ragged
+
+
+def traffic(model: Model, subgraph_of: NDArray[np.int32]) -> Traffic:
+    """The boundary values under a partition. O(edges log edges)."""
+    value, node = _reads(model)
+    inside = model.producer[value] >= 0
+    value, node = value[inside], node[inside]
+    source, reader = subgraph_of[model.producer[value]], subgraph_of[node]
+    crossing = source != reader
+    value, source, reader = value[crossing], source[crossing], reader[crossing]
+    order = np.lexsort((reader, value, source))
+    value, source, reader = value[order], source[order], reader[order]
+    new_value = np.ones(len(value), np.bool_)
+    new_value[1:] = value[1:] != value[:-1]
+    distinct = new_value.copy()
+    distinct[1:] |= reader[1:] != reader[:-1]
+    starts = np.flatnonzero(new_value[distinct])
+    indptr = np.append(starts, np.count_nonzero(distinct)).astype(np.int32)
+    first = np.flatnonzero(new_value)
+    return Traffic(value[first], source[first], Ragged(indptr, reader[distinct].astype(np.int32)))
+
+
+def boundary_values(model: Model, found: Traffic) -> tuple[BoundaryValue, ...]:
+    """The values as the plan tells them: named, typed, subgraphs counted from 1. May run shape inference, once."""
+    described: dict[int, tuple[str | None, tuple[int | str | None, ...] | None, int | None]] = {}
+    kept: list[ValueType] = []  # keeps the ids below from being reused
+    readers = (found.readers.values + 1).tolist()
+    indptr = found.readers.indptr.tolist()
+    values = []
+    for i, (value, source) in enumerate(zip(found.value.tolist(), found.source.tolist(), strict=True)):
+        known = model.type_of(value)
+        described_as = described.get(id(known))
+        if described_as is None:
+            kept.append(known)
+            described_as = described[id(known)] = _description(known)
+        begin, end = indptr[i], indptr[i + 1]
+        values.append(BoundaryValue(model.value_name(value), *described_as, source + 1, tuple(readers[begin:end])))
+    return tuple(values)
+
+
+def device_totals(
+    model: Model, devices: Sequence[str], partition: Partition, found: Traffic, values: Sequence[BoundaryValue]
+) -> tuple[DeviceTotals, ...]:
+    """What each of ``devices`` has, in their order."""
+    count = len(devices)
+    device_of = partition.device_of[partition.subgraph_of]
+    nodes = np.bincount(device_of, minlength=count)
+    subgraphs = np.bincount(partition.device_of, minlength=count)
+    weights = _weight_bytes(model, device_of, count)
+    received, sent, unknown = [0] * count, [0] * count, [0] * count
+    row = np.repeat(np.arange(len(found.value)), np.diff(found.readers.indptr))
+    source_device = partition.device_of[found.source]
+    pairs = np.unique(row * count + partition.device_of[found.readers.values])  # a value is sent to a device once
+    rows, targets = (pairs // count).tolist(), (pairs % count).tolist()
+    sources = source_device.tolist()
+    last = -1
+    for number, target in zip(rows, targets, strict=True):
+        source = sources[number]
+        if source == target:
+            continue
+        size = values[number].bytes
+        if size is None:
+            unknown[target] += 1
+        else:
+            received[target] += size
+        if number != last:
+            last = number
+            if size is None:
+                unknown[source] += 1
+            else:
+                sent[source] += size
+    return tuple(
+        DeviceTotals(
+            devices[i],
+            int(nodes[i]),
+            int(subgraphs[i]),
+            min(weights[i], _LARGEST),
+            min(received[i], _LARGEST),
+            min(sent[i], _LARGEST),
+            unknown[i],
+        )
+        for i in range(count)
+    )
+
+
+def cut_bytes(model: Model, found: Traffic) -> tuple[int, int]:
+    """Bytes of all boundary values, each counted once, as far as sizes are known; and how many are not."""
+    total = unknown = 0
+    sizes: dict[int, int | None] = {}
+    kept: list[ValueType] = []
+    for value in found.value.tolist():
+        known = model.type_of(value)
+        size = sizes.get(id(known), _UNKNOWN)
+        if size == _UNKNOWN:
+            kept.append(known)
+            size = sizes[id(known)] = _description(known)[2]
+        if size is None:
+            unknown += 1
+        else:
+            total += size
+    return min(total, _LARGEST), unknown
+
+
+def _reads(model: Model) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Every value that a node reads, and the node, as two arrays; what nested graphs capture is read by their node."""
+    values, nodes = [], []
+    for rows in (model.node_inputs, model.node_captures):
+        values.append(rows.values)
+        nodes.append(np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(rows.indptr)))
+    value, node = np.concatenate(values), np.concatenate(nodes)
+    given = value >= 0
+    return value[given], node[given]
+
+
+def _weight_bytes(model: Model, device_of: NDArray[np.int32], count: int) -> list[int]:
+    """Per device, the bytes of the constants that its nodes read, each once."""
+    value, node = _reads(model)
+    constant = model.is_constant[value]
+    pairs = np.unique(value[constant].astype(np.int64) * count + device_of[node[constant]])
+    totals = [0] * count
+    numbers = model.file.value_constant[model.file_values[pairs // count]]
+    for number, device in zip(numbers.tolist(), (pairs % count).tolist(), strict=True):
+        try:
+            totals[device] += model.constants.nbytes(number)
+        except ValueError:  # strings: what they take in the file
+            totals[device] += int(model.file.constant_data_end[number] - model.file.constant_data_begin[number])
+    return totals
+
+
+def _description(known: ValueType) -> tuple[str | None, tuple[int | str | None, ...] | None, int | None]:
+    """The name of the element type, the shape, and the bytes."""
+    return _dtype_name(known.dtype), known.shape, _size(known)
+
+
+def _dtype_name(dtype: np.dtype[Any] | None) -> str | None:
+    return None if dtype is None else "string" if dtype.hasobject else dtype.name
+
+
+def _size(known: ValueType) -> int | None:
+    if known.dtype is None or known.shape is None or known.dtype.hasobject:
+        return None
+    sizes = [dim for dim in known.shape if isinstance(dim, int) and dim >= 0]
+    if len(sizes) < len(known.shape):
+        return None
+    size = raw_size(onnx_dtype_of(known.dtype), sizes)
+    return size if size <= _LARGEST else None

@@ -1,0 +1,164 @@
+"""What the owner of a plan may not want: devices without work, tiny islands, pins that cost subgraphs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..affinity import Origin, first_supporting
+from .schema import PlanWarning
+from .trial import Trials
+from .wording import counted, first_few
+
+if TYPE_CHECKING:
+    from .plan import Bound, Plan
+
+__all__ = ["plan_warnings"]
+
+_TINY = 3  # nodes of a subgraph that is an island
+_FEW = 5  # nodes and subgraphs that a warning names
+_MOST_PINS = 32  # that are tried
+
+
+def plan_warnings(plan: Plan) -> tuple[PlanWarning, ...]:
+    """The warnings of a bound plan. Cuts the model again, without each pin and island, within the bound of `Trials`."""
+    bound = plan.require_bound()
+    trials = Trials(plan)
+    return (*_unavailable(plan), *_unused(bound), *_pins(plan, bound, trials), *_islands(bound, trials))
+
+
+def _unavailable(plan: Plan) -> Iterator[PlanWarning]:
+    for device, why in plan.skipped.items():
+        yield PlanWarning("unavailable", f"{device} is left out: {why}", device)
+
+
+def _unused(bound: Bound) -> Iterator[PlanWarning]:
+    model, affinity, _ = bound
+    used = np.bincount(affinity.device_of, minlength=len(affinity.devices))
+    for number in np.flatnonzero(used == 0).tolist():
+        device, support = affinity.devices[number], affinity.supports[number]
+        takes = int(np.count_nonzero(support.mask))
+        if not model.num_nodes:
+            continue
+        if takes:
+            why = f"the {counted(takes, 'node')} that it takes are on devices before it, or pinned elsewhere"
+        else:
+            reasons = Counter(support.reasons.values()).most_common(3)
+            told = "; ".join(f"{counted(count, 'node')}: {reason}" for reason, count in reasons)
+            why = f"it takes none of the {counted(model.num_nodes, 'node')}" + (f" ({told})" if told else "")
+        yield PlanWarning("unused", f"{device} has no node: {why}", device)
+
+
+def _pins(plan: Plan, bound: Bound, trials: Trials) -> Iterator[PlanWarning]:
+    """Pins without which there would be fewer subgraphs, their nodes being assigned by priority."""
+    model, affinity, partition = bound
+    automatic = first_supporting(model.num_nodes, affinity.supports)
+    by_pin: dict[str, list[int]] = {}
+    for node, placed_by in affinity.pins.items():
+        by_pin.setdefault(placed_by, []).append(node)
+    groups: list[tuple[str | None, str, NDArray[np.intp]]] = [
+        (pin, f"the pin {pin!r} to {plan.pins.get(pin, '?')}", np.array(sorted(nodes), np.intp))
+        for pin, nodes in list(by_pin.items())[:_MOST_PINS]
+    ]
+    groups.append((None, "affinities in the model", np.flatnonzero(affinity.origin == Origin.MODEL)))
+    groups.append((None, "devices set in the plan", np.flatnonzero(affinity.origin == Origin.PLAN)))
+    for pin, what, nodes in groups:
+        nodes = nodes[(automatic[nodes] >= 0) & (automatic[nodes] != affinity.device_of[nodes])]
+        if not len(nodes):
+            continue
+        device_of = affinity.device_of.copy()
+        device_of[nodes] = automatic[nodes]
+        without = trials.partition(device_of)
+        if without is None:
+            return
+        before, after = partition.num_subgraphs, without.num_subgraphs
+        if after >= before:
+            continue
+        yield PlanWarning(
+            "pin",
+            f"{what} ({counted(len(nodes), 'node')}) cost{'s' if pin is not None else ''} "
+            f"{counted(before - after, 'subgraph')}: there are {before}, without {after}",
+            None if pin is None else plan.pins.get(pin),
+            pin,
+            tuple(model.key_of(node) for node in nodes[:_FEW].tolist()),
+            tuple((np.unique(partition.subgraph_of[nodes])[:_FEW] + 1).tolist()),
+            after,
+        )
+
+
+def _islands(bound: Bound, trials: Trials) -> Iterator[PlanWarning]:
+    """Subgraphs of few nodes whose neighbours all lie on one other device, by device and surrounding device."""
+    _, affinity, partition = bound
+    around = _surrounding(bound)
+    pinned = np.zeros(partition.num_subgraphs, np.bool_)
+    pinned[partition.subgraph_of[affinity.origin != Origin.PRIORITY]] = True
+    count = len(affinity.devices)
+    for device in range(count):
+        for other in range(count):
+            found = np.flatnonzero((around == other) & (partition.device_of == device) & ~pinned)
+            if not len(found):
+                continue
+            nodes = np.flatnonzero(np.isin(partition.subgraph_of, found))
+            taken = affinity.supports[other].mask[nodes]
+            refused = np.unique(partition.subgraph_of[nodes[~taken]])
+            for able, group in ((True, np.setdiff1d(found, refused)), (False, refused)):
+                if len(group):
+                    yield _island_warning(bound, trials, device, other, group, able)
+
+
+def _island_warning(
+    bound: Bound, trials: Trials, device: int, other: int, group: NDArray[np.int32], able: bool
+) -> PlanWarning:
+    model, affinity, partition = bound
+    nodes = np.flatnonzero(np.isin(partition.subgraph_of, group))
+    name, surrounding = affinity.devices[device], affinity.devices[other]
+    keys = [model.key_of(node) for node in nodes[:_FEW].tolist()]
+    after = None
+    if able:
+        advice = f"{surrounding} takes {'it' if len(nodes) == 1 else 'them'} too"
+        device_of = affinity.device_of.copy()
+        device_of[nodes] = other
+        merged = trials.partition(device_of)
+        if merged is not None:
+            after = merged.num_subgraphs
+            advice += (
+                f": pinned there, the model has {counted(after, 'subgraph')} rather than {partition.num_subgraphs}"
+            )
+    else:
+        ops = Counter(model.op_types[op] for op in model.op_type_of[nodes[~affinity.supports[other].mask[nodes]]])
+        most = ", ".join(f"{op} ({number})" for op, number in ops.most_common(3))
+        advice = f"{surrounding} does not take {most}{', ...' if len(ops) > 3 else ''}"
+    return PlanWarning(
+        "islands",
+        f"{counted(len(group), 'tiny island')} on {name} amid {surrounding}, {counted(len(nodes), 'node')} in all "
+        f"({first_few(keys, 3, len(nodes))}); {advice}",
+        name,
+        None,
+        tuple(keys),
+        tuple((group[:_FEW] + 1).tolist()),
+        after,
+    )
+
+
+def _surrounding(bound: Bound) -> NDArray[np.int32]:
+    """int32[num_subgraphs]: the device of all neighbours of a tiny subgraph, where that is one and not its own, and
+    they have more nodes than it; -1 for others."""
+    partition = bound.partition
+    count = partition.num_subgraphs
+    quotient = partition.quotient
+    sizes = np.bincount(partition.subgraph_of, minlength=count)
+    lowest = np.full(count, np.iinfo(np.int32).max, np.int32)
+    highest = np.full(count, -1, np.int32)
+    nearby = np.zeros(count, np.int64)
+    source = np.repeat(np.arange(count), np.diff(quotient.indptr))
+    target = quotient.indices
+    for here, there in ((source, target), (target, source)):
+        np.minimum.at(lowest, here, partition.device_of[there])
+        np.maximum.at(highest, here, partition.device_of[there])
+        np.add.at(nearby, here, sizes[there])
+    is_island = (lowest == highest) & (highest != partition.device_of) & (sizes <= _TINY) & (nearby > sizes)
+    return np.where(is_island, highest, -1).astype(np.int32)

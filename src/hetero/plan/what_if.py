@@ -1,0 +1,159 @@
+"""`Plan.what_if`: how a plan would differ if devices took more, or pins were others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..affinity import Origin, first_supporting, place
+from ..errors import PropertyError, did_you_mean
+from ..partition import partition_graph
+from ..pins import resolve_pins
+from ..plugin import Support
+from .traffic import cut_bytes, traffic
+from .wording import counted, size
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+    from .plan import Plan
+
+__all__ = ["Difference", "Moved", "more_support", "what_if"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moved:
+    """A node that would be on another device."""
+
+    node: str
+    before: str
+    after: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Difference:
+    """How a plan would differ.
+
+    ``moved``: the nodes that would be on another device, in topological order. ``values_before``, ``values_after``: how
+    many values pass between subgraphs; ``bytes_before``, ``bytes_after``: their bytes, each value counted once, as far
+    as sizes are known; ``unknown_before``, ``unknown_after``: of how many values they are not.
+    """
+
+    subgraphs_before: int
+    subgraphs_after: int
+    values_before: int
+    values_after: int
+    bytes_before: int
+    bytes_after: int
+    unknown_before: int
+    unknown_after: int
+    moved: tuple[Moved, ...]
+
+    def to_json(self) -> bytes:
+        """The fields, as JSON."""
+        import msgspec
+
+        return msgspec.json.encode(self)
+
+    def __str__(self) -> str:
+        ways: dict[tuple[str, str], list[str]] = {}
+        for move in self.moved:
+            ways.setdefault((move.before, move.after), []).append(move.node)
+        moves = [
+            f"{counted(len(nodes), 'node')} from {before} to {after} ({_abridged(nodes)})"
+            for (before, after), nodes in ways.items()
+        ]
+        return "\n".join(
+            [
+                f"subgraphs   {self.subgraphs_before} -> {self.subgraphs_after}",
+                f"cut values  {self.values_before} -> {self.values_after}",
+                f"cut bytes   {_bytes(self.bytes_before, self.unknown_before)} -> "
+                f"{_bytes(self.bytes_after, self.unknown_after)}",
+                f"moved       {'; '.join(moves) or 'nothing'}",
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<Difference: {self.subgraphs_before} -> {self.subgraphs_after} subgraphs, "
+            f"{self.values_before} -> {self.values_after} cut values, {counted(len(self.moved), 'node')} moved>"
+        )
+
+
+def what_if(
+    plan: Plan, device_supports: Mapping[str, Iterable[str]], pins: Mapping[str, str], without_pins: Sequence[str]
+) -> Difference:
+    """See `Plan.what_if`."""
+    model, affinity, partition = plan.require_bound()
+    devices = affinity.devices
+    supports = list(affinity.supports)
+    for device, op_types in device_supports.items():
+        if device not in devices:
+            raise PropertyError(
+                f"device {device!r} is not in the plan's list {', '.join(devices)}{did_you_mean(device, devices)}"
+            )
+        number = devices.index(device)
+        names = [op_types] if isinstance(op_types, str) else list(op_types)
+        supports[number] = more_support(supports[number], model, [_operator(model, name) for name in names])
+    left_out = set(without_pins)
+    for pin in without_pins:
+        if pin not in plan.pins:
+            raise PropertyError(f"the plan has no pin {pin!r}{did_you_mean(pin, plan.pins)}")
+    origin = affinity.origin.copy()
+    for node, pin in affinity.pins.items():
+        if pin in left_out:
+            origin[node] = Origin.PRIORITY
+    device_of = np.where(
+        origin == Origin.PRIORITY, first_supporting(model.num_nodes, supports), affinity.device_of
+    ).astype(np.int32)
+    placed_by = {node: pin for node, pin in affinity.pins.items() if pin not in left_out}
+    for node, (number, pin) in resolve_pins(model, pins, devices).items():
+        device_of[node], origin[node], placed_by[node] = number, Origin.PIN, pin
+    changed = place(model, devices, supports, device_of, origin, placed_by)
+    after = partition_graph(model.graph, changed.device_of, policy=plan.policy)
+    cut = traffic(model, after.subgraph_of)
+    moved = np.flatnonzero(changed.device_of != affinity.device_of).tolist()
+    bytes_before, unknown_before = cut_bytes(model, plan.traffic)
+    bytes_after, unknown_after = cut_bytes(model, cut)
+    return Difference(
+        partition.num_subgraphs,
+        after.num_subgraphs,
+        len(plan.traffic.value),
+        len(cut.value),
+        bytes_before,
+        bytes_after,
+        unknown_before,
+        unknown_after,
+        tuple(
+            Moved(model.key_of(node), devices[affinity.device_of[node]], devices[changed.device_of[node]])
+            for node in moved
+        ),
+    )
+
+
+def more_support(support: Support, model: Model, operators: Sequence[int]) -> Support:
+    """The answer of a device that takes these operators, by number, too."""
+    more: NDArray[np.bool_] = np.isin(model.op_type_of, operators)
+    return Support(support.mask | more, support.reasons)
+
+
+def _operator(model: Model, name: str) -> int:
+    """The number of an operator type. `PropertyError` if the model has none of that name."""
+    if name not in model.op_types:
+        raise PropertyError(
+            f"model {model.name!r} has no operator {name!r}{did_you_mean(str(name), model.op_types)}; "
+            f"it has {', '.join(model.op_types)}"
+        )
+    return model.op_types.index(name)
+
+
+def _abridged(nodes: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, nodes[:3]))
+    return f"{shown}, ..." if len(nodes) > 3 else shown
+
+
+def _bytes(known: int, unknown: int) -> str:
+    return size(known) + (f" and {counted(unknown, 'value')} of unknown size" if unknown else "")

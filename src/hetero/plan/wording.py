@@ -1,0 +1,33 @@
+"""Words that messages, tables and explanations share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["counted", "first_few", "size"]
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def first_few(names: Sequence[str], most: int = 5, total: int | None = None) -> str:
+    """The first names, quoted, and how many more there are of ``total``."""
+    count = len(names) if total is None else total
+    text = ", ".join(map(repr, names[:most]))
+    shown = min(len(names), most)
+    return f"{text} and {count - shown} more" if count > shown else text
+
+
+def size(number: int) -> str:
+    """Bytes with three digits: ``1.23 MB``."""
+    value, unit = float(number), 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:
+        value /= 1000
+        unit += 1
+    if not unit:
+        return f"{number} B"
+    return f"{value:.{max(0, 2 - (value >= 9.995) - (value >= 99.95))}f} {_UNITS[unit]}"
