@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..calls import SettledModel, settle_calls
 from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError
 from ..plan import Plan, bind_plan, make_plan
-from ..plan.bind import place_plan
+from ..plan.bind import place_plan, with_nested_calls_inlined
 from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
 from ..properties import Property
 from ..registry import parse_device, parse_device_list
@@ -68,6 +68,10 @@ class HeteroPlugin(DeviceListPlugin):
         available = list(self.available(config))
         devices = [device for device, _, _ in available]
         supports = [query(placed.model, *entry) for entry in available]
+        as_asked = placed
+        placed = with_nested_calls_inlined(placed, plan, devices, supports)
+        if placed is not as_asked:
+            supports = [query(placed.model, *entry) for entry in available]
         return bind_plan(plan, placed, devices, supports, self._skipped(config, devices))
 
     def compile_model(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..affinity import Affinity, Origin, first_supporting, place
 from ..errors import PartitionError, PropertyError, did_you_mean
 from ..model.function_library import FunctionLibrary
-from ..model.functions import inline_calls
+from ..model.functions import calls_in, inline_calls, may_hold_graphs
 from ..partition import Partition, partition_graph
 from ..partition.check import broken_rule
 from ..pins import find_pinned, stated_numbers
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..plugin import Support
     from .plan import Plan
 
-__all__ = ["PlacedModel", "affinity_of_plan", "place_plan"]
+__all__ = ["PlacedModel", "affinity_of_plan", "place_plan", "with_nested_calls_inlined"]
 
 _MOST_KEYS_TO_GUESS_FROM = 20_000  # difflib is slow
 _NOWHERE = -1
@@ -77,12 +77,31 @@ def place_plan(model: Model, plan: Plan) -> PlacedModel:
             f"{model.name!r} is {graph_digest(whole)}; plan this model anew, or take the digest out of the plan to use "
             "it all the same"
         )
-    subgraph_of = _subgraphs(model, plan, device_of)
-    if subgraph_of is None:
-        partition = partition_graph(model.graph, device_of, policy=plan.policy)
-    else:
-        partition = _checked_partition(model, plan, device_of, subgraph_of)
-    return PlacedModel(whole, model, device_of, partition)
+    return PlacedModel(whole, model, device_of, _partition(model, plan, device_of))
+
+
+def with_nested_calls_inlined(
+    placed: PlacedModel, plan: Plan, devices: Sequence[str], supports: Sequence[Support]
+) -> PlacedModel:
+    """The same, with the calls inlined that lie in nested graphs of nodes that their devices refuse as they are; the
+    same object if there are none. Keys do not tell of such calls, as the nodes keep theirs."""
+    model = placed.model
+    if not model.functions:
+        return placed
+    refused = np.zeros(model.num_nodes, np.bool_)
+    for device, support in zip(devices, supports, strict=True):
+        refused |= (placed.device_of == plan.devices.index(device)) & ~support.mask
+    library = FunctionLibrary(model.file)
+    holding = [
+        node
+        for node in np.flatnonzero(refused & may_hold_graphs(model)).tolist()
+        if library.key_of_call(model.nodes[node].proto()) is None and calls_in(model, node, library)
+    ]
+    inlined = inline_calls(model, holding, library).model if holding else model
+    if inlined is model:
+        return placed
+    _, device_of, _ = _devices(inlined, plan)
+    return PlacedModel(placed.original, inlined, device_of, _partition(inlined, plan, device_of))
 
 
 def affinity_of_plan(
@@ -124,6 +143,14 @@ def _devices(model: Model, plan: Plan) -> tuple[Model, NDArray[np.int32], list[i
         if inlined is model:
             return model, device_of, missing
         model = inlined
+
+
+def _partition(model: Model, plan: Plan, device_of: NDArray[np.int32]) -> Partition:
+    """As the plan writes it down, if that agrees with the devices; else made anew."""
+    subgraph_of = _subgraphs(model, plan, device_of)
+    if subgraph_of is None:
+        return partition_graph(model.graph, device_of, policy=plan.policy)
+    return _checked_partition(model, plan, device_of, subgraph_of)
 
 
 def _subgraphs(model: Model, plan: Plan, device_of: NDArray[np.int32]) -> NDArray[np.int32] | None:
