@@ -107,7 +107,7 @@ def test_hostile_names_stay_inside_their_quotes(core: hetero.Core, tmp_path: Pat
         assert path.parent == tmp_path
         assert path.name.endswith("_PWNED_.dot")
     text = affinity_dot(plan)
-    assert r"\"];evil[label=<<b>x</b>>];//\n\\" in text
+    assert r"\"];evil[label=<<b>x</b>>];//␊\\" in text  # a newline is shown, not made
     for line in text.splitlines():
         unescaped = line.replace("\\\\", "").replace('\\"', "")
         assert unescaped.count('"') % 2 == 0

@@ -125,7 +125,8 @@ class CompiledModel(abc.ABC):
         """The state of one request. Called once per request; runners of one model may run at the same time."""
 
     def create_infer_request(self) -> InferRequest:
-        return InferRequest(self._device, self._inputs, self._outputs, self.create_runner(), self._executor)
+        timed = bool(self._properties.get("PERF_COUNT"))
+        return InferRequest(self._device, self._inputs, self._outputs, self.create_runner(), self._executor, timed)
 
     def __call__(self, inputs: Any) -> Outputs:
         """Run one inference in the calling thread, on a request of its own; see `InferRequest.infer`."""

@@ -272,7 +272,7 @@ class HeteroCompiledModel(CompiledModel):
         writer.set_schedule(ScheduleRecord(schedule.num_slots, len(schedule.constants), steps, list(schedule.outputs)))
 
     def create_runner(self) -> Runner:
-        return ScheduleRunner(self._schedule)
+        return ScheduleRunner(self._schedule, bool(self._properties["PERF_COUNT"]))
 
 
 def _schedule(model: Model, submodels: Sequence[tuple[Model, CompiledModel]], executor_of: DeviceExecutors) -> Schedule:

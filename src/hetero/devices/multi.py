@@ -8,6 +8,7 @@ it out is run on the other.
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from ..errors import Cancelled, Corrupt, HeteroError, InferenceError, PropertyEr
 from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
 from ..runtime.cancellation import Cancellation
 from ..runtime.executor import ExecutorManager
-from ..runtime.profile import ProfileRow
+from ..runtime.profile import Profile, ProfileRow, Span
 from .device_list import DeviceListPlugin, query
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ class MultiCompiledModel(CompiledModel):
             writer.add_part(compiled)
 
     def create_runner(self) -> Runner:
-        return MultiRunner([entry.create_runner() for entry in self.compiled], self._balance)
+        timed = bool(self._properties["PERF_COUNT"])
+        return MultiRunner([entry.create_runner() for entry in self.compiled], self._balance, timed)
 
 
 class _Balance:
@@ -159,8 +161,10 @@ class _Balance:
 class MultiRunner:
     """One request, on whichever device is free; see `hetero.runtime.request.Runner`."""
 
-    def __init__(self, runners: Sequence[Runner], balance: _Balance) -> None:
+    def __init__(self, runners: Sequence[Runner], balance: _Balance, timed: bool = False) -> None:
         self._runners = runners
+        self._timed = timed
+        self._span: Span | None = None
         self._balance = balance
         self._last = runners[0]
         flags = [getattr(runner, "cancellation", None) for runner in runners]
@@ -171,6 +175,7 @@ class MultiRunner:
         failed: dict[int, Exception] = {}
         while (number := balance.enter(failed)) is not None:
             self._last = self._runners[number]
+            begin = time.perf_counter_ns() if self._timed else 0
             try:
                 results = self._last.run(inputs)
             except Cancelled:
@@ -181,6 +186,9 @@ class MultiRunner:
                 continue
             finally:
                 balance.leave(number)
+            if self._timed:
+                thread = threading.current_thread().name
+                self._span = Span(0, balance.devices[number], thread, begin, time.perf_counter_ns())
             for other, failure in failed.items():  # it was the device, not the model or the inputs
                 if balance.take_out(other):
                     warnings.warn(
@@ -200,7 +208,10 @@ class MultiRunner:
 
     def profile(self) -> Sequence[ProfileRow]:
         """Counters of the device that ran last."""
-        return self._last.profile()
+        rows = self._last.profile()
+        if isinstance(rows, Profile) or self._span is None or not rows:
+            return rows
+        return Profile(rows, [self._span])
 
 
 def create_plugin() -> MultiPlugin:

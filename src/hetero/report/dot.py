@@ -1,4 +1,4 @@
-"""Two Graphviz files that show a plan: the device of each node, and the subgraph of each node.
+"""Graphviz texts that show a plan: the device of each node, the subgraph of each node, and the subgraphs alone.
 
 Names come from the model and are not trusted: they are escaped in the text and never become part of a file name
 unfiltered.
@@ -7,13 +7,16 @@ unfiltered.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..errors import HeteroError, PropertyError
 from ..files import write_atomically
+from .names import clean, file_stem, shortened
+from .palette import COLOURS, tint
 
 if TYPE_CHECKING:
     from ..affinity import Affinity
@@ -21,12 +24,12 @@ if TYPE_CHECKING:
     from ..partition import Partition
     from ..plan import Plan
 
-__all__ = ["affinity_dot", "subgraphs_dot", "write_affinity_dot", "write_subgraphs_dot"]
+__all__ = ["affinity_dot", "quotient_dot", "subgraphs_dot", "write_affinity_dot", "write_subgraphs_dot"]
 
 # Fill colours, one per device or subgraph in turn: light enough for black text.
-_COLOURS = (
-    "#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#ffff99", "#8dd3c7", "#d9d9d9", "#fccde5", "#bebada",
-)  # fmt: skip
+_FILLS = tuple(tint(colour, 0.45) for colour in COLOURS)
+_MOST_LETTERS = 120  # of a name in a label
+_STYLE = '  node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=10];'
 
 
 def affinity_dot(plan: Plan) -> str:
@@ -52,6 +55,39 @@ def subgraphs_dot(plan: Plan) -> str:
     return "\n".join(_graph(model, f"subgraphs of {model.name}", label))
 
 
+def quotient_dot(plan: Plan) -> str:
+    """Graphviz text: one vertex per subgraph, coloured by device; an edge per pair that boundary values pass between,
+    labelled with how many do."""
+    model, _, partition = _bound(plan)
+    devices = partition.device_of.tolist()
+    lines = ["digraph hetero {", f"  label={_quoted(f'subgraphs of {model.name}')}; labelloc=t; rankdir=TB;", _STYLE]
+    for subgraph, device in enumerate(devices):
+        nodes = partition.nodes(subgraph)
+        count = f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}"
+        ends = [shortened(model.key_of(int(nodes[at])), 32) for at in ((0, -1) if len(nodes) > 1 else (0,))]
+        label = _quoted("\n".join([f"subgraph {subgraph + 1} on {plan.devices[device]}", count, *ends]))
+        lines.append(f'  s{subgraph} [label={label}, fillcolor="{_FILLS[device % len(_FILLS)]}"];')
+    for (source, target), values in _crossings(model, partition).items():
+        label = "" if values == 1 else f' [label="{values}", fontsize=9]'
+        lines.append(f"  s{source} -> s{target}{label};")
+    return "\n".join([*lines, "}", ""])
+
+
+def _crossings(model: Model, partition: Partition) -> dict[tuple[int, int], int]:
+    """Pairs of subgraphs, in ascending order, and how many distinct values pass from the one to the other."""
+    of = partition.subgraph_of
+    counts = np.diff(model.node_inputs.indptr), np.diff(model.node_captures.indptr)
+    readers = np.concatenate([np.repeat(np.arange(len(of)), count) for count in counts])
+    values = np.concatenate([model.node_inputs.values, model.node_captures.values])
+    made = (values >= 0) & (model.producer[values] >= 0)
+    values, target = values[made], of[readers[made]]
+    source = of[model.producer[values]]
+    crossing = source != target
+    passing = np.unique(np.stack([source[crossing], target[crossing], values[crossing]], axis=1), axis=0)
+    pairs, numbers = np.unique(passing[:, :2], axis=0, return_counts=True)
+    return dict(zip(map(tuple, pairs.tolist()), numbers.tolist(), strict=True))
+
+
 def write_affinity_dot(plan: Plan, folder: str | os.PathLike[str] = ".") -> Path:
     """Write ``hetero_affinity_<model>.dot`` and return its path. Raises `HeteroError` if it cannot be written."""
     return _write(folder, "hetero_affinity", plan, affinity_dot(plan))
@@ -71,14 +107,15 @@ def _bound(plan: Plan) -> tuple[Model, Affinity, Partition]:
 def _graph(model: Model, title: str, label: Callable[[int], tuple[str, int]]) -> Iterator[str]:
     yield "digraph hetero {"
     yield f"  label={_quoted(title)}; labelloc=t; rankdir=TB;"
-    yield '  node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=10];'
+    yield _STYLE
     op_types, op_type_of = model.op_types, model.op_type_of.tolist()
     for node in range(model.num_nodes):
         text, number = label(node)
-        lines = _quoted(f"{model.key_of(node)}\n{op_types[op_type_of[node]]}\n{text}")
-        yield f'  n{node} [label={lines}, fillcolor="{_COLOURS[number % len(_COLOURS)]}"];'
+        lines = _quoted(f"{shortened(model.key_of(node), _MOST_LETTERS)}\n{op_types[op_type_of[node]]}\n{text}")
+        yield f'  n{node} [label={lines}, fillcolor="{_FILLS[number % len(_FILLS)]}"];'
     for port, value in zip(model.inputs, model.input_ids, strict=True):
-        yield f'  v{value} [label={_quoted(port.name)}, shape=ellipse, style="", fontsize=9];'
+        name = _quoted(shortened(port.name, _MOST_LETTERS))
+        yield f'  v{value} [label={name}, shape=ellipse, style="", fontsize=9];'
     producer = model.producer.tolist()
     model_inputs = set(model.input_ids)
     for node in range(model.num_nodes):
@@ -91,7 +128,8 @@ def _graph(model: Model, title: str, label: Callable[[int], tuple[str, int]]) ->
             elif value in model_inputs:
                 yield f"  v{value} -> n{node};"
     for position, (port, value) in enumerate(zip(model.outputs, model.output_ids, strict=True)):
-        yield f'  o{position} [label={_quoted(port.name)}, shape=ellipse, style="", fontsize=9];'
+        name = _quoted(shortened(port.name, _MOST_LETTERS))
+        yield f'  o{position} [label={name}, shape=ellipse, style="", fontsize=9];'
         if producer[value] >= 0:
             yield f"  n{producer[value]} -> o{position};"
     yield "}"
@@ -99,15 +137,15 @@ def _graph(model: Model, title: str, label: Callable[[int], tuple[str, int]]) ->
 
 
 def _quoted(text: str) -> str:
-    """``text`` as a Graphviz string: quotes and backslashes escaped, control characters shown as blanks."""
-    visible = "".join(c if c == "\n" or c.isprintable() else " " for c in text)
-    escaped = visible.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    """``text`` as a Graphviz string: quotes, backslashes and ampersands escaped, which Graphviz reads entities from;
+    lines stay, other control characters are shown as their pictures."""
+    shown = "\n".join(map(clean, text.split("\n")))
+    escaped = shown.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
 def _write(folder: str | os.PathLike[str], prefix: str, plan: Plan, text: str) -> Path:
-    name = re.sub(r"[^A-Za-z0-9_-]+", "_", plan.model_name)[:100] or "model"
-    path = Path(folder) / f"{prefix}_{name}.dot"
+    path = Path(folder) / f"{prefix}_{file_stem(plan.model_name)}.dot"
     try:
         write_atomically(path, [text.encode()])
     except OSError as error:

@@ -1,11 +1,21 @@
-"""Counters of one inference: a row per node, as the documented table prints them."""
+"""Counters of one inference: a row per node, as the documented table prints them, and when each subgraph ran."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
 
-__all__ = ["EXECUTED", "NOT_RUN", "OPTIMIZED_OUT", "ProfileRow", "format_profile", "total_us"]
+__all__ = [
+    "EXECUTED",
+    "NOT_RUN",
+    "OPTIMIZED_OUT",
+    "Profile",
+    "ProfileRow",
+    "Span",
+    "Transfer",
+    "format_profile",
+    "total_us",
+]
 
 EXECUTED = "EXECUTED"
 NOT_RUN = "NOT_RUN"
@@ -30,6 +40,59 @@ class ProfileRow:
             f"{prefix}{self.node}:{self.status} layerType: {self.layer_type} realTime: {self.real_us:.0f} "
             f"cpu: {self.cpu_us:.0f} execType: {self.exec_type}"
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """When one subgraph of one inference ran, and where. ``subgraph`` counts from 1, 0 outside HETERO.
+
+    ``thread``: the name of the thread. Nanoseconds of ``time.perf_counter_ns``, so that spans of several requests of
+    one process lie on one axis.
+    """
+
+    subgraph: int
+    device: str
+    thread: str
+    begin_ns: int
+    end_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Transfer:
+    """A boundary value as it passed in one inference: the subgraph that made it, those that read it, its bytes."""
+
+    value: str
+    source: int
+    targets: tuple[int, ...]
+    nbytes: int
+
+
+class Profile(tuple[ProfileRow, ...]):
+    """The counters of one inference: a tuple of rows, with when its subgraphs ran. Immutable by custom.
+
+    ``spans``: one per subgraph that ran, in the order of subgraphs; none if the inference was not timed. ``transfers``:
+    the boundary values.
+    """
+
+    spans: tuple[Span, ...]
+    transfers: tuple[Transfer, ...]
+
+    def __new__(
+        cls, rows: Iterable[ProfileRow] = (), spans: Iterable[Span] = (), transfers: Iterable[Transfer] = ()
+    ) -> Profile:
+        profile = super().__new__(cls, rows)
+        profile.spans = tuple(spans)
+        profile.transfers = tuple(transfers)
+        return profile
+
+    def __str__(self) -> str:
+        return format_profile(self)
+
+    def _repr_svg_(self) -> str | None:
+        """When what ran where, for notebooks; None (the text, then) if nothing was counted."""
+        from ..report.notebook import profile_svg
+
+        return profile_svg(self) if self else None
 
 
 def total_us(rows: Iterable[ProfileRow]) -> float:

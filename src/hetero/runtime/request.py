@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,7 +19,7 @@ from ..errors import Cancelled, HeteroError, InferenceError
 from ..model.types import Port
 from .cancellation import Cancellation
 from .executor import StreamExecutor
-from .profile import ProfileRow
+from .profile import Profile, ProfileRow, Span
 from .tensor import Outputs, bind_inputs, check_outputs
 
 __all__ = ["AsyncRun", "Callback", "InferRequest", "RepeatingRunner", "RequestState", "Runner"]
@@ -88,8 +89,10 @@ class InferRequest:
         outputs: Sequence[Port],
         runner: Runner,
         executor: Callable[[], StreamExecutor] | None = None,
+        timed: bool = False,
     ) -> None:
-        """``executor``: gives the one that `start_async` uses; one of the request's own if it is None."""
+        """``executor``: gives the one that `start_async` uses; one of the request's own if it is None. ``timed``: note
+        when an inference runs, as `Profile.spans`."""
         self._device = device
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
@@ -100,7 +103,8 @@ class InferRequest:
         self._may_repeat = False  # the last run's inputs and results passed all checks
         self._lock = threading.Lock()
         self._state = RequestState.IDLE
-        self._profile: tuple[ProfileRow, ...] = ()
+        self._timed = timed
+        self._profile = Profile()
         self._cancellation: Cancellation = getattr(runner, "cancellation", None) or Cancellation()
         self._executor_of = executor
         self._executor: StreamExecutor | None = None
@@ -112,8 +116,8 @@ class InferRequest:
         return self._state
 
     @property
-    def profiling_info(self) -> tuple[ProfileRow, ...]:
-        """Counters of the last inference; empty unless compiled with ``PERF_COUNT``."""
+    def profiling_info(self) -> Profile:
+        """Counters of the last inference, a tuple of rows; empty unless compiled with ``PERF_COUNT``."""
         return self._profile
 
     def infer(self, inputs: Any) -> Outputs:
@@ -187,10 +191,22 @@ class InferRequest:
     def _results(self, arrays: list[Any]) -> list[Any]:
         """Run on arrays that were checked."""
         self._may_repeat = False
+        begin = time.perf_counter_ns() if self._timed else 0
         results = self._run(arrays)
-        self._profile = tuple(self._runner.profile())
+        end = time.perf_counter_ns() if self._timed else 0
+        rows = self._runner.profile()
+        if rows or self._profile:
+            self._profile = self._noted(rows, begin, end)
         self._may_repeat = self._run_again is not None
         return [_owned(result, arrays) for result in results]
+
+    def _noted(self, rows: Sequence[ProfileRow], begin: int, end: int) -> Profile:
+        """The counters, with when the whole ran if the runner did not tell it of its parts."""
+        if isinstance(rows, Profile):
+            return rows
+        if not self._timed or not rows:
+            return Profile(rows)
+        return Profile(rows, [Span(0, self._device, threading.current_thread().name, begin, end)])
 
     def _begin(self) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,7 +24,7 @@ from ..errors import HeteroError, InferenceError
 from .cancellation import Cancellation
 from .executor import StreamExecutor
 from .parallel import ParallelRun, StepGraph, saved_by_parallel
-from .profile import ProfileRow
+from .profile import Profile, ProfileRow, Span, Transfer
 from .request import RepeatingRunner, Runner
 
 if TYPE_CHECKING:
@@ -65,12 +66,30 @@ class Schedule:
         graph = StepGraph.of([(step.compiled.device, step.inputs, step.outputs) for step in self.steps], self.outputs)
         return graph if graph.is_wide else None
 
+    @functools.cached_property
+    def boundary(self) -> tuple[tuple[str, int, int, tuple[int, ...]], ...]:
+        """Per value that passes between steps: name, slot, the step that makes it and those that read it."""
+        readers: dict[int, list[int]] = {}
+        for position, step in enumerate(self.steps):
+            for slot in dict.fromkeys(step.inputs):
+                readers.setdefault(slot, []).append(position)
+        return tuple(
+            (port.name, slot, position, tuple(readers[slot]))
+            for position, step in enumerate(self.steps)
+            for port, slot in zip(step.compiled.outputs, step.outputs, strict=True)
+            if slot in readers
+        )
+
 
 class ScheduleRunner:
     """Runs one inference at a time through a schedule; see `hetero.runtime.request.Runner`."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, timed: bool = False) -> None:
+        """``timed``: note when each step runs, for `profile`."""
         self._schedule = schedule
+        self._timed = timed
+        self._spans: list[Span | None] = [None] * len(schedule.steps)
+        self._slot_bytes: dict[int, int] = {}
         self._runners: list[Runner] = [step.compiled.create_runner() for step in schedule.steps]
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
         self.cancellation = Cancellation(flag for flag in flags if flag is not None)
@@ -102,10 +121,12 @@ class ScheduleRunner:
         schedule = self._schedule
         slots: list[Any] = [*inputs, *schedule.constants]
         slots += [None] * (schedule.num_slots - len(slots))
-        if self._graph is None:
-            self._run_in_order(slots)
-        else:
+        if self._graph is not None:
             self._run_wide(self._graph, slots)
+        elif self._timed:
+            self._run_steps(slots)
+        else:
+            self._run_in_order(slots)
         return [slots[slot] for slot in schedule.outputs]
 
     def _run_in_order(self, slots: list[Any]) -> None:
@@ -131,15 +152,19 @@ class ScheduleRunner:
         if self._in_parallel:
             ParallelRun(graph, slots, self._seconds, self._run_step, self._schedule.executor_of).run()
         else:
-            for position, step in enumerate(self._schedule.steps):
-                self._run_step(position, slots)
-                for slot in step.last_read:
-                    slots[slot] = None
+            self._run_steps(slots)
         self._until_look -= 1
         if self._until_look == 0:
             self._until_look = _LOOK_EVERY
             self._seconds, self._least_since = self._least_since, [math.inf] * len(self._least_since)
             self._in_parallel = saved_by_parallel(graph, self._seconds)
+
+    def _run_steps(self, slots: list[Any]) -> None:
+        """All steps, one after the other, each timed."""
+        for position, step in enumerate(self._schedule.steps):
+            self._run_step(position, slots)
+            for slot in step.last_read:
+                slots[slot] = None
 
     def _run_step(self, position: int, slots: list[Any]) -> None:
         """One step, timed; what nobody reads after it is left to the caller."""
@@ -154,7 +179,16 @@ class ScheduleRunner:
             self._fail(position, error)
         for slot, result in zip(fills, results, strict=True):
             slots[slot] = result
-        self._least_since[position] = min(time.perf_counter() - start, self._least_since[position])
+        end = time.perf_counter()
+        self._least_since[position] = min(end - start, self._least_since[position])
+        if self._timed:
+            self._note(position, start, end, results)
+
+    def _note(self, position: int, start: float, end: float, results: Sequence[Any]) -> None:
+        """Keep when and where a step ran, and how large its results are."""
+        step, thread = self._schedule.steps[position], threading.current_thread().name
+        self._spans[position] = Span(position + 1, step.compiled.device, thread, round(start * 1e9), round(end * 1e9))
+        self._slot_bytes.update((slot, _nbytes(result)) for slot, result in zip(step.outputs, results, strict=True))
 
     def _miscounted(self, position: int, results: Sequence[Any]) -> InferenceError:
         step = self._schedule.steps[position]
@@ -172,11 +206,23 @@ class ScheduleRunner:
         raise InferenceError(f"{device} failed in subgraph {position + 1}: {type(error).__name__}: {error}") from error
 
     def profile(self) -> Sequence[ProfileRow]:
-        return [
+        rows = [
             dataclasses.replace(row, subgraph=position + 1)
             for position, runner in enumerate(self._runners)
             for row in runner.profile()
         ]
+        if not self._timed:
+            return rows
+        transfers = [
+            Transfer(name, made + 1, tuple(reader + 1 for reader in readers), self._slot_bytes.get(slot, 0))
+            for name, slot, made, readers in self._schedule.boundary
+        ]
+        return Profile(rows, [span for span in self._spans if span is not None], transfers)
+
+
+def _nbytes(result: Any) -> int:
+    """Bytes of a result: of a sequence those of its arrays, of strings those of references to them."""
+    return sum(map(_nbytes, result)) if isinstance(result, list) else getattr(result, "nbytes", 0)
 
 
 def _as_alone(

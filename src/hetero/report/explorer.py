@@ -1,0 +1,86 @@
+"""Overlays for Model Explorer (google-ai-edge): the device of each node, and how long each took, as "node data" JSON.
+
+In Model Explorer, open the ONNX model and choose *View on node > Add per-node data*. A file holds the data of one graph
+(``results`` at the top); each key is a node's id, which its ONNX adapter takes from the node's name, or the name of a
+tensor that the node makes. Nodes that have neither in common with it are left without a colour.
+
+The format: ``node_data_builder.py`` of the package ai-edge-model-explorer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import HeteroError
+from ..files import write_atomically
+from ..runtime.profile import EXECUTED, ProfileRow
+from .names import file_stem
+from .palette import device_colour, tint
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+
+__all__ = ["device_overlay", "latency_overlay", "write_overlays"]
+
+# From pale to dark, so that the order shows without colours too.
+_GRADIENT = ((0.0, "#fff7ec"), (0.25, "#fdd49e"), (0.5, "#fc8d59"), (0.75, "#d7301f"), (1.0, "#7f0000"))
+
+
+def device_overlay(plan: Plan) -> str:
+    """JSON text: node key -> device, in the colours of the other pictures."""
+    colours = {device: tint(device_colour(number), 0.6) for number, device in enumerate(plan.devices)}
+    results = {key: {"value": device, "bgColor": colours[device]} for key, device in plan.affinity.items()}
+    return _text(
+        {
+            "name": "device",
+            "results": results,
+            "showExpandedSummaryOnGroupNode": True,
+            "showLabelCountColumnsInChildrenStatsTable": True,
+        }
+    )
+
+
+def latency_overlay(profile: Iterable[ProfileRow]) -> str:
+    """JSON text: node key -> microseconds of the nodes that ran, coloured from the quickest to the slowest."""
+    results: dict[str, dict[str, float]] = {}
+    for row in profile:
+        if row.status == EXECUTED:
+            entry = results.setdefault(row.node, {"value": 0.0})
+            entry["value"] = round(entry["value"] + row.real_us, 3)
+    return _text(
+        {
+            "name": "latency (microseconds)",
+            "results": results,
+            "gradient": [{"stop": stop, "bgColor": colour} for stop, colour in _GRADIENT],
+        }
+    )
+
+
+def write_overlays(
+    plan: Plan, profile: Iterable[ProfileRow] | None = None, folder: str | os.PathLike[str] = "."
+) -> tuple[Path, ...]:
+    """Write ``hetero_device_<model>.json``, and with a profile ``hetero_latency_<model>.json``; gives their paths.
+
+    Raises `HeteroError` if one cannot be written.
+    """
+    texts = {"device": device_overlay(plan)}
+    if profile is not None:
+        texts["latency"] = latency_overlay(profile)
+    stem = file_stem(plan.model_name)
+    paths = []
+    for kind, text in texts.items():
+        path = Path(folder) / f"hetero_{kind}_{stem}.json"
+        try:
+            write_atomically(path, [text.encode()])
+        except OSError as error:
+            raise HeteroError(f"cannot write {path}: {error.strerror or error}") from error
+        paths.append(path)
+    return tuple(paths)
+
+
+def _text(data: dict[str, Any]) -> str:
+    return json.dumps(data, separators=(",", ":"))

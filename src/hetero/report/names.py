@@ -1,0 +1,49 @@
+"""Names out of a model, made fit to be shown. They are not trusted: a name may hold quotes, markup, control characters
+and lone surrogates, and be a megabyte long.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["clean", "file_stem", "shortened", "xml_text"]
+
+# C0 and C1 controls, lone surrogates, and what turns the direction of the text around it (so that a name cannot rewrite
+# its neighbours).
+_HARMFUL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
+)
+
+
+def clean(name: str) -> str:
+    """``name`` on one line of valid Unicode: lone surrogates become U+FFFD, control characters their pictures."""
+    if name.isascii() and name.isprintable():
+        return name
+    return _HARMFUL.sub(_picture, name)
+
+
+def shortened(name: str, most: int) -> str:
+    """`clean`, with the middle left out of what is longer than ``most`` characters: both ends tell names apart."""
+    shown = clean(name if len(name) <= 4 * most else f"{name[: 2 * most]}{name[-2 * most :]}")
+    if len(shown) <= most:
+        return shown
+    head = (most - 1) // 2
+    return f"{shown[:head]}…{shown[len(shown) - (most - 1 - head) :]}"
+
+
+def xml_text(name: str) -> str:
+    """`clean`, escaped for text and for quoted attributes of XML and HTML."""
+    shown = clean(name).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return shown.replace('"', "&quot;").replace("'", "&#39;")
+
+
+def file_stem(name: str) -> str:
+    """A piece of a file name that tells what ``name`` is: letters, digits, ``_`` and ``-`` alone, at most 100."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100] or "model"
+
+
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "\u2421" if code == 0x7F else "\ufffd"

@@ -1,0 +1,200 @@
+"""Small pictures of a plan and of a profile for notebooks: SVG made here, in lanes, one per device.
+
+A plan's lanes show its subgraphs in the order in which they run, a profile's when each ran. What would be narrower than
+a few pixels is summed up: the picture stays small for any number of subgraphs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ..runtime.profile import Profile
+from .names import shortened, xml_text
+from .palette import device_colour, shade, tint
+from .trace import rows_by_subgraph, spans_of
+from .units import bytes_text, count_text, time_text
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+
+__all__ = ["plan_svg", "profile_svg"]
+
+_WIDTH, _LANE, _MARGIN, _NAMES = 760.0, 34.0, 12.0, 110.0
+_MOST_BOXES = 60  # drawn one by one; more are summed up in columns
+_COLUMN = 2.0  # pixels of such a column
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Box:
+    """A subgraph in its lane, from ``begin`` to ``end`` on any axis; ``weight``: its share of a column."""
+
+    lane: int
+    begin: float
+    end: float
+    label: str
+    tip: str
+
+
+def plan_svg(plan: Plan) -> str:
+    """The subgraphs of a plan in their order, in a lane for each device; boxes are as wide as they have nodes, within
+    limits, and arrows go between those that pass values."""
+    parts = plan.subgraphs
+    lanes = list(plan.devices)
+    most = max((len(part.nodes) for part in parts), default=1)
+    boxes, at = [], 0.0
+    for number, part in enumerate(parts, start=1):
+        width = 1.0 + 2.0 * len(part.nodes) / most
+        count = count_text(len(part.nodes), "node")
+        tip = f"subgraph {number} on {part.device}: {count}, {part.nodes[0]} … {part.nodes[-1]}"
+        boxes.append(_Box(lanes.index(part.device), at, at + width, str(number), tip))
+        at += width + 0.35
+    counts = dict.fromkeys(lanes, 0)
+    for part in parts:
+        counts[part.device] += len(part.nodes)
+    title = f"{shortened(plan.model_name, 60)}: {count_text(len(parts), 'subgraph')}"
+    notes = [f"{device} · {count_text(counts[device], 'node')}" for device in lanes]
+    return _svg(title, notes, boxes, _edges_of(plan), "in the order in which they run")
+
+
+def profile_svg(profile: Profile) -> str:
+    """When each subgraph of an inference ran, in a lane for each device and thread."""
+    spans = spans_of(profile)
+    rows = rows_by_subgraph(profile)
+    lanes = list(dict.fromkeys((span.device, span.thread) for span in spans))
+    start = min(span.begin_ns for span in spans)
+    end = max(span.end_ns for span in spans)
+    boxes = []
+    for span in spans:
+        name = f"subgraph {span.subgraph}" if span.subgraph else "model"
+        slowest = max(rows.get(span.subgraph, ()), key=lambda row: row.real_us, default=None)
+        tip = f"{name} on {span.device}, {span.thread}: {time_text(span.end_ns - span.begin_ns)}"
+        if slowest is not None:
+            tip += (
+                f"; most in {shortened(slowest.node, 80)} ({slowest.layer_type}): {time_text(1000 * slowest.real_us)}"
+            )
+        lane = lanes.index((span.device, span.thread))
+        boxes.append(_Box(lane, span.begin_ns - start, span.end_ns - start, str(span.subgraph or ""), tip))
+    busy = [sum(box.end - box.begin for box in boxes if box.lane == lane) for lane in range(len(lanes))]
+    several = len({device for device, _ in lanes}) < len(lanes)
+    notes = [
+        f"{device}{f' ({thread})' if several else ''} · {time_text(time)}"
+        for (device, thread), time in zip(lanes, busy, strict=True)
+    ]
+    edges = [(transfer.source - 1, target - 1) for transfer in profile.transfers for target in transfer.targets]
+    moved = sum(transfer.nbytes for transfer in profile.transfers)
+    title = f"One inference: {time_text(end - start)}"
+    below = f"{count_text(len(profile.transfers), 'boundary value')}, {bytes_text(moved)}" if profile.transfers else ""
+    colours = {device: number for number, device in enumerate(dict.fromkeys(device for device, _ in lanes))}
+    return _svg(title, notes, boxes, edges, below, [colours[device] for device, _ in lanes])
+
+
+def _edges_of(plan: Plan) -> list[tuple[int, int]]:
+    """Pairs of subgraphs between which values pass; none for a plan that was loaded."""
+    if plan.bound is None:
+        return []
+    quotient = plan.bound[2].quotient
+    return [(source, int(target)) for source in range(quotient.num_nodes) for target in quotient.successors(source)]
+
+
+def _svg(
+    title: str,
+    notes: Sequence[str],
+    boxes: Sequence[_Box],
+    edges: Iterable[tuple[int, int]],
+    below: str,
+    colours: Sequence[int] | None = None,
+) -> str:
+    """``notes``: of each lane, to its left. ``edges``: between boxes by number. ``colours``: of each lane."""
+    colours = range(len(notes)) if colours is None else colours
+    left = _MARGIN + max(_NAMES, *(7.0 * len(note) for note in notes)) if notes else _MARGIN
+    width = _WIDTH - _MARGIN - left
+    top = 34.0
+    height = top + _LANE * len(notes) + (24.0 if below else _MARGIN)
+    span = max((box.end for box in boxes), default=1.0) or 1.0
+    scale = width / span
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {height:g}" width="{_WIDTH:g}" '
+        f'height="{height:g}" font-family="Helvetica,Arial,sans-serif" font-size="12" role="img" '
+        f'aria-label="{xml_text(title)}">',
+        f'<rect width="{_WIDTH:g}" height="{height:g}" rx="8" fill="#fff" stroke="#d0d7de"/>',
+        f'<text x="{_MARGIN:g}" y="22" font-weight="bold" fill="#1f2328">{xml_text(title)}</text>',
+    ]
+    for lane, note in enumerate(notes):
+        middle = top + _LANE * (lane + 0.5)
+        out.append(
+            f'<rect x="{left:g}" y="{middle - _LANE / 2 + 2:g}" width="{width:g}" height="{_LANE - 4:g}" rx="4" '
+            f'fill="#f6f8fa"/><text x="{_MARGIN:g}" y="{middle + 4:g}" fill="#1f2328">{xml_text(note)}</text>'
+        )
+    if len(boxes) > _MOST_BOXES:
+        out += _columns(boxes, left, width, top, scale, colours)
+    else:
+        out += _arrows(boxes, edges, left, top, scale)
+        out += [_box(box, left, top, scale, colours[box.lane]) for box in boxes]
+    if below:
+        out.append(f'<text x="{left:g}" y="{height - 9:g}" font-size="11" fill="#59636e">{xml_text(below)}</text>')
+    return "\n".join([*out, "</svg>"])
+
+
+def _box(box: _Box, left: float, top: float, scale: float, colour: int) -> str:
+    fill = device_colour(colour)
+    x, width = left + box.begin * scale, max(1.5, (box.end - box.begin) * scale)
+    y = top + _LANE * box.lane + 6
+    drawn = (
+        f'<g><title>{xml_text(box.tip)}</title><rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
+        f'height="{_LANE - 12:g}" rx="{min(4.0, width / 3):.1f}" fill="{tint(fill, 0.35)}" stroke="{fill}"/>'
+    )
+    if width > 7 * len(box.label) + 4:
+        drawn += (
+            f'<text x="{x + width / 2:.1f}" y="{y + 15:.1f}" text-anchor="middle" font-size="11" '
+            f'fill="{shade(fill, 0.25)}">{box.label}</text>'
+        )
+    return drawn + "</g>"
+
+
+def _arrows(
+    boxes: Sequence[_Box], edges: Iterable[tuple[int, int]], left: float, top: float, scale: float
+) -> list[str]:
+    """Curves from the end of one box to the beginning of another lane's."""
+    paths = []
+    for source, target in dict.fromkeys(edges):
+        if not (0 <= source < len(boxes) and 0 <= target < len(boxes)):
+            continue
+        one, other = boxes[source], boxes[target]
+        if one.lane == other.lane:
+            continue  # it would run through the boxes between
+        down = 1 if other.lane > one.lane else -1
+        inset = [min(3.0, (box.end - box.begin) * scale / 2) for box in (one, other)]
+        x1, x2 = left + one.end * scale - inset[0], left + other.begin * scale + inset[1]
+        y1 = top + _LANE * (one.lane + 0.5) + down * (_LANE / 2 - 6)
+        y2 = top + _LANE * (other.lane + 0.5) - down * (_LANE / 2 - 6)
+        paths.append(
+            f"M{x1:.1f} {y1:.1f}C{x1:.1f} {y1 + down * 10:.1f} {x2:.1f} {y2 - down * 10:.1f} {x2:.1f} {y2:.1f}"
+        )
+    return [f'<path d="{"".join(paths)}" fill="none" stroke="#8c959f"/>'] if paths else []
+
+
+def _columns(
+    boxes: Sequence[_Box], left: float, width: float, top: float, scale: float, colours: Sequence[int]
+) -> list[str]:
+    """Per lane and column of pixels how much of it the boxes fill, as how dark it is."""
+    filled: dict[tuple[int, int], float] = {}
+    for box in boxes:
+        begin, end = box.begin * scale / _COLUMN, box.end * scale / _COLUMN
+        for column in range(int(begin), min(int(end), int(width / _COLUMN) - 1) + 1):
+            share = max(0.0, min(end, column + 1) - max(begin, column))
+            filled[box.lane, column] = filled.get((box.lane, column), 0.0) + share
+    out = []
+    for lane, entries in itertools.groupby(sorted(filled.items()), key=lambda entry: entry[0][0]):
+        fill, y = device_colour(colours[lane]), top + _LANE * lane + 6
+        paths: dict[str, list[str]] = {}
+        for (_, column), share in entries:
+            colour = tint(fill, 0.15 + 0.85 * min(1.0, round(share, 1)))
+            paths.setdefault(colour, []).append(f"M{left + column * _COLUMN:.0f} {y:.0f}v{_LANE - 12:.0f}")
+        out += [
+            f'<path d="{"".join(path)}" stroke="{colour}" stroke-width="{_COLUMN:g}"/>'
+            for colour, path in paths.items()
+        ]
+    return out

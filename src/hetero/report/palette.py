@@ -1,0 +1,31 @@
+"""Colours of devices: the same in every picture, and apart for every kind of colour vision.
+
+The eight are those of Okabe and Ito (*Color Universal Design*, 2008), ordered so that the first two, blue and orange,
+are the pair that stays furthest apart. A ninth device begins again; every picture names devices besides.
+"""
+
+from __future__ import annotations
+
+__all__ = ["COLOURS", "device_colour", "shade", "tint"]
+
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#888888")
+
+
+def device_colour(number: int) -> str:
+    """The colour of device ``number`` of the list, as ``#rrggbb``."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def tint(colour: str, share: float) -> str:
+    """``colour`` mixed with white; ``share`` 0 is white, 1 the colour itself."""
+    return _mixed(colour, 255, share)
+
+
+def shade(colour: str, share: float) -> str:
+    """``colour`` mixed with black; ``share`` 0 is black, 1 the colour itself."""
+    return _mixed(colour, 0, share)
+
+
+def _mixed(colour: str, other: int, share: float) -> str:
+    parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(other + (part - other) * share):02x}" for part in parts)

@@ -1,0 +1,154 @@
+"""A run as a Chrome trace (JSON): for ``chrome://tracing``, https://ui.perfetto.dev and whatever else reads that.
+
+A process is a device, a thread is a thread that ran its subgraphs, arrows are boundary values. Subgraphs lie where
+they were measured. Devices count how long a node took, not when it began: within a subgraph, nodes stand one after the
+other from its beginning, and are narrowed in proportion where their sum is longer than the subgraph (on several
+threads).
+
+The format: *Trace Event Format*, Chromium project.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ..errors import HeteroError
+from ..files import write_atomically
+from ..runtime.profile import EXECUTED, Profile, ProfileRow, Span
+from .names import clean
+
+__all__ = ["node_times", "rows_by_subgraph", "spans_of", "to_trace", "write_trace"]
+
+
+def to_trace(profiles: Profile | Iterable[Profile]) -> str:
+    """The trace of one inference, or of several on one axis, as JSON text.
+
+    ``profiles``: `InferRequest.profiling_info` of models compiled with ``PERF_COUNT``. Times are in microseconds from
+    the beginning of the first.
+    """
+    runs = [profiles] if isinstance(profiles, Profile) else list(profiles)
+    return json.dumps({"traceEvents": list(_events(runs)), "displayTimeUnit": "ms"}, separators=(",", ":"))
+
+
+def write_trace(profiles: Profile | Iterable[Profile], path: str | os.PathLike[str]) -> None:
+    """Write `to_trace` to a file, whole or not at all. Raises `HeteroError` if it cannot be written."""
+    try:
+        write_atomically(path, [to_trace(profiles).encode()])
+    except OSError as error:
+        raise HeteroError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
+
+
+def spans_of(profile: Profile) -> tuple[Span, ...]:
+    """The spans of a profile; of one that has none, spans that follow one another as long as their rows add up to."""
+    if profile.spans or not profile:
+        return profile.spans
+    made: list[Span] = []
+    begin = 0
+    for subgraph in sorted({row.subgraph for row in profile}):
+        length = round(1000 * sum(row.real_us for row in profile if row.subgraph == subgraph))
+        made.append(Span(subgraph, "device", "not timed", begin, begin + length))
+        begin += length
+    return tuple(made)
+
+
+def node_times(span: Span, rows: Sequence[ProfileRow]) -> Iterator[tuple[ProfileRow, float, float]]:
+    """The executed rows of a subgraph with where they stand in its span: begin and duration in nanoseconds."""
+    executed = [row for row in rows if row.status == EXECUTED]
+    total = 1000 * sum(row.real_us for row in executed)
+    length = span.end_ns - span.begin_ns
+    scale = min(1.0, length / total) if total else 1.0
+    begin = float(span.begin_ns)
+    for row in executed:
+        duration = 1000 * row.real_us * scale
+        yield row, begin, duration
+        begin += duration
+
+
+def rows_by_subgraph(profile: Profile) -> dict[int, list[ProfileRow]]:
+    """Subgraph -> its rows, in the order of the profile."""
+    rows: dict[int, list[ProfileRow]] = {}
+    for row in profile:
+        rows.setdefault(row.subgraph, []).append(row)
+    return rows
+
+
+def _events(runs: Sequence[Profile]) -> Iterator[dict[str, Any]]:
+    spans = [spans_of(profile) for profile in runs]
+    start = min((span.begin_ns for of_run in spans for span in of_run), default=0)
+    devices = list(dict.fromkeys(span.device for of_run in spans for span in of_run))
+    threads = list(dict.fromkeys((span.device, span.thread) for of_run in spans for span in of_run))
+    for number, device in enumerate(devices, start=1):
+        yield _metadata("process_name", number, 0, name=clean(device))
+        yield _metadata("process_sort_index", number, 0, sort_index=number)
+    for number, (device, thread) in enumerate(threads, start=1):
+        yield _metadata("thread_name", devices.index(device) + 1, number, name=clean(thread))
+    flow = 0
+    for run, (profile, of_run) in enumerate(zip(runs, spans, strict=True), start=1):
+        place = {
+            span.subgraph: (devices.index(span.device) + 1, threads.index((span.device, span.thread)) + 1)
+            for span in of_run
+        }
+        rows = rows_by_subgraph(profile)
+        for span in of_run:
+            yield from _span_events(span, rows.get(span.subgraph, ()), place[span.subgraph], start, run)
+        span_of = {span.subgraph: span for span in of_run}
+        for transfer in profile.transfers:
+            for target in transfer.targets:
+                if transfer.source not in span_of or target not in span_of:
+                    continue
+                flow += 1
+                value = {
+                    "name": clean(transfer.value),
+                    "cat": "boundary",
+                    "id": flow,
+                    "args": {"bytes": transfer.nbytes, "from": transfer.source, "to": target, "inference": run},
+                }
+                # A flow belongs to the slice around it: its end must lie within, not at its very end.
+                source, reader = span_of[transfer.source], span_of[target]
+                within = source.begin_ns + (source.end_ns - source.begin_ns) * 0.999
+                yield {**value, "ph": "s", **_at(place[transfer.source]), "ts": _us(within, start)}
+                yield {**value, "ph": "f", "bp": "e", **_at(place[target]), "ts": _us(reader.begin_ns, start)}
+
+
+def _span_events(
+    span: Span, rows: Sequence[ProfileRow], place: tuple[int, int], start: int, run: int
+) -> Iterator[dict[str, Any]]:
+    yield {
+        "name": f"subgraph {span.subgraph}" if span.subgraph else "model",
+        "cat": "subgraph",
+        "ph": "X",
+        **_at(place),
+        "ts": _us(span.begin_ns, start),
+        "dur": (span.end_ns - span.begin_ns) / 1000,
+        "args": {"nodes": len(rows), "inference": run},
+    }
+    for row, begin, duration in node_times(span, rows):
+        yield {
+            "name": clean(row.node),
+            "cat": "node",
+            "ph": "X",
+            **_at(place),
+            "ts": _us(begin, start),
+            "dur": round(duration / 1000, 3),
+            "args": {
+                "operator": clean(row.layer_type),
+                "runs as": clean(row.exec_type),
+                "real us": round(row.real_us, 3),
+                "cpu us": round(row.cpu_us, 3),
+            },
+        }
+
+
+def _metadata(kind: str, process: int, thread: int, **args: Any) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": args}
+
+
+def _at(place: tuple[int, int]) -> dict[str, int]:
+    return {"pid": place[0], "tid": place[1]}
+
+
+def _us(nanoseconds: float, start: int) -> float:
+    return round((nanoseconds - start) / 1000, 3)

@@ -1,0 +1,134 @@
+"""When subgraphs ran, noted by requests of models compiled with PERF_COUNT, and the trace made of it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hetero
+from hetero.report.trace import node_times, spans_of, to_trace, write_trace
+from hetero.runtime.profile import Profile, ProfileRow, Span
+from report_cases import HOSTILE_NAMES, chain
+
+Run = Callable[[hetero.Model, str | hetero.Plan], Profile]
+
+
+def test_spans_are_when_it_ran(core: hetero.Core, diamond: hetero.Model) -> None:
+    request = core.compile_model(diamond, "HETERO:FPGA,CPU", {"PERF_COUNT": True}).create_infer_request()
+    begin = time.perf_counter_ns()
+    request.infer(np.ones((2, 3), np.float32))
+    end = time.perf_counter_ns()
+    spans = request.profiling_info.spans
+    assert [(span.subgraph, span.device) for span in spans] == [(1, "FPGA"), (2, "CPU"), (3, "FPGA")]
+    edges = [begin, *(at for span in spans for at in (span.begin_ns, span.end_ns)), end]
+    assert edges == sorted(edges)
+    assert {span.thread for span in spans} == {threading.current_thread().name}
+    transfers = [(one.value, one.source, one.targets, one.nbytes) for one in request.profiling_info.transfers]
+    assert transfers == [("n2", 1, (2,), 24), ("n3", 1, (3,), 24), ("n4", 2, (3,), 24)]
+    assert pickle.loads(pickle.dumps(request.profiling_info)).spans == spans
+
+
+@pytest.mark.parametrize(
+    ("device", "ran_on"), [("CPU", "CPU"), ("FPGA", "FPGA"), ("MULTI:CPU,TEMPLATE", "CPU"), ("TEMPLATE", "TEMPLATE")]
+)
+def test_the_span_of_a_whole_model(core: hetero.Core, device: str, ran_on: str) -> None:
+    model = core.read_model(chain(["a", "b"]))
+    request = core.compile_model(model, device, {"PERF_COUNT": True}).create_infer_request()
+    begin = time.perf_counter_ns()
+    request.infer(np.ones((2, 3), np.float32))
+    (span,) = request.profiling_info.spans
+    assert (span.subgraph, span.device) == (0, ran_on)
+    assert begin <= span.begin_ns <= span.end_ns <= time.perf_counter_ns()
+
+
+def test_nothing_is_noted_unless_asked_for(core: hetero.Core, diamond: hetero.Model) -> None:
+    request = core.compile_model(diamond, "HETERO:FPGA,CPU").create_infer_request()
+    request.infer(np.ones((2, 3), np.float32))
+    profile = request.profiling_info
+    assert (profile, profile.spans, profile.transfers) == ((), (), ())
+
+
+def test_asynchronous_runs_name_their_thread(core: hetero.Core, diamond: hetero.Model) -> None:
+    request = core.compile_model(diamond, "HETERO:FPGA,CPU", {"PERF_COUNT": True}).create_infer_request()
+    request.start_async(np.ones((2, 3), np.float32))
+    request.wait()
+    assert all("stream" in span.thread for span in request.profiling_info.spans)
+
+
+def test_a_trace(core: hetero.Core, diamond: hetero.Model, profile_of: Run, tmp_path: Path) -> None:
+    profile = profile_of(diamond, "HETERO:FPGA,CPU")
+    write_trace(profile, tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert sorted(processes.values()) == ["CPU", "FPGA"]
+    subgraphs = {e["name"]: e for e in events if e.get("cat") == "subgraph"}
+    assert {name: processes[e["pid"]] for name, e in subgraphs.items()} == {
+        "subgraph 1": "FPGA",
+        "subgraph 2": "CPU",
+        "subgraph 3": "FPGA",
+    }
+    assert subgraphs["subgraph 1"]["ts"] == 0
+    nodes = [e for e in events if e.get("cat") == "node"]
+    assert {e["name"] for e in nodes} == {"one", "two", "three", "four", "five", "six", "seven"}
+    for event in nodes:  # each within a subgraph of its device
+        assert any(
+            e["pid"] == event["pid"]
+            and e["ts"] - 1e-2 <= event["ts"] <= event["ts"] + event["dur"] <= e["ts"] + e["dur"] + 1e-2
+            for e in subgraphs.values()
+        ), event
+    starts = {e["id"]: e for e in events if e["ph"] == "s"}
+    ends = {e["id"]: e for e in events if e["ph"] == "f"}
+    assert sorted(starts) == sorted(ends)
+    passed = [(starts[i]["name"], starts[i]["args"]["from"], ends[i]["args"]["to"]) for i in sorted(starts)]
+    assert passed == [("n2", 1, 2), ("n3", 1, 3), ("n4", 2, 3)]
+    for i, start in starts.items():
+        source = subgraphs[f"subgraph {start['args']['from']}"]
+        assert source["ts"] <= start["ts"] < source["ts"] + source["dur"]
+        assert ends[i]["ts"] == subgraphs[f"subgraph {start['args']['to']}"]["ts"]
+
+
+def test_a_trace_of_several_inferences_has_one_axis(core: hetero.Core, diamond: hetero.Model, profile_of: Run) -> None:
+    profiles = [profile_of(diamond, "HETERO:FPGA,CPU") for _ in range(2)]
+    events = json.loads(to_trace(profiles))["traceEvents"]
+    first, second = ([e for e in events if e.get("args", {}).get("inference") == i] for i in (1, 2))
+    assert max(e["ts"] for e in first) <= min(e["ts"] for e in second)
+    assert len({e["id"] for e in events if e["ph"] == "s"}) == 6
+
+
+def test_names_in_a_trace(core: hetero.Core, profile_of: Run) -> None:
+    model = core.read_model(chain(HOSTILE_NAMES))
+    text = to_trace(profile_of(model, "HETERO:FPGA,CPU"))
+    assert text.isascii()
+    names = [e["name"] for e in json.loads(text)["traceEvents"] if e.get("cat") == "node"]
+    assert HOSTILE_NAMES[1] in names
+    assert not any(c in name for name in names for c in "\n\r\0\u202e")
+
+
+def test_nodes_fit_into_their_subgraph() -> None:
+    rows = [ProfileRow(name, "EXECUTED", "Relu", "x", 6.0, 6.0, 1) for name in "ab"]
+    rows.append(ProfileRow("c", "OPTIMIZED_OUT", "Relu", "fused", 0.0, 0.0, 1))
+    placed = list(node_times(Span(1, "CPU", "t", 1000, 7000), rows))
+    assert [(row.node, begin, duration) for row, begin, duration in placed] == [("a", 1000, 3000), ("b", 4000, 3000)]
+    wide = list(node_times(Span(1, "CPU", "t", 1000, 90000), rows))
+    assert [duration for _, _, duration in wide] == [6000, 6000]
+
+
+def test_rows_of_a_device_that_is_not_timed() -> None:
+    rows = [ProfileRow(name, "EXECUTED", "Relu", "x", 2.0, 2.0, number) for number, name in enumerate("ab", start=1)]
+    assert [(span.subgraph, span.begin_ns, span.end_ns) for span in spans_of(Profile(rows))] == [
+        (1, 0, 2000),
+        (2, 2000, 4000),
+    ]
+    assert json.loads(to_trace(Profile()))["traceEvents"] == []
+
+
+def test_a_trace_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(hetero.HeteroError, match="cannot write"):
+        write_trace(Profile(), tmp_path / "nowhere" / "trace.json")

@@ -1,0 +1,35 @@
+"""Models for the tests of pictures: names that try to become something else, and chains of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+from onnx import helper
+
+from model_zoo import make_model
+
+__all__ = ["HOSTILE_NAMES", "chain"]
+
+# Names that try to become something else wherever they are shown.
+HOSTILE_NAMES = (
+    '"quoted" \\N \\"',
+    "</script><script>window.hacked=1</script>",
+    "<img src=x onerror=window.hacked=1>",
+    "<!--<script>",
+    "line\nbreak\r\x00\x1b[31m",
+    "../../etc/passwd",
+    "javascript:window.hacked=1",
+    "&lt;b&gt; &amp; ${window.hacked=1} `;'",
+    "turned \u202e around \u2028",
+    "ünï ☃ 🧪 ]]>",
+)
+
+
+def chain(names: Sequence[str], every: int = 3, graph: str = "chain") -> onnx.ModelProto:
+    """A chain of nodes, of which each ``every``-th is one that the simulated FPGA refuses."""
+    ops = ["Exp" if i % every == every - 1 else "Relu" for i in range(len(names))]
+    values = ["x", *(f"v{i}" for i in range(len(names) - 1)), "y"]
+    return make_model(
+        [helper.make_node(op, [values[i]], [values[i + 1]], name=names[i]) for i, op in enumerate(ops)], name=graph
+    )
