@@ -30,7 +30,7 @@ def test_spans_are_when_it_ran(core: hetero.Core, diamond: hetero.Model) -> None
     edges = [begin, *(at for span in spans for at in (span.begin_ns, span.end_ns)), end]
     assert edges == sorted(edges)
     assert {span.thread for span in spans} == {threading.current_thread().name}
-    transfers = [(one.value, one.source, one.targets, one.nbytes) for one in request.profiling_info.transfers]
+    transfers = [(one.value, one.source, one.readers, one.nbytes) for one in request.profiling_info.transfers]
     assert transfers == [("n2", 1, (2,), 24), ("n3", 1, (3,), 24), ("n4", 2, (3,), 24)]
     assert pickle.loads(pickle.dumps(request.profiling_info)).spans == spans
 

@@ -83,7 +83,7 @@ def profile_svg(profile: Profile) -> str:
         f"{device}{f' ({thread})' if several else ''} · {time_text(time)}"
         for (device, thread), time in zip(lanes, busy, strict=True)
     ]
-    edges = [(transfer.source - 1, target - 1) for transfer in profile.transfers for target in transfer.targets]
+    edges = [(transfer.source - 1, target - 1) for transfer in profile.transfers for target in transfer.readers]
     moved = sum(transfer.nbytes for transfer in profile.transfers)
     title = f"One inference: {time_text(end - start)}"
     below = f"{count_text(len(profile.transfers), 'boundary value')}, {bytes_text(moved)}" if profile.transfers else ""

@@ -96,7 +96,7 @@ def _events(runs: Sequence[Profile]) -> Iterator[dict[str, Any]]:
             yield from _span_events(span, rows.get(span.subgraph, ()), place[span.subgraph], start, run)
         span_of = {span.subgraph: span for span in of_run}
         for transfer in profile.transfers:
-            for target in transfer.targets:
+            for target in transfer.readers:
                 if transfer.source not in span_of or target not in span_of:
                     continue
                 flow += 1

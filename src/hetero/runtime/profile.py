@@ -63,7 +63,7 @@ class Transfer:
 
     value: str
     source: int
-    targets: tuple[int, ...]
+    readers: tuple[int, ...]
     nbytes: int
 
 
