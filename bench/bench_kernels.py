@@ -34,6 +34,9 @@ CONVOLUTIONS: list[tuple[int, int, int, int, dict[str, Any]]] = [
     (3, 32, 3, 224, {}),
     (64, 128, 3, 56, {"strides": [2, 2]}),
     (64, 64, 3, 56, {"group": 64}),
+    (72, 72, 5, 56, {"group": 72, "strides": [2, 2]}),
+    (512, 512, 3, 14, {"group": 512}),
+    (960, 960, 5, 7, {"group": 960}),
 ]
 Array = np.ndarray[Any, Any]
 

@@ -27,6 +27,7 @@ KNOWN = {
     "transposed ('by_output', 1)": "473344475773c36b",
     "quantised ('pack_quads', b'\\x00')": "f4195e6b691e8806",
     "quantised conv ('pack_filters', b'\\x00')": "27ed0ca9227546e3",
+    "quantised depthwise pack_depthwise": "dcf0d41961c1cf4a",
     "lstm ('pack_b', True, None)": "ba45922ee19ef55f",
 }
 
@@ -73,6 +74,11 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
         [helper.make_node("ConvInteger", ["x", "w"], ["y"])],
         [1, 20, 9, 9],
         {"w": numbers(24, 20, 3, 3).astype(np.int8)},
+    ),
+    "quantised depthwise": lambda: model(
+        [helper.make_node("ConvInteger", ["x", "w"], ["y"], group=20)],
+        [1, 20, 9, 9],
+        {"w": numbers(40, 1, 3, 3).astype(np.int8)},
     ),
     "lstm": lambda: model(
         [helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=16)],

@@ -252,6 +252,45 @@ def test_convolutions(types: tuple[str, str], attributes: dict[str, Any], consta
     assert np.array_equal(found, np.clip(np.rint(shifted), limits.min, limits.max))
 
 
+@pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
+@pytest.mark.parametrize(
+    ("shape", "maps", "kernel", "attributes"),
+    [
+        ((1, 40, 12, 13), 40, (3, 3), {"pads": [1, 1, 1, 1]}),
+        ((2, 24, 9, 30), 48, (5, 3), {"pads": [3, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]}),
+        ((1, 70, 1, 50), 70, (1, 7), {"auto_pad": "SAME_UPPER"}),
+        ((3, 16, 50), 16, (4,), {"strides": [3]}),
+        ((1, 8, 4, 5, 6), 8, (2, 2, 2), {}),
+        ((0, 8, 5, 5), 8, (3, 3), {}),
+    ],
+)
+def test_depthwise_convolutions(
+    types: tuple[str, str], shape: tuple[int, ...], maps: int, kernel: tuple[int, ...], attributes: dict[str, Any]
+) -> None:
+    """With constant weights whose zero point is in the middle, and with others."""
+    rng = np.random.default_rng(10)
+    attributes = {**attributes, "group": shape[1]}
+    for w_zero in (128 if types[1] == "uint8" else 0, 3):
+        feeds = {
+            "x": random_bytes(rng, types[0], *shape),
+            "x_zero": random_bytes(rng, types[0]),
+            "w": random_bytes(rng, types[1], maps, 1, *kernel),
+            "w_zero": np.array(w_zero, types[1]),
+        }
+        plain = [feeds[name] for name in ("x", "w", "x_zero", "w_zero")]
+        named = dict(zip(("x", "w", "x_zero", "w_zero"), plain, strict=True))
+        (sums,) = run(model_of("ConvInteger", named, ("w", "w_zero"), **attributes), named)
+        wide = {
+            "x": feeds["x"].astype(np.float32) - np.float32(feeds["x_zero"]),
+            "w": feeds["w"].astype(np.float32) - np.float32(w_zero),
+        }
+        if shape[0]:
+            (wanted,) = onnxruntime_gives(model_of("Conv", wide, **attributes), wide)
+            assert np.array_equal(sums, wanted)
+        else:
+            assert sums.shape[0] == 0
+
+
 def test_a_whole_quantised_chain_as_onnxruntime() -> None:
     rng = np.random.default_rng(9)
     feeds = product_feeds(rng, (50, 60), (60, 70), "uint8", "uint8")

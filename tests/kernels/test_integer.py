@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero import _kernels
-from hetero.devices.cpu.quantized import pixel_layout
+from hetero.devices.cpu.quantized import depthwise_scratch, pixel_layout
+from hetero.devices.cpu.values import Value
 from hetero.errors import InferenceError
 
 VARIANTS = _kernels.variants()
@@ -157,6 +158,62 @@ def test_convolutions(
     spec = [(wanted.shape, dtypes[1])]
     found = _kernels.call("conv_integer", [*operands, scale, y_zero], spec, ints, [], 112 * steps, variant)[0]
     assert np.array_equal(found, requantized(wanted, scale[:, None, None], y_zero))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    channels=st.sampled_from([8, 15, 16, 33, 64, 65, 130]),
+    multiplier=st.sampled_from([1, 1, 1, 2, 3]),
+    size=st.tuples(st.integers(5, 24), st.integers(9, 40)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 5)),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    dilations=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    pad=st.integers(0, 4),
+    dtypes=st.tuples(st.sampled_from(BYTES), st.sampled_from(BYTES)),
+    bias=st.booleans(),
+    each=st.booleans(),
+    variant=st.sampled_from(VARIANTS),
+)
+def test_depthwise_convolutions(
+    seed: int,
+    channels: int,
+    multiplier: int,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    dilations: tuple[int, int],
+    pad: int,
+    dtypes: tuple[Any, Any],
+    bias: bool,
+    each: bool,
+    variant: str,
+) -> None:
+    rng = np.random.default_rng(seed)
+    maps = channels * multiplier
+    x, zero = random_bytes(rng, dtypes[0], 2, channels, *size), random_bytes(rng, dtypes[0])
+    w = random_bytes(rng, dtypes[1], maps, 1, *kernel)
+    w_zero = np.array(128 if dtypes[1] == np.uint8 else 0, dtypes[1])
+    wanted = naive_convolution(x, w.astype(np.int64) - int(w_zero), int(zero), channels, strides, pad, dilations)
+    offsets = rng.integers(-1000, 1000, maps).astype(np.int32) if bias else None
+    if offsets is not None:
+        wanted += offsets[:, None, None]
+    ints = [channels, 1, 1, *kernel, 1, *strides, 0, pad, pad, 1, *dilations, 1, *wanted.shape[2:]]
+    packed = multiplier * -(-channels // 64) * 256 * (-(-w[0].size // 4) + 1)
+    filters = _kernels.call("pack_depthwise", [w], [((packed,), np.uint8)], ints, variant=variant)[0]
+    scale = rng.uniform(0, 0.01, maps if each else 1).astype(np.float32)
+    y_zero = random_bytes(rng, dtypes[1])
+    for operands, expected in [
+        ([], wanted.astype(np.int32)),
+        ([scale, y_zero], requantized(wanted, scale[:, None, None], y_zero)),
+    ]:
+        values = [Value(array.dtype, array.shape, array) for array in (x, w, w_zero)]
+        scratch = depthwise_scratch(*values, ints[2:14], ints[14:], expected.dtype)
+        assert scratch is not None
+        spec = [(wanted.shape, expected.dtype)]
+        operands = [x, filters, zero, offsets, *operands]
+        found = _kernels.call("depthwise_integer", operands, spec, ints, [], scratch, variant)[0]
+        assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -207,6 +207,16 @@ def test_integer_convolutions(group, per_group, maps, size):
     assert_no_split_matters("conv_integer", [pixels, filters, zero, None], spec, ints, [], 112 * steps)
 
 
+@pytest.mark.parametrize(("channels", "size"), [(64, 60), (200, 40), (130, 7)])
+def test_depthwise_integer_convolutions(channels, size):
+    x, w, zero = random_bytes(2, channels, size, size), random_bytes(channels, 1, 3, 3, seed=1), random_bytes(1)
+    ints = [channels, 1, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, size, size]
+    spec = [((-(-channels // 64) * 256 * 4,), np.uint8)]
+    (filters,) = _kernels.call("pack_depthwise", [w], spec, ints)
+    spec = [((2, channels, size, size), np.int32)]
+    assert_no_split_matters("depthwise_integer", [x, filters, zero, None], spec, ints, [], 1 << 20)
+
+
 @pytest.mark.parametrize("size", [1, 1023, 1024, 1025, 100_001, 400_000])
 def test_elements(size):
     x, y = normal(size), normal(size, seed=1)

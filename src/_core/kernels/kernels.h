@@ -7,7 +7,9 @@
     X(matmul_integer) \
     X(pack_pixels) \
     X(pack_filters) \
-    X(conv_integer)
+    X(conv_integer) \
+    X(pack_depthwise) \
+    X(depthwise_integer)
 
 #define HT_OTHER_KERNELS(X) \
     X(pack_b) \

@@ -26,6 +26,8 @@ _SCALES = (*F32, "float16", "bfloat16")
 _F32 = np.dtype(np.float32)
 _BYTE, _INT32 = np.dtype(np.uint8), np.dtype(np.int32)
 _PANEL, _QUAD = 16, 4  # kernels/integer_micro.h
+_BLOCK, _STRIP_BYTES = 64, 1 << 17  # channels, and padded pixels at a time, of kernels/depthwise_integer.c
+_LEAST_DEPTHWISE, _LARGEST_STRIP = 8, 1 << 22
 _LEAST_ROWS, _MOST_ROWS, _PREPARED_BYTES = 12, 96, 1 << 20  # of the left operand, in matmul_integer
 
 
@@ -279,6 +281,20 @@ def _integer_convolution(
         raise InferenceError(f"a zero point of shape {list(weights_zero.shape)} does not fit {list(weights.shape)}")
     sizes = three(shape[2:], 1)
     ints = [group, channels, *window, *sizes]
+    operands: list[Value | None] = [zero, bias]
+    dtype = _INT32
+    if requantization is not None:
+        operands += [requantization.multiplier, requantization.zero]
+        dtype = requantization.zero.dtype
+    scratch = depthwise_scratch(x, weights, weights_zero, window, sizes, dtype)
+    if scratch is not None:
+        size = outputs // group * -(-group // _BLOCK) * _BLOCK * _QUAD * (-(-math.prod(weights.shape[2:]) // _QUAD) + 1)
+
+        def pack_depthwise() -> Value:
+            return context.call("pack_depthwise", [weights], (size,), _BYTE, ints)
+
+        filters = context.packed(weights, "pack_depthwise", pack_depthwise)
+        return context.call("depthwise_integer", [x, filters, *operands], shape, dtype, ints, scratch_bytes=scratch)
     steps, plane = pixel_layout(channels, window, sizes)
     packed = x.shape[0] * group * -(-channels // _QUAD) * plane + 2 * _PANEL * _QUAD
     pixels = context.call("pack_pixels", [x, zero], (packed,), _BYTE, ints)
@@ -288,11 +304,32 @@ def _integer_convolution(
         return context.call("pack_filters", [weights, weights_zero], size, _BYTE, ints)
 
     filters = _as_constant(context, weights, weights_zero, ("pack_filters",), pack)
-    operands, dtype = [pixels, filters, zero, bias], _INT32
-    if requantization is not None:
-        operands += [requantization.multiplier, requantization.zero]
-        dtype = requantization.zero.dtype
-    return context.call("conv_integer", operands, shape, dtype, ints, scratch_bytes=112 * steps)
+    return context.call("conv_integer", [pixels, filters, *operands], shape, dtype, ints, scratch_bytes=112 * steps)
+
+
+def depthwise_scratch(
+    x: Value, weights: Value, weights_zero: Value, window: Sequence[int], sizes: Sequence[int], dtype: np.dtype[Any]
+) -> int | None:
+    """What `depthwise_integer` needs (kernels/depthwise_integer.c); None for convolutions that it does not take or that
+    would fill its lanes badly."""
+    if weights.shape[1] != 1 or x.shape[1] < _LEAST_DEPTHWISE or x.rank > 4 or weights_zero.data is None:
+        return None
+    if (weights_zero.data != (128 if weights.dtype == np.uint8 else 0)).any():
+        return None
+    kernel, strides, _, dilations = (window[i + 1 : i + 3] for i in range(0, 12, 3))
+    inside, out = three(x.shape[2:], 1)[1:], sizes[1:]
+    if 0 in out or 0 in inside:
+        return None
+    reach = [(k - 1) * dilation + 1 for k, dilation in zip(kernel, dilations, strict=True)]
+    width = (out[1] - 1) * strides[1] + reach[1]
+    rows = min(out[0], 1 + max(0, _STRIP_BYTES // _BLOCK // width - reach[0]) // strides[0])
+    strip = (rows - 1) * strides[0] + reach[0]
+    if strip * width * _BLOCK > _LARGEST_STRIP:
+        return None
+    quads = -(-math.prod(kernel) // _QUAD)
+    results = rows * out[1] * _BLOCK * dtype.itemsize
+    parts = [strip * width * _BLOCK + 64, max(results, strip * inside[1] * _BLOCK) + 64, quads * _BLOCK * 8, quads * 32]
+    return sum(-(-part // 64) * 64 for part in parts)
 
 
 def pixel_layout(channels: int, window: Sequence[int], sizes: Sequence[int]) -> tuple[int, int]:

@@ -1,0 +1,346 @@
+/* Depthwise convolution of 8-bit integers with exact 32-bit sums, of 1 or 2 spatial dimensions: pack_depthwise,
+ * depthwise_integer. Every group is one channel, of which `multiplier` = M / C outputs are made.
+ *
+ * Channels lie in the lanes. A block of 64 channels of some rows of the image is turned, with its padding, so that the 64
+ * bytes of a pixel are neighbours; one tap of a pixel is a load then, whatever the strides and dilations. Four taps are
+ * interleaved into quads, in registers, and multiplied as in integer_micro.h; the sums of a pixel become bytes, and a
+ * strip of them is turned back. Interleaving works within 128 bits, so that of the four vectors of quads number j holds
+ * channels 16 l + 4 j to 16 l + 4 j + 3 in its part l: weights, first sums and scales lie in that order.
+ *
+ * Both take ints: as conv_integer.c, group C and one channel each; sizes along the first axis are 1.
+ * pack_depthwise: in w[M][1][kernel] int8, or uint8 whose zero point is 128. out uint8 of
+ *   multiplier * blocks * 256 * (quads + 1) elements, blocks = ceil(C / 64), quads = ceil(product(kernel) / 4): of each
+ *   quad 64 channels' signed bytes, then the sums of their filters, int32; all in the order above.
+ * depthwise_integer: in x[N][C][spatial] int8 or uint8; w packed; x's zero point, one; bias[M] int32 or NULL; then, if y
+ *   is int8 or uint8: scale float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or what requantize
+ *   gives for it. scratch: as room_of says. Threads take blocks and strips of rows.
+ */
+#include "elements.h"
+#include "integer_vec.h"
+#include "requantize.h"
+#include "spatial.h"
+#include "transpose.h"
+
+enum { BLOCK = 64, PART = 16, NARROW = 24, STRIP_BYTES = 1 << 17, SLACK = 64 };
+
+typedef struct {
+    int64_t channels, multiplier, kernel[2], stride[2], pad[2], dilation[2], in[2], out[2];
+    int64_t taps, quads;
+    int64_t blocks, width;     /* of a padded row, in pixels */
+    int64_t rows, strip;       /* at most so many rows of the output at a time, and rows of the input that takes */
+} layout;
+
+/* 0 if the parameters make no sense. */
+static int layout_of(layout *l, const ht_call *call, const int64_t in[2])
+{
+    const int64_t *ints = call->ints;
+    if (call->num_ints != 17 || ints[0] < 1 || ints[1] != 1 || ints[2] != 1 || ints[14] != 1)
+        return 0;
+    *l = (layout){.channels = ints[0], .taps = 1};
+    for (int d = 0; d < 2; d++) {
+        l->kernel[d] = ints[3 + d];
+        l->stride[d] = ints[6 + d];
+        l->pad[d] = ints[9 + d];
+        l->dilation[d] = ints[12 + d];
+        l->out[d] = ints[15 + d];
+        l->in[d] = in[d];
+        if (l->kernel[d] < 1 || l->stride[d] < 1 || l->dilation[d] < 1 || l->pad[d] < 0 || l->out[d] < 0)
+            return 0;
+        l->taps *= l->kernel[d];
+    }
+    l->quads = ht_quads(l->taps);
+    l->blocks = ht_ceil_div(l->channels, BLOCK);
+    l->width = (l->out[1] - 1) * l->stride[1] + (l->kernel[1] - 1) * l->dilation[1] + 1;
+    const int64_t reach = (l->kernel[0] - 1) * l->dilation[0] + 1;
+    l->rows = ht_min64(l->out[0], 1 + ht_max64(0, STRIP_BYTES / BLOCK / ht_max64(1, l->width) - reach) / l->stride[0]);
+    l->strip = (l->rows - 1) * l->stride[0] + reach;
+    return 1;
+}
+
+/* Where channel c of a block lies in the order of the vectors. */
+HT_INLINE int64_t place_of(int64_t c) { return c % PART / HT_QUAD * PART + c / PART * HT_QUAD + c % HT_QUAD; }
+
+int HT_KERNEL(pack_depthwise)(const ht_call *call)
+{
+    layout l;
+    const int64_t none[2] = {1, 1};
+    if (call->num_in != 1 || call->in[0]->ndim < 3 || !layout_of(&l, call, none))
+        return HT_ERR_OPERAND;
+    const ht_tensor *w = call->in[0], *packed = call->out[0];
+    if ((w->dtype != HT_INT8 && w->dtype != HT_UINT8) || packed->dtype != HT_UINT8)
+        return HT_ERR_DTYPE;
+    const int64_t multiplier = w->dims[0] / l.channels, block_bytes = BLOCK * HT_QUAD * (l.quads + 1);
+    if (w->size != multiplier * l.channels * l.taps || packed->size != multiplier * l.blocks * block_bytes)
+        return HT_ERR_OPERAND;
+    const uint8_t flip = w->dtype == HT_INT8 ? 0 : 0x80, *from = w->data;
+    memset(packed->data, 0, (size_t)packed->size);
+    for (int64_t m = 0; m < multiplier * l.channels; m++) {
+        const int64_t channel = m / multiplier, c = channel % BLOCK;
+        uint8_t *block = (uint8_t *)packed->data + (m % multiplier * l.blocks + channel / BLOCK) * block_bytes;
+        int32_t sum = 0;
+        for (int64_t tap = 0; tap < l.taps; tap++) {
+            const uint8_t byte = from[m * l.taps + tap] ^ flip;
+            block[HT_QUAD * (tap / HT_QUAD * BLOCK + place_of(c)) + tap % HT_QUAD] = byte;
+            sum = (int32_t)((uint32_t)sum + (uint32_t)(int8_t)byte);
+        }
+        memcpy(block + HT_QUAD * (l.quads * BLOCK + place_of(c)), &sum, sizeof sum);
+    }
+    return HT_OK;
+}
+
+/* ---- convolution */
+
+#if defined(__AVX512F__)
+#define UNPACK(a, b, half, bits) half ? _mm512_unpackhi_epi##bits(a, b) : _mm512_unpacklo_epi##bits(a, b)
+#elif defined(__AVX2__)
+#define UNPACK(a, b, half, bits) half ? _mm256_unpackhi_epi##bits(a, b) : _mm256_unpacklo_epi##bits(a, b)
+#else
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+typedef uint16_t words8 __attribute__((vector_size(16)));
+#define LOW_8 (bytes16){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23}
+#define HIGH_8 (bytes16){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31}
+#define LOW_16 (words8){0, 8, 1, 9, 2, 10, 3, 11}
+#define HIGH_16 (words8){4, 12, 5, 13, 6, 14, 7, 15}
+#define TYPE_8 bytes16
+#define TYPE_16 words8
+#define UNPACK(a, b, half, bits) \
+    (vi)(half ? __builtin_shuffle((TYPE_##bits)(a), (TYPE_##bits)(b), HIGH_##bits) \
+              : __builtin_shuffle((TYPE_##bits)(a), (TYPE_##bits)(b), LOW_##bits))
+#endif
+
+/* Weights as they are multiplied: without VNNI as int16, elements 0 and 2 of every quad of a vector, then 1 and 3. */
+#define WEIGHT_BYTES (HT_VNNI ? HT_QUAD : 2 * HT_QUAD) /* of a channel's quad */
+
+static void widen(const uint8_t *w, int64_t quads, uint8_t *wide)
+{
+#if HT_VNNI
+    memcpy(wide, w, (size_t)(quads * BLOCK * HT_QUAD));
+#else
+    for (int64_t i = 0; i < quads * BLOCK * HT_QUAD; i += VECTOR_BYTES)
+        for (int half = 0; half < 2; half++) {
+            const vi pairs = half ? pairs_of(load(w + i), 1, 1) : pairs_of(load(w + i), 0, 1);
+            vf_store((float *)(void *)(wide + 2 * i + half * VECTOR_BYTES), vi_as_float(pairs));
+        }
+#endif
+}
+
+/* The sums of a pixel's 64 channels, in the order of the vectors. taps: where each tap lies, in bytes from x. */
+HT_INLINE void sum_pixel(const uint8_t *x, const int64_t *taps, int64_t quads, const uint8_t *w, const int32_t *start,
+                         int32_t *sums)
+{
+    enum { PARTS = VECTOR_BYTES / PART }; /* 16 bytes each, of a vector */
+    for (int64_t first = 0; first < BLOCK / PART; first += PARTS) {
+        vi acc[HT_QUAD];
+        for (int j = 0; j < HT_QUAD; j++)
+            acc[j] = load((const uint8_t *)(start + (j * HT_QUAD + first) * HT_QUAD));
+        const uint8_t *from = x + first * PART;
+        for (int64_t q = 0; q < quads; q++) {
+            const int64_t *tap = taps + HT_QUAD * q;
+            const vi a = load(from + tap[0]), b = load(from + tap[1]), c = load(from + tap[2]), d = load(from + tap[3]);
+            const vi ab[2] = {UNPACK(a, b, 0, 8), UNPACK(a, b, 1, 8)}, cd[2] = {UNPACK(c, d, 0, 8), UNPACK(c, d, 1, 8)};
+            const vi quad[HT_QUAD] = {UNPACK(ab[0], cd[0], 0, 16), UNPACK(ab[0], cd[0], 1, 16),
+                                      UNPACK(ab[1], cd[1], 0, 16), UNPACK(ab[1], cd[1], 1, 16)};
+#pragma GCC unroll 4
+            for (int j = 0; j < HT_QUAD; j++) {
+                const uint8_t *weights = w + (q * BLOCK + (j * HT_QUAD + first) * HT_QUAD) * WEIGHT_BYTES;
+#if HT_VNNI
+                acc[j] = multiply_quads(acc[j], quad[j], load(weights));
+#else
+                acc[j] = vi_add(acc[j], multiply_pairs(pairs_of(quad[j], 0, 0), load(weights)));
+                acc[j] = vi_add(acc[j], multiply_pairs(pairs_of(quad[j], 1, 0), load(weights + VECTOR_BYTES)));
+#endif
+            }
+        }
+        for (int j = 0; j < HT_QUAD; j++)
+            vf_store((float *)(void *)(sums + (j * HT_QUAD + first) * HT_QUAD), vi_as_float(acc[j]));
+    }
+}
+
+/* Four bytes at a time from the order of the vectors to that of the channels: a transpose of 4 x 4. */
+HT_INLINE void in_order(const uint8_t *bytes, uint8_t *dst)
+{
+    typedef uint32_t four __attribute__((vector_size(16)));
+    four r[4];
+    memcpy(r, bytes, sizeof r);
+    const four a = __builtin_shuffle(r[0], r[2], (four){0, 4, 1, 5}), b = __builtin_shuffle(r[0], r[2], (four){2, 6, 3, 7});
+    const four c = __builtin_shuffle(r[1], r[3], (four){0, 4, 1, 5}), d = __builtin_shuffle(r[1], r[3], (four){2, 6, 3, 7});
+    r[0] = __builtin_shuffle(a, c, (four){0, 4, 1, 5});
+    r[1] = __builtin_shuffle(a, c, (four){2, 6, 3, 7});
+    r[2] = __builtin_shuffle(b, d, (four){0, 4, 1, 5});
+    r[3] = __builtin_shuffle(b, d, (four){2, 6, 3, 7});
+    memcpy(dst, r, sizeof r);
+}
+
+typedef struct {
+    const ht_call *call;
+    layout l;
+    uint8_t flip, blank; /* of bytes of x; its zero point as it is stored */
+    int64_t strips, strip_rows, units, parts;
+} job;
+
+/* What a thread works in. */
+typedef struct {
+    uint8_t *pixels;       /* [strip][width][64], padded */
+    uint8_t *turned;       /* the same without padding, where rows are narrow; or results, [rows][out width][64] */
+    uint8_t *weights;
+    int64_t *taps;
+    int32_t *sums;         /* of int32 results, as `turned` */
+} room;
+
+static int64_t room_of(const layout *l, int to_bytes, uint8_t *scratch, room *r)
+{
+    const int64_t results = l->rows * l->out[1] * BLOCK, image = l->strip * l->in[1] * BLOCK;
+    int64_t at = 0;
+    const int64_t sizes[] = {l->strip * l->width * BLOCK + SLACK, ht_max64(to_bytes ? results : 4 * results, image) + SLACK,
+                             l->quads * BLOCK * WEIGHT_BYTES, l->quads * HT_QUAD * (int64_t)sizeof(int64_t)};
+    uint8_t *parts[4];
+    for (int i = 0; i < 4; i++) {
+        parts[i] = scratch + at;
+        at += (sizes[i] + 63) / 64 * 64;
+    }
+    *r = (room){.pixels = parts[0], .turned = parts[1], .weights = parts[2], .taps = (int64_t *)(void *)parts[3],
+                .sums = (int32_t *)(void *)parts[1]};
+    return at;
+}
+
+/* Rows [top, top + rows) of a block's channels, any of which may lie outside of the image, as padded pixels. */
+static void turn_rows(const job *j, const uint8_t *x, int64_t channels, int64_t top, int64_t rows, const room *r)
+{
+    const layout *l = &j->l;
+    const int64_t in_size = l->in[0] * l->in[1], left = ht_min64(l->pad[1], l->width);
+    const int64_t inside = ht_max64(0, ht_min64(l->in[1], l->width - left)), row_bytes = l->width * BLOCK;
+    const int64_t first = ht_min64(ht_max64(top, 0), l->in[0]), last = ht_max64(first, ht_min64(top + rows, l->in[0]));
+    const int whole = l->in[1] < NARROW || j->flip; /* all rows at once first, then row by row into place */
+    if (whole)
+        HT_KERNEL(transpose)(1, (const char *)x + first * l->in[1], in_size, (char *)r->turned, BLOCK,
+                             (last - first) * l->in[1], channels);
+    for (int64_t i = 0; i < rows; i++) {
+        uint8_t *to = r->pixels + i * row_bytes;
+        const int64_t row = top + i;
+        if (row < first || row >= last) {
+            memset(to, j->blank, (size_t)row_bytes);
+            continue;
+        }
+        memset(to, j->blank, (size_t)(left * BLOCK));
+        memset(to + (left + inside) * BLOCK, j->blank, (size_t)((l->width - left - inside) * BLOCK));
+        to += left * BLOCK;
+        const uint8_t *from = r->turned + (row - first) * l->in[1] * BLOCK;
+        if (!whole)
+            HT_KERNEL(transpose)(1, (const char *)x + row * l->in[1], in_size, (char *)to, BLOCK, inside, channels);
+        else if (j->flip)
+            for (int64_t k = 0; k < inside * BLOCK; k++)
+                to[k] = from[k] ^ 0x80;
+        else
+            memcpy(to, from, (size_t)(inside * BLOCK));
+    }
+}
+
+/* Output `m` of every channel of a block, rows [y0, y1), from pixels that begin with the first of them. */
+static void convolve(const job *j, int64_t image, int64_t block, int64_t m, int64_t y0, int64_t y1, const room *r)
+{
+    const layout *l = &j->l;
+    const ht_tensor *const *in = j->call->in, *y = j->call->out[0];
+    const int64_t block_bytes = BLOCK * HT_QUAD * (l->quads + 1), channels = ht_min64(BLOCK, l->channels - block * BLOCK);
+    const uint8_t *w = (const uint8_t *)in[1]->data + (m * l->blocks + block) * block_bytes;
+    const int64_t out_size = l->out[0] * l->out[1], pixels = (y1 - y0) * l->out[1];
+    const int64_t map = block * BLOCK * l->multiplier + m; /* of channel c: + c * multiplier */
+    const int32_t *bias = in[3] ? (const int32_t *)in[3]->data : NULL;
+    const int to_bytes = y->dtype != HT_INT32;
+    int32_t start[BLOCK], sums[BLOCK];
+    float scale[BLOCK];
+    memcpy(start, w + l->quads * BLOCK * HT_QUAD, sizeof start);
+    for (int64_t c = 0; c < BLOCK; c++) {
+        const int64_t at = place_of(c), of = map + ht_min64(c, channels - 1) * l->multiplier;
+        start[at] = (int32_t)((bias ? (uint32_t)bias[of] : 0u) - j->blank * (uint32_t)start[at]);
+        if (to_bytes)
+            scale[at] = ((const float *)in[4]->data)[in[4]->size == 1 ? 0 : of];
+    }
+    widen(w, l->quads, r->weights);
+    for (int64_t row = 0; row < y1 - y0; row++)
+        for (int64_t column = 0; column < l->out[1]; column++) {
+            const uint8_t *x = r->pixels + (row * l->stride[0] * l->width + column * l->stride[1]) * BLOCK;
+            const int64_t at = (row * l->out[1] + column) * BLOCK;
+            sum_pixel(x, r->taps, l->quads, r->weights, start, sums);
+            if (to_bytes) {
+                uint8_t bytes[BLOCK];
+                ht_requantize_row(sums, scale, 1, ht_byte_at(in[5], 0), y->dtype == HT_INT8, bytes, BLOCK);
+                in_order(bytes, r->turned + at);
+            } else {
+                for (int64_t c = 0; c < BLOCK; c++)
+                    r->sums[at + c] = sums[place_of(c)];
+            }
+        }
+    const int64_t bytes = to_bytes ? 1 : 4, to = (image * l->channels * l->multiplier + map) * out_size + y0 * l->out[1];
+    HT_KERNEL(transpose)(bytes, (const char *)r->turned, BLOCK * bytes, (char *)y->data + to * bytes,
+                         l->multiplier * out_size * bytes, channels, pixels);
+}
+
+static void convolve_part(void *context, int64_t part, int thread)
+{
+    const job *j = (const job *)context;
+    const layout *l = &j->l;
+    room r;
+    room_of(l, j->call->out[0]->dtype != HT_INT32, ht_scratch(j->call, thread), &r);
+    for (int64_t tap = 0; tap < l->quads * HT_QUAD; tap++) { /* those that do not exist meet weights of zero */
+        const int64_t ky = tap / l->kernel[1], kx = tap % l->kernel[1];
+        r.taps[tap] = tap < l->taps ? (ky * l->dilation[0] * l->width + kx * l->dilation[1]) * BLOCK : 0;
+    }
+    const int64_t end = ht_part_begin(j->units, j->parts, part + 1);
+    for (int64_t unit = ht_part_begin(j->units, j->parts, part); unit < end; unit++) {
+        const int64_t y0 = unit % j->strips * j->strip_rows, y1 = ht_min64(y0 + j->strip_rows, l->out[0]);
+        const int64_t block = unit / j->strips % l->blocks, image = unit / j->strips / l->blocks;
+        const int64_t rows = (y1 - y0 - 1) * l->stride[0] + (l->kernel[0] - 1) * l->dilation[0] + 1;
+        const uint8_t *x = (const uint8_t *)j->call->in[0]->data +
+                           (image * l->channels + block * BLOCK) * l->in[0] * l->in[1];
+        turn_rows(j, x, ht_min64(BLOCK, l->channels - block * BLOCK), y0 * l->stride[0] - l->pad[0], rows, &r);
+        for (int64_t m = 0; m < l->multiplier; m++)
+            convolve(j, image, block, m, y0, y1, &r);
+    }
+}
+
+int HT_KERNEL(depthwise_integer)(const ht_call *call)
+{
+    job j = {.call = call};
+    if ((call->num_in != 4 && call->num_in != 6) || call->num_out != 1)
+        return HT_ERR_OPERAND;
+    const ht_tensor *x = call->in[0], *w = call->in[1], *zero = call->in[2], *bias = call->in[3], *y = call->out[0];
+    ht_window shape;
+    if ((x->dtype != HT_INT8 && x->dtype != HT_UINT8) || zero->dtype != x->dtype || w->dtype != HT_UINT8 ||
+        (bias && bias->dtype != HT_INT32))
+        return HT_ERR_DTYPE;
+    if (call->num_in == 4 ? y->dtype != HT_INT32 : (y->dtype != HT_INT8 && y->dtype != HT_UINT8))
+        return HT_ERR_DTYPE;
+    if (!ht_window_shapes(&shape, x, x) || shape.in[0] != 1 || !layout_of(&j.l, call, shape.in + 1) ||
+        shape.c != j.l.channels || zero->size != 1)
+        return HT_ERR_OPERAND;
+    const int64_t images = shape.n;
+    layout *l = &j.l;
+    if (!ht_window_shapes(&shape, y, y) || shape.n != images || shape.c % l->channels || shape.in[0] != 1 ||
+        shape.in[1] != l->out[0] || shape.in[2] != l->out[1])
+        return HT_ERR_OPERAND;
+    l->multiplier = shape.c / l->channels;
+    if (call->num_in == 6) {
+        const ht_tensor *scale = call->in[4], *y_zero = call->in[5];
+        if (scale->dtype != HT_FLOAT32 || y_zero->dtype != y->dtype)
+            return HT_ERR_DTYPE;
+        if ((scale->size != 1 && scale->size != shape.c) || y_zero->size != 1)
+            return HT_ERR_OPERAND;
+    }
+    if (y->size == 0)
+        return HT_OK;
+    room r;
+    if (w->size != l->multiplier * l->blocks * BLOCK * HT_QUAD * (l->quads + 1) || (bias && bias->size != shape.c) ||
+        call->scratch_bytes < room_of(l, y->dtype != HT_INT32, (uint8_t *)call->scratch, &r))
+        return HT_ERR_OPERAND;
+    j.flip = x->dtype == HT_INT8 ? 0x80 : 0;
+    j.blank = *(const uint8_t *)zero->data ^ j.flip;
+    /* Strips as high as the scratch memory allows, or lower, so that every thread has some. */
+    const double cost = (double)y->size * (double)l->taps / 8;
+    const int64_t wanted = ht_ceil_div(ht_parts(call, INT64_MAX, cost), images * l->blocks);
+    j.strip_rows = ht_min64(l->rows, ht_ceil_div(l->out[0], ht_min64(wanted, l->out[0])));
+    j.strips = ht_ceil_div(l->out[0], j.strip_rows);
+    j.units = images * l->blocks * j.strips;
+    j.parts = ht_parts(call, j.units, cost);
+    ht_parallel(call->team, j.parts, convolve_part, &j);
+    return HT_OK;
+}

@@ -1,0 +1,66 @@
+/* Vectors of quads of bytes, and their products: see integer_micro.h. */
+#ifndef HETERO_INTEGER_VEC_H
+#define HETERO_INTEGER_VEC_H
+
+#include "integer_micro.h"
+
+#define VECTOR_BYTES (VF_LANES * HT_QUAD)
+
+HT_INLINE vi load(const uint8_t *p) { return vf_bits(vf_load((const float *)(const void *)p)); }
+
+HT_INLINE vi everywhere(const uint8_t *p)
+{
+    int32_t quad;
+    memcpy(&quad, p, sizeof quad);
+    return vi_set1(quad);
+}
+
+#if HT_VNNI
+/* acc + four products of unsigned by signed bytes, per lane. In assembler, because GCC 12 copies every accumulator around
+ * the intrinsic and runs out of registers: half the speed. */
+HT_INLINE vi multiply_quads(vi acc, vi is_unsigned, vi is_signed)
+{
+#if defined(__AVX512VNNI__)
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(is_unsigned), "v"(is_signed));
+#else
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc) : "x"(is_unsigned), "x"(is_signed));
+#endif
+    return acc;
+}
+#else
+/* Elements 0 and 2 of each quad (half 0), or 1 and 3 (half 1), as pairs of int16. */
+HT_INLINE vi pairs_of(vi quads, const int half, const int is_signed)
+{
+#if defined(__AVX512F__)
+    if (!is_signed)
+        return half ? _mm512_srli_epi16(quads, 8) : _mm512_and_si512(quads, _mm512_set1_epi16(0xff));
+    return _mm512_srai_epi16(half ? quads : _mm512_slli_epi16(quads, 8), 8);
+#elif defined(__AVX2__)
+    if (!is_signed)
+        return half ? _mm256_srli_epi16(quads, 8) : _mm256_and_si256(quads, _mm256_set1_epi16(0xff));
+    return _mm256_srai_epi16(half ? quads : _mm256_slli_epi16(quads, 8), 8);
+#else
+    typedef int16_t shorts __attribute__((vector_size(16)));
+    typedef uint16_t words __attribute__((vector_size(16)));
+    if (!is_signed)
+        return half ? (vi)((words)quads >> 8) : (vi)((words)quads & 0xff);
+    return (vi)((shorts)(half ? (words)quads : (words)quads << 8) >> 8);
+#endif
+}
+
+/* Multiply pairs of int16, add both products; 32-bit lanes. */
+HT_INLINE vi multiply_pairs(vi a, vi b)
+{
+#if defined(__AVX512F__)
+    return _mm512_madd_epi16(a, b);
+#elif defined(__AVX2__)
+    return _mm256_madd_epi16(a, b);
+#elif defined(__SSE2__)
+    return (vi)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+    return vi_shr(vi_shl(a, 16), 16) * vi_shr(vi_shl(b, 16), 16) + vi_shr(a, 16) * vi_shr(b, 16);
+#endif
+}
+#endif
+
+#endif
