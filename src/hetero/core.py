@@ -139,11 +139,12 @@ class Core:
             raise PropertyError(f"pins choose among devices; '{device}' is one device, use 'HETERO:{device},…'")
         if plugin.refuses_when_compiling and not model.functions:
             with contextlib.suppress(UnsupportedModel):
-                return plugin.compile(model, full, context)
+                return plugin.compile(model, full, context, str(device))
         # Refusals are reported here, all at once and alike for every device; the plan itself is not needed.
         settled = _settled(model, device, plugin, full)
         assign(settled.model, settled.devices, settled.supports)
-        return plugin.compile(model if settled.model is settled.original else settled.model, full, context)
+        whole = model if settled.model is settled.original else settled.model
+        return plugin.compile(whole, full, context, str(device))
 
     def import_model(
         self,
@@ -293,7 +294,8 @@ def _settled(
     pins: Mapping[str, str] | None = None,
 ) -> SettledModel:
     """The model as one device can take it; affinities in it play no part."""
-    return settle_calls(model.with_affinity({}), [str(device)], lambda asked: [plugin.query_model(asked, config)], pins)
+    name = str(device)
+    return settle_calls(model.with_affinity({}), [name], lambda asked: [plugin.query(asked, config, name)], pins)
 
 
 def compile(

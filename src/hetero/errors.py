@@ -19,6 +19,7 @@ __all__ = [
     "ModelError",
     "NotSupported",
     "PartitionError",
+    "PluginTimeout",
     "PropertyError",
     "UnknownDevice",
     "UnsupportedModel",
@@ -96,6 +97,10 @@ class InferenceError(HeteroError):
 
 class Cancelled(InferenceError):
     """A run that somebody asked to stop. The request stays usable."""
+
+
+class PluginTimeout(HeteroError):
+    """A plugin that was not done within ``PLUGIN_TIMEOUT_MS``."""
 
 
 class NotSupported(HeteroError):

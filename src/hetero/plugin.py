@@ -25,8 +25,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
@@ -35,6 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import Corrupt, DeviceUnavailable, HeteroError, NotSupported
+from .guard import describe_nodes, guarded
+from .log import is_told, tell
 from .model.types import Port
 from .properties import Property, PropertyTable
 from .runtime.executor import ExecutorLease, ExecutorManager
@@ -104,9 +108,12 @@ class CompiledModel(abc.ABC):
         optimal = {"OPTIMAL_NUMBER_OF_INFER_REQUESTS": streams}
         stated = {"EXECUTION_DEVICES": (device,), "NETWORK_NAME": "", "LOADED_FROM_CACHE": False}
         self._properties = {**stated, **optimal, **given}
+        self.subject = ""
+        """What it was compiled of, for errors: ``of 'name' (node 'a')``."""
         self._idle: list[InferRequest] = []
         # An object of its own, so that requests need not hold the model that holds them.
-        self._executor = ExecutorLease(device, streams, bool(given.get("EXCLUSIVE_ASYNC_REQUESTS")))
+        self._executor = ExecutorLease(device, streams)
+        self._state_turns()
 
     @property
     def device(self) -> str:
@@ -168,14 +175,28 @@ class CompiledModel(abc.ABC):
 
     def lease_executors(self, executors: ExecutorManager) -> None:
         """Take the threads of asynchronous requests from there, when they are first needed. Before any request."""
+        self._state_turns()
         self._executor.manager = executors
         self._executor.processors = self.stream_processors()
 
+    def _state_turns(self) -> None:
+        """Whether its asynchronous requests take turns with those of other models, and which go first."""
+        exclusive = bool(self._properties.get("EXCLUSIVE_ASYNC_REQUESTS"))
+        self._executor.take_turns(exclusive, str(self._properties.get("MODEL_PRIORITY", "MEDIUM")))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """All of its properties but ``SUPPORTED_PROPERTIES``."""
+        return self._properties
+
     def get_property(self, name: str) -> Any:
         """A property the model was compiled with; `PropertyError` if it has none of that name."""
-        return PropertyTable(
-            Property(key, object, value, writable=False) for key, value in self._properties.items()
-        ).get(name, f"a model compiled for {self._device}")
+        names = ("SUPPORTED_PROPERTIES", *self._properties)
+        if name == "SUPPORTED_PROPERTIES":
+            return names
+        if name not in self._properties:
+            PropertyTable(Property(key, object) for key in names).declared(name, f"a model compiled for {self._device}")
+        return self._properties[name]
 
     def export_model(self, target: str | os.PathLike[str] | BinaryIO) -> None:
         """Write it to a path, whole or not at all, or to a binary stream; `Core.import_model` reads it.
@@ -229,6 +250,8 @@ class Plugin(abc.ABC):
         "PERF_COUNT",
         "CACHE_DIR",
         "CACHE_ENCRYPTION_CALLBACKS",
+        "LOG_LEVEL",
+        "PLUGIN_TIMEOUT_MS",
     )
     """What `get_property` and `set_property` know: names from `hetero.properties.PROPERTIES`, or `Property` objects."""
 
@@ -271,24 +294,73 @@ class Plugin(abc.ABC):
     ) -> CompiledModel:
         """Compile the whole of ``model``. ``config`` is checked against `properties` by `full_config`."""
 
-    def compile(self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None) -> CompiledModel:
-        """`compile_model`, as `Core` and HETERO call it: errors name the device, and the model uses `executors`."""
+    def query(self, model: Model, config: Mapping[str, Any], device: str | None = None) -> Support:
+        """`query_model`, as all others call it: errors name the device (``device``: as it was asked for), and what it
+        gives is checked."""
+        name = device or self.name
+        subject = describe_nodes(model)
+        call = functools.partial(self.query_model, model, config)
+        support = guarded(name, "query_model", subject, call, self.timeout_ms(config))
+        trouble = _trouble(support, model.num_nodes)
+        if trouble:
+            raise HeteroError(f"{name} gave {trouble} in query_model {subject}")
+        if is_told(settings := self._log_settings(config), "DEBUG"):
+            tell(settings, name, "DEBUG", f"takes {support.mask.sum()} of {model.num_nodes} nodes {subject}")
+            for node, reason in support.reasons.items():
+                tell(settings, name, "TRACE", f"refuses {model.key_of(node)!r}: {reason}")
+        return support
+
+    def compile(
+        self,
+        model: Model,
+        config: Mapping[str, Any],
+        context: RemoteContext | None = None,
+        device: str | None = None,
+    ) -> CompiledModel:
+        """`compile_model`, as `Core` and HETERO call it: errors name the device (``device``: as it was asked for), and
+        the model uses `executors`."""
+        name = device or self.name
+        subject = describe_nodes(model)
+        settings = self._log_settings(config)
+        begin = time.perf_counter()
+        call = functools.partial(self.compile_model, model, config, context)
         try:
-            compiled = self.compile_model(model, config, context)
+            compiled = guarded(name, "compile_model", subject, call, self.timeout_ms(config))
+            if not isinstance(compiled, CompiledModel):
+                raise HeteroError(
+                    f"{name} gave {type(compiled).__name__} in compile_model {subject}, expected a CompiledModel"
+                )
         except HeteroError as error:
-            error.add_note(f"while compiling {model.name!r} for {self.name}")
+            tell(settings, name, "ERR", str(error))
             raise
-        except Exception as error:
-            nodes = f"{model.num_nodes} nodes"
-            if model.num_nodes:
-                nodes += f", {model.key_of(0)!r} to {model.key_of(model.num_nodes - 1)!r}"
-            raise HeteroError(
-                f"{self.name} failed to compile {model.name!r} ({nodes}): {type(error).__name__}: {error}"
-            ) from error
-        if not isinstance(compiled, CompiledModel):
-            raise HeteroError(f"{self.name} compiled {model.name!r} to {type(compiled).__name__}, not a CompiledModel")
-        compiled.lease_executors(self.executors)
+        self.adopt(compiled, config, subject)
+        if is_told(settings, "INFO"):
+            milliseconds = (time.perf_counter() - begin) * 1e3
+            tell(settings, name, "INFO", f"compiled in {milliseconds:.3g} ms: {compiled!r} {subject}")
         return compiled
+
+    def adopt(self, compiled: CompiledModel, config: Mapping[str, Any], subject: str = "") -> None:
+        """What every model of this device gets when it is compiled or imported: the threads, and the properties that
+        its author left out. ``subject``: what it was compiled of, for errors."""
+        compiled.subject = subject
+        if any(name not in compiled._properties for name in self._table.names if self.declares(name)):
+            own = self.full_config({key: value for key, value in config.items() if self.declares(key)})
+            compiled._properties.update({key: own[key] for key in own if key not in compiled._properties})
+        compiled.lease_executors(self.executors)
+
+    def timeout_ms(self, config: Mapping[str, Any]) -> int:
+        """``PLUGIN_TIMEOUT_MS``, for this call."""
+        if "PLUGIN_TIMEOUT_MS" not in self._table:
+            return 0
+        value = config.get("PLUGIN_TIMEOUT_MS", self._table.get("PLUGIN_TIMEOUT_MS", self.name))
+        checked: int = self._table.declared("PLUGIN_TIMEOUT_MS", self.name).check(value)
+        return checked
+
+    def _log_settings(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "LOG_LEVEL" not in self._table:
+            return {}
+        value = config.get("LOG_LEVEL", self._table.get("LOG_LEVEL", self.name))
+        return {"LOG_LEVEL": self._table.declared("LOG_LEVEL", self.name).check(value)}
 
     def device_ids(self) -> tuple[str, ...]:
         """Ids that may stand after the dot; empty if the device has no ids."""
@@ -313,6 +385,8 @@ class Plugin(abc.ABC):
 
     def set_property(self, values: Mapping[str, Any]) -> None:
         """Set defaults for models compiled later. All or nothing. Raises `PropertyError`."""
+        if values.get("DEVICE_ID"):
+            self._check_own_id(values)
         with self._property_lock:
             self._table.update(values, self.name)
 
@@ -325,7 +399,20 @@ class Plugin(abc.ABC):
     def full_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Every writable property: default < `set_property` < ``config``. Raises `PropertyError`."""
         with self._property_lock:
-            return self._table.layered(config, self.name)
+            layered = self._table.layered(config, self.name)
+        if config.get("DEVICE_ID"):
+            self._check_own_id(config)
+        return layered
+
+    def _check_own_id(self, config: Mapping[str, Any]) -> None:
+        """Nothing may be set and then play no part: an id must be there."""
+        id_ = self._table.checked({"DEVICE_ID": config["DEVICE_ID"]}, self.name)["DEVICE_ID"]
+        self.check_device_id(id_)
+
+    def declared(self, name: str) -> Property:
+        """A property of this device: its type, its default, whether it can be set. `PropertyError`, with the nearest
+        name, if it has none of that name."""
+        return self._table.declared(name, self.name)
 
     def declares(self, name: str) -> bool:
         """Whether ``name`` is a writable property of this device (HETERO forwards only those)."""
@@ -365,3 +452,16 @@ class Plugin(abc.ABC):
 
     def add_extension(self, extension: Any) -> None:
         raise NotSupported(f"{self.name} takes no extensions")
+
+
+def _trouble(support: object, num_nodes: int) -> str | None:
+    """What is wrong with an answer to `Plugin.query_model`; None if nothing is."""
+    if not isinstance(support, Support):
+        return f"{type(support).__name__}, expected a Support,"
+    mask = support.mask
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_nodes,):
+        found = f"{mask.dtype}{list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        return f"a Support whose mask is {found}, expected bool[{num_nodes}],"
+    if not isinstance(support.reasons, Mapping) or any(node not in support.reasons for node in np.flatnonzero(~mask)):
+        return "a Support without a reason for each node that it refuses"
+    return None

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from .errors import PropertyError, did_you_mean
+from .log import LEVELS
 
-__all__ = ["PROPERTIES", "STREAM_PROPERTIES", "Property", "PropertyTable", "streams_and_threads"]
+__all__ = ["PROPERTIES", "STREAM_PROPERTIES", "Property", "PropertyTable", "streams_and_threads", "without"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,10 +67,10 @@ _TABLE: Final = (
     _ro("AVAILABLE_DEVICES", tuple, (), "device ids that exist here"),
     _ro("FULL_DEVICE_NAME", str, "", "name to show a person"),
     _ro("DEVICE_ARCHITECTURE", str, "", "what a compiled model is tied to"),
-    _ro("DEVICE_TYPE", str, "", "integrated, discrete or simulated"),
+    _ro("DEVICE_TYPE", str, "integrated", "integrated, discrete or simulated"),
     _ro("OPTIMIZATION_CAPABILITIES", tuple, (), "element types and features with kernels of their own"),
     _ro("RANGE_FOR_ASYNC_INFER_REQUESTS", tuple, (1, 1, 1), "(least, most, step) of requests in flight"),
-    _ro("RANGE_FOR_STREAMS", tuple, (1, 1), "(least, most) of NUM_STREAMS"),
+    _ro("RANGE_FOR_STREAMS", tuple, (1, 1), "(least, most) of NUM_STREAMS that make sense"),
     _ro("EXECUTION_DEVICES", tuple, (), "devices a compiled model runs on"),
     _ro("OPTIMAL_NUMBER_OF_INFER_REQUESTS", int, 1, "requests in flight that keep the device busy"),
     _ro("NETWORK_NAME", str, "", "name of the compiled graph"),
@@ -77,7 +78,9 @@ _TABLE: Final = (
     _ro("HETERO_NUMBER_OF_SUBMODELS", int, 1, "submodels the model was cut into"),
     Property("DEVICE_ID", str, "", doc="which of several devices of one name"),
     Property("PERF_COUNT", bool, False, doc="measure each node of each request"),
-    Property("PERFORMANCE_HINT", str, "LATENCY", choices=("LATENCY", "THROUGHPUT")),
+    Property(
+        "PERFORMANCE_HINT", str, "LATENCY", choices=("LATENCY", "THROUGHPUT"), doc="what NUM_STREAMS is chosen for"
+    ),
     Property(
         "PERFORMANCE_HINT_NUM_REQUESTS", int, 0, accepts=_not_negative, doc="at least 0; 0 = as many as there can be"
     ),
@@ -88,12 +91,31 @@ _TABLE: Final = (
         choices=("f32", "bf16", "f16"),
         doc="the type that constant weights of float32 are kept in; computation stays float32",
     ),
-    Property("EXECUTION_MODE_HINT", str, "ACCURACY", choices=("ACCURACY", "PERFORMANCE")),
+    Property(
+        "EXECUTION_MODE_HINT",
+        str,
+        "ACCURACY",
+        choices=("ACCURACY", "PERFORMANCE"),
+        doc="PERFORMANCE: the device chooses INFERENCE_PRECISION_HINT, unless that is set",
+    ),
     Property("NUM_STREAMS", int, 0, accepts=_not_negative, doc="at least 0; 0 = by PERFORMANCE_HINT"),
     Property("INFERENCE_NUM_THREADS", int, 0, accepts=_not_negative, doc="at least 0; 0 = all"),
-    Property("MODEL_PRIORITY", str, "MEDIUM", choices=("LOW", "MEDIUM", "HIGH")),
-    Property("LOG_LEVEL", str, "NO", choices=("NO", "ERR", "WARNING", "INFO", "DEBUG", "TRACE")),
-    Property("EXCLUSIVE_ASYNC_REQUESTS", bool, False),
+    Property(
+        "MODEL_PRIORITY",
+        str,
+        "MEDIUM",
+        choices=("LOW", "MEDIUM", "HIGH"),
+        doc="whose asynchronous requests go first, of models that take turns (EXCLUSIVE_ASYNC_REQUESTS)",
+    ),
+    Property("LOG_LEVEL", str, "NO", choices=LEVELS, doc="what the device tells of its work; see hetero.log"),
+    Property(
+        "PLUGIN_TIMEOUT_MS",
+        int,
+        0,
+        accepts=_not_negative,
+        doc="at least 0: how long a query, a compilation, an import or an export of the device may take; 0 = any time",
+    ),
+    Property("EXCLUSIVE_ASYNC_REQUESTS", bool, False, doc="asynchronous requests of all models that set it take turns"),
     Property("DISABLE_TRANSFORMATIONS", bool, False, doc="compile the nodes as they stand"),
     Property("MULTI_DEVICE_PRIORITIES", str, "", doc="device list, for HETERO and MULTI given without one"),
     Property("DEVICE_PROPERTIES", Mapping, {}, doc="{device: {key: value}}, handed to that device only"),
@@ -105,7 +127,7 @@ _TABLE: Final = (
         accepts=lambda value: value is None or (len(value) == 2 and all(map(callable, value))),
         doc="two functions from bytes to bytes, (encrypt, decrypt), for files that are exported or cached",
     ),
-    Property("ENABLE_CPU_PINNING", bool, False),
+    Property("ENABLE_CPU_PINNING", bool, False, doc="threads stay on processors of their own"),
     Property("MODEL_DISTRIBUTION_POLICY", (str, _NONE), None, choices=(None, "PIPELINE_PARALLEL")),
     Property("HETERO_DUMP_GRAPH_DOT", (bool, str), False, doc="write both DOT files: True, or a folder"),
     Property("STRICT", bool, False, doc="raise where the default is to warn and go on"),
@@ -119,6 +141,7 @@ STREAM_PROPERTIES: Final = (
     "PERFORMANCE_HINT",
     "PERFORMANCE_HINT_NUM_REQUESTS",
     "EXCLUSIVE_ASYNC_REQUESTS",
+    "MODEL_PRIORITY",
     "RANGE_FOR_STREAMS",
     "RANGE_FOR_ASYNC_INFER_REQUESTS",
     "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
@@ -140,6 +163,11 @@ def streams_and_threads(settings: Mapping[str, Any], processors: int) -> tuple[i
             expected = settings["PERFORMANCE_HINT_NUM_REQUESTS"]
             streams = min(threads, expected) if expected > 0 else threads
     return streams, max(1, threads // streams)
+
+
+def without(properties: Iterable[str | Property], *names: str) -> tuple[str | Property, ...]:
+    """``properties`` but those of these names."""
+    return tuple(entry for entry in properties if (entry if isinstance(entry, str) else entry.name) not in names)
 
 
 class PropertyTable:

@@ -125,3 +125,27 @@ def test_real_models(
     expected = session.run(None, dict(inputs))
     for found, wanted in zip(compiled(model, hint)(inputs).values(), expected, strict=True):
         assert np.abs(found - wanted).max() <= TOLERANCE[hint] * np.abs(wanted).max()
+
+
+def test_performance_mode_chooses_bfloat16_unless_a_type_is_set() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 300)).astype(np.float32), rng.standard_normal((300, 64)).astype(np.float32)
+    core = hetero.Core()
+    model = core.read_model(model_of("MatMul", x, w))
+    plain = {hint: core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": hint})(x)[0] for hint in TOLERANCE}
+
+    def found(**config: str) -> str:
+        """The type whose results a compilation gives."""
+        compiled = core.compile_model(model, "CPU", config)
+        results = compiled(x)[0]
+        (same,) = (hint for hint, expected in plain.items() if np.array_equal(results, expected))
+        assert compiled.get_property("INFERENCE_PRECISION_HINT") == same
+        return same
+
+    assert found() == "f32"
+    assert found(EXECUTION_MODE_HINT="PERFORMANCE") == "bf16"
+    assert found(EXECUTION_MODE_HINT="PERFORMANCE", INFERENCE_PRECISION_HINT="f32") == "f32"
+    core.set_property("CPU", {"EXECUTION_MODE_HINT": "PERFORMANCE"})
+    assert found() == "bf16"
+    core.set_property("CPU", {"INFERENCE_PRECISION_HINT": "f16"})
+    assert found() == "f16"

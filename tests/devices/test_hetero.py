@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,8 +65,8 @@ class FragileModel(CompiledModel):
 @pytest.mark.parametrize(
     ("stage", "says"),
     [
-        ("query", "FRAGILE failed in query_model: RuntimeError: no answer"),
-        ("compile", "FRAGILE failed to compile 'diamond_subgraph1' .*'one' to '.*RuntimeError: no memory"),
+        ("query", "FRAGILE failed in query_model of 'diamond' .*RuntimeError: no answer"),
+        ("compile", "FRAGILE failed in compile_model of 'diamond_subgraph1' .*'one' to '.*RuntimeError: no memory"),
         ("run", "FRAGILE failed in subgraph 1: RuntimeError: no current"),
         ("count", "FRAGILE gave 0 results for subgraph 1, expected [12]"),
     ],
@@ -88,7 +91,7 @@ def test_what_a_device_fails_to_compile_goes_to_the_next(core: hetero.Core, diam
     assert {fallback.device for fallback in compiled.fallbacks} == {"CPU"}
     assert compiled.get_property("EXECUTION_DEVICES") == ("CPU",)
     np.testing.assert_array_equal(compiled(x)[0], core.compile_model(diamond, "CPU")(x)[0])
-    with pytest.raises(hetero.HeteroError, match="FRAGILE failed to compile"):  # nobody else takes it
+    with pytest.raises(hetero.HeteroError, match="FRAGILE failed in compile_model of"):  # nobody else takes it
         core.compile_model(diamond, "HETERO:FRAGILE,PICKY")
 
 
@@ -180,3 +183,44 @@ def test_one_subgraph_runs_again_without_a_detour(core: hetero.Core, device: str
         request.infer({"x": x, "spare": np.zeros(2, np.float32)})
     with pytest.raises(hetero.InferenceError, match="'spare'"):
         request.infer({"x": x, "spare": np.zeros(3, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("DEVICE_ID", "1", "HETERO over CPU, TEMPLATE has no property 'DEVICE_ID'"),  # of which device?
+        ("FULL_DEVICE_NAME", "mine", "FULL_DEVICE_NAME of HETERO over CPU, TEMPLATE is read-only"),
+        ("RANGE_FOR_STREAMS", (1, 2), "has no property 'RANGE_FOR_STREAMS'"),  # of CPU, and read-only there
+        ("NUM_STREAM", 2, "has no property 'NUM_STREAM'"),
+    ],
+)
+def test_no_property_is_accepted_and_plays_no_part(
+    core: hetero.Core, diamond: hetero.Model, key: str, value: object, message: str
+) -> None:
+    with pytest.raises(hetero.PropertyError, match=message):
+        core.compile_model(diamond, "HETERO:CPU,TEMPLATE", {key: value})
+
+
+def test_messages_of_a_cut_model(core: hetero.Core, diamond: hetero.Model, caplog: pytest.LogCaptureFixture) -> None:
+    core.compile_model(diamond, "HETERO:CPU,TEMPLATE", {"LOG_LEVEL": "INFO"}, pins={"two": "TEMPLATE"})
+    told = [(record.name, record.levelname) for record in caplog.records]
+    assert ("hetero.CPU", "INFO") in told
+    assert ("hetero.TEMPLATE", "INFO") in told
+
+
+def test_messages_go_to_stderr_if_nobody_else_takes_them(tmp_path: Path) -> None:
+    script = """
+import hetero, numpy as np, sys
+core = hetero.Core()
+model = core.read_model(sys.argv[1])
+core.compile_model(model, "CPU")
+core.set_property("CPU", {"LOG_LEVEL": "INFO"})
+core.compile_model(model, "CPU")
+core.compile_model(model, "CPU", {"LOG_LEVEL": "NO"})
+"""
+    path = tmp_path / "relu.onnx"
+    path.write_bytes(make_model([helper.make_node("Relu", ["x"], ["y"], name="relu")]).SerializeToString())
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("INFO hetero.CPU: compiled in")
+    assert "'relu'" in line

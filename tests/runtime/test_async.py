@@ -35,7 +35,7 @@ class Gated(Plugin):
     """Runs wait for ``gate``; ``begun`` tells how many have begun. Runs can be stopped unless ``stubborn``."""
 
     name = "GATED"
-    properties = (*Plugin.properties, "NUM_STREAMS", "EXCLUSIVE_ASYNC_REQUESTS")
+    properties = (*Plugin.properties, "NUM_STREAMS", "EXCLUSIVE_ASYNC_REQUESTS", "MODEL_PRIORITY")
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,6 +185,27 @@ def test_exclusive_requests_take_turns(core: hetero.Core, gated: Gated, diamond:
     assert not gated.begun.acquire(timeout=0.05)
     gated.gate.set()
     assert all(future.result(LONG) for future in futures)
+
+
+def test_of_exclusive_requests_those_of_higher_priority_go_first(
+    core: hetero.Core, gated: Gated, diamond: hetero.Model
+) -> None:
+    order: list[str] = []
+    exclusive = {"EXCLUSIVE_ASYNC_REQUESTS": True}
+    first = core.compile_model(diamond, "GATED", exclusive).submit(X)
+    assert gated.begun.acquire(timeout=LONG)
+    requests = []
+    for name in ("LOW", "MEDIUM", "HIGH", "MEDIUM", "LOW", "HIGH"):
+        compiled = core.compile_model(diamond, "GATED", {**exclusive, "MODEL_PRIORITY": name})
+        requests.append(compiled.create_infer_request())
+        requests[-1].set_callback(lambda error, name=name: order.append(name if error is None else "cancelled"))
+        requests[-1].start_async(X)
+    requests[-2].cancel()  # it is found among the others
+    gated.gate.set()
+    first.result(LONG)
+    for position in (0, 1, 2, 3, 5):
+        assert requests[position].wait(LONG * 1000)
+    assert order == ["cancelled", "HIGH", "HIGH", "MEDIUM", "MEDIUM", "LOW"]
 
 
 def test_threads_end_with_their_plugin(diamond: hetero.Model) -> None:

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from ..errors import ArtifactError, HeteroError, NotSupported
+from ..log import tell
 from .exporting import callbacks_of, export_model
 from .importing import import_model
 from .reader import open_artifact
@@ -68,11 +69,13 @@ def cached(
     path = os.path.join(folder, f"{hashlib.sha256(encoded).hexdigest()}.hetero")
     found = _load(path, plugin, config, decrypt)
     if found is not None:
+        tell(settings, device, "INFO", f"found {model.name!r} in the cache: {path}")
         return found
     compiled = compile_anew()
     try:
         os.makedirs(folder, exist_ok=True)
         export_model(compiled, path, encrypt)
+        tell(settings, device, "INFO", f"kept {model.name!r} in the cache: {path}")
         _remove_leftovers(path)
     except NotSupported:  # a device of it exports nothing
         pass

@@ -15,6 +15,7 @@ from ..errors import (
     UnknownDevice,
     WrongDevice,
 )
+from ..log import tell
 from ..registry import parse_device
 from .payload import PayloadReader
 from .reader import open_artifact
@@ -86,7 +87,8 @@ def import_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]
     try:
         compiled = plugin.import_payload(reader, config)
         compiled.adopt_ports(reader.inputs, reader.outputs)
-        compiled.lease_executors(plugin.executors)
+        plugin.adopt(compiled, config, f"of {reader.name!r}")
+        tell(compiled.settings, reader.device, "INFO", f"imported: {compiled!r} of {reader.name!r}")
         return compiled
     except (ArtifactError, DeviceUnavailable, NotSupported, PropertyError):
         raise

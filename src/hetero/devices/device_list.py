@@ -6,26 +6,28 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError, UnknownDevice
-from ..plugin import CompiledModel, Plugin, Support
+from ..errors import Corrupt, DeviceUnavailable, PropertyError, UnknownDevice
+from ..plugin import CompiledModel, Plugin
+from ..properties import without
 from ..registry import parse_device, parse_device_list
 
 if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader
-    from ..model.model import Model
 
-__all__ = ["DeviceListPlugin", "query"]
+__all__ = ["DeviceListPlugin"]
 
 
 class DeviceListPlugin(Plugin):
     """A device over those that its property ``MULTI_DEVICE_PRIORITIES`` lists."""
 
     properties = (
-        *Plugin.properties,
+        # It has no kernels, memory or ids of its own.
+        *without(Plugin.properties, "DEVICE_TYPE", "OPTIMIZATION_CAPABILITIES", "DEVICE_ID"),
         "MULTI_DEVICE_PRIORITIES",
         "DEVICE_PROPERTIES",
         "STRICT",
         "EXCLUSIVE_ASYNC_REQUESTS",
+        "MODEL_PRIORITY",
     )
 
     not_forwarded: ClassVar[frozenset[str]] = frozenset({"MULTI_DEVICE_PRIORITIES", "DEVICE_PROPERTIES", "DEVICE_ID"})
@@ -72,6 +74,10 @@ class DeviceListPlugin(Plugin):
             forwarded["DEVICE_ID"] = parsed.id
         return plugin, forwarded
 
+    def timeout_ms(self, config: Mapping[str, Any]) -> int:
+        """None: the calls of each device of the list have theirs."""
+        return 0
+
     def own(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The part of ``config`` that is for this device itself."""
         return {key: value for key, value in config.items() if self.declares(key)}
@@ -117,17 +123,7 @@ class DeviceListPlugin(Plugin):
                 raise PropertyError(
                     f"DEVICE_PROPERTIES names {device!r}, which is not in the list {', '.join(devices)}"
                 )
-        for key in config:
-            if not self.declares(key) and not any(plugin.declares(key) for plugin in plugins.values()):
-                self._table.declared(key, f"{self.name} over {', '.join(devices)}")
-
-
-def query(model: Model, device: str, plugin: Plugin, config: Mapping[str, Any]) -> Support:
-    """`Plugin.query_model`; errors name the device."""
-    try:
-        return plugin.query_model(model, config)
-    except HeteroError as error:
-        error.add_note(f"while asking {device} which nodes it takes")
-        raise
-    except Exception as error:
-        raise HeteroError(f"{device} failed in query_model: {type(error).__name__}: {error}") from error
+        for key, value in config.items():
+            forwarded = key not in self.not_forwarded and any(plugin.declares(key) for plugin in plugins.values())
+            if not self.declares(key) and not forwarded:  # or it would be accepted and play no part
+                self._table.checked({key: value}, f"{self.name} over {', '.join(devices)}")

@@ -10,12 +10,13 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from ..calls import SettledModel, settle_calls
 from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError
+from ..log import tell
 from ..plan import Plan, bind_plan, make_plan
 from ..plan.bind import place_plan, with_nested_calls_inlined
 from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
@@ -25,7 +26,7 @@ from ..report.dot import write_affinity_dot, write_subgraphs_dot
 from ..runtime.executor import DeviceExecutors, ExecutorManager
 from ..runtime.remote import DeviceContexts
 from ..runtime.schedule import Schedule, ScheduleRunner, Step
-from .device_list import DeviceListPlugin, query
+from .device_list import DeviceListPlugin
 
 if TYPE_CHECKING:
     from ..affinity import SupportedNodes
@@ -115,7 +116,9 @@ class HeteroPlugin(DeviceListPlugin):
         compiled = self._compile_all(compile_part, devices)
         fallbacks.sort(key=lambda entry: entry.subgraph)
         if fallbacks:
-            warnings.warn("; ".join(map(str, fallbacks)), RuntimeWarning, stacklevel=3)
+            text = "; ".join(map(str, fallbacks))
+            tell(settings, self.name, "WARNING", text)
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
         schedule = _schedule(model, list(zip(submodels, compiled, strict=True)), DeviceExecutors(self.executors))
         ports = (model.inputs, model.outputs)
         return HeteroCompiledModel(plan, ports, model.name, compiled, schedule, settings, self.executors, fallbacks)
@@ -167,7 +170,7 @@ class HeteroPlugin(DeviceListPlugin):
     ) -> CompiledModel:
         plugin, device_config = self.device_of(device, config)
         try:
-            return plugin.compile(submodel, device_config, context)
+            return plugin.compile(submodel, device_config, context, device)
         except HeteroError as error:
             error.add_note(f"as subgraph {i + 1} on {device}")
             raise
@@ -179,7 +182,7 @@ class HeteroPlugin(DeviceListPlugin):
         for device in devices:
             try:
                 plugin, device_config = self.device_of(device, config)
-                if query(submodel, device, plugin, device_config).mask.all():
+                if plugin.query(submodel, device_config, device).mask.all():
                     return self._compile_submodel(i, device, submodel, config)
             except HeteroError:
                 continue  # the first failure is the one to report
@@ -201,7 +204,7 @@ class HeteroPlugin(DeviceListPlugin):
         available = list(self.available(config))
 
         def ask(asked: Model) -> list[Support]:
-            return [query(asked, *entry) for entry in available]
+            return [plugin.query(asked, device_config, device) for device, plugin, device_config in available]
 
         return settle_calls(model, [device for device, _, _ in available], ask, pins)
 
@@ -217,9 +220,6 @@ class Fallback:
 
     def __str__(self) -> str:
         return f"subgraph {self.subgraph} goes to {self.device}, since {self.planned} failed: {self.reason}"
-
-
-_KEPT: Final = ("PERF_COUNT", "STRICT", "EXCLUSIVE_ASYNC_REQUESTS", "CACHE_ENCRYPTION_CALLBACKS", _POLICY.name)
 
 
 class HeteroCompiledModel(CompiledModel):
@@ -246,7 +246,7 @@ class HeteroCompiledModel(CompiledModel):
             f"HETERO:{','.join(plan.devices)}",
             *ports,
             {
-                **{key: settings[key] for key in _KEPT},
+                **settings,
                 "EXECUTION_DEVICES": tuple(by_device),
                 "NUM_STREAMS": max(1, streams),
                 "HETERO_NUMBER_OF_SUBMODELS": len(submodels),

@@ -20,7 +20,7 @@ from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
 from ..runtime.cancellation import Cancellation
 from ..runtime.executor import ExecutorManager
 from ..runtime.profile import Profile, ProfileRow, Span
-from .device_list import DeviceListPlugin, query
+from .device_list import DeviceListPlugin
 
 if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader, PayloadWriter
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["MultiCompiledModel", "MultiPlugin", "create_plugin"]
 
 _PAYLOAD_VERSION = "1"
-_KEPT = ("PERF_COUNT", "STRICT", "EXCLUSIVE_ASYNC_REQUESTS", "CACHE_ENCRYPTION_CALLBACKS")
 
 
 class MultiPlugin(DeviceListPlugin):
@@ -39,7 +38,7 @@ class MultiPlugin(DeviceListPlugin):
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """A node is taken by the device that takes most of the model's."""
-        answers = [query(model, *entry) for entry in self.available(config)]
+        answers = [plugin.query(model, own, device) for device, plugin, own in self.available(config)]
         return max(answers, key=lambda answer: int(answer.mask.sum()))
 
     def compile_model(
@@ -52,7 +51,7 @@ class MultiPlugin(DeviceListPlugin):
         failures: list[HeteroError] = []
         for device, plugin, device_config in self.available(config):
             try:
-                refused = query(model, device, plugin, device_config).reasons
+                refused = plugin.query(model, device_config, device).reasons
                 if refused:
                     node, reason = next(iter(refused.items()))
                     first = f"the first {model.key_of(node)!r}: {reason}"
@@ -60,7 +59,7 @@ class MultiPlugin(DeviceListPlugin):
                         f"{device} takes all of {model.name!r} but {len(refused)} nodes, {first}",
                         {model.key_of(node): {device: reason} for node, reason in refused.items()},
                     )
-                compiled.append(plugin.compile(model, device_config))
+                compiled.append(plugin.compile(model, device_config, None, device))
             except PropertyError:
                 raise
             except HeteroError as error:
@@ -103,7 +102,7 @@ class MultiCompiledModel(CompiledModel):
             f"MULTI:{','.join(entry.device for entry in compiled)}",
             *ports,
             {
-                **{key: settings[key] for key in _KEPT},
+                **settings,
                 "EXECUTION_DEVICES": tuple(entry.device for entry in compiled),
                 "NUM_STREAMS": sum(streams),
                 "NETWORK_NAME": name,

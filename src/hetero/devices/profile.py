@@ -41,7 +41,7 @@ import numpy as np
 from ..errors import Corrupt, HeteroError, PropertyError, UnsupportedModel, WrongDevice, did_you_mean
 from ..model.types import dtype_of
 from ..plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
-from ..properties import PropertyTable
+from ..properties import PropertyTable, without
 from ..runtime.profile import ProfileRow
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class ProfilePlugin(Plugin):
     the executing device; properties that the profile device does not have itself are the executing device's.
     """
 
-    properties = (*Plugin.properties, "EXECUTION_DEVICES")
+    properties = (*without(Plugin.properties, "DEVICE_ID"), "EXECUTION_DEVICES")
 
     def __init__(self, profile: Profile, resolve: Callable[[str], Plugin]) -> None:
         super().__init__()
@@ -229,7 +229,11 @@ class ProfilePlugin(Plugin):
             if self._executing is None:
                 executing = self._find_executing()
                 known = executing._table
-                inherited = [known.declared(name, executing.name) for name in known.names if executing.declares(name)]
+                inherited = [
+                    known.declared(name, executing.name)
+                    for name in known.names
+                    if executing.declares(name) and name != "DEVICE_ID"  # which one is the profile's to say
+                ]
                 own = PropertyTable(self.properties)
                 self._table = PropertyTable(
                     [*(entry for entry in inherited if entry.name not in own), *self.properties]
@@ -291,7 +295,7 @@ class ProfilePlugin(Plugin):
         self.full_config(config)
         with self._property_lock:  # defaults are left out: the executing device's own hold
             chosen = {**self._set, **config}
-        kept = {key: value for key, value in chosen.items() if key != "DEVICE_ID" and executing.declares(key)}
+        kept = {key: value for key, value in chosen.items() if executing.declares(key)}
         device_id = self.profile.runs_on.partition(".")[2]
         return {**kept, "DEVICE_ID": device_id} if device_id else kept
 

@@ -24,9 +24,21 @@ import weakref
 from collections.abc import Hashable, Sequence
 from typing import Protocol
 
-__all__ = ["EXIT_SECONDS", "DeviceExecutors", "ExecutorLease", "ExecutorManager", "StreamExecutor", "Work"]
+__all__ = [
+    "EXIT_SECONDS",
+    "PRIORITIES",
+    "DeviceExecutors",
+    "ExecutorLease",
+    "ExecutorManager",
+    "PrioritizedExecutor",
+    "StreamExecutor",
+    "Work",
+]
 
 EXIT_SECONDS = 5.0
+
+PRIORITIES = {"LOW": -1, "MEDIUM": 0, "HIGH": 1}
+"""Of models that take turns (``MODEL_PRIORITY``)."""
 
 
 class Work(Protocol):
@@ -58,9 +70,10 @@ class StreamExecutor:
         self._finalizer = weakref.finalize(self, self._queue.close)
         self._finalizer.atexit = False  # `_at_exit` does more
 
-    def submit(self, work: Work) -> None:
-        """Have ``work`` run after what was submitted before. RuntimeError once the executor is closed."""
-        self._queue.put(work)
+    def submit(self, work: Work, priority: int = 0) -> None:
+        """Have ``work`` run after what was submitted before with this or a higher priority. RuntimeError once the
+        executor is closed."""
+        self._queue.put(work, priority)
 
     def withdraw(self, work: Work) -> bool:
         """Take back work that has not begun; False if it has."""
@@ -73,6 +86,19 @@ class StreamExecutor:
     def close(self) -> None:
         """Take no more work. What was submitted is still done."""
         self._finalizer()
+
+
+class PrioritizedExecutor:
+    """An executor that several models share, for the work of one of them."""
+
+    def __init__(self, executor: StreamExecutor, priority: int) -> None:
+        self.executor = executor
+        self.withdraw = executor.withdraw
+        self.serves_here = executor.serves_here
+        self.priority = priority
+
+    def submit(self, work: Work) -> None:
+        self.executor.submit(work, self.priority)
 
 
 class ExecutorManager:
@@ -118,21 +144,27 @@ class ExecutorManager:
 class ExecutorLease:
     """The executor of one compiled model, leased when it is first asked for, and given back when this object goes."""
 
-    def __init__(self, name: str, streams: int, exclusive: bool) -> None:
+    def __init__(self, name: str, streams: int) -> None:
         self.name = name
         self.streams = streams
-        self.exclusive = exclusive
+        self.exclusive = False
+        self.priority = 0
         self.processors: Sequence[Sequence[int]] | None = None
         self.manager: ExecutorManager | None = None
-        self._executor: StreamExecutor | None = None
+        self._executor: StreamExecutor | PrioritizedExecutor | None = None
         self._lock = threading.Lock()
 
-    def __call__(self) -> StreamExecutor:
+    def take_turns(self, exclusive: bool, priority: str) -> None:
+        """``exclusive``: on the executor that models of one name share; ``priority``: among those, of `PRIORITIES`."""
+        self.exclusive = exclusive
+        self.priority = PRIORITIES[priority]
+
+    def __call__(self) -> StreamExecutor | PrioritizedExecutor:
         with self._lock:
             if self._executor is None:
                 manager = self.manager or ExecutorManager()
                 if self.exclusive:
-                    self._executor = manager.shared(self.name)
+                    self._executor = PrioritizedExecutor(manager.shared(self.name), self.priority)
                 else:
                     self._executor = manager.lease(self, self.name, self.streams, self.processors)
             return self._executor
@@ -175,7 +207,7 @@ class _Queue:
     def _reset(self) -> None:
         self.lock = threading.RLock()  # a finalizer may close an executor in the middle of any of the below
         self.filled = threading.Condition(self.lock)
-        self.waiting: collections.deque[Work] = collections.deque()
+        self.waiting: collections.deque[tuple[int, Work]] = collections.deque()  # higher priorities first
         self.running: dict[threading.Thread, Work] = {}
         self.threads: list[threading.Thread] = []
         self.sleeping = 0
@@ -185,11 +217,14 @@ class _Queue:
         with self.lock:
             return threading.current_thread() in self.running
 
-    def put(self, work: Work) -> None:
+    def put(self, work: Work, priority: int) -> None:
         with self.lock:
             if self.closed:
                 raise RuntimeError(f"the executor of {self.name} is closed")
-            self.waiting.append(work)
+            behind = len(self.waiting)
+            while behind and self.waiting[behind - 1][0] < priority:
+                behind -= 1
+            self.waiting.insert(behind, (priority, work))
             if len(self.waiting) <= self.sleeping or len(self.threads) == self.streams:
                 self.filled.notify()
                 return
@@ -203,16 +238,16 @@ class _Queue:
             except RuntimeError:  # the system gives no more threads
                 self.threads.pop()
                 if not self.threads:
-                    self.waiting.pop()
+                    del self.waiting[behind]
                     raise
 
     def remove(self, work: Work) -> bool:
         with self.lock:
-            try:
-                self.waiting.remove(work)
-            except ValueError:
-                return False
-            return True
+            for position, (_, waiting) in enumerate(self.waiting):
+                if waiting is work:
+                    del self.waiting[position]
+                    return True
+            return False
 
     def close(self) -> None:
         with self.lock:
@@ -234,7 +269,7 @@ class _Queue:
                     self.sleeping += 1
                     self.filled.wait()
                     self.sleeping -= 1
-                work = self.waiting.popleft()
+                _, work = self.waiting.popleft()
                 self.running[me] = work
             work.run()
             del work  # not to be kept while waiting for more
@@ -243,7 +278,7 @@ class _Queue:
         """Nothing more is begun, and what runs is asked to stop. Gives the threads that still run something."""
         with self.lock:
             self.closed = True
-            waiting, running = list(self.waiting), dict(self.running)
+            waiting, running = [work for _, work in self.waiting], dict(self.running)
             self.waiting.clear()
             self.filled.notify_all()
         for work in waiting:
@@ -254,7 +289,7 @@ class _Queue:
 
     def after_fork(self) -> None:
         # Without locks: whoever held them is not here.
-        lost = [*self.running.values(), *self.waiting]
+        lost = [*self.running.values(), *(work for _, work in self.waiting)]
         self._reset()
         for work in lost:
             work.abandon("the process forked while it was under way")

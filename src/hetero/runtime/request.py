@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import Cancelled, HeteroError, InferenceError
 from ..model.types import Port
 from .cancellation import Cancellation
-from .executor import StreamExecutor
+from .executor import PrioritizedExecutor, StreamExecutor
 from .profile import Profile, ProfileRow, Span
 from .tensor import Outputs, bind_inputs, check_outputs
 
@@ -88,7 +88,7 @@ class InferRequest:
         inputs: Sequence[Port],
         outputs: Sequence[Port],
         runner: Runner,
-        executor: Callable[[], StreamExecutor] | None = None,
+        executor: Callable[[], StreamExecutor | PrioritizedExecutor] | None = None,
         timed: bool = False,
     ) -> None:
         """``executor``: gives the one that `start_async` uses; one of the request's own if it is None. ``timed``: note
@@ -107,7 +107,7 @@ class InferRequest:
         self._profile = Profile()
         self._cancellation: Cancellation = getattr(runner, "cancellation", None) or Cancellation()
         self._executor_of = executor
-        self._executor: StreamExecutor | None = None
+        self._executor: StreamExecutor | PrioritizedExecutor | None = None
         self._callback: Callback | None = None
         self._started: AsyncRun | None = None  # the last one
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,12 @@ from onnx import helper
 
 from ..artifact.importing import import_model
 from ..artifact.reader import open_artifact
-from ..errors import HeteroError, InferenceError, NotSupported, PropertyError, UnsupportedModel
+from ..errors import DeviceUnavailable, HeteroError, InferenceError, NotSupported, PropertyError, UnsupportedModel
+from ..log import LEVELS
 from ..model.model import Model
 from ..model.read import read_model
 from ..plugin import CompiledModel, Plugin, Support
+from ..properties import PROPERTIES
 from ..runtime.profile import EXECUTED, NOT_RUN, OPTIMIZED_OUT
 from .cases import ContractCase, make_model, standard_cases
 
@@ -56,7 +58,7 @@ class PluginContract:
         return case, self.compiled(plugin, model)
 
     def compiled(self, plugin: Plugin, model: Model, **config: Any) -> CompiledModel:
-        return plugin.compile_model(model, {**self.config, **config})
+        return plugin.compile(model, {**self.config, **config})
 
     def check(self, case: ContractCase, feed: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> None:
         expected = case.expected(feed)
@@ -173,20 +175,141 @@ class PluginContract:
 
     # -- properties ---------------------------------------------------------------------------------------------
 
+    def valid_values(self, plugin: Plugin, name: str) -> Sequence[Any]:
+        """Values that the writable property ``name`` takes, the default among them. For a property of the device's own
+        without ``choices``, whose type is not bool or int, that is the default alone: override to add."""
+        declared = plugin.declared(name)
+        if name in self.config:
+            return (self.config[name],)
+        if name == "PLUGIN_TIMEOUT_MS":
+            return (0, 600_000)
+        if declared.choices is not None:
+            return declared.choices
+        if declared.type is bool:
+            return (False, True)
+        if declared.type is int:
+            numbers = (0, 1, 2, 1000)
+            return [value for value in numbers if declared.accepts is None or declared.accepts(value)]
+        if name == "DEVICE_ID":
+            return ("", *plugin.device_ids()[:3])
+        if name == "CACHE_ENCRYPTION_CALLBACKS":
+            return (None, (bytes, bytes))
+        if name == "CACHE_DIR":
+            return ("", "cache")
+        return (declared.default,)
+
+    def may_forward(self, plugin: Plugin, name: str) -> bool:
+        """Whether a device that runs over others takes ``name`` for one of them when it compiles."""
+        return False
+
     def test_supported_properties_can_be_read(self, plugin: Plugin) -> None:
         names = plugin.get_property("SUPPORTED_PROPERTIES")
         assert "FULL_DEVICE_NAME" in names
+        assert len(set(names)) == len(names)
         for name in names:
-            plugin.get_property(name)
-        assert isinstance(plugin.get_property("FULL_DEVICE_NAME"), str)
+            declared = plugin.declared(name)
+            assert isinstance(plugin.get_property(name), declared.type), name
+            assert declared.doc, f"{name} is not documented"
 
-    def test_properties_are_writable_as_declared(self, plugin: Plugin) -> None:
+    def test_writable_properties_are_set_read_and_compiled_with(self, plugin: Plugin) -> None:
+        _, model = next(self.supported(plugin))
         for name in plugin.get_property("SUPPORTED_PROPERTIES"):
-            if plugin.declares(name):
-                plugin.set_property({name: plugin.get_property(name)})
-            else:
+            declared = plugin.declared(name)
+            if not declared.writable:
+                continue
+            before = plugin.get_property(name)
+            compiled = self.compiled(plugin, model)
+            assert isinstance(compiled.get_property(name), declared.type), f"{name} of a compiled model"
+            for value in self.valid_values(plugin, name):
+                plugin.set_property({name: value})
+                assert plugin.get_property(name) == value, name
+                plugin.set_property({name: before})
+                assert plugin.get_property(name) == before, name
+                found = self.compiled(plugin, model, **{name: value}).get_property(name)
+                assert isinstance(found, declared.type), f"{name} = {value!r}"
+                # A number of 0 leaves the choice to the device.
+                assert found == value or value == 0, f"{name} = {value!r}"
+
+    def test_properties_refuse_what_they_are_not_declared_for(self, plugin: Plugin) -> None:
+        _, model = next(self.supported(plugin))
+        for name in plugin.get_property("SUPPORTED_PROPERTIES"):
+            # To nothing else can it be set, and a property that is read-only not even to what it is.
+            value = object() if plugin.declared(name).writable else plugin.get_property(name)
+            for action in self.property_setters(plugin, model, name, value):
                 with pytest.raises(PropertyError, match=name):
-                    plugin.set_property({name: plugin.get_property(name)})
+                    action()
+
+    def test_what_is_not_listed_is_refused(self, plugin: Plugin) -> None:
+        _, model = next(self.supported(plugin))
+        listed = plugin.get_property("SUPPORTED_PROPERTIES")
+        for name in PROPERTIES:
+            if name in listed:
+                continue
+            with pytest.raises(PropertyError, match=name):
+                plugin.get_property(name)
+            assert not plugin.declares(name)
+            default = PROPERTIES[name].default
+            setters = self.property_setters(plugin, model, name, default)
+            for action in setters[:1] if self.may_forward(plugin, name) else setters:
+                with pytest.raises(PropertyError, match=name):
+                    action()
+
+    def property_setters(self, plugin: Plugin, model: Model, name: str, value: Any) -> list[Callable[[], Any]]:
+        return [
+            lambda: plugin.set_property({name: value}),
+            lambda: plugin.compile(model, {**self.config, name: value}),
+            lambda: plugin.query(model, {**self.config, name: value}),
+        ]
+
+    def test_properties_of_a_compiled_model(self, plugin: Plugin) -> None:
+        _, compiled = self.first(plugin)
+        names = compiled.get_property("SUPPORTED_PROPERTIES")
+        for name in names:
+            value = compiled.get_property(name)
+            if name in PROPERTIES:
+                assert isinstance(value, PROPERTIES[name].type), name
+        assert {name for name in plugin.get_property("SUPPORTED_PROPERTIES") if plugin.declares(name)} <= set(names)
+        assert {"NETWORK_NAME", "EXECUTION_DEVICES", "LOADED_FROM_CACHE", "OPTIMAL_NUMBER_OF_INFER_REQUESTS"} <= {
+            *names
+        }
+        with pytest.raises(PropertyError, match=r"NETWORK_NAME\b"):
+            compiled.get_property("NETWORK_NAMES")
+
+    def test_streams_are_as_many_as_asked_for(self, plugin: Plugin) -> None:
+        if not plugin.declares("NUM_STREAMS"):
+            pytest.skip("the device has no NUM_STREAMS")
+        _, model = next(self.supported(plugin))
+        for streams in (1, 2, 3):
+            compiled = self.compiled(plugin, model, NUM_STREAMS=streams)
+            assert compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == streams
+        name = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
+        if name in plugin.get_property("SUPPORTED_PROPERTIES"):
+            plugin.set_property({"NUM_STREAMS": 2})
+            assert plugin.get_property(name) == self.compiled(plugin, model).get_property(name) == 2
+
+    def test_ids_that_are_not_there_are_refused(self, plugin: Plugin) -> None:
+        if not plugin.declares("DEVICE_ID"):
+            pytest.skip("the device has no ids")
+        _, model = next(self.supported(plugin))
+        for action in self.property_setters(plugin, model, "DEVICE_ID", "no_such_id"):
+            with pytest.raises(DeviceUnavailable, match="no_such_id"):
+                action()
+
+    def test_messages_are_as_many_as_asked_for(self, plugin: Plugin, caplog: pytest.LogCaptureFixture) -> None:
+        if not plugin.declares("LOG_LEVEL"):
+            pytest.skip("the device has no LOG_LEVEL")
+        _, model = next(self.supported(plugin))
+        counts = []
+        for level in LEVELS:
+            caplog.clear()
+            plugin.query(model, {**self.config, "LOG_LEVEL": level})
+            self.compiled(plugin, model, LOG_LEVEL=level)
+            records = [record for record in caplog.records if record.name.startswith("hetero.")]
+            counts.append(len(records))
+            names = {record.levelname for record in records}
+            assert not names & {"ERROR", "WARNING"}, records
+        assert counts[:3] == [0, 0, 0]  # nothing failed
+        assert 0 < counts[3] < counts[4] <= counts[5]
 
     def test_unknown_property_names_the_nearest(self, plugin: Plugin) -> None:
         known = plugin.get_property("SUPPORTED_PROPERTIES")

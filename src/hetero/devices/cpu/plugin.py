@@ -50,6 +50,7 @@ class CpuPlugin(Plugin):
         *STREAM_PROPERTIES,
         "INFERENCE_NUM_THREADS",
         "INFERENCE_PRECISION_HINT",
+        "EXECUTION_MODE_HINT",
         "DISABLE_TRANSFORMATIONS",
         "ENABLE_CPU_PINNING",
     )
@@ -85,6 +86,14 @@ class CpuPlugin(Plugin):
         streams, threads = streams_and_threads(settings, len(_processors()))
         team = self._team(settings["DEVICE_ID"], streams, threads)
         return CpuModel(device, model, plans, {**settings, "NUM_STREAMS": streams}, team, threads, stored)
+
+    def full_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """With ``EXECUTION_MODE_HINT`` PERFORMANCE, weights are kept as bfloat16 unless a type for them is set."""
+        settings = super().full_config(config)
+        name = "INFERENCE_PRECISION_HINT"
+        if settings["EXECUTION_MODE_HINT"] == "PERFORMANCE" and name not in config and name not in self._table.assigned:
+            settings[name] = "bf16"
+        return settings
 
     def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         from .stored import version_descriptor
@@ -131,8 +140,6 @@ class CpuPlugin(Plugin):
                 return f"{_processor_name()} ({_kernels.variant()} kernels)"
             case "DEVICE_ARCHITECTURE":
                 return f"{platform.machine()}-{_kernels.variant()}"
-            case "DEVICE_TYPE":
-                return "integrated"
             case "RANGE_FOR_STREAMS":
                 return (1, len(_processors()))
             case "RANGE_FOR_ASYNC_INFER_REQUESTS":
@@ -140,7 +147,7 @@ class CpuPlugin(Plugin):
             case "OPTIMAL_NUMBER_OF_INFER_REQUESTS":
                 return streams_and_threads(self.full_config({}), len(_processors()))[0]
             case "OPTIMIZATION_CAPABILITIES":
-                return ("FP32",)
+                return ("FP64", "FP32", "INT8", "BIN")
         return super().read_only_property(name)
 
 

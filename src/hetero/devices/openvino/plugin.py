@@ -42,7 +42,6 @@ class OpenvinoPlugin(Plugin):
         "RANGE_FOR_STREAMS",
         "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
         *(name for name in _HANDED_ON if name != "PERF_COUNT"),
-        "LOG_LEVEL",
         Property("OPENVINO_CONFIG", Mapping, {}, doc="further properties for OpenVINO, as it documents them"),
     )
 
@@ -63,8 +62,6 @@ class OpenvinoPlugin(Plugin):
                 return f"OpenVINO {backend.load().__version__}"
             case "DEVICE_ARCHITECTURE":
                 return f"openvino-{backend.load().__version__}"
-            case "DEVICE_TYPE":
-                return "integrated"
             case "OPTIMIZATION_CAPABILITIES":
                 return tuple(self._core.get_property(next(iter(self._devices().values()), "CPU"), name))
             case "RANGE_FOR_ASYNC_INFER_REQUESTS":

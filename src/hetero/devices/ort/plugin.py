@@ -41,7 +41,6 @@ class OrtPlugin(Plugin):
         "NUM_STREAMS",
         "INFERENCE_NUM_THREADS",
         "DISABLE_TRANSFORMATIONS",
-        "LOG_LEVEL",
         Property("ORT_ALLOW_SPINNING", bool, False, doc="idle threads of a session wait busily for its next node"),
         Property("ORT_PROVIDER_OPTIONS", Mapping, {}, doc="options of the execution provider, as onnxruntime has them"),
         Property("ORT_SESSION_CONFIG", Mapping, {}, doc="config entries of the session, as onnxruntime has them"),
@@ -64,6 +63,8 @@ class OrtPlugin(Plugin):
                 return "discrete" if any(id_ in _GPUS for id_ in self.device_ids()) else "integrated"
             case "OPTIMIZATION_CAPABILITIES":
                 return ("FP64", "FP32", "FP16", "INT8", "STRING")
+            case "OPTIMAL_NUMBER_OF_INFER_REQUESTS":
+                return num_streams(self.full_config({}))
             case "RANGE_FOR_ASYNC_INFER_REQUESTS" | "RANGE_FOR_STREAMS":
                 return (1, 1024, 1) if name == "RANGE_FOR_ASYNC_INFER_REQUESTS" else (1, 1024)
         return super().read_only_property(name)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import InferenceError, UnsupportedModel
 from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
+from ...properties import without
 from ...runtime.profile import EXECUTED, ProfileRow
 
 if TYPE_CHECKING:
@@ -26,14 +27,16 @@ class TemplatePlugin(Plugin):
     """Every ONNX operator, by the reference implementations. Slow, and right for every operator set version."""
 
     name = "TEMPLATE"
-    properties = (*Plugin.properties, "RANGE_FOR_ASYNC_INFER_REQUESTS", "OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+    properties = (
+        *without(Plugin.properties, "DEVICE_ID"),
+        "RANGE_FOR_ASYNC_INFER_REQUESTS",
+        "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
+    )
 
     def read_only_property(self, name: str) -> Any:
         match name:
             case "FULL_DEVICE_NAME":
                 return "Reference implementations (onnx.reference)"
-            case "DEVICE_TYPE":
-                return "integrated"
             case "OPTIMIZATION_CAPABILITIES":
                 return ("FP64", "FP32", "FP16", "BF16", "INT8", "STRING")
         return super().read_only_property(name)
