@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import Corrupt, DeviceUnavailable, PropertyError, UnknownDevice
-from ..plugin import CompiledModel, Plugin
+from ..errors import Corrupt, DeviceUnavailable, HeteroError, ModelError, PropertyError, UnknownDevice
+from ..log import tell
+from ..plugin import CompiledModel, Plugin, Support
 from ..properties import without
 from ..registry import parse_device, parse_device_list
 
 if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader
+    from ..model.model import Model
 
 __all__ = ["DeviceListPlugin"]
 
@@ -55,6 +57,26 @@ class DeviceListPlugin(Plugin):
             yield device, plugin, device_config
         if not found:
             raise DeviceUnavailable(f"no device of {self.name}:{listed} can be used here")
+
+    def ask(
+        self, model: Model, available: Iterable[tuple[str, Plugin, dict[str, Any]]], config: Mapping[str, Any]
+    ) -> list[Support]:
+        """Which nodes each of ``available`` takes. One that cannot say takes none, with a warning that names it; with
+        ``STRICT`` that is raised."""
+        settings = self.full_config(self.own(config))
+        answers = []
+        for device, plugin, device_config in available:
+            try:
+                answers.append(plugin.query(model, device_config, device))
+            except (PropertyError, ModelError):
+                raise
+            except HeteroError as error:
+                if settings["STRICT"]:
+                    raise
+                tell(settings, self.name, "WARNING", f"goes without {device}: {error}")
+                warnings.warn(f"{self.name} goes without {device}: {error}", RuntimeWarning, stacklevel=4)
+                answers.append(Support.from_reasons(model.num_nodes, dict.fromkeys(range(model.num_nodes), str(error))))
+        return answers
 
     def device_of(self, device: str, config: Mapping[str, Any]) -> tuple[Plugin, dict[str, Any]]:
         """A device's plugin, and the part of ``config`` that is for it."""

@@ -68,11 +68,11 @@ class HeteroPlugin(DeviceListPlugin):
         placed = place_plan(model, plan)
         available = list(self.available(config))
         devices = [device for device, _, _ in available]
-        supports = [query(placed.model, *entry) for entry in available]
+        supports = self.ask(placed.model, available, config)
         as_asked = placed
         placed = with_nested_calls_inlined(placed, plan, devices, supports)
         if placed is not as_asked:
-            supports = [query(placed.model, *entry) for entry in available]
+            supports = self.ask(placed.model, available, config)
         return bind_plan(plan, placed, devices, supports, self._skipped(config, devices))
 
     def compile_model(
@@ -204,7 +204,7 @@ class HeteroPlugin(DeviceListPlugin):
         available = list(self.available(config))
 
         def ask(asked: Model) -> list[Support]:
-            return [plugin.query(asked, device_config, device) for device, plugin, device_config in available]
+            return self.ask(asked, available, config)
 
         return settle_calls(model, [device for device, _, _ in available], ask, pins)
 

@@ -38,7 +38,7 @@ class MultiPlugin(DeviceListPlugin):
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """A node is taken by the device that takes most of the model's."""
-        answers = [plugin.query(model, own, device) for device, plugin, own in self.available(config)]
+        answers = self.ask(model, self.available(config), config)
         return max(answers, key=lambda answer: int(answer.mask.sum()))
 
     def compile_model(
