@@ -12,6 +12,7 @@ MODULES = (
     "hetero._onnx",
     "hetero._graph",
     "hetero._partition",
+    "hetero._assign",
     "hetero._closure",
     "hetero._kernels",
     "hetero._checksum",

@@ -1,0 +1,195 @@
+"""Cost-aware assignment: the border between NumPy and the C of ``assign/``.
+
+Arrays from outside are copied and checked as in ``_graph``; every computation leaves the GIL once. ``hetero.assign`` is
+the public face.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from hetero._graph cimport finish, in32, new_watch, node_array, out32, weights_or_null
+from assign_c cimport *
+from partition_c cimport HG_OK, hg_watch
+
+import numpy as np
+
+from hetero.errors import PartitionError
+
+cdef int64_t MAX_COUNT = 2**31 - 3
+
+
+cdef int finish_assign(int status) except -1:
+    if status == HG_TOO_LARGE:
+        raise PartitionError("the flow network of this assignment needs more than 2,147,483,647 arcs")
+    return finish(status)
+
+
+cdef object cost_array(object values, object shape, str name, bint infinite):
+    """A copy as contiguous float64 of this shape, each entry zero or more (and finite), else PartitionError."""
+    array = np.array(values, np.float64, order="C")
+    if array.shape != shape:
+        raise PartitionError(f"{name} must have shape {shape}, found {array.shape}")
+    with np.errstate(invalid="ignore"):
+        bad = ~(array >= 0) if infinite else ~((array >= 0) & (array < np.inf))
+    if bad.any():
+        at = tuple(int(i[0]) for i in bad.nonzero())
+        place = ", ".join(map(str, at))
+        wanted = "zero or more" if infinite else "finite, zero or more"
+        raise PartitionError(f"{name}[{place}] = {array[at]}: expected a cost, {wanted}")
+    return array
+
+
+cdef object row_pointers(object values, int64_t entries, str name):
+    """A copy of row pointers that rise from 0 to `entries`, as int32, else PartitionError."""
+    array = np.asarray(values)
+    if array.ndim != 1 or array.shape[0] == 0 or (array.dtype.kind != "i" and array.dtype.kind != "u"):
+        raise PartitionError(f"{name} must be a one-dimensional array of integers with at least one entry")
+    array = array.astype(np.int64)
+    if array[0] != 0 or array[array.shape[0] - 1] != entries or (np.diff(array) < 0).any():
+        raise PartitionError(f"{name} must rise from 0 to the number of readers {entries}")
+    return array.astype(np.int32)
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Costs:
+    """Costs of a labelling, checked and copied: see `hetero.assign.AssignmentProblem` for what the arrays say."""
+
+    cdef hg_costs c
+    cdef readonly object work
+    cdef readonly object producer
+    cdef readonly object indptr
+    cdef readonly object readers
+    cdef readonly object size
+    cdef readonly object latency
+    cdef readonly object per_unit
+
+    def __cinit__(self, work, producer, indptr, readers, size, latency, per_unit):
+        shape = np.shape(work)
+        if len(shape) != 2 or shape[0] < 1:
+            raise PartitionError(f"work must have shape (devices, nodes), found {shape}")
+        cdef int64_t k = shape[0], n = shape[1], count = np.shape(readers)[0]
+        if n > MAX_COUNT or k > 255 or count > MAX_COUNT:
+            raise PartitionError(f"{n} nodes, {k} devices, {count} readers are too many: at most {MAX_COUNT}, 255, "
+                                 f"{MAX_COUNT}")
+        self.work = cost_array(work, (k, n), "work", True)
+        nobody = np.isinf(self.work).all(axis=0).nonzero()[0]
+        if nobody.size:
+            raise PartitionError(f"work[:, {nobody[0]}] is infinite: no device takes node {nobody[0]}")
+        self.producer = node_array(producer, n, "producer")
+        self.indptr = row_pointers(indptr, count, "indptr")
+        values = self.indptr.shape[0] - 1
+        if self.producer.shape[0] != values:
+            raise PartitionError(f"producer must hold one node per value: expected {values}, "
+                                 f"found {self.producer.shape[0]}")
+        self.readers = node_array(readers, n, "readers")
+        self.size = cost_array(size, (values,), "size", False)
+        self.latency = cost_array(latency, (k, k), "latency", False)
+        self.per_unit = cost_array(per_unit, (k, k), "per_unit", False)
+        greatest = self.size.max(initial=0) * self.per_unit.max() + self.latency.max()
+        finite = self.work[np.isfinite(self.work)].sum()
+        if not finite + greatest * (2.0 * count + values) < 1e300:
+            raise PartitionError("costs are too large: their sum must stay below 1e300")
+        cdef double[:, ::1] work_rows = self.work
+        cdef double[:, ::1] latency_rows = self.latency
+        cdef double[:, ::1] per_unit_rows = self.per_unit
+        self.c.n, self.c.k, self.c.num_values = <int32_t>n, <int32_t>k, <int32_t>values
+        self.c.work = &work_rows[0, 0] if n else NULL
+        self.c.producer = in32(self.producer)
+        self.c.indptr = in32(self.indptr)
+        self.c.readers = in32(self.readers)
+        self.c.size = weights_or_null(self.size)
+        self.c.latency = &latency_rows[0, 0]
+        self.c.per_unit = &per_unit_rows[0, 0]
+        for array in (self.work, self.producer, self.indptr, self.readers, self.size, self.latency, self.per_unit):
+            array.setflags(write=False)
+
+    def with_costs(self, work, latency, per_unit):
+        """The same values and readers with other costs, for another number of devices."""
+        return Costs(work, self.producer, self.indptr, self.readers, self.size, latency, per_unit)
+
+    cdef object labels(self, label):
+        """A copy of a label per node, 0..k-1, as int32 [n]."""
+        numbers = node_array(label, self.c.k, "label")
+        if numbers.shape[0] != self.c.n:
+            raise PartitionError(f"label must hold one device per node: expected {self.c.n}, found {numbers.shape[0]}")
+        return numbers
+
+    def energy(self, label):
+        """(work, transfers, number of transfers) of a labelling; infinite work where a node is where it cannot be."""
+        numbers = self.labels(label)
+        cdef const int32_t *given = in32(numbers)
+        cdef hg_energy energy
+        cdef int status
+        cdef hg_watch watch = new_watch()
+        with nogil:
+            status = hg_energy_of(&self.c, given, &energy, &watch)
+        finish_assign(status)
+        return energy.work, energy.transfers, energy.num_transfers
+
+    def move(self, label, int32_t target):
+        """The best labelling int32 [n] in which every node keeps its label or gets `target`, and how many changed.
+
+        Exact for two devices, else an improvement or nothing. An AssertionError should the value of the flow differ
+        from that of the cut, which proves each other.
+        """
+        if not 0 <= target < self.c.k:
+            raise PartitionError(f"target {target} is no device: expected 0 to {self.c.k - 1}")
+        numbers = self.labels(label)
+        cdef int32_t *changed = out32(numbers)
+        cdef hg_move_result result
+        cdef int status
+        cdef hg_watch watch = new_watch()
+        with nogil:
+            status = hg_move(&self.c, target, changed, &result, &watch)
+        finish_assign(status)
+        if result.flow != result.cut:
+            raise AssertionError(f"maximum flow {result.flow} and minimum cut {result.cut} differ")
+        return numbers, result.moved
+
+
+def min_cut(tail, head, capacity, back, excess):
+    """A minimum cut of a network, for tests: (flow, sink side bool [n], cut).
+
+    Edge i leads from tail[i] to head[i] with capacity[i], and back with back[i]; excess[v] is what the source gives v, or,
+    where negative, what the sink takes from it. Whole numbers, which add up to 2^52 at most.
+    """
+    given = np.array(excess, np.float64)
+    cdef const double[::1] excess_of = given
+    cdef int32_t n = <int32_t>given.shape[0]
+    tail, head = node_array(tail, n, "tail"), node_array(head, n, "head")
+    cdef int64_t count = tail.shape[0], i
+    if head.shape[0] != count:
+        raise PartitionError("tail and head must have one entry per edge each")
+    there = cost_array(capacity, (count,), "capacity", True)
+    back = cost_array(back, (count,), "back", True)
+    cdef const int32_t *a = in32(tail)
+    cdef const int32_t *b = in32(head)
+    cdef const double *forth_of = weights_or_null(there)
+    cdef const double *back_of = weights_or_null(back)
+    cdef const double *given_of = weights_or_null(given)
+    dtype = np.dtype([("a", np.int32), ("b", np.int32), ("forth", np.float64), ("back", np.float64)])
+    assert dtype.itemsize == sizeof(hg_edge)
+    packed = np.empty(max(count, 1), dtype)
+    cdef uint8_t[::1] bytes_of = packed.view(np.uint8)
+    cdef hg_edge *edges = <hg_edge *>&bytes_of[0]
+    side = np.zeros(max(n, 1), np.uint8)
+    cdef uint8_t[::1] on_sink_side = side
+    cdef hg_network net
+    cdef hg_arena arena
+    cdef int64_t flow = 0, cut = 0
+    cdef int status
+    cdef hg_watch watch = new_watch()
+    if not hg_arena_open(&arena, 4096):
+        raise MemoryError
+    with nogil:
+        for i in range(count):
+            edges[i].a, edges[i].b, edges[i].forth, edges[i].back = a[i], b[i], forth_of[i], back_of[i]
+        status = hg_build_network(n, given_of, edges, count, 1, &net, &arena, &watch)
+        if status == HG_OK:
+            status = hg_max_flow(&net, &on_sink_side[0], &flow, &arena, &watch)
+        if status == HG_OK:
+            status = hg_cut_capacity(n, given_of, edges, count, 1, &on_sink_side[0], &cut, &watch)
+    hg_arena_close(&arena)
+    finish_assign(status)
+    return flow, side[:n].view(np.bool_), cut

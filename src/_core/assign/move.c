@@ -1,0 +1,265 @@
+/* One move: every node keeps its label or gets the target, decided for all nodes at once by a minimum cut.
+ *
+ * Y. Boykov, O. Veksler, R. Zabih, "Fast approximate energy minimization via graph cuts", IEEE PAMI 23 (2001); a value
+ * with its readers is a hyperedge with one tail, as in P. Kohli, L. Ladicky, P. Torr, "Robust higher order potentials",
+ * IJCV 82 (2009). Nodes on the source side keep their labels, so that of several minimum cuts the one that changes the
+ * fewest nodes is found. With two labels and the first given to all nodes, the move finds the least labelling of all.
+ *
+ * A value made by u (label p) costs, with target t and the readers that keep a label d called the group of d:
+ * - u keeps p and some reader is at t:      cost(p, t), over a vertex that is at t as soon as one of the readers is;
+ * - u goes to t, some of group p stays:     cost(t, p), over a vertex that stays as soon as one of the group does;
+ * - some of another group d stays:          cost(p, d) or cost(t, d), after u.
+ * Of the last, the lesser is paid wherever u is, and the rest, where cost(t, d) is greater, over the same vertex. Where
+ * cost(p, d) is greater, the rest is charged to u's staying alone. That overestimates only labellings in which the group
+ * goes and u stays, so that a move never makes things worse; with one reader, and links of which none costs more than a
+ * detour over t, it is exact again. */
+#include "assign.h"
+
+enum { NONE = -1, STAYS = -1, GOES = -2 }; /* STAYS, GOES: vertices of nodes that have no choice */
+
+typedef struct {
+    const hg_costs *costs;
+    const int32_t *label;
+    int32_t target;
+    int32_t *vertex; /* [n]; of nodes without a choice STAYS or GOES */
+    double *excess;  /* by vertex: cost of going less cost of staying */
+    int64_t vertices;
+    hg_edge *edges;
+    int64_t count;
+    /* Of the value at hand, by device. */
+    int32_t *group_size;  /* readers that may stay there */
+    int32_t *group_first; /* one of them that has a choice */
+    uint8_t *group_stays; /* one of them has none */
+    int32_t *group_vertex;
+    int32_t *groups; /* devices that have readers */
+} builder;
+
+/* What it costs when a node (its vertex) stays. */
+static inline void add_if_stays(builder *b, int32_t vertex, double cost)
+{
+    if (vertex >= 0)
+        b->excess[vertex] -= cost;
+}
+
+static inline void add_if_goes(builder *b, int32_t vertex, double cost)
+{
+    if (vertex >= 0)
+        b->excess[vertex] += cost;
+}
+
+/* What it costs when `from` stays while `to` goes. */
+static inline void add_if_split(builder *b, int32_t from, int32_t to, double cost)
+{
+    if (!(cost > 0) || from == GOES || to == STAYS || from == to)
+        return;
+    if (from == STAYS)
+        add_if_goes(b, to, cost);
+    else if (to == GOES)
+        add_if_stays(b, from, cost);
+    else if (b->count && b->edges[b->count - 1].a == to && b->edges[b->count - 1].b == from)
+        b->edges[b->count - 1].back += cost;
+    else
+        b->edges[b->count++] = (hg_edge){from, to, cost, 0};
+}
+
+static inline int32_t new_vertex(builder *b)
+{
+    b->excess[b->vertices] = 0;
+    return (int32_t)b->vertices++;
+}
+
+/* The readers of a value by their labels: how many groups. *free_readers: those with a choice, of which *one is one;
+ * *at_target: some reader is at the target already. */
+static int group_readers(builder *b, int32_t value, int32_t producer, int32_t *free_readers, int32_t *one, int *at_target)
+{
+    int groups = 0;
+    *free_readers = 0;
+    *one = NONE;
+    *at_target = 0;
+    for (int32_t j = b->costs->indptr[value]; j < b->costs->indptr[value + 1]; j++) {
+        const int32_t reader = b->costs->readers[j], vertex = b->vertex[reader], d = b->label[reader];
+        if (reader == producer)
+            continue;
+        if (vertex == GOES) {
+            *at_target = 1;
+            continue;
+        }
+        if (!b->group_size[d]++) {
+            b->groups[groups++] = d;
+            b->group_first[d] = NONE;
+            b->group_stays[d] = 0;
+        }
+        if (vertex == STAYS) {
+            b->group_stays[d] = 1;
+        } else {
+            b->group_first[d] = vertex;
+            ++*free_readers;
+            *one = vertex;
+        }
+    }
+    return groups;
+}
+
+static void add_value(builder *b, int32_t value)
+{
+    const hg_costs *c = b->costs;
+    const int32_t producer = c->producer[value], u = b->vertex[producer], p = b->label[producer], t = b->target;
+    int32_t free_readers, one;
+    int at_target;
+    const int groups = group_readers(b, value, producer, &free_readers, &one, &at_target);
+    const int alone = c->indptr[value + 1] - c->indptr[value] == 1;
+    double to_target = hg_transfer(c, value, p, t);
+    int any_vertex = 0;
+    for (int g = 0; g < groups; g++) {
+        const int32_t d = b->groups[g];
+        const double from_p = hg_transfer(c, value, p, d), from_t = hg_transfer(c, value, t, d);
+        double always = from_p < from_t ? from_p : from_t, if_goes = 0;
+        if (u == GOES) {
+            always = from_t;
+        } else if (u == STAYS) {
+            always = from_p;
+        } else if (from_t > from_p) {
+            if_goes = from_t - from_p;
+        } else {
+            add_if_stays(b, u, from_p - from_t);
+            if (alone && free_readers)
+                to_target = to_target > from_p - from_t ? to_target - (from_p - from_t) : 0;
+        }
+        int32_t y = STAYS; /* stays as soon as one of the group does */
+        b->group_vertex[d] = NONE;
+        if (!b->group_stays[d] && (always > 0 || if_goes > 0)) {
+            y = b->group_first[d];
+            if (b->group_size[d] > 1) {
+                y = b->group_vertex[d] = new_vertex(b);
+                any_vertex = 1;
+            }
+        }
+        add_if_stays(b, y, always);
+        add_if_split(b, y, u, if_goes);
+    }
+    int32_t z = at_target ? GOES : free_readers == 1 ? one : NONE; /* at t as soon as one of the readers is */
+    const int collect = u != GOES && to_target > 0 && !at_target && free_readers > 1;
+    if (collect)
+        z = new_vertex(b);
+    if (u != GOES && z != NONE)
+        add_if_split(b, u, z, to_target);
+    if (any_vertex || collect)
+        for (int32_t j = c->indptr[value]; j < c->indptr[value + 1]; j++) {
+            const int32_t reader = c->readers[j], r = b->vertex[reader];
+            if (r < 0 || reader == producer)
+                continue;
+            if (b->group_vertex[b->label[reader]] != NONE)
+                add_if_split(b, r, b->group_vertex[b->label[reader]], INFINITY);
+            if (collect)
+                add_if_split(b, z, r, INFINITY);
+        }
+    for (int g = 0; g < groups; g++)
+        b->group_size[b->groups[g]] = 0;
+}
+
+/* Vertices of the nodes, and what each costs by itself. */
+static int add_nodes(builder *b, hg_watch *watch)
+{
+    const hg_costs *c = b->costs;
+    const double *of_target = c->work + (int64_t)b->target * c->n;
+    for (int32_t v = 0; v < c->n; v++) {
+        const double stay = c->work[(int64_t)b->label[v] * c->n + v], go = of_target[v];
+        if (b->label[v] == b->target || (isinf(stay) && !isinf(go))) {
+            b->vertex[v] = GOES;
+        } else if (isinf(go)) {
+            b->vertex[v] = STAYS;
+        } else {
+            b->vertex[v] = new_vertex(b);
+            add_if_goes(b, b->vertex[v], go);
+            add_if_stays(b, b->vertex[v], stay);
+        }
+        if (hg_interrupted_at(watch, v, 2))
+            return HG_INTERRUPTED;
+    }
+    return HG_OK;
+}
+
+/* Room for all vertices and edges that values can need. */
+static int make_room(builder *b, hg_arena *arena, hg_watch *watch)
+{
+    const hg_costs *c = b->costs;
+    int64_t vertices = c->n, edges = 0;
+    for (int32_t i = 0; i < c->num_values; i++) {
+        const int64_t readers = c->indptr[i + 1] - c->indptr[i];
+        vertices += readers > 1 ? readers / 2 + 1 : 0; /* groups of two and more, and one for all */
+        edges += readers > 1 ? 3 * readers + 1 : 2 * readers;
+        if (hg_interrupted_at(watch, i, 1))
+            return HG_INTERRUPTED;
+    }
+    if (vertices > INT32_MAX - 2)
+        return HG_TOO_LARGE;
+    b->vertex = HG_TAKE(arena, int32_t, c->n);
+    b->excess = HG_TAKE(arena, double, vertices);
+    b->edges = HG_TAKE(arena, hg_edge, edges);
+    b->group_size = HG_TAKE_ZEROED(arena, int32_t, c->k);
+    b->group_first = HG_TAKE(arena, int32_t, c->k);
+    b->group_stays = HG_TAKE(arena, uint8_t, c->k);
+    b->group_vertex = HG_TAKE(arena, int32_t, c->k);
+    b->groups = HG_TAKE(arena, int32_t, c->k);
+    const int complete = b->vertex && b->excess && b->edges && b->group_size && b->group_first && b->group_stays &&
+                         b->group_vertex && b->groups;
+    return complete ? HG_OK : HG_NO_MEMORY;
+}
+
+/* The sum of all finite capacities. */
+static double total_capacity(const builder *b)
+{
+    double total = 0;
+    for (int64_t v = 0; v < b->vertices; v++)
+        total += fabs(b->excess[v]);
+    for (int64_t i = 0; i < b->count; i++)
+        if (!isinf(b->edges[i].forth))
+            total += b->edges[i].forth;
+    return total;
+}
+
+static int cut_and_relabel(builder *b, int32_t *label, hg_move_result *result, hg_arena *arena, hg_watch *watch)
+{
+    const int32_t n = (int32_t)b->vertices;
+    hg_network net;
+    uint8_t *goes = HG_TAKE(arena, uint8_t, n);
+    if (!goes)
+        return HG_NO_MEMORY;
+    result->scale = hg_scale_for(total_capacity(b));
+    int status = hg_build_network(n, b->excess, b->edges, b->count, result->scale, &net, arena, watch);
+    if (status == HG_OK)
+        status = hg_max_flow(&net, goes, &result->flow, arena, watch);
+    if (status == HG_OK)
+        status = hg_cut_capacity(n, b->excess, b->edges, b->count, result->scale, goes, &result->cut, watch);
+    for (int32_t v = 0; v < b->costs->n && status == HG_OK; v++) {
+        const int changes = b->vertex[v] >= 0 ? goes[b->vertex[v]] : b->vertex[v] == GOES && label[v] != b->target;
+        if (changes) {
+            label[v] = b->target;
+            result->moved++;
+        }
+        if (hg_interrupted_at(watch, v, 1))
+            status = HG_INTERRUPTED;
+    }
+    return status;
+}
+
+int hg_move(const hg_costs *costs, int32_t target, int32_t *label, hg_move_result *result, hg_watch *watch)
+{
+    hg_arena arena;
+    builder b = {.costs = costs, .label = label, .target = target};
+    *result = (hg_move_result){0, 0, 1, 0};
+    if (!hg_arena_open(&arena, (size_t)costs->n * 64 + 4096))
+        return HG_NO_MEMORY;
+    int status = make_room(&b, &arena, watch);
+    if (status == HG_OK)
+        status = add_nodes(&b, watch);
+    for (int32_t i = 0; i < costs->num_values && status == HG_OK; i++) {
+        add_value(&b, i);
+        if (hg_interrupted(watch, 8 * (1 + (int64_t)costs->indptr[i + 1] - costs->indptr[i])))
+            status = HG_INTERRUPTED;
+    }
+    if (status == HG_OK)
+        status = cut_and_relabel(&b, label, result, &arena, watch);
+    hg_arena_close(&arena);
+    return status;
+}

@@ -1,0 +1,31 @@
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+@final
+class Costs:
+    work: NDArray[np.float64]
+    producer: NDArray[np.int32]
+    indptr: NDArray[np.int32]
+    readers: NDArray[np.int32]
+    size: NDArray[np.float64]
+    latency: NDArray[np.float64]
+    per_unit: NDArray[np.float64]
+    def __new__(
+        cls,
+        work: ArrayLike,
+        producer: ArrayLike,
+        indptr: ArrayLike,
+        readers: ArrayLike,
+        size: ArrayLike,
+        latency: ArrayLike,
+        per_unit: ArrayLike,
+    ) -> Costs: ...
+    def with_costs(self, work: ArrayLike, latency: ArrayLike, per_unit: ArrayLike) -> Costs: ...
+    def energy(self, label: ArrayLike) -> tuple[float, float, int]: ...
+    def move(self, label: ArrayLike, target: int) -> tuple[NDArray[np.int32], int]: ...
+
+def min_cut(
+    tail: ArrayLike, head: ArrayLike, capacity: ArrayLike, back: ArrayLike, excess: ArrayLike
+) -> tuple[int, NDArray[np.bool_], int]: ...
