@@ -32,7 +32,7 @@ import functools
 import hashlib
 import threading
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ from ..model.types import dtype_of
 from ..plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
 from ..properties import PropertyTable, without
 from ..runtime.profile import ProfileRow
+from .constraints import OpConstraints, refusals
 
 if TYPE_CHECKING:
     import onnx.defs
@@ -51,20 +52,6 @@ if TYPE_CHECKING:
     from ..model.model import Model, NodeView
 
 __all__ = ["Cost", "OpConstraints", "Profile", "ProfilePlugin", "load_profile"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class OpConstraints:
-    """When a profile device takes a node of one operator. None: any.
-
-    ``attributes``: attribute name -> the values it may have (int, float, str, or a tuple of them).
-    """
-
-    dtypes: tuple[np.dtype[Any], ...] | None = None
-    max_rank: int | None = None
-    min_opset: int | None = None
-    max_opset: int | None = None
-    attributes: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -305,16 +292,13 @@ class ProfilePlugin(Plugin):
             index: f"the {self.profile.runs_on} device, which runs the simulated {self.name}, does not: {reason}"
             for index, reason in executed.reasons.items()
         }
-        for number, name in enumerate(model.op_types):
-            indices = map(int, np.flatnonzero(model.op_type_of == number))
-            constraints = self.profile.ops.get(name)
-            if constraints is None:
-                reasons.update((index, f"the profile of {self.name} does not list {name}") for index in indices)
-            elif constraints != OpConstraints():
-                for index in indices:
-                    refusal = _refusal(model, model.nodes[index], constraints)
-                    if refusal:
-                        reasons[index] = f"the profile of {self.name} takes {name} only with {refusal}"
+        told: dict[tuple[str, str | None], str] = {}  # one string for all nodes alike
+        for index, (name, wanted) in refusals(model, self.profile.ops).items():
+            why = told.get((name, wanted))
+            if why is None:
+                takes = f"does not list {name}" if wanted is None else f"takes {name} only with {wanted}"
+                why = told[name, wanted] = f"the profile of {self.name} {takes}"
+            reasons[index] = why
         return Support.from_reasons(model.num_nodes, dict(sorted(reasons.items())))
 
     def compile_model(
@@ -393,81 +377,6 @@ class SimulatedRunner:
 def _op_name(node: NodeView) -> str:
     """The operator as `Model.op_types` writes it."""
     return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-
-
-def _refusal(model: Model, node: NodeView, constraints: OpConstraints) -> str | None:
-    """What a node would need to fulfil ``constraints``, and what it has; None if it does."""
-    if constraints.min_opset is not None and node.opset < constraints.min_opset:
-        return f"opset {constraints.min_opset} or later, found {node.opset}"
-    if constraints.max_opset is not None and node.opset > constraints.max_opset:
-        return f"opset {constraints.max_opset} or earlier, found {node.opset}"
-    schema = _schema(node.domain, node.op_type, node.opset)
-    if constraints.attributes:
-        given = node.attributes
-        for name, allowed in constraints.attributes.items():
-            found = _attribute(name, given, schema, allowed)
-            if found not in allowed:
-                wanted = " or ".join(map(str, allowed))
-                return f"{name} = {wanted}, found {'none' if found is None else found}"
-    if constraints.dtypes is None and constraints.max_rank is None:
-        return None
-    for name in _data_values(node, schema):
-        value = model.value_id(name)
-        if not model.read_count[value]:
-            continue  # an output nobody wants, such as the mask of Dropout
-        kind = model.type_of(value)
-        if constraints.dtypes is not None and kind.dtype not in constraints.dtypes:
-            wanted = " or ".join(dtype.name for dtype in constraints.dtypes)
-            return f"{wanted}, found {'unknown type' if kind.dtype is None else kind.dtype.name} in {name!r}"
-        if constraints.max_rank is not None and (kind.shape is None or len(kind.shape) > constraints.max_rank):
-            rank = "unknown rank" if kind.shape is None else f"rank {len(kind.shape)}"
-            return f"at most rank {constraints.max_rank}, found {rank} in {name!r}"
-    return None
-
-
-def _attribute(name: str, given: Mapping[str, Any], schema: onnx.defs.OpSchema | None, allowed: tuple[Any, ...]) -> Any:
-    """The value of an attribute: the node's, else the schema's default, else what the operator's text implies."""
-    if name in given:
-        return _plain(given[name])
-    if schema is not None and name in schema.attributes:
-        import onnx.helper
-
-        default = schema.attributes[name].default_value
-        if default.type:
-            return _plain(onnx.helper.get_attribute_value(default))
-    implied = {"strides": 1, "dilations": 1, "pads": 0}.get(name)
-    length = next((len(item) for item in allowed if isinstance(item, tuple)), 0)
-    return None if implied is None else (implied,) * length
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return tuple(_plain(item) for item in value)
-    return value
-
-
-def _data_values(node: NodeView, schema: onnx.defs.OpSchema | None) -> list[str]:
-    """Names of the inputs and outputs that carry the node's data; see the module's text."""
-    values: dict[str, None] = {}
-    data_types: set[str] | None = None
-    if schema is not None:
-        data_types = {side[0].type_str for side in (schema.inputs, schema.outputs) if side}
-    for names, parameters in ((node.inputs, schema and schema.inputs), (node.outputs, schema and schema.outputs)):
-        for position, name in enumerate(names):
-            # The last parameter may be variadic and then stands for all that follow.
-            kind = parameters[min(position, len(parameters) - 1)].type_str if parameters else None
-            if name and (data_types is None or kind in data_types):
-                values[name] = None
-    return list(values)
-
-
-@functools.cache
-def _schema(domain: str, op_type: str, opset: int) -> onnx.defs.OpSchema | None:
-    import onnx.defs
-
-    return onnx.defs.get_schema(op_type, opset, domain) if onnx.defs.has(op_type, opset, domain) else None
 
 
 @functools.cache

@@ -59,11 +59,16 @@ class CpuPlugin(Plugin):
         super().__init__()
         self._teams: weakref.WeakValueDictionary[tuple[str, int, int], _kernels.Team] = weakref.WeakValueDictionary()
         self._teams_lock = threading.Lock()
+        self._examined: weakref.WeakKeyDictionary[Model, Support] = weakref.WeakKeyDictionary()
         self._context = HostContext(self.name)
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         self.full_config(config)
-        return Support.from_reasons(model.num_nodes, examine(model, Bodies())[1])
+        # Devices that run on this one ask it again about the same model.
+        found = self._examined.get(model)
+        if found is None:
+            found = self._examined[model] = Support.from_reasons(model.num_nodes, examine(model, Bodies())[1])
+        return found
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None

@@ -1,0 +1,196 @@
+"""When a profile device takes a node: constraints on operators, and which nodes do not fulfil them.
+
+Nodes of one operator are looked at by arrays, and one by one only where something about them may be amiss.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import onnx.defs
+
+    from ..model.model import Model, NodeView
+    from ..model.types import ValueType
+
+__all__ = ["OpConstraints", "refusals"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpConstraints:
+    """When a profile device takes a node of one operator. None: any.
+
+    ``attributes``: attribute name -> the values it may have (int, float, str, or a tuple of them).
+    """
+
+    dtypes: tuple[np.dtype[Any], ...] | None = None
+    max_rank: int | None = None
+    min_opset: int | None = None
+    max_opset: int | None = None
+    attributes: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+
+
+def refusals(model: Model, ops: Mapping[str, OpConstraints]) -> dict[int, tuple[str, str | None]]:
+    """The nodes that the constraints of their operators do not allow: their operator, and what they would need and
+    what they have; None for operators that ``ops``, by type as in `Model.op_types`, lacks."""
+    refused: dict[int, tuple[str, str | None]] = {}
+    unfit = _UnfitValues(model)
+    for number, name in enumerate(model.op_types):
+        nodes = np.flatnonzero(model.op_type_of == number)
+        constraints = ops.get(name)
+        if constraints is None:
+            refused.update(dict.fromkeys(nodes.tolist(), (name, None)))
+        elif constraints != OpConstraints():
+            for node in _doubtful(model, nodes, constraints, unfit).tolist():
+                found = _refusal(model, model.nodes[node], constraints)
+                if found:
+                    refused[node] = name, found
+    return refused
+
+
+def _refusal(model: Model, node: NodeView, constraints: OpConstraints) -> str | None:
+    """What a node would need to fulfil ``constraints``, and what it has; None if it does."""
+    if constraints.min_opset is not None and node.opset < constraints.min_opset:
+        return f"opset {constraints.min_opset} or later, found {node.opset}"
+    if constraints.max_opset is not None and node.opset > constraints.max_opset:
+        return f"opset {constraints.max_opset} or earlier, found {node.opset}"
+    schema = _schema(node.domain, node.op_type, node.opset)
+    if constraints.attributes:
+        given = node.attributes
+        for name, allowed in constraints.attributes.items():
+            found = _attribute(name, given, schema, allowed)
+            if found not in allowed:
+                wanted = " or ".join(map(str, allowed))
+                return f"{name} = {wanted}, found {'none' if found is None else found}"
+    if constraints.dtypes is None and constraints.max_rank is None:
+        return None
+    for name in _data_values(node, schema):
+        value = model.value_id(name)
+        if not model.read_count[value]:
+            continue  # an output nobody wants, such as the mask of Dropout
+        kind = model.type_of(value)
+        if constraints.dtypes is not None and kind.dtype not in constraints.dtypes:
+            wanted = " or ".join(dtype.name for dtype in constraints.dtypes)
+            return f"{wanted}, found {'unknown type' if kind.dtype is None else kind.dtype.name} in {name!r}"
+        if constraints.max_rank is not None and (kind.shape is None or len(kind.shape) > constraints.max_rank):
+            rank = "unknown rank" if kind.shape is None else f"rank {len(kind.shape)}"
+            return f"at most rank {constraints.max_rank}, found {rank} in {name!r}"
+    return None
+
+
+class _UnfitValues:
+    """Which values are not as constraints on types want them. Equal types are looked at once."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._known: dict[int, ValueType] = {}
+
+    def mask(self, values: NDArray[np.int32], constraints: OpConstraints) -> NDArray[np.bool_]:
+        """bool, per value."""
+        judged: dict[int, bool] = {}
+        found = np.empty(len(values), np.bool_)
+        for at, value in enumerate(values.tolist()):
+            kind = self._known.get(value)
+            if kind is None:
+                kind = self._known[value] = self._model.type_of(value)
+            verdict = judged.get(id(kind))
+            if verdict is None:
+                verdict = judged[id(kind)] = (
+                    constraints.dtypes is not None and kind.dtype not in constraints.dtypes
+                ) or (
+                    constraints.max_rank is not None and (kind.shape is None or len(kind.shape) > constraints.max_rank)
+                )
+            found[at] = verdict
+        return found
+
+
+def _doubtful(
+    model: Model, nodes: NDArray[np.intp], constraints: OpConstraints, unfit: _UnfitValues
+) -> NDArray[np.intp]:
+    """Those of ``nodes``, all of one operator, that `_refusal` has to look at: it takes the others."""
+    if not len(nodes) or constraints.attributes:
+        return nodes
+    first = model.nodes[int(nodes[0])]
+    if (constraints.min_opset or 0) > first.opset or (constraints.max_opset or first.opset) < first.opset:
+        return nodes
+    if constraints.dtypes is None and constraints.max_rank is None:
+        return nodes[:0]
+    schema = _schema(first.domain, first.op_type, first.opset)
+    doubtful = np.zeros(len(nodes), np.bool_)
+    for rows, is_data in zip((model.node_inputs, model.node_outputs), _data_positions(schema), strict=True):
+        taken = rows.take(nodes.astype(np.int32))
+        lengths = np.diff(taken.indptr)
+        position = np.arange(len(taken.values)) - np.repeat(taken.indptr[:-1], lengths)
+        looked_at = taken.values >= 0
+        if is_data is not None:
+            looked_at &= is_data[np.minimum(position, len(is_data) - 1)]
+        looked_at[looked_at] = model.read_count[taken.values[looked_at]] > 0
+        values, inverse = np.unique(taken.values[looked_at], return_inverse=True)
+        owner = np.repeat(np.arange(len(nodes)), lengths)[looked_at]
+        doubtful[owner[unfit.mask(values, constraints)[inverse]]] = True
+    return nodes[doubtful]
+
+
+def _data_positions(
+    schema: onnx.defs.OpSchema | None,
+) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
+    """Which inputs and which outputs, by position, carry data, as in `_data_values`; None: all."""
+    if schema is None:
+        return None, None
+    data_types = {side[0].type_str for side in (schema.inputs, schema.outputs) if side}
+    inputs, outputs = (
+        np.array([parameter.type_str in data_types for parameter in side] or [False])
+        for side in (schema.inputs, schema.outputs)
+    )
+    return inputs, outputs
+
+
+def _attribute(name: str, given: Mapping[str, Any], schema: onnx.defs.OpSchema | None, allowed: tuple[Any, ...]) -> Any:
+    """The value of an attribute: the node's, else the schema's default, else what the operator's text implies."""
+    if name in given:
+        return _plain(given[name])
+    if schema is not None and name in schema.attributes:
+        import onnx.helper
+
+        default = schema.attributes[name].default_value
+        if default.type:
+            return _plain(onnx.helper.get_attribute_value(default))
+    implied = {"strides": 1, "dilations": 1, "pads": 0}.get(name)
+    length = next((len(item) for item in allowed if isinstance(item, tuple)), 0)
+    return None if implied is None else (implied,) * length
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return tuple(_plain(item) for item in value)
+    return value
+
+
+def _data_values(node: NodeView, schema: onnx.defs.OpSchema | None) -> list[str]:
+    """Names of the inputs and outputs that carry the node's data; see the module's text."""
+    values: dict[str, None] = {}
+    data_types: set[str] | None = None
+    if schema is not None:
+        data_types = {side[0].type_str for side in (schema.inputs, schema.outputs) if side}
+    for names, parameters in ((node.inputs, schema and schema.inputs), (node.outputs, schema and schema.outputs)):
+        for position, name in enumerate(names):
+            # The last parameter may be variadic and then stands for all that follow.
+            kind = parameters[min(position, len(parameters) - 1)].type_str if parameters else None
+            if name and (data_types is None or kind in data_types):
+                values[name] = None
+    return list(values)
+
+
+@functools.cache
+def _schema(domain: str, op_type: str, opset: int) -> onnx.defs.OpSchema | None:
+    import onnx.defs
+
+    return onnx.defs.get_schema(op_type, opset, domain) if onnx.defs.has(op_type, opset, domain) else None
