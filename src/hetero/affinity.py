@@ -84,7 +84,7 @@ class Affinity:
         """Why the node is where it is, in words."""
         number = int(self.device_of[node])
         device = self.devices[number]
-        origin = self.origin[node]
+        origin = int(self.origin[node])
         if origin == Origin.PIN:
             pin = self.pins.get(node)
             return f"pinned to {device}" + ("" if pin is None else f" by {pin!r}")

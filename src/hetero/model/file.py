@@ -171,7 +171,13 @@ class ModelFile:
 
     def node_body(self, node: int) -> memoryview:
         """The bytes of a node's NodeProto."""
-        return self.data[self.node_start[node] + self.node_header[node] : self.node_end[node]]
+        starts, headers, ends = self._node_places
+        return self.data[starts[node] + headers[node] : ends[node]]
+
+    @functools.cached_property
+    def _node_places(self) -> tuple[memoryview, memoryview, memoryview]:
+        """Memoryviews give plain ints, faster than arrays give scalars."""
+        return self.node_start.data, self.node_header.data, self.node_end.data
 
     def _check_functions(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         known: set[tuple[str, str, str]] = set()

@@ -22,6 +22,9 @@ __all__ = ["Initializer", "Initializers", "NodeView", "Nodes"]
 _FROM_SPARSE, _FROM_NODE = 1, 2
 
 
+_ATTRIBUTE_TAG = b"\x2a"  # of NodeProto.attribute; elsewhere such a byte may be part of a name
+
+
 class NodeView:
     """One node, read from the file when asked. Equal to another view of the same node of the same model."""
 
@@ -79,7 +82,9 @@ class NodeView:
         """Name -> value, as `onnx.helper.get_attribute_value` gives it: numbers, bytes, lists, TensorProto, ..."""
         if self._attributes is None:
             attributes: dict[str, Any] = {}
-            for attribute in self.proto().attribute:
+            # Most nodes have none, which their bytes tell sooner than protobuf does.
+            has_some = self._proto is not None or _ATTRIBUTE_TAG in self._body()
+            for attribute in self.proto().attribute if has_some else ():
                 if attribute.name in attributes:
                     raise self._error(f"attribute {attribute.name!r} is given twice")
                 attributes[attribute.name] = _attribute_value(attribute)
@@ -91,12 +96,14 @@ class NodeView:
         if self._proto is None:
             import onnx
 
-            file = self._model.file
             try:
-                self._proto = onnx.NodeProto.FromString(bytes(file.node_body(self._model.file_node(self.index))))
+                self._proto = onnx.NodeProto.FromString(self._body())
             except Exception as error:  # protobuf's DecodeError, which needs protobuf to be named
                 raise self._error(f"cannot be parsed: {error}") from error
         return self._proto
+
+    def _body(self) -> bytes:
+        return bytes(self._model.file.node_body(self._model.file_node(self.index)))
 
     @property
     def _op(self) -> int:
