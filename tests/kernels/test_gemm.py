@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 def scratch_bytes(n: int, k: int) -> int:
-    return 4 * 16 * min(k, 256) * min(-(-n // 16), 32)
+    return 4 * 16 * min(k * -(-n // 16), 6144)
 
 
 def packed_size(k: int, n: int) -> int:
@@ -75,6 +75,7 @@ def test_pack_layout(variant: str) -> None:
 SHAPES = [
     (1, 1, 1), (1, 17, 5), (2, 40, 300), (3, 33, 257), (5, 7, 0), (4, 16, 9), (0, 5, 3), (5, 0, 3), (7, 31, 33),
     (12, 32, 64), (13, 50, 600), (25, 530, 20), (200, 70, 270), (49, 100, 40), (8, 1030, 3), (1, 3, 1000),
+    (26, 150, 1024), (10, 70, 3071),
 ]  # fmt: skip
 
 

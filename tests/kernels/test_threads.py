@@ -34,12 +34,12 @@ def assert_no_split_matters(name, inputs, outputs, ints=(), floats=(), scratch_b
 @pytest.mark.parametrize(
     "shape",
     [(1, 1000, 512), (2, 777, 300), (3, 64, 4096), (4, 333, 100), (9, 40, 700), (128, 768, 64), (500, 8, 90),
-     (1000, 3, 100), (257, 129, 65), (13, 17, 1000)],
+     (1000, 3, 100), (257, 129, 65), (13, 17, 1000), (50, 333, 2048)],
 )  # fmt: skip
 def test_matrix_products(shape, trans_b):
     m, n, k = shape
     a, b, bias = normal(m, k), normal(n, k, seed=1) if trans_b else normal(k, n, seed=1), normal(n, seed=2)
-    scratch = 4 * 16 * min(k, 256) * min(-(-n // 16), 32)
+    scratch = 4 * 16 * min(k * -(-n // 16), 6144)
     (y,) = assert_no_split_matters(
         "gemm", [a, b, bias], [((m, n), np.float32)], [m, n, k, 0, trans_b, 0, 0, 1, 0], [1, 1, 0, 0], scratch
     )

@@ -1,6 +1,6 @@
 /* Matrix multiplication: pack_b, gemm, matmul.
  *
- * See gemm_micro.c for the algorithm. Sums over k are taken in blocks of HT_BLOCK_K in ascending order, so that
+ * See gemm_micro.c for the algorithm. Sums over k are taken in blocks of at most HT_LONG_K in ascending order, so that
  * results depend on k, the instruction set and the layout of B at most, never on a split of rows or columns.
  * float32 is tuned; float64, int32, uint32, int64 and uint64 (wrapping) use one plain loop.
  *
@@ -15,7 +15,7 @@
  *   batch: d, dims[d], strides of A[d], strides of B[d] (elements between matrices; 0 broadcasts; for packed B count
  *   packed elements). d may be 0.
  *   floats: alpha, beta, activation's two parameters.
- *   scratch for float32: 0 if B is packed and of float32, else 4 * 16 * min(k, 256) * min(ceil(n / 16), 32) bytes.
+ *   scratch for float32: 0 if B is packed and of float32, else 4 * 16 * min(k * ceil(n / 16), 6144) bytes.
  *   All operands share one type, but that packed B of float32 may be kept as float16 or bfloat16, which are widened when
  *   read. Types other than float32 take no activation and no packed B; for integers alpha
  *   and beta are whole numbers.
@@ -193,36 +193,61 @@ static void gemv_dot(const product *p, int64_t col0, int64_t col1)
     }
 }
 
-/* All of packed float32 B: blocks of C that stay in the L2 cache while the blocks of k are added to them. */
+/* Floats of B in a block: a part of the L2 cache that leaves room for A and C. */
+#if defined(__AVX512F__)
+#define BLOCK_FLOATS (96 * 1024)
+#else
+#define BLOCK_FLOATS (32 * 1024)
+#endif
+#define MOST_SCRATCH (96 * 1024) /* floats: the largest block of any instruction set */
+
+/* Blocks of k are of nearly equal length. */
+static int64_t k_step_of(int64_t k, int64_t most) { return ht_ceil_div(k, ht_max64(1, ht_ceil_div(k, most))); }
+
+/* Columns of a block of B: a multiple of a tile's. */
+static int64_t n_step_of(int64_t k_step)
+{
+    const int64_t tile = HT_TILE_PANELS * HT_PANEL;
+    return ht_max64(1, BLOCK_FLOATS / (ht_max64(1, k_step) * tile)) * tile;
+}
+
+/* Columns from j on of all rows plus k0 .. k0 + t->k - 1 of their sums; t: all of it but A, C and the epilogue. */
+static void add_block(const product *p, const ht_tile *block, int64_t j, int64_t columns, int64_t k0,
+                      int64_t next_columns)
+{
+    ht_tile t = *block;
+    ht_epilogue e = p->epilogue;
+    t.a = p->a + k0 * p->a_k;
+    t.a_row = p->a_row;
+    t.a_k = p->a_k;
+    t.c = p->y + j;
+    t.c_row = p->n;
+    t.accumulate = k0 > 0;
+    if (k0 + t.k == p->k) {
+        if (e.bias)
+            e.bias += j * e.bias_col;
+        if (e.addend)
+            e.addend += j;
+        t.epilogue = &e;
+    }
+    ht_gemm_rows(&t, p->m, columns, next_columns);
+}
+
+/* All of packed float32 B, which is read where it lies. */
 static void tiled_packed(const product *p, int64_t col0, int64_t col1)
 {
-    const int64_t k_blocks = ht_max64(1, ht_ceil_div(p->k, HT_BLOCK_K)), k_step = ht_ceil_div(p->k, k_blocks);
-    const int64_t n_step = k_blocks == 1 ? col1 - col0 : HT_BLOCK_N, m_step = HT_TILE_ROWS * 16;
+    const int64_t k_step = k_step_of(p->k, HT_LONG_K), n_step = n_step_of(k_step);
     for (int64_t j = col0; j < col1; j += n_step) {
         const int64_t columns = ht_min64(n_step, col1 - j);
-        for (int64_t i = 0; i < p->m; i += m_step)
-            for (int64_t block = 0; block < k_blocks; block++) {
-                const int64_t k0 = block * k_step, k = ht_min64(k_step, p->k - k0);
-                ht_epilogue e = p->epilogue;
-                ht_tile t = {.a = p->a + i * p->a_row + k0 * p->a_k, .a_row = p->a_row, .a_k = p->a_k,
-                             .b = p->b + j * p->k + k0 * HT_PANEL, .b_k = HT_PANEL, .b_panel = p->k * HT_PANEL,
-                             .c = p->y + i * p->n + j, .c_row = p->n, .k = k, .accumulate = block > 0,
-                             .next_step = HT_PANEL};
-                if (block + 1 < k_blocks)
-                    t.next = t.b + k * HT_PANEL;
-                else if (i + m_step < p->m)
-                    t.next = p->b + j * p->k;
-                else
-                    t.next = j + n_step < col1 ? p->b + (j + n_step) * p->k : NULL;
-                if (block == k_blocks - 1) {
-                    if (e.bias)
-                        e.bias += i * e.bias_row + j * e.bias_col;
-                    if (e.addend)
-                        e.addend += i * e.addend_row + j;
-                    t.epilogue = &e;
-                }
-                ht_gemm_block(&t, 0, ht_min64(m_step, p->m - i), columns);
-            }
+        int64_t k0 = 0;
+        do {
+            ht_tile t = {.b = p->b + j * p->k + k0 * HT_PANEL, .b_k = HT_PANEL, .b_panel = p->k * HT_PANEL,
+                         .k = ht_min64(k_step, p->k - k0), .next_step = HT_PANEL};
+            const int last = k0 + t.k == p->k;
+            t.next = last ? p->b + (j + columns) * p->k : t.b + t.k * HT_PANEL;
+            add_block(p, &t, j, columns, k0, last ? ht_min64(n_step, col1 - j - columns) : columns);
+            k0 += t.k;
+        } while (k0 < p->k);
     }
 }
 
@@ -233,65 +258,39 @@ static void tiled(const product *p, int64_t col0, int64_t col1)
         return;
     }
     const int direct = !p->b_packed && !p->trans_b && p->rows <= SMALL_M;
-    const int64_t k_blocks = ht_max64(1, ht_ceil_div(p->k, HT_BLOCK_K));
-    const int64_t k_step = ht_ceil_div(p->k, k_blocks);
-    const int64_t n_step = p->halves ? 2 * HT_PANEL : HT_BLOCK_N; /* halves: widened in L1 */
-    /* Rows in blocks that stay in L2 while the panels of B pass by. */
-    const int64_t m_step = HT_TILE_ROWS * 16;
-    for (int64_t j0 = col0; j0 < col1; j0 += n_step) {
-        const int64_t columns = ht_min64(n_step, col1 - j0);
-        for (int64_t block = 0; block < k_blocks; block++) {
-            const int64_t k0 = block * k_step, k = ht_min64(k_step, p->k - k0);
-            ht_tile t = {.a_row = p->a_row, .a_k = p->a_k, .b_k = HT_PANEL, .c_row = p->n, .k = k,
-                         .accumulate = block > 0};
-            int64_t whole = columns;
+    /* Rows of B in place are pages apart: fewer of them at a time. */
+    const int64_t k_step = k_step_of(p->k, direct ? HT_BLOCK_K : HT_LONG_K), n_step = n_step_of(k_step);
+    for (int64_t j = col0; j < col1; j += n_step) {
+        const int64_t columns = ht_min64(n_step, col1 - j);
+        int64_t k0 = 0;
+        do {
+            ht_tile t = {.b = p->scratch, .b_k = HT_PANEL, .k = ht_min64(k_step, p->k - k0)};
+            t.b_panel = t.k * HT_PANEL;
+            /* Of rows in place, those of whole panels: a panel's load must not pass the end of a row. */
+            const int64_t whole = direct ? columns / HT_PANEL * HT_PANEL : 0;
+            if (whole > 0) {
+                ht_tile rows = t;
+                rows.b = p->b + k0 * p->ldb + j;
+                rows.b_k = p->ldb;
+                rows.b_panel = HT_PANEL;
+                add_block(p, &rows, j, whole, k0, 0);
+            }
             if (p->halves) {
-                for (int64_t j = 0; j < columns; j += HT_PANEL) {
-                    const uint16_t *from = p->halves + (j0 + j) * p->k + k0 * HT_PANEL;
+                for (int64_t panel = 0; panel < columns; panel += HT_PANEL) {
+                    const uint16_t *from = p->halves + (j + panel) * p->k + k0 * HT_PANEL;
                     if (p->halves_type == HT_FLOAT16)
-                        ht_widen(from, HT_FLOAT16, p->scratch + j * k, k * HT_PANEL);
+                        ht_widen(from, HT_FLOAT16, p->scratch + panel * t.k, t.b_panel);
                     else
-                        ht_widen(from, HT_BFLOAT16, p->scratch + j * k, k * HT_PANEL);
+                        ht_widen(from, HT_BFLOAT16, p->scratch + panel * t.k, t.b_panel);
                 }
-                t.b = p->scratch;
-                t.b_panel = k * HT_PANEL;
-            } else if (direct) {
-                t.b = p->b + k0 * p->ldb + j0;
-                t.b_k = p->ldb;
-                t.b_panel = HT_PANEL;
-                whole = columns / HT_PANEL * HT_PANEL; /* a panel's load must not pass the end of a row */
-            } else {
-                ht_pack_panels(p->trans_b ? p->b + j0 * p->ldb + k0 : p->b + k0 * p->ldb + j0, p->ldb, p->trans_b, k,
-                               columns, p->scratch, k);
-                t.b = p->scratch;
-                t.b_panel = k * HT_PANEL;
+            } else if (whole < columns) {
+                const float *from = p->trans_b ? p->b + j * p->ldb + k0 : p->b + k0 * p->ldb + j + whole;
+                ht_pack_panels(from, p->ldb, p->trans_b, t.k, columns - whole, p->scratch, t.k);
             }
-            for (int64_t part = 0; part < 2; part++) {
-                const int64_t j = part ? j0 + whole : j0, width = part ? columns - whole : whole;
-                if (width == 0)
-                    continue;
-                if (part) {
-                    ht_pack_panels(p->b + k0 * p->ldb + j, p->ldb, 0, k, width, p->scratch, k);
-                    t.b = p->scratch;
-                    t.b_k = HT_PANEL;
-                    t.b_panel = k * HT_PANEL;
-                }
-                for (int64_t i = 0; i < p->m; i += m_step) {
-                    ht_epilogue e = p->epilogue;
-                    ht_tile rows = t;
-                    rows.a = p->a + i * p->a_row + k0 * p->a_k;
-                    rows.c = p->y + i * p->n + j;
-                    if (block == k_blocks - 1) {
-                        if (e.bias)
-                            e.bias += i * e.bias_row + j * e.bias_col;
-                        if (e.addend)
-                            e.addend += i * e.addend_row + j;
-                        rows.epilogue = &e;
-                    }
-                    ht_gemm_block(&rows, 0, ht_min64(m_step, p->m - i), width);
-                }
-            }
-        }
+            if (whole < columns)
+                add_block(p, &t, j + whole, columns - whole, k0, 0);
+            k0 += t.k;
+        } while (k0 < p->k);
     }
 }
 
@@ -443,8 +442,8 @@ static int multiply(const ht_call *call, const ht_batch matrices)
     if (a->dtype != dtype || (b->dtype != dtype && !halved) || (bias && bias->dtype != dtype) || (addend && addend->dtype != dtype))
         return HT_ERR_DTYPE;
     if (dtype == HT_FLOAT32) {
-        const int64_t block = HT_PANEL * ht_min64(p.k, HT_BLOCK_K) *
-                              ht_min64(ht_ceil_div(p.n, HT_PANEL), HT_BLOCK_N / HT_PANEL) * (int64_t)sizeof(float);
+        const int64_t rows = ht_min64(p.k * ht_ceil_div(p.n, HT_PANEL), MOST_SCRATCH / HT_PANEL);
+        const int64_t block = HT_PANEL * rows * (int64_t)sizeof(float);
         if ((!p.b_packed || halved) && call->scratch_bytes < block)
             return HT_ERR_OPERAND;
     } else if (p.b_packed || activation != HT_UNARY_NONE) {

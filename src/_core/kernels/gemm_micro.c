@@ -1,9 +1,11 @@
 /* Micro-kernels and packing for matrix multiplication.
  *
  * The blocking is that of K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM
- * TOMS 34(3), 2008, in the form of BLIS (van Zee and van de Geijn, ACM TOMS 41(3), 2015): a panel of B stays in L1
- * while the rows of A pass by, the accumulators stay in registers. A is not packed: each of its elements is
- * broadcast, so its order in memory matters little. Cost: 2 * m * n * k operations; B's packing reads and writes
+ * TOMS 34(3), 2008, in the form of BLIS (van Zee and van de Geijn, ACM TOMS 41(3), 2015): one operand stays in L1
+ * while the other passes by, the accumulators stay in registers. ht_gemm_block keeps a panel of B there and lets the
+ * rows of A pass; ht_gemm_rows keeps rows of A and lets panels of B pass, which come from L2 in long runs, so that k may
+ * be longer than L1 holds of B and C is read again for few parts of a sum or none. A is not packed: each of its elements
+ * is broadcast, so its order in memory matters little. Cost: 2 * m * n * k operations; B's packing reads and writes
  * k * n elements once.
  */
 #include "gemm_micro.h"
@@ -182,6 +184,69 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
                 row += height;
             }
         }
+}
+
+/* Would the rows of a tile of A displace each other in the L1 cache? They do where they lie a multiple of 4096 bytes
+ * apart: then all their lines that are in use belong to one set, which has 8 or 12 places. */
+#if HT_TILE_ROWS > 8
+static int rows_collide(int64_t a_row, int64_t a_k, int64_t height)
+{
+    const int64_t apart = a_row * (int64_t)sizeof(float) % 4096;
+    return a_k == 1 && height > 8 && ht_min64(apart, 4096 - apart) < 8;
+}
+#define COPY_FLOATS (HT_TILE_ROWS * (HT_LONG_K + 2 * HT_PANEL))
+#else
+static int rows_collide(int64_t a_row, int64_t a_k, int64_t height) { return 0; }
+#define COPY_FLOATS 1
+#endif
+
+void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t next_columns)
+{
+    const int64_t pair = HT_TILE_PANELS * HT_PANEL, pairs = ht_ceil_div(columns, pair);
+    const int64_t tiles = ht_ceil_div(rows, HT_TILE_ROWS), base = rows / tiles, extra = rows % tiles;
+    const int64_t k = origin->k, copied_row = ht_ceil_div(k, HT_PANEL) * HT_PANEL + HT_PANEL;
+    const int copies = rows_collide(origin->a_row, origin->a_k, base + (extra > 0));
+    float copied[COPY_FLOATS] __attribute__((aligned(64)));
+    int64_t row = 0;
+    for (int64_t tile = 0; tile < tiles; tile++) {
+        const int64_t height = base + (tile < extra);
+        const float *a = origin->a + row * origin->a_row;
+        const int fetches = origin->next_step > 0 && tile < HT_TILE_PANELS;
+        int64_t fetched = 0;
+        ht_tile t = *origin;
+        ht_epilogue e;
+        t.a = a;
+        if (copies) {
+            for (int64_t i = 0; i < height; i++)
+                memcpy(copied + i * copied_row, a + i * origin->a_row, (size_t)k * sizeof(float));
+            t.a = copied;
+            t.a_row = copied_row;
+        }
+        for (int64_t j = 0; j < columns; j += pair) {
+            t.columns = ht_min64(columns - j, pair);
+            t.b = origin->b + j / HT_PANEL * origin->b_panel;
+            t.c = origin->c + row * origin->c_row + j;
+            /* The first tiles fetch the next block of B, each one panel of a pair. */
+            const int64_t ahead = j + tile * HT_PANEL;
+            t.next = fetches && ahead < next_columns ? origin->next + ahead / HT_PANEL * origin->b_panel : t.b;
+            t.next_step = fetches && ahead < next_columns ? HT_PANEL : 0;
+            /* Rows that are copied soon are too short for the machine to foresee them. */
+            if (copies && tile + 1 < tiles)
+                for (const int64_t end = (j / pair + 1) * HT_TILE_ROWS / pairs; fetched < end; fetched++)
+                    for (int64_t i = 0; i < k; i += HT_PANEL)
+                        __builtin_prefetch(a + (height + fetched) * origin->a_row + i, 0, 2);
+            if (origin->epilogue) {
+                e = *origin->epilogue;
+                if (e.bias)
+                    e.bias += row * e.bias_row + j * e.bias_col;
+                if (e.addend)
+                    e.addend += row * e.addend_row + j;
+                t.epilogue = &e;
+            }
+            ht_tile_fns[height - 1][(t.columns - 1) / HT_PANEL](&t);
+        }
+        row += height;
+    }
 }
 
 void ht_pack_panels(const float *b, int64_t ldb, int trans, int64_t k, int64_t n, float *dst, int64_t panel_k)

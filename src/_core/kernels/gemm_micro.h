@@ -16,6 +16,7 @@
 #define HT_PANEL 16
 #define HT_BLOCK_K 256   /* a block of k: one pair of panels is 32 KiB and stays in the L1 cache */
 #define HT_BLOCK_N 512   /* columns packed at a time when B is not packed: 512 KiB, within the L2 cache */
+#define HT_LONG_K 768    /* the same of ht_gemm_rows: rare sums of parts, and a tile of A is 36 KiB */
 
 /* Accumulators fill the register file: 24 of 32, 12 of 16. */
 #if defined(__AVX512F__)
@@ -88,6 +89,12 @@ extern const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
  * a_panel > 0: A is packed too, as B's transpose would be: HT_PANEL rows (a_row = 1, a_k = HT_PANEL) every a_panel. */
 #define ht_gemm_block HT_KERNEL(gemm_block)
 void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns);
+
+/* The same for a block of B that lies in the L2 cache, or comes there now, and k up to HT_LONG_K: a tile of rows of A
+ * stays in L1 while the panels of B pass by. next_step > 0: `next` is where the block of B that follows begins (of the
+ * same b_panel), of which next_columns are fetched. */
+#define ht_gemm_rows HT_KERNEL(gemm_rows)
+void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t next_columns);
 
 /* dst: panels of B[k][n] (row stride ldb), or of its transpose given as B[n][k] when `trans`; each panel occupies
  * panel_k * HT_PANEL floats of which k * HT_PANEL are written. */

@@ -24,7 +24,12 @@ _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 def gemm_scratch(x: Value, right: Value, packed: bool, k: int, n: int) -> int:
     if x.dtype != np.float32 or (packed and right.dtype == np.float32):
         return 0
-    return 4 * 16 * min(k, 256) * min(-(-n // 16), 32)  # kernels/gemm.c
+    return unpacked_scratch(k, n)
+
+
+def unpacked_scratch(k: int, n: int) -> int:
+    """Bytes for a right operand [k, n] of float32 that the kernel packs itself (kernels/gemm.c)."""
+    return 4 * 16 * min(k * -(-n // 16), 6144)
 
 
 def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool, *, as_float32: bool = False) -> Value:

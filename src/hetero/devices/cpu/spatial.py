@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import InferenceError
 from .elementwise import _given, _optional
 from .movement import transposed
-from .network import WINDOW, pool_sizes, reduced, three, window_of
+from .network import WINDOW, pool_sizes, reduced, three, unpacked_scratch, window_of
 from .registry import FLOATS, Node, operator
 from .values import Context, Value
 
@@ -54,7 +54,7 @@ def _conv_transpose(context: Context, node: Node, inputs: Sequence[Value | None]
     shape = (x.shape[0], group, maps * taps, windows)
     steps = [0, maps * taps * depth, group * depth * windows, depth * windows]
     ints = [maps * taps, windows, depth, 0, 0, 0, 0, 0, 0, 2, x.shape[0], group, *steps]
-    scratch = 4 * 16 * min(depth, 256) * min(-(-windows // 16), 32) if x.dtype == np.float32 else 0  # kernels/gemm.c
+    scratch = unpacked_scratch(depth, windows) if x.dtype == np.float32 else 0
     columns = context.call("matmul", [left, x, None, None], shape, x.dtype, ints, [1.0, 0.0, 0.0, 0.0], scratch)
     ints = [*three(kernel, 1), *three(x.shape[2:], 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
     return [context.call("col2im", [columns, bias], (x.shape[0], group * maps, *sizes), x.dtype, ints)]
