@@ -124,6 +124,10 @@ FAMILIES: dict[str, Entry] = {
     "transposed 2x2 by 2, 64 at 56": ("ConvTranspose", [IMAGE], [normal(64, 32, 2, 2)], {"strides": [2, 2]}, None),
     "max pool 3x3 by 2": ("MaxPool", [IMAGE], [], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, None),
     "average pool 3x3": ("AveragePool", [IMAGE], [], {"kernel_shape": [3, 3], "pads": [1] * 4}, None),
+    "average pool 2x2 by 2, 512 at 14": (
+        "AveragePool", [normal(1, 512, 14, 14)], [], {"kernel_shape": [2, 2], "strides": [2, 2]}, None,
+    ),
+    "max pool 3x3, 256 at 7": ("MaxPool", [normal(1, 256, 7, 7)], [], {"kernel_shape": [3, 3], "pads": [1] * 4}, None),
     "pool of whole planes": ("GlobalAveragePool", [IMAGE], [], {}, lambda x: x.mean((2, 3))),
     "softmax": ("Softmax", [X], [], {"axis": -1}, None),
     "layer normalisation": ("LayerNormalization", [X], [ROW, ROW], {}, None),
@@ -186,6 +190,10 @@ FAMILIES: dict[str, Entry] = {
     "nonzero": ("NonZero", [X.clip(0)], [], {}, np.nonzero),
     "resize to 112, nearest": (
         "Resize", [IMAGE], [EMPTY := np.zeros(0, np.float32), np.array([1, 1, 2, 2], np.float32)],
+        {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, None,
+    ),
+    "resize of bytes to 112, nearest": (
+        "Resize", [below(256, 1, 64, 56, 56).astype(np.uint8)], [EMPTY, np.array([1, 1, 2, 2], np.float32)],
         {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, None,
     ),
     "resize to 112, linear": ("Resize", [IMAGE], [EMPTY, np.array([1, 1, 2, 2], np.float32)], {"mode": "linear"}, None),

@@ -7,9 +7,11 @@
  * float32: a window's rows are combined first, where they lie, into one row with its padding; then that row's columns.
  * So a k x k window costs about k / stride + k operations per output, and nothing of x is copied; every loop runs along the
  * innermost axis. Terms are added in the order of rows within a column, then of columns.
+ * Where rows are short, or strides too long for vectors, channels are in the lanes instead (pool_lanes.c): if the planner
+ * gives scratch memory, 64 * (size of a plane of x + of y + x's columns) + 24 * y's columns bytes.
  * Global pooling is average_pool or max_pool of the whole plane, or `reduce`.
  */
-#include "spatial.h"
+#include "pool.h"
 
 static int window_of(const ht_call *call, int num_ints, ht_window *w)
 {
@@ -20,20 +22,9 @@ static int window_of(const ht_call *call, int num_ints, ht_window *w)
     return ht_pool_window(call, w);
 }
 
-/* How many taps t in [0, kernel) have position + t * dilation in [low, high). */
-static int64_t taps_within(int64_t position, int64_t kernel, int64_t dilation, int64_t low, int64_t high)
-{
-    int64_t first, last;
-    if (dilation == 1)
-        return ht_max64(0, ht_min64(position + kernel, high) - ht_max64(position, low));
-    ht_valid_range(position - low, dilation, high - low, kernel, &first, &last);
-    return last - first;
-}
-
 /* ---- float32 */
 
 #define ROW_FLOATS 8192
-#define MAX_TAPS 512
 #define LINES 32                /* rows at a time, if there is room */
 
 /* Output columns at a time, so that what they read fits the row buffer, whole vectors read; 0 if one vector does not. */
@@ -43,44 +34,9 @@ static int64_t block_columns(const ht_window *w)
         if (w->kernel[i] > ROW_FLOATS || w->dilation[i] > ROW_FLOATS || w->stride[i] > ROW_FLOATS)
             return 0;
     const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1, room = ROW_FLOATS - reach - 2 * VF_LANES;
-    if (w->kernel[0] * w->kernel[1] > MAX_TAPS || w->kernel[2] > MAX_TAPS || room < 0)
+    if (w->kernel[0] * w->kernel[1] > HT_POOL_TAPS || w->kernel[2] > HT_POOL_TAPS || room < 0)
         return 0;
     return ht_min64(w->out[2], room / w->stride[2] / VF_LANES * VF_LANES);
-}
-
-HT_INLINE vf combine(vf a, vf b, const int average)
-{
-    if (average)
-        return a + b;
-    return vf_max_nan(a, b);
-}
-
-/* How many elements a window counts along one axis. */
-static int64_t counted(const ht_window *w, int axis, int64_t position, const int64_t *pad_after, int count_padding)
-{
-    return taps_within(position, w->kernel[axis], w->dilation[axis], count_padding ? -w->pad[axis] : 0,
-                       w->in[axis] + (count_padding ? pad_after[axis] : 0));
-}
-
-/* dst[0, width) = the rows of one row of windows, combined. Rows are not read past `width`. */
-HT_INLINE void combine_rows(const float *const *rows, const int64_t taps, int64_t width, float *dst, const int average)
-{
-    for (int64_t i = 0; i < width; i += VF_LANES) {
-        const int64_t lanes = width - i;
-        if (HT_LIKELY(lanes >= VF_LANES)) {
-            vf result = vf_load(rows[0] + i);
-#pragma GCC unroll 4
-            for (int64_t tap = 1; tap < taps; tap++)
-                result = combine(result, vf_load(rows[tap] + i), average);
-            vf_store(dst + i, result);
-        } else {
-            vf result = vf_load_n(rows[0] + i, lanes);
-#pragma GCC unroll 4
-            for (int64_t tap = 1; tap < taps; tap++)
-                result = combine(result, vf_load_n(rows[tap] + i, lanes), average);
-            vf_store_n(dst + i, lanes, result);
-        }
-    }
 }
 
 /* One tap of neighbouring outputs. */
@@ -105,7 +61,7 @@ HT_INLINE void combine_columns(const float *row, const int64_t stride, const int
         vf result = load_tap(row + i * stride, stride);
 #pragma GCC unroll 4
         for (int64_t tap = 1; tap < taps; tap++)
-            result = combine(result, load_tap(row + i * stride + tap * dilation, stride), average);
+            result = ht_combine(result, load_tap(row + i * stride + tap * dilation, stride), average);
         if (average) {
             const vf divisor = vf_load(counts + i) * vf_set1(count_rows);
             result = vf_select(vf_eq(divisor, vf_set1(0.0f)), vf_set1(0.0f), result / divisor);
@@ -116,13 +72,6 @@ HT_INLINE void combine_columns(const float *row, const int64_t stride, const int
             vf_store_n(y + i, ht_min64(VF_LANES, count - i), result);
     }
 }
-
-#define BY_TAPS(taps, call)                                                                                           \
-    switch (taps) {                                                                                                   \
-    case 2: { enum { TAPS = 2 }; call; break; }                                                                       \
-    case 3: { enum { TAPS = 3 }; call; break; }                                                                       \
-    default: { const int64_t TAPS = taps; call; break; }                                                              \
-    }
 
 /* `columns`: output columns at a time. `stride`: w's along columns, if the compiler is to know it. */
 HT_INLINE void pool_f32(const ht_window *w, int64_t columns, const float *x, float *y, const int64_t stride,
@@ -140,7 +89,7 @@ HT_INLINE void pool_f32(const ht_window *w, int64_t columns, const float *x, flo
         const int64_t pitch = ht_ceil_div((vectors - 1) * stride + reach + VF_LANES, VF_LANES) * VF_LANES;
         const int64_t lines = ht_max64(1, ht_min64(LINES, ROW_FLOATS / pitch));
         for (int64_t i = 0; average && i < vectors; i++)
-            counts[i] = (float)counted(w, 2, at_x + i * stride, pad_after, count_padding);
+            counts[i] = (float)ht_counted(w, 2, at_x + i * stride, pad_after, count_padding);
         for (int64_t i = 0; i < ROW_FLOATS; i++)
             combined[i] = blank; /* only [low, high) of each row is written from now on */
         for (int64_t plane = 0; plane < w->n * w->c; plane++)
@@ -149,7 +98,7 @@ HT_INLINE void pool_f32(const ht_window *w, int64_t columns, const float *x, flo
                     const int64_t bottom = ht_min64(top + lines, w->out[1]), at_z = z * w->stride[0] - w->pad[0];
                     for (int64_t line = top; line < bottom; line++) {
                         const int64_t at_y = line * w->stride[1] - w->pad[1];
-                        const float *rows[MAX_TAPS];
+                        const float *rows[HT_POOL_TAPS];
                         float *dst = combined + (line - top) * pitch + low;
                         int64_t taps = 0, first, last;
                         ht_valid_range(at_y, w->dilation[1], w->in[1], w->kernel[1], &first, &last);
@@ -163,16 +112,16 @@ HT_INLINE void pool_f32(const ht_window *w, int64_t columns, const float *x, flo
                             for (int64_t i = 0; i < high - low; i++)
                                 dst[i] = blank;
                         else
-                            BY_TAPS(taps, combine_rows(rows, TAPS, high - low, dst, average))
+                            HT_BY_TAPS(taps, ht_combine_rows(rows, TAPS, high - low, dst, average))
                     }
                     for (int64_t line = top; line < bottom; line++) {
                         const int64_t at = plane * w->out_size + (z * w->out[1] + line) * w->out[2] + column;
                         float counted_rows = 0;
                         if (average)
-                            counted_rows = (float)(counted(w, 0, at_z, pad_after, count_padding) *
-                                                   counted(w, 1, line * w->stride[1] - w->pad[1], pad_after,
+                            counted_rows = (float)(ht_counted(w, 0, at_z, pad_after, count_padding) *
+                                                   ht_counted(w, 1, line * w->stride[1] - w->pad[1], pad_after,
                                                            count_padding));
-                        BY_TAPS(w->kernel[2],
+                        HT_BY_TAPS(w->kernel[2],
                                 combine_columns(combined + (line - top) * pitch, stride, w->dilation[2], TAPS, counts,
                                                 counted_rows, y + at, count,
                                                 columns >= w->out[2] ? size - at : count, average))
@@ -184,7 +133,11 @@ HT_INLINE void pool_f32(const ht_window *w, int64_t columns, const float *x, flo
 static void pool_rows(const ht_window *w, int64_t columns, const float *x, float *y, const int64_t *pad_after,
                       int average, int count_padding)
 {
-    if (average)
+    if (average && w->stride[2] == 1)
+        pool_f32(w, columns, x, y, 1, 1, pad_after, count_padding);
+    else if (average && w->stride[2] == 2)
+        pool_f32(w, columns, x, y, 2, 1, pad_after, count_padding);
+    else if (average)
         pool_f32(w, columns, x, y, w->stride[2], 1, pad_after, count_padding);
     else if (w->stride[2] == 1)
         pool_f32(w, columns, x, y, 1, 0, pad_after, 0);
@@ -238,11 +191,11 @@ static void pool_rows(const ht_window *w, int64_t columns, const float *x, float
                         continue;                                                                                     \
                     int64_t taps[2];                                                                                  \
                     for (int i = 0; i < 2; i++)                                                                       \
-                        taps[i] = taps_within(from[i], w->kernel[i], w->dilation[i], count_padding ? -w->pad[i] : 0,  \
+                        taps[i] = ht_taps_within(from[i], w->kernel[i], w->dilation[i], count_padding ? -w->pad[i] : 0,  \
                                               w->in[i] + (count_padding ? pad_after[i] : 0));                         \
                     for (int64_t i = 0; i < w->out[2]; i++) {                                                         \
                         const int64_t width =                                                                         \
-                            taps_within(i * w->stride[2] - w->pad[2], w->kernel[2], w->dilation[2],                   \
+                            ht_taps_within(i * w->stride[2] - w->pad[2], w->kernel[2], w->dilation[2],                   \
                                         count_padding ? -w->pad[2] : 0, w->in[2] + (count_padding ? pad_after[2] : 0)); \
                         const int64_t count = taps[0] * taps[1] * width;                                              \
                         y[i] = count ? y[i] / (type)count : 0;                                                        \
@@ -256,6 +209,7 @@ POOL(double)
 typedef struct {
     const ht_call *call;
     ht_window window;
+    int lanes;       /* channels in the lanes */
     int64_t columns; /* float32: at a time; 0: tap by tap */
     int average, count_padding;
     int64_t pad_after[3];
@@ -273,9 +227,11 @@ static void pool_part(void *context, int64_t part, int thread)
     const void *x = job->call->in[0]->data;
     void *y = job->call->out[0]->data;
     const int64_t x_at = begin * w.in_size, y_at = begin * w.out_size;
-    (void)thread;
     if (job->call->in[0]->dtype == HT_FLOAT64)
         pool_double(&w, (const double *)x + x_at, (double *)y + y_at, job->average, job->pad_after, job->count_padding);
+    else if (job->lanes)
+        HT_KERNEL(pool_lanes)(&w, (const float *)x + x_at, (float *)y + y_at, job->average, job->pad_after,
+                              job->count_padding, ht_scratch(job->call, thread));
     else if (!job->columns)
         pool_float(&w, (const float *)x + x_at, (float *)y + y_at, job->average, job->pad_after, job->count_padding);
     else
@@ -290,6 +246,9 @@ static int pool(pooling *job, int num_ints)
         return status;
     const ht_window *w = &job->window;
     job->columns = block_columns(w);
+    job->lanes = job->call->in[0]->dtype == HT_FLOAT32 && w->kernel[0] <= HT_POOL_TAPS &&
+                 w->kernel[1] <= HT_POOL_TAPS && w->kernel[0] * w->kernel[1] <= HT_POOL_TAPS &&
+                 job->call->scratch_bytes > 0 && job->call->scratch_bytes >= ht_pool_lanes_bytes(w);
     const double taps = (double)w->kernel[0] * (double)(w->kernel[1] + w->kernel[2]);
     job->parts = ht_parts(job->call, w->n * w->c, 2 * taps * (double)job->call->out[0]->size);
     ht_parallel(job->call->team, job->parts, pool_part, job);

@@ -136,17 +136,75 @@ static int are_doubled(const int32_t *column, int64_t width)
     return width % 2 == 0;
 }
 
-#define DEFINE_PICK(T)                                                                                            \
-    static void pick_##T(const void *from, const int32_t *HT_RESTRICT column, void *to, int64_t width, int twice) \
-    {                                                                                                             \
-        const T *HT_RESTRICT x = (const T *)from;                                                                 \
-        T *HT_RESTRICT y = (T *)to;                                                                               \
-        if (twice)                                                                                                \
-            for (int64_t i = 0; i < width / 2; i++)                                                               \
-                y[2 * i] = y[2 * i + 1] = x[i];                                                                   \
-        else                                                                                                      \
-            for (int64_t i = 0; i < width; i++)                                                                   \
-                y[i] = x[column[i]];                                                                              \
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+typedef uint16_t bytes16_of_2 __attribute__((vector_size(16)));
+typedef uint64_t bytes16_of_8 __attribute__((vector_size(16)));
+
+/* A vector of elements, each twice, as two vectors, to two places. */
+#define BOTH(y, z, low, high)                                                                                       \
+    memcpy(y, &low, sizeof low);                                                                                    \
+    memcpy((char *)(y) + sizeof low, &high, sizeof high);                                                           \
+    memcpy(z, &low, sizeof low);                                                                                    \
+    memcpy((char *)(z) + sizeof low, &high, sizeof high)
+#define PAIR_LANES_uint8_t 16
+#define PAIR_LANES_uint16_t 8
+#define PAIR_LANES_uint32_t VF_LANES
+#define PAIR_LANES_uint64_t 2
+HT_INLINE void pairs_uint8_t(const uint8_t *x, uint8_t *y, uint8_t *z)
+{
+    bytes16 v;
+    memcpy(&v, x, sizeof v);
+    const bytes16 low = __builtin_shuffle(v, v, (bytes16){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
+    const bytes16 high = __builtin_shuffle(v, v, (bytes16){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+    BOTH(y, z, low, high);
+}
+HT_INLINE void pairs_uint16_t(const uint16_t *x, uint16_t *y, uint16_t *z)
+{
+    bytes16_of_2 v;
+    memcpy(&v, x, sizeof v);
+    const bytes16_of_2 low = __builtin_shuffle(v, v, (bytes16_of_2){0, 8, 1, 9, 2, 10, 3, 11});
+    const bytes16_of_2 high = __builtin_shuffle(v, v, (bytes16_of_2){4, 12, 5, 13, 6, 14, 7, 15});
+    BOTH(y, z, low, high);
+}
+HT_INLINE void pairs_uint32_t(const uint32_t *x, uint32_t *y, uint32_t *z)
+{
+    vf v;
+    memcpy(&v, x, sizeof v);
+    const vf low = vf_zip_low(v, v);
+    const vf high = vf_zip_high(v, v);
+    BOTH(y, z, low, high);
+}
+HT_INLINE void pairs_uint64_t(const uint64_t *x, uint64_t *y, uint64_t *z)
+{
+    bytes16_of_8 v;
+    memcpy(&v, x, sizeof v);
+    const bytes16_of_8 low = __builtin_shuffle(v, v, (bytes16_of_8){0, 2});
+    const bytes16_of_8 high = __builtin_shuffle(v, v, (bytes16_of_8){1, 3});
+    BOTH(y, z, low, high);
+}
+
+/* A row into y, and into z if that is another. */
+#define DEFINE_PICK(T)                                                                                              \
+    static void pick_##T(const void *from, const int32_t *HT_RESTRICT column, void *to, void *also, int64_t width,  \
+                         int twice)                                                                                 \
+    {                                                                                                               \
+        enum { LANES = PAIR_LANES_##T };                                                                            \
+        const T *x = (const T *)from;                                                                               \
+        T *y = (T *)to, *z = (T *)also;                                                                             \
+        if (twice && width >= 2 * LANES) { /* the last vector overlaps the one before */                            \
+            for (int64_t i = 0; i < width / 2; i += LANES) {                                                        \
+                const int64_t at = ht_min64(i, width / 2 - LANES);                                                  \
+                pairs_##T(x + at, y + 2 * at, z + 2 * at);                                                          \
+            }                                                                                                       \
+            return;                                                                                                 \
+        }                                                                                                           \
+        if (twice)                                                                                                  \
+            for (int64_t i = 0; i < width / 2; i++)                                                                 \
+                y[2 * i] = y[2 * i + 1] = x[i];                                                                     \
+        else                                                                                                        \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < width; i++) y[i] = x[column[i]];                           \
+        if (z != y)                                                                                                 \
+            memcpy(z, y, (size_t)width * sizeof(T));                                                                \
     }
 DEFINE_PICK(uint8_t)
 DEFINE_PICK(uint16_t)
@@ -169,18 +227,24 @@ static void pick_part(void *context, int64_t part, int thread)
         char *y = (char *)call->out[0]->data + o * length * width * bytes;
         for (int64_t k = 0; k < length; k++, y += width * bytes) {
             const char *row = x + start[k] * inner * bytes;
+            const int same = column && k + 1 < length && start[k + 1] == start[k]; /* two rows at once */
+            char *also = same ? y + width * bytes : y;
             if (k > 0 && start[k] == start[k - 1])
                 memcpy(y, y - width * bytes, (size_t)(width * bytes));
             else if (!column)
                 memcpy(y, row, (size_t)(width * bytes));
-            else if (bytes == 4)
-                pick_uint32_t(row, column, y, width, twice);
-            else if (bytes == 1)
-                pick_uint8_t(row, column, y, width, twice);
-            else if (bytes == 2)
-                pick_uint16_t(row, column, y, width, twice);
-            else
-                pick_uint64_t(row, column, y, width, twice);
+            else {
+                if (bytes == 4)
+                    pick_uint32_t(row, column, y, also, width, twice);
+                else if (bytes == 1)
+                    pick_uint8_t(row, column, y, also, width, twice);
+                else if (bytes == 2)
+                    pick_uint16_t(row, column, y, also, width, twice);
+                else
+                    pick_uint64_t(row, column, y, also, width, twice);
+                k += same;
+                y += same ? width * bytes : 0;
+            }
         }
     }
 }

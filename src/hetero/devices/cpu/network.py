@@ -208,6 +208,9 @@ def convolution_of(node: Node, x: Value, weights: Value, bias: Value | None) -> 
     return group, window, (x.shape[0], outputs, *sizes)
 
 
+_SHORT_ROW, _LEAST_PLANES, _LANES_BYTES = 64, 8, 1 << 20
+
+
 def pool_sizes(
     node: Node,
     x: Value,
@@ -229,6 +232,15 @@ def pool_sizes(
     return found
 
 
+def _lanes_bytes(x: Value, shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Scratch memory of a pool with channels in the lanes, where that is faster (kernels/pool.c); else 0."""
+    columns = shape[-1]
+    size = 64 * (math.prod(x.shape[2:]) + math.prod(shape[2:]) + x.shape[-1]) + 24 * columns
+    short = columns <= _SHORT_ROW or strides[-1] > 2
+    wanted = x.dtype == np.float32 and short and math.prod(x.shape[:2]) >= _LEAST_PLANES and size <= _LANES_BYTES
+    return size if wanted else 0
+
+
 @operator("AveragePool", dtypes=FLOATS, attributes=WINDOW | {"ceil_mode": (0, 1), "count_include_pad": (0, 1)})
 @operator("MaxPool", dtypes=(*FLOATS, "int8", "uint8"), attributes=WINDOW | {
     "ceil_mode": (0, 1), "storage_order": (0, 1),
@@ -246,9 +258,9 @@ def _pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         return [reduced(context, x, operation, range(2, x.rank), keep=True)]
     if node.op_type == "AveragePool":
         ints += [*three(after, 0), node.get("count_include_pad", 0)]
-        return [context.call("average_pool", [x], shape, x.dtype, ints)]
+        return [context.call("average_pool", [x], shape, x.dtype, ints, scratch_bytes=_lanes_bytes(x, shape, strides))]
     if node.num_outputs == 1 and x.dtype.kind == "f":
-        return [context.call("max_pool", [x], shape, x.dtype, ints)]
+        return [context.call("max_pool", [x], shape, x.dtype, ints, scratch_bytes=_lanes_bytes(x, shape, strides))]
     specs = [(shape, x.dtype), (shape, np.dtype(np.int64))][: node.num_outputs]
     return context.call_many("max_pool_any", [x], specs, [*ints, node.get("storage_order", 0)])
 

@@ -1,0 +1,69 @@
+/* What the two ways of pooling float32 share: pool.c, pool_lanes.c. */
+#ifndef HETERO_POOL_H
+#define HETERO_POOL_H
+
+#include "spatial.h"
+
+#define HT_POOL_TAPS 512 /* rows of a window at most */
+
+/* How many taps t in [0, kernel) have position + t * dilation in [low, high). */
+HT_INLINE int64_t ht_taps_within(int64_t position, int64_t kernel, int64_t dilation, int64_t low, int64_t high)
+{
+    int64_t first, last;
+    if (dilation == 1)
+        return ht_max64(0, ht_min64(position + kernel, high) - ht_max64(position, low));
+    ht_valid_range(position - low, dilation, high - low, kernel, &first, &last);
+    return last - first;
+}
+
+/* How many elements a window counts along one axis. */
+HT_INLINE int64_t ht_counted(const ht_window *w, int axis, int64_t position, const int64_t *pad_after, int count_padding)
+{
+    return ht_taps_within(position, w->kernel[axis], w->dilation[axis], count_padding ? -w->pad[axis] : 0,
+                          w->in[axis] + (count_padding ? pad_after[axis] : 0));
+}
+
+HT_INLINE vf ht_combine(vf a, vf b, const int average)
+{
+    if (average)
+        return a + b;
+    return vf_max_nan(a, b);
+}
+
+/* dst[0, width) = the rows of one row of windows, combined. Rows are not read past `width`. */
+HT_INLINE void ht_combine_rows(const float *const *rows, const int64_t taps, int64_t width, float *dst, const int average)
+{
+    for (int64_t i = 0; i < width; i += VF_LANES) {
+        const int64_t lanes = width - i;
+        if (HT_LIKELY(lanes >= VF_LANES)) {
+            vf result = vf_load(rows[0] + i);
+#pragma GCC unroll 4
+            for (int64_t tap = 1; tap < taps; tap++)
+                result = ht_combine(result, vf_load(rows[tap] + i), average);
+            vf_store(dst + i, result);
+        } else {
+            vf result = vf_load_n(rows[0] + i, lanes);
+#pragma GCC unroll 4
+            for (int64_t tap = 1; tap < taps; tap++)
+                result = ht_combine(result, vf_load_n(rows[tap] + i, lanes), average);
+            vf_store_n(dst + i, lanes, result);
+        }
+    }
+}
+
+#define HT_BY_TAPS(taps, call)                                                                                        \
+    switch (taps) {                                                                                                   \
+    case 2: { enum { TAPS = 2 }; call; break; }                                                                       \
+    case 3: { enum { TAPS = 3 }; call; break; }                                                                       \
+    default: { const int64_t TAPS = taps; call; break; }                                                              \
+    }
+
+/* All planes of w, with channels in the lanes. turned: ht_pool_lanes_bytes(w) bytes. */
+void HT_KERNEL(pool_lanes)(const ht_window *w, const float *x, float *y, int average, const int64_t *pad_after,
+                           int count_padding, void *turned);
+HT_INLINE int64_t ht_pool_lanes_bytes(const ht_window *w)
+{
+    return 64 * (w->in_size + w->out_size + w->in[2]) + 24 * w->out[2];
+}
+
+#endif
