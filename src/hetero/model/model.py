@@ -258,6 +258,25 @@ class Model(Rows):
             self._constant_number(value)
         return self._part(select_constants(chosen), self.name if name is None else name)
 
+    def with_outputs(self, names: Iterable[str]) -> Model:
+        """The same model that also gives these values, after its own outputs; those that it gives already, and
+        constants, are left out. `ModelError` names a value that it does not have."""
+        known = set(self.output_ids)
+        more = [value for value in dict.fromkeys(map(self.value_id, names)) if not self.is_constant[value]]
+        outputs = (*self.output_ids, *(value for value in more if value not in known))
+        everything = Selection(
+            parent_nodes=np.arange(self.num_nodes, dtype=np.int32),
+            parent_values=np.arange(self.num_values, dtype=np.int32),
+            inputs=self.node_inputs,
+            outputs=self.node_outputs,
+            captures=self.node_captures,
+            producer=self.producer,
+            is_constant=self.is_constant,
+            input_ids=self.input_ids,
+            output_ids=outputs,
+        )
+        return self._part(everything, self.name)
+
     def to_bytes(self, max_constant_bytes: int | None = None) -> bytes:
         """The model as an encoded ModelProto, by joining ranges of the file; external data is put inside.
 

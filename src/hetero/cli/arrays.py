@@ -1,0 +1,76 @@
+"""Outputs: what they are in a few numbers, and as a file."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..files import atomic_file
+from ..runtime.tensor import Outputs
+from .outfile import writing
+
+__all__ = ["save_arrays", "summary"]
+
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")  # what no tool that unpacks the archive can take for a path
+
+
+def summary(value: Any) -> dict[str, Any]:
+    """``kind`` (tensor, sequence, none), ``length`` of a sequence, ``dtype``, ``shape``, ``min``, ``mean``, ``max`` of
+    what is finite, and how many elements are ``nan`` and ``inf``; None where that makes no sense."""
+    empty = dict.fromkeys(("length", "dtype", "shape", "min", "mean", "max", "nan", "inf"))
+    if not isinstance(value, np.ndarray):
+        return {"kind": "none", **empty} if value is None else {"kind": "sequence", **empty, "length": len(value)}
+    found = {"kind": "tensor", **empty, "dtype": _dtype_name(value), "shape": list(value.shape)}
+    if value.dtype.hasobject or value.dtype.kind in "USc":
+        return found
+    numbers = value.astype(np.float64) if value.dtype.kind not in "biu" else value
+    finite = numbers if numbers.dtype.kind in "biu" else numbers[np.isfinite(numbers)]
+    if finite.size:
+        found |= {"min": float(finite.min()), "mean": float(finite.mean(dtype=np.float64)), "max": float(finite.max())}
+    if numbers is finite:
+        return found | {"nan": 0, "inf": 0}
+    return found | {"nan": int(np.isnan(numbers).sum()), "inf": int(np.isinf(numbers).sum())}
+
+
+def _dtype_name(value: NDArray[Any]) -> str:
+    return "string" if value.dtype.hasobject else str(value.dtype)
+
+
+def save_arrays(path: str, outputs: Outputs) -> dict[str, str]:
+    """Writes an ``.npz`` file, whole or not at all; gives what each output is called there: its name if that can be
+    the name of a file, else ``output_`` and its number. Types that NumPy lacks are written as float32 or int8.
+
+    Raises `Failure` if it cannot be written.
+    """
+    called: dict[str, str] = {}
+    arrays: dict[str, NDArray[Any]] = {}
+    for position, name in enumerate(outputs):
+        key = name if _PLAIN.fullmatch(name) and len(name) < 200 else f"output_{position}"
+        called[name] = key
+        value = outputs[name]
+        if isinstance(value, np.ndarray):
+            arrays[key] = _storable(value)
+        else:
+            arrays |= {f"{key}.{i}": _storable(item) for i, item in enumerate(value or ()) if item is not None}
+    with (
+        writing(path),
+        atomic_file(path) as number,
+        open(number, "wb", closefd=False) as stream,
+        zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
+    ):
+        for key, array in arrays.items():
+            with archive.open(f"{key}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+    return called
+
+
+def _storable(value: NDArray[Any]) -> NDArray[Any]:
+    if value.dtype.hasobject:
+        return value.astype(np.str_)
+    if value.dtype.isbuiltin == 1:
+        return value
+    return value.astype(np.int8 if "int" in value.dtype.name else np.float32)

@@ -1,0 +1,186 @@
+"""``hetero compare``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import (
+    devices_option,
+    input_options,
+    json_option,
+    model_argument,
+    new_command,
+    pin_option,
+    plan_option,
+    properties_of,
+    property_options,
+)
+
+if TYPE_CHECKING:
+    from .difference import Difference
+    from .session import Session
+
+__all__ = ["DIFFERS", "command"]
+
+DIFFERS = 3
+"""The exit code that says that results differ."""
+
+
+@new_command()
+@model_argument()
+@devices_option("Given twice: what is judged, and the reference; given once, the reference is CPU.")
+@plan_option
+@pin_option
+@input_options
+@click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True, help="Relative tolerance.")
+@click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True, help="Absolute tolerance.")
+@click.option("--boundaries", is_flag=True, help="Compare what passes between subgraphs, too: where they part company.")
+@property_options
+@json_option
+def command(
+    model: str,
+    devices: tuple[str, ...],
+    plan_path: str | None,
+    pins: tuple[str, ...],
+    rtol: float,
+    atol: float,
+    boundaries: bool,
+    properties: tuple[str, ...],
+    profiles: tuple[str, ...],
+    follow_links: bool,
+    as_json: bool,
+    **choice: Any,
+) -> None:
+    """Compare the results of two devices, outputs or all that passes between subgraphs.
+
+    A value passes if |difference| ≤ atol + rtol · |reference| in each element; what is no float must be equal. The
+    worst come first, each with the least tolerance that would let it pass. Exit code 3 if one does not pass.
+    """
+    from .inputs import InputChoice
+    from .session import Session
+    from .text import print_json
+
+    judged, reference = _pair(devices, plan_path)
+    session = Session(model, profiles, follow_links)
+    inputs = InputChoice(**choice).make(session.model.inputs)
+    found = _differences(
+        session, judged, reference, plan_path, pins, properties_of(properties), inputs, boundaries, (rtol, atol)
+    )
+    passed = all(entry.passes for entry in found)
+    if as_json:
+        print_json(
+            {
+                "model": model,
+                "device": judged if plan_path is None else plan_path,
+                "reference": reference,
+                "rtol": rtol,
+                "atol": atol,
+                "passed": passed,
+                "least_rtol": max((entry.least_rtol for entry in found), default=0.0),
+                "least_atol": max((entry.least_atol for entry in found), default=0.0),
+                "inputs": [entry.as_json() for entry in inputs],
+                "values": [entry.as_json() for entry in found],
+            }
+        )
+    else:
+        _print(found, judged if plan_path is None else plan_path, reference, (rtol, atol))
+    if not passed:
+        raise SystemExit(DIFFERS)
+
+
+def _pair(devices: Sequence[str], plan_path: str | None) -> tuple[str, str]:
+    most = 1 if plan_path is not None else 2
+    if len(devices) > most or (not devices and plan_path is None):
+        raise click.UsageError("give -d twice: what is judged, then the reference (or --plan, then the reference)")
+    judged, reference = (*([""] if plan_path is not None else []), *devices, "CPU")[:2]
+    if judged == reference:
+        raise click.UsageError(f"{judged} would be compared with itself: give -d twice, the second for the reference")
+    return judged, reference
+
+
+def _differences(
+    session: Session,
+    judged: str,
+    reference: str,
+    plan_path: str | None,
+    pins: Sequence[str],
+    config: dict[str, Any],
+    inputs: Sequence[Any],
+    boundaries: bool,
+    tolerances: tuple[float, float],
+) -> list[Difference]:
+    """Each value compared, the worst first."""
+    from .difference import difference
+    from .text import progress
+
+    core, model = session.core, session.model
+    arrays = {entry.name: entry.array for entry in inputs}
+    sources: dict[str, int] = {}
+    with progress("Comparing") as tell:
+        if boundaries:
+            from .boundaries import with_boundaries
+
+            plan = session.plan(judged, plan_path, pins, config)
+            devices = f"HETERO:{','.join(plan.devices)}"
+            config = {"PARTITION_POLICY": plan.policy, **config} if plan.num_subgraphs > 1 else config
+            # A plan from a file has no model to look into: it is made again, with every node in its place.
+            bound = plan if plan.bound is not None else core.plan(model.with_affinity(plan.affinity), devices, config)
+            model, sources = with_boundaries(bound)
+            compiled = core.compile_model(model.with_affinity(plan.affinity), devices, config)
+        else:
+            compiled, _ = session.compile(judged, plan_path, config, pins)
+        tell(0.3)
+        first = compiled(arrays)
+        tell(0.5)
+        second = core.compile_model(model.with_affinity({}), reference)(arrays)
+        tell(0.9)
+        found = [
+            difference(name, first[name], second[name], *tolerances, subgraph=sources.get(name)) for name in second
+        ]
+    return sorted(found, key=lambda entry: (entry.passes, -entry.badness))
+
+
+def _print(found: Sequence[Difference], judged: str, reference: str, tolerances: tuple[float, float]) -> None:
+    from .session import shape_text
+    from .text import count_text, print_line, print_table, shorten
+
+    with_subgraph = any(entry.subgraph is not None for entry in found)
+    columns = ["value", *([">subgraph"] if with_subgraph else []), "dtype", "shape"]
+    columns += [">max |Δ|", ">of max |y|", ">elements off", ">least rtol", ">least atol", "verdict"]
+    print_table(
+        f"{judged} against {reference}, rtol {tolerances[0]:g}, atol {tolerances[1]:g}",
+        columns,
+        [
+            (
+                shorten(entry.name),
+                *(["" if entry.subgraph is None else entry.subgraph] if with_subgraph else []),
+                entry.dtype or "",
+                "" if entry.shape is None else shape_text(entry.shape),
+                f"{entry.largest:.2e}",
+                f"{entry.relative:.2e}",
+                entry.off,
+                f"{entry.least_rtol:.2e}",
+                f"{entry.least_atol:.2e}",
+                entry.verdict,
+            )
+            for entry in found
+        ],
+    )
+    failed = sum(not entry.passes for entry in found)
+    if not failed:
+        print_line("It passes" if len(found) == 1 else f"All {len(found)} values pass")
+        return
+    rtol, atol = max(entry.least_rtol for entry in found), max(entry.least_atol for entry in found)
+    advice = f"all pass with --rtol {_rounded_up(rtol)}, or with --atol {_rounded_up(atol)}"
+    if not rtol < float("inf"):
+        advice = f"all pass with --atol {_rounded_up(atol)}" if atol < float("inf") else "no tolerance lets all pass"
+    print_line(f"{failed} of {count_text(len(found), 'value')} differ; {advice}")
+
+
+def _rounded_up(tolerance: float) -> str:
+    """With three digits, and no less."""
+    text = f"{tolerance:.2e}"
+    return text if float(text) >= tolerance else f"{1.005 * tolerance:.2e}"

@@ -1,0 +1,47 @@
+"""What a shell offers to complete: devices, and operators of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+__all__ = ["complete_device", "complete_pin", "operators_of"]
+
+
+def complete_device(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of devices; after ``HETERO:`` and each comma those that can stand in a list."""
+    from ..registry import Registry
+
+    names = Registry().names()
+    head, separator, last = incomplete.rpartition("," if "," in incomplete else ":")
+    if not separator:
+        return [name for name in names if name.startswith(incomplete)]
+    taken = {"HETERO", "MULTI", *head.partition(":")[2].split(",")}
+    return [f"{head}{separator}{name}" for name in names if name.startswith(last) and name not in taken]
+
+
+def complete_pin(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Operators of the model, and the devices of the list."""
+    from ..registry import parse_device
+
+    pattern, equals, device = incomplete.partition("=")
+    if equals:
+        listed = parse_device(ctx.params.get("device") or "CPU").devices or ()
+        return [f"{pattern}={name}" for name in listed if name.startswith(device)]
+    return [f"op:{name}=" for name in operators_of(ctx) if f"op:{name}".startswith(incomplete)]
+
+
+def operators_of(ctx: click.Context) -> Sequence[str]:
+    """The operators of the model on an unfinished command line, which is read (its nodes' rows, no weights)."""
+    # While an option lacks its value, arguments are not told apart yet.
+    path = ctx.params.get("model_path") or ctx.params.get("model_option") or next(iter(ctx.args), None)
+    if not path:
+        return ()
+    from ..errors import HeteroError
+    from ..model.read import read_model
+
+    try:
+        return sorted(read_model(path).op_types)
+    except HeteroError:
+        return ()

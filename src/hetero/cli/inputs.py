@@ -1,0 +1,177 @@
+"""The inputs of a run on the command line: arrays from files, and random ones of the shapes that were asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import did_you_mean
+from ..model.types import Port
+from .group import Failure
+from .random_inputs import chosen_shape, random_array
+
+__all__ = ["Input", "InputChoice"]
+
+_SHAPE = re.compile(r"(?:(?P<name>.+)=)?(?P<dims>\d+(?:x\d+)*|scalar)", re.DOTALL)
+_BRACKETS = re.compile(r",?\s*(?P<name>[^\[\],]*)\[(?P<dims>[\d,\s]*)\]")  # as benchmark_app writes shapes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Input:
+    """One input: its array, and where that is from: a path, or ``random``."""
+
+    name: str
+    array: Any
+    source: str
+
+    def as_json(self) -> dict[str, Any]:
+        shape = list(self.array.shape) if isinstance(self.array, np.ndarray) else None
+        dtype = str(self.array.dtype) if isinstance(self.array, np.ndarray) else None
+        return {"name": self.name, "dtype": dtype, "shape": shape, "source": self.source}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InputChoice:
+    """What `input_options` gave, as text."""
+
+    inputs: Sequence[str]
+    shapes: Sequence[str]
+    dims: Sequence[str]
+    ranges: Sequence[str]
+    seed: int
+
+    def make(self, ports: Sequence[Port]) -> list[Input]:
+        """An array for each input. Raises `click.UsageError` for options that make no sense, and `HeteroError` for a
+        file that cannot be read or an input that random numbers do not serve."""
+        names = [port.name for port in ports]
+        arrays = self._read(names)
+        shapes = self._shapes(names)
+        symbols = self._symbols(ports)
+        limits = self._limits(names)
+        for port in ports:
+            known = arrays[port.name][0].shape if port.name in arrays else shapes.get(port.name)
+            for dim, size in zip(port.shape or (), known or (), strict=False):
+                if isinstance(dim, str):
+                    symbols.setdefault(dim, size)
+        made = []
+        for position, port in enumerate(ports):
+            if port.name in arrays:
+                made.append(Input(port.name, *arrays[port.name]))
+                continue
+            shape = shapes.get(port.name)
+            if shape is None:
+                shape = chosen_shape(port, symbols)
+            generator = np.random.default_rng([self.seed, position])
+            made.append(Input(port.name, random_array(generator, port, shape, limits.get(port.name)), "random"))
+        return made
+
+    def _read(self, names: Sequence[str]) -> dict[str, tuple[NDArray[Any], str]]:
+        arrays: dict[str, tuple[NDArray[Any], str]] = {}
+        for entry in self.inputs:
+            name, path = _named(entry, names, "--input")
+            loaded = _load(path)
+            if isinstance(loaded, np.ndarray):
+                arrays[_only(name, names, f"--input {entry}")] = (loaded, path)
+            elif name is not None:
+                raise click.UsageError(f"--input {entry}: {path} has arrays by name; give it without {name}=")
+            else:
+                for key, array in loaded.items():
+                    arrays[_known(key, names, f"--input {path}")] = (array, path)
+        return arrays
+
+    def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {}
+        for entry in self.shapes:
+            found = _SHAPE.fullmatch(entry)
+            if found:
+                dims = () if found["dims"] == "scalar" else tuple(map(int, found["dims"].split("x")))
+                shapes[_only(found["name"], names, f"--shape {entry}")] = dims
+                continue
+            end = 0
+            for part in _BRACKETS.finditer(entry):
+                if part.start() != end:
+                    break
+                end = part.end()
+                dims = tuple(int(dim) for dim in part["dims"].split(",") if dim.strip())
+                shapes[_only(part["name"].strip() or None, names, f"--shape {entry}")] = dims
+            if not end or end != len(entry):
+                raise click.UsageError(f"--shape {entry}: expected NAME=1x3x224x224, or NAME[1,3,224,224]")
+        return shapes
+
+    def _symbols(self, ports: Sequence[Port]) -> dict[str, int]:
+        known = {dim for port in ports for dim in port.shape or () if isinstance(dim, str)}
+        symbols = {}
+        for entry in self.dims:
+            symbol, _, size = entry.rpartition("=")
+            if not symbol or not size.isdecimal():
+                raise click.UsageError(f"--dim {entry}: expected SYMBOL=SIZE")
+            if symbol not in known:
+                listed = ", ".join(sorted(known)) or "none"
+                raise click.UsageError(
+                    f"--dim {entry}: no input has a dim {symbol!r}{did_you_mean(symbol, known)}; symbols: {listed}"
+                )
+            symbols[symbol] = int(size)
+        return symbols
+
+    def _limits(self, names: Sequence[str]) -> dict[str, tuple[float, float]]:
+        limits = {}
+        for entry in self.ranges:
+            name, text = _named(entry, names, "--range")
+            low, _, high = text.partition(":")
+            try:
+                bounds = float(low), float(high)
+            except ValueError as error:
+                raise click.UsageError(f"--range {entry}: expected LOW:HIGH") from error
+            if not bounds[0] < bounds[1]:
+                raise click.UsageError(f"--range {entry}: LOW must be less than HIGH")
+            for chosen in names if name is None else [name]:
+                limits[chosen] = bounds
+        return limits
+
+
+def _named(entry: str, names: Sequence[str], option: str) -> tuple[str | None, str]:
+    """``NAME=rest``, of which NAME is an input; without a NAME, None and the whole."""
+    for name in sorted(names, key=len, reverse=True):
+        if entry.startswith(f"{name}="):
+            return name, entry[len(name) + 1 :]
+    name, equals, rest = entry.partition("=")
+    if equals and "/" not in name and "." not in name:
+        return _known(name, names, f"{option} {entry}"), rest
+    return None, entry
+
+
+def _only(name: str | None, names: Sequence[str], where: str) -> str:
+    """``name``, or without one the model's only input."""
+    if name is not None:
+        return _known(name, names, where)
+    if len(names) != 1:
+        raise click.UsageError(f"{where}: the model has {len(names)} inputs ({', '.join(names)}); say which: NAME=…")
+    return names[0]
+
+
+def _known(name: str, names: Sequence[str], where: str) -> str:
+    if name not in names:
+        raise click.UsageError(
+            f"{where}: the model has no input {name!r}{did_you_mean(name, names)}; its inputs: {', '.join(names)}"
+        )
+    return name
+
+
+def _load(path: str) -> NDArray[Any] | Mapping[str, NDArray[Any]]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except OSError as error:
+        raise Failure(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        raise Failure(f"{path}: is no .npy or .npz file that can be read: {error}") from error

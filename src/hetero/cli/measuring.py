@@ -1,0 +1,148 @@
+"""Measuring inferences: several contenders in turn, so that what slows the machine slows all of them.
+
+A contender runs for a slice of time, then the next, and so on in rounds, until each has run as long, and as often, as
+asked for. Ratios are taken within rounds, of which the median counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from ..plugin import CompiledModel, InferRequest
+
+__all__ = ["PERCENTILES", "Contender", "measure", "percentile"]
+
+PERCENTILES = (50, 90, 95, 99)
+
+_SLICE = 0.1  # seconds of one contender in a row
+_SLICE_IN_FLIGHT = 0.5  # with several requests under way, the last of which run alone
+_LATENCIES_PER_SLICE = 20  # with several requests under way
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Slice:
+    wall: float
+    cpu: float
+    count: int
+
+
+class Contender:
+    """One compiled model under measurement. Times are in seconds."""
+
+    def __init__(self, label: str, compiled: CompiledModel, inputs: Mapping[str, Any], in_flight: int) -> None:
+        self.label = label
+        self.compiled = compiled
+        self.in_flight = in_flight
+        self.first = 0.0
+        self.latencies: list[float] = []
+        self.slices: list[_Slice] = []
+        self._inputs = dict(inputs)
+        self._requests = [compiled.create_infer_request() for _ in range(in_flight)]
+
+    @property
+    def wall(self) -> float:
+        return sum(entry.wall for entry in self.slices)
+
+    @property
+    def count(self) -> int:
+        return len(self.latencies)
+
+    @property
+    def cpu_per_inference(self) -> float:
+        return sum(entry.cpu for entry in self.slices) / self.count
+
+    def warm_up(self, runs: int) -> None:
+        """Run each request ``runs`` times, at least once, without measuring but the very first run."""
+        for number, request in enumerate(self._requests):
+            for run in range(max(runs, 1)):
+                begin = time.perf_counter()
+                request.infer(self._inputs)
+                if not number and not run:
+                    self.first = time.perf_counter() - begin
+
+    def run_slice(self, is_enough: Callable[[float, int], bool]) -> None:
+        """Run until ``is_enough(seconds, inferences)`` of this slice says so; at least one inference."""
+        begin, cpu, before = time.perf_counter(), time.process_time(), self.count
+        run = self._run_one if self.in_flight == 1 else self._run_many
+        run(lambda: is_enough(time.perf_counter() - begin, self.count - before))
+        self.slices.append(_Slice(time.perf_counter() - begin, time.process_time() - cpu, self.count - before))
+
+    def _run_one(self, is_enough: Callable[[], bool]) -> None:
+        (request,), inputs, latencies, clock = self._requests, self._inputs, self.latencies, time.perf_counter
+        while True:
+            begin = clock()
+            request.infer(inputs)
+            latencies.append(clock() - begin)
+            if is_enough():
+                return
+
+    def _run_many(self, is_enough: Callable[[], bool]) -> None:
+        finished: queue.SimpleQueue[tuple[InferRequest, float]] = queue.SimpleQueue()
+        begun: dict[int, float] = {}
+
+        def start(request: InferRequest) -> None:
+            request.set_callback(lambda error: finished.put((request, time.perf_counter())))
+            begun[id(request)] = time.perf_counter()
+            request.start_async(self._inputs)
+
+        for request in self._requests:
+            start(request)
+        under_way = len(self._requests)
+        while under_way:
+            request, end = finished.get()
+            request.wait()  # raises what went wrong
+            self.latencies.append(end - begun[id(request)])
+            if is_enough():
+                under_way -= 1
+            else:
+                start(request)
+
+    def ratio_to(self, other: Contender, what: Literal["wall", "cpu"]) -> float:
+        """Median over the rounds of the time per inference (``wall`` or ``cpu``), divided by the other's."""
+        pairs = list(zip(self.slices, other.slices, strict=False))
+        if what == "wall":
+            ratios = [(mine.wall / mine.count) / (its.wall / its.count) for mine, its in pairs]
+        else:
+            ratios = [(mine.cpu / mine.count) / max(its.cpu / its.count, 1e-12) for mine, its in pairs]
+        return statistics.median(ratios)
+
+
+def measure(contenders: Sequence[Contender], seconds: float, inferences: int, tell: Callable[[float], None]) -> None:
+    """Run all, each for at least ``seconds`` and ``inferences``. ``tell`` is given how much is done, from 0 to 1."""
+
+    def share(contender: Contender) -> float:
+        by_time = contender.wall / seconds if seconds else 1.0
+        by_count = contender.count / inferences if inferences else 1.0
+        return min(by_time, by_count, 1.0)
+
+    alone = len(contenders) == 1
+    running = list(contenders)
+    while running:
+        for contender in running:
+            many = contender.in_flight > 1
+            length = max(_SLICE_IN_FLIGHT, _LATENCIES_PER_SLICE * contender.first) if many else _SLICE
+            wall, count = contender.wall, contender.count
+
+            def is_enough(
+                spent: float, done: int, wall: float = wall, count: int = count, limit: float = length
+            ) -> bool:
+                if wall + spent >= seconds and count + done >= inferences:
+                    return True
+                return spent >= (_SLICE_IN_FLIGHT if alone else limit)
+
+            contender.run_slice(is_enough)
+            tell(sum(map(share, contenders)) / len(contenders))
+        running = [contender for contender in running if share(contender) < 1.0]
+
+
+def percentile(sorted_times: Sequence[float], percent: float) -> float:
+    """By linear interpolation between neighbours."""
+    position = (len(sorted_times) - 1) * percent / 100
+    low = int(position)
+    high = min(low + 1, len(sorted_times) - 1)
+    return sorted_times[low] + (sorted_times[high] - sorted_times[low]) * (position - low)

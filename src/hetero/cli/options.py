@@ -1,0 +1,190 @@
+"""Options that several commands have, each with its meaning in one place."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from .completing import complete_device, complete_pin
+
+__all__ = [
+    "HELP_OPTIONS",
+    "debug_option",
+    "device_option",
+    "devices_option",
+    "force_option",
+    "input_options",
+    "json_option",
+    "model_argument",
+    "new_command",
+    "pin_option",
+    "plan_option",
+    "properties_of",
+    "property_options",
+]
+
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_Decorator = Callable[[_F], _F]
+
+
+def _set_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta["hetero.debug"] = True
+
+
+debug_option = click.option(
+    "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="Show a traceback with an error."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else on stdout.")
+force_option = click.option("--force", "-f", is_flag=True, help="Replace files that are there already.")
+
+
+def new_command() -> Callable[[Callable[..., Any]], click.Command]:
+    """What a command's module has as ``command``."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        return click.command(context_settings=HELP_OPTIONS)(debug_option(function))
+
+    return decorate
+
+
+def model_argument(what: str = "MODEL") -> _Decorator[Any]:
+    """The model as ``model``, a path: an argument, or ``-m`` as OpenVINO's benchmark_app has it."""
+
+    def decorate(function: _F) -> _F:
+        @functools.wraps(function)
+        def chosen(*, model_path: str | None, model_option: str | None, **others: Any) -> Any:
+            if (model_path is None) == (model_option is None):
+                given = "given twice" if model_path is not None else "missing: give it as the argument, or with -m"
+                raise click.UsageError(f"the model is {given}")
+            return function(model=model_path or model_option, **others)
+
+        decorated = click.option(
+            "-m", "--model", "model_option", metavar="PATH", type=click.Path(), help=f"The {what.lower()}, as a path."
+        )(chosen)
+        return click.argument("model_path", metavar=f"[{what}]", required=False, type=click.Path())(decorated)  # type: ignore[return-value]
+
+    return decorate
+
+
+def device_option(default: str | None = "CPU", help_text: str = "Where to run.") -> _Decorator[Any]:
+    """One device string as ``device``."""
+    return click.option(
+        "-d",
+        "--device",
+        metavar="DEVICE",
+        shell_complete=complete_device,
+        help=f"{help_text} For example CPU, ORT.CUDA or HETERO:FPGA,CPU.",
+        default=default,
+        show_default=default is not None,
+    )
+
+
+def devices_option(help_text: str) -> _Decorator[Any]:
+    """Any number of device strings as ``devices``."""
+    return click.option(
+        "-d", "--device", "devices", metavar="DEVICE", multiple=True, shell_complete=complete_device, help=help_text
+    )
+
+
+plan_option = click.option(
+    "--plan", "plan_path", metavar="PLAN.json", type=click.Path(), help="By this plan, in place of a device."
+)
+
+
+pin_option = click.option(
+    "--pin",
+    "pins",
+    metavar="NODES=DEVICE",
+    multiple=True,
+    shell_complete=complete_pin,
+    help="Nodes, by key, regular expression over whole keys, or operator (op:Conv), on this device of the list.",
+)
+
+
+def property_options(function: _F) -> _F:
+    """``properties``, for `properties_of`; ``profiles`` (paths) and ``follow_links``, for `Session`."""
+    for option in (
+        click.option("--follow-links", is_flag=True, help="External data may be reached through links."),
+        click.option(
+            "--profile",
+            "profiles",
+            metavar="PATH.toml",
+            multiple=True,
+            type=click.Path(),
+            help="A profile of a device to simulate, added under its name.",
+        ),
+        click.option(
+            "--property",
+            "properties",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="A property to compile with; DEVICE:KEY=VALUE for one device of a list.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def properties_of(given: Sequence[str]) -> dict[str, Any]:
+    """``KEY=VALUE`` and ``DEVICE:KEY=VALUE`` as a configuration, values by the types of the properties."""
+    from ..properties import PROPERTIES
+
+    config: dict[str, Any] = {}
+    for entry in given:
+        key, equals, text = entry.partition("=")
+        device, colon, name = key.rpartition(":")
+        if not equals or not name:
+            raise click.UsageError(f"--property {entry}: expected KEY=VALUE or DEVICE:KEY=VALUE")
+        known = PROPERTIES.get(name)
+        value: Any = text
+        if known is not None and known.type is int:
+            try:
+                value = int(text)
+            except ValueError as error:
+                raise click.UsageError(f"--property {entry}: {name} takes a whole number") from error
+        elif known is not None and isinstance(known.type, tuple) and bool in known.type:
+            value = {"TRUE": True, "YES": True, "FALSE": False, "NO": False}.get(text.upper(), text)
+        if colon:
+            config.setdefault("DEVICE_PROPERTIES", {}).setdefault(device, {})[name] = value
+        else:
+            config[name] = value
+    return config
+
+
+def input_options(function: _F) -> _F:
+    """``inputs``, ``shapes``, ``dims``, ``ranges`` and ``seed``, for `hetero.cli.inputs.InputChoice`."""
+    for option in (
+        click.option("--seed", type=int, default=0, show_default=True, help="Of random inputs."),
+        click.option(
+            "--range",
+            "ranges",
+            metavar="[NAME=]LOW:HIGH",
+            multiple=True,
+            help="Random values from LOW up to, not including, HIGH; else 0:1, integers 0:2, bytes all of theirs.",
+        ),
+        click.option("--dim", "dims", metavar="SYMBOL=SIZE", multiple=True, help="The size of a symbolic dim; else 1."),
+        click.option(
+            "-shape",
+            "--shape",
+            "shapes",
+            metavar="[NAME=]1x3x224x224",
+            multiple=True,
+            help="Of an input; also as name[1,3,224,224].",
+        ),
+        click.option(
+            "-i",
+            "--input",
+            "inputs",
+            metavar="[NAME=]FILE",
+            multiple=True,
+            help="An array from a .npy file, or arrays by name from a .npz file; inputs without one are random.",
+        ),
+    ):
+        function = option(function)
+    return function

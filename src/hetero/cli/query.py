@@ -1,0 +1,130 @@
+"""``hetero query``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from .options import device_option, json_option, model_argument, new_command, properties_of, property_options
+
+__all__ = ["command"]
+
+_MOST_OPERATORS = 6  # that one row names
+
+
+@new_command()
+@model_argument()
+@device_option(help_text="The device, or the list.")
+@click.option("--nodes", "per_node", is_flag=True, help="A row for each node that a device refuses.")
+@property_options
+@json_option
+def command(
+    model: str,
+    device: str,
+    per_node: bool,
+    properties: tuple[str, ...],
+    profiles: tuple[str, ...],
+    follow_links: bool,
+    as_json: bool,
+) -> None:
+    """Say which devices take which operators, and why not the others.
+
+    Affinities and pins play no part. Nodes that no device of the list takes make it exit with 1, after the table.
+    """
+    from ..registry import parse_device
+    from .group import Failure
+    from .session import Session
+    from .text import count_text, print_json, print_line, print_table, shorten
+
+    session = Session(model, profiles, follow_links)
+    answer = session.core.query_model(session.model, device, properties_of(properties))
+    devices = parse_device(device).devices or (device,)
+    nodes = dict.fromkeys((*session.model.keys, *answer, *answer.reasons))  # calls that were looked into, too
+    operator_of = _operators(session)
+    nobodys = [key for key in session.model.keys if key not in answer and not _was_looked_into(key, answer)]
+    rows = [_row(name, answer, operator_of) for name in devices]
+    if as_json:
+        print_json(
+            {
+                "model": model,
+                "device": device,
+                "devices": rows,
+                "nodes": {key: {"device": answer.get(key), "reasons": answer.reasons.get(key, {})} for key in nodes},
+                "unsupported": nobodys,
+            }
+        )
+    else:
+        print_table(
+            f"{session.model.name} on {device}: {count_text(session.model.num_nodes, 'node')}",
+            ("device", ">takes", ">refuses", ">is given", "operators that it is given"),
+            [
+                (
+                    row["device"],
+                    len(nodes) - row["refused"],
+                    row["refused"],
+                    row["given"],
+                    _operators_text(row["operators"]),
+                )
+                for row in rows
+            ],
+        )
+        refusals = [
+            (row["device"], entry["nodes"], _operators_text(entry["operators"]), entry["reason"])
+            for row in rows
+            for entry in row["refusals"]
+        ]
+        if refusals:
+            print_table("Why not", ("device", ">nodes", "operators", "reason"), refusals)
+        if per_node:
+            print_table(
+                "Nodes that a device refuses",
+                ("node", "operator", "goes to", "device", "reason"),
+                [
+                    (shorten(key), operator_of.get(key, ""), answer.get(key, "none"), refusing, reason)
+                    for key, reasons in answer.reasons.items()
+                    for refusing, reason in reasons.items()
+                ],
+            )
+    if nobodys:
+        if not as_json:
+            print_line()
+        raise Failure(f"{count_text(len(nobodys), 'node')} that no device of {device} takes")
+
+
+def _row(device: str, answer: Any, operator_of: Mapping[str, str]) -> dict[str, Any]:
+    """What one device answered, its refusals grouped by reason, the commonest first."""
+    given = Counter(operator_of.get(key, "?") for key, chosen in answer.items() if chosen == device)
+    by_reason: dict[str, Counter[str]] = {}
+    for key, reasons in answer.reasons.items():
+        if device in reasons:
+            by_reason.setdefault(reasons[device], Counter())[operator_of.get(key, "?")] += 1
+    refusals = [
+        {"reason": reason, "nodes": operators.total(), "operators": dict(operators.most_common())}
+        for reason, operators in sorted(by_reason.items(), key=lambda entry: (-entry[1].total(), entry[0]))
+    ]
+    return {
+        "device": device,
+        "given": given.total(),
+        "refused": sum(operators.total() for operators in by_reason.values()),
+        "operators": dict(given.most_common()),
+        "refusals": refusals,
+    }
+
+
+def _operators(session: Any) -> dict[str, str]:
+    """Node key -> operator."""
+    model = session.model
+    return dict(zip(model.keys, map(model.op_types.__getitem__, model.op_type_of.tolist()), strict=True))
+
+
+def _was_looked_into(key: str, answer: Mapping[str, str]) -> bool:
+    """Whether a call of a function is answered by its nodes (``call/node``)."""
+    return any(other.startswith(f"{key}/") for other in answer)
+
+
+def _operators_text(operators: Mapping[str, int]) -> str:
+    named = [f"{name} × {count}" for name, count in list(operators.items())[:_MOST_OPERATORS]]
+    return ", ".join(named) + (f", … {len(operators) - len(named)} more" if len(operators) > len(named) else "")

@@ -1,0 +1,61 @@
+"""Random inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import HeteroError
+from ..model.types import Dim, Port
+from .session import shape_text
+
+__all__ = ["chosen_shape", "random_array"]
+
+_MOST_BYTES = 1 << 34
+
+
+def chosen_shape(port: Port, symbols: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape that an input states, its symbols with these sizes, and 1 for all that is open."""
+    if not port.is_tensor:
+        raise HeteroError(f"input {port.name!r} is no tensor, and random values are tensors")
+    if port.shape is None:
+        raise HeteroError(f"the rank of input {port.name!r} is not stated: give --shape {port.name}=1x…")
+    return tuple(_size(dim, symbols) for dim in port.shape)
+
+
+def _size(dim: Dim, symbols: Mapping[str, int]) -> int:
+    if isinstance(dim, int):
+        return dim
+    return 1 if dim is None else symbols.get(dim, 1)
+
+
+def random_array(
+    generator: np.random.Generator, port: Port, shape: tuple[int, ...], limits: tuple[float, float] | None
+) -> NDArray[Any]:
+    """Values in ``limits``: by default [0, 1), integers 0 and 1 (indices of most tables), bytes all of theirs."""
+    dtype = port.dtype
+    if dtype is None:
+        raise HeteroError(f"the element type of input {port.name!r} is not stated: give --input {port.name}=FILE.npy")
+    if np.prod([float(size) for size in shape]) * dtype.itemsize > _MOST_BYTES:
+        raise HeteroError(f"input {port.name!r} of shape {shape_text(shape)} would take more than 16 GiB")
+    if dtype.hasobject:
+        return np.full(shape, "", object)
+    if dtype == np.bool_:
+        return generator.integers(0, 2, shape).astype(np.bool_)
+    if dtype.kind in "iu":
+        low, high = (0, 2) if limits is None else (int(limits[0]), int(limits[1]))
+        if limits is None and dtype.itemsize == 1:
+            info = np.iinfo(dtype)
+            low, high = int(info.min), int(info.max) + 1
+        try:
+            return generator.integers(low, high, shape, dtype)
+        except ValueError as error:
+            raise HeteroError(f"input {port.name!r}: {dtype} does not hold {low}:{high}") from error
+    begin, end = (0.0, 1.0) if limits is None else limits
+    values: NDArray[Any] = begin + (end - begin) * generator.random(shape)
+    if dtype.kind == "c":
+        values = values + 1j * generator.random(shape)
+    return values.astype(dtype)

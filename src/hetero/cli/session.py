@@ -1,0 +1,113 @@
+"""A `Core` with what the command line added to it, and models on devices: compiled, by a plan, or imported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from ..core import Core
+from ..errors import ModelError
+from ..model.model import Model
+from ..plan import Plan
+from ..plugin import CompiledModel
+from .text import count_text
+
+__all__ = ["Session", "core_with", "pins_of", "shape_text", "shown_shape"]
+
+_ZIP = b"PK\x03\x04"
+
+
+class Session:
+    """One command's devices and its model, which is read once."""
+
+    def __init__(self, path: str, profiles: Sequence[str] = (), follow_links: bool = False) -> None:
+        """Raises `PropertyError` for a profile that cannot be used."""
+        self.path = path
+        self.core = core_with(profiles)
+        self._follow_links = follow_links
+        self._model: Model | None = None
+
+    @property
+    def is_artifact(self) -> bool:
+        """Whether the file is an exported model, by how it begins."""
+        try:
+            with open(self.path, "rb") as stream:
+                return stream.read(len(_ZIP)) == _ZIP
+        except OSError:
+            return False  # reading it as a model says why
+
+    @property
+    def model(self) -> Model:
+        """The ONNX model. Raises `ModelError`."""
+        if self._model is None:
+            if self.is_artifact:
+                raise ModelError(
+                    f"{self.path}: is an exported model, which cannot be planned again; give the ONNX file"
+                )
+            self._model = self.core.read_model(self.path, follow_links=self._follow_links)
+        return self._model
+
+    def plan(self, device: str, plan_path: str | None, pins: Sequence[str], config: Mapping[str, Any]) -> Plan:
+        """A plan from a file, or made."""
+        if plan_path is not None:
+            if pins:
+                raise click.UsageError("a plan has its pins already: give --plan or --pin")
+            return Plan.load(plan_path)
+        return self.core.plan(self.model, device, config, pins=pins_of(pins))
+
+    def compile(
+        self, device: str | None, plan_path: str | None, config: Mapping[str, Any], pins: Sequence[str] = ()
+    ) -> tuple[CompiledModel, float]:
+        """The compiled model, and the seconds it took. ``device`` None: CPU, or what an exported model is for."""
+        begin = time.perf_counter()
+        if self.is_artifact:
+            if plan_path is not None or pins:
+                raise click.UsageError("an exported model has its plan already: --plan and --pin are for ONNX models")
+            compiled = self.core.import_model(self.path, device, config)
+        elif plan_path is not None:
+            compiled = self.core.compile_model(self.model, self.plan("", plan_path, pins, config), config)
+        else:
+            compiled = self.core.compile_model(self.model, device or "CPU", config, pins=pins_of(pins) or None)
+        return compiled, time.perf_counter() - begin
+
+
+def core_with(profiles: Sequence[str]) -> Core:
+    """A `Core` that also has these profiles of devices, each under its own name."""
+    core = Core()
+    for path in profiles:
+        from pathlib import Path
+
+        from ..devices.profile import load_profile
+
+        core.register_plugin(load_profile(path).name, Path(path))
+    return core
+
+
+def pins_of(given: Sequence[str]) -> dict[str, str]:
+    """``NODES=DEVICE`` entries; what stands after the last equals sign is the device."""
+    pins = {}
+    for entry in given:
+        nodes, equals, device = entry.rpartition("=")
+        if not equals or not nodes or not device:
+            raise click.UsageError(f"--pin {entry}: expected NODES=DEVICE")
+        pins[nodes] = device
+    return pins
+
+
+def shape_text(shape: Sequence[int | str | None] | None) -> str:
+    """``1x3xhx?``; ``scalar``; ``?`` for an unknown rank."""
+    if shape is None:
+        return "?"
+    return "x".join("?" if dim is None else str(dim) for dim in shape) or "scalar"
+
+
+def shown_shape(value: Any) -> str:
+    """The shape of an array, or what else a model may take or give."""
+    if value is None:
+        return "none"
+    if isinstance(value, list):
+        return count_text(len(value), "array")
+    return shape_text(value.shape)

@@ -1,0 +1,113 @@
+"""``hetero split``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import (
+    device_option,
+    force_option,
+    json_option,
+    model_argument,
+    new_command,
+    pin_option,
+    plan_option,
+    properties_of,
+    property_options,
+)
+
+if TYPE_CHECKING:
+    from ..splitting import Manifest
+
+__all__ = ["command"]
+
+
+@new_command()
+@model_argument()
+@device_option(default=None, help_text="The list to split for.")
+@plan_option
+@pin_option
+@click.option("-o", "--output", "folder", metavar="FOLDER", required=True, type=click.Path(), help="Where they go.")
+@click.option(
+    "--external-above",
+    metavar="BYTES",
+    type=click.IntRange(min=0),
+    help="Tensors from this size on go to a file beside each ONNX file [default: 1024, if there are 128 MiB of them].",
+)
+@force_option
+@property_options
+@json_option
+def command(
+    model: str,
+    device: str | None,
+    plan_path: str | None,
+    pins: tuple[str, ...],
+    folder: str,
+    external_above: int | None,
+    force: bool,
+    properties: tuple[str, ...],
+    profiles: tuple[str, ...],
+    follow_links: bool,
+    as_json: bool,
+) -> None:
+    """Write an ONNX file per subgraph, for any runtime, and a manifest.
+
+    The folder must be empty, or not be there; with --force it may hold an earlier split, which is replaced once the new
+    one is complete.
+    """
+    import os
+
+    from ..splitting import split
+    from .outfile import check_folder, replacing_folder
+    from .session import Session
+    from .text import print_json
+
+    if (device is None) == (plan_path is None):
+        raise click.UsageError("give -d DEVICE or --plan PLAN.json")
+    check_folder(os.path.dirname(os.path.abspath(folder)), folder)
+    session = Session(model, profiles, follow_links)
+    with replacing_folder(folder, force, _is_split) as target:
+        plan = session.plan(device or "", plan_path, pins, properties_of(properties))
+        manifest = split(session.model, plan, target, external_above=external_above)
+    if as_json:
+        print_json({"path": folder, "manifest": dataclasses.asdict(manifest)})
+        return
+    _print(folder, manifest)
+
+
+def _is_split(folder: str) -> bool:
+    """Whether a folder holds what `hetero.split` wrote, and nothing else."""
+    import os
+
+    from ..errors import HeteroError
+    from ..splitting import MANIFEST, read_manifest
+
+    try:
+        manifest = read_manifest(folder)
+    except HeteroError:
+        return False
+    named = {MANIFEST, *(part.file for part in manifest.parts), *(part.data or "" for part in manifest.parts)}
+    return set(os.listdir(folder)) <= named
+
+
+def _print(folder: str, manifest: Manifest) -> None:
+    from .text import print_line, print_table
+
+    print_table(
+        f"{manifest.model} in {len(manifest.parts)} parts",
+        ("file", "device", ">nodes", ">inputs", ">outputs"),
+        [
+            (
+                part.file if part.data is None else f"{part.file} + {part.data}",
+                part.device or "any",
+                part.num_nodes,
+                len(part.inputs),
+                len(part.outputs),
+            )
+            for part in manifest.parts
+        ],
+    )
+    print_line(f"Wrote {folder}; manifest.json says what feeds what")

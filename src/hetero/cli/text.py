@@ -1,0 +1,130 @@
+"""What commands print: tables for people, JSON for programs, and names out of models made harmless for terminals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = [
+    "clean",
+    "clean_lines",
+    "count_text",
+    "print_json",
+    "print_line",
+    "print_table",
+    "progress",
+    "shorten",
+    "size_text",
+]
+
+_WIDEST_NAME = 60
+_UNLIMITED = 10_000  # columns, where output goes to a file or a pipe
+
+
+def clean(text: str) -> str:
+    """``text`` with everything that a terminal might obey (controls, escapes, turned writing) written as its number."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def clean_lines(text: str) -> str:
+    """`clean` line by line."""
+    return "\n".join(map(clean, text.split("\n")))
+
+
+def shorten(name: str, most: int = _WIDEST_NAME) -> str:
+    """`clean`, with the middle left out of what is longer than ``most``."""
+    name = clean(name if len(name) <= 4 * most else f"{name[: 2 * most]}{name[-2 * most :]}")
+    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most - most // 2) :]}"
+
+
+def count_text(number: int, noun: str) -> str:
+    """``1 node``, ``1,234 nodes``."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def size_text(size: int) -> str:
+    """Bytes with three digits: ``1.23 MB``."""
+    if size < 1000:
+        return f"{size} B"
+    value = float(size)
+    for unit in ("kB", "MB", "GB", "TB"):
+        value /= 1000
+        if value < 999.5 or unit == "TB":
+            break
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+
+
+def print_line(text: str = "") -> None:
+    """A line for people, on stdout."""
+    click.echo(clean_lines(text))
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on stdout. Numbers that JSON does not have become null."""
+    click.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, caption: str | None = None
+) -> None:
+    """A table on stdout; columns whose heading begins with ``>`` are aligned to the right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=Text(clean(title)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold"
+    )
+    if caption is not None:
+        table.caption, table.caption_justify = Text(clean(caption)), "left"
+    for heading in columns:
+        right = heading.startswith(">")
+        table.add_column(heading.removeprefix(">"), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("" if cell is None else clean_lines(str(cell))) for cell in row))
+    _console().print(table)
+
+
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[Callable[[float], None]]:
+    """Gives a function that takes how much is done, from 0 to 1. Shown on stderr if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
+        task = bar.add_task(clean(what), total=1.0)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    plain = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    if plain.is_terminal:
+        return plain
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=_UNLIMITED)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(entry) for entry in value]
+    return value

@@ -1,0 +1,84 @@
+"""``hetero bench``, and the measuring behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hetero as library
+from command_line import Invoke, Json
+from hetero.cli.measuring import Contender, measure, percentile
+
+
+def test_several_devices_in_turn(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None:
+    found = hetero_json("bench", diamond_path, "-d", "CPU", "-d", "HETERO:FPGA,CPU", "-t", "0.3")
+    one, two = found["results"]
+    assert (one["device"], two["device"]) == ("CPU", "HETERO:FPGA,CPU")
+    assert one["ratio"] == {"wall": 1.0, "cpu": 1.0}
+    assert two["ratio"]["wall"] > 0
+    for result in found["results"]:
+        latency = result["latency_ms"]
+        order = [latency[key] for key in ("min", "p50", "p90", "p95", "p99", "max")]
+        assert order == sorted(order)
+        assert result["seconds"] >= 0.3
+        assert result["throughput_per_s"] == pytest.approx(result["inferences"] / result["seconds"])
+    text = hetero("bench", diamond_path, "-d", "CPU", "-d", "TEMPLATE", "-niter", "3", "--warmup", "0").stdout
+    assert "CPU ratio" in text
+
+
+def test_options_of_benchmark_app(hetero_json: Json, diamond_path: Path) -> None:
+    found = hetero_json(
+        "bench", "-m", diamond_path, "-d", "CPU", "-niter", "12", "-nstreams", "2", "-nireq", "3", "-shape", "[1,4,5,6]"
+    )
+    (result,) = found["results"]
+    assert result["in_flight"] == 3
+    assert result["streams"] == 2
+    assert 12 <= result["inferences"] <= 14
+    (both,) = hetero_json("bench", diamond_path, "-niter", "2", "-t", "0.2")["results"]
+    assert both["seconds"] >= 0.2
+    assert both["inferences"] > 2
+    (many,) = hetero_json("bench", diamond_path, "--niter", "5", "-hint", "throughput", "-nthreads", "2")["results"]
+    assert many["in_flight"] == many["streams"] == 2
+
+
+def test_counters(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None:
+    (result,) = hetero_json("bench", diamond_path, "-d", "HETERO:FPGA,CPU", "-niter", "2", "-pc")["results"]
+    assert [part["device"] for part in result["counters"]["subgraphs"]] == ["FPGA", "CPU", "FPGA"]
+    text = hetero("bench", diamond_path, "-d", "HETERO:FPGA,CPU", "-niter", "2", "-pc").stdout
+    assert "Counters of HETERO:FPGA,CPU, by subgraph" in text
+
+
+def test_exported_model(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    hetero("export", diamond_path, "-d", "HETERO:FPGA,CPU", "-o", "d.hetero")
+    (result,) = hetero_json("bench", "d.hetero", "-niter", "2")["results"]
+    assert result["device"] == "HETERO:FPGA,CPU"
+
+
+def test_what_goes_wrong_in_a_run_is_told(hetero: Invoke, two_inputs_path: Path) -> None:
+    error = hetero("bench", two_inputs_path, "-niter", "2", "-nireq", "2", "--range", "tokens=50:60", code=1).stderr
+    assert "look up" in error
+
+
+def test_all_run_as_long_and_as_often_as_asked(diamond_path: Path) -> None:
+    compiled = library.compile(diamond_path)
+    inputs = {"x": np.zeros((1, 4, 5, 6), np.float32)}
+    contenders = [Contender(str(n), compiled, inputs, n) for n in (1, 2)]
+    told: list[float] = []
+    for contender in contenders:
+        contender.warm_up(1)
+    measure(contenders, 0.05, 40, told.append)
+    for contender in contenders:
+        assert contender.count >= 40
+        assert contender.wall >= 0.05
+        assert contender.first > 0
+    assert told[-1] == 1.0
+    assert told == sorted(told)
+
+
+def test_percentile_is_numpys() -> None:
+    times = sorted(np.random.default_rng(0).random(23).tolist())
+    for percent in (0, 50, 90, 99, 100):
+        assert percentile(times, percent) == pytest.approx(np.percentile(times, percent))
+    assert percentile([3.0], 50) == 3.0

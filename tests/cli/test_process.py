@@ -1,0 +1,98 @@
+"""The command as a process of its own: what CliRunner cannot show."""
+
+from __future__ import annotations
+
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "hetero"]
+
+
+def run(*args: object, stdout: Any = subprocess.PIPE, **settings: Any) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *map(str, args)]
+    return subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False, **settings
+    )
+
+
+def test_a_full_disk_behind_stdout(diamond_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = run("query", diamond_path, stdout=full)
+    assert done.returncode == 1
+    assert done.stderr == "Error: No space left on device\n"
+
+
+def test_a_full_disk_leaves_nothing_behind(diamond_path: Path, tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
+
+    for command in (["export", diamond_path, "-o", "x"], ["run", diamond_path, "--save", "x"],
+                    ["split", diamond_path, "-d", "HETERO:FPGA,CPU", "-o", "x"]):  # fmt: skip
+        done = run(*command, cwd=tmp_path, preexec_fn=limit)
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+        assert "File too large" in done.stderr
+        assert os.listdir(tmp_path) == ["diamond.onnx"]
+
+
+def test_a_reader_that_goes_away(diamond_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        done = run("inspect", diamond_path, "--json", stdout=pipe)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+
+
+def test_debug_shows_where(tmp_path: Path) -> None:
+    for arguments in (["--debug", "inspect", "gone.onnx"], ["inspect", "gone.onnx", "--debug"]):
+        assert "Traceback" in run(*arguments, cwd=tmp_path).stderr
+    assert "Traceback" not in run("inspect", "gone.onnx", cwd=tmp_path).stderr
+
+
+def test_a_terminal_of_few_characters(diamond_path: Path) -> None:
+    done = run("bench", diamond_path, "-niter", 1, "-pc", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert done.stdout.isascii()
+
+
+def test_interrupted(diamond_path: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "bench", diamond_path, "-t", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+    assert "Traceback" not in error
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1)])
+def test_asks_on_a_terminal(answer: str, code: int, diamond_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("precious")
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, "export", diamond_path, "-o", "out"],
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        asked = b""
+        while b"?" not in asked:
+            asked += os.read(ours, 1000)
+        assert b"Replace it?" in asked
+        os.write(ours, f"{answer}\n".encode())
+        assert process.wait(60) == code
+    os.close(ours)
+    assert ((tmp_path / "out").read_bytes() == b"precious") == (code == 1)
