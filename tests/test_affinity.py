@@ -102,3 +102,80 @@ def test_every_refusal_of_every_device_is_named(core: hetero.Core) -> None:
     assert "'f' (Frob)" in str(caught.value)
     with pytest.raises(hetero.UnsupportedModel, match="2 nodes are taken by no device of CPU"):
         core.compile_model(core.read_model(model), "CPU")
+
+
+def test_pins_by_operator(core: hetero.Core, diamond: hetero.Model) -> None:
+    plan = core.plan(diamond, DEVICES, pins={"op:LeakyRelu": "CPU", "three": "TEMPLATE"})
+    assert {key for key, device in plan.affinity.items() if device == "CPU"} == {"two", "seven"}
+    plan = core.plan(diamond, DEVICES, pins={"op:.*Relu|Exp": "CPU", "t.*": "TEMPLATE"})
+    assert {key for key, device in plan.affinity.items() if device == "CPU"} == {"one", "four", "six", "seven"}
+    assert plan.reasons["one"] == "pinned to CPU by 'op:.*Relu|Exp'"
+
+
+def test_a_key_that_looks_like_an_operator_pin(core: hetero.Core) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"], "op:Relu"), helper.make_node("Relu", ["a"], ["y"], "other")]
+    model = core.read_model(make_model(nodes))
+    assert core.plan(model, DEVICES, pins={"op:Relu": "CPU"}).affinity == {"op:Relu": "CPU", "other": "TEMPLATE"}
+    assert set(core.plan(model, DEVICES, pins={"[o]p:.*": "CPU"}).affinity.values()) == {"CPU", "TEMPLATE"}
+
+
+def test_precedence_of_pins(core: hetero.Core, diamond: hetero.Model) -> None:
+    """A key, then the later of expressions and operators, then the model, then priority."""
+    stated = diamond.with_affinity(dict.fromkeys(diamond.keys, "CPU"))
+    plan = core.plan(stated, DEVICES, pins={"op:LeakyRelu": "TEMPLATE", "t.*": "CPU", "three": "TEMPLATE"})
+    on_template = {key for key, device in plan.affinity.items() if device == "TEMPLATE"}
+    assert on_template == {"three", "seven"}  # "two" is matched later by "t.*"
+    plan = core.plan(stated, DEVICES, pins={"t.*": "CPU", "op:LeakyRelu": "TEMPLATE"})
+    assert {key for key, device in plan.affinity.items() if device == "TEMPLATE"} == {"two", "three", "seven"}
+
+
+@pytest.mark.parametrize(
+    ("pin", "says"),
+    [
+        ("op:Leakyrelu", r"matches no node \(did you mean op:LeakyRelu\?\)"),
+        ("LeakyRelu", r"matches no node \(did you mean op:LeakyRelu, for all nodes of that operator\?\)"),
+        ("op:(", "neither a node key nor a regular expression"),
+        ("op:", "matches no node"),
+        ("", "matches no node"),
+    ],
+)
+def test_pins_that_match_nothing(core: hetero.Core, diamond: hetero.Model, pin: str, says: str) -> None:
+    with pytest.raises(hetero.PropertyError, match=says):
+        core.plan(diamond, DEVICES, pins={pin: "CPU"})
+
+
+def test_pins_by_operator_reach_into_calls(core: hetero.Core) -> None:
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    body = [helper.make_node("Neg", ["a"], ["b"], name="neg"), helper.make_node("Exp", ["b"], ["c"], name="exp")]
+    function = helper.make_function("mine", "NegExp", ["a"], ["c"], body, opsets[:1])
+    proto = make_model([helper.make_node("NegExp", ["x"], ["y"], domain="mine", name="call")])
+    proto.opset_import.add(domain="mine", version=1)
+    proto.functions.append(function)
+    plan = core.plan(core.read_model(proto), DEVICES, pins={"op:Exp": "CPU"})
+    assert plan.affinity == {"call/neg": "TEMPLATE", "call/exp": "CPU"}
+    with pytest.raises(hetero.PropertyError, match="'call' is the call of a function whose 2 nodes were planned"):
+        plan.explain("call")
+
+
+def test_refusals_of_many_nodes_are_told_together(core: hetero.Core) -> None:
+    nodes = [helper.make_node("Exp" if i % 2 else "Neg", [f"v{i}"], [f"v{i + 1}"], f"n{i}") for i in range(400)]
+    model = core.read_model(make_model(nodes, inputs={"v0": [2]}, outputs=("v400",)))
+    with pytest.raises(hetero.UnsupportedModel) as caught:
+        core.plan(model, "HETERO:FPGA")
+    assert len(caught.value.unsupported) == 400
+    assert all(set(reasons) == {"FPGA"} for reasons in caught.value.unsupported.values())
+    message = str(caught.value)
+    assert "400 nodes are taken by no device of FPGA" in message
+    assert "'n0', 'n2', 'n4', 'n6', 'n8' and 195 more (Neg): FPGA: the profile of FPGA does not list Neg" in message
+    assert len(message) < 2000
+
+
+def test_kinds_of_refusal_are_abridged(core: hetero.Core) -> None:
+    nodes = [helper.make_node(f"Op{i}", [f"v{i}"], [f"v{i + 1}"], f"n{i}", domain="mine") for i in range(60)]
+    proto = make_model(nodes, inputs={"v0": [2]}, outputs=("v60",))
+    proto.opset_import.add(domain="mine", version=1)
+    with pytest.raises(
+        hetero.UnsupportedModel, match=r"and 40 more nodes; the exception's `unsupported` lists all"
+    ) as e:
+        core.plan(core.read_model(proto), "HETERO:FPGA,CPU")
+    assert len(e.value.unsupported) == 60

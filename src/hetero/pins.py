@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import PropertyError, did_you_mean
+from .expressions import matching
 
 if TYPE_CHECKING:
     from .model.model import Model
@@ -144,13 +145,15 @@ class PinMatcher:
             matches = _of_operators(model, pin.removeprefix(OPERATOR_PREFIX))
             self._by_pattern.update(dict.fromkeys(matches, (number, pin)))
             return bool(matches)
-        pattern = re.compile(pin)
-        matches = [i for i, key in enumerate(model.keys) if pattern.fullmatch(key)]
-        for call, nodes in self._inside.items():
-            if pattern.fullmatch(call):
-                matches += nodes
-        self._by_pattern.update(dict.fromkeys(matches, (number, pin)))
-        return bool(matches) or any(pattern.fullmatch(key) for key in model.constant_keys)
+        calls, constants = list(self._inside), sorted(model.constant_keys)
+        first_call, first_constant = model.num_nodes, model.num_nodes + len(calls)
+        matches = matching(pin, [*model.keys, *calls, *constants])
+        for place in matches:
+            if place < first_call:
+                self._by_pattern[place] = number, pin
+            elif place < first_constant:
+                self._by_pattern.update(dict.fromkeys(self._inside[calls[place - first_call]], (number, pin)))
+        return bool(matches)
 
     def pinned(self) -> dict[int, tuple[int, str]]:
         """Node index -> device number, and the pin."""
@@ -165,8 +168,7 @@ def _of_operators(model: Model, wanted: str) -> list[int]:
     if wanted in model.op_types:
         numbers = [model.op_types.index(wanted)]
     else:
-        pattern = re.compile(wanted)
-        numbers = [number for number, name in enumerate(model.op_types) if pattern.fullmatch(name)]
+        numbers = matching(wanted, model.op_types)
     return np.flatnonzero(np.isin(model.op_type_of, numbers)).tolist()
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .wording import counted, size
+from .wording import counted, short, size
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -15,7 +15,6 @@ __all__ = ["plan_table"]
 
 _HEAD, _TAIL = 20, 10  # subgraphs shown of many
 _MOST_WARNINGS = 10
-_WIDEST = 40  # characters of a name
 
 
 def plan_table(plan: Plan) -> str:
@@ -27,7 +26,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     total = sum(value.bytes or 0 for value in plan.values)
     unknown = sum(value.bytes is None for value in plan.values)
     yield (
-        f"{_short(plan.model_name)} on {', '.join(plan.devices)}: {counted(plan.num_nodes, 'node')} in "
+        f"{short(plan.model_name)} on {', '.join(plan.devices)}: {counted(plan.num_nodes, 'node')} in "
         f"{counted(plan.num_subgraphs, 'subgraph')}; {counted(len(plan.values), 'value')} cut, "
         f"{_amount(total, unknown)}"
     )
@@ -44,7 +43,9 @@ def _lines(plan: Plan) -> Iterator[str]:
         )
         for entry in plan.totals
     ]
-    yield from _table(("device", "nodes", "subgraphs", "weights", "received", "sent", "size unknown"), rows, "<>>>>>>")
+    headings = ["device", "nodes", "subgraphs", "weights", "received", "sent", "size unknown"]
+    width = len(headings) - (not any(entry.unknown_values for entry in plan.totals))
+    yield from _table(headings[:width], [row[:width] for row in rows], "<>>>>>>")
     yield ""
     yield from _subgraphs(plan)
     if plan.warnings:
@@ -77,8 +78,8 @@ def _subgraphs(plan: Plan) -> Iterator[str]:
                 part.device,
                 str(len(part.nodes)),
                 _amount(sent[number], unknown[number]),
-                _short(part.nodes[0]),
-                _short(part.nodes[-1]) if len(part.nodes) > 1 else "",
+                short(part.nodes[0]),
+                short(part.nodes[-1]) if len(part.nodes) > 1 else "",
             )
         )
     lines = list(_table(("subgraph", "device", "nodes", "receives", "first node", "last node"), rows, "><>><<"))
@@ -95,16 +96,10 @@ def _subgraphs(plan: Plan) -> Iterator[str]:
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> Iterator[str]:
     widths = [max(len(row[i]) for row in (headings, *rows)) for i in range(len(headings))]
     for row in (headings, *rows):
-        yield "  ".join(f"{text:{way}{width}}" for text, way, width in zip(row, align, widths, strict=True)).rstrip()
+        yield "  ".join(f"{text:{way}{width}}" for text, way, width in zip(row, align, widths, strict=False)).rstrip()
 
 
 def _amount(known: int, unknown: int) -> str:
     if not unknown:
         return size(known)
     return f"{size(known)} + {unknown} unknown" if known else f"{unknown} unknown"
-
-
-def _short(name: str) -> str:
-    """A name without control characters, and not too wide."""
-    name = "".join(c if c.isprintable() else " " for c in name)
-    return name if len(name) <= _WIDEST else f"{name[: _WIDEST // 2 - 2]}...{name[-(_WIDEST // 2 - 1) :]}"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Traffic", "boundary_values", "cut_bytes", "device_totals", "traffic"]
 
 _UNKNOWN = -1
+_STRING = 8  # onnx.TensorProto.STRING
 _LARGEST = 2**63 - 1  # what JSON readers take as an integer, and int64 holds
 
 
@@ -158,8 +159,8 @@ def _weight_bytes(model: Model, device_of: NDArray[np.int32], count: int) -> lis
     for number, device in zip(numbers.tolist(), (pairs % count).tolist(), strict=True):
         try:
             totals[device] += model.constants.nbytes(number)
-        except ValueError:  # strings: what they take in the file
-            totals[device] += int(model.file.constant_data_end[number] - model.file.constant_data_begin[number])
+        except ValueError:  # strings: what the tensor takes in the file
+            totals[device] += int(model.file.constant_end[number] - model.file.constant_start[number])
     return totals
 
 
@@ -169,11 +170,11 @@ def _description(known: ValueType) -> tuple[str | None, tuple[int | str | None, 
 
 
 def _dtype_name(dtype: np.dtype[Any] | None) -> str | None:
-    return None if dtype is None else "string" if dtype.hasobject else dtype.name
+    return None if dtype is None else "string" if onnx_dtype_of(dtype) == _STRING else dtype.name
 
 
 def _size(known: ValueType) -> int | None:
-    if known.dtype is None or known.shape is None or known.dtype.hasobject:
+    if known.dtype is None or known.shape is None or onnx_dtype_of(known.dtype) in (0, _STRING):
         return None
     sizes = [dim for dim in known.shape if isinstance(dim, int) and dim >= 0]
     if len(sizes) < len(known.shape):

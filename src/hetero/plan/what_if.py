@@ -15,7 +15,7 @@ from ..partition import partition_graph
 from ..pins import resolve_pins
 from ..plugin import Support
 from .traffic import cut_bytes, traffic
-from .wording import counted, size
+from .wording import counted, first_few, size
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -63,7 +63,7 @@ class Difference:
         for move in self.moved:
             ways.setdefault((move.before, move.after), []).append(move.node)
         moves = [
-            f"{counted(len(nodes), 'node')} from {before} to {after} ({_abridged(nodes)})"
+            f"{counted(len(nodes), 'node')} from {before} to {after} ({first_few(nodes, 3)})"
             for (before, after), nodes in ways.items()
         ]
         return "\n".join(
@@ -148,11 +148,6 @@ def _operator(model: Model, name: str) -> int:
             f"it has {', '.join(model.op_types)}"
         )
     return model.op_types.index(name)
-
-
-def _abridged(nodes: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, nodes[:3]))
-    return f"{shown}, ..." if len(nodes) > 3 else shown
 
 
 def _bytes(known: int, unknown: int) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["counted", "first_few", "size"]
+__all__ = ["counted", "first_few", "short", "size"]
+
+_WIDEST = 40  # characters of a name
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -17,9 +19,15 @@ def counted(number: int, noun: str) -> str:
 def first_few(names: Sequence[str], most: int = 5, total: int | None = None) -> str:
     """The first names, quoted, and how many more there are of ``total``."""
     count = len(names) if total is None else total
-    text = ", ".join(map(repr, names[:most]))
+    text = ", ".join(repr(short(name)) for name in names[:most])
     shown = min(len(names), most)
     return f"{text} and {count - shown} more" if count > shown else text
+
+
+def short(name: str) -> str:
+    """A name without control characters, and not too wide."""
+    name = "".join(c if c.isprintable() else " " for c in name)
+    return name if len(name) <= _WIDEST else f"{name[: _WIDEST // 2 - 2]}...{name[-(_WIDEST // 2 - 1) :]}"
 
 
 def size(number: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -39,51 +38,13 @@ def test_save_load_compile(core: hetero.Core, diamond: hetero.Model, tmp_path: P
         np.testing.assert_allclose(compiled(x)[0], expected, rtol=1e-6)
 
 
-def test_edited_plan_is_honoured(core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    core.plan(diamond, DEVICES).save(path)
-    data = json.loads(path.read_text())
-    data["affinity"]["six"] = "CPU"
-    path.write_text(json.dumps(data))
-    compiled = core.compile_model(diamond, hetero.Plan.load(path))
-    assert compiled.plan.affinity["six"] == "CPU"
-    assert compiled.plan.num_subgraphs == 5
-
-
-@pytest.mark.parametrize(
-    ("edit", "says"),
-    [
-        (lambda data: data["affinity"].update(six="FPGAA"), "did you mean FPGA"),
-        (lambda data: data.update(version=99), "version"),
-        (lambda data: data.pop("devices"), "devices"),
-        (lambda data: data["subgraphs"][0].update(device=3), r"subgraphs\[0\]\.device"),
-    ],
-)
-def test_bad_edits(core: hetero.Core, diamond: hetero.Model, tmp_path: Path, edit, says: str) -> None:  # type: ignore[no-untyped-def]
-    path = tmp_path / "plan.json"
-    core.plan(diamond, DEVICES).save(path)
-    data = json.loads(path.read_text())
-    edit(data)
-    path.write_text(json.dumps(data))
-    with pytest.raises(hetero.HeteroError, match=says):
-        hetero.Plan.load(path)
-
-
-def test_plan_of_another_model(core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
-    core.plan(diamond, DEVICES).save(tmp_path / "plan.json")
-    other = core.read_model(make_model([helper.make_node("Relu", ["x"], ["y"], "other")]))
-    with pytest.raises(hetero.PropertyError, match="'one', which model 'graph' does not have"):
-        core.compile_model(other, hetero.Plan.load(tmp_path / "plan.json"))
-
-
-def test_files_that_are_no_plan(tmp_path: Path, core: hetero.Core, diamond: hetero.Model) -> None:
-    (tmp_path / "half.json").write_text('{"format": "hetero-plan", ')
-    for name in ("half.json", "absent.json", "."):
-        with pytest.raises(hetero.HeteroError, match=r"plan .*"):
+def test_files_that_cannot_be_read_or_written(tmp_path: Path, core: hetero.Core, diamond: hetero.Model) -> None:
+    for name in ("absent.json", "."):
+        with pytest.raises(hetero.HeteroError, match=r"cannot read plan .*"):
             hetero.Plan.load(tmp_path / name)
     with pytest.raises(hetero.HeteroError, match="cannot write plan"):
         core.plan(diamond, DEVICES).save(tmp_path / "no" / "such" / "folder.json")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["half.json"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_dot_files(core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
