@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from .affinity import SupportedNodes, assign
 from .calls import SettledModel, settle_calls
-from .errors import DeviceUnavailable, NotSupported, PropertyError, UnsupportedModel
+from .errors import DeviceUnavailable, HeteroError, NotSupported, PropertyError, UnsupportedModel
+from .guard import guarded
 from .model.model import Model
 from .model.read import read_model
 from .plan import Plan, make_plan
@@ -200,7 +201,14 @@ class Core:
     def get_property(self, device: str, name: str) -> Any:
         """A property of a device. Raises `PropertyError`, with the nearest name, for one it does not have."""
         _, plugin, _ = self._resolve(device, None)
-        return plugin.get_property(name)
+        subject = f"({name})"
+        found = guarded(device, "get_property", subject, lambda: plugin.get_property(name), plugin.timeout_ms({}))
+        declared = plugin.declared(name)
+        if not isinstance(found, declared.type):
+            kinds = declared.type if isinstance(declared.type, tuple) else (declared.type,)
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise HeteroError(f"{device} gave {found!r} in get_property {subject}, expected {wanted}")
+        return found
 
     def set_property(self, device: str, values: Mapping[str, Any]) -> None:
         """Set defaults for the models compiled for ``device`` from now on. All or nothing."""

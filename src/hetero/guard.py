@@ -21,8 +21,15 @@ __all__ = ["Given", "describe_nodes", "guarded", "within"]
 Given = TypeVar("Given")
 
 
-def guarded(device: str, stage: str, subject: str, call: Callable[[], Given], timeout_ms: int = 0) -> Given:
-    """What ``call`` gives. Errors of hetero get a note, all others become a `HeteroError` that names ``device``, the
+def guarded(
+    device: str,
+    stage: str,
+    subject: str,
+    call: Callable[[], Given],
+    timeout_ms: int = 0,
+    kind: type[HeteroError] = HeteroError,
+) -> Given:
+    """What ``call`` gives. Errors of hetero get a note, all others become a ``kind`` that names ``device``, the
     ``stage`` (``query_model``, ...) and its ``subject``; `PluginTimeout` after ``timeout_ms``, unless that is 0."""
     try:
         return call() if timeout_ms == 0 else within(timeout_ms, call)
@@ -34,7 +41,7 @@ def guarded(device: str, stage: str, subject: str, call: Callable[[], Given], ti
         error.add_note(f"in {stage} {subject}, by {device}")
         raise
     except Exception as error:
-        raise HeteroError(f"{device} failed in {stage} {subject}: {type(error).__name__}: {error}") from error
+        raise kind(f"{device} failed in {stage} {subject}: {type(error).__name__}: {error}") from error
 
 
 def within(timeout_ms: int, call: Callable[[], Given]) -> Given:

@@ -36,11 +36,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import Corrupt, DeviceUnavailable, HeteroError, NotSupported
+from .errors import Corrupt, DeviceUnavailable, HeteroError, InferenceError, NotSupported
 from .guard import describe_nodes, guarded
 from .log import is_told, tell
 from .model.types import Port
 from .properties import Property, PropertyTable
+from .runtime.checked import checked_runner
 from .runtime.executor import ExecutorLease, ExecutorManager
 from .runtime.futures import map_in_order, submit
 from .runtime.profile import ProfileRow
@@ -104,7 +105,7 @@ class CompiledModel(abc.ABC):
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
         given = dict(properties or {})
-        streams = int(given.get("NUM_STREAMS", 1))
+        streams = max(1, int(given.get("NUM_STREAMS", 1)))
         optimal = {"OPTIMAL_NUMBER_OF_INFER_REQUESTS": streams}
         stated = {"EXECUTION_DEVICES": (device,), "NETWORK_NAME": "", "LOADED_FROM_CACHE": False}
         self._properties = {**stated, **optimal, **given}
@@ -127,13 +128,37 @@ class CompiledModel(abc.ABC):
     def outputs(self) -> tuple[Port, ...]:
         return self._outputs
 
+    checks_results: ClassVar[bool] = True
+    """Whether results are compared with the ports after each run, and errors of runs are named, which takes 1 to 2 us.
+    A device whose runs give nothing else and raise only errors of hetero may do without."""
+
     @abc.abstractmethod
     def create_runner(self) -> Runner:
         """The state of one request. Called once per request; runners of one model may run at the same time."""
 
+    def new_runner(self) -> Runner:
+        """`create_runner`, as all others call it: what goes wrong there, or when it runs, names the device."""
+        if not self.checks_results:
+            return self.create_runner()
+        try:
+            runner = self.create_runner()
+        except HeteroError as error:
+            error.add_note(f"in making a request {self.subject}, by {self._device}")
+            raise
+        except Exception as error:
+            raise InferenceError(
+                f"{self._device} failed in making a request {self.subject}: {type(error).__name__}: {error}"
+            ) from error
+        return checked_runner(runner, self._device, self.subject, self._outputs)
+
+    @property
+    def timeout_ms(self) -> int:
+        """``PLUGIN_TIMEOUT_MS``, for what is asked of the model itself."""
+        return int(self._properties.get("PLUGIN_TIMEOUT_MS", 0))
+
     def create_infer_request(self) -> InferRequest:
         timed = bool(self._properties.get("PERF_COUNT"))
-        return InferRequest(self._device, self._inputs, self._outputs, self.create_runner(), self._executor, timed)
+        return InferRequest(self._device, self._inputs, self._outputs, self.new_runner(), self._executor, timed)
 
     def __call__(self, inputs: Any) -> Outputs:
         """Run one inference in the calling thread, on a request of its own; see `InferRequest.infer`."""
@@ -330,6 +355,15 @@ class Plugin(abc.ABC):
                 raise HeteroError(
                     f"{name} gave {type(compiled).__name__} in compile_model {subject}, expected a CompiledModel"
                 )
+            for kind, found, wanted in (
+                ("inputs", compiled.inputs, model.inputs),
+                ("outputs", compiled.outputs, model.outputs),
+            ):
+                names, expected = [port.name for port in found], [port.name for port in wanted]
+                if names != expected:
+                    raise HeteroError(
+                        f"{name} gave a model with the {kind} {names} in compile_model {subject}, expected {expected}"
+                    )
         except HeteroError as error:
             tell(settings, name, "ERR", str(error))
             raise

@@ -108,6 +108,7 @@ class Registry:
             self._factories[name] = self._profile_factory(profile)
             self._origins[name] = "profile"
         self._plugins: dict[str, Plugin] = {}
+        self._making: dict[str, threading.RLock] = {}
         self._failures: dict[str, DeviceUnavailable] = {}
         self._entry_points_read = False
 
@@ -164,6 +165,12 @@ class Registry:
                     f"unknown device {name!r}{did_you_mean(name, self._factories)}; "
                     f"known here: {', '.join(self._factories)}"
                 )
+            making = self._making.setdefault(name, threading.RLock())
+        with making:  # of this name alone: a plugin that hangs when it is made hurts nobody else
+            if name in self._plugins:
+                return self._plugins[name]
+            if name in self._failures:
+                raise self._failures[name]
             try:
                 plugin = self._make(name)
             except DeviceUnavailable as error:

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from ..errors import ArtifactError, HeteroError, NotSupported
+from ..guard import guarded
 from ..log import tell
 from .exporting import callbacks_of, export_model
 from .importing import import_model
@@ -60,7 +61,7 @@ def cached(
     identity = [
         digest_of(model),
         device,
-        dict(plugin.version_descriptor(config)),
+        dict(guarded(device, "version_descriptor", "", lambda: plugin.version_descriptor(config))),
         _without(plugin.settings_of(config)),
         chosen,
         encrypt is not None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +12,20 @@ from ..errors import (
     DeviceUnavailable,
     HeteroError,
     NotSupported,
+    PluginTimeout,
     PropertyError,
     UnknownDevice,
     WrongDevice,
 )
+from ..guard import guarded
 from ..log import tell
+from ..plugin import CompiledModel
 from ..registry import parse_device
 from .payload import PayloadReader
 from .reader import open_artifact
 
 if TYPE_CHECKING:
-    from ..plugin import CompiledModel, Plugin
+    from ..plugin import Plugin
     from .reader import Artifact
 
 __all__ = ["check_device", "check_part", "import_model", "import_part", "plugin_for", "verify"]
@@ -76,7 +80,8 @@ def check_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any])
     """
     if parse_device(reader.device).name != plugin.name:
         raise WrongDevice(f"{reader.label}: was compiled for {reader.device}, expected {plugin.name}")
-    plugin.check_import(reader, config)
+    call = functools.partial(plugin.check_import, reader, config)
+    guarded(reader.device, "check_import", f"of {reader.name!r}", call, plugin.timeout_ms(config))
 
 
 def import_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]) -> CompiledModel:
@@ -84,13 +89,18 @@ def import_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]
 
     What a plugin cannot make of files whose digests are right is `Corrupt`: they were not written by that plugin.
     """
+    call = functools.partial(plugin.import_payload, reader, config)
+    subject = f"of {reader.name!r}"
     try:
-        compiled = plugin.import_payload(reader, config)
+        timeout_ms = plugin.timeout_ms(config)
+        compiled = call() if timeout_ms == 0 else guarded(reader.device, "import_payload", subject, call, timeout_ms)
+        if not isinstance(compiled, CompiledModel):
+            raise HeteroError(f"import_payload gave {type(compiled).__name__}, expected a CompiledModel")
         compiled.adopt_ports(reader.inputs, reader.outputs)
         plugin.adopt(compiled, config, f"of {reader.name!r}")
         tell(compiled.settings, reader.device, "INFO", f"imported: {compiled!r} of {reader.name!r}")
         return compiled
-    except (ArtifactError, DeviceUnavailable, NotSupported, PropertyError):
+    except (ArtifactError, DeviceUnavailable, NotSupported, PluginTimeout, PropertyError):
         raise
     except Exception as error:
         detail = str(error) if isinstance(error, HeteroError) else f"{type(error).__name__}: {error}"

@@ -61,6 +61,9 @@ class PayloadWriter:
     def add(self, name: str, *parts: bytes | memoryview) -> None:
         """A file of this payload, of the bytes of ``parts`` one after the other, which are not copied before they are
         written. ``name``: lower case, digits, dots and underscores."""
+        for part in parts:
+            if not isinstance(part, (bytes, memoryview)):
+                raise TypeError(f"the file {name!r} is made of bytes or memoryviews, got {type(part).__name__}")
         self._files[name] = self._artifact.add(f"submodels/{self._number}/{name}", parts)
 
     def add_json(self, name: str, value: Any) -> None:

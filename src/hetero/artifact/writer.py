@@ -6,6 +6,7 @@ are read twice, once for their digests.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._checksum import crc32
-from ..errors import ArtifactError, HeteroError
+from ..errors import ArtifactError
+from ..guard import guarded
 from .layout import MANIFEST, Entry, Layout, comment_of, is_entry_name
 from .manifest import FORMAT, FORMAT_VERSION, EntryRecord, Manifest, Submodel
 from .payload import PayloadWriter
@@ -65,12 +67,10 @@ class ArtifactWriter:
         above all."""
         number = len(self._submodels)
         payload = PayloadWriter(self, compiled)
-        try:
-            compiled.export_payload(payload)
-        except HeteroError:
-            raise
-        except Exception as error:
-            raise ArtifactError(f"{compiled.device} failed to export: {type(error).__name__}: {error}") from error
+        call = functools.partial(compiled.export_payload, payload)
+        # A device that runs over others asks those in turn, each of which has its own time.
+        timeout_ms = 0 if ":" in compiled.device else compiled.timeout_ms
+        guarded(compiled.device, "export_payload", compiled.subject, call, timeout_ms, ArtifactError)
         payload.finish()
         return number
 

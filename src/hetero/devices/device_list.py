@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import Corrupt, DeviceUnavailable, HeteroError, ModelError, PropertyError, UnknownDevice
+from ..guard import guarded
 from ..log import tell
 from ..plugin import CompiledModel, Plugin, Support
 from ..properties import without
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader
     from ..model.model import Model
 
-__all__ = ["DeviceListPlugin"]
+__all__ = ["DeviceListPlugin", "optimal_requests"]
 
 
 class DeviceListPlugin(Plugin):
@@ -149,3 +151,15 @@ class DeviceListPlugin(Plugin):
             forwarded = key not in self.not_forwarded and any(plugin.declares(key) for plugin in plugins.values())
             if not self.declares(key) and not forwarded:  # or it would be accepted and play no part
                 self._table.checked({key: value}, f"{self.name} over {', '.join(devices)}")
+
+
+def optimal_requests(compiled: CompiledModel) -> int:
+    """How many requests keep its device busy."""
+    name = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
+    call = functools.partial(compiled.get_property, name)
+    found = guarded(compiled.device, f"get_property({name})", compiled.subject, call, compiled.timeout_ms)
+    if not isinstance(found, int) or found < 1:
+        raise HeteroError(
+            f"{compiled.device} gave {found!r} in get_property({name}) {compiled.subject}, expected 1 or more"
+        )
+    return found

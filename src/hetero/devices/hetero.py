@@ -7,6 +7,7 @@ model runs the submodels in the order of the partition, handing boundary values 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,10 +24,11 @@ from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
 from ..properties import Property
 from ..registry import parse_device, parse_device_list
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
+from ..runtime.beside import Beside
 from ..runtime.executor import DeviceExecutors, ExecutorManager
 from ..runtime.remote import DeviceContexts
 from ..runtime.schedule import Schedule, ScheduleRunner, Step
-from .device_list import DeviceListPlugin
+from .device_list import DeviceListPlugin, optimal_requests
 
 if TYPE_CHECKING:
     from ..affinity import SupportedNodes
@@ -130,15 +132,13 @@ class HeteroPlugin(DeviceListPlugin):
         ]
         if len(beside) < 2:
             return [compile_part(i) for i in range(len(devices))]
-        from concurrent.futures import ThreadPoolExecutor  # takes ten milliseconds to import
-
-        with ThreadPoolExecutor(min(len(beside), os.cpu_count() or 1)) as pool:
-            begun = {i: pool.submit(compile_part, i) for i in beside}
-            try:
-                return [begun[i].result() if i in begun else compile_part(i) for i in range(len(devices))]
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        position = {part: number for number, part in enumerate(beside)}
+        begun = Beside([functools.partial(compile_part, part) for part in beside], os.cpu_count() or 1)
+        try:
+            return [begun.result(position[i]) if i in position else compile_part(i) for i in range(len(devices))]
+        except BaseException as error:
+            begun.stop(wait=isinstance(error, Exception))  # who presses Ctrl-C does not want to wait
+            raise
 
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
         reader.require_version("payload", _PAYLOAD_VERSION)
@@ -228,6 +228,8 @@ class HeteroCompiledModel(CompiledModel):
     ``fallbacks``: the subgraphs that are not on the device that ``plan`` names.
     """
 
+    checks_results = False  # those of the submodels are
+
     def __init__(
         self,
         plan: Plan,
@@ -241,7 +243,7 @@ class HeteroCompiledModel(CompiledModel):
     ) -> None:
         by_device = {compiled.device: compiled for compiled in submodels}
         # One request on each device at a time, as many as it takes, keeps all of them busy.
-        streams = sum(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") for compiled in by_device.values())
+        streams = sum(map(optimal_requests, by_device.values()))
         super().__init__(
             f"HETERO:{','.join(plan.devices)}",
             *ports,

@@ -20,7 +20,7 @@ from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
 from ..runtime.cancellation import Cancellation
 from ..runtime.executor import ExecutorManager
 from ..runtime.profile import Profile, ProfileRow, Span
-from .device_list import DeviceListPlugin
+from .device_list import DeviceListPlugin, optimal_requests
 
 if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader, PayloadWriter
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["MultiCompiledModel", "MultiPlugin", "create_plugin"]
 
 _PAYLOAD_VERSION = "1"
+
+# A device is left alone while a run of it takes longer than this, and than so many times the longest one before.
+_HANG_SECONDS, _HANG_TIMES = 1.0, 10
 
 
 class MultiPlugin(DeviceListPlugin):
@@ -89,6 +92,8 @@ class MultiPlugin(DeviceListPlugin):
 class MultiCompiledModel(CompiledModel):
     """One model compiled on several devices."""
 
+    checks_results = False  # those of each device are
+
     def __init__(
         self,
         ports: tuple[Sequence[Port], Sequence[Port]],
@@ -97,7 +102,7 @@ class MultiCompiledModel(CompiledModel):
         settings: Mapping[str, Any],
         executors: ExecutorManager,
     ) -> None:
-        streams = [entry.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") for entry in compiled]
+        streams = list(map(optimal_requests, compiled))
         super().__init__(
             f"MULTI:{','.join(entry.device for entry in compiled)}",
             *ports,
@@ -119,7 +124,7 @@ class MultiCompiledModel(CompiledModel):
 
     def create_runner(self) -> Runner:
         timed = bool(self._properties["PERF_COUNT"])
-        return MultiRunner([entry.create_runner() for entry in self.compiled], self._balance, timed)
+        return MultiRunner([entry.new_runner() for entry in self.compiled], self._balance, timed)
 
 
 class _Balance:
@@ -128,27 +133,36 @@ class _Balance:
     def __init__(self, devices: Sequence[str], streams: Sequence[int]) -> None:
         self.devices = tuple(devices)
         self._streams = tuple(max(1, count) for count in streams)
-        self._under_way = [0] * len(devices)
+        self._under_way: list[list[float]] = [[] for _ in devices]  # when each run began
+        self._longest = [0.0] * len(devices)  # run that came to its end
         self._is_out = [False] * len(devices)
         self._lock = threading.Lock()
 
-    def enter(self, failed: Mapping[int, Exception]) -> int | None:
-        """The least busy device that is not out and not among ``failed``; of those that are equal, the first."""
+    def enter(self, failed: Mapping[int, Exception]) -> tuple[int, float] | None:
+        """The least busy device that is not out and not among ``failed``, and what `leave` takes; of those that are
+        equal, the first. One that seems to hang is the last resort."""
         with self._lock:
+            now = time.monotonic()
             candidates = [
-                (under_way / streams, number)
+                (self._hangs(number, now), len(under_way) / streams, number)
                 for number, (under_way, streams) in enumerate(zip(self._under_way, self._streams, strict=True))
                 if not self._is_out[number] and number not in failed
             ]
             if not candidates:
                 return None
-            _, number = min(candidates)
-            self._under_way[number] += 1
-            return number
+            _, _, number = min(candidates)
+            self._under_way[number].append(now)
+            return number, now
 
-    def leave(self, number: int) -> None:
+    def _hangs(self, number: int, now: float) -> bool:
+        """Whether a run of the device takes far longer than any did before."""
+        begun = self._under_way[number]
+        return bool(begun) and now - begun[0] > max(_HANG_SECONDS, _HANG_TIMES * self._longest[number])
+
+    def leave(self, number: int, begun: float) -> None:
         with self._lock:
-            self._under_way[number] -= 1
+            self._under_way[number].remove(begun)
+            self._longest[number] = max(self._longest[number], time.monotonic() - begun)
 
     def take_out(self, number: int) -> bool:
         """False if it was out already."""
@@ -172,7 +186,8 @@ class MultiRunner:
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         balance = self._balance
         failed: dict[int, Exception] = {}
-        while (number := balance.enter(failed)) is not None:
+        while (entered := balance.enter(failed)) is not None:
+            number, begun = entered
             self._last = self._runners[number]
             begin = time.perf_counter_ns() if self._timed else 0
             try:
@@ -184,7 +199,7 @@ class MultiRunner:
                 self.cancellation.check()
                 continue
             finally:
-                balance.leave(number)
+                balance.leave(number, begun)
             if self._timed:
                 thread = threading.current_thread().name
                 self._span = Span(0, balance.devices[number], thread, begin, time.perf_counter_ns())

@@ -351,15 +351,20 @@ class ProfilePlugin(Plugin):
 class SimulatedModel(CompiledModel):
     """A model of the executing device under the profile device's name."""
 
+    checks_results = False  # the executing device's are
+
     def __init__(self, device: str, inner: CompiledModel, properties: Mapping[str, Any]) -> None:
-        super().__init__(device, inner.inputs, inner.outputs, properties)
+        # What the executing device made of the properties.
+        streams = {key: inner.settings[key] for key in ("NUM_STREAMS",) if key in properties and key in inner.settings}
+        name = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
+        super().__init__(device, inner.inputs, inner.outputs, {**properties, **streams, name: inner.get_property(name)})
         self._inner = inner
 
     def export_payload(self, writer: PayloadWriter) -> None:
         writer.add_part(self._inner)
 
     def create_runner(self) -> Runner:
-        return SimulatedRunner(self._inner.create_runner())
+        return SimulatedRunner(self._inner.new_runner())
 
 
 class SimulatedRunner:

@@ -90,7 +90,7 @@ class ScheduleRunner:
         self._timed = timed
         self._spans: list[Span | None] = [None] * len(schedule.steps)
         self._slot_bytes: dict[int, int] = {}
-        self._runners: list[Runner] = [step.compiled.create_runner() for step in schedule.steps]
+        self._runners: list[Runner] = [step.compiled.new_runner() for step in schedule.steps]
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
         self.cancellation = Cancellation(flag for flag in flags if flag is not None)
         self._graph = schedule.graph

@@ -32,6 +32,8 @@ which a file must not."""
 class OrtModel(CompiledModel):
     """A session, and the weights that it reads where they lie."""
 
+    checks_results = False  # the session was made for these ports
+
     def __init__(
         self,
         device: str,

@@ -1,0 +1,60 @@
+"""Calls at one time, in threads that do not keep the interpreter from exiting.
+
+`concurrent.futures` waits for its threads when the interpreter exits, for ever if one of them hangs.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+__all__ = ["Beside"]
+
+Given = TypeVar("Given")
+
+
+class Beside(Generic[Given]):
+    """Begins ``calls``, at most ``threads`` at one time, in their order."""
+
+    def __init__(self, calls: Sequence[Callable[[], Given]], threads: int) -> None:
+        self._waiting = collections.deque(enumerate(calls))
+        self._done = [threading.Event() for _ in calls]
+        self._outcomes: list[tuple[bool, Any] | None] = [None] * len(calls)
+        self._threads = [
+            threading.Thread(target=self._work, name=f"hetero beside {number}", daemon=True)
+            for number in range(min(threads, len(calls)))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                number, call = self._waiting.popleft()
+            except IndexError:
+                return
+            try:
+                self._outcomes[number] = (True, call())
+            except BaseException as error:  # belongs to who asks for it
+                self._outcomes[number] = (False, error)
+            self._done[number].set()
+
+    def result(self, number: int) -> Given:
+        """What a call gave or raised, once it has."""
+        self._done[number].wait()
+        outcome = self._outcomes[number]
+        assert outcome is not None
+        succeeded, what = outcome
+        if succeeded:
+            given: Given = what
+            return given
+        raise what
+
+    def stop(self, wait: bool) -> None:
+        """Begin no more calls; ``wait``: until those that have begun are done."""
+        self._waiting.clear()
+        if wait:
+            for thread in self._threads:
+                thread.join()
