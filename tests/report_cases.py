@@ -9,7 +9,7 @@ from onnx import helper
 
 from model_zoo import make_model
 
-__all__ = ["HOSTILE_NAMES", "chain"]
+__all__ = ["HOSTILE_NAMES", "blocks", "chain"]
 
 # Names that try to become something else wherever they are shown.
 HOSTILE_NAMES = (
@@ -33,3 +33,19 @@ def chain(names: Sequence[str], every: int = 3, graph: str = "chain") -> onnx.Mo
     return make_model(
         [helper.make_node(op, [values[i]], [values[i + 1]], name=names[i]) for i, op in enumerate(ops)], name=graph
     )
+
+
+def blocks(producers: Sequence[Sequence[int]], count: int, refused: Sequence[int] = ()) -> onnx.ModelProto:
+    """``count`` blocks, one after the other. ``producers``: of each node of a block, relative to its first; -1 is the
+    last of the block before. ``refused``: nodes of a block that the simulated FPGA does not take."""
+    values, nodes = ["x"], []
+    size = len(producers)
+    for block in range(count):
+        for i, row in enumerate(producers):
+            reads = [values[0] if block == 0 and j < 0 else values[1 + block * size + j] for j in row]
+            ops = {1: "Exp" if i in refused else ("Relu", "LeakyRelu", "Clip")[i % 3], 2: "Add"}
+            op = ops.get(len(reads), "Sum")
+            last = block == count - 1 and i == size - 1
+            values.append("y" if last else f"b{block}.v{i}")
+            nodes.append(helper.make_node(op, reads, [values[-1]], name=f"/layer.{block}/part.{i // 5}/{op}_{i}"))
+    return make_model(nodes, inputs={"x": [1, 64]}, name=f"blocks_{count}")

@@ -150,6 +150,7 @@ def test_notebook_pictures(core: hetero.Core, profile_of: Run, subgraphs: int) -
         root = ElementTree.fromstring(svg)
         assert f"chain: {plan.num_subgraphs:,} subgraph" in root.attrib["aria-label"]
         assert len(svg) < 100_000
+    assert plan._repr_svg_() == plan_svg(plan)
     if subgraphs <= 30:
         profile = profile_of(model, plan)
         drawn = ElementTree.fromstring(profile_svg(profile))

@@ -272,5 +272,11 @@ class Plan:
 
         return plan_table(self)
 
+    def _repr_svg_(self) -> str:
+        """A picture of it, for notebooks."""
+        from ..report.notebook import plan_svg
+
+        return plan_svg(self)
+
     def __repr__(self) -> str:
         return f"<Plan of {self.model_name!r} on {', '.join(self.devices)}: {self.num_subgraphs} subgraphs>"

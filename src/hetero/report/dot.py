@@ -67,24 +67,17 @@ def quotient_dot(plan: Plan) -> str:
         ends = [shortened(model.key_of(int(nodes[at])), 32) for at in ((0, -1) if len(nodes) > 1 else (0,))]
         label = _quoted("\n".join([f"subgraph {subgraph + 1} on {plan.devices[device]}", count, *ends]))
         lines.append(f'  s{subgraph} [label={label}, fillcolor="{_FILLS[device % len(_FILLS)]}"];')
-    for (source, target), values in _crossings(model, partition).items():
+    for (source, target), values in _crossings(plan).items():
         label = "" if values == 1 else f' [label="{values}", fontsize=9]'
         lines.append(f"  s{source} -> s{target}{label};")
     return "\n".join([*lines, "}", ""])
 
 
-def _crossings(model: Model, partition: Partition) -> dict[tuple[int, int], int]:
+def _crossings(plan: Plan) -> dict[tuple[int, int], int]:
     """Pairs of subgraphs, in ascending order, and how many distinct values pass from the one to the other."""
-    of = partition.subgraph_of
-    counts = np.diff(model.node_inputs.indptr), np.diff(model.node_captures.indptr)
-    readers = np.concatenate([np.repeat(np.arange(len(of)), count) for count in counts])
-    values = np.concatenate([model.node_inputs.values, model.node_captures.values])
-    made = (values >= 0) & (model.producer[values] >= 0)
-    values, target = values[made], of[readers[made]]
-    source = of[model.producer[values]]
-    crossing = source != target
-    passing = np.unique(np.stack([source[crossing], target[crossing], values[crossing]], axis=1), axis=0)
-    pairs, numbers = np.unique(passing[:, :2], axis=0, return_counts=True)
+    traffic = plan.traffic
+    source = np.repeat(traffic.source, np.diff(traffic.readers.indptr))
+    pairs, numbers = np.unique(np.stack([source, traffic.readers.values], axis=1), axis=0, return_counts=True)
     return dict(zip(map(tuple, pairs.tolist()), numbers.tolist(), strict=True))
 
 

@@ -170,16 +170,16 @@ class Page:
             raise RuntimeError(details.get("exception", {}).get("description") or details["text"])
         return result["result"].get("value")
 
-    def until(self, expression: str, timeout: float = 30) -> Any:
-        """Wait until an expression is true, and give its value."""
+    def until(self, expression: str, timeout: float = 30) -> None:
+        """Wait until an expression is true."""
         deadline = time.monotonic() + timeout
         while True:
             try:
-                value = self.evaluate(expression)
+                value = self.evaluate(f"Boolean({expression})")
             except RuntimeError:
-                value = None
+                value = False
             if value:
-                return value
+                return
             if time.monotonic() > deadline:
                 raise TimeoutError(f"it did not become true: {expression}; {self.problems()}")
             time.sleep(0.02)

@@ -1,0 +1,194 @@
+"""What the report shows, as columns of numbers and strings that JSON can hold.
+
+Nodes are numbered anew, by subgraph and then in topological order, so that a subgraph's nodes are a range. Strings that
+repeat (operators, reasons, types) stand once. See `docs/pictures.md` for the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..affinity import Affinity
+from ..runtime.profile import Profile, ProfileRow
+from .names import clean
+from .trace import spans_of
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+    from ..plan import BoundaryValue, Plan
+
+__all__ = ["report_data"]
+
+
+def report_data(plan: Plan, profile: Profile | None = None) -> dict[str, Any]:
+    """The columns of a plan, and with a profile those of a run.
+
+    Of a loaded plan that is not bound to a model, operators (but for those that the profile tells) and edges are
+    missing.
+    """
+    from .. import __version__
+
+    table = _Strings()
+    data: dict[str, Any] = {
+        "model": clean(plan.model_name),
+        "policy": plan.policy,
+        "generator": f"hetero {__version__}",
+        "devices": [clean(device) for device in plan.devices],
+        "totals": [
+            [one.nodes, one.subgraphs, one.weight_bytes, one.received_bytes, one.sent_bytes, one.unknown_values]
+            for one in plan.totals
+        ],
+        "warnings": [clean(warning.message) for warning in plan.warnings],
+    }
+    if plan.bound is None:
+        keys = [key for part in plan.subgraphs for key in part.nodes]
+        rows = {row.node: row for row in profile or ()}
+        reasons = plan.reasons
+        data["nodes"] = {
+            "key": [clean(key) for key in keys],
+            "op": [table.number(rows[key].layer_type) if key in rows else -1 for key in keys],
+            "reason": [table.number(reasons[key]) if key in reasons else -1 for key in keys],
+        }
+        data["subgraphs"] = {
+            "device": [plan.devices.index(part.device) for part in plan.subgraphs],
+            "size": [len(part.nodes) for part in plan.subgraphs],
+        }
+        data["edges"] = None
+    else:
+        model, affinity, partition = plan.bound
+        order = np.argsort(partition.subgraph_of, kind="stable")
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        keys = [model.keys[node] for node in order.tolist()]
+        ops = np.array([table.number(op) for op in model.op_types], np.int64)
+        reasons_of = _reasons(affinity, table)
+        data["nodes"] = {
+            "key": [clean(key) for key in keys],
+            "op": ops[model.op_type_of[order]].tolist() if len(ops) else [],
+            "reason": reasons_of[order].tolist(),
+        }
+        data["subgraphs"] = {
+            "device": partition.device_of.tolist(),
+            "size": np.bincount(partition.subgraph_of, minlength=partition.num_subgraphs).tolist(),
+        }
+        data["edges"] = _edges(model, order, place)
+    data["values"] = _values(plan.values, table)
+    data["run"] = None if not profile else _run(profile, keys, data["subgraphs"]["size"], plan.devices, table)
+    data["strings"] = table.strings
+    return data
+
+
+class _Strings:
+    """Strings that are told by number."""
+
+    def __init__(self) -> None:
+        self.strings: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        found = self._numbers.get(text)
+        if found is None:
+            found = self._numbers[text] = len(self.strings)
+            self.strings.append(clean(text))
+        return found
+
+
+def _reasons(affinity: Affinity, table: _Strings) -> NDArray[np.int64]:
+    """int64[nodes]: why each node is where it is, by number. Nodes that nothing tells apart have one reason: those of
+    the first device, by priority, are not asked one by one."""
+    numbers = np.empty(len(affinity.device_of), np.int64)
+    plain = (affinity.device_of == 0) & (affinity.origin == 0)
+    first = int(np.argmax(plain)) if plain.any() else -1
+    if first >= 0:
+        numbers[plain] = table.number(affinity.reason(first))
+    for node in np.flatnonzero(~plain).tolist():
+        numbers[node] = table.number(affinity.reason(node))
+    return numbers
+
+
+def _edges(model: Model, order: NDArray[np.intp], place: NDArray[np.int64]) -> dict[str, list[int]]:
+    """Per node how many read its results, and which, as differences from the node: small numbers are short."""
+    graph = model.graph
+    counts = np.diff(graph.indptr)[order]
+    starts = graph.indptr[:-1][order]
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    readers = place[graph.indices[np.repeat(starts, counts) + within]]
+    return {
+        "count": counts.tolist(),
+        "to": (readers - np.repeat(np.arange(len(order)), counts)).tolist(),
+    }
+
+
+def _values(values: Iterable[BoundaryValue], table: _Strings) -> dict[str, list[Any]]:
+    """Boundary values; subgraphs count from 0 here, and bytes that nobody knows are -1."""
+    columns: dict[str, list[Any]] = {"name": [], "type": [], "bytes": [], "source": [], "count": [], "reader": []}
+    types: dict[tuple[Any, ...], int] = {}
+    for value in values:
+        kind = (value.dtype, value.shape)
+        number = types.get(kind)
+        if number is None:
+            number = types[kind] = table.number(_type_text(value))
+        columns["name"].append(clean(value.name))
+        columns["type"].append(number)
+        columns["bytes"].append(-1 if value.bytes is None else value.bytes)
+        columns["source"].append(value.source - 1)
+        columns["count"].append(len(value.readers))
+        columns["reader"] += [reader - 1 for reader in value.readers]
+    return columns
+
+
+def _type_text(value: BoundaryValue) -> str:
+    if value.dtype is None:
+        return "type unknown"
+    if value.shape is None:
+        return f"{value.dtype} of unknown rank"
+    return f"{value.dtype}[{', '.join('?' if dim is None else str(dim) for dim in value.shape)}]"
+
+
+def _run(
+    profile: Profile, keys: Sequence[str], sizes: Sequence[int], devices: Sequence[str], table: _Strings
+) -> dict[str, Any]:
+    """When subgraphs ran, in nanoseconds from the beginning, and what each node took; -1 where it was not counted.
+
+    Devices that a run names but the plan does not (a subgraph that another one had to take) follow those of the plan.
+    """
+    spans = spans_of(profile)
+    start = min((span.begin_ns for span in spans), default=0)
+    lanes = list(dict.fromkeys((span.device, span.thread) for span in spans))
+    named = list(devices)
+    named += [device for device, _ in lanes if device not in named]
+    rows = _rows_by_place(profile, keys, sizes)
+    moved: dict[str, int] = {transfer.value: transfer.nbytes for transfer in profile.transfers}
+    return {
+        "devices": [clean(device) for device in named],
+        "lanes": [[named.index(device), clean(thread)] for device, thread in lanes],
+        "spans": {
+            "subgraph": [span.subgraph - 1 for span in spans],
+            "lane": [lanes.index((span.device, span.thread)) for span in spans],
+            "begin": [span.begin_ns - start for span in spans],
+            "end": [span.end_ns - start for span in spans],
+        },
+        "real": [-1 if row is None else round(1000 * row.real_us) for row in rows],
+        "cpu": [-1 if row is None else round(1000 * row.cpu_us) for row in rows],
+        "how": [-1 if row is None else table.number(_how(row)) for row in rows],
+        "bytes": [[clean(name), size] for name, size in moved.items()],
+    }
+
+
+def _rows_by_place(profile: Profile, keys: Sequence[str], sizes: Sequence[int]) -> list[ProfileRow | None]:
+    """The row of each node. Keys are looked up within their subgraph where the profile tells it."""
+    by_key = {(row.subgraph, row.node): row for row in profile}
+    found: list[ProfileRow | None] = []
+    at = 0
+    for subgraph, size in enumerate(sizes, start=1):
+        found += [by_key.get((subgraph, key)) or by_key.get((0, key)) for key in keys[at : at + size]]
+        at += size
+    return found
+
+
+def _how(row: ProfileRow) -> str:
+    return row.exec_type if row.status == "EXECUTED" else f"{row.status.lower().replace('_', ' ')} ({row.exec_type})"

@@ -1,0 +1,96 @@
+"""The report: a plan, or a plan and a run, as one HTML file that needs nothing else and asks nobody anything.
+
+Its content security policy lets in the one style and the one script that are part of it, by their digests, and nothing
+from any network. All names of the model are data: JSON with ``<`` escaped, or compressed, and shown as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import os
+import re
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import HeteroError
+from ..files import write_atomically
+from ..runtime.profile import Profile
+from .data import report_data
+from .names import shortened, xml_text
+from .palette import COLOURS
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+
+__all__ = ["report_html", "write_report"]
+
+_PAGE = Path(__file__).parent / "page"
+_SCRIPTS = ("base", "data", "layout", "drawing", "graph", "table", "timeline", "details", "main")
+_COMPRESSED_FROM = 256 << 10  # bytes of JSON
+
+
+def report_html(plan: Plan, profile: Profile | None = None, *, compress: bool | None = None) -> str:
+    """The report as text. ``profile``: `InferRequest.profiling_info` of a run of that plan.
+
+    ``compress``: deflate the data, which browsers of 2023 and later undo; False leaves them as JSON. By default they
+    are from 256 KiB on.
+    """
+    data = {"colours": COLOURS, **report_data(plan, profile)}
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    if compress is None:
+        compress = len(text) >= _COMPRESSED_FROM
+    if compress:
+        encoded = base64.b64encode(zlib.compress(text.encode(), 6)).decode()
+        element = f'<script type="application/octet-stream" id="data">{encoded}</script>'
+    else:
+        escaped = text.replace("<", "\\u003c")
+        element = f'<script type="application/json" id="data">{escaped}</script>'
+    template, style, script = _parts()
+    policy = (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    filled = {
+        "policy": policy,
+        "title": xml_text(shortened(plan.model_name, 80)),
+        "style": style,
+        "data": element,
+        "script": script,
+    }
+    pieces = re.split(r"\{\{(\w+)\}\}", template)  # once, so that what is filled in is not searched
+    return "".join(filled[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def write_report(
+    plan: Plan,
+    path: str | os.PathLike[str],
+    profile: Profile | None = None,
+    *,
+    compress: bool | None = None,
+) -> None:
+    """Write `report_html` to a file, whole or not at all. Raises `HeteroError` if it cannot be written."""
+    text = report_html(plan, profile, compress=compress)
+    try:
+        write_atomically(path, [text.encode()])
+    except OSError as error:
+        raise HeteroError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
+
+
+@functools.cache
+def _parts() -> tuple[str, str, str]:
+    """Template, style and script."""
+    scripts = "\n".join((_PAGE / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS)
+    return (
+        (_PAGE / "report.html").read_text(encoding="utf-8"),
+        (_PAGE / "report.css").read_text(encoding="utf-8"),
+        f'(() => {{\n"use strict";\n{scripts}}})();\n',
+    )
+
+
+def _digest(text: str) -> str:
+    """The source expression of an element with this text."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

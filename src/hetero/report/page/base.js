@@ -1,0 +1,87 @@
+// Small helpers: elements, numbers for people, colours.
+
+/** The element of an id. */
+const byId = (id) => document.getElementById(id);
+
+/** A new element. Attributes by name, "class" and "on…" among them; children are elements or text, never markup. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "colour") element.style.background = value;
+    else if (value !== undefined && value !== null && value !== false) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+const plural = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
+const three = (number) => (number >= 100 ? number.toFixed(0) : number >= 10 ? number.toFixed(1) : number.toFixed(2));
+
+/** 12 B, 3.40 KiB; "?" for what is not known (negative). */
+function bytesText(size) {
+  if (size < 0) return "?";
+  if (size < 1024) return `${size} B`;
+  for (const unit of ["KiB", "MiB", "GiB"]) {
+    size /= 1024;
+    if (size < 1024) return `${three(size)} ${unit}`;
+  }
+  return `${three(size / 1024)} TiB`;
+}
+
+/** 850 ns, 12.3 µs, 4.56 ms; "" for what was not measured (negative). */
+function timeText(nanoseconds) {
+  if (nanoseconds < 0) return "";
+  if (nanoseconds < 1000) return `${Math.round(nanoseconds)} ns`;
+  if (nanoseconds < 1e6) return `${three(nanoseconds / 1e3)} µs`;
+  if (nanoseconds < 1e9) return `${three(nanoseconds / 1e6)} ms`;
+  return `${three(nanoseconds / 1e9)} s`;
+}
+
+/** Text of at most so many characters, the middle left out. */
+function elided(text, most) {
+  if (text.length <= most) return text;
+  const head = Math.floor((most - 1) / 2);
+  return `${text.slice(0, head)}…${text.slice(text.length - (most - 1 - head))}`;
+}
+
+/** Two colours "#rrggbb" mixed; share 1 is the first alone. */
+function mixed(one, other, share) {
+  const part = (colour, at) => parseInt(colour.slice(at, at + 2), 16);
+  const channel = (at) => Math.round(part(other, at) + (part(one, at) - part(other, at)) * share);
+  return `rgb(${channel(1)} ${channel(3)} ${channel(5)})`;
+}
+
+/** The values of the style's variables, as the theme has them. */
+function themeColours() {
+  const style = getComputedStyle(document.documentElement);
+  const names = ["ground", "raised", "line", "text", "faint", "accent", "edge", "hover"];
+  return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+}
+
+/** Calls f once per frame, however often it is asked to. */
+function perFrame(f) {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => { asked = false; f(); });
+  };
+}
+
+/** A tool tip at the pointer: its first line is bold. */
+const tip = {
+  show(lines, x, y) {
+    const element = byId("tip");
+    element.replaceChildren(...lines.filter(Boolean).map((line, i) => make(i ? "span" : "b", { class: "name" }, line)));
+    element.hidden = false;
+    const box = element.getBoundingClientRect();
+    const right = x + 14 + box.width > innerWidth;
+    element.style.left = `${Math.max(4, right ? x - box.width - 10 : x + 14)}px`;
+    element.style.top = `${Math.max(4, Math.min(y + 14, innerHeight - box.height - 6))}px`;
+  },
+  hide() { byId("tip").hidden = true; },
+};
+
+/** Says it to those who do not see the page. */
+function say(text) { byId("said").textContent = text; }

@@ -1,0 +1,278 @@
+// The timeline of a run: a lane for each thread of each device, bars where subgraphs ran.
+
+const LANE = 54, AXIS = 24;
+
+class Timeline {
+  constructor(data, choose) {
+    Object.assign(this, { data, choose, chosen: -1, hovered: -1, marked: null });
+    this.canvas = make("canvas", {
+      id: "timeline", tabindex: "0", role: "application",
+      "aria-label": "Timeline of the run. Arrow keys go from subgraph to subgraph, plus and minus zoom.",
+    });
+    this.element = this.canvas;
+    const { spans } = data.run;
+    this.order = Array.from(spans.begin.keys()).sort((a, b) => spans.begin[a] - spans.begin[b]);
+    this.view = new Viewport(this.canvas, (context) => this.draw(context), { both: false, most: Infinity });
+    this.view.resized = () => { if (!this.shown) this.fit(); this.shown = true; };
+    this.canvas.addEventListener("pointermove", (event) => this.hover(event));
+    this.canvas.addEventListener("pointerleave", () => { tip.hide(); this.setHovered(-1); });
+    this.canvas.addEventListener("click", (event) => {
+      if (this.view.moved) return;
+      const [span, node] = this.at(event);
+      if (span >= 0) this.choose(spans.subgraph[span], node);
+    });
+    this.canvas.addEventListener("dblclick", () => this.fit());
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  get names() { return Math.min(170, this.view.width * 0.25); }
+
+  fit() {
+    const { view } = this;
+    view.scale = Math.max(1e-12, (view.width - this.names - 24) / this.data.runLength);
+    view.least = view.scale * 0.5;
+    view.x = this.names + 8;
+    view.redraw();
+  }
+
+  setChosen(subgraph) {
+    this.chosen = subgraph;
+    const span = this.data.spanOf.get(subgraph);
+    if (span !== undefined && this.view.width) {
+      const { spans } = this.data.run, { view } = this;
+      const begin = spans.begin[span] * view.scale + view.x, end = spans.end[span] * view.scale + view.x;
+      if (end < this.names + 20 || begin > view.width - 20) view.x += (this.names + view.width) / 2 - (begin + end) / 2;
+    }
+    this.view.redraw();
+  }
+
+  setHovered(span) { if (span !== this.hovered) { this.hovered = span; this.view.redraw(); } }
+
+  /** The span at the pointer and, low in its bar, the node; -1 for none. */
+  at(event) {
+    const { view } = this, { spans } = this.data.run, [x, y] = view.local(event);
+    const lane = Math.floor((y - AXIS + this.scrolled) / LANE);
+    if (x < this.names || y < AXIS) return [-1, -1];
+    let found = -1, least = 5;
+    for (let i = 0; i < spans.begin.length; i++) {
+      if (spans.lane[i] !== lane) continue;
+      const begin = spans.begin[i] * view.scale + view.x, end = spans.end[i] * view.scale + view.x;
+      const away = x < begin ? begin - x : x > end ? x - end : -1;
+      if (away < least) { least = away; found = i; }
+    }
+    if (found < 0) return [-1, -1];
+    const low = y - AXIS + this.scrolled - lane * LANE > LANE * 0.52;
+    const node = low ? this.nodesOf(found).find(([, begin, end]) => x >= begin * view.scale + view.x && x <= end * view.scale + view.x) : null;
+    return [found, node ? node[0] : -1];
+  }
+
+  get scrolled() { return 0; }
+
+  /** [node, begin, end] of what was counted in a span: one after the other, narrowed to fit. */
+  nodesOf(span) {
+    const { data } = this, { spans } = data.run;
+    const subgraph = spans.subgraph[span];
+    const [from, to] = subgraph < 0 ? [0, data.numNodes] : [data.firstNode[subgraph], data.firstNode[subgraph + 1]];
+    let total = 0;
+    for (let node = from; node < to; node++) total += Math.max(0, data.real[node]);
+    const scale = total ? Math.min(1, (spans.end[span] - spans.begin[span]) / total) : 1;
+    const found = [];
+    let at = spans.begin[span];
+    for (let node = from; node < to; node++) {
+      if (data.real[node] <= 0) continue;
+      found.push([node, at, at + data.real[node] * scale]);
+      at += data.real[node] * scale;
+    }
+    return found;
+  }
+
+  name(span) {
+    const subgraph = this.data.run.spans.subgraph[span];
+    return subgraph < 0 ? "the model" : `subgraph ${subgraph + 1}`;
+  }
+
+  tipOf(span, node) {
+    const { data } = this, { spans, lanes } = data.run;
+    if (node >= 0) {
+      return [elided(data.keys[node], 160), `${data.op(node)}, ${timeText(data.real[node])} (CPU ${timeText(data.cpu[node])})`, data.strings[data.how[node]]];
+    }
+    const [device, thread] = lanes[spans.lane[span]];
+    return [
+      `${this.name(span)} on ${data.devices[device]}: ${timeText(spans.end[span] - spans.begin[span])}`,
+      `from ${timeText(spans.begin[span])} to ${timeText(spans.end[span])}, ${thread}`,
+    ];
+  }
+
+  hover(event) {
+    if (event.buttons) return;
+    const [span, node] = this.at(event);
+    this.setHovered(span);
+    if (span >= 0) tip.show(this.tipOf(span, node), event.clientX, event.clientY);
+    else tip.hide();
+  }
+
+  key(event) {
+    const { spans } = this.data.run;
+    const at = this.order.findIndex((span) => spans.subgraph[span] === this.chosen);
+    const go = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: this.order.length - 1 };
+    if (event.key in go) {
+      const span = this.order[Math.max(0, Math.min(this.order.length - 1, go[event.key]))];
+      this.choose(spans.subgraph[span], -1);
+      say(this.tipOf(span, -1).join(", "));
+    } else if (event.key === "+" || event.key === "=") this.view.zoom(1.5);
+    else if (event.key === "-") this.view.zoom(1 / 1.5);
+    else if (event.key === "0") this.fit();
+    else return;
+    event.preventDefault();
+  }
+
+  /** Where a span is on the page: for scripts and tests. */
+  positionOf(span) {
+    const box = this.canvas.getBoundingClientRect(), { spans } = this.data.run, { view } = this;
+    const middle = ((spans.begin[span] + spans.end[span]) / 2) * view.scale + view.x;
+    return [box.left + middle, box.top + AXIS + spans.lane[span] * LANE + LANE * 0.3];
+  }
+
+  draw(context) {
+    const colours = themeColours(), { view, data } = this, { lanes, spans } = data.run;
+    context.textBaseline = "middle";
+    this.drawAxis(context, colours);
+    context.save();
+    context.beginPath();
+    context.rect(this.names, 0, view.width - this.names, view.height);
+    context.clip();
+    lanes.forEach((_, lane) => {
+      context.fillStyle = colours.raised;
+      context.fillRect(this.names, AXIS + lane * LANE + 3, view.width, LANE - 6);
+    });
+    const narrow = new Map(); // bars thinner than a pixel are drawn once per pixel
+    for (let i = 0; i < spans.begin.length; i++) {
+      const begin = spans.begin[i] * view.scale + view.x, end = spans.end[i] * view.scale + view.x;
+      if (end < this.names || begin > view.width) continue;
+      if (end - begin < 1 && spans.subgraph[i] !== this.chosen && i !== this.hovered) {
+        const key = spans.lane[i] * 1e5 + Math.round(begin);
+        if (narrow.has(key)) continue;
+        narrow.set(key, true);
+      }
+      this.drawSpan(context, colours, i, begin, Math.max(1, end - begin));
+    }
+    this.drawFlows(context, colours);
+    context.restore();
+    lanes.forEach(([device, thread], lane) => {
+      const y = AXIS + lane * LANE + LANE / 2;
+      context.fillStyle = data.colours[device];
+      context.beginPath();
+      context.roundRect(10, y - 13, 10, 10, 3);
+      context.fill();
+      context.textAlign = "left";
+      context.fillStyle = colours.text;
+      context.font = `600 12px ${FONT}`;
+      context.fillText(fitted(context, data.devices[device], this.names - 34), 26, y - 8);
+      context.fillStyle = colours.faint;
+      context.font = `11px ${FONT}`;
+      context.fillText(fitted(context, thread, this.names - 34), 26, y + 8);
+    });
+  }
+
+  drawAxis(context, colours) {
+    const { view } = this;
+    const rough = 90 / view.scale, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((times) => times * power).find((one) => one >= rough);
+    context.font = `11px ${FONT}`;
+    context.textAlign = "center";
+    const first = Math.max(0, Math.ceil((this.names - view.x) / view.scale / step));
+    for (let i = first; ; i++) {
+      const x = i * step * view.scale + view.x;
+      if (x > view.width || i > first + 1000) break;
+      context.strokeStyle = colours.line;
+      context.lineWidth = 1;
+      context.beginPath();
+      context.moveTo(Math.round(x) + 0.5, AXIS - 5);
+      context.lineTo(Math.round(x) + 0.5, AXIS + this.data.run.lanes.length * LANE);
+      context.stroke();
+      context.fillStyle = colours.faint;
+      if (x > this.names + 10 && x < view.width - 24) context.fillText(i ? tickText(i * step, step) : "0", x, 10);
+    }
+  }
+
+  drawSpan(context, colours, i, x, width) {
+    const { data, view } = this, { spans, lanes } = data.run;
+    const colour = data.colours[lanes[spans.lane[i]][0]], ground = colours.ground;
+    const y = AXIS + spans.lane[i] * LANE + 6, height = LANE - 12;
+    const chosen = spans.subgraph[i] === this.chosen;
+    context.globalAlpha = this.marked && !this.marked(spans.subgraph[i]) ? 0.25 : 1;
+    context.fillStyle = mixed(colour, ground, width < 4 ? 0.9 : 0.35);
+    context.beginPath();
+    context.roundRect(x, y, width, height, Math.min(4, width / 3));
+    context.fill();
+    if (width >= 3) {
+      context.strokeStyle = chosen ? colours.accent : i === this.hovered ? colours.text : colour;
+      context.lineWidth = chosen ? 2.5 : 1;
+      context.stroke();
+    }
+    const left = Math.max(x, this.names), seen = Math.min(x + width, view.width) - left;
+    if (seen > 20) {
+      context.save();
+      context.clip();
+      context.textAlign = "left";
+      context.fillStyle = colours.text;
+      context.font = `600 12px ${FONT}`;
+      const number = spans.subgraph[i] < 0 ? "model" : String(spans.subgraph[i] + 1);
+      const label = `${number}  ${timeText(spans.end[i] - spans.begin[i])}`;
+      context.fillText(context.measureText(label).width <= seen - 10 ? label : number, left + 6, y + height * 0.28);
+      if (width > 60) this.drawNodes(context, colours, i, colour, y + height * 0.52, height * 0.42);
+      context.restore();
+    }
+    context.globalAlpha = 1;
+  }
+
+  drawNodes(context, colours, span, colour, y, height) {
+    const { view, data } = this;
+    let drawnTo = -Infinity;
+    context.font = `11px ${FONT}`;
+    this.nodesOf(span).forEach(([node, begin, end], i) => {
+      const x = begin * view.scale + view.x, width = (end - begin) * view.scale;
+      if (x > view.width || x + width < this.names || x + width < drawnTo + 0.5) return;
+      drawnTo = x + width;
+      context.fillStyle = mixed(colour, colours.ground, i % 2 ? 0.75 : 0.6);
+      context.fillRect(x, y, Math.max(0.5, width - 0.5), height);
+      if (width > 40) {
+        context.fillStyle = contrast(colour);
+        context.fillText(fitted(context, data.op(node), width - 8), x + 4, y + height / 2);
+      }
+    });
+  }
+
+  /** Arrows for the boundary values of the subgraph that is chosen or pointed at. */
+  drawFlows(context, colours) {
+    const { data, view } = this, { spans } = data.run;
+    const focus = this.hovered >= 0 ? spans.subgraph[this.hovered] : this.chosen;
+    if (focus < 0) return;
+    context.strokeStyle = context.fillStyle = colours.accent;
+    context.lineWidth = 1.5;
+    for (const link of data.links) {
+      if (link.from !== focus && link.to !== focus) continue;
+      const [one, other] = [data.spanOf.get(link.from), data.spanOf.get(link.to)];
+      if (one === undefined || other === undefined) continue;
+      const x1 = spans.end[one] * view.scale + view.x, x2 = spans.begin[other] * view.scale + view.x;
+      const y1 = AXIS + (spans.lane[one] + 0.5) * LANE, y2 = AXIS + (spans.lane[other] + 0.5) * LANE;
+      const bend = Math.max(12, Math.abs(x2 - x1) * 0.3);
+      context.beginPath();
+      context.moveTo(x1, y1);
+      context.bezierCurveTo(x1 + bend, y1, x2 - bend, y2, x2, y2);
+      context.stroke();
+      context.beginPath();
+      context.moveTo(x2, y2);
+      context.lineTo(x2 - 7, y2 - 4);
+      context.lineTo(x2 - 7, y2 + 4);
+      context.fill();
+    }
+  }
+}
+
+/** A tick's time, with as many digits as tell it from the next. */
+function tickText(time, step) {
+  const [unit, length] = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]].find(([, size]) => time >= size) ?? ["ns", 1];
+  const digits = Math.max(0, Math.ceil(-Math.log10(step / length) - 1e-9));
+  return `${(time / length).toFixed(Math.min(digits, 6))} ${unit}`;
+}

@@ -1,0 +1,349 @@
+"""The report in a headless Chromium: clicked through, searched, sorted, hovered, by keys, with hostile names."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import hetero
+from browser import Browser, Page
+from graphs import EXPERTS, TRANSFORMER
+from hetero.report.html import write_report
+from hetero.runtime.profile import Profile
+from report_cases import HOSTILE_NAMES, blocks, chain
+
+Run = Callable[[hetero.Model, str | hetero.Plan], Profile]
+Open = Callable[..., Page]
+DEVICES = "HETERO:FPGA,CPU"
+
+pytestmark = pytest.mark.skipif(
+    Browser.find() is None,
+    reason="no Chromium: on Debian apt-get install chromium-headless-shell, or name one in HETERO_CHROMIUM",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    browser = Browser(Browser.find() or "")
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """A plan, and a run of it or none -> its report, shown. Whatever a page complains of fails the test."""
+    with contextlib.ExitStack() as pages:
+
+        def open_(plan: hetero.Plan, profile: Profile | None = None, **options: int | bool) -> Page:
+            compress = options.pop("compress", None)
+            write_report(plan, tmp_path / "report.html", profile, compress=compress)
+            page = browser.page(**options)
+            pages.callback(page.close)
+            page.go((tmp_path / "report.html").as_uri())
+            page.until("globalThis.heteroReport && heteroReport.graph.view.width > 0")
+            opened_pages.append(page)
+            return page
+
+        opened_pages: list[Page] = []
+        yield open_
+        for page in opened_pages:
+            assert page.problems() == []
+            requests = [event["params"]["request"]["url"] for event in page.events("Network.requestWillBeSent")]
+            assert all(url.startswith("file:") for url in requests), requests
+
+
+@pytest.fixture
+def transformer(core: hetero.Core) -> hetero.Model:
+    return core.read_model(blocks(TRANSFORMER, 6, refused=[5]).SerializeToString())
+
+
+def box(page: Page, number: int) -> list[float]:
+    """Where a box of the graph is on the page."""
+    return page.evaluate(f"heteroReport.graph.positionOf({number})")
+
+
+def details(page: Page) -> str:
+    return page.evaluate("document.getElementById('details').innerText")
+
+
+def timed(page: Page, statement: str) -> float:
+    """Milliseconds that a statement takes."""
+    return page.evaluate(f"(() => {{ const t = performance.now(); {statement}; return performance.now() - t; }})()")
+
+
+def rows(page: Page, pane: str) -> list[list[str]]:
+    """The cells of the rows of a table that are in the page."""
+    page.click(f"[data-pane='{pane}']")
+    seen = "document.querySelector('.pane:not([hidden])')"
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+    assert page.evaluate(f"{seen}.querySelector('.body .row, .none:not([hidden])') !== null")
+    return page.evaluate(
+        f"[...{seen}.querySelectorAll('.body .row')].map(row => [...row.children].map(cell => cell.textContent))"
+    )
+
+
+def test_clicking_through(
+    core: hetero.Core, transformer: hetero.Model, profile_of: Run, opened: Open, browser: Browser
+) -> None:
+    plan = core.plan(transformer, DEVICES)
+    page = opened(plan, profile_of(transformer, plan))
+    assert "13 subgraphs · 84 nodes" in page.evaluate("document.querySelector('header').innerText")
+    assert page.evaluate("document.getElementById('legend').children.length") == 2
+
+    page.click_at(*box(page, 1))  # a subgraph
+    assert "Subgraph 2 on CPU" in details(page)
+    assert "does not list Exp" in details(page)
+    assert "float32[1, 64], 256 B" in details(page)
+
+    page.click_at(*box(page, 2), clicks=2)  # its nodes, on demand
+    page.until("heteroReport.drawn === 2")
+    assert "Subgraph 3 on FPGA" in page.evaluate("document.getElementById('trail').innerText")
+    place = page.evaluate("heteroReport.graph.scene.place(heteroReport.data.firstNode[2])")
+    page.click_at(*box(page, place))
+    first = plan.subgraphs[2].nodes[0]
+    assert first in details(page)
+    assert "FPGA is the first device of the list that takes it" in details(page)
+    page.click("#details .actions .link")  # its subgraph
+    assert "Subgraph 3 on FPGA" in details(page)
+    page.click("#back")
+    page.until("heteroReport.drawn === -1")
+
+    page.click_at(5, 400)  # nothing
+    assert "Boundary values" in details(page)
+
+
+def test_a_neighbour_of_the_nodes_that_are_drawn(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
+    page = opened(core.plan(transformer, DEVICES))
+    page.evaluate("heteroReport.open(2)")
+    page.until("heteroReport.drawn === 2")
+    page.click_at(*box(page, 0))
+    assert "Subgraph 1 on FPGA" in details(page)
+    page.click_at(*box(page, 0), clicks=2)
+    page.until("heteroReport.drawn === 0")
+
+
+def test_tables_are_sorted(core: hetero.Core, transformer: hetero.Model, profile_of: Run, opened: Open) -> None:
+    plan = core.plan(transformer, DEVICES)
+    profile = profile_of(transformer, plan)
+    page = opened(plan, profile)
+    shown = rows(page, "Nodes")
+    assert [row[0] for row in shown[:3]] == list(plan.subgraphs[0].nodes[:3])
+    heads = page.evaluate("[...document.querySelectorAll('.pane:not([hidden]) .head button')].map(b => b.textContent)")
+    assert heads == ["Node", "Operator", "Device", "Subgraph", "Time", "CPU time", "Ran as", "Reason"]
+
+    def sort(column: str) -> list[list[str]]:
+        number = next(i for i, head in enumerate(heads) if head == column) + 1
+        page.click(f".pane:not([hidden]) .head button:nth-child({number})")
+        return rows(page, "Nodes")
+
+    slowest = max(profile, key=lambda row: round(1000 * row.real_us))
+    assert sort("Time")[0][0] == slowest.node
+    assert sort("Time")[-1][4] != sort("Time")[0][4]  # the other way round, then as it was
+    assert rows(page, "Nodes") == shown
+    operators = [row[1] for row in sort("Operator")]
+    assert operators == sorted(operators)
+    assert page.evaluate("document.querySelector('[aria-sort=ascending]').textContent") == "Operator ▴"
+    page.click(".pane:not([hidden]) .body .row:nth-child(2)")
+    assert sort("Operator")[0][1] == "Relu"  # descending
+    assert page.evaluate("heteroReport.node") >= 0
+
+
+def test_search(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
+    page = opened(core.plan(transformer, DEVICES))
+    page.press("/")
+    page.type("LAYER.3/PART")
+    page.until("document.getElementById('found').textContent.includes('14 nodes found')")
+    assert {row[0].split("/")[1] for row in rows(page, "Nodes")} == {"layer.3"}
+    page.click("#search")
+    page.press("Enter", 2)
+    assert page.evaluate("heteroReport.data.keys[heteroReport.node]").startswith("/layer.3/")
+    page.press("Escape")
+    page.until("document.getElementById('found').textContent === ''")
+    page.press("/")
+    page.type("does not list")  # reasons
+    page.until("document.getElementById('found').textContent.includes('6 nodes found in 6 subgraphs')")
+    page.evaluate("heteroReport.find('no such thing')")
+    assert rows(page, "Nodes") == []
+    page.evaluate("heteroReport.find('')")
+    page.click("#legend button:nth-child(2)")  # what is on the second device
+    assert {row[2] for row in rows(page, "Nodes")} == {"CPU"}
+    page.click("#legend button:nth-child(2)")
+    page.evaluate("heteroReport.listNodes(2)")
+    assert {row[3] for row in rows(page, "Nodes")} == {"3"}
+    page.click("#clear")
+    assert len({row[3] for row in rows(page, "Nodes")}) > 1
+
+
+def test_the_timeline(core: hetero.Core, transformer: hetero.Model, profile_of: Run, opened: Open) -> None:
+    plan = core.plan(transformer, DEVICES)
+    page = opened(plan, profile_of(transformer, plan), width=1600)
+    at = page.evaluate("heteroReport.timeline.positionOf(4)")
+    page.mouse(*at, "mouseMoved")
+    page.until("!document.getElementById('tip').hidden")
+    tip = page.evaluate("document.getElementById('tip').innerText")
+    assert tip.startswith("subgraph 5 on FPGA: ")
+    assert "MainThread" in tip
+    page.click_at(*at)
+    assert "Subgraph 5 on FPGA" in details(page)
+    page.press("ArrowRight")
+    assert "Subgraph 6 on CPU" in details(page)
+    before = page.evaluate("heteroReport.timeline.view.scale")
+    page.mouse(*at, "mouseWheel", deltaX=0, deltaY=-500)
+    page.until(f"heteroReport.timeline.view.scale > {1.5 * before}")
+    page.press("0")
+    page.until(f"Math.abs(heteroReport.timeline.view.scale - {before}) < 1e-9")
+
+
+def test_by_keys_alone(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
+    page = opened(core.plan(transformer, DEVICES))
+    page.evaluate("document.getElementById('drawing').focus()")
+    page.press("Home")
+    assert page.evaluate("heteroReport.subgraph") == 0
+    page.press("ArrowDown")
+    assert page.evaluate("heteroReport.subgraph") == 1
+    assert "Subgraph 2 on CPU" in page.evaluate("document.getElementById('said').textContent")
+    page.press("ArrowUp")
+    page.press("Enter")
+    assert page.evaluate("heteroReport.drawn") == 0
+    page.press("ArrowDown", 2)
+    assert page.evaluate("heteroReport.node") == 1
+    page.press("Escape")
+    assert page.evaluate("[heteroReport.drawn, heteroReport.subgraph]") == [-1, 0]
+    page.press("Escape")
+    assert page.evaluate("heteroReport.subgraph") == -1
+    for _ in range(40):  # by Tab to the table
+        page.press("Tab")
+        if page.evaluate("document.activeElement.getAttribute('role')") == "grid":
+            break
+    page.press("Home")
+    page.press("ArrowDown", 2)
+    page.press("Enter")
+    assert page.evaluate("heteroReport.node") == 2
+    page.press("?")
+    assert page.evaluate("document.getElementById('keys').hidden") is False
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_hostile_names(
+    core: hetero.Core, hostile_plan: hetero.Plan, profile_of: Run, opened: Open, compress: bool
+) -> None:
+    model, _, _ = hostile_plan.bound
+    page = opened(hostile_plan, profile_of(model, hostile_plan), compress=compress)
+    for subgraph in range(hostile_plan.num_subgraphs):
+        page.evaluate(f"heteroReport.open({subgraph})")
+        page.mouse(*box(page, 1), "mouseMoved")
+        page.click_at(*box(page, 1))
+    shown = [row[0] for row in rows(page, "Nodes")]
+    assert "</script><script>window.hacked=1</script>" in shown
+    assert len(shown) == len(HOSTILE_NAMES)
+    rows(page, "Boundary values")
+    page.evaluate("heteroReport.find('<img')")
+    assert len(rows(page, "Nodes")) == 1
+    assert page.evaluate("window.hacked") is None
+    assert page.evaluate("document.querySelectorAll('img, iframe, a, script:not(body > script)').length") == 0
+
+
+@pytest.mark.slow
+def test_many_nodes(core: hetero.Core, opened: Open) -> None:
+    """50,000 nodes: few elements in the page, and the layouts take seconds at most."""
+    model = core.read_model(blocks(TRANSFORMER, 50_000 // 14, refused=[5]).SerializeToString())
+    page = opened(core.plan(model, DEVICES))
+    assert page.evaluate("heteroReport.data.numSubgraphs") > 5000
+    assert page.evaluate("document.getElementsByTagName('*').length") < 600
+    rows(page, "Nodes")
+    page.evaluate("document.querySelector('.pane:not([hidden]) .scroller').scrollTop = 600000")
+    page.until("document.querySelector('.pane:not([hidden]) .row').getAttribute('aria-rowindex') > 20000")
+    page.evaluate("heteroReport.find('layer.3000/')")
+    page.until("document.getElementById('found').textContent.startsWith('14 nodes')")
+    page.evaluate("heteroReport.nextFound(1)")
+    assert "layer.3000" in details(page)
+    x, y = box(page, page.evaluate("heteroReport.subgraph"))
+    page.click_at(x, y, clicks=2)
+    page.until("heteroReport.drawn >= 0")
+    assert page.evaluate("document.getElementsByTagName('*').length") < 800
+    page.evaluate("heteroReport.find('')")
+    took = page.evaluate(
+        "(() => { const t = performance.now(); heteroReport.nodes.sortBy(0); return performance.now() - t; })()"
+    )
+    assert took < 5000
+
+
+@pytest.mark.slow
+def test_one_subgraph_of_many_nodes(core: hetero.Core, opened: Open) -> None:
+    model = core.read_model(blocks(TRANSFORMER, 50_000 // 14).SerializeToString())
+    page = opened(core.plan(model, "HETERO:CPU,TEMPLATE"))
+    took = page.evaluate(
+        "(() => { const t = performance.now(); heteroReport.open(0); return performance.now() - t; })()"
+    )
+    assert took < 15_000  # it takes half a second to a second
+    assert page.evaluate("heteroReport.graph.scene.count") == model.num_nodes
+
+
+@pytest.mark.parametrize("kind", ["chain", "experts", "transformer"])
+def test_boxes_do_not_overlap(core: hetero.Core, opened: Open, kind: str) -> None:
+    proto = {
+        "chain": lambda: chain([f"n{i}" for i in range(200)], every=2),
+        "experts": lambda: blocks(EXPERTS, 3, refused=[5, 20, 70]),
+        "transformer": lambda: blocks(TRANSFORMER, 30, refused=[5]),
+    }[kind]()
+    page = opened(core.plan(core.read_model(proto.SerializeToString()), DEVICES))
+    overlaps = """(() => {
+      const { layout, boxWidth, boxHeight, count } = heteroReport.graph.scene;
+      let found = 0;
+      const { x, y, width, height } = layout;
+      for (let i = 0; i < count; i++) {
+        for (let j = 0; j < i; j++) {
+          if (Math.abs(x[i] - x[j]) < boxWidth + 4 && Math.abs(y[i] - y[j]) < boxHeight + 4) found++;
+        }
+      }
+      const across = (i) => x[i] >= boxWidth / 2 - 1 && x[i] <= width - boxWidth / 2 + 1;
+      const down = (i) => y[i] >= boxHeight / 2 - 1 && y[i] <= height - boxHeight / 2 + 1;
+      const outside = Array.from(x.keys()).filter((i) => !across(i) || !down(i)).length;
+      return [count, found, outside];
+    })()"""
+    count, found, outside = page.evaluate(overlaps)
+    assert count == page.evaluate("heteroReport.data.numSubgraphs")
+    assert (found, outside) == (0, 0)
+    page.evaluate("heteroReport.open(0)")
+    assert page.evaluate(overlaps)[1:] == [0, 0]
+
+
+def test_loaded_plans_list_their_nodes(core: hetero.Core, diamond: hetero.Model, opened: Open) -> None:
+    plan = hetero.Plan.from_json(core.plan(diamond, DEVICES).to_json(), "plan")
+    page = opened(plan)
+    page.evaluate("heteroReport.open(2)")
+    assert [row[0] for row in rows(page, "Nodes")] == list(plan.subgraphs[2].nodes)
+
+
+@pytest.mark.parametrize(("width", "height", "dark"), [(1400, 900, False), (700, 500, True)])
+def test_light_and_dark(
+    core: hetero.Core, diamond: hetero.Model, opened: Open, width: int, height: int, dark: bool
+) -> None:
+    page = opened(core.plan(diamond, DEVICES), width=width, height=height, dark=dark)
+    assert page.evaluate("document.documentElement.classList.contains('dark')") == dark
+    page.click("#theme")
+    assert page.evaluate("document.documentElement.classList.contains('dark')") != dark
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.getElementById('drawing').clientHeight") > 80
+
+
+def test_an_empty_model(core: hetero.Core, opened: Open) -> None:
+    from model_zoo import make_model
+
+    page = opened(core.plan(core.read_model(make_model([], outputs=["x"])), DEVICES))
+    assert rows(page, "Nodes") == []
+
+
+def test_data_that_cannot_be_read(browser: Browser, core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_report(core.plan(diamond, DEVICES), path, compress=False)
+    path.write_text(path.read_text().replace('{"colours"', '["colours"', 1))
+    page = browser.page()
+    page.go(path.as_uri())
+    page.until("document.getElementById('notices').textContent.includes('cannot be shown')")
+    assert json.dumps(page.problems())
+    page.close()
