@@ -197,6 +197,9 @@ FAMILIES: dict[str, Entry] = {
         {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, None,
     ),
     "resize to 112, linear": ("Resize", [IMAGE], [EMPTY, np.array([1, 1, 2, 2], np.float32)], {"mode": "linear"}, None),
+    "Fourier transforms 100 of 400": ("DFT", [normal(100, 400, 1)], [], {}, lambda x: np.fft.fft(x[..., 0])),
+    "Fourier transforms 100 of 512": ("DFT", [normal(100, 512, 1)], [], {}, lambda x: np.fft.fft(x[..., 0])),
+    "Fourier transforms 10 of 2003": ("DFT", [normal(10, 2003, 1)], [], {}, lambda x: np.fft.fft(x[..., 0])),
     "to bytes": ("QuantizeLinear", [X], [np.array(0.02, np.float32), np.array(3, np.uint8)], {}, None),
     "from bytes": (
         "DequantizeLinear", [below(256, 128, 3072).astype(np.uint8)],

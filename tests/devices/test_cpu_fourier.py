@@ -38,7 +38,7 @@ def test_transforms(data: st.DataObject) -> None:
     parts = data.draw(st.sampled_from([1, 2])) if kind in ("forward", "inverse") else 1 if kind == "onesided" else 2
     dtype = data.draw(st.sampled_from(["float32", "float64"]))
     x = rng.standard_normal((*shape, parts)).astype(dtype)
-    length = data.draw(st.none() | st.sampled_from([1, 2, 4, 7, 8, 20]))
+    length = data.draw(st.none() | st.sampled_from([1, 2, 4, 7, 8, 20, 61, 67, 90, 128, 201, 400]))
     if kind == "back to real" and length is None:
         length = 2 * max(shape[1] - 1, 1)
     z = x[..., 0] + (1j * x[..., 1] if parts == 2 else 0)
@@ -55,6 +55,21 @@ def test_transforms(data: st.DataObject) -> None:
     assert y.dtype == dtype
     found = y[..., 0] + (1j * y[..., 1] if y.shape[-1] == 2 else 0)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 12, 61, 62, 67, 134, 400, 441, 509, 1000, 1024, 2003, 4096, 7919])
+@pytest.mark.parametrize("lines", [1, 3, 9])
+def test_lengths_of_all_kinds(length: int, lines: int) -> None:
+    """Smooth ones, and primes beyond the largest factor, there and back, to the digits of float64."""
+    rng = np.random.default_rng(length)
+    z = rng.standard_normal((lines, length)) + 1j * rng.standard_normal((lines, length))
+    x = np.stack([z.real, z.imag], -1)
+    wanted = np.fft.fft(z, axis=1)
+    y = transform(x, None, 1)
+    error = np.abs(y[..., 0] + 1j * y[..., 1] - wanted).max()
+    assert error < 4e-15 * length**0.5 * np.log2(length + 1) * 4
+    back = transform(y, None, 1, inverse=1)
+    assert np.abs(back - x).max() < 1e-14 * np.log2(length + 1)
 
 
 def test_the_axis_of_older_opsets_is_an_attribute() -> None:

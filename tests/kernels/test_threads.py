@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hetero import _kernels
+from hetero.devices.cpu.fourier import dft_tables
 from hetero.devices.cpu.quantized import pixel_layout
 
 TEAMS = [_kernels.Team(threads) for threads in (2, 3, 7)]
@@ -217,6 +218,14 @@ def test_depthwise_integer_convolutions(channels, size):
     (filters,) = _kernels.call("pack_depthwise", [w], spec, ints)
     spec = [((2, channels, size, size), np.int32)]
     assert_no_split_matters("depthwise_integer", [x, filters, zero, None], spec, ints, [], 1 << 20)
+
+
+@pytest.mark.parametrize("length", [400, 67])
+def test_fourier_transforms(length):
+    tables = dft_tables(length, False)
+    spec = [((100, length, 3, 2), np.float32)]
+    ints = [100, length, 3, 1, length, length, 0, 0]
+    assert_no_split_matters("dft", [normal(100, length, 3, 1), *tables], spec, ints, [], 256 * len(tables[0]))
 
 
 @pytest.mark.parametrize("size", [1, 1023, 1024, 1025, 100_001, 400_000])

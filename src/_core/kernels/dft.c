@@ -1,115 +1,309 @@
 /* dft: discrete Fourier transforms along an axis of x[outer][size][inner][parts], parts = 1 (real) or 2 (complex).
  *
  * y[o][k][i] = factor * sum over t of x[o][t][i] * exp(-+ 2 pi i k t / length), for k = 0 .. kept - 1; x is cut, or filled
- * up with zeros, to length. Source for powers of two: Cooley and Tukey, 1965; other lengths take the sum as it is.
- * Operands: in x (float32 or float64); out y[outer][kept][inner][2]. ints: outer, size, inner, parts, length, kept (at most
- * length), inverse (the exponent is positive, factor is 1 / length, else 1), real (x is the first half, length / 2 + 1 bins,
- * of the spectrum of a real signal, and y its real part, [outer][kept][inner]). Scratch: 48 * length bytes.
- * Cost: n log n for powers of two, else n^2. In float64 throughout.
+ * up with zeros, to length.
+ * Sources: Stockham's transform in factors 4, 2 and odd primes (Cooley and Tukey, 1965; Cochran et al., 1967), which needs
+ * no reordering; for lengths with a prime factor above 61 the chirp transform (Bluestein, 1970), a convolution by
+ * transforms of a power of two. In float64 throughout.
+ * Cost: n * (sum of the prime factors) operations, at most 61 n log n; the chirp transform some 12 m log m, m < 4 n.
+ *
+ * Operands: in x (float32 or float64); roots, float64[m][2]: exp(-+ 2 pi i k / m), m = length, or for the chirp transform a
+ * power of two of at least 2 * length - 1; for that alone: chirp, float64[length][2]: c[k] = exp(-+ pi i k k / length), and
+ * spectrum, float64[m][2]: the transform (of roots' sign) of conj(c), continued to the left of 0 by symmetry at the end, and
+ * divided by m. out y[outer][kept][inner][2]. ints: outer, size, inner, parts, length, kept (at most length), inverse
+ * (the exponent is positive, factor is 1 / length, else 1), real (x is the first half, length / 2 + 1 bins, of the spectrum
+ * of a real signal, and y its real part, [outer][kept][inner]). Scratch: 32 * m bytes; with eight
+ * times as much, eight lines are transformed side by side, so that every loop is along them. Threads take lines.
  */
 #include "elements.h"
 #include "vec.h"
 
+enum { SIDE_BY_SIDE = 8, LARGEST_FACTOR = 61 };
+
+/* Real and imaginary parts of `lanes` lines: element k of line l at k * lanes + l. */
 typedef struct {
-    double re, im;
-} complex64;
+    double *re, *im;
+} lines;
 
-/* In place, n a power of two; root[k] = exp(-+ 2 pi i k / n). */
-static void fast(complex64 *v, const complex64 *root, int64_t n)
+static int64_t factor_of(int64_t n)
 {
-    for (int64_t i = 1, j = 0; i < n; i++) { /* order by reversed bits */
-        int64_t bit = n >> 1;
-        for (; j & bit; bit >>= 1)
-            j ^= bit;
-        j ^= bit;
-        if (i < j) {
-            const complex64 swapped = v[i];
-            v[i] = v[j];
-            v[j] = swapped;
-        }
+    if (n % 4 == 0)
+        return 4;
+    if (n % 2 == 0)
+        return 2;
+    for (int64_t odd = 3; odd <= LARGEST_FACTOR; odd += 2)
+        if (n % odd == 0)
+            return odd;
+    return 0;
+}
+
+/* Whether all prime factors are small. */
+static int is_smooth(int64_t n)
+{
+    while (n > 1) {
+        const int64_t factor = factor_of(n);
+        if (factor == 0)
+            return 0;
+        n /= factor;
     }
-    for (int64_t half = 1; half < n; half *= 2)
-        for (int64_t block = 0; block < n; block += 2 * half)
-            for (int64_t k = 0; k < half; k++) {
-                const complex64 w = root[k * (n / (2 * half))], a = v[block + k], b = v[block + k + half];
-                const complex64 turned = {b.re * w.re - b.im * w.im, b.re * w.im + b.im * w.re};
-                v[block + k] = (complex64){a.re + turned.re, a.im + turned.im};
-                v[block + k + half] = (complex64){a.re - turned.re, a.im - turned.im};
+    return 1;
+}
+
+#define STORE(to, at, w, real, imaginary)                                                                           \
+    do {                                                                                                            \
+        const double re_ = (real), im_ = (imaginary);                                                               \
+        (to).re[at] = re_ * (w)[0] - im_ * (w)[1];                                                                  \
+        (to).im[at] = re_ * (w)[1] + im_ * (w)[0];                                                                  \
+    } while (0)
+
+/* One group of each stage below: `run` neighbouring elements of each of r inputs, `gap` apart, to r outputs, `run` apart;
+ * output j is turned by w[j]. */
+static void two(const double *re, const double *im, int64_t gap, lines to, int64_t run, const double *const *w)
+{
+    const double *w1 = w[1];
+    double *HT_RESTRICT to_re = to.re, *HT_RESTRICT to_im = to.im;
+    for (int64_t i = 0; i < run; i++) {
+        const double re_ = re[i] - re[gap + i], im_ = im[i] - im[gap + i];
+        to_re[i] = re[i] + re[gap + i];
+        to_im[i] = im[i] + im[gap + i];
+        to_re[run + i] = re_ * w1[0] - im_ * w1[1];
+        to_im[run + i] = re_ * w1[1] + im_ * w1[0];
+    }
+}
+
+/* sign: of the exponent. */
+static void four(const double *re, const double *im, int64_t gap, lines to, int64_t run, const double *const *w, double sign)
+{
+    const double a1 = w[1][0], b1 = w[1][1], a2 = w[2][0], b2 = w[2][1], a3 = w[3][0], b3 = w[3][1];
+    double *HT_RESTRICT to_re = to.re, *HT_RESTRICT to_im = to.im;
+    for (int64_t i = 0; i < run; i++) {
+        const double sum_re = re[i] + re[2 * gap + i], sum_im = im[i] + im[2 * gap + i];
+        const double less_re = re[i] - re[2 * gap + i], less_im = im[i] - im[2 * gap + i];
+        const double odd_re = re[gap + i] + re[3 * gap + i], odd_im = im[gap + i] + im[3 * gap + i];
+        const double turned_re = -sign * (im[gap + i] - im[3 * gap + i]), turned_im = sign * (re[gap + i] - re[3 * gap + i]);
+        const double one_re = less_re + turned_re, one_im = less_im + turned_im;
+        const double two_re = sum_re - odd_re, two_im = sum_im - odd_im;
+        const double three_re = less_re - turned_re, three_im = less_im - turned_im;
+        to_re[i] = sum_re + odd_re;
+        to_im[i] = sum_im + odd_im;
+        to_re[run + i] = one_re * a1 - one_im * b1;
+        to_im[run + i] = one_re * b1 + one_im * a1;
+        to_re[2 * run + i] = two_re * a2 - two_im * b2;
+        to_im[2 * run + i] = two_re * b2 + two_im * a2;
+        to_re[3 * run + i] = three_re * a3 - three_im * b3;
+        to_im[3 * run + i] = three_re * b3 + three_im * a3;
+    }
+}
+
+/* An odd factor r. Terms k and r - k share their cosines and, but for the sign, their sines. turns[k]: exp(-+ 2 pi i k / r),
+ * every `turn_step` numbers. */
+HT_INLINE void odd_part(const double *re, const double *im, int64_t gap, lines to, int64_t run, const double *const *w,
+                        int64_t r, const double *turns, int64_t turn_step, const int64_t count)
+{
+    enum { HALF = LARGEST_FACTOR / 2 };
+    double sum_re[HALF][SIDE_BY_SIDE], sum_im[HALF][SIDE_BY_SIDE], less_re[HALF][SIDE_BY_SIDE], less_im[HALF][SIDE_BY_SIDE];
+    double all_re[SIDE_BY_SIDE], all_im[SIDE_BY_SIDE];
+    const int64_t half = r / 2;
+    for (int64_t i = 0; i < count; i++) {
+        all_re[i] = re[i];
+        all_im[i] = im[i];
+    }
+    for (int64_t k = 1; k <= half; k++)
+        for (int64_t i = 0; i < count; i++) {
+            const double a = re[k * gap + i], b = re[(r - k) * gap + i], c = im[k * gap + i], d = im[(r - k) * gap + i];
+            sum_re[k - 1][i] = a + b;
+            sum_im[k - 1][i] = c + d;
+            less_re[k - 1][i] = a - b;
+            less_im[k - 1][i] = c - d;
+            all_re[i] += a + b;
+            all_im[i] += c + d;
+        }
+    for (int64_t i = 0; i < count; i++) {
+        to.re[i] = all_re[i];
+        to.im[i] = all_im[i];
+    }
+    for (int64_t j = 1; j <= half; j++) {
+        double even_re[SIDE_BY_SIDE], even_im[SIDE_BY_SIDE], odd_re[SIDE_BY_SIDE], odd_im[SIDE_BY_SIDE];
+        for (int64_t i = 0; i < count; i++) {
+            even_re[i] = re[i];
+            even_im[i] = im[i];
+            odd_re[i] = odd_im[i] = 0;
+        }
+        for (int64_t k = 1, at = j; k <= half; k++, at = at + j >= r ? at + j - r : at + j) {
+            const double cosine = turns[at * turn_step], sine = turns[at * turn_step + 1];
+            for (int64_t i = 0; i < count; i++) {
+                even_re[i] += cosine * sum_re[k - 1][i];
+                even_im[i] += cosine * sum_im[k - 1][i];
+                odd_re[i] -= sine * less_im[k - 1][i];
+                odd_im[i] += sine * less_re[k - 1][i];
             }
-}
-
-static void direct(const complex64 *v, const complex64 *root, complex64 *result, int64_t n, int64_t kept)
-{
-    for (int64_t k = 0; k < kept; k++) {
-        double re = 0, im = 0;
-        for (int64_t t = 0, at = 0; t < n; t++) {
-            re += v[t].re * root[at].re - v[t].im * root[at].im;
-            im += v[t].re * root[at].im + v[t].im * root[at].re;
-            at += k;
-            at -= at >= n ? n : 0;
         }
-        result[k] = (complex64){re, im};
+        for (int64_t i = 0; i < count; i++) {
+            STORE(to, j * run + i, w[j], even_re[i] + odd_re[i], even_im[i] + odd_im[i]);
+            STORE(to, (r - j) * run + i, w[r - j], even_re[i] - odd_re[i], even_im[i] - odd_im[i]);
+        }
     }
 }
 
+static void odd(const double *re, const double *im, int64_t gap, lines to, int64_t run, const double *const *w, int64_t r,
+                const double *turns, int64_t turn_step)
+{
+    for (int64_t i = 0; i < run; i += SIDE_BY_SIDE) {
+        const lines at = {to.re + i, to.im + i};
+        if (run - i >= SIDE_BY_SIDE)
+            odd_part(re + i, im + i, gap, at, run, w, r, turns, turn_step, SIDE_BY_SIDE);
+        else
+            odd_part(re + i, im + i, gap, at, run, w, r, turns, turn_step, run - i);
+    }
+}
+
+/* The transforms of `lanes` lines of n elements, n smooth; in `v` or `spare`, which are returned. */
+static lines transform(lines v, lines spare, const double *root, int64_t n, int64_t lanes)
+{
+    int64_t done = 1; /* the product of the factors so far: so many neighbours are turned alike */
+    for (int64_t left = n; left > 1;) {
+        const int64_t r = factor_of(left), groups = left / r, run = done * lanes, gap = groups * run;
+        const double *w[LARGEST_FACTOR];
+        for (int64_t group = 0; group < groups; group++) {
+            const double *re = v.re + group * run, *im = v.im + group * run;
+            const lines to = {spare.re + r * group * run, spare.im + r * group * run};
+            for (int64_t j = 0; j < r; j++)
+                w[j] = root + 2 * group * j * done;
+            if (r == 4)
+                four(re, im, gap, to, run, w, root[2 * (n / 4) + 1] < 0 ? -1.0 : 1.0);
+            else if (r == 2)
+                two(re, im, gap, to, run, w);
+            else
+                odd(re, im, gap, to, run, w, r, root, 2 * (n / r));
+        }
+        const lines swapped = v;
+        v = spare;
+        spare = swapped;
+        left = groups;
+        done *= r;
+    }
+    return v;
+}
+
+/* Elements [0, n) of v times those of w, or of its conjugate. */
+static void turn(lines v, const double *w, int64_t n, int64_t lanes, double sign)
+{
+    for (int64_t k = 0; k < n; k++) {
+        const double re = w[2 * k], im = sign * w[2 * k + 1];
+        for (int64_t i = k * lanes; i < (k + 1) * lanes; i++) {
+            const double a = v.re[i], b = v.im[i];
+            v.re[i] = a * re - b * im;
+            v.im[i] = a * im + b * re;
+        }
+    }
+}
+
+static void conjugate(lines v, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        v.im[i] = -v.im[i];
+}
+
+typedef struct {
+    const ht_call *call;
+    int64_t m, lanes, units, parts; /* m: of the transforms that are made */
+} job;
+
+/* x[o][.][i] as lane l of v, whose other elements are zeros. */
 #define DEFINE_LINES(T)                                                                                             \
-    static void lines_##T(const ht_call *call)                                                                      \
+    static void read_##T(const job *j, int64_t line, int64_t lane, lines v)                                         \
     {                                                                                                               \
-        const int64_t outer = call->ints[0], size = call->ints[1], inner = call->ints[2], parts = call->ints[3];    \
-        const int64_t n = call->ints[4], kept = call->ints[5], real = call->ints[7] != 0;                           \
-        const int64_t given = ht_min64(size, real ? n / 2 + 1 : n), out_parts = real ? 1 : 2;                       \
-        const int inverse = call->ints[6] != 0;                                                                     \
-        complex64 *v = (complex64 *)call->scratch, *root = v + n, *result = root + n;                               \
-        const double turn = (inverse ? 2 : -2) * 3.14159265358979323846 / (double)n, factor = inverse ? 1.0 / (double)n : 1; \
-        for (int64_t k = 0; k < n; k++)                                                                             \
-            root[k] = (complex64){cos(turn * (double)k), sin(turn * (double)k)};                                    \
-        for (int64_t o = 0; o < outer; o++)                                                                         \
-            for (int64_t i = 0; i < inner; i++) {                                                                   \
-                const T *x = (const T *)call->in[0]->data + (o * size * inner + i) * parts;                         \
-                T *y = (T *)call->out[0]->data + (o * kept * inner + i) * out_parts;                                \
-                for (int64_t t = 0; t < n; t++) {                                                                   \
-                    const T *from = x + t * inner * parts;                                                          \
-                    v[t] = t < given ? (complex64){(double)from[0], parts == 2 ? (double)from[1] : 0}               \
-                                     : (complex64){0, 0};                                                           \
-                }                                                                                                   \
-                for (int64_t t = 1; real && t < given && n - t >= given; t++) /* the other half mirrors it */       \
-                    v[n - t] = (complex64){v[t].re, -v[t].im};                                                      \
-                const complex64 *found = v;                                                                         \
-                if ((n & (n - 1)) == 0) {                                                                           \
-                    fast(v, root, n);                                                                               \
-                } else {                                                                                            \
-                    direct(v, root, result, n, kept);                                                               \
-                    found = result;                                                                                 \
-                }                                                                                                   \
-                for (int64_t k = 0; k < kept; k++) {                                                                \
-                    y[out_parts * k * inner] = (T)(found[k].re * factor);                                           \
-                    if (!real)                                                                                      \
-                        y[2 * k * inner + 1] = (T)(found[k].im * factor);                                           \
-                }                                                                                                   \
-            }                                                                                                       \
+        const int64_t size = j->call->ints[1], inner = j->call->ints[2], parts = j->call->ints[3];                  \
+        const int64_t n = j->call->ints[4], real = j->call->ints[7] != 0, lanes = j->lanes;                         \
+        const int64_t given = ht_min64(size, real ? n / 2 + 1 : n);                                                 \
+        const T *x = (const T *)j->call->in[0]->data + (line / inner * size * inner + line % inner) * parts;        \
+        for (int64_t t = 0; t < given; t++) {                                                                       \
+            v.re[t * lanes + lane] = (double)x[t * inner * parts];                                                  \
+            v.im[t * lanes + lane] = parts == 2 ? (double)x[t * inner * parts + 1] : 0;                             \
+        }                                                                                                           \
+        for (int64_t t = given; t < j->m; t++)                                                                      \
+            v.re[t * lanes + lane] = v.im[t * lanes + lane] = 0;                                                    \
+        for (int64_t t = 1; real && t < given && n - t >= given; t++) { /* the other half mirrors it */             \
+            v.re[(n - t) * lanes + lane] = v.re[t * lanes + lane];                                                  \
+            v.im[(n - t) * lanes + lane] = -v.im[t * lanes + lane];                                                 \
+        }                                                                                                           \
+    }                                                                                                               \
+    static void write_##T(const job *j, int64_t line, int64_t lane, lines v)                                        \
+    {                                                                                                               \
+        const int64_t inner = j->call->ints[2], n = j->call->ints[4], kept = j->call->ints[5], lanes = j->lanes;    \
+        const int64_t out_parts = j->call->ints[7] ? 1 : 2;                                                         \
+        const double factor = j->call->ints[6] ? 1.0 / (double)n : 1;                                               \
+        T *y = (T *)j->call->out[0]->data + (line / inner * kept * inner + line % inner) * out_parts;               \
+        for (int64_t k = 0; k < kept; k++) {                                                                        \
+            y[out_parts * k * inner] = (T)(v.re[k * lanes + lane] * factor);                                        \
+            if (out_parts == 2)                                                                                     \
+                y[2 * k * inner + 1] = (T)(v.im[k * lanes + lane] * factor);                                        \
+        }                                                                                                           \
     }
 DEFINE_LINES(float)
 DEFINE_LINES(double)
 
+static void dft_part(void *context, int64_t part, int thread)
+{
+    const job *j = (const job *)context;
+    const ht_call *call = j->call;
+    const int64_t all = call->ints[0] * call->ints[2], n = call->ints[4], lanes = j->lanes, m = j->m;
+    const int is_float = call->in[0]->dtype == HT_FLOAT32, chirps = call->num_in == 4;
+    const double *root = call->in[1]->data;
+    double *scratch = ht_scratch(call, thread);
+    const lines v = {scratch, scratch + m * lanes}, spare = {scratch + 2 * m * lanes, scratch + 3 * m * lanes};
+    const int64_t end = ht_part_begin(j->units, j->parts, part + 1);
+    for (int64_t unit = ht_part_begin(j->units, j->parts, part); unit < end; unit++) {
+        const int64_t first = unit * lanes, count = ht_min64(lanes, all - first);
+        for (int64_t lane = 0; lane < lanes; lane++) /* the last ones again where there are no more */
+            (is_float ? read_float : read_double)(j, first + ht_min64(lane, count - 1), lane, v);
+        lines found;
+        if (chirps) { /* y = c * (conj(c) convolved with c * x); back by the transform of the conjugate */
+            const double *chirp = call->in[2]->data;
+            turn(v, chirp, n, lanes, 1);
+            const lines there = transform(v, spare, root, m, lanes), other = there.re == v.re ? spare : v;
+            turn(there, call->in[3]->data, m, lanes, 1);
+            conjugate(there, m * lanes);
+            found = transform(there, other, root, m, lanes);
+            conjugate(found, n * lanes);
+            turn(found, chirp, n, lanes, 1);
+        } else {
+            found = transform(v, spare, root, m, lanes);
+        }
+        for (int64_t lane = 0; lane < count; lane++)
+            (is_float ? write_float : write_double)(j, first + lane, lane, found);
+    }
+}
+
 int HT_KERNEL(dft)(const ht_call *call)
 {
-    if (call->num_in != 1 || call->num_out != 1 || call->num_ints != 8)
+    if ((call->num_in != 2 && call->num_in != 4) || call->num_out != 1 || call->num_ints != 8)
         return HT_ERR_OPERAND;
-    const ht_tensor *x = call->in[0], *y = call->out[0];
+    const ht_tensor *x = call->in[0], *roots = call->in[1], *y = call->out[0];
     const int64_t outer = call->ints[0], size = call->ints[1], inner = call->ints[2], parts = call->ints[3];
-    const int64_t n = call->ints[4], kept = call->ints[5];
+    const int64_t n = call->ints[4], kept = call->ints[5], m = roots->size / 2;
     if (outer < 0 || size < 0 || inner < 0 || parts < 1 || parts > 2 || n < 1 || kept < 0 || kept > n ||
         x->size != outer * size * inner * parts || y->size != outer * kept * inner * (call->ints[7] ? 1 : 2) ||
-        (call->ints[7] && parts != 2) || x->dtype != y->dtype ||
-        call->scratch_bytes < 48 * n)
+        (call->ints[7] && parts != 2) || x->dtype != y->dtype)
         return HT_ERR_OPERAND;
+    if ((x->dtype != HT_FLOAT32 && x->dtype != HT_FLOAT64) || roots->dtype != HT_FLOAT64)
+        return HT_ERR_DTYPE;
+    if (roots->size != 2 * m || !is_smooth(m) || call->scratch_bytes / 32 < m || (call->num_in == 2 && m != n))
+        return HT_ERR_OPERAND;
+    if (call->num_in == 4) {
+        const ht_tensor *chirp = call->in[2], *spectrum = call->in[3];
+        if (chirp->dtype != HT_FLOAT64 || spectrum->dtype != HT_FLOAT64)
+            return HT_ERR_DTYPE;
+        if (m < 2 * n - 1 || chirp->size != 2 * n || spectrum->size != 2 * m)
+            return HT_ERR_OPERAND;
+    }
     if (y->size == 0)
         return HT_OK;
-    if (x->dtype == HT_FLOAT32)
-        lines_float(call);
-    else if (x->dtype == HT_FLOAT64)
-        lines_double(call);
-    else
-        return HT_ERR_DTYPE;
+    job j = {.call = call, .m = m, .lanes = 1};
+    if (outer * inner > 1 && call->scratch_bytes / 32 / SIDE_BY_SIDE >= m)
+        j.lanes = SIDE_BY_SIDE;
+    j.units = ht_ceil_div(outer * inner, j.lanes);
+    j.parts = ht_parts(call, j.units, 40.0 * (double)m * (double)(outer * inner));
+    ht_parallel(call->team, j.parts, dft_part, &j);
     return HT_OK;
 }

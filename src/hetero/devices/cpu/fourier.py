@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...errors import InferenceError
 from .elementwise import _given, _optional, binary
 from .movement import axis_of, strided
@@ -12,6 +15,8 @@ from .registry import FLOATS, INDICES, Node, operator
 from .values import Context, Value
 
 _MAX_LENGTH = 1 << 24
+_LARGEST_FACTOR, _SIDE_BY_SIDE = 61, 8  # kernels/dft.c
+_LONG = 1 << 15  # lines are transformed one by one, within less memory
 
 
 def _scalar(context: Context, value: Value | None) -> int | None:
@@ -20,6 +25,37 @@ def _scalar(context: Context, value: Value | None) -> int | None:
     if value.size != 1:
         raise InferenceError(f"a scalar is expected, found shape {list(value.shape)}")
     return int(context.known(value).reshape(()))
+
+
+def _roots(length: int, numerators: NDArray[np.int64], inverse: bool) -> NDArray[np.float64]:
+    """exp(-+ 2 pi i k / length) of the numerators k, real and imaginary parts along the last axis."""
+    angles = (2 if inverse else -2) * np.pi * (numerators / length)
+    return np.stack([np.cos(angles), np.sin(angles)], -1)
+
+
+def _is_smooth(length: int) -> bool:
+    for factor in range(2, _LARGEST_FACTOR + 1):
+        while length % factor == 0:
+            length //= factor
+    return length == 1
+
+
+def dft_tables(length: int, inverse: bool) -> tuple[NDArray[np.float64], ...]:
+    """What the kernel `dft` needs for a length (kernels/dft.c)."""
+    if _is_smooth(length):
+        found = (_roots(length, np.arange(length), inverse),)
+    else:
+        whole = 1 << (2 * length - 2).bit_length()
+        steps = np.arange(length)
+        chirp = _roots(2 * length, steps * steps % (2 * length), inverse)
+        around = np.zeros(whole, np.complex128)
+        around[:length] = chirp[:, 0] - 1j * chirp[:, 1]
+        around[whole - length + 1 :] = around[length - 1 : 0 : -1]
+        spectrum = (np.fft.ifft(around) if inverse else np.fft.fft(around) / whole).view(np.float64).reshape(whole, 2)
+        found = (_roots(whole, np.arange(whole), inverse), chirp, spectrum)
+    for table in found:
+        table.flags.writeable = False
+    return found
 
 
 def _transformed(context: Context, x: Value, axis: int, length: int, onesided: bool, inverse: bool) -> Value:
@@ -33,7 +69,10 @@ def _transformed(context: Context, x: Value, axis: int, length: int, onesided: b
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 : x.rank - 1])
     shape = (*x.shape[:axis], kept, *x.shape[axis + 1 : x.rank - 1], 1 if real else 2)
     ints = [outer, size, inner, parts, length, kept, int(inverse), int(real)]
-    return context.call("dft", [x], shape, x.dtype, ints, scratch_bytes=48 * length)
+    found = dft_tables(length, inverse)
+    tables = [context.constant(table) for table in found]
+    lanes = _SIDE_BY_SIDE if outer * inner > 1 and len(found[0]) <= _LONG else 1
+    return context.call("dft", [x, *tables], shape, x.dtype, ints, scratch_bytes=32 * lanes * len(found[0]))
 
 
 @operator("DFT", dtypes=(FLOATS, INDICES, ("int64",)), attributes={
