@@ -61,6 +61,9 @@ cdef extern from "kernels/registry.h" nogil:
     int ht_variant_runs(int variant)
     ht_kernel_fn ht_kernel(int variant, int kernel)
 
+cdef extern from "pages.h" nogil:
+    void *ht_allocate_pages(int64_t bytes)
+
 cdef extern from "arena_layout.h" nogil:
     enum:
         HT_ALIGNMENT
@@ -280,12 +283,18 @@ cdef class Team:
         return NULL
 
 
-def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, variant=None, Team team=None):
+def _array_in(memory, shape, dtype):
+    dtype = np.dtype(dtype)
+    return memory(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+
+
+def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, variant=None, Team team=None, memory=None):
     """Run one kernel on NumPy arrays and return its outputs as a list of fresh arrays.
 
     ``inputs``: arrays, copied only where not C-contiguous; None for an absent optional input. ``output_specs``: a pair
     (shape, dtype) per output. ``ints``, ``floats``, ``scratch_bytes``: what the kernel's header documents.
     ``variant``: an instruction set of `variants`; None = the chosen one. ``team``: threads to use, if it is free.
+    ``memory``: called with a number of bytes, gives the memory of an output as an array of uint8; None = a fresh one.
 
     For planning-time evaluation and for tests. Raises ValueError for an unknown kernel or a malformed argument,
     TypeError for an element type without kernels, `InferenceError` for what the kernel itself reports.
@@ -293,7 +302,7 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
     cdef int kernel = _kernel_number(name)
     cdef int number = _chosen if variant is None else _variant_number(variant, "variant")
     arrays = [None if array is None else np.require(array, requirements="CA") for array in inputs]
-    outputs = [np.empty(shape, dtype) for shape, dtype in output_specs]
+    outputs = [np.empty(shape, dtype) if memory is None else _array_in(memory, shape, dtype) for shape, dtype in output_specs]
     cdef int num_in = len(arrays), num_out = len(outputs), num_ints = len(ints), num_floats = len(floats), position
     cdef int threads = 1 if team is None else team.threads
     cdef int64_t scratch = scratch_bytes
@@ -304,7 +313,7 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
     cdef ht_tensor **operands = NULL
     cdef int64_t *int_values = NULL
     cdef double *float_values = NULL
-    cdef void *memory = NULL
+    cdef void *scratch_memory = NULL
     cdef ht_call arguments
     cdef ht_kernel_fn function = ht_kernel(number, kernel)
     cdef int status
@@ -313,8 +322,8 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
         operands = <ht_tensor **> malloc((num_in + num_out + 1) * sizeof(ht_tensor *))
         int_values = <int64_t *> malloc((num_ints + 1) * sizeof(int64_t))
         float_values = <double *> malloc((num_floats + 1) * sizeof(double))
-        memory = malloc(threads * scratch + ALIGNMENT)
-        if not (tensors and operands and int_values and float_values and memory):
+        scratch_memory = malloc(threads * scratch + ALIGNMENT)
+        if not (tensors and operands and int_values and float_values and scratch_memory):
             raise MemoryError(f"kernel {name}: {scratch} bytes of scratch memory")
         for position in range(num_in):
             operands[position] = NULL
@@ -332,7 +341,7 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
         arguments.out = <ht_tensor *const *> (operands + num_in)
         arguments.ints = int_values
         arguments.floats = float_values
-        arguments.scratch = <void *> ((<uintptr_t> memory + ALIGNMENT - 1) & ~(<uintptr_t> ALIGNMENT - 1))
+        arguments.scratch = <void *> ((<uintptr_t> scratch_memory + ALIGNMENT - 1) & ~(<uintptr_t> ALIGNMENT - 1))
         arguments.scratch_bytes = scratch_bytes
         arguments.num_in = num_in
         arguments.num_out = num_out
@@ -349,7 +358,7 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
         free(operands)
         free(int_values)
         free(float_values)
-        free(memory)
+        free(scratch_memory)
     _check_status(status, f"kernel {name}")
     return outputs
 
@@ -561,23 +570,21 @@ cdef object np_ndarray = np.ndarray
 cdef class Arena:
     """Memory that the workspaces of one request share: they run one after another. Grows, never shrinks."""
 
-    cdef void *memory
     cdef char *start     # aligned; NULL while nothing is reserved
     cdef int64_t size
 
     def __dealloc__(self):
-        free(self.memory)
+        free(self.start)
 
     cdef int reserve(self, int64_t size) except -1:
         """Make it at least ``size`` bytes; what was in it is lost if it grows."""
         if size <= self.size and self.start != NULL:
             return 0
-        cdef void *memory = malloc(size + ALIGNMENT)
-        if memory == NULL:
+        cdef char *start = <char *> ht_allocate_pages(size)
+        if start == NULL:
             raise MemoryError(f"an arena of {size} bytes")
-        free(self.memory)
-        self.memory = memory
-        self.start = <char *> ((<uintptr_t> memory + ALIGNMENT - 1) & ~(<uintptr_t> ALIGNMENT - 1))
+        free(self.start)
+        self.start = start
         self.size = size
         return 0
 

@@ -1,6 +1,6 @@
 """CPU kernels: the menu, single calls, and compiled programs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -25,6 +25,7 @@ def call(
     scratch_bytes: int = 0,
     variant: str | None = None,
     team: Team | None = None,
+    memory: Callable[[int], NDArray[np.uint8]] | None = None,
 ) -> list[np.ndarray[Any, Any]]: ...
 def arena_layout(
     first: NDArray[np.int64], last: NDArray[np.int64], size: NDArray[np.int64]

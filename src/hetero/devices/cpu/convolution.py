@@ -114,6 +114,7 @@ def _packed_winograd(context: Context, weights: Value, group: int, tile: int) ->
     size = group * (tile + 2) ** 2 * _panels(maps) * _PANEL * channels
 
     def make() -> Value:
-        return context.call("pack_winograd", [_scaled(weights)], (size,), weights.dtype, [group, channels, maps, tile])
+        ints = [group, channels, maps, tile]
+        return context.call("pack_winograd", [_scaled(weights)], (size,), weights.dtype, ints, lasting=True)
 
     return context.packed(weights, ("pack_winograd", tile, weights.scale_key), make)

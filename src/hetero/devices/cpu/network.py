@@ -38,8 +38,10 @@ def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool
     panels = -(-n // 16)
     ints = [batch, k, n, int(trans)]
 
+    lasting = b.scale is None and (as_float32 or not context.halves)
+
     def make() -> Value:
-        packed = context.call("pack_b", [b], (batch * panels * 16 * k,), b.dtype, ints)
+        packed = context.call("pack_b", [b], (batch * panels * 16 * k,), b.dtype, ints, lasting=lasting)
         if b.scale is None:
             return packed
         factors = np.zeros((batch, panels * 16), np.float32)

@@ -218,7 +218,7 @@ def _integer_product(
 
     def pack() -> Value:
         ints = [math.prod(p.right), p.k, p.n]
-        return context.call("pack_quads", [b, right_zero], (math.prod(p.right) * matrix,), _BYTE, ints)
+        return context.call("pack_quads", [b, right_zero], (math.prod(p.right) * matrix,), _BYTE, ints, lasting=True)
 
     right = _as_constant(context, b, right_zero, ("pack_quads",), pack)
     ints = [p.m, p.n, p.k, len(p.batch), *p.batch, *p.steps(p.m * p.k, matrix)]
@@ -291,7 +291,7 @@ def _integer_convolution(
         size = outputs // group * -(-group // _BLOCK) * _BLOCK * _QUAD * (-(-math.prod(weights.shape[2:]) // _QUAD) + 1)
 
         def pack_depthwise() -> Value:
-            return context.call("pack_depthwise", [weights], (size,), _BYTE, ints)
+            return context.call("pack_depthwise", [weights], (size,), _BYTE, ints, lasting=True)
 
         filters = context.packed(weights, "pack_depthwise", pack_depthwise)
         return context.call("depthwise_integer", [x, filters, *operands], shape, dtype, ints, scratch_bytes=scratch)
@@ -301,7 +301,7 @@ def _integer_convolution(
 
     def pack() -> Value:
         size = ((outputs + 1) * _QUAD * (steps + 2),)
-        return context.call("pack_filters", [weights, weights_zero], size, _BYTE, ints)
+        return context.call("pack_filters", [weights, weights_zero], size, _BYTE, ints, lasting=True)
 
     filters = _as_constant(context, weights, weights_zero, ("pack_filters",), pack)
     return context.call("conv_integer", [pixels, filters, *operands], shape, dtype, ints, scratch_bytes=112 * steps)

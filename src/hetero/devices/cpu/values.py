@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ... import _kernels
 from ...errors import InferenceError
 from ...model.constants import release_pages
+from .pages import Pages
 
 __all__ = ["MAX_BYTES", "Call", "Context", "NeedsData", "NeedsHost", "Packed", "Value"]
 
@@ -84,7 +85,7 @@ class NeedsHost(Exception):
 
 class Packed(dict[tuple[int, Hashable], tuple[NDArray[Any], NDArray[Any]]]):
     """(id of a constant, layout) -> the constant and its packed form. ``storage``: the type that packed weights of
-    float32 are kept in, if another.
+    float32 are kept in, if another. ``pages``: memory for packed forms.
 
     A layout is a string, number, bytes or None, or a tuple of such, and says all that the packed form depends on: it is
     exported with it (`stored.py`). Whoever changes what a layout stands for raises `PACKING_VERSION`.
@@ -93,6 +94,7 @@ class Packed(dict[tuple[int, Hashable], tuple[NDArray[Any], NDArray[Any]]]):
     def __init__(self, storage: np.dtype[Any] | None = None) -> None:
         super().__init__()
         self.storage = storage
+        self.pages = Pages()
 
 
 class Context:
@@ -107,6 +109,7 @@ class Context:
         self.num_storages = 0
         self.stages: dict[int, list[Value]] = {}
         self._packed = packed
+        self._packing = False
 
     def call(
         self,
@@ -117,9 +120,12 @@ class Context:
         ints: Sequence[int] = (),
         floats: Sequence[float] = (),
         scratch_bytes: int = 0,
+        *,
+        lasting: bool = False,
     ) -> Value:
-        """The one output of a kernel call; see the kernel's file for its parameters."""
-        return self.call_many(kernel, inputs, [(shape, dtype)], ints, floats, scratch_bytes)[0]
+        """The one output of a kernel call; see the kernel's file for its parameters. ``lasting``: within the
+        ``make`` of `packed`, it is what that gives, and so stays as long as the compiled model."""
+        return self.call_many(kernel, inputs, [(shape, dtype)], ints, floats, scratch_bytes, lasting=lasting)[0]
 
     def call_many(
         self,
@@ -129,8 +135,10 @@ class Context:
         ints: Sequence[int] = (),
         floats: Sequence[float] = (),
         scratch_bytes: int = 0,
+        *,
+        lasting: bool = False,
     ) -> list[Value]:
-        """All outputs of a kernel call."""
+        """All outputs of a kernel call; ``lasting`` as in `call`."""
         made = [Value(dtype, _checked(tuple(map(int, shape)), dtype)) for shape, dtype in outputs]
         for value in inputs:
             if value is not None and value.data is None:
@@ -138,9 +146,9 @@ class Context:
         else:
             arrays = [None if value is None else value.data for value in inputs]
             specs = [(value.shape, value.dtype) for value in made]
-            for value, array in zip(
-                made, _kernels.call(kernel, arrays, specs, ints, floats, scratch_bytes), strict=True
-            ):
+            memory = self._packed.pages.take if lasting and self._packing else None
+            found = _kernels.call(kernel, arrays, specs, ints, floats, scratch_bytes, memory=memory)
+            for value, array in zip(made, found, strict=True):
                 array.flags.writeable = False
                 value.data = array
             return made
@@ -163,7 +171,11 @@ class Context:
             return make()
         key = (id(source.data), layout)
         if key not in self._packed:
-            data = make().data
+            outer, self._packing = self._packing, True
+            try:
+                data = make().data
+            finally:
+                self._packing = outer
             assert data is not None
             assert source.data is not None
             self._packed[key] = (source.data, data)  # the source is kept: its id stands in the key
@@ -185,7 +197,7 @@ class Context:
 
         def halves() -> Value:
             made = make()
-            half = self.call("cast", [made], made.shape, storage)
+            half = self.call("cast", [made], made.shape, storage, lasting=True)
             assert made.data is not None, "made of constants"
             assert half.data is not None
             overflows = np.isinf(half.data).any() and not np.isinf(made.data).any()

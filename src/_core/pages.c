@@ -1,0 +1,32 @@
+#define _DEFAULT_SOURCE /* madvise */
+#define _POSIX_C_SOURCE 200809L
+
+#include "pages.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#define ALIGNMENT 64
+#define LARGE ((int64_t)2 << 20)
+
+void *ht_allocate_pages(int64_t bytes)
+{
+    if (bytes < 0 || bytes > INT64_MAX - LARGE)
+        return NULL;
+    void *memory = NULL;
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    /* The last page counts as well where little of it would be idle. */
+    const int64_t whole = (bytes + LARGE - 1) & -LARGE, size = (whole - bytes) * 8 <= whole ? whole : bytes;
+    if (bytes >= LARGE) {
+        if (posix_memalign(&memory, (size_t)LARGE, (size_t)size) != 0)
+            return NULL;
+        madvise(memory, (size_t)(size & -LARGE), MADV_HUGEPAGE); /* a wish: without it, it works as well */
+        return memory;
+    }
+#endif
+    return posix_memalign(&memory, ALIGNMENT, (size_t)(bytes > 0 ? bytes : 1)) == 0 ? memory : NULL;
+}
