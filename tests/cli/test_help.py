@@ -100,3 +100,8 @@ def test_no_model_or_two(hetero: Invoke, diamond_path: Path) -> None:
 def test_module_runs() -> None:
     done = subprocess.run([sys.executable, "-m", "hetero", "--version"], capture_output=True, text=True, check=True)
     assert "hetero" in done.stdout
+
+
+def test_completion_of_what_if(diamond_path: Path) -> None:
+    assert complete(f"hetero plan {diamond_path} -d HETERO:FPGA,CPU --what-if F") == ["FPGA="]
+    assert complete(f"hetero plan {diamond_path} --what-if FPGA=LRN,Cl") == ["FPGA=LRN,Clip"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import (
     devices_option,
+    force_option,
     input_options,
     json_option,
     model_argument,
@@ -21,15 +21,16 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..runtime.profile import ProfileRow
+    from ..plugin import CompiledModel
+    from ..runtime.profile import Profile
     from .measuring import Contender
-    from .session import Session
 
 __all__ = ["command"]
 
 _SECONDS = 3.0
 _COUNTED = 20  # inferences with counters
 _COUNTED_SECONDS = 2.0
+_TRACED = 3  # inferences of each device
 
 
 @new_command()
@@ -66,6 +67,8 @@ _COUNTED_SECONDS = 2.0
     "--warmup", type=click.IntRange(min=0), default=5, show_default=True, help="Inferences before, per request."
 )
 @click.option("-pc", "--counters", "counted", is_flag=True, help="Show what each subgraph took, in extra inferences.")
+@click.option("--trace", metavar="FILE.json", type=click.Path(), help="Write when what ran, for Perfetto and Chrome.")
+@force_option
 @property_options
 @json_option
 def command(
@@ -81,6 +84,8 @@ def command(
     hint: str | None,
     warmup: int,
     counted: bool,
+    trace: str | None,
+    force: bool,
     properties: tuple[str, ...],
     profiles: tuple[str, ...],
     follow_links: bool,
@@ -93,12 +98,16 @@ def command(
     the machine slows all; ratios to the first are medians over the rounds, and hold on a busy machine. CPU time is of
     all threads of the process.
     """
+    from .counters import devices_of, mean_rows
     from .inputs import InputChoice
     from .measuring import Contender, measure
+    from .outfile import check_output
     from .results import print_results
     from .session import Session
-    from .text import print_json, progress
+    from .text import print_json, print_line, progress
 
+    if trace is not None:
+        check_output(trace, force)
     session = Session(model, profiles, follow_links)
     config = properties_of(properties)
     given = {"NUM_STREAMS": streams, "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": hint and hint.upper()}
@@ -125,16 +134,27 @@ def command(
             contender.warm_up(warmup)
         measure(contenders, seconds or (0.0 if inferences else _SECONDS), inferences or 0, tell)
     results = [_result(contender, contenders[0], compile_seconds) for contender, compile_seconds in made]
-    if counted:
+    traced: list[Profile] = []
+    if counted or trace is not None:
         for (_, device, plan), result in zip(targets, results, strict=True):
-            rows, places = _counted(session, device, plan, {**config, "PERF_COUNT": True}, pins, inputs)
-            result["counters"] = {"rows": rows, "devices": places}
+            own_pins = pins if plan is None and (device or "").startswith("HETERO") else ()
+            compiled, _ = session.compile(device, plan, {**config, "PERF_COUNT": True}, own_pins)
+            runs = _counted(compiled, {entry.name: entry.array for entry in inputs})
+            traced += runs[-_TRACED:]
+            if counted:
+                result["counters"] = {"rows": mean_rows(runs), "devices": devices_of(compiled)}
+    if trace is not None:
+        from ..report.trace import write_trace
+
+        write_trace(traced, trace)
     if as_json:
         print_json(
             {"model": model, "inputs": [entry.as_json() for entry in inputs], "results": list(map(_plain, results))}
         )
     else:
         print_results(results)
+        if trace is not None:
+            print_line(f"Wrote {trace}: open it with https://ui.perfetto.dev or chrome://tracing")
 
 
 def _result(contender: Contender, first: Contender, compile_seconds: float) -> dict[str, Any]:
@@ -158,24 +178,18 @@ def _result(contender: Contender, first: Contender, compile_seconds: float) -> d
     }
 
 
-def _counted(
-    session: Session, device: str | None, plan: str | None, config: dict[str, Any], pins: Sequence[str], inputs: Any
-) -> tuple[list[ProfileRow], list[str]]:
-    """Mean counters of some inferences of the model compiled anew: those that were measured counted nothing."""
+def _counted(compiled: CompiledModel, arrays: dict[str, Any]) -> list[Profile]:
+    """Counters of some inferences of a model compiled for counting: those that were measured counted nothing."""
     import time
 
-    from .counters import devices_of, mean_rows
-
-    compiled, _ = session.compile(device, plan, config, pins if (device or "").startswith("HETERO") else ())
-    arrays = {entry.name: entry.array for entry in inputs}
     request = compiled.create_infer_request()
     request.infer(arrays)
-    profiles: list[Sequence[ProfileRow]] = []
+    profiles: list[Profile] = []
     begin = time.perf_counter()
     while not profiles or (len(profiles) < _COUNTED and time.perf_counter() - begin < _COUNTED_SECONDS):
         request.infer(arrays)
         profiles.append(request.profiling_info)
-    return mean_rows(profiles), devices_of(compiled)
+    return profiles
 
 
 def _plain(result: dict[str, Any]) -> dict[str, Any]:

@@ -126,9 +126,7 @@ def _differences(
             plan = session.plan(judged, plan_path, pins, config)
             devices = f"HETERO:{','.join(plan.devices)}"
             config = {"PARTITION_POLICY": plan.policy, **config} if plan.num_subgraphs > 1 else config
-            # A plan from a file has no model to look into: it is made again, with every node in its place.
-            bound = plan if plan.bound is not None else core.plan(model.with_affinity(plan.affinity), devices, config)
-            model, sources = with_boundaries(bound)
+            model, sources = with_boundaries(plan)
             compiled = core.compile_model(model.with_affinity(plan.affinity), devices, config)
         else:
             compiled, _ = session.compile(judged, plan_path, config, pins)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-__all__ = ["complete_device", "complete_pin", "operators_of"]
+__all__ = ["complete_device", "complete_pin", "complete_support", "operators_of"]
 
 
 def complete_device(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -45,3 +45,15 @@ def operators_of(ctx: click.Context) -> Sequence[str]:
         return sorted(read_model(path).op_types)
     except HeteroError:
         return ()
+
+
+def complete_support(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """``DEVICE=OP,OP``: the devices of the list, then operators of the model."""
+    from ..registry import parse_device
+
+    device, equals, listed = incomplete.partition("=")
+    if not equals:
+        names = parse_device(ctx.params.get("device") or "CPU").devices or ()
+        return [f"{name}=" for name in names if name.startswith(incomplete)]
+    before, comma, last = listed.rpartition(",")
+    return [f"{device}={before}{comma}{name}" for name in operators_of(ctx) if name.startswith(last)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..plugin import CompiledModel
 from ..runtime.profile import EXECUTED, ProfileRow
-from .text import print_table, shorten
+from .text import MOST_ROWS, print_table, shorten
 
 __all__ = ["SubgraphTotal", "as_json", "devices_of", "mean_rows", "print_counters", "subgraph_totals"]
 
@@ -91,8 +91,13 @@ def print_counters(rows: Sequence[ProfileRow], devices: Sequence[str], title: st
         return
     total = sum(row.real_us for row in rows) or 1.0
     if any(row.subgraph for row in rows):
+        totals = subgraph_totals(rows, devices)
+        which = "by subgraph"
+        if len(totals) > MOST_ROWS:
+            totals.sort(key=lambda entry: -entry.real_us)
+            which = "the subgraphs that took longest"
         print_table(
-            f"{title}, by subgraph",
+            f"{title}, {which}",
             (">subgraph", "device", ">executed", ">real µs", ">cpu µs", ">share", "slowest node", ">its µs"),
             [
                 (
@@ -105,7 +110,7 @@ def print_counters(rows: Sequence[ProfileRow], devices: Sequence[str], title: st
                     shorten(f"{entry.slowest.node} ({entry.slowest.layer_type})"),
                     f"{entry.slowest.real_us:.1f}",
                 )
-                for entry in subgraph_totals(rows, devices)
+                for entry in totals
             ],
         )
     executed = sorted((row for row in rows if row.status == EXECUTED), key=lambda row: -row.real_us)

@@ -24,6 +24,7 @@ COMMANDS = {
     "devices": "List devices, and say why those that cannot be used cannot.",
     "inspect": "Say what is in a model, .onnx or .hetero, without running it.",
     "query": "Say which devices take which operators, and why not the others.",
+    "plan": "Say which node goes where and why, and how the model is cut, without compiling.",
     "split": "Write an ONNX file per subgraph, for any runtime, and a manifest.",
     "run": "Run one inference and summarise the outputs.",
     "bench": "Measure latency, throughput and CPU time, of one device or of several in turn.",

@@ -178,11 +178,8 @@ def _print(found: Mapping[str, Any]) -> None:
 def _print_onnx(found: Mapping[str, Any]) -> None:
     from .text import print_table, shorten, size_text
 
-    most = 30
-    rows = list(found["operators"].items())
-    caption = f"… {len(rows) - most} more, all in --json" if len(rows) > most else None
-    print_table("Operators", ("operator", ">nodes"), [(shorten(name), count) for name, count in rows[:most]],
-                caption=caption)  # fmt: skip
+    rows = [(shorten(name), count) for name, count in found["operators"].items()]
+    print_table("Operators", ("operator", ">nodes"), rows)
     for title, key, columns in (
         ("External data", "external_data", ("file", ">bytes")),
         ("Affinities in the file", "affinities", ("device", ">nodes")),
@@ -191,7 +188,7 @@ def _print_onnx(found: Mapping[str, Any]) -> None:
         if found[key]:
             shown = [
                 (shorten(name), size_text(value) if key == "external_data" else shorten(str(value)))
-                for name, value in list(found[key].items())[:most]
+                for name, value in found[key].items()
             ]
             print_table(title, columns, shown)
 

@@ -87,6 +87,7 @@ def command(
                     for key, reasons in answer.reasons.items()
                     for refusing, reason in reasons.items()
                 ],
+                most=None,
             )
     if nobodys:
         if not as_json:

@@ -31,6 +31,7 @@ __all__ = ["command"]
 @click.option("--save", metavar="FILE.npz", type=click.Path(), help="Write the outputs, by name.")
 @force_option
 @click.option("-pc", "--counters", "counted", is_flag=True, help="Show what each node and subgraph took.")
+@click.option("--trace", metavar="FILE.json", type=click.Path(), help="Write when what ran, for Perfetto and Chrome.")
 @property_options
 @json_option
 def command(
@@ -41,6 +42,7 @@ def command(
     save: str | None,
     force: bool,
     counted: bool,
+    trace: str | None,
     properties: tuple[str, ...],
     profiles: tuple[str, ...],
     follow_links: bool,
@@ -57,17 +59,18 @@ def command(
     from .session import Session
     from .text import print_json
 
-    if save is not None:
-        check_output(save, force)
+    for path in filter(None, (save, trace)):
+        check_output(path, force)
     session = Session(model, profiles, follow_links)
     config = properties_of(properties)
-    if counted:
+    timed = counted or trace is not None
+    if timed:
         config["PERF_COUNT"] = True
     compiled, _ = session.compile(device, plan_path, config, pins)
     inputs = InputChoice(**choice).make(compiled.inputs)
     arrays = {entry.name: entry.array for entry in inputs}
     request = compiled.create_infer_request()
-    if counted:
+    if timed:
         request.infer(arrays)  # plans; the counters are those of the second run
     outputs = request.infer(arrays)
     saved = None
@@ -75,6 +78,10 @@ def command(
         from .arrays import save_arrays
 
         saved = save_arrays(save, outputs)
+    if trace is not None:
+        from ..report.trace import write_trace
+
+        write_trace(request.profiling_info, trace)
     from .arrays import summary
 
     result: dict[str, Any] = {
@@ -83,6 +90,7 @@ def command(
         "inputs": [entry.as_json() for entry in inputs],
         "outputs": [{"name": name, **summary(outputs[name])} for name in outputs],
         "saved": None if saved is None else {"path": save, "arrays": saved},
+        "trace": trace,
     }
     if counted:
         from .counters import as_json as counters_as_json
@@ -131,3 +139,5 @@ def _print(result: dict[str, Any]) -> None:
         for name, key in saved["arrays"].items():
             if name != key:
                 print_line(f"  {shorten(name)} is called {key} there")
+    if result["trace"] is not None:
+        print_line(f"Wrote {result['trace']}: open it with https://ui.perfetto.dev or chrome://tracing")

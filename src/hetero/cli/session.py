@@ -51,11 +51,11 @@ class Session:
         return self._model
 
     def plan(self, device: str, plan_path: str | None, pins: Sequence[str], config: Mapping[str, Any]) -> Plan:
-        """A plan from a file, or made."""
+        """A plan made, or one from a file, checked against the model."""
         if plan_path is not None:
             if pins:
                 raise click.UsageError("a plan has its pins already: give --plan or --pin")
-            return Plan.load(plan_path)
+            return self.core.plan(self.model, Plan.load(plan_path), config)
         return self.core.plan(self.model, device, config, pins=pins_of(pins))
 
     def compile(

@@ -26,7 +26,9 @@ __all__ = [
     "size_text",
 ]
 
+MOST_ROWS = 40  # of a table, unless its user asked for all
 _WIDEST_NAME = 60
+_MOST_DRAWN = 200  # rows
 _UNLIMITED = 10_000  # columns, where output goes to a file or a pipe
 
 
@@ -76,9 +78,24 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, caption: str | None = None
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    caption: str | None = None,
+    most: int | None = MOST_ROWS,
 ) -> None:
-    """A table on stdout; columns whose heading begins with ``>`` are aligned to the right."""
+    """A table on stdout; columns whose heading begins with ``>`` are aligned to the right.
+
+    ``most``: rows that are shown, and how many are not is said below; None for all.
+    """
+    if most is not None and len(rows) > most:
+        more = f"… {len(rows) - most:,} more; --json has all"
+        rows, caption = rows[:most], more if caption is None else f"{more}. {caption}"
+    cells = [["" if cell is None else clean_lines(str(cell)) for cell in row] for row in rows]
+    if len(cells) > _MOST_DRAWN:
+        _print_plainly(title, columns, cells)
+        return
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -91,9 +108,20 @@ def print_table(
     for heading in columns:
         right = heading.startswith(">")
         table.add_column(heading.removeprefix(">"), justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text("" if cell is None else clean_lines(str(cell))) for cell in row))
+    for row in cells:
+        table.add_row(*map(Text, row))
     _console().print(table)
+
+
+def _print_plainly(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table of many rows, which rich would take long to draw."""
+    headings = [heading.removeprefix(">") for heading in columns]
+    ways = [">" if heading.startswith(">") else "<" for heading in columns]
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    click.echo(clean(title))
+    for row in (headings, *rows):
+        cells = (f"{cell:{way}{width}}" for cell, way, width in zip(row, ways, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
 
 
 @contextlib.contextmanager

