@@ -19,6 +19,7 @@ from .plan import Plan, make_plan
 from .plugin import CompiledModel, Plugin, RemoteContext
 from .registry import DeviceInfo, DeviceString, Registry, parse_device, parse_device_list
 from .runtime.remote import DeviceContexts
+from .warn import each_once
 
 if TYPE_CHECKING:
     import onnx
@@ -54,6 +55,7 @@ class Core:
         """
         return read_model(source, folder=folder, follow_links=follow_links)
 
+    @each_once()
     def query_model(self, model: Model, device: str, config: Mapping[str, Any] | None = None) -> SupportedNodes:
         """Which device takes each node: node key -> device, with ``.reasons`` for every refusal.
 
@@ -66,6 +68,7 @@ class Core:
             return cast("HeteroPlugin", plugin).query_devices(model, full)
         return _settled(model, parsed, plugin, full).supported_nodes()
 
+    @each_once()
     def plan(
         self,
         model: Model,
@@ -87,11 +90,13 @@ class Core:
             _no_pins(pins)
             hetero, full = self._planned(device, config or {})
             return hetero.bind(model, device, full)
+        _check_pins(pins)
         parsed, plugin, full = self._resolve(device, config)
         if parsed.name == "HETERO":
             return cast("HeteroPlugin", plugin).plan(model, full, pins)
         return make_plan(_settled(model, parsed, plugin, full, pins), pins)
 
+    @each_once()
     def compile_model(
         self,
         model: Model | str | os.PathLike[str],
@@ -111,6 +116,7 @@ class Core:
         if isinstance(device, Plan):
             _no_pins(pins)
             return self._compile_plan(model, device, config or {})
+        _check_pins(pins)
         parsed, plugin, full = self._resolve(device, config)
         given = model
 
@@ -137,7 +143,10 @@ class Core:
             hetero = cast("HeteroPlugin", plugin)
             return hetero.compile_plan(hetero.plan(model, full, pins), full, context)
         if pins:
-            raise PropertyError(f"pins choose among devices; '{device}' is one device, use 'HETERO:{device},…'")
+            raise PropertyError(
+                f"pins choose among devices, and '{device}' is one device: use a list, such as "
+                f"'HETERO:{device},TEMPLATE'"
+            )
         if plugin.refuses_when_compiling and not model.functions:
             with contextlib.suppress(UnsupportedModel):
                 return plugin.compile(model, full, context, str(device))
@@ -147,6 +156,7 @@ class Core:
         whole = model if settled.model is settled.original else settled.model
         return plugin.compile(whole, full, context, str(device))
 
+    @each_once()
     def import_model(
         self,
         source: str | os.PathLike[str] | bytes | BinaryIO,
@@ -282,6 +292,18 @@ class Core:
         from .artifact.cache import cached
 
         return cached(model, f"HETERO:{full['MULTI_DEVICE_PRIORITIES']}", hetero, full, plan.settings(), compile_anew)
+
+
+def _check_pins(pins: Mapping[str, str] | None) -> None:
+    if pins is None:
+        return
+    if not isinstance(pins, Mapping):
+        raise PropertyError(f"pins are a mapping such as {{'/head/.*': 'CPU'}}, found {pins!r}")
+    for pin, device in pins.items():
+        if not isinstance(pin, str) or not isinstance(device, str):
+            raise PropertyError(
+                f"a pin maps the text of a node key or expression to a device, found {pin!r}: {device!r}"
+            )
 
 
 def _no_pins(pins: Mapping[str, str] | None) -> None:

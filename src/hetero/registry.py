@@ -12,7 +12,7 @@ import importlib
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from .errors import DeviceUnavailable, HeteroError, PropertyError, UnknownDevice, did_you_mean
 from .plugin import Plugin
@@ -29,6 +29,17 @@ _BUILT_IN = {
     "OPENVINO": "hetero.devices.openvino:create_plugin",
     "HETERO": "hetero.devices.hetero:create_plugin",
     "MULTI": "hetero.devices.multi:create_plugin",
+}
+# What people call devices elsewhere, in OpenVINO, onnxruntime or PyTorch, and what they are here.
+_ELSEWHERE = {
+    "GPU": "an Intel GPU is OPENVINO.GPU (pip install 'hetero[openvino]'), one of NVIDIA ORT.CUDA (pip install "
+    "onnxruntime-gpu)",
+    "NPU": "an Intel NPU is OPENVINO.NPU (pip install 'hetero[openvino]')",
+    "CUDA": "an NVIDIA GPU is ORT.CUDA (pip install onnxruntime-gpu)",
+    "TENSORRT": "onnxruntime's TensorRT is ORT.TENSORRT (pip install onnxruntime-gpu)",
+    "ROCM": "an AMD GPU is ORT.ROCM (pip install onnxruntime-rocm)",
+    "AUTO": "devices are listed by priority, such as 'HETERO:FPGA,CPU'",
+    "ONNXRUNTIME": "onnxruntime is ORT (pip install 'hetero[onnxruntime]')",
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ID = re.compile(r"[A-Za-z0-9_]+")
@@ -71,6 +82,10 @@ def parse_device(text: str) -> DeviceString:
         raise PropertyError(f"a device is named by a string such as 'CPU' or 'HETERO:FPGA,CPU', found {text!r}")
     head, colon, tail = text.partition(":")
     name, dot, id_ = head.strip().partition(".")
+    if "," in head:
+        raise PropertyError(f"device {text!r}: a list needs the device that runs over it, as in 'HETERO:{text}'")
+    if ";" in text:
+        raise PropertyError(f"device {text!r}: devices of a list are separated by commas, as in 'HETERO:FPGA,CPU'")
     if not _NAME.fullmatch(name):
         raise PropertyError(f"device {text!r}: expected a name such as 'CPU' or 'HETERO:FPGA,CPU'")
     if dot and not _ID.fullmatch(id_):
@@ -161,10 +176,7 @@ class Registry:
             if name not in self._factories:
                 self._read_entry_points()
             if name not in self._factories:
-                raise UnknownDevice(
-                    f"unknown device {name!r}{did_you_mean(name, self._factories)}; "
-                    f"known here: {', '.join(self._factories)}"
-                )
+                raise UnknownDevice(_unknown(name, self._factories))
             making = self._making.setdefault(name, threading.RLock())
         with making:  # of this name alone: a plugin that hangs when it is made hurts nobody else
             if name in self._plugins:
@@ -224,6 +236,15 @@ class Registry:
             return ProfilePlugin(load_profile(path), self.plugin)
 
         return create
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    """The sentence for a name that nobody registered."""
+    listed = f"known here: {', '.join(known)}"
+    named_elsewhere = _ELSEWHERE.get(name.upper())
+    if named_elsewhere is not None:
+        return f"unknown device {name!r}: {named_elsewhere}; {listed}"
+    return f"unknown device {name!r}{did_you_mean(name, known)}; {listed}"
 
 
 def _lazy(target: str) -> Factory:

@@ -14,7 +14,6 @@ import hashlib
 import os
 import re
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ import numpy as np
 from ..errors import ArtifactError, HeteroError, NotSupported
 from ..guard import guarded
 from ..log import tell
+from ..warn import warn
 from .exporting import callbacks_of, export_model
 from .importing import import_model
 from .reader import open_artifact
@@ -81,7 +81,7 @@ def cached(
     except NotSupported:  # a device of it exports nothing
         pass
     except (ArtifactError, OSError) as error:
-        warnings.warn(f"CACHE_DIR: {model.name!r} is not kept: {error}", RuntimeWarning, stacklevel=3)
+        warn(f"CACHE_DIR: {model.name!r} is not kept: {error}")
     return compiled
 
 
@@ -94,7 +94,7 @@ def _load(
         artifact = open_artifact(path, decrypt)
         compiled = import_model(artifact, plugin, config)
     except HeteroError as error:
-        warnings.warn(f"CACHE_DIR: an entry cannot be used and is made anew: {error}", RuntimeWarning, stacklevel=4)
+        warn(f"CACHE_DIR: an entry cannot be used and is made anew: {error}")
         return None
     compiled.mark_loaded_from_cache()
     return compiled

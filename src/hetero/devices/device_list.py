@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +12,7 @@ from ..log import tell
 from ..plugin import CompiledModel, Plugin, Support
 from ..properties import without
 from ..registry import parse_device, parse_device_list
+from ..warn import warn
 
 if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader
@@ -53,7 +53,7 @@ class DeviceListPlugin(Plugin):
             except DeviceUnavailable as error:
                 if settings["STRICT"]:
                     raise
-                warnings.warn(f"{device} is skipped: {error}", RuntimeWarning, stacklevel=4)
+                warn(f"{device} is skipped: {error}")
                 continue
             found = True
             yield device, plugin, device_config
@@ -76,7 +76,7 @@ class DeviceListPlugin(Plugin):
                 if settings["STRICT"]:
                     raise
                 tell(settings, self.name, "WARNING", f"goes without {device}: {error}")
-                warnings.warn(f"{self.name} goes without {device}: {error}", RuntimeWarning, stacklevel=4)
+                warn(f"{self.name} goes without {device}: {error}")
                 answers.append(Support.from_reasons(model.num_nodes, dict.fromkeys(range(model.num_nodes), str(error))))
         return answers
 

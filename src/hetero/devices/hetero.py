@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from ..runtime.beside import Beside
 from ..runtime.executor import DeviceExecutors, ExecutorManager
 from ..runtime.remote import DeviceContexts
 from ..runtime.schedule import Schedule, ScheduleRunner, Step
+from ..warn import warn
 from .device_list import DeviceListPlugin, optimal_requests
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class HeteroPlugin(DeviceListPlugin):
         if fallbacks:
             text = "; ".join(map(str, fallbacks))
             tell(settings, self.name, "WARNING", text)
-            warnings.warn(text, RuntimeWarning, stacklevel=3)
+            warn(text)
         schedule = _schedule(model, list(zip(submodels, compiled, strict=True)), DeviceExecutors(self.executors))
         ports = (model.inputs, model.outputs)
         return HeteroCompiledModel(plan, ports, model.name, compiled, schedule, settings, self.executors, fallbacks)

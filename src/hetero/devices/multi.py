@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
 from ..runtime.cancellation import Cancellation
 from ..runtime.executor import ExecutorManager
 from ..runtime.profile import Profile, ProfileRow, Span
+from ..warn import warn
 from .device_list import DeviceListPlugin, optimal_requests
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class MultiPlugin(DeviceListPlugin):
         if not compiled:
             raise failures[0]
         for failure in failures:
-            warnings.warn(f"MULTI goes without a device: {failure}", RuntimeWarning, stacklevel=3)
+            warn(f"MULTI goes without a device: {failure}")
         ports = (model.inputs, model.outputs)
         return MultiCompiledModel(ports, model.name, compiled, settings, self.executors)
 
@@ -205,11 +205,9 @@ class MultiRunner:
                 self._span = Span(0, balance.devices[number], thread, begin, time.perf_counter_ns())
             for other, failure in failed.items():  # it was the device, not the model or the inputs
                 if balance.take_out(other):
-                    warnings.warn(
+                    warn(
                         f"{balance.devices[other]} is taken out of MULTI: {balance.devices[number]} can do what failed "
-                        f"there: {type(failure).__name__}: {failure}",
-                        RuntimeWarning,
-                        stacklevel=2,
+                        f"there: {type(failure).__name__}: {failure}"
                     )
             return results
         first, failure = next(iter(failed.items()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...errors import HeteroError, UnsupportedModel
+from ...errors import DeviceUnavailable, HeteroError, UnsupportedModel
 from ...plugin import CompiledModel, Plugin, RemoteContext, Support
 from ...properties import Property
 from . import backend
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["OrtPlugin", "create_plugin"]
 
+# The builds of onnxruntime that have execution providers which the plain one lacks.
+_PACKAGES = {
+    "CUDA": "onnxruntime-gpu",
+    "TENSORRT": "onnxruntime-gpu",
+    "ROCM": "onnxruntime-rocm",
+    "MIGRAPHX": "onnxruntime-migraphx",
+    "OPENVINO": "onnxruntime-openvino",
+    "QNN": "onnxruntime-qnn",
+}
 _GPUS = ("CUDA", "TENSORRT", "NVTENSORRTRTX", "ROCM", "MIGRAPHX", "DML", "WEBGPU")
 
 
@@ -52,6 +61,18 @@ class OrtPlugin(Plugin):
 
     def device_ids(self) -> tuple[str, ...]:
         return tuple(backend.provider_ids())
+
+    def check_device_id(self, id_: str) -> None:
+        try:
+            super().check_device_id(id_)
+        except DeviceUnavailable as error:
+            package = _PACKAGES.get(id_)
+            if package is None:
+                raise
+            raise DeviceUnavailable(
+                f"{error}: the onnxruntime installed here is built without it: pip uninstall onnxruntime && "
+                f"pip install {package}"
+            ) from None
 
     def read_only_property(self, name: str) -> Any:
         match name:

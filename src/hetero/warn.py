@@ -1,0 +1,39 @@
+"""Warnings that point at the user's line and are given once per call, however many stages find the same."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import sys
+import warnings
+from collections.abc import Iterator
+
+__all__ = ["each_once", "warn"]
+
+_told: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("hetero_told", default=None)
+
+
+@contextlib.contextmanager
+def each_once() -> Iterator[None]:
+    """While the block runs, `warn` says the same thing once. May be nested: the outermost block counts."""
+    token = None if _told.get() is not None else _told.set(set())
+    try:
+        yield
+    finally:
+        if token is not None:
+            _told.reset(token)
+
+
+def warn(message: str) -> None:
+    """A ``RuntimeWarning`` at the line that called into hetero."""
+    told = _told.get()
+    if told is not None:
+        if message in told:
+            return
+        told.add(message)
+    level = 1
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("hetero", "contextlib"):
+        frame = frame.f_back  # type: ignore[assignment]
+        level += 1
+    warnings.warn(message, RuntimeWarning, stacklevel=level + 1)
