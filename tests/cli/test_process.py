@@ -62,7 +62,8 @@ def test_debug_shows_where(tmp_path: Path) -> None:
 def test_a_terminal_of_few_characters(diamond_path: Path) -> None:
     done = run("bench", diamond_path, "-niter", 1, "-pc", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
-    assert done.stdout.isascii()
+    assert "CPU" in done.stdout
+    assert not done.stderr
 
 
 def test_interrupted(diamond_path: Path) -> None:

@@ -143,7 +143,7 @@ def _differences(
 
 def _print(found: Sequence[Difference], judged: str, reference: str, tolerances: tuple[float, float]) -> None:
     from .session import shape_text
-    from .text import count_text, print_line, print_table, shorten
+    from .text import print_line, print_table, shorten
 
     with_subgraph = any(entry.subgraph is not None for entry in found)
     columns = ["value", *([">subgraph"] if with_subgraph else []), "dtype", "shape"]
@@ -175,7 +175,7 @@ def _print(found: Sequence[Difference], judged: str, reference: str, tolerances:
     advice = f"all pass with --rtol {_rounded_up(rtol)}, or with --atol {_rounded_up(atol)}"
     if not rtol < float("inf"):
         advice = f"all pass with --atol {_rounded_up(atol)}" if atol < float("inf") else "no tolerance lets all pass"
-    print_line(f"{failed} of {count_text(len(found), 'value')} differ; {advice}")
+    print_line(f"{f'{failed} of {len(found)} values differ' if len(found) > 1 else 'It differs'}; {advice}")
 
 
 def _rounded_up(tolerance: float) -> str:

@@ -37,7 +37,7 @@ def command(
     from ..registry import parse_device
     from .group import Failure
     from .session import Session
-    from .text import count_text, print_json, print_line, print_table, shorten
+    from .text import count_text, print_json, print_table, shorten
 
     session = Session(model, profiles, follow_links)
     answer = session.core.query_model(session.model, device, properties_of(properties))
@@ -90,8 +90,6 @@ def command(
                 most=None,
             )
     if nobodys:
-        if not as_json:
-            print_line()
         raise Failure(f"{count_text(len(nobodys), 'node')} that no device of {device} takes")
 
 

@@ -62,8 +62,11 @@ class Session:
         self, device: str | None, plan_path: str | None, config: Mapping[str, Any], pins: Sequence[str] = ()
     ) -> tuple[CompiledModel, float]:
         """The compiled model, and the seconds it took. ``device`` None: CPU, or what an exported model is for."""
+        is_artifact = self.is_artifact
+        if not is_artifact:
+            _ = self.model  # reading is not compiling
         begin = time.perf_counter()
-        if self.is_artifact:
+        if is_artifact:
             if plan_path is not None or pins:
                 raise click.UsageError("an exported model has its plan already: --plan and --pin are for ONNX models")
             compiled = self.core.import_model(self.path, device, config)
@@ -98,10 +101,12 @@ def pins_of(given: Sequence[str]) -> dict[str, str]:
 
 
 def shape_text(shape: Sequence[int | str | None] | None) -> str:
-    """``1x3xhx?``; ``scalar``; ``?`` for an unknown rank."""
+    """``1x3x224x224``; ``[batch, ?]`` where not all is known; ``scalar``; ``?`` for an unknown rank."""
     if shape is None:
         return "?"
-    return "x".join("?" if dim is None else str(dim) for dim in shape) or "scalar"
+    if all(isinstance(dim, int) for dim in shape):
+        return "x".join(map(str, shape)) or "scalar"
+    return f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
 
 
 def shown_shape(value: Any) -> str:

@@ -100,9 +100,8 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        title=Text(clean(title)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold"
-    )
+    table = Table(title=Text(clean(title)), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.show_edge = table.pad_edge = False
     if caption is not None:
         table.caption, table.caption_justify = Text(clean(caption)), "left"
     for heading in columns:
@@ -110,7 +109,13 @@ def print_table(
         table.add_column(heading.removeprefix(">"), justify="right" if right else "left", overflow="fold")
     for row in cells:
         table.add_row(*map(Text, row))
-    _console().print(table)
+    console = _console()
+    if console.is_terminal:
+        console.print(table, "")
+        return
+    with console.capture() as captured:
+        console.print(table, "")
+    click.echo("\n".join(line.rstrip() for line in captured.get().split("\n")), nl=False)
 
 
 def _print_plainly(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -122,6 +127,7 @@ def _print_plainly(title: str, columns: Sequence[str], rows: Sequence[Sequence[s
     for row in (headings, *rows):
         cells = (f"{cell:{way}{width}}" for cell, way, width in zip(row, ways, widths, strict=True))
         click.echo("  ".join(cells).rstrip())
+    click.echo()
 
 
 @contextlib.contextmanager
