@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hetero
@@ -181,6 +182,22 @@ def test_written_whole_or_not_at_all(core: hetero.Core, diamond: hetero.Model, t
     assert (tmp_path / "report.html").read_text() == report_html(plan)
     with pytest.raises(hetero.HeteroError, match="cannot write"):
         write_report(plan, tmp_path / "nowhere" / "report.html")
+
+
+def test_the_documentation(
+    diamond: hetero.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    text = (request.config.rootpath / "docs" / "pictures.md").read_text()
+    first, several = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    diamond.save("model.onnx")
+    names: dict[str, Any] = {"x": np.ones((2, 3), np.float32)}
+    exec(first, names)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "plan.html", "run.html", "trace.json"]
+    exec(several, {**names, "requests": [names["request"]] * 2})
+    described = set(re.findall(r"^\| (`\w+`.*?) \|", text[text.index("### Its data") :], re.MULTILINE))
+    columns = set(data_of((tmp_path / "run.html").read_text())) - {"strings"}
+    assert columns == {name for entry in described for name in re.findall(r"`(\w+)`", entry)}
 
 
 @pytest.mark.slow

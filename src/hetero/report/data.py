@@ -158,14 +158,14 @@ def _run(
     """
     spans = spans_of(profile)
     start = min((span.begin_ns for span in spans), default=0)
+    named = list(dict.fromkeys([*devices, *(span.device for span in spans)]))
     lanes = list(dict.fromkeys((span.device, span.thread) for span in spans))
-    named = list(devices)
-    named += [device for device, _ in lanes if device not in named]
+    lanes.sort(key=lambda lane: named.index(lane[0]))
     rows = _rows_by_place(profile, keys, sizes)
     moved: dict[str, int] = {transfer.value: transfer.nbytes for transfer in profile.transfers}
     return {
         "devices": [clean(device) for device in named],
-        "lanes": [[named.index(device), clean(thread)] for device, thread in lanes],
+        "lanes": [[named.index(device), clean(thread.removeprefix("hetero "))] for device, thread in lanes],
         "spans": {
             "subgraph": [span.subgraph - 1 for span in spans],
             "lane": [lanes.index((span.device, span.thread)) for span in spans],

@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..runtime.profile import Profile
 from .names import shortened, xml_text
 from .palette import device_colour, shade, tint
@@ -92,11 +94,12 @@ def profile_svg(profile: Profile) -> str:
 
 
 def _edges_of(plan: Plan) -> list[tuple[int, int]]:
-    """Pairs of subgraphs between which values pass; none for a plan that was loaded."""
+    """Pairs of subgraphs between which values pass."""
     if plan.bound is None:
-        return []
-    quotient = plan.bound[2].quotient
-    return [(source, int(target)) for source in range(quotient.num_nodes) for target in quotient.successors(source)]
+        return [(value.source - 1, reader - 1) for value in plan.values for reader in value.readers]
+    traffic = plan.traffic
+    source = np.repeat(traffic.source, np.diff(traffic.readers.indptr))
+    return list(zip(source.tolist(), traffic.readers.values.tolist(), strict=True))
 
 
 def _svg(

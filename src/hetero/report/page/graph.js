@@ -163,7 +163,7 @@ class GraphView {
     this.chosen = box;
     if (box >= 0 && reveal) {
       this.fitted = false;
-      this.view.reveal(this.scene.layout.x[box], this.scene.layout.y[box], READABLE);
+      this.view.reveal(this.scene.layout.x[box], this.scene.layout.y[box], 0.8);
     }
     this.view.redraw();
   }
@@ -246,14 +246,41 @@ class GraphView {
     const [left, top] = view.toDrawing(0, 0), [right, bottom] = view.toDrawing(view.width, view.height);
     context.translate(view.x, view.y);
     context.scale(view.scale, view.scale);
-    this.drawEdges(context, colours, left, top, right, bottom);
     const halfX = scene.boxWidth / 2, halfY = scene.boxHeight / 2;
+    const seen = [];
     for (let i = 0; i < scene.count; i++) {
       const x = layout.x[i], y = layout.y[i];
-      if (x + halfX < left || x - halfX > right || y + halfY < top || y - halfY > bottom) continue;
-      this.drawBox(context, colours, i, x - halfX, y - halfY);
+      if (x + halfX >= left && x - halfX <= right && y + halfY >= top && y - halfY <= bottom) seen.push(i);
     }
+    const tiny = view.scale < 0.12 && seen.length > 2000; // edges would be a haze, and boxes are drawn by colour
+    if (!tiny) this.drawEdges(context, colours, left, top, right, bottom);
+    const large = tiny ? this.drawTiny(context, colours, seen) : seen;
+    for (const i of large) this.drawBox(context, colours, i, layout.x[i] - halfX, layout.y[i] - halfY);
     if (scene.edgeLabel && view.scale >= READABLE) this.labelEdges(context, colours, top, bottom);
+  }
+
+  isFaint(i) {
+    return Boolean((this.dim && this.dim(this.scene.subgraph(i))) || (this.marked && !this.marked(i)));
+  }
+
+  /** Plain boxes, a path for each colour; gives those that stand out and are still to be drawn. */
+  drawTiny(context, colours, boxes) {
+    const { scene } = this, { layout, boxWidth, boxHeight } = scene;
+    const paths = new Map(), standing = [];
+    for (const i of boxes) {
+      const faint = this.isFaint(i);
+      if (i === this.chosen || i === this.hovered || (this.marked && !faint)) { standing.push(i); continue; }
+      const key = scene.colour(i) + (faint ? "faint" : "");
+      if (!paths.has(key)) paths.set(key, { colour: scene.colour(i), alpha: faint ? 0.22 : 1, path: new Path2D() });
+      paths.get(key).path.rect(layout.x[i] - boxWidth / 2, layout.y[i] - boxHeight / 2, boxWidth, boxHeight);
+    }
+    for (const { colour, alpha, path } of paths.values()) {
+      context.globalAlpha = alpha;
+      context.fillStyle = mixed(colour, colours.ground, 0.85);
+      context.fill(path);
+    }
+    context.globalAlpha = 1;
+    return standing;
   }
 
   /** How much passes, beside edges from one layer to the next, as long as labels do not meet. */
@@ -318,10 +345,10 @@ class GraphView {
 
   drawBox(context, colours, i, x, y) {
     const { scene, view } = this, { boxWidth, boxHeight } = scene, colour = scene.colour(i);
-    const faint = (this.dim && this.dim(scene.subgraph(i))) || (this.marked && !this.marked(i));
+    const faint = this.isFaint(i);
     const detailed = view.scale >= READABLE * 0.75;
     context.globalAlpha = faint ? 0.22 : 1;
-    context.fillStyle = detailed ? mixed(colour, this.ground(colours), 0.26) : mixed(colour, this.ground(colours), 0.85);
+    context.fillStyle = detailed ? mixed(colour, colours.ground, 0.26) : mixed(colour, colours.ground, 0.85);
     context.beginPath();
     context.roundRect(x, y, boxWidth, boxHeight, 7);
     context.fill();
@@ -363,8 +390,6 @@ class GraphView {
     }
     context.globalAlpha = 1;
   }
-
-  ground(colours) { return colours.ground.length === 7 ? colours.ground : "#ffffff"; }
 }
 
 /** Black or white, whichever can be read on a colour. */

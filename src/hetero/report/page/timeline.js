@@ -25,7 +25,7 @@ class Timeline {
     this.canvas.addEventListener("keydown", (event) => this.key(event));
   }
 
-  get names() { return Math.min(170, this.view.width * 0.25); }
+  get names() { return Math.min(200, this.view.width * 0.25); }
 
   fit() {
     const { view } = this;
