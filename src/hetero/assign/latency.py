@@ -64,10 +64,20 @@ class LatencyAssignment:
 
 
 def predict(problem: AssignmentProblem, partition: Partition, launch: ArrayLike) -> Prediction:
-    """The latency of a partition. ``launch``: float64 [num_devices], seconds per subgraph of a device."""
-    cost = problem.cost(partition.device_of[partition.subgraph_of])
+    """The latency of a partition. ``launch``: float64 [num_devices], seconds per subgraph of a device.
+
+    Nodes of the problem beyond those of the graph (such as one that stands for where inputs come from) are where they
+    cost least, and in no subgraph.
+    """
+    cost = problem.cost(_extended(problem, partition.device_of[partition.subgraph_of]))
     launches = float(np.asarray(launch, np.float64)[partition.device_of].sum())
     return Prediction(cost.work, launches, cost.transfers, cost.num_transfers)
+
+
+def _extended(problem: AssignmentProblem, device_of: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The devices of the graph's nodes, and of those beyond."""
+    beyond = problem.work[:, len(device_of) :]
+    return np.concatenate([device_of, np.argmin(beyond, axis=0)]).astype(np.int32)
 
 
 def least_latency(
@@ -79,33 +89,38 @@ def least_latency(
 ) -> LatencyAssignment:
     """The assignment of least predicted latency that is found; never worse than ``start``.
 
-    ``problem`` has the nodes of ``graph``. ``launch``: float64 [num_devices]. ``start``: int [num_nodes], a labelling,
-    which is kept unless another is better. ``policy``: how the graph is cut. Deterministic. Raises `PartitionError` for
-    launches that are negative or no numbers, or a graph of other nodes.
+    ``problem`` has the nodes of ``graph``, and may have more behind them that only one device takes: see `predict`.
+    ``launch``: float64 [num_devices]. ``start``: int [graph.num_nodes], a labelling, which is kept unless another is
+    better. ``policy``: how the graph is cut. Deterministic. Raises `PartitionError` for launches that are negative or
+    no numbers, and a problem of other nodes.
     """
-    if graph.num_nodes != problem.num_nodes:
-        raise PartitionError(f"the graph has {graph.num_nodes} nodes, the problem {problem.num_nodes}")
+    n = graph.num_nodes
+    possible = np.isfinite(problem.work)
+    if n > problem.num_nodes or (possible[:, n:].sum(axis=0) != 1).any():
+        raise PartitionError(f"the graph has {n} nodes, the problem {problem.num_nodes}, of which others have a choice")
     launches = np.array(launch, np.float64)
     if launches.shape != (problem.num_devices,) or not ((launches >= 0) & (launches < np.inf)).all():
         raise PartitionError(f"launch must hold a cost, finite, zero or more, per device, found {launch!r}")
     search = _Search(graph, problem, launches, policy)
-    if start is not None:
-        search.consider(np.asarray(start, np.int32))
-    possible = np.isfinite(problem.work)
+    first = None if start is None else _extended(problem, np.asarray(start, np.int32))
+    possible = possible[:, :n]
+    if first is not None:
+        search.consider(first[:n])
     for device in np.flatnonzero(possible.all(axis=1)).tolist():
-        search.consider(np.full(problem.num_nodes, device, np.int32))
-    without = assign_by_cost(problem, start)
-    search.consider(without.device_of)
+        search.consider(np.full(n, device, np.int32))
+    without = assign_by_cost(problem, first)
+    search.consider(without.device_of[:n])
     if launches.any():
         charged = problem.with_costs(latency=problem.latency + launches)
-        search.consider(assign_by_cost(charged, without.device_of, bound=False).device_of)
+        search.consider(assign_by_cost(charged, without.device_of, bound=False).device_of[:n])
     search.move_subgraphs(possible)
     assert search.best is not None
     device_of, partition, prediction = search.best
     device_of.setflags(write=False)
     # Devices that some node needs are launched at least once; one device is in any case.
     only = possible[:, possible.sum(axis=0) == 1].any(axis=1)
-    least_launch = launches[only].sum() if only.any() else launches.min() if problem.num_nodes else 0.0
+    least_launch = launches[only].sum() if only.any() else launches[possible.any(axis=1)].min(initial=np.inf)
+    least_launch = least_launch if n else 0.0
     bound = min(without.lower_bound + float(least_launch), prediction.total)
     return LatencyAssignment(device_of, partition, prediction, bound)
 
@@ -130,7 +145,7 @@ class _Search:
 
     def _is_better(self, device_of: NDArray[np.int32]) -> bool:
         least = np.inf if self.best is None else self.best[2].total
-        cost = self._problem.cost(device_of).total
+        cost = self._problem.cost(_extended(self._problem, device_of)).total
         if self.best is not None and cost >= least:
             return False  # launches come on top
         partition = partition_graph(self._graph, device_of, self._policy)
@@ -142,7 +157,7 @@ class _Search:
 
     def move_subgraphs(self, possible: NDArray[np.bool_]) -> None:
         """Tries to move subgraphs to other devices, those with the least work first, until a round gains nothing."""
-        left = min(_MOST_TRIALS, _TRIAL_NODES // max(1, self._problem.num_nodes))
+        left = min(_MOST_TRIALS, _TRIAL_NODES // max(1, self._graph.num_nodes))
         gained = True
         while gained and left > 0:
             gained = False

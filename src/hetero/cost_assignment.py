@@ -1,0 +1,74 @@
+"""Stage 2 by cost: the assignment of least predicted latency, instead of fallback by priority.
+
+What `hetero.assign` finds for numbers, for a model and its devices: pins and affinities hold, a node goes only to
+devices that take it, and the assignment by priority is kept unless another is predicted to be faster by more than what
+predictions are worth.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .affinity import Affinity, Origin
+from .assign import LatencyAssignment, Prediction, least_latency, predict
+from .costs.measured import Costs
+from .costs.table import CostTable, cost_table
+from .partition import partition_graph
+
+if TYPE_CHECKING:
+    from .costs.speed import DeviceSpeed
+    from .model.model import Model
+    from .plugin import Support
+
+__all__ = ["LEAST_GAIN", "CostAffinity", "assign_by_cost"]
+
+LEAST_GAIN = 0.02
+"""The assignment by priority is kept unless another is predicted to save this part of its latency."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class CostAffinity:
+    """``affinity``: the devices by cost. ``found``: their partition, prediction and lower bound. ``by_priority``: what
+    the assignment by priority is predicted to take. ``table``: the costs."""
+
+    affinity: Affinity
+    found: LatencyAssignment
+    by_priority: Prediction
+    table: CostTable
+
+
+def assign_by_cost(
+    model: Model,
+    affinity: Affinity,
+    supports: Sequence[Support],
+    speeds: Sequence[DeviceSpeed],
+    *,
+    costs: Costs | None = None,
+    original: Model | None = None,
+    policy: str = "auto",
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> CostAffinity:
+    """The assignment of least predicted latency.
+
+    ``affinity``: by priority, with pins, which are kept. ``supports``, ``speeds``: per device. ``costs``: measured on
+    ``model`` or, before calls of functions were inlined, ``original``; ``shapes`` of inputs choose among them. Raises
+    `WrongModel` for costs of another model, and `PropertyError` for costs of none of the devices.
+    """
+    if costs is not None:
+        costs.check_model(*dict.fromkeys((model, original or model)))
+        costs.check_devices(affinity.devices)
+    table = cost_table(model, affinity.devices, speeds, costs, shapes)
+    allowed = np.stack([support.mask for support in supports])
+    pinned = affinity.origin != Origin.PRIORITY
+    allowed[:, pinned] = affinity.device_of[pinned] == np.arange(len(supports))[:, None]
+    problem = table.problem(allowed)
+    by_priority = partition_graph(model.graph, affinity.device_of, policy)
+    first = predict(problem, by_priority, table.launches)
+    found = least_latency(model.graph, problem, table.launches, affinity.device_of, policy)
+    if found.prediction.total > first.total * (1 - LEAST_GAIN):
+        found = dataclasses.replace(found, device_of=affinity.device_of, partition=by_priority, prediction=first)
+    return CostAffinity(dataclasses.replace(affinity, device_of=found.device_of), found, first, table)
