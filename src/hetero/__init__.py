@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .core import Core, compile, load
+    from .costs import Costs
     from .errors import (
         ArtifactError,
         Corrupt,
@@ -44,6 +45,7 @@ __all__ = [
     "CompiledModel",
     "Core",
     "Corrupt",
+    "Costs",
     "DeviceUnavailable",
     "Graph",
     "HeteroError",
@@ -73,6 +75,7 @@ __version__ = "0.1.0.dev0"
 
 # Loaded when first asked for, so that the command line can show its help without NumPy and the compiled modules.
 _HOME = {
+    ".costs": ("Costs",),
     ".core": ("Core", "compile", "load"),
     ".model.model": ("Model",),
     ".partition": ("Graph", "Partition", "TransitiveClosure", "check_partition", "partition_graph"),

@@ -1,14 +1,15 @@
 """Stage 2, assign: a device for each node, and the reason wherever a device was passed over.
 
 Fallback by priority: each node goes to the first device of the list that takes it. A pin (from the user, or an
-affinity in the model) goes before that, for its node only; the rest is still assigned automatically.
+affinity in the model) goes before that, for its node only; the rest is still assigned automatically. On demand, what is
+assigned by priority is then moved to where it costs less (`hetero.cost_assignment`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,9 +45,15 @@ class Origin(enum.IntEnum):
     MODEL = 1
     PIN = 2
     PLAN = 3
+    COST = 4
 
 
-_PLACED = {Origin.PIN: "pinned to {}", Origin.MODEL: "set to {} in the model", Origin.PLAN: "set to {} in the plan"}
+_PLACED = {
+    Origin.PIN: "pinned to {}",
+    Origin.MODEL: "set to {} in the model",
+    Origin.PLAN: "set to {} in the plan",
+    Origin.COST: "set to {} by cost",
+}
 
 
 class SupportedNodes(dict[str, str]):
@@ -66,7 +73,8 @@ class Affinity:
 
     ``devices``: names in priority order. ``device_of``: int32[num_nodes], indices into ``devices``. ``origin``:
     uint8[num_nodes] of `Origin`. ``supports``: each device's answer. ``pins``: node index -> the pin that placed it, as
-    it was written, for nodes of origin PIN.
+    it was written, for nodes of origin PIN. ``explain_cost``: node index -> what it costs where, for nodes of origin
+    COST.
     """
 
     devices: tuple[str, ...]
@@ -74,6 +82,7 @@ class Affinity:
     origin: NDArray[np.uint8]
     supports: tuple[Support, ...]
     pins: Mapping[int, str]
+    explain_cost: Callable[[int], str] | None = None
 
     def refusal(self, device: int, node: int) -> str | None:
         """Why a device, by number, does not take a node; None if it does."""
@@ -92,6 +101,8 @@ class Affinity:
             return f"affinity {device} in the model"
         if origin == Origin.PLAN:
             return f"set to {device} in the plan"
+        if origin == Origin.COST:
+            return f"{device} by cost" + ("" if self.explain_cost is None else f": {self.explain_cost(node)}")
         refused = ((self.devices[i], self.supports[i].reasons.get(node)) for i in range(number))
         passed_over = [f"{name}: {why}" for name, why in refused if why is not None]
         if not passed_over:

@@ -16,8 +16,11 @@ import numpy as np
 from .affinity import Affinity, Origin
 from .assign import LatencyAssignment, Prediction, least_latency, predict
 from .costs.measured import Costs
+from .costs.speed import CostSource
 from .costs.table import CostTable, cost_table
 from .partition import partition_graph
+from .plan.schema import PredictedLatency
+from .plan.wording import duration
 
 if TYPE_CHECKING:
     from .costs.speed import DeviceSpeed
@@ -39,6 +42,23 @@ class CostAffinity:
     found: LatencyAssignment
     by_priority: Prediction
     table: CostTable
+
+    @property
+    def latency(self) -> PredictedLatency:
+        """What the plan tells of it."""
+        prediction = self.found.prediction
+        node = np.arange(self.table.model.num_nodes)
+        counts = np.bincount(self.table.source[self.affinity.device_of, node], minlength=len(CostSource))
+        sources = {CostSource(i).name.lower(): count for i, count in enumerate(counts.tolist()) if count}
+        return PredictedLatency(
+            prediction.total,
+            prediction.work,
+            prediction.launches,
+            prediction.transfers,
+            self.found.lower_bound,
+            self.by_priority.total,
+            sources,
+        )
 
 
 def assign_by_cost(
@@ -71,4 +91,17 @@ def assign_by_cost(
     found = least_latency(model.graph, problem, table.launches, affinity.device_of, policy)
     if found.prediction.total > first.total * (1 - LEAST_GAIN):
         found = dataclasses.replace(found, device_of=affinity.device_of, partition=by_priority, prediction=first)
-    return CostAffinity(dataclasses.replace(affinity, device_of=found.device_of), found, first, table)
+    origin = affinity.origin.copy()
+    origin[found.device_of != affinity.device_of] = Origin.COST
+    origin.setflags(write=False)
+
+    def explain(node: int) -> str:
+        number, first_choice = int(found.device_of[node]), int(affinity.device_of[node])
+        here, there = (
+            f"{duration(table.work[device, node])} ({CostSource(table.source[device, node]).name.lower()})"
+            for device in (number, first_choice)
+        )
+        return f"{here} here, {there} on {affinity.devices[first_choice]}, transfers and launches aside"
+
+    moved = dataclasses.replace(affinity, device_of=found.device_of, origin=origin, explain_cost=explain)
+    return CostAffinity(moved, found, first, table)

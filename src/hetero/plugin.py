@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from .artifact.payload import PayloadReader, PayloadWriter
+    from .costs.speed import DeviceSpeed
     from .model.model import Model
 
 __all__ = [
@@ -395,6 +396,12 @@ class Plugin(abc.ABC):
             return {}
         value = config.get("LOG_LEVEL", self._table.get("LOG_LEVEL", self.name))
         return {"LOG_LEVEL": self._table.declared("LOG_LEVEL", self.name).check(value)}
+
+    def speed(self, device: str) -> DeviceSpeed:
+        """What assignment by cost takes the device for (``device``: as it was asked for) where nothing was measured."""
+        from .costs.speed import default_speed
+
+        return default_speed(device)
 
     def device_ids(self) -> tuple[str, ...]:
         """Ids that may stand after the dot; empty if the device has no ids."""

@@ -190,11 +190,17 @@ class Costs:
         """Write the costs as JSON, whole or not at all. The order of keys is stable."""
         import msgspec
 
-        file = _CostFile("hetero-costs", FORMAT_VERSION, self.model_name, self.digest, self.measurements, self.links)
         try:
-            write_atomically(path, [msgspec.json.format(msgspec.json.encode(file), indent=1), b"\n"])
+            write_atomically(path, [msgspec.json.format(self.to_json(), indent=1), b"\n"])
         except OSError as error:
             raise HeteroError(f"cannot write costs {os.fspath(path)}: {error.strerror or error}") from error
+
+    def to_json(self) -> bytes:
+        """What `save` writes, on one line."""
+        import msgspec
+
+        file = _CostFile("hetero-costs", FORMAT_VERSION, self.model_name, self.digest, self.measurements, self.links)
+        return msgspec.json.encode(file)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Costs:

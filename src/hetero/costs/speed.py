@@ -60,9 +60,9 @@ class DeviceSpeed:
 
 # One core of a server processor, from bench/costs.py. A guess for other machines: measure where it matters.
 _DEFAULTS = {
-    "CPU": DeviceSpeed(6e10, 1e10, 4e-6, 2e-7, source=CostSource.ESTIMATE),
-    "ORT": DeviceSpeed(6e10, 1e10, 2e-5, 1e-6, source=CostSource.ESTIMATE),
-    "OPENVINO": DeviceSpeed(6e10, 1e10, 3e-5, 1e-6, source=CostSource.ESTIMATE),
+    "CPU": DeviceSpeed(1e11, 2e10, 2e-6, 2e-7, source=CostSource.ESTIMATE),
+    "ORT": DeviceSpeed(1e11, 2e10, 6e-6, 5e-7, source=CostSource.ESTIMATE),
+    "OPENVINO": DeviceSpeed(1e11, 2e10, 3e-5, 5e-7, source=CostSource.ESTIMATE),
     "TEMPLATE": DeviceSpeed(1e9, 1e9, 4e-6, 2e-5, source=CostSource.ESTIMATE),
 }
 

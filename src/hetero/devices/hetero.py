@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from ..calls import SettledModel, settle_calls
+from ..costs.measured import Costs
 from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError
 from ..log import tell
 from ..plan import Plan, bind_plan, make_plan
@@ -31,8 +32,9 @@ from ..warn import warn
 from .device_list import DeviceListPlugin, optimal_requests
 
 if TYPE_CHECKING:
-    from ..affinity import SupportedNodes
+    from ..affinity import Affinity, SupportedNodes
     from ..artifact.payload import PayloadReader, PayloadWriter
+    from ..cost_assignment import CostAffinity
     from ..model.model import Model
 
 __all__ = ["Fallback", "HeteroCompiledModel", "HeteroPlugin", "create_plugin"]
@@ -41,14 +43,29 @@ _PAYLOAD_VERSION = "1"
 _POLICY = Property(
     "PARTITION_POLICY", str, "auto", choices=("auto", "linear", "greedy", "documented"), doc="how the model is cut"
 )
+_ASSIGNMENT = Property(
+    "ASSIGNMENT",
+    str,
+    "PRIORITY",
+    choices=("PRIORITY", "COST"),
+    doc="PRIORITY: the first device of the list that takes a node; COST: where the predicted latency is least",
+)
+_COSTS = Property(
+    "COSTS", (str, os.PathLike, Costs), "", doc="measured costs for ASSIGNMENT=COST: a `Costs`, or the path of a file"
+)
 
 
 class HeteroPlugin(DeviceListPlugin):
     """Runs one model over several other devices."""
 
     name = "HETERO"
-    properties = (*DeviceListPlugin.properties, "HETERO_DUMP_GRAPH_DOT", _POLICY)
-    not_forwarded = DeviceListPlugin.not_forwarded | {"HETERO_DUMP_GRAPH_DOT", _POLICY.name}
+    properties = (*DeviceListPlugin.properties, "HETERO_DUMP_GRAPH_DOT", _POLICY, _ASSIGNMENT, _COSTS)
+    not_forwarded = DeviceListPlugin.not_forwarded | {
+        "HETERO_DUMP_GRAPH_DOT",
+        _POLICY.name,
+        _ASSIGNMENT.name,
+        _COSTS.name,
+    }
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """A node is taken if any device of the list takes it; a call of a function also if all its nodes are taken."""
@@ -60,9 +77,29 @@ class HeteroPlugin(DeviceListPlugin):
 
     def plan(self, model: Model, config: Mapping[str, Any], pins: Mapping[str, str] | None = None) -> Plan:
         """Assign and partition, without compiling."""
-        policy = self.full_config(self.own(config))["PARTITION_POLICY"]
+        settings = self.full_config(self.own(config))
+        policy = settings[_POLICY.name]
         settled = self._settled(model, config, pins)
-        return make_plan(settled, pins, policy, self._skipped(config, settled.devices))
+        by_cost = None
+        if settings[_ASSIGNMENT.name] == "COST":
+            by_cost = functools.partial(self._by_cost, config=config, costs=_costs_of(settings), policy=policy)
+        return make_plan(settled, pins, policy, self._skipped(config, settled.devices), by_cost)
+
+    def _by_cost(
+        self, settled: SettledModel, affinity: Affinity, config: Mapping[str, Any], costs: Costs | None, policy: str
+    ) -> CostAffinity:
+        from ..cost_assignment import assign_by_cost
+
+        speeds = [self.device_of(device, config)[0].speed(device) for device in settled.devices]
+        return assign_by_cost(
+            settled.model, affinity, settled.supports, speeds, costs=costs, original=settled.original, policy=policy
+        )
+
+    def settings_of(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """With what the costs say, not where they are."""
+        settings = dict(super().settings_of(config))
+        costs = _costs_of(settings)
+        return {**settings, _COSTS.name: None if costs is None else costs.to_json()}
 
     def bind(self, model: Model, plan: Plan, config: Mapping[str, Any]) -> Plan:
         """A plan of this model from a loaded one, or one made for another reading of the model. Nodes of devices that
@@ -318,6 +355,13 @@ def _wired(
         for compiled, (reads, fills), free in zip(submodels, wirings, reversed(free_after), strict=True)
     )
     return Schedule(num_slots, constants, steps, tuple(outputs), executor_of)
+
+
+def _costs_of(settings: Mapping[str, Any]) -> Costs | None:
+    given = settings[_COSTS.name]
+    if isinstance(given, Costs):
+        return given
+    return Costs.load(given) if os.fspath(given) else None
 
 
 def create_plugin() -> HeteroPlugin:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     import onnx.defs
 
     from ..artifact.payload import PayloadReader, PayloadWriter
+    from ..costs.speed import DeviceSpeed
     from ..model.model import Model, NodeView
 
 __all__ = ["Cost", "OpConstraints", "Profile", "ProfilePlugin", "load_profile"]
@@ -244,6 +245,23 @@ class ProfilePlugin(Plugin):
             except HeteroError as error:
                 raise PropertyError(f"profile {self.profile.path}: runs_on: {error}") from error
         return self._resolve(chain[1])
+
+    def speed(self, device: str) -> DeviceSpeed:
+        """What the profile states; for what it does not state, the executing device's."""
+        from ..costs.speed import CostSource, DeviceSpeed
+
+        cost = self.profile.cost
+        executing = self.executing_plugin().speed(self.profile.runs_on)
+        launch, link = cost.launch_s, cost.link_bytes_per_s
+        is_stated = cost.flops_per_s is not None or cost.bytes_per_s is not None
+        return DeviceSpeed(
+            cost.flops_per_s or executing.flops_per_s,
+            cost.bytes_per_s or executing.bytes_per_s,
+            executing.launch_s if launch is None else launch,
+            0.0 if is_stated else executing.node_s,
+            executing.link_bytes_per_s if link is None else link,
+            source=CostSource.PROFILE if is_stated else executing.source,
+        )
 
     def read_only_property(self, name: str) -> Any:
         match name:

@@ -18,6 +18,7 @@ from .schema import (
     ModelIdentity,
     PlannedSubgraph,
     PlanWarning,
+    PredictedLatency,
     json_schema,
 )
 
@@ -30,6 +31,7 @@ __all__ = [
     "Plan",
     "PlanWarning",
     "PlannedSubgraph",
+    "PredictedLatency",
     "bind_plan",
     "json_schema",
     "make_plan",

@@ -17,10 +17,10 @@ from ..affinity import Affinity, Origin, first_supporting, place
 from ..errors import PartitionError, PropertyError, did_you_mean
 from ..model.function_library import FunctionLibrary
 from ..model.functions import calls_in, inline_calls, may_hold_graphs
+from ..model.identity import graph_digest
 from ..partition import Partition, partition_graph
 from ..partition.check import broken_rule
 from ..pins import find_pinned, stated_numbers
-from .identity import graph_digest
 
 if TYPE_CHECKING:
     from ..model.model import Model

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..affinity import assign
+from ..affinity import Affinity, assign
 from ..partition import partition_graph
 from .bind import PlacedModel, affinity_of_plan
 from .plan import Bound, Plan
 
 if TYPE_CHECKING:
     from ..calls import SettledModel
+    from ..cost_assignment import CostAffinity
     from ..plugin import Support
 
 __all__ = ["bind_plan", "make_plan"]
@@ -22,14 +23,20 @@ def make_plan(
     pins: Mapping[str, str] | None = None,
     policy: str = "auto",
     skipped: Mapping[str, str] | None = None,
+    by_cost: Callable[[SettledModel, Affinity], CostAffinity] | None = None,
 ) -> Plan:
-    """Assign and partition. ``skipped``: devices that were asked for and cannot be used, with the reason. Raises what
-    `assign` and `partition_graph` raise."""
+    """Assign and partition. ``skipped``: devices that were asked for and cannot be used, with the reason. ``by_cost``:
+    moves nodes from where priority puts them. Raises what `assign` and `partition_graph` raise."""
     model = settled.model
     affinity = assign(model, settled.devices, settled.supports, pins, settled.enclosing)
-    partition = partition_graph(model.graph, affinity.device_of, policy=policy)
+    latency = None
+    if by_cost is None:
+        partition = partition_graph(model.graph, affinity.device_of, policy=policy)
+    else:
+        decided = by_cost(settled, affinity)
+        affinity, partition, latency = decided.affinity, decided.found.partition, decided.latency
     bound = Bound(model, affinity, partition)
-    return Plan(bound=bound, original=settled.original, policy=policy, pins=pins, skipped=skipped)
+    return Plan(bound=bound, original=settled.original, policy=policy, pins=pins, skipped=skipped, latency=latency)
 
 
 def bind_plan(
@@ -43,9 +50,12 @@ def bind_plan(
     here; ``supports``: what they say about ``placed.model``. Raises what `affinity_of_plan` raises."""
     affinity, is_as_planned = affinity_of_plan(placed, plan, devices, supports)
     same_numbers = tuple(devices) == plan.devices
+    latency = plan.latency if is_as_planned and same_numbers else None
     if is_as_planned and same_numbers:
         partition = placed.partition
     else:
         partition = partition_graph(placed.model.graph, affinity.device_of, policy=plan.policy)
     bound = Bound(placed.model, affinity, partition)
-    return Plan(bound=bound, original=placed.original, policy=plan.policy, pins=plan.pins, skipped=skipped)
+    return Plan(
+        bound=bound, original=placed.original, policy=plan.policy, pins=plan.pins, skipped=skipped, latency=latency
+    )

@@ -12,9 +12,9 @@ import numpy as np
 from ..affinity import Affinity
 from ..errors import HeteroError, PropertyError
 from ..files import write_atomically
+from ..model.identity import graph_digest
 from ..partition import Partition
-from .identity import graph_digest
-from .schema import BoundaryValue, DeviceTotals, ModelIdentity, PlanFile, PlannedSubgraph, PlanWarning
+from .schema import BoundaryValue, DeviceTotals, ModelIdentity, PlanFile, PlannedSubgraph, PlanWarning, PredictedLatency
 from .traffic import Traffic, boundary_values, device_totals, traffic
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class Plan:
     for: a graph of a million nodes is planned without a million strings.
 
     ``devices``: the device list, by priority, without those that cannot be used here; ``skipped`` says why not.
-    ``policy``: how the model is cut. ``pins``: as they were given. ``label``: what messages call the plan.
+    ``policy``: how the model is cut. ``latency``: what an inference is predicted to take, where nodes were assigned by
+    cost. ``pins``: as they were given. ``label``: what messages call the plan.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Plan:
         policy: str = "auto",
         pins: Mapping[str, str] | None = None,
         skipped: Mapping[str, str] | None = None,
+        latency: PredictedLatency | None = None,
         label: str = "the plan",
     ) -> None:
         assert (bound is None) != (file is None)
@@ -63,6 +65,7 @@ class Plan:
         self.label = label
         self.skipped = dict(skipped or {})
         self.policy = policy if file is None else file.policy
+        self.latency = latency if file is None else file.latency
         self.pins: Mapping[str, str] = dict(pins or {}) if file is None else file.pins
         self._file = file
 
@@ -224,6 +227,7 @@ class Plan:
             totals=self.totals,
             warnings=self.warnings,
             values=self.values,
+            latency=self.latency,
             reasons=self.reasons,
         )
 

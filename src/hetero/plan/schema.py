@@ -18,6 +18,7 @@ __all__ = [
     "PlanFile",
     "PlanWarning",
     "PlannedSubgraph",
+    "PredictedLatency",
     "WarningKind",
     "json_schema",
 ]
@@ -108,6 +109,25 @@ class PlanWarning:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class PredictedLatency:
+    """What one inference is predicted to take, in seconds, its subgraphs run one after the other.
+
+    The total is that of work, launches (one per subgraph) and transfers; ``lower_bound_s``: no plan is predicted to
+    take less; ``by_priority_s``: what the plan by priority would take. ``sources``: of how many nodes the costs were
+    measured, estimated by a device's stated speed (``profile``), by the speed that devices of its name are taken to
+    have (``estimate``), or from sizes that are not known (``assumed``).
+    """
+
+    total_s: float = dataclasses.field(metadata=_doc("All of it, in seconds."))
+    work_s: float = dataclasses.field(metadata=_doc("The nodes, each on its device."))
+    launches_s: float = dataclasses.field(metadata=_doc("What each subgraph takes beside its nodes."))
+    transfers_s: float = dataclasses.field(metadata=_doc("Values that go to another device, and to and from the host."))
+    lower_bound_s: float = dataclasses.field(metadata=_doc("No plan is predicted to take less."))
+    by_priority_s: float = dataclasses.field(metadata=_doc("What the plan by priority is predicted to take."))
+    sources: Mapping[str, int] = dataclasses.field(metadata=_doc("Where costs come from -> nodes with such a cost."))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ModelIdentity:
     """The model that a plan is for. ``digest``: of its graph (operators, names and connections, not weights)."""
 
@@ -151,6 +171,9 @@ class PlanFile:
     values: tuple[BoundaryValue, ...] = dataclasses.field(
         default=(), metadata=_doc("The tensors that pass between subgraphs. For reading only.")
     )
+    latency: PredictedLatency | None = dataclasses.field(
+        default=None, metadata=_doc("What an inference is predicted to take, if nodes were assigned by cost.")
+    )
     reasons: Mapping[str, str] = dataclasses.field(
         default_factory=dict,
         metadata=_doc(
@@ -166,7 +189,15 @@ def json_schema() -> dict[str, Any]:
 
     schema = msgspec.json.schema(PlanFile)
     definitions = schema["$defs"]
-    for kind in (PlannedSubgraph, BoundaryValue, DeviceTotals, PlanWarning, ModelIdentity, PlanFile):
+    for kind in (
+        PlannedSubgraph,
+        BoundaryValue,
+        DeviceTotals,
+        PlanWarning,
+        PredictedLatency,
+        ModelIdentity,
+        PlanFile,
+    ):
         definition = definitions[kind.__name__]
         definition["description"] = (kind.__doc__ or "").partition("\n\n")[0]
         for field in dataclasses.fields(kind):

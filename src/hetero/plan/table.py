@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .wording import counted, short, size
+from .wording import counted, duration, short, size
 
 if TYPE_CHECKING:
     from .plan import Plan
+    from .schema import PredictedLatency
 
 __all__ = ["plan_table"]
 
@@ -30,6 +31,8 @@ def _lines(plan: Plan) -> Iterator[str]:
         f"{counted(plan.num_subgraphs, 'subgraph')}; {counted(len(plan.values), 'value')} cut, "
         f"{_amount(total, unknown)}"
     )
+    if plan.latency is not None:
+        yield _predicted(plan.latency)
     yield ""
     rows = [
         (
@@ -54,6 +57,15 @@ def _lines(plan: Plan) -> Iterator[str]:
             yield f"warning: {warning.message}"
         if len(plan.warnings) > _MOST_WARNINGS:
             yield f"and {counted(len(plan.warnings) - _MOST_WARNINGS, 'warning')} more"
+
+
+def _predicted(latency: PredictedLatency) -> str:
+    sources = ", ".join(f"{count} {source}" for source, count in latency.sources.items())
+    return (
+        f"predicted: {duration(latency.total_s)} (work {duration(latency.work_s)}, launches "
+        f"{duration(latency.launches_s)}, transfers {duration(latency.transfers_s)}); by priority "
+        f"{duration(latency.by_priority_s)}, at least {duration(latency.lower_bound_s)}; costs: {sources}"
+    )
 
 
 def _subgraphs(plan: Plan) -> Iterator[str]:

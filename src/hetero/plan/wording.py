@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["counted", "first_few", "short", "size"]
+__all__ = ["counted", "duration", "first_few", "short", "size"]
 
 _WIDEST = 40  # characters of a name
 
@@ -14,6 +14,14 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 def counted(number: int, noun: str) -> str:
     """``1 node``, ``2 nodes``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """Three digits: ``12.3 ms``."""
+    for unit, name in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds * 1e9:.3g} ns"
 
 
 def first_few(names: Sequence[str], most: int = 5, total: int | None = None) -> str:

@@ -1,0 +1,217 @@
+"""Plans by cost: ``ASSIGNMENT=COST``."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import hetero
+from hetero.affinity import Origin
+from hetero.costs import Costs, CostSource, DeviceSpeed, Measurement, NodeTimes, cost_table
+from hetero.costs.measured import WrongModel
+from hetero.errors import PropertyError
+from model_zoo import light, make_model
+
+CORE = hetero.Core()
+BY_COST = {"ASSIGNMENT": "COST"}
+
+
+def chain(count=6, shape=(64, 64)):
+    nodes = [helper.make_node("Exp", ["x" if i == 0 else f"v{i}"], [f"v{i + 1}"], f"n{i}") for i in range(count)]
+    nodes[-1].output[0] = "y"
+    return CORE.read_model(make_model(nodes, {"x": shape}))
+
+
+def costs_of(model, launch_us=0.0, **times):
+    """Per device the microseconds of each node."""
+    return Costs.of_model(
+        model,
+        [
+            Measurement(device, {}, {f"n{i}": NodeTimes(1, us, us) for i, us in enumerate(each)}, launch_us=launch_us)
+            for device, each in times.items()
+        ],
+    )
+
+
+def test_priority_is_the_default():
+    plan = CORE.plan(chain(), "HETERO:TEMPLATE,CPU")
+    assert set(plan.affinity.values()) == {"TEMPLATE"}
+    assert plan.latency is None
+
+
+def test_measured_costs_decide():
+    model = chain(4)
+    costs = costs_of(model, CPU=[1, 9, 9, 1], TEMPLATE=[5, 5, 5, 5])
+    plan = CORE.plan(model, "HETERO:TEMPLATE,CPU", {**BY_COST, "COSTS": costs})
+    assert [plan.affinity[f"n{i}"] for i in range(4)] == ["CPU", "TEMPLATE", "TEMPLATE", "CPU"]
+    assert plan.latency.total_s == pytest.approx(12e-6)
+    assert plan.latency.by_priority_s == pytest.approx(20e-6)
+    assert plan.latency.lower_bound_s == pytest.approx(12e-6)
+    assert dict(plan.latency.sources) == {"measured": 4}
+    assert "1 us (measured) here, 5 us (measured) on TEMPLATE" in plan.reasons["n0"]
+    assert "predicted: 12 us" in str(plan)
+
+
+def test_launches_make_islands_vanish():
+    model = chain(4)
+    costs = costs_of(model, launch_us=10.0, CPU=[1, 9, 9, 1], TEMPLATE=[5, 5, 5, 5])
+    plan = CORE.plan(model, "HETERO:TEMPLATE,CPU", {**BY_COST, "COSTS": costs})
+    assert plan.num_subgraphs == 1
+    assert plan.latency.launches_s == pytest.approx(10e-6)
+
+
+def test_pins_and_affinities_hold():
+    model = chain(4)
+    costs = costs_of(model, CPU=[1, 1, 1, 1], TEMPLATE=[50, 50, 50, 50])
+    config = {**BY_COST, "COSTS": costs}
+    plan = CORE.plan(model.with_affinity({"n2": "TEMPLATE"}), "HETERO:TEMPLATE,CPU", config, pins={"n1": "TEMPLATE"})
+    assert [plan.affinity[f"n{i}"] for i in range(4)] == ["CPU", "TEMPLATE", "TEMPLATE", "CPU"]
+    assert plan.bound.affinity.origin.tolist() == [Origin.COST, Origin.PIN, Origin.MODEL, Origin.COST]
+
+
+def test_nodes_go_only_where_they_are_taken(tmp_path):
+    profile = tmp_path / "npu.toml"
+    profile.write_text(
+        'name = "NPU"\nruns_on = "CPU"\n[ops]\nExp = {}\n[cost]\nflops_per_s = 1e15\nbytes_per_s = 1e15\n'
+    )
+    core = hetero.Core()
+    core.register_plugin("NPU", profile)
+    nodes = [
+        helper.make_node("Exp", ["x"], ["a"], "exp"),
+        helper.make_node("Tanh", ["a"], ["b"], "tanh"),
+        helper.make_node("Exp", ["b"], ["y"], "last"),
+    ]
+    model = core.read_model(make_model(nodes, {"x": [512, 512]}))
+    plan = core.plan(model, "HETERO:CPU,NPU", BY_COST)
+    assert plan.affinity == {"exp": "NPU", "tanh": "CPU", "last": "NPU"}
+    assert plan.latency.sources == {"profile": 2, "estimate": 1}
+
+
+def test_links_count_with_what_comes_from_the_host(tmp_path):
+    """An NPU ten times as fast behind a link: worth it for many nodes, not for one."""
+    profile = tmp_path / "npu.toml"
+    profile.write_text(
+        'name = "NPU"\nruns_on = "CPU"\n[ops]\nExp = {}\n[cost]\nflops_per_s = 1e12\nbytes_per_s = 2e11\n'
+        "launch_s = 1e-6\nlink_bytes_per_s = 2e9\n"
+    )
+    core = hetero.Core()
+    core.register_plugin("NPU", profile)
+    found = {}
+    for count in (1, 200):
+        plan = core.plan(chain(count, (1024, 1024)), "HETERO:NPU,CPU", BY_COST)
+        found[count] = set(plan.affinity.values()), plan.latency.transfers_s
+    assert found[1] == ({"CPU"}, 0)
+    assert found[200][0] == {"NPU"}
+    assert found[200][1] == pytest.approx(2 * 4 * 1024**2 / 2e9)
+
+
+@pytest.mark.parametrize("devices", ["HETERO:TEMPLATE,CPU", "HETERO:CPU,TEMPLATE"])
+def test_results_are_right_and_never_predicted_worse(devices):
+    proto, inputs = light("light_squeezenet")
+    model = CORE.read_model(proto.SerializeToString())
+    compiled = CORE.compile_model(model, devices, BY_COST)
+    expected = CORE.compile_model(model, "CPU")(inputs)[0]
+    np.testing.assert_allclose(compiled(inputs)[0], expected, rtol=1e-4, atol=1e-5)
+    latency = compiled.plan.latency
+    assert latency.total_s <= latency.by_priority_s
+    assert latency.total_s == pytest.approx(latency.work_s + latency.launches_s + latency.transfers_s)
+    assert set(compiled.plan.affinity.values()) == {"CPU"}
+
+
+def test_a_small_gain_changes_nothing():
+    model = chain(4)
+    costs = costs_of(model, CPU=[99, 99, 99, 99], TEMPLATE=[100, 100, 100, 100])
+    plan = CORE.plan(model, "HETERO:TEMPLATE,CPU", {**BY_COST, "COSTS": costs})
+    assert set(plan.affinity.values()) == {"TEMPLATE"}
+
+
+def test_saved_plans_keep_what_was_predicted(tmp_path):
+    model = chain()
+    plan = CORE.plan(model, "HETERO:TEMPLATE,CPU", BY_COST)
+    plan.save(tmp_path / "plan.json")
+    loaded = hetero.Plan.load(tmp_path / "plan.json")
+    assert loaded.latency == plan.latency
+    assert CORE.plan(model, loaded).latency == plan.latency
+    assert CORE.compile_model(model, loaded).plan.affinity == plan.affinity
+
+
+def test_costs_come_from_a_file(tmp_path):
+    model = chain(4)
+    costs_of(model, CPU=[1] * 4, TEMPLATE=[5] * 4).save(tmp_path / "costs.json")
+    config = {**BY_COST, "COSTS": tmp_path / "costs.json"}
+    assert CORE.plan(model, "HETERO:TEMPLATE,CPU", config).latency.total_s == pytest.approx(4e-6)
+
+
+def test_the_cache_knows_costs_by_what_they_say(tmp_path):
+    model = chain(4)
+    path = tmp_path / "costs.json"
+    config = {**BY_COST, "COSTS": str(path), "CACHE_DIR": str(tmp_path / "cache")}
+    loaded, placed = [], []
+    for cpu in (1, 1, 100):
+        costs_of(model, CPU=[cpu] * 4, TEMPLATE=[5] * 4).save(path)
+        compiled = CORE.compile_model(model, "HETERO:TEMPLATE,CPU", config)
+        loaded.append(compiled.get_property("LOADED_FROM_CACHE"))
+        placed.append(compiled.submodels[0].device)
+    assert loaded == [False, True, False]
+    assert placed == ["CPU", "CPU", "TEMPLATE"]
+
+
+def test_errors():
+    model = chain(4)
+    other = costs_of(chain(5), CPU=[1] * 5)
+    with pytest.raises(WrongModel):
+        CORE.plan(model, "HETERO:TEMPLATE,CPU", {**BY_COST, "COSTS": other})
+    with pytest.raises(PropertyError, match="none of which is in the list"):
+        CORE.plan(model, "HETERO:TEMPLATE,CPU", {**BY_COST, "COSTS": costs_of(model, FPGA=[1] * 4)})
+    with pytest.raises(PropertyError, match="ASSIGNMENT"):
+        CORE.plan(model, "HETERO:TEMPLATE,CPU", {"ASSIGNMENT": "CHEAP"})
+    with pytest.raises(PropertyError, match="COSTS"):
+        CORE.plan(model, "HETERO:TEMPLATE,CPU", {**BY_COST, "COSTS": 3})
+    with pytest.raises(PropertyError, match="ASSIGNMENT"):
+        CORE.compile_model(model, "CPU", BY_COST)
+
+
+@pytest.mark.parametrize("field", ["flops_per_s", "bytes_per_s", "launch_s", "link_bytes_per_s", "node_s"])
+def test_speeds_that_are_none(field):
+    good = DeviceSpeed(1e9, 1e9)
+    for value in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(PropertyError, match=field):
+            dataclasses.replace(good, **{field: value})
+
+
+def test_the_time_of_a_fused_group_is_shared_by_its_nodes():
+    """The counter of n0 covers n1 and n2; in proportion to their estimates all three have a part."""
+    model = chain(4)
+    nodes = {
+        "n0": NodeTimes(1, 12.0, 12.0),
+        "n1": NodeTimes(1, 0.0, 0.0, fused=True),
+        "n2": NodeTimes(1, 0.0, 0.0, fused=True),
+        "n3": NodeTimes(1, 5.0, 5.0),
+    }
+    costs = Costs.of_model(model, [Measurement("CPU", {}, nodes)])
+    table = cost_table(model, ["CPU"], [DeviceSpeed(1e9, 1e9)], costs)
+    np.testing.assert_allclose(table.work[0], [4e-6, 4e-6, 4e-6, 5e-6])
+    assert (table.source == CostSource.MEASURED).all()
+
+
+def test_a_fused_group_at_the_start_goes_with_its_readers():
+    model = chain(3)
+    nodes = {
+        "n0": NodeTimes(1, 0.0, 0.0, fused=True),
+        "n1": NodeTimes(1, 0.0, 0.0, fused=True),
+        "n2": NodeTimes(1, 9.0, 9.0),
+    }
+    table = cost_table(model, ["CPU"], [DeviceSpeed(1e9, 1e9)], Costs.of_model(model, [Measurement("CPU", {}, nodes)]))
+    np.testing.assert_allclose(table.work[0], [3e-6, 3e-6, 3e-6])
+
+
+def test_minima_are_scaled_to_the_least_inference():
+    model = chain(2)
+    nodes = {"n0": NodeTimes(2, 3.0, 2.0), "n1": NodeTimes(2, 3.0, 2.0)}
+    table = cost_table(
+        model, ["CPU"], [DeviceSpeed(1e9, 1e9)], Costs.of_model(model, [Measurement("CPU", {}, nodes, total_us=6.0)])
+    )
+    np.testing.assert_allclose(table.work[0], [3e-6, 3e-6])
