@@ -25,6 +25,7 @@ COMMANDS = {
     "inspect": "Say what is in a model, .onnx or .hetero, without running it.",
     "query": "Say which devices take which operators, and why not the others.",
     "plan": "Say which node goes where and why, and how the model is cut, without compiling.",
+    "report": "Write a plan, or a run, as one HTML file to look at, which needs no network.",
     "split": "Write an ONNX file per subgraph, for any runtime, and a manifest.",
     "run": "Run one inference and summarise the outputs.",
     "bench": "Measure latency, throughput and CPU time, of one device or of several in turn.",

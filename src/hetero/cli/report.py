@@ -1,0 +1,118 @@
+"""``hetero report``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import (
+    device_option,
+    force_option,
+    input_options,
+    json_option,
+    model_argument,
+    new_command,
+    pin_option,
+    plan_option,
+    properties_of,
+    property_options,
+)
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+    from ..runtime.profile import Profile
+    from .inputs import InputChoice
+    from .session import Session
+
+__all__ = ["command"]
+
+
+@new_command()
+@model_argument()
+@device_option(default=None, help_text="The list, by priority.")
+@plan_option
+@pin_option
+@click.option("-o", "--output", metavar="FILE.html", type=click.Path(), default="report.html", show_default=True,
+              help="Where it goes.")  # fmt: skip
+@click.option("--run", "timed", is_flag=True, help="Run it, too: times, and when what ran.")
+@click.option("--overlays", metavar="FOLDER", type=click.Path(), help="Write overlays for Model Explorer there, too.")
+@input_options
+@force_option
+@property_options
+@json_option
+def command(
+    model: str,
+    device: str | None,
+    plan_path: str | None,
+    pins: tuple[str, ...],
+    output: str,
+    timed: bool,
+    overlays: str | None,
+    force: bool,
+    properties: tuple[str, ...],
+    profiles: tuple[str, ...],
+    follow_links: bool,
+    as_json: bool,
+    **choice: Any,
+) -> None:
+    """Write a plan, or a run, as one HTML file to look at, which needs no network.
+
+    It draws the subgraphs, with their nodes on demand, bytes and (with --run) times, a timeline, and a table of all
+    nodes with the reason why each is where it is.
+    """
+    import os
+
+    from .inputs import InputChoice
+    from .outfile import check_folder, check_output
+    from .session import Session
+    from .text import print_json, print_line, progress, size_text
+
+    if (device is None) == (plan_path is None):
+        raise click.UsageError("give -d DEVICE or --plan PLAN.json")
+    check_output(output, force)
+    if overlays is not None:
+        check_folder(overlays, overlays)
+    session = Session(model, profiles, follow_links)
+    config = properties_of(properties)
+    with progress("Reporting") as tell:
+        plan = session.plan(device or "", plan_path, pins, config)
+        tell(0.3)
+        _check_overlays(plan, overlays, timed, force)
+        profile = _run(session, plan, config, InputChoice(**choice)) if timed else None
+        tell(0.6)
+        from ..report.html import write_report
+
+        write_report(plan, output, profile)
+        written = [output]
+        if overlays is not None:
+            from ..report.explorer import write_overlays
+
+            written += map(str, write_overlays(plan, profile, overlays))
+    if as_json:
+        print_json({"model": model, "paths": written})
+        return
+    for path in written:
+        print_line(f"Wrote {path}: {size_text(os.path.getsize(path))}")
+
+
+def _check_overlays(plan: Plan, folder: str | None, timed: bool, force: bool) -> None:
+    if folder is None:
+        return
+    import os
+
+    from ..report.names import file_stem
+    from .outfile import check_output
+
+    for kind in ("device", "latency") if timed else ("device",):
+        check_output(os.path.join(folder, f"hetero_{kind}_{file_stem(plan.model_name)}.json"), force)
+
+
+def _run(session: Session, plan: Plan, config: dict[str, Any], choice: InputChoice) -> Profile:
+    """The counters of the second inference: the first plans, too."""
+    compiled = session.core.compile_model(session.model, plan, {**config, "PERF_COUNT": True})
+    arrays = {entry.name: entry.array for entry in choice.make(compiled.inputs)}
+    request = compiled.create_infer_request()
+    request.infer(arrays)
+    request.infer(arrays)
+    return request.profiling_info
