@@ -439,10 +439,108 @@ cdef int _describe_slot(ht_slot *slot, binding, int64_t trip, int64_t stop, bint
     return 0
 
 
+cdef struct ht_copy:    # of an operand of a branch, or a constant, to another operand
+    const char *constant
+    int source, target  # as `_operand` takes them
+    int64_t bytes
+
+
+cdef struct ht_branch:
+    ht_tensor *tensors
+    ht_call *calls
+    ht_kernel_fn *functions
+    int num_calls, num_outside, num_copies
+    const int32_t *outside  # tensors that are operands of the call
+    int32_t *operand_of     # which of them
+    ht_copy *copies
+    int failed              # the call that failed last, or -1
+
+
+cdef struct ht_branches:
+    ht_branch branch[2]
+    int taken
+
+
+cdef void *_operand(const ht_call *call, int number) noexcept nogil:
+    """Data of input ``number`` of a call, or of output -1 - ``number``."""
+    return call.in_[number].data if number >= 0 else call.out[-1 - number].data
+
+
+cdef int _run_branch(const ht_call *call) noexcept nogil:
+    """A call whose ``ints`` are the `ht_branches` of a workspace: runs the first one's calls if the first operand, a bool,
+    is false, else the second's."""
+    cdef ht_branches *branches = <ht_branches *> call.ints
+    cdef ht_branch *branch
+    cdef ht_copy *copy
+    cdef int position, status
+    branches.taken = (<const char *> call.in_[0].data)[0] != 0
+    branch = &branches.branch[branches.taken]
+    branch.failed = -1
+    if branch.num_calls and branch.calls[0].team != call.team:
+        for position in range(branch.num_calls):
+            branch.calls[position].team = call.team
+    for position in range(branch.num_outside):
+        branch.tensors[branch.outside[position]].data = _operand(call, branch.operand_of[position])
+    for position in range(branch.num_calls):
+        status = branch.functions[position](&branch.calls[position])
+        if status != HT_OK:
+            branch.failed = position
+            return status
+    for position in range(branch.num_copies):
+        copy = &branch.copies[position]
+        memcpy(_operand(call, copy.target), copy.constant if copy.constant != NULL else _operand(call, copy.source), copy.bytes)
+    return HT_OK
+
+
 cdef int64_t _now(int clock) noexcept nogil:
     cdef timespec time
     clock_gettime(clock, &time)
     return <int64_t> time.tv_sec * 1000000000 + time.tv_nsec
+
+
+@cython.final
+cdef class Branch:
+    """What a call of the kernel ``branch`` does where its condition has one of its two values.
+
+    ``program``: runs on operands of the call. ``inputs``, ``outputs``: which, per input and output of it: input number i
+    of the call, or output number -1 - i. ``copies``: (source, target), made after it; a source may be an array instead.
+    """
+
+    cdef readonly Program program
+    cdef readonly object inputs
+    cdef readonly object outputs
+    cdef readonly object copies
+    cdef object copy_bytes
+
+    def __init__(self, Program program not None, inputs, outputs, copies):
+        self.program = program
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.copies = tuple(
+            (np.require(source, requirements="CA") if isinstance(source, np_ndarray) else source, target)
+            for source, target in copies)
+        if len(self.inputs) != program.num_inputs or len(self.outputs) != program.num_outputs:
+            raise ValueError("expected an operand per input and output of the program")
+
+    cdef int fit(self, bytes_in, bytes_out) except -1:
+        """ValueError unless it stays within operands of so many bytes."""
+        for numbers, specs, written in ((self.inputs, self.program.input_specs, False),
+                                        (self.outputs, self.program.output_specs, True)):
+            for number, (shape, dtype) in zip(numbers, specs, strict=True):
+                if _size_of(number, written, bytes_in, bytes_out) != math.prod(shape) * dtype.itemsize:
+                    raise ValueError(f"operand {number} of a branch has another size")
+        self.copy_bytes = [_size_of(target, True, bytes_in, bytes_out) for _, target in self.copies]
+        for (source, target), size in zip(self.copies, self.copy_bytes, strict=True):
+            found = source.nbytes if isinstance(source, np_ndarray) else _size_of(source, False, bytes_in, bytes_out)
+            if found != size:
+                raise ValueError(f"operand {target} of a branch has another size")
+        return 0
+
+
+cdef object _size_of(number, bint written, bytes_in, bytes_out):
+    """Bytes of operand ``number`` of a call, as `_operand` takes it."""
+    if not -len(bytes_out) <= number < (0 if written else len(bytes_in)):
+        raise ValueError(f"a branch has no operand {number}")
+    return bytes_in[number] if number >= 0 else bytes_out[-1 - number]
 
 
 @cython.final
@@ -452,12 +550,14 @@ cdef class Program:
     ``tensors``: (dtype, shape, place, number) each; place 0 = arena (number: byte offset, a multiple of 64), 1 =
     constant, 2 = input, 3 = output (number: position). Tensors may share memory. ``calls``: (kernel name, input
     tensors (-1: absent), output tensors, ints, floats, scratch bytes, label) each, in order; the text of a label, made
-    when needed, names the node in errors. ``constants``: arrays, kept alive, not written. ``num_inputs``, ``arena_bytes``: sizes. ``outputs``:
+    when needed, names the node in errors. A call of the kernel ``branch``, whose first operand is a bool, has two `Branch`
+    as an eighth entry. ``constants``: arrays, kept alive, not written. ``num_inputs``, ``arena_bytes``: sizes. ``outputs``:
     (shape, dtype) per output.
     """
 
     cdef readonly object constants
     cdef readonly object labels
+    cdef readonly object branches  # per call, None or two `Branch`
     cdef readonly int num_inputs
     cdef readonly int num_outputs
     cdef readonly int num_calls
@@ -483,6 +583,7 @@ cdef class Program:
         self.input_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in inputs)
         self.output_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in outputs)
         self.labels = tuple(entry[6] for entry in calls)
+        self.branches = tuple(entry[7] if len(entry) > 7 and entry[7] else None for entry in calls)
         self.num_inputs, self.num_outputs = len(inputs), len(outputs)
         self.num_tensors, self.num_calls = len(tensors), len(calls)
         self.arena_bytes = arena_bytes
@@ -521,8 +622,16 @@ cdef class Program:
                 if math.prod(spec[0]) * spec[1].itemsize != limit:
                     raise ValueError(f"tensor {position}: input or output {number} has another size")
         self.scratch_bytes = 0
-        for position, (name, ins, outs, int_values, float_values, scratch, _) in enumerate(calls):
-            self.functions[position] = ht_kernel(_chosen, _kernel_number(name))
+        for position, (name, ins, outs, int_values, float_values, scratch, *_) in enumerate(calls):
+            if self.branches[position] is None:
+                self.functions[position] = ht_kernel(_chosen, _kernel_number(name))
+            else:
+                self.functions[position] = _run_branch
+                sizes = [[math.prod(tensors[at][1]) * tensors[at][0].itemsize for at in some] for some in (ins, outs)]
+                if len(self.branches[position]) != 2 or not ins or min(*ins, *outs) < 0 or sizes[0][0] != 1 or int_values:
+                    raise ValueError(f"call {position}: expected two branches, a condition, and no operand left out")
+                for branch in self.branches[position]:
+                    (<Branch?> branch).fit(sizes[0], sizes[1])
             self.calls[position].num_in, self.calls[position].num_out = len(ins), len(outs)
             self.calls[position].num_ints, self.calls[position].num_floats = len(int_values), len(float_values)
             self.calls[position].ints = self.ints + int_position
@@ -610,6 +719,9 @@ cdef class Workspace:
     cdef int32_t *outside       # the tensors that are bound anew for each run: those of inputs and outputs
     cdef int num_outside
     cdef void **addresses       # per input, then per output, of this run
+    cdef ht_branches *branches  # of the calls that have some, in order
+    cdef int num_branches
+    cdef list inner             # the workspaces of branches, two for each of `branches`
 
     def __init__(self, Program program not None, timed=False, Arena arena=None, Team team=None):
         cdef int position, operand = 0
@@ -643,6 +755,65 @@ cdef class Workspace:
         for position in range(program.num_operands):
             operand = program.operands[position]
             self.operands[position] = NULL if operand < 0 else &self.tensors[operand]
+        self.inner = []
+        if any(program.branches):
+            self.add_branches()
+
+    cdef int add_branches(self) except -1:
+        cdef Program program = self.program
+        cdef int position, which
+        self.branches = <ht_branches *> calloc(program.num_calls, sizeof(ht_branches))
+        if self.branches == NULL:
+            raise MemoryError("the workspace of a compiled program")
+        for position in range(program.num_calls):
+            if program.branches[position] is None:
+                continue
+            self.calls[position].ints = <const int64_t *> &self.branches[self.num_branches]
+            self.num_branches += 1
+            for which in range(2):
+                self.add_branch(&self.branches[self.num_branches - 1].branch[which], program.branches[position][which])
+        return 0
+
+    cdef int add_branch(self, ht_branch *branch, Branch description) except -1:
+        cdef Workspace inner = Workspace(description.program, False, None, self.team)
+        cdef Program program = description.program
+        cdef int position, tensor
+        self.inner.append(inner)
+        branch.tensors, branch.calls, branch.functions = inner.tensors, inner.calls, program.functions
+        branch.num_calls, branch.num_outside, branch.outside = program.num_calls, inner.num_outside, inner.outside
+        branch.failed = -1
+        branch.operand_of = <int32_t *> malloc((inner.num_outside + 1) * sizeof(int32_t))
+        branch.copies = <ht_copy *> calloc(len(description.copies) + 1, sizeof(ht_copy))
+        if not (branch.operand_of and branch.copies):
+            raise MemoryError("the workspace of a compiled program")
+        for position in range(inner.num_outside):
+            tensor = inner.outside[position]
+            numbers = description.inputs if program.places[tensor] == IN_INPUT else description.outputs
+            branch.operand_of[position] = numbers[program.numbers[tensor]]
+        for (source, target), size in zip(description.copies, description.copy_bytes, strict=True):
+            if isinstance(source, np_ndarray):
+                branch.copies[branch.num_copies].constant = <const char *> _data_of(source)
+            else:
+                branch.copies[branch.num_copies].source = source
+            branch.copies[branch.num_copies].target = target
+            branch.copies[branch.num_copies].bytes = size
+            branch.num_copies += 1
+        return 0
+
+    cdef object failure(self, int position):
+        """The label of a call that failed; of one within a branch, with that call's."""
+        cdef Program program = self.program
+        cdef ht_branches *branches
+        cdef Workspace inner
+        label = program.labels[position]
+        if program.branches[position] is None:
+            return label
+        branches = <ht_branches *> self.calls[position].ints
+        number = 2 * (branches - self.branches) + branches.taken
+        inner = self.inner[number]
+        if branches.branch[branches.taken].failed < 0:
+            return label
+        return f"{label}: {inner.failure(branches.branch[branches.taken].failed)}"
 
     def __dealloc__(self):
         free(self.tensors)
@@ -651,6 +822,11 @@ cdef class Workspace:
         free(self.outside)
         free(self.addresses)
         free(self.times_ns)
+        cdef int position
+        for position in range(2 * self.num_branches):
+            free(self.branches[position // 2].branch[position % 2].operand_of)
+            free(self.branches[position // 2].branch[position % 2].copies)
+        free(self.branches)
 
     cdef int bind(self) except -1:
         """Point the tensors into the arena, where they do not yet."""
@@ -659,6 +835,10 @@ cdef class Workspace:
         cdef int64_t step = (program.scratch_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
         cdef int position
         self.arena.reserve(scratch + step * (1 if self.team is None else self.team.most_threads()))
+        cdef Workspace inner
+        if self.num_branches:
+            for inner in self.inner:
+                inner.bind()
         if self.bound == self.arena.start:
             return 0
         self.bound = self.arena.start
@@ -753,7 +933,7 @@ cdef class Workspace:
             if team != NULL:
                 ht_team_leave(team)
         if status != HT_OK:
-            _check_status(status, program.labels[position])
+            _check_status(status, self.failure(position))
         return outputs
 
     def repeat(self, bindings, copies, counter, int flag, int64_t trip, int64_t stop, double seconds):
@@ -835,7 +1015,7 @@ cdef class Workspace:
             free(slots)
             free(pairs)
         if failed >= 0:
-            _check_status(status, f"trip {trip}: {program.labels[failed]}")
+            _check_status(status, f"trip {trip}: {self.failure(failed)}")
         return trip, proceed
 
     def times(self):

@@ -32,9 +32,24 @@ def arena_layout(
 ) -> tuple[NDArray[np.int64], int]: ...
 
 @final
+class Branch:
+    program: Program
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    copies: tuple[tuple[int | np.ndarray[Any, Any], int], ...]
+    def __init__(
+        self,
+        program: Program,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        copies: Sequence[tuple[int | np.ndarray[Any, Any], int]],
+    ) -> None: ...
+
+@final
 class Program:
     constants: tuple[np.ndarray[Any, Any], ...]
     labels: tuple[object, ...]
+    branches: tuple[Sequence[Branch] | None, ...]
     num_inputs: int
     num_outputs: int
     num_calls: int
@@ -44,7 +59,7 @@ class Program:
     def __init__(
         self,
         tensors: Sequence[tuple[DTypeLike, Sequence[int], int, int]],
-        calls: Sequence[tuple[str, Sequence[int], Sequence[int], Sequence[int], Sequence[float], int, object]],
+        calls: Sequence[tuple[Any, ...]],
         constants: Sequence[np.ndarray[Any, Any]],
         inputs: Sequence[tuple[Sequence[int], DTypeLike]],
         outputs: Sequence[tuple[Sequence[int], DTypeLike]],

@@ -42,9 +42,8 @@ def _is_smooth(length: int) -> bool:
 
 def dft_tables(length: int, inverse: bool) -> tuple[NDArray[np.float64], ...]:
     """What the kernel `dft` needs for a length (kernels/dft.c)."""
-    if _is_smooth(length):
-        found = (_roots(length, np.arange(length), inverse),)
-    else:
+    found: tuple[NDArray[np.float64], ...] = (_roots(length, np.arange(length), inverse),)
+    if not _is_smooth(length):
         whole = 1 << (2 * length - 2).bit_length()
         steps = np.arange(length)
         chirp = _roots(2 * length, steps * steps % (2 * length), inverse)

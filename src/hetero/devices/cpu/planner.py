@@ -34,6 +34,7 @@ from . import (  # noqa: F401  they register their operators
     selection,
     spatial,
 )
+from .branches import branched
 from .fusion import fuse
 from .memory import Parts, join, place_in_arena
 from .registry import NodePlan, dtype_trouble
@@ -162,10 +163,16 @@ class Planner:
             raise InferenceError(f"{plan}: cannot be planned for inputs {shapes}: {error}") from error
 
     def _lower_nested(self, context: Context, i: int, inputs: Sequence[Value | None]) -> Sequence[Value]:
-        """An If whose condition is known stands for the nodes of its branch; all else runs between two segments."""
+        """An If whose condition is known stands for the nodes of its branch, a small one may be a call; all else runs
+        between two segments."""
         condition = inputs[0]
-        if self.nodes[i].node.op_type != "If" or condition is None or condition.data is None or condition.size != 1:
+        if self.nodes[i].node.op_type != "If":
             raise NeedsHost
+        if condition is None or condition.data is None or condition.size != 1:
+            made = branched(self, context, i, inputs)
+            if made is None:
+                raise NeedsHost
+            return made
         branch, captured = self.child(i, int(condition.data.reshape(-1)[0]))
         return branch._inline(context, [inputs[position] for position in captured], self.nodes[i])
 
@@ -239,6 +246,11 @@ class Planner:
         """The first segment for these inputs."""
         given = {value: Value(dtype, shape) for value, shape, dtype in zip(self.input_ids, shapes, dtypes, strict=True)}
         return self._segment(0, given)
+
+    def whole(self, given: dict[int, Value]) -> Segment | None:
+        """All as one program, for such values of the inputs; None if it is not that."""
+        segment = self._segment(0, given)
+        return segment if segment.host < 0 and segment.next_node == len(self.nodes) else None
 
     def following(self, segment: Segment, arrays: Mapping[int, NDArray[Any]]) -> Segment:
         """The segment after one that waits for data. ``arrays``: all values made or known so far."""
@@ -432,6 +444,7 @@ def _assemble(
             call.floats,
             call.scratch_bytes,
             label,
+            call.branches,
         )
         for call, label in zip(calls, labels, strict=True)
     ]

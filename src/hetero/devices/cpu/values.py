@@ -64,6 +64,7 @@ class Call:
     scratch_bytes: int
     node: int
     label: object = None  # names the call in errors instead of its node
+    branches: tuple[_kernels.Branch, ...] = ()  # of the kernel ``branch``: where its first operand is false, is true
 
 
 PACKING_VERSION = 1
