@@ -75,6 +75,16 @@ def test_query_of_what_nobody_takes(hetero: Invoke, hetero_json: Json, diamond_p
     assert "norm" in hetero("run", diamond_path, "-d", "FPGA", code=1).stderr
 
 
+def test_reasons_that_differ_in_names_are_one(hetero_json: Json, two_inputs_path: Path) -> None:
+    Path("npu.toml").write_text('name = "NPU"\nruns_on = "CPU"\n[ops]\nRelu = { dtypes = ["float16"] }\n')
+    nodes = [helper.make_node("Relu", [a], [b]) for a, b in (("x", "y1"), ("y1", "y2"), ("y2", "y"))]
+    onnx.save(make_model(nodes), "relus.onnx")
+    found = hetero_json("query", "relus.onnx", "-d", "HETERO:NPU,CPU", "--profile", "npu.toml")
+    (refusal,) = found["devices"][0]["refusals"]
+    assert refusal["nodes"] == 3
+    assert "'…'" in refusal["reason"]
+
+
 def test_errors_of_device_strings(hetero: Invoke, diamond_path: Path) -> None:
     for device, told in (
         ("HETERO:", "empty"),

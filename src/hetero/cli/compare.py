@@ -146,22 +146,27 @@ def _print(found: Sequence[Difference], judged: str, reference: str, tolerances:
     from .text import print_line, print_table, shorten
 
     with_subgraph = any(entry.subgraph is not None for entry in found)
-    columns = ["value", *([">subgraph"] if with_subgraph else []), "dtype", "shape"]
-    columns += [">max |Δ|", ">of max |y|", ">elements off", ">least rtol", ">least atol", "verdict"]
     print_table(
         f"{judged} against {reference}, rtol {tolerances[0]:g}, atol {tolerances[1]:g}",
-        columns,
+        (
+            "value",
+            *([">sub-\ngraph"] if with_subgraph else []),
+            "shape",
+            ">max |Δ|",
+            ">of max\n|y|",
+            ">elements\noff",
+            ">least\nrtol",
+            "verdict",
+        ),
         [
             (
                 shorten(entry.name),
                 *(["" if entry.subgraph is None else entry.subgraph] if with_subgraph else []),
-                entry.dtype or "",
                 "" if entry.shape is None else shape_text(entry.shape),
-                f"{entry.largest:.2e}",
-                f"{entry.relative:.2e}",
+                f"{entry.largest:.1e}",
+                f"{entry.relative:.1e}",
                 entry.off,
-                f"{entry.least_rtol:.2e}",
-                f"{entry.least_atol:.2e}",
+                f"{entry.least_rtol:.1e}",
                 entry.verdict,
             )
             for entry in found

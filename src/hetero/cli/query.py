@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from .options import device_option, json_option, model_argument, new_command, pr
 __all__ = ["command"]
 
 _MOST_OPERATORS = 6  # that one row names
+_QUOTED = re.compile(r"'[^']*'")
 
 
 @new_command()
@@ -94,20 +96,23 @@ def command(
 
 
 def _row(device: str, answer: Any, operator_of: Mapping[str, str]) -> dict[str, Any]:
-    """What one device answered, its refusals grouped by reason, the commonest first."""
+    """What one device answered, its refusals grouped by reason, the commonest first; reasons that differ only in the
+    names that they quote are one."""
     given = Counter(operator_of.get(key, "?") for key, chosen in answer.items() if chosen == device)
-    by_reason: dict[str, Counter[str]] = {}
+    groups: dict[str, list[str]] = {}
     for key, reasons in answer.reasons.items():
         if device in reasons:
-            by_reason.setdefault(reasons[device], Counter())[operator_of.get(key, "?")] += 1
-    refusals = [
-        {"reason": reason, "nodes": operators.total(), "operators": dict(operators.most_common())}
-        for reason, operators in sorted(by_reason.items(), key=lambda entry: (-entry[1].total(), entry[0]))
-    ]
+            groups.setdefault(_QUOTED.sub("'…'", reasons[device]), []).append(key)
+    refusals = []
+    for shared, keys in sorted(groups.items(), key=lambda entry: (-len(entry[1]), entry[0])):
+        distinct = {answer.reasons[key][device] for key in keys}
+        operators = Counter(operator_of.get(key, "?") for key in keys)
+        reason = shared if len(distinct) > 1 else distinct.pop()
+        refusals.append({"reason": reason, "nodes": len(keys), "operators": dict(operators.most_common())})
     return {
         "device": device,
         "given": given.total(),
-        "refused": sum(operators.total() for operators in by_reason.values()),
+        "refused": sum(map(len, groups.values())),
         "operators": dict(given.most_common()),
         "refusals": refusals,
     }

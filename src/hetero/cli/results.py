@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .counters import print_counters
@@ -13,22 +13,30 @@ __all__ = ["print_results"]
 
 def print_results(results: Sequence[dict[str, Any]]) -> None:
     """A table of the latencies, and counters where there are any. ``results``: as `hetero bench --json` has them."""
-    several = len(results) > 1
-    columns = ["device", ">inferences", ">in flight", ">median ms", ">mean", ">p90", ">p99", ">min", ">max"]
-    columns += [">per second", ">CPU ms", ">first ms", ">compile ms"]
-    if several:
-        columns += [">time ratio", ">CPU ratio"]
-    rows = []
-    for result in results:
-        latency = result["latency_ms"]
-        row = [result["device"], result["inferences"], result["in_flight"]]
-        row += [_digits(latency[key]) for key in ("p50", "mean", "p90", "p99", "min", "max")]
-        row += [_digits(result[key]) for key in ("throughput_per_s", "cpu_ms", "first_ms", "compile_ms")]
-        if several:
-            row += [f"{result['ratio'][what]:.3f}" for what in ("wall", "cpu")]
-        rows.append(row)
-    caption = f"Ratios: time per inference to {results[0]['device']}'s, medians over rounds" if several else None
-    print_table("Latency of an inference, in milliseconds", columns, rows, caption=caption)
+    rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
+        ("inferences", lambda result: str(result["inferences"])),
+        ("in flight", lambda result: str(result["in_flight"])),
+        ("median ms", lambda result: _digits(result["latency_ms"]["p50"])),
+        ("mean ms", lambda result: _digits(result["latency_ms"]["mean"])),
+        ("90th percentile ms", lambda result: _digits(result["latency_ms"]["p90"])),
+        ("99th percentile ms", lambda result: _digits(result["latency_ms"]["p99"])),
+        ("least ms", lambda result: _digits(result["latency_ms"]["min"])),
+        ("most ms", lambda result: _digits(result["latency_ms"]["max"])),
+        ("inferences per second", lambda result: _digits(result["throughput_per_s"])),
+        ("CPU ms per inference", lambda result: _digits(result["cpu_ms"])),
+        ("first inference ms", lambda result: _digits(result["first_ms"])),
+        ("compiling ms", lambda result: _digits(result["compile_ms"])),
+    ]
+    if len(results) > 1:
+        rows += [
+            ("time, ratio to the first", lambda result: f"{result['ratio']['wall']:.3f}"),
+            ("CPU time, ratio to the first", lambda result: f"{result['ratio']['cpu']:.3f}"),
+        ]
+    print_table(
+        "Latency and throughput",
+        ("", *(f">{result['device']}" for result in results)),
+        [(name, *map(told, results)) for name, told in rows],
+    )
     for result in results:
         if "counters" in result:
             counters = result["counters"]

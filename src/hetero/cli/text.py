@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 MOST_ROWS = 40  # of a table, unless its user asked for all
-_WIDEST_NAME = 60
+_WIDEST_NAME = 80  # where output goes to a file or a pipe
 _MOST_DRAWN = 200  # rows
 _UNLIMITED = 10_000  # columns, where output goes to a file or a pipe
 
@@ -44,8 +45,10 @@ def clean_lines(text: str) -> str:
     return "\n".join(map(clean, text.split("\n")))
 
 
-def shorten(name: str, most: int = _WIDEST_NAME) -> str:
-    """`clean`, with the middle left out of what is longer than ``most``."""
+def shorten(name: str, most: int | None = None) -> str:
+    """`clean`, with the middle left out of what is longer than ``most``: by default what fits a column."""
+    if most is None:
+        most = max(30, shutil.get_terminal_size().columns // 3) if sys.stdout.isatty() else _WIDEST_NAME
     name = clean(name if len(name) <= 4 * most else f"{name[: 2 * most]}{name[-2 * most :]}")
     return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most - most // 2) :]}"
 
@@ -85,7 +88,7 @@ def print_table(
     caption: str | None = None,
     most: int | None = MOST_ROWS,
 ) -> None:
-    """A table on stdout; columns whose heading begins with ``>`` are aligned to the right.
+    """A table on stdout; columns whose heading begins with ``>`` are aligned to the right and never wrapped.
 
     ``most``: rows that are shown, and how many are not is said below; None for all.
     """
@@ -106,7 +109,8 @@ def print_table(
         table.caption, table.caption_justify = Text(clean(caption)), "left"
     for heading in columns:
         right = heading.startswith(">")
-        table.add_column(heading.removeprefix(">"), justify="right" if right else "left", overflow="fold")
+        name = Text(heading.removeprefix(">"))
+        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right)
     for row in cells:
         table.add_row(*map(Text, row))
     console = _console()
