@@ -47,11 +47,13 @@ int hg_energy_of(const hg_costs *costs, const int32_t *label, hg_energy *energy,
  * and positive excesses add up to 2^60 at most, so that no sum overflows; HG_UNLIMITED is more than all of them. */
 #define HG_UNLIMITED ((int64_t)1 << 61)
 typedef struct {
+    int32_t head, twin; /* where it leads, and the arc back */
+    int64_t residual;   /* its capacity; then what is left of it */
+} hg_arc;
+typedef struct {
     int32_t n, arcs;
     const int32_t *start; /* [n + 1] */
-    const int32_t *head;  /* [arcs] */
-    const int32_t *twin;  /* [arcs] */
-    int64_t *residual;    /* [arcs] capacities; then what is left of them */
+    hg_arc *arc;          /* [arcs] */
     int64_t *excess;      /* [n]; then what did not reach the sink (positive) or is left of the sink's capacity */
 } hg_network;
 

@@ -86,8 +86,8 @@ static int search(flow_state *s)
             add_idle(s, v, label);
         s->top = label; /* labels ascend along the queue */
         for (int32_t a = net->start[v]; a < net->start[v + 1]; a++) {
-            const int32_t w = net->head[a];
-            if (s->label[w] == n && net->residual[net->twin[a]] > 0) {
+            const int32_t w = net->arc[a].head;
+            if (s->label[w] == n && net->arc[net->arc[a].twin].residual > 0) {
                 s->label[w] = label + 1;
                 s->queue[end++] = w;
             }
@@ -121,12 +121,12 @@ static void discharge(flow_state *s, int32_t v)
         const int32_t label = s->label[v];
         int32_t a = s->current[v];
         for (; a < end; a++) {
-            const int32_t w = net->head[a];
-            if (net->residual[a] <= 0 || s->label[w] != label - 1)
+            const int32_t w = net->arc[a].head;
+            if (net->arc[a].residual <= 0 || s->label[w] != label - 1)
                 continue;
-            const int64_t amount = excess < net->residual[a] ? excess : net->residual[a];
-            net->residual[a] -= amount;
-            net->residual[net->twin[a]] += amount;
+            const int64_t amount = excess < net->arc[a].residual ? excess : net->arc[a].residual;
+            net->arc[a].residual -= amount;
+            net->arc[net->arc[a].twin].residual += amount;
             const int64_t before = net->excess[w];
             net->excess[w] = before + amount;
             if (before <= 0 && before + amount > 0) {
@@ -149,8 +149,8 @@ static void discharge(flow_state *s, int32_t v)
         }
         int32_t lowest = n;
         for (int32_t b = begin; b < end; b++)
-            if (net->residual[b] > 0 && s->label[net->head[b]] < lowest) {
-                lowest = s->label[net->head[b]];
+            if (net->arc[b].residual > 0 && s->label[net->arc[b].head] < lowest) {
+                lowest = s->label[net->arc[b].head];
                 s->current[v] = b;
             }
         if (lowest + 1 >= n)

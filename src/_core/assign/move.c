@@ -100,6 +100,28 @@ static int group_readers(builder *b, int32_t value, int32_t producer, int32_t *f
     return groups;
 }
 
+/* Two readers that have the producer's label d, as it has, and a choice, as it has: what it costs when u goes alone, or
+ * some reader without u, is the same in part; that part is what three vertices pay who are not all on one side. */
+static inline int is_triangle(const builder *b, int32_t value, int32_t d)
+{
+    const hg_costs *c = b->costs;
+    const int32_t begin = c->indptr[value], u = c->producer[value];
+    return c->indptr[value + 1] - begin == 2 && b->group_size[d] == 2 && !b->group_stays[d] && b->label[u] == d &&
+           b->vertex[u] >= 0;
+}
+
+/* Half the cost between each two of them: whoever is alone is cut off from the two others. */
+static inline void add_triangle(builder *b, int32_t value, double cost)
+{
+    const int32_t *readers = b->costs->readers + b->costs->indptr[value];
+    const int32_t u = b->vertex[b->costs->producer[value]], r = b->vertex[readers[0]], q = b->vertex[readers[1]];
+    if (!(cost > 0))
+        return;
+    b->edges[b->count++] = (hg_edge){u, r, cost / 2, cost / 2};
+    b->edges[b->count++] = (hg_edge){u, q, cost / 2, cost / 2};
+    b->edges[b->count++] = (hg_edge){r, q, cost / 2, cost / 2};
+}
+
 static void add_value(builder *b, int32_t value)
 {
     const hg_costs *c = b->costs;
@@ -124,6 +146,12 @@ static void add_value(builder *b, int32_t value)
             add_if_stays(b, u, from_p - from_t);
             if (alone && free_readers)
                 to_target = to_target > from_p - from_t ? to_target - (from_p - from_t) : 0;
+        }
+        if (is_triangle(b, value, d)) {
+            const double both = if_goes < to_target ? if_goes : to_target;
+            add_triangle(b, value, both);
+            if_goes -= both;
+            to_target -= both;
         }
         int32_t y = STAYS; /* stays as soon as one of the group does */
         b->group_vertex[d] = NONE;
@@ -187,7 +215,7 @@ static int make_room(builder *b, hg_arena *arena, hg_watch *watch)
     for (int32_t i = 0; i < c->num_values; i++) {
         const int64_t readers = c->indptr[i + 1] - c->indptr[i];
         vertices += readers > 1 ? readers / 2 + 1 : 0; /* groups of two and more, and one for all */
-        edges += readers > 1 ? 3 * readers + 1 : 2 * readers;
+        edges += readers > 1 ? 3 * readers + 4 : 2 * readers;
         if (hg_interrupted_at(watch, i, 1))
             return HG_INTERRUPTED;
     }
@@ -213,8 +241,7 @@ static double total_capacity(const builder *b)
     for (int64_t v = 0; v < b->vertices; v++)
         total += fabs(b->excess[v]);
     for (int64_t i = 0; i < b->count; i++)
-        if (!isinf(b->edges[i].forth))
-            total += b->edges[i].forth;
+        total += (isinf(b->edges[i].forth) ? 0 : b->edges[i].forth) + (isinf(b->edges[i].back) ? 0 : b->edges[i].back);
     return total;
 }
 

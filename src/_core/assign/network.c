@@ -19,9 +19,9 @@ int hg_build_network(int32_t n, const double *excess, const hg_edge *edges, int6
         return HG_TOO_LARGE;
     const int64_t arcs = 2 * count;
     int32_t *start = HG_TAKE_ZEROED(arena, int32_t, (int64_t)n + 2);
-    int32_t *head = HG_TAKE(arena, int32_t, arcs), *twin = HG_TAKE(arena, int32_t, arcs);
-    int64_t *residual = HG_TAKE(arena, int64_t, arcs), *scaled = HG_TAKE(arena, int64_t, n);
-    if (!start || !head || !twin || !residual || !scaled)
+    hg_arc *arc = HG_TAKE(arena, hg_arc, arcs);
+    int64_t *scaled = HG_TAKE(arena, int64_t, n);
+    if (!start || !arc || !scaled)
         return HG_NO_MEMORY;
     for (int32_t v = 0; v < n; v++) {
         scaled[v] = hg_scaled_capacity(excess[v], scale);
@@ -39,16 +39,12 @@ int hg_build_network(int32_t n, const double *excess, const hg_edge *edges, int6
         next[v] += next[v - 1];
     for (int64_t i = 0; i < count; i++) {
         const int32_t there = next[edges[i].a]++, back = next[edges[i].b]++;
-        head[there] = edges[i].b;
-        head[back] = edges[i].a;
-        twin[there] = back;
-        twin[back] = there;
-        residual[there] = hg_scaled_capacity(edges[i].forth, scale);
-        residual[back] = hg_scaled_capacity(edges[i].back, scale);
+        arc[there] = (hg_arc){edges[i].b, back, hg_scaled_capacity(edges[i].forth, scale)};
+        arc[back] = (hg_arc){edges[i].a, there, hg_scaled_capacity(edges[i].back, scale)};
         if (hg_interrupted(watch, 8))
             return HG_INTERRUPTED;
     }
-    *net = (hg_network){n, (int32_t)arcs, start, head, twin, residual, scaled};
+    *net = (hg_network){n, (int32_t)arcs, start, arc, scaled};
     return HG_OK;
 }
 
