@@ -195,3 +195,16 @@ def test_long_plans_are_abridged(core: hetero.Core) -> None:
     assert max(map(len, lines)) < 200
     assert any("170 more: 85 on FPGA, 85 on CPU" in line for line in lines)
     assert any(line.split()[:2] == ["200", "CPU"] for line in lines)
+
+
+def test_operators_that_save_nothing_are_left_out(core: hetero.Core) -> None:
+    """With Neg on the first device, too, there would be one subgraph more."""
+    nodes = [
+        helper.make_node("Exp", ["v0"], ["v1"], "a"),
+        helper.make_node("Neg", ["v1"], ["v2"], "b"),
+        helper.make_node("Exp", ["v2"], ["v3"], "c"),
+    ]
+    plan = core.plan(core.read_model(make_model(nodes, inputs={"v0": [2]}, outputs=("v3",))), DEVICES)
+    assert plan.num_subgraphs == 1
+    assert plan.missing_ops() == ()
+    assert plan.explain("b").missing_ops == (MissingOp("FPGA", "Neg", 1, 1, 3),)

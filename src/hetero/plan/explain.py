@@ -176,7 +176,8 @@ def missing_ops(plan: Plan, limit: int) -> tuple[MissingOp, ...]:
         score = np.bincount(model.op_type_of, weights=boundaries * lacking, minlength=len(model.op_types))
         ranked += [(-score[op], device, op) for op in np.flatnonzero(score > 0).tolist()]
     ranked.sort()
-    return _tried(plan, [(device, op) for _, device, op in ranked[:limit]])
+    tried = _tried(plan, [(device, op) for _, device, op in ranked[:limit]])
+    return tuple(missing for missing in tried if missing.subgraphs_after < missing.subgraphs_before)
 
 
 def _tried(plan: Plan, candidates: Sequence[tuple[int, int]]) -> tuple[MissingOp, ...]:

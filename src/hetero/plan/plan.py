@@ -170,6 +170,7 @@ class Plan:
         """The operators that would save the most subgraphs if one more device took them, the best first.
 
         Those that stand at most boundaries are tried, by cutting the model again for each; at most ``limit`` of them.
+        Those that would save none are left out: one more operator often makes more subgraphs, not fewer.
         Raises `PropertyError` for a loaded plan that is not bound.
         """
         from .explain import missing_ops
