@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import helper
 
 import hetero
 from browser import Browser, Page
 from graphs import EXPERTS, TRANSFORMER
 from hetero.report.html import write_report
 from hetero.runtime.profile import Profile
+from model_zoo import make_model
 from report_cases import HOSTILE_NAMES, blocks, chain
 
 Run = Callable[[hetero.Model, str | hetero.Plan], Profile]
@@ -198,6 +202,23 @@ def test_the_timeline(core: hetero.Core, transformer: hetero.Model, profile_of: 
     page.until(f"Math.abs(heteroReport.timeline.view.scale - {before}) < 1e-9")
 
 
+def test_a_timeline_of_many_threads(
+    core: hetero.Core, transformer: hetero.Model, profile_of: Run, opened: Open
+) -> None:
+    plan = core.plan(transformer, DEVICES)
+    profile = profile_of(transformer, plan)
+    spans = [dataclasses.replace(span, thread=f"stream {i:02}") for i, span in enumerate(profile.spans)]
+    page = opened(plan, Profile(profile, spans, profile.transfers), height=600)
+    lane, height, pane = page.evaluate(
+        "[heteroReport.timeline.lane, ...['#timeline', '.lanes'].map(e => document.querySelector(e).clientHeight)]"
+    )
+    assert lane >= 28
+    assert height >= lane * len(spans) > pane
+    page.evaluate("document.querySelector('.lanes').scrollTop = 10000")
+    page.click_at(*page.evaluate("heteroReport.timeline.positionOf(heteroReport.data.run.spans.lane.indexOf(12))"))
+    assert page.evaluate("heteroReport.data.run.spans.lane[heteroReport.data.spanOf.get(heteroReport.subgraph)]") == 12
+
+
 def test_by_keys_alone(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
     page = opened(core.plan(transformer, DEVICES))
     page.evaluate("document.getElementById('drawing').focus()")
@@ -283,12 +304,23 @@ def test_one_subgraph_of_many_nodes(core: hetero.Core, opened: Open) -> None:
     assert page.evaluate("heteroReport.graph.scene.count") == model.num_nodes
 
 
-@pytest.mark.parametrize("kind", ["chain", "experts", "transformer"])
+def apart() -> onnx.ModelProto:
+    """Chains of one to seven nodes that have nothing to do with each other."""
+    nodes = []
+    for chained in range(1, 8):
+        values = ["x", *(f"c{chained}.{i}" for i in range(chained))]
+        ops = ("Relu", "Exp")
+        nodes += [helper.make_node(ops[i % 2], [values[i]], [values[i + 1]]) for i in range(chained)]
+    return make_model(nodes, outputs=[f"c{chained}.{chained - 1}" for chained in range(1, 8)])
+
+
+@pytest.mark.parametrize("kind", ["chain", "experts", "transformer", "apart"])
 def test_boxes_do_not_overlap(core: hetero.Core, opened: Open, kind: str) -> None:
     proto = {
         "chain": lambda: chain([f"n{i}" for i in range(200)], every=2),
         "experts": lambda: blocks(EXPERTS, 3, refused=[5, 20, 70]),
         "transformer": lambda: blocks(TRANSFORMER, 30, refused=[5]),
+        "apart": apart,
     }[kind]()
     page = opened(core.plan(core.read_model(proto.SerializeToString()), DEVICES))
     overlaps = """(() => {
@@ -308,6 +340,8 @@ def test_boxes_do_not_overlap(core: hetero.Core, opened: Open, kind: str) -> Non
     count, found, outside = page.evaluate(overlaps)
     assert count == page.evaluate("heteroReport.data.numSubgraphs")
     assert (found, outside) == (0, 0)
+    if kind == "apart":
+        assert page.evaluate("heteroReport.graph.scene.layout.width") < 8 * 220  # seven abreast, no gaps
     page.evaluate("heteroReport.open(0)")
     assert page.evaluate(overlaps)[1:] == [0, 0]
 
@@ -332,8 +366,6 @@ def test_light_and_dark(
 
 
 def test_an_empty_model(core: hetero.Core, opened: Open) -> None:
-    from model_zoo import make_model
-
     page = opened(core.plan(core.read_model(make_model([], outputs=["x"])), DEVICES))
     assert rows(page, "Nodes") == []
 

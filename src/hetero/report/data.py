@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..affinity import Affinity
-from ..runtime.profile import Profile, ProfileRow
+from ..runtime.profile import EXECUTED, Profile, ProfileRow
 from .names import clean
 from .trace import spans_of
 
@@ -152,7 +152,8 @@ def _type_text(value: BoundaryValue) -> str:
 def _run(
     profile: Profile, keys: Sequence[str], sizes: Sequence[int], devices: Sequence[str], table: _Strings
 ) -> dict[str, Any]:
-    """When subgraphs ran, in nanoseconds from the beginning, and what each node took; -1 where it was not counted.
+    """When subgraphs ran, in nanoseconds from the beginning, and what each node took; -1 where it was not counted or
+    did not run by itself.
 
     Devices that a run names but the plan does not (a subgraph that another one had to take) follow those of the plan.
     """
@@ -160,7 +161,7 @@ def _run(
     start = min((span.begin_ns for span in spans), default=0)
     named = list(dict.fromkeys([*devices, *(span.device for span in spans)]))
     lanes = list(dict.fromkeys((span.device, span.thread) for span in spans))
-    lanes.sort(key=lambda lane: named.index(lane[0]))
+    lanes.sort(key=lambda lane: (named.index(lane[0]), lane[1]))
     rows = _rows_by_place(profile, keys, sizes)
     moved: dict[str, int] = {transfer.value: transfer.nbytes for transfer in profile.transfers}
     return {
@@ -172,8 +173,8 @@ def _run(
             "begin": [span.begin_ns - start for span in spans],
             "end": [span.end_ns - start for span in spans],
         },
-        "real": [-1 if row is None else round(1000 * row.real_us) for row in rows],
-        "cpu": [-1 if row is None else round(1000 * row.cpu_us) for row in rows],
+        "real": [round(1000 * row.real_us) if row is not None and row.status == EXECUTED else -1 for row in rows],
+        "cpu": [round(1000 * row.cpu_us) if row is not None and row.status == EXECUTED else -1 for row in rows],
         "how": [-1 if row is None else table.number(_how(row)) for row in rows],
         "bytes": [[clean(name), size] for name, size in moved.items()],
     }
@@ -191,4 +192,4 @@ def _rows_by_place(profile: Profile, keys: Sequence[str], sizes: Sequence[int]) 
 
 
 def _how(row: ProfileRow) -> str:
-    return row.exec_type if row.status == "EXECUTED" else f"{row.status.lower().replace('_', ' ')} ({row.exec_type})"
+    return row.exec_type if row.status == EXECUTED else f"{row.status.lower().replace('_', ' ')} ({row.exec_type})"

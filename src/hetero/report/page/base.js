@@ -15,6 +15,11 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** A name as text that may be broken after what separates its parts. */
+function breakable(name) {
+  return name.split(/(?<=[/.:])(?=[^/.:])/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
+}
+
 const plural = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
 const three = (number) => (number >= 100 ? number.toFixed(0) : number >= 10 ? number.toFixed(1) : number.toFixed(2));
 

@@ -18,7 +18,7 @@ class Details {
   facts(pairs) {
     const list = make("dl");
     for (const [term, value] of pairs) {
-      if (value !== "" && value !== null && value !== undefined) list.append(make("dt", {}, term), make("dd", { class: "name" }, value));
+      if (value !== "" && value !== null && value !== undefined) list.append(make("dt", {}, term), make("dd", { class: "name" }, ...breakable(value)));
     }
     return list;
   }
@@ -31,7 +31,7 @@ class Details {
     return make("div", {}, make("h3", {}, `${title} (${entries.length.toLocaleString("en")})`), make("ul", {}, ...items));
   }
 
-  link(text, act) { return make("button", { type: "button", class: "link", onclick: act }, text); }
+  link(text, act) { return make("button", { type: "button", class: "link", onclick: act }, ...breakable(text)); }
   subgraphLink(s) { return this.link(`subgraph ${s + 1} (${this.data.deviceName(s)})`, () => this.go.subgraph(s)); }
 
   plan() {
@@ -71,7 +71,7 @@ class Details {
     const [cpu, counted] = data.run ? data.sumOver(s, data.cpu) : [0, 0];
     const moved = data.run && data.ranOn[s] !== data.deviceOf[s] ? `planned on ${data.devices[data.deviceOf[s]]}` : "";
     const value = (v, ends) => [
-      make("span", { class: "name" }, elided(data.valueNames[v], 200)), make("br"),
+      make("span", { class: "name" }, ...breakable(elided(data.valueNames[v], 200))), make("br"),
       make("span", { class: "faint" }, `${data.type(v)}, ${bytesText(data.valueBytes[v])} `), ...ends,
     ];
     const slowest = data.run ? this.slowest(begin, end) : [];
@@ -110,7 +110,7 @@ class Details {
     const { data } = this, s = data.subgraphOf[node];
     const near = (other) => [this.nodeLink(other), data.subgraphOf[other] === s ? "" : make("span", { class: "faint" }, ` subgraph ${data.subgraphOf[other] + 1}, ${data.deviceName(data.subgraphOf[other])}`)];
     this.show(
-      make("h2", {}, make("i", { class: "swatch", colour: data.colour(s) }), make("span", { class: "name" }, elided(data.keys[node], 500))),
+      make("h2", {}, make("i", { class: "swatch", colour: data.colour(s) }), make("span", { class: "name" }, ...breakable(elided(data.keys[node], 500)))),
       this.facts([
         ["Operator", data.op(node)],
         ["Device", data.deviceName(s)],

@@ -157,7 +157,7 @@ function placesAcross(rows, above, below, total, count, boxWidth) {
   }
   const settle = (row, near, far) => {
     // As close as can be to what each wishes, in this order and at these distances.
-    const blocks = [];
+    const blocks = [], wishes = [];
     let shift = 0;
     row.forEach((v, i) => {
       if (i) shift += distance(row[i - 1], v);
@@ -169,11 +169,18 @@ function placesAcross(rows, above, below, total, count, boxWidth) {
           weight += strength;
         }
       }
-      if (!weight) { sum = x[v] * 0.01; weight = 0.01; }
-      let block = { sum: sum - shift * weight, weight, first: i, size: 1 };
+      // What has no neighbour at all stands beside the one before it; what has none on this side stays.
+      const alone = !weight && !above[v].length && !below[v].length;
+      if (alone) wishes.push(null);
+      else wishes.push(weight ? [sum / weight - shift, weight] : [x[v] - shift, 0.01]);
+    });
+    const first = wishes.find(Boolean) ?? [0, 1];
+    row.forEach((v, i) => {
+      const [wish, weight] = wishes[i] ??= [(wishes[i - 1] ?? first)[0], 1e-6];
+      let block = { sum: wish * weight, weight, size: 1 };
       while (blocks.length && blocks.at(-1).sum / blocks.at(-1).weight >= block.sum / block.weight) {
         const before = blocks.pop();
-        block = { sum: before.sum + block.sum, weight: before.weight + block.weight, first: before.first, size: before.size + block.size };
+        block = { sum: before.sum + block.sum, weight: before.weight + block.weight, size: before.size + block.size };
       }
       blocks.push(block);
     });

@@ -1,15 +1,16 @@
 // The timeline of a run: a lane for each thread of each device, bars where subgraphs ran.
 
-const LANE = 54, AXIS = 24;
+const LANE = 54, LEAST_LANE = 28, AXIS = 24;
 
 class Timeline {
   constructor(data, choose) {
-    Object.assign(this, { data, choose, chosen: -1, hovered: -1, marked: null });
+    Object.assign(this, { data, choose, chosen: -1, hovered: -1, marked: null, lane: LANE });
     this.canvas = make("canvas", {
       id: "timeline", tabindex: "0", role: "application",
       "aria-label": "Timeline of the run. Arrow keys go from subgraph to subgraph, plus and minus zoom.",
     });
-    this.element = this.canvas;
+    this.element = make("div", { class: "lanes" }, this.canvas);
+    new ResizeObserver(() => this.fitLanes()).observe(this.element);
     const { spans } = data.run;
     this.order = Array.from(spans.begin.keys()).sort((a, b) => spans.begin[a] - spans.begin[b]);
     this.view = new Viewport(this.canvas, (context) => this.draw(context), { both: false, most: Infinity });
@@ -27,6 +28,15 @@ class Timeline {
 
   get names() { return Math.min(200, this.view.width * 0.25); }
 
+  /** Lanes share the height there is; below what can be read, the pane scrolls. */
+  fitLanes() {
+    const room = this.element.clientHeight, { length } = this.data.run.lanes;
+    if (!room) return;
+    this.lane = Math.max(LEAST_LANE, Math.min(LANE, (room - AXIS - 4) / length));
+    this.canvas.style.height = `${Math.max(room, AXIS + this.lane * length + 4)}px`;
+    this.view.redraw();
+  }
+
   fit() {
     const { view } = this;
     view.scale = Math.max(1e-12, (view.width - this.names - 24) / this.data.runLength);
@@ -41,7 +51,7 @@ class Timeline {
     if (span !== undefined && this.view.width) {
       const { spans } = this.data.run, { view } = this;
       const begin = spans.begin[span] * view.scale + view.x, end = spans.end[span] * view.scale + view.x;
-      if (end < this.names + 20 || begin > view.width - 20) view.x += (this.names + view.width) / 2 - (begin + end) / 2;
+      if (end < this.names || begin > view.width) view.x += (this.names + view.width) / 2 - (begin + end) / 2;
     }
     this.view.redraw();
   }
@@ -51,7 +61,7 @@ class Timeline {
   /** The span at the pointer and, low in its bar, the node; -1 for none. */
   at(event) {
     const { view } = this, { spans } = this.data.run, [x, y] = view.local(event);
-    const lane = Math.floor((y - AXIS + this.scrolled) / LANE);
+    const lane = Math.floor((y - AXIS) / this.lane);
     if (x < this.names || y < AXIS) return [-1, -1];
     let found = -1, least = 5;
     for (let i = 0; i < spans.begin.length; i++) {
@@ -61,12 +71,10 @@ class Timeline {
       if (away < least) { least = away; found = i; }
     }
     if (found < 0) return [-1, -1];
-    const low = y - AXIS + this.scrolled - lane * LANE > LANE * 0.52;
+    const low = this.lane >= 40 && y - AXIS - lane * this.lane > this.lane * 0.52;
     const node = low ? this.nodesOf(found).find(([, begin, end]) => x >= begin * view.scale + view.x && x <= end * view.scale + view.x) : null;
     return [found, node ? node[0] : -1];
   }
-
-  get scrolled() { return 0; }
 
   /** [node, begin, end] of what was counted in a span: one after the other, narrowed to fit. */
   nodesOf(span) {
@@ -130,7 +138,7 @@ class Timeline {
   positionOf(span) {
     const box = this.canvas.getBoundingClientRect(), { spans } = this.data.run, { view } = this;
     const middle = ((spans.begin[span] + spans.end[span]) / 2) * view.scale + view.x;
-    return [box.left + middle, box.top + AXIS + spans.lane[span] * LANE + LANE * 0.3];
+    return [box.left + middle, box.top + AXIS + spans.lane[span] * this.lane + LANE * 0.3];
   }
 
   draw(context) {
@@ -143,7 +151,7 @@ class Timeline {
     context.clip();
     lanes.forEach((_, lane) => {
       context.fillStyle = colours.raised;
-      context.fillRect(this.names, AXIS + lane * LANE + 3, view.width, LANE - 6);
+      context.fillRect(this.names, AXIS + lane * this.lane + 3, view.width, this.lane - 6);
     });
     const narrow = new Map(); // bars thinner than a pixel are drawn once per pixel
     for (let i = 0; i < spans.begin.length; i++) {
@@ -159,18 +167,20 @@ class Timeline {
     this.drawFlows(context, colours);
     context.restore();
     lanes.forEach(([device, thread], lane) => {
-      const y = AXIS + lane * LANE + LANE / 2;
+      const y = AXIS + lane * this.lane + this.lane / 2;
       context.fillStyle = data.colours[device];
       context.beginPath();
-      context.roundRect(10, y - 13, 10, 10, 3);
+      context.roundRect(10, y - 5 - (this.lane >= 40 ? 8 : 0), 10, 10, 3);
       context.fill();
       context.textAlign = "left";
       context.fillStyle = colours.text;
       context.font = `600 12px ${FONT}`;
-      context.fillText(fitted(context, data.devices[device], this.names - 34), 26, y - 8);
+      const name = fitted(context, data.devices[device], this.names - 34);
+      context.fillText(name, 26, this.lane >= 40 ? y - 8 : y);
+      const beside = this.lane >= 40 ? 0 : context.measureText(name).width + 8; // the thread below the name, or after it
       context.fillStyle = colours.faint;
       context.font = `11px ${FONT}`;
-      context.fillText(fitted(context, thread, this.names - 34), 26, y + 8);
+      if (this.names - 34 - beside > 30) context.fillText(fitted(context, thread, this.names - 34 - beside), 26 + beside, beside ? y : y + 8);
     });
   }
 
@@ -188,7 +198,7 @@ class Timeline {
       context.lineWidth = 1;
       context.beginPath();
       context.moveTo(Math.round(x) + 0.5, AXIS - 5);
-      context.lineTo(Math.round(x) + 0.5, AXIS + this.data.run.lanes.length * LANE);
+      context.lineTo(Math.round(x) + 0.5, AXIS + this.data.run.lanes.length * this.lane);
       context.stroke();
       context.fillStyle = colours.faint;
       if (x > this.names + 10 && x < view.width - 24) context.fillText(i ? tickText(i * step, step) : "0", x, 10);
@@ -198,7 +208,8 @@ class Timeline {
   drawSpan(context, colours, i, x, width) {
     const { data, view } = this, { spans, lanes } = data.run;
     const colour = data.colours[lanes[spans.lane[i]][0]], ground = colours.ground;
-    const y = AXIS + spans.lane[i] * LANE + 6, height = LANE - 12;
+    const inset = this.lane >= 40 ? 6 : 3;
+    const y = AXIS + spans.lane[i] * this.lane + inset, height = this.lane - 2 * inset;
     const chosen = spans.subgraph[i] === this.chosen;
     context.globalAlpha = this.marked && !this.marked(spans.subgraph[i]) ? 0.25 : 1;
     context.fillStyle = mixed(colour, ground, width < 4 ? 0.9 : 0.35);
@@ -219,8 +230,8 @@ class Timeline {
       context.font = `600 12px ${FONT}`;
       const number = spans.subgraph[i] < 0 ? "model" : String(spans.subgraph[i] + 1);
       const label = `${number}  ${timeText(spans.end[i] - spans.begin[i])}`;
-      context.fillText(context.measureText(label).width <= seen - 10 ? label : number, left + 6, y + height * 0.28);
-      if (width > 60) this.drawNodes(context, colours, i, colour, y + height * 0.52, height * 0.42);
+      context.fillText(context.measureText(label).width <= seen - 10 ? label : number, left + 6, y + height * (this.lane >= 40 ? 0.28 : 0.55));
+      if (width > 60 && this.lane >= 40) this.drawNodes(context, colours, i, colour, y + height * 0.52, height * 0.42);
       context.restore();
     }
     context.globalAlpha = 1;
@@ -255,7 +266,7 @@ class Timeline {
       const [one, other] = [data.spanOf.get(link.from), data.spanOf.get(link.to)];
       if (one === undefined || other === undefined) continue;
       const x1 = spans.end[one] * view.scale + view.x, x2 = spans.begin[other] * view.scale + view.x;
-      const y1 = AXIS + (spans.lane[one] + 0.5) * LANE, y2 = AXIS + (spans.lane[other] + 0.5) * LANE;
+      const y1 = AXIS + (spans.lane[one] + 0.5) * this.lane, y2 = AXIS + (spans.lane[other] + 0.5) * this.lane;
       const bend = Math.max(12, Math.abs(x2 - x1) * 0.3);
       context.beginPath();
       context.moveTo(x1, y1);
