@@ -50,6 +50,26 @@ def test_counters(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None
     assert "Counters of HETERO:FPGA,CPU, by subgraph" in text
 
 
+def test_costs_are_saved_and_merged_and_planned_with(
+    hetero: Invoke, hetero_json: Json, diamond_path: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "costs.json"
+    for _ in range(2):
+        hetero("bench", diamond_path, "-d", "CPU", "-d", "TEMPLATE", "-niter", "2", "--save-costs", path)
+    costs = library.Costs.load(path)
+    assert sorted(entry.device for entry in costs.measurements) == ["CPU", "TEMPLATE"]
+    assert {(link.source, link.target) for link in costs.links} == {("CPU", "TEMPLATE"), ("TEMPLATE", "CPU")}
+    counts = {times.count for entry in costs.measurements for times in entry.nodes.values()}
+    assert all(count >= 2 for count in counts)
+    core = library.Core()
+    config = {"ASSIGNMENT": "COST", "COSTS": path}
+    plan = core.plan(core.read_model(diamond_path), "HETERO:TEMPLATE,CPU", config)
+    assert set(plan.latency.sources) == {"measured"}
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    assert "other.json" in hetero("bench", diamond_path, "-niter", "2", "--save-costs", other, code=1).stderr
+
+
 def test_exported_model(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     hetero("export", diamond_path, "-d", "HETERO:FPGA,CPU", "-o", "d.hetero")
     (result,) = hetero_json("bench", "d.hetero", "-niter", "2")["results"]

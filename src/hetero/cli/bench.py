@@ -68,6 +68,13 @@ _TRACED = 3  # inferences of each device
 )
 @click.option("-pc", "--counters", "counted", is_flag=True, help="Show what each subgraph took, in extra inferences.")
 @click.option("--trace", metavar="FILE.json", type=click.Path(), help="Write when what ran, for Perfetto and Chrome.")
+@click.option(
+    "--save-costs",
+    "costs_path",
+    metavar="FILE.json",
+    type=click.Path(),
+    help="Write what each node took, and links between devices, for ASSIGNMENT=COST; merged into what is there.",
+)
 @force_option
 @property_options
 @json_option
@@ -85,6 +92,7 @@ def command(
     warmup: int,
     counted: bool,
     trace: str | None,
+    costs_path: str | None,
     force: bool,
     properties: tuple[str, ...],
     profiles: tuple[str, ...],
@@ -135,14 +143,21 @@ def command(
         measure(contenders, seconds or (0.0 if inferences else _SECONDS), inferences or 0, tell)
     results = [_result(contender, contenders[0], compile_seconds) for contender, compile_seconds in made]
     traced: list[Profile] = []
-    if counted or trace is not None:
+    for_costs: list[tuple[list[str], list[Profile]]] = []
+    if counted or trace is not None or costs_path is not None:
         for (_, device, plan), result in zip(targets, results, strict=True):
             own_pins = pins if plan is None and (device or "").startswith("HETERO") else ()
             compiled, _ = session.compile(device, plan, {**config, "PERF_COUNT": True}, own_pins)
             runs = _counted(compiled, {entry.name: entry.array for entry in inputs})
             traced += runs[-_TRACED:]
+            for_costs.append((devices_of(compiled), runs))
             if counted:
                 result["counters"] = {"rows": mean_rows(runs), "devices": devices_of(compiled)}
+    if costs_path is not None:
+        from .saving_costs import save_costs
+
+        arrays = {entry.name: entry.array for entry in inputs}
+        save_costs(session.core, session.model, for_costs, arrays, config, costs_path)
     if trace is not None:
         from ..report.trace import write_trace
 
@@ -153,6 +168,8 @@ def command(
         )
     else:
         print_results(results)
+        if costs_path is not None:
+            print_line(f"Wrote {costs_path}: hetero plan --property ASSIGNMENT=COST --property COSTS={costs_path}")
         if trace is not None:
             print_line(f"Wrote {trace}: open it with https://ui.perfetto.dev or chrome://tracing")
 

@@ -1,0 +1,58 @@
+"""``hetero bench --save-costs``: counters and links as a file of costs, into which later runs are merged."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..costs import Costs, measure_link
+from ..costs.measure import measure_launch
+
+if TYPE_CHECKING:
+    from ..core import Core
+    from ..model.model import Model
+    from ..runtime.profile import Profile
+
+__all__ = ["save_costs"]
+
+
+def save_costs(
+    core: Core,
+    model: Model,
+    counted: Sequence[tuple[Sequence[str], Sequence[Profile]]],
+    arrays: Mapping[str, Any],
+    config: Mapping[str, Any],
+    path: str,
+) -> Costs:
+    """Writes costs, merged into those that are there, and gives them.
+
+    ``counted``: per model that was measured the device of each subgraph and its counters. Between each two devices of
+    them links are measured, both ways. Raises `CostFileError` for a file that is no costs, `WrongModel` for costs of
+    another model.
+    """
+    before = [Costs.load(path)] if os.path.exists(path) else []
+    shapes = {name: tuple(array.shape) for name, array in arrays.items() if hasattr(array, "shape")}
+    found = Costs.of_model(model)
+    for devices, runs in counted:
+        found = found.merge(
+            Costs.from_profile(model, devices if len(devices) > 1 or _cut(runs) else devices[0], runs, shapes)
+        )
+    threads = {key: value for key, value in config.items() if key == "INFERENCE_NUM_THREADS"}
+    measurements = [
+        dataclasses.replace(entry, launch_us=measure_launch(core, entry.device, threads) * 1e6)
+        for entry in found.measurements
+    ]
+    names = list(dict.fromkeys(entry.device for entry in measurements))
+    links = [measure_link(core, source, target, threads) for source, target in itertools.permutations(names, 2)]
+    found = dataclasses.replace(found, measurements=tuple(measurements), links=tuple(links))
+    if before:
+        found = before[0].merge(found)
+    found.save(path)
+    return found
+
+
+def _cut(runs: Sequence[Profile]) -> bool:
+    return any(row.subgraph > 0 for rows in runs for row in rows)
