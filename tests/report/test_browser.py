@@ -253,7 +253,7 @@ def test_hostile_names(
     core: hetero.Core, hostile_plan: hetero.Plan, profile_of: Run, opened: Open, compress: bool
 ) -> None:
     model, _, _ = hostile_plan.bound
-    page = opened(hostile_plan, profile_of(model, hostile_plan), compress=compress)
+    page = opened(hostile_plan, profile_of(model, hostile_plan), compress=compress, width=2200)
     for subgraph in range(hostile_plan.num_subgraphs):
         page.evaluate(f"heteroReport.open({subgraph})")
         page.mouse(*box(page, 1), "mouseMoved")

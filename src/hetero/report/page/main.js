@@ -70,7 +70,7 @@ class Report {
     const inRun = (...columns) => (data.run ? columns : []);
     const timed = (column) => (row) => (column[row] < 0 ? "" : timeText(column[row]));
     this.nodes = new Table("Nodes", [
-      { title: "Node", width: "minmax(220px, 2fr)", text: (n) => data.keys[n] },
+      { title: "Node", name: true, width: "minmax(260px, 3fr)", text: (n) => data.keys[n] },
       { title: "Operator", width: "minmax(110px, .7fr)", text: (n) => data.op(n) },
       { title: "Device", width: "minmax(90px, .5fr)", text: (n) => data.deviceName(data.subgraphOf[n]), swatch: swatch((n) => data.subgraphOf[n]) },
       { title: "Subgraph", width: "90px", number: true, text: (n) => String(data.subgraphOf[n] + 1), key: (n) => data.subgraphOf[n] },
@@ -79,7 +79,7 @@ class Report {
         { title: "CPU time", width: "90px", number: true, text: timed(data.cpu ?? []), key: (n) => data.cpu[n] },
         { title: "Ran as", width: "minmax(110px, .8fr)", text: (n) => (data.how[n] < 0 ? "" : data.strings[data.how[n]]) },
       ),
-      { title: "Reason", width: "minmax(260px, 3fr)", text: (n) => data.reason(n) },
+      { title: "Reason", width: "minmax(220px, 3fr)", text: (n) => data.reason(n) },
     ], data.numNodes, (node) => this.chooseNode(node, true));
     this.subgraphs = new Table("Subgraphs", [
       { title: "Subgraph", width: "90px", number: true, text: (s) => String(s + 1), key: (s) => -s },
@@ -88,11 +88,11 @@ class Report {
       ...inRun({ title: "Time", width: "90px", number: true, text: timed(data.timeOf ?? []), key: (s) => data.timeOf[s] }),
       { title: "Reads", width: "90px", number: true, text: (s) => bytesText(data.bytesOf(data.read(s))), key: (s) => data.bytesOf(data.read(s)) },
       { title: "Gives", width: "90px", number: true, text: (s) => bytesText(data.bytesOf(data.made(s))), key: (s) => data.bytesOf(data.made(s)) },
-      { title: "First node", width: "minmax(200px, 1fr)", text: (s) => data.keys[data.firstNode[s]] ?? "" },
-      { title: "Last node", width: "minmax(200px, 1fr)", text: (s) => data.keys[data.firstNode[s + 1] - 1] ?? "" },
+      { title: "First node", name: true, width: "minmax(200px, 1fr)", text: (s) => data.keys[data.firstNode[s]] ?? "" },
+      { title: "Last node", name: true, width: "minmax(200px, 1fr)", text: (s) => data.keys[data.firstNode[s + 1] - 1] ?? "" },
     ], data.numSubgraphs, (s) => this.chooseSubgraph(s, true));
     this.values = new Table("Boundary values", [
-      { title: "Value", width: "minmax(220px, 1.5fr)", text: (v) => data.valueNames[v] },
+      { title: "Value", name: true, width: "minmax(220px, 1.5fr)", text: (v) => data.valueNames[v] },
       { title: "Type", width: "minmax(150px, 1fr)", text: (v) => data.type(v) },
       { title: "Bytes", width: "100px", number: true, text: (v) => bytesText(data.valueBytes[v]), key: (v) => data.valueBytes[v] },
       { title: "From", width: "minmax(110px, .5fr)", text: (v) => `${data.valueSource[v] + 1} ${data.deviceName(data.valueSource[v])}`, key: (v) => data.valueSource[v], swatch: swatch((v) => data.valueSource[v]) },

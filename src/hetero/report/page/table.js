@@ -2,8 +2,16 @@
 
 const ROW = 26;
 
+/** A context that measures text as tables show it. */
+function measuring() {
+  measuring.context ??= document.createElement("canvas").getContext("2d");
+  measuring.context.font = `13px ${FONT}`;
+  return measuring.context;
+}
+
 /**
- * columns: {title, width, number?, text(row), key(row)?, swatch?(row)}; key gives what is sorted by, text by default.
+ * columns: {title, width, number?, name?, text(row), key(row)?, swatch?(row)}; key gives what is sorted by, text by
+ * default; of a name that is too long the middle is left out, since names differ at their ends.
  * choose(row) is called when a row is chosen by pointer or Enter.
  */
 class Table {
@@ -97,14 +105,14 @@ class Table {
     if (!height) return;
     const first = Math.max(0, Math.floor(this.scroller.scrollTop / ROW) - 5);
     const last = Math.min(this.rows.length, Math.ceil((this.scroller.scrollTop + height - above) / ROW) + 5);
-    const drawn = [];
+    const drawn = [], room = Array.from(this.head.children, (button) => button.clientWidth - 18);
     for (let at = first; at < last; at++) {
       const row = this.rows[at];
-      const cells = this.columns.map((column) => {
+      const cells = this.columns.map((column, i) => {
         const text = column.text(row);
         const cell = make("span", { class: column.number ? "cell number" : "cell", role: "gridcell", title: column.number ? undefined : elided(text, 600) });
         if (column.swatch) cell.append(make("i", { class: "swatch", colour: column.swatch(row) }));
-        cell.append(elided(text, 300));
+        cell.append(column.name ? fitted(measuring(), elided(text, 600), room[i]) : elided(text, 300));
         return cell;
       });
       const element = make("div", {
