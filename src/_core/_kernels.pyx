@@ -169,8 +169,14 @@ cdef dict _dtype_codes = {
 }
 
 
-cdef int _describe_array(ht_tensor *tensor, array) except -1:
-    """Fill ``tensor`` from a C-contiguous, aligned, native NumPy array, which must outlive its use."""
+# Kernels that read weights as they lie in a file, at any address: what they save is a copy of all weights.
+cdef object _TAKE_ANY_ADDRESS = frozenset(["pack_b", "pack_winograd"])
+
+
+cdef int _describe_array(ht_tensor *tensor, array, bint anywhere=False) except -1:
+    """Fill ``tensor`` from a C-contiguous, native NumPy array, which must outlive its use and be aligned unless it may lie
+    ``anywhere``."""
+    cdef int required = C_CONTIGUOUS | NATIVE | (0 if anywhere else ALIGNED)
     capsule = array.__array_struct__
     cdef const ht_array_interface *view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
     cdef int axis
@@ -179,7 +185,7 @@ cdef int _describe_array(ht_tensor *tensor, array) except -1:
     tensor.dtype = _dtype_code(view.typekind, view.itemsize)
     if tensor.dtype == 0 or (view.typekind == c'V' and array.dtype.name != "bfloat16"):
         raise TypeError(f"no kernel takes elements of type {array.dtype}")
-    if view.flags & (C_CONTIGUOUS | ALIGNED | NATIVE) != (C_CONTIGUOUS | ALIGNED | NATIVE):
+    if view.flags & required != required:
         raise ValueError("expected a C-contiguous, aligned array in native byte order")
     tensor.data = view.data
     tensor.ndim = view.nd
@@ -291,7 +297,7 @@ def _array_in(memory, shape, dtype):
 def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, variant=None, Team team=None, memory=None):
     """Run one kernel on NumPy arrays and return its outputs as a list of fresh arrays.
 
-    ``inputs``: arrays, copied only where not C-contiguous; None for an absent optional input. ``output_specs``: a pair
+    ``inputs``: arrays, copied only where not C-contiguous or, but for kernels that pack weights, not aligned; None for an absent optional input. ``output_specs``: a pair
     (shape, dtype) per output. ``ints``, ``floats``, ``scratch_bytes``: what the kernel's header documents.
     ``variant``: an instruction set of `variants`; None = the chosen one. ``team``: threads to use, if it is free.
     ``memory``: called with a number of bytes, gives the memory of an output as an array of uint8; None = a fresh one.
@@ -301,7 +307,8 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
     """
     cdef int kernel = _kernel_number(name)
     cdef int number = _chosen if variant is None else _variant_number(variant, "variant")
-    arrays = [None if array is None else np.require(array, requirements="CA") for array in inputs]
+    cdef bint anywhere = name in _TAKE_ANY_ADDRESS
+    arrays = [None if array is None else np.require(array, requirements="C" if anywhere else "CA") for array in inputs]
     outputs = [np.empty(shape, dtype) if memory is None else _array_in(memory, shape, dtype) for shape, dtype in output_specs]
     cdef int num_in = len(arrays), num_out = len(outputs), num_ints = len(ints), num_floats = len(floats), position
     cdef int threads = 1 if team is None else team.threads
@@ -328,7 +335,7 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
         for position in range(num_in):
             operands[position] = NULL
             if arrays[position] is not None:
-                _describe_array(&tensors[position], arrays[position])
+                _describe_array(&tensors[position], arrays[position], anywhere)
                 operands[position] = &tensors[position]
         for position in range(num_out):
             _describe_array(&tensors[num_in + position], outputs[position])

@@ -362,7 +362,68 @@ static const double G4[6][3] = {{1, 0, 0},
                                 {1. / 6, -1. / 3 * R, 1. / 3},
                                 {0, 0, 1}};
 
-/* pack_winograd: in w[group * M][C][3][3]; out packed[group][ceil(M / 16)][n * n][C][16], all float32.
+/* All taps of VF_LANES channels of a panel's filters: taps[channel][t][lane], zero for absent channels and filters. w: the
+ * first of the channels, of `channels` that are there, of the first of `count` filters, which are `step` apart. */
+static void gather_taps(const float *w, int64_t step, int64_t channels, int64_t count, float taps[VF_LANES * 9][HT_PANEL])
+{
+    const int64_t numbers = channels * 9;
+    for (int64_t from = 0; from < VF_LANES * 9; from += VF_LANES) {
+        const int64_t left = ht_max64(0, ht_min64(VF_LANES, numbers - from));
+        for (int64_t lane = 0; lane < HT_PANEL; lane += VF_LANES) {
+            const float *filter = w + lane * step + from;
+            vf block[VF_LANES];
+            if (HT_LIKELY(left == VF_LANES && lane + VF_LANES <= count))
+#pragma GCC unroll 16
+                for (int r = 0; r < VF_LANES; r++)
+                    block[r] = vf_load(filter + r * step);
+            else
+#pragma GCC unroll 16
+                for (int r = 0; r < VF_LANES; r++)
+                    block[r] = lane + r < count && left > 0 ? vf_load_n(filter + r * step, left) : vf_set1(0.0f);
+            vf_transpose(block);
+#pragma GCC unroll 16
+            for (int r = 0; r < VF_LANES; r++)
+                vf_store(&taps[from + r][lane], block[r]);
+        }
+    }
+}
+
+/* y[0 .. n - 1] = G x, of 16 lanes each: rows 1 and 2, 3 and 4 differ in the sign of the middle column. */
+HT_INLINE void transform_taps(double x[3][HT_PANEL], double y[MAX_N][HT_PANEL], const double g[][3], const int n)
+{
+    for (int lane = 0; lane < HT_PANEL; lane++) {
+        y[0][lane] = x[0][lane];
+        for (int r = 1; r + 1 < n; r += 2) {
+            const double even = g[r][0] * x[0][lane] + g[r][2] * x[2][lane], odd = g[r][1] * x[1][lane];
+            y[r][lane] = even + odd;
+            y[r + 1][lane] = even - odd;
+        }
+        y[n - 1][lane] = x[2][lane];
+    }
+}
+
+/* dst[n * n][channels][16], of one channel: G g G^T, computed in double. */
+HT_INLINE void transform_filters(float taps[9][HT_PANEL], float *dst, int64_t step, const double g[][3], const int n)
+{
+    double rows[MAX_N][3][HT_PANEL], x[3][HT_PANEL], y[MAX_N][HT_PANEL];
+    for (int column = 0; column < 3; column++) {
+        for (int r = 0; r < 3; r++)
+            for (int lane = 0; lane < HT_PANEL; lane++)
+                x[r][lane] = taps[3 * r + column][lane];
+        transform_taps(x, y, g, n);
+        for (int r = 0; r < n; r++)
+            for (int lane = 0; lane < HT_PANEL; lane++)
+                rows[r][column][lane] = y[r][lane];
+    }
+    for (int r = 0; r < n; r++) {
+        transform_taps(rows[r], y, g, n);
+        for (int q = 0; q < n; q++)
+            for (int lane = 0; lane < HT_PANEL; lane++)
+                dst[(r * n + q) * step + lane] = (float)y[q][lane];
+    }
+}
+
+/* pack_winograd: in w[group * M][C][3][3], at any address; out packed[group][ceil(M / 16)][n * n][C][16], all float32.
  * ints: group, C, M, m. */
 int HT_KERNEL(pack_winograd)(const ht_call *call)
 {
@@ -377,26 +438,20 @@ int HT_KERNEL(pack_winograd)(const ht_call *call)
     const int64_t panels = ht_ceil_div(maps, HT_PANEL), n = m + 2, step = channels * HT_PANEL;
     if (packed->size != group * panels * n * n * step)
         return HT_ERR_OPERAND;
-    const double(*g)[3] = m == 2 ? G2 : G4;
+    float taps[VF_LANES * 9][HT_PANEL] __attribute__((aligned(64)));
     for (int64_t i = 0; i < group * panels; i++) {
         const int64_t first = i % panels * HT_PANEL, count = ht_min64(HT_PANEL, maps - first);
         const float *src = (const float *)w->data + (i / panels * maps + first) * channels * 9;
         float *dst = (float *)packed->data + i * n * n * step;
-        for (int64_t c = 0; c < channels; c++, dst += HT_PANEL) {
-            double weights[9][HT_PANEL] = {{0}}, rows[MAX_N][3][HT_PANEL];
-            for (int64_t lane = 0; lane < count; lane++)
-                for (int t = 0; t < 9; t++)
-                    weights[t][lane] = src[(lane * channels + c) * 9 + t];
-            for (int r = 0; r < n; r++)
-                for (int x = 0; x < 3; x++)
-                    for (int lane = 0; lane < HT_PANEL; lane++)
-                        rows[r][x][lane] = g[r][0] * weights[x][lane] + g[r][1] * weights[3 + x][lane] +
-                                           g[r][2] * weights[6 + x][lane];
-            for (int r = 0; r < n; r++)
-                for (int q = 0; q < n; q++)
-                    for (int lane = 0; lane < HT_PANEL; lane++)
-                        dst[(r * n + q) * step + lane] = (float)(g[q][0] * rows[r][0][lane] + g[q][1] * rows[r][1][lane] +
-                                                                 g[q][2] * rows[r][2][lane]);
+        for (int64_t c = 0; c < channels; c += VF_LANES) {
+            const int64_t together = ht_min64(VF_LANES, channels - c);
+            gather_taps(src + c * 9, channels * 9, together, count, taps);
+            for (int64_t j = 0; j < together; j++, dst += HT_PANEL) {
+                if (m == 2)
+                    transform_filters(taps + j * 9, dst, step, G2, 4);
+                else
+                    transform_filters(taps + j * 9, dst, step, G4, 6);
+            }
         }
     }
     return HT_OK;

@@ -4,7 +4,7 @@
  * results depend on k, the instruction set and the layout of B at most, never on a split of rows or columns.
  * float32 is tuned; float64, int32, uint32, int64 and uint64 (wrapping) use one plain loop.
  *
- * pack_b: in B[batch][k][n] (or [batch][n][k] when trans), float32; out packed, float32, of
+ * pack_b: in B[batch][k][n] (or [batch][n][k] when trans), float32, at any address; out packed, float32, of
  *   batch * ceil(n / 16) * 16 * k elements (see gemm_micro.h). ints: batch, k, n, trans.
  *
  * matmul: y = activation(alpha * A x B + beta * bias + addend), for every index of the batch.

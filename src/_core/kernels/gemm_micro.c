@@ -249,6 +249,26 @@ void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t 
     }
 }
 
+/* to[d][r] = from[r][d] for d < depth and all r < VF_LANES, of which those from `rows` on are taken as zeros. */
+HT_INLINE void transpose_block(const float *from, int64_t row, int64_t rows, int64_t depth, float *to)
+{
+    vf block[VF_LANES];
+#pragma GCC unroll 16
+    for (int r = 0; r < VF_LANES; r++)
+        block[r] = r >= rows ? vf_set1(0.0f) : depth == VF_LANES ? vf_load(from + r * row) : vf_load_n(from + r * row, depth);
+    vf_transpose(block);
+#pragma GCC unroll 16
+    for (int d = 0; d < VF_LANES; d++)
+        if (d < depth)
+            vf_store(to + d * HT_PANEL, block[d]);
+}
+
+static __attribute__((noinline)) void transpose_part(const float *from, int64_t row, int64_t rows, int64_t depth,
+                                                     float *to)
+{
+    transpose_block(from, row, rows, depth, to);
+}
+
 void ht_pack_panels(const float *b, int64_t ldb, int trans, int64_t k, int64_t n, float *dst, int64_t panel_k)
 {
     for (int64_t j = 0; j < n; j += HT_PANEL, dst += panel_k * HT_PANEL) {
@@ -261,31 +281,22 @@ void ht_pack_panels(const float *b, int64_t ldb, int trans, int64_t k, int64_t n
                         vf_store(dst + i * HT_PANEL + v, vf_load(src + v));
             } else {
                 for (int64_t i = 0; i < k; i++, src += ldb)
-                    for (int64_t c = 0; c < HT_PANEL; c++)
-                        dst[i * HT_PANEL + c] = c < columns ? src[c] : 0.0f;
+                    for (int v = 0; v < HT_PANEL; v += VF_LANES) {
+                        const int64_t left = ht_max64(0, ht_min64(VF_LANES, columns - v));
+                        vf_store(dst + i * HT_PANEL + v, left > 0 ? vf_load_n(src + v, left) : vf_set1(0.0f));
+                    }
             }
         } else {
             const float *src = b + j * ldb;
-            int64_t i = 0;
-            if (columns == HT_PANEL)
-                for (; i + VF_LANES <= k; i += VF_LANES)
-                    for (int c = 0; c < HT_PANEL; c += VF_LANES) {
-                        vf rows[VF_LANES];
-#pragma GCC unroll 16
-                        for (int r = 0; r < VF_LANES; r++)
-                            rows[r] = vf_load(src + (c + r) * ldb + i);
-                        vf_transpose(rows);
-#pragma GCC unroll 16
-                        for (int d = 0; d < VF_LANES; d++)
-                            vf_store(dst + (i + d) * HT_PANEL + c, rows[d]);
-                    }
-            /* Blocks of 16 x 16: both sides of a block stay in L1 and the inner loop has a constant stride. */
-            for (; i < k; i += HT_PANEL) {
-                const int64_t depth = ht_min64(k - i, HT_PANEL);
-                for (int64_t d = 0; d < depth; d++)
-                    for (int64_t c = 0; c < HT_PANEL; c++)
-                        dst[(i + d) * HT_PANEL + c] = c < columns ? src[c * ldb + i + d] : 0.0f;
-            }
+            for (int64_t i = 0; i < k; i += VF_LANES)
+                for (int c = 0; c < HT_PANEL; c += VF_LANES) {
+                    const float *from = src + c * ldb + i;
+                    float *to = dst + i * HT_PANEL + c;
+                    if (HT_LIKELY(i + VF_LANES <= k && c + VF_LANES <= columns))
+                        transpose_block(from, ldb, VF_LANES, VF_LANES, to);
+                    else
+                        transpose_part(from, ldb, ht_max64(0, columns - c), ht_min64(VF_LANES, k - i), to);
+                }
         }
     }
 }

@@ -97,7 +97,7 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
 void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t next_columns);
 
 /* dst: panels of B[k][n] (row stride ldb), or of its transpose given as B[n][k] when `trans`; each panel occupies
- * panel_k * HT_PANEL floats of which k * HT_PANEL are written. */
+ * panel_k * HT_PANEL floats of which k * HT_PANEL are written. b may lie at any address. */
 #define ht_pack_panels HT_KERNEL(pack_panels)
 void ht_pack_panels(const float *b, int64_t ldb, int trans, int64_t k, int64_t n, float *dst, int64_t panel_k);
 

@@ -232,8 +232,11 @@ HT_INLINE void vf_store(float *p, vf x) { memcpy(p, &x, sizeof x); }
 HT_INLINE vf vf_load_n(const float *p, int64_t n)
 {
     vf x = {0};
-    for (int64_t i = 0; i < n; i++)
-        x[i] = p[i];
+    for (int64_t i = 0; i < n; i++) {
+        float element; /* p need not be aligned */
+        memcpy(&element, p + i, sizeof element);
+        x[i] = element;
+    }
     return x;
 }
 HT_INLINE void vf_store_n(float *p, int64_t n, vf x)
