@@ -51,6 +51,11 @@ CASES = {
             y = Loop (n, , x) <body = b (int64 i, bool go, float[m] v) => (bool more, float[o] w)
                 { more = Identity (go)  w = Concat <axis = 0> (v, x) }>
         }""",
+    "Loop, whose value grows and is read": """
+        g (int64 n, float[4] x) => (float[k] y, float[n] tops) {
+            y, tops = Loop (n, , x) <body = b (int64 i, bool go, float[m] v) => (bool more, float[o] w, float top)
+                { more = Identity (go)  w = Concat <axis = 0> (v, x)  top = ReduceMax <keepdims = 0> (w) }>
+        }""",
     "Scan, one Add": """
         g (float[4] s, float[1000, 4] m) => (float[4] y, float[1000, 4] all) {
             y, all = Scan (s, m) <num_scan_inputs = 1, body = b (float[4] v, float[4] row)

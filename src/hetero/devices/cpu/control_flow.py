@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ...errors import Cancelled, HeteroError, InferenceError
 from ...runtime.cancellation import Cancellation
+from .appends import Append, check_append, joined
 from .nested import NestedGraph
 from .registry import NodePlan
 from .trips import Carried, Rows, StaticBody
@@ -73,35 +74,53 @@ def _loop(
     plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner, cancellation: Cancellation
 ) -> list[_Array]:
     assert plan.nested is not None
-    body = plan.nested.graphs[0]
-    limit, condition, *carried = [*operands[: plan.nested.num_inputs], None, None][: len(body.inputs)]
+    body, appends = plan.nested.graphs[0], plan.nested.appends
+    num_carried = len(body.inputs) - 2 + len(appends)
+    limit, condition, *initial = [*operands[: plan.nested.num_inputs], None, None][: 2 + num_carried]
+    starts: list[Any] = [initial[append.carried] for append in appends]
+    carried = [value for at, value in enumerate(initial) if all(at != append.carried for append in appends)]
     trips = None if limit is None else max(_single(limit, "the trip count"), 0)
     proceed = condition is None or bool(_single(condition, "the condition"))
     shapes = [(1,) if rank == 1 else () for rank in body.input_ranks[:2]]
-    stacks = [_Stack(trips) for _ in body.outputs[1 + len(carried) :]]
+    first_stack, first_append = 1 + len(carried), len(body.outputs) - len(appends)
+    stacks = [_Stack(trips) for _ in body.outputs[first_stack:]]
     state: list[Any] = list(carried)
     flag = np.full(shapes[1], proceed)
+    pieces: list[_Array | Sequence[_Array]] = []
+    done = None
     if proceed and trips != 0:
-        done = _static_loop(bodies, body, (np.zeros(shapes[0], np.int64), flag, *state), trips, stacks, cancellation)
-        if done is not None:
-            return [*done, *(stack.result(body, 1 + len(carried) + at) for at, stack in enumerate(stacks))]
-    for trip in itertools.count() if trips is None else range(trips):
-        if not proceed:
-            break
-        cancellation.check()
-        try:
-            flag, *results = bodies.run(0, (np.array(trip, np.int64).reshape(shapes[0]), flag, *state))
-            proceed = bool(_single(flag, "the condition that its body makes"))
-            state = results[: len(carried)]
-            for stack, value in zip(stacks, results[len(carried) :], strict=True):
-                stack.append(value)
-        except Cancelled:
-            raise
-        except HeteroError as error:
-            raise InferenceError(f"trip {trip}: {error}") from error
-        if flag.shape != shapes[1]:
-            flag = flag.reshape(shapes[1])
-    return [*state, *(stack.result(body, 1 + len(carried) + at) for at, stack in enumerate(stacks))]
+        own = (np.zeros(shapes[0], np.int64), flag, *state)
+        done = _static_loop(bodies, body, own, trips, stacks, cancellation, list(zip(appends, starts, strict=True)))
+    if done is not None:
+        state = done
+        pieces = [stack.rows for stack in stacks[first_append - first_stack :]]
+    else:
+        appended: list[list[_Array]] = [[] for _ in appends]
+        pieces += appended
+        for trip in itertools.count() if trips is None else range(trips):
+            if not proceed:
+                break
+            cancellation.check()
+            try:
+                flag, *results = bodies.run(0, (np.array(trip, np.int64).reshape(shapes[0]), flag, *state))
+                proceed = bool(_single(flag, "the condition that its body makes"))
+                state = results[: len(carried)]
+                for stack, value in zip(stacks, results[len(carried) : first_append - 1], strict=False):
+                    stack.append(value)
+                for append, start, piece, value in zip(
+                    appends, starts, appended, results[first_append - 1 :], strict=True
+                ):
+                    check_append(append, start, value.shape, value.dtype)
+                    piece.append(value)
+            except Cancelled:
+                raise
+            except HeteroError as error:
+                raise InferenceError(f"trip {trip}: {error}") from error
+            if flag.shape != shapes[1]:
+                flag = flag.reshape(shapes[1])
+    for append, start, rows in zip(appends, starts, pieces, strict=True):
+        state.insert(append.carried, joined(append, start, rows))
+    return [*state, *(stacks[at - first_stack].result(body, at) for at in range(first_stack, first_append))]
 
 
 def _static_loop(
@@ -111,8 +130,10 @@ def _static_loop(
     trips: int | None,
     stacks: Sequence[_Stack],
     cancellation: Cancellation,
+    appends: Sequence[tuple[Append, _Array]],
 ) -> list[_Array] | None:
-    """All trips in C: the carried values; None if the body is not that simple. Fills ``stacks``."""
+    """All trips in C: the carried values; None if the body is not that simple. Fills ``stacks``. ``appends``: those
+    that the last stacks are for, and what is appended to."""
     static = bodies.static(0, own)
     if static is None:
         return None
@@ -122,6 +143,8 @@ def _static_loop(
         return None
     if any(static.output_type(1 + at) != (value.shape, value.dtype) for at, value in enumerate(initial)):
         return None
+    for at, (append, start) in enumerate(appends, len(body.outputs) - len(appends)):
+        check_append(append, start, *static.output_type(at))
     outputs: dict[int, Carried | Rows] = {}
     carried = [_carried(static, 1 + at, 2 + at, value, outputs) for at, value in enumerate(initial)]
     condition = _carried(static, 0, 1, flag, outputs)
@@ -293,6 +316,12 @@ class _Stack:
         if self._rows is not None:
             rows[: self.count] = self._rows
         return rows
+
+    @property
+    def rows(self) -> _Array:
+        """Those of all trips, of which there was one."""
+        assert self._rows is not None
+        return self._rows[: self.count]
 
     def result(self, body: NestedGraph, output: int) -> _Array:
         rows = self._rows

@@ -17,6 +17,7 @@ import numpy as np
 from ...errors import HeteroError
 from ...model.read import read_model
 from ...model.types import Dim, dtype_of, onnx_dtype_of
+from .appends import Append, without_appends
 from .registry import ANY, BOOL, Expand, Node, NodePlan, Types, examine, name_of, operator
 from .values import Context, NeedsHost, Value
 
@@ -50,11 +51,14 @@ class NestedGraph:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Nested:
-    """The bodies of a node, and the values it captures, which follow its inputs. ``num_inputs``: the node's own."""
+    """The bodies of a node, and the values it captures, which follow its inputs. ``num_inputs``: the node's own.
+
+    ``appends``: of a Loop, carried values that its body would only append to, and does not know any more."""
 
     graphs: tuple[NestedGraph, ...]
     captures: tuple[int, ...]
     num_inputs: int
+    appends: tuple[Append, ...] = ()
 
 
 class _Refused(Exception):
@@ -65,6 +69,7 @@ def _nested_of(model: Model, index: int, types: Types, expand: Expand) -> Nested
     """The bodies of a control-flow node, or why it is refused. Notes the types of the node's outputs."""
     view = model.nodes[index]
     inputs, outputs = model.node_inputs[index].tolist(), model.node_outputs[index].tolist()
+    appends: tuple[Append, ...] = ()
     try:
         if any(value < 0 for value in (inputs[2:] if view.op_type == "Loop" else inputs)):
             raise _Refused("an input is left out")
@@ -79,6 +84,7 @@ def _nested_of(model: Model, index: int, types: Types, expand: Expand) -> Nested
                 graphs = [_read(model, index, "body", ["int64", "bool", *body_inputs], types, expand)]
                 _check_loop(graphs[0], len(inputs), len(outputs))
                 results = graphs[0].outputs[1:]
+                graphs[0], appends = without_appends(graphs[0])
             case _:
                 graphs = [_read(model, index, "body", [types.of(value) for value in inputs], types, expand)]
                 _check_scan(graphs[0], view.attributes, len(inputs), len(outputs))
@@ -91,7 +97,7 @@ def _nested_of(model: Model, index: int, types: Types, expand: Expand) -> Nested
     for value, (dtype, _) in zip(outputs, results, strict=False):
         if value >= 0 and dtype is not None:
             types.state(value, name_of(dtype))
-    return Nested(tuple(graphs), captures, len(inputs))
+    return Nested(tuple(graphs), captures, len(inputs), appends)
 
 
 def _read(
