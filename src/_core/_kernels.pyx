@@ -24,6 +24,8 @@ cdef extern from "kernels/team.h" nogil:
     ht_team *ht_team_open(int threads)
     void ht_team_close(ht_team *team)
     int ht_team_threads(const ht_team *team)
+    int ht_team_pin(ht_team *team, const int *processors)
+    int ht_team_is_near(const ht_team *team)
     int ht_team_enter(ht_team *team)
     void ht_team_leave(ht_team *team)
 
@@ -239,14 +241,19 @@ cdef _check_status(int status, what):
 cdef class Team:
     """``threads`` threads, the one that runs a program among them, that kernels split their work over; see
     kernels/team.h. Share it between workspaces: one run at a time has it, others go on alone. With ``streams`` there
-    are as many teams of that size, and a run takes one that is free."""
+    are as many teams of that size, and a run takes one that is free.
+
+    ``processors``: per stream, one for each thread: the first is the run's own, which is not touched, each other thread
+    stays on its. A run takes the team whose first processor it is on, if that is free."""
 
     cdef ht_team **teams
     cdef readonly int streams
+    cdef bint pinned
     cdef object __weakref__
 
-    def __cinit__(self, int threads, int streams=1):
+    def __cinit__(self, int threads, int streams=1, processors=None):
         cdef int i
+        cdef int[::1] own
         if not 1 <= threads <= 1024:
             raise ValueError(f"threads: expected 1 to 1024, found {threads}")
         if not 1 <= streams <= 1024:
@@ -260,6 +267,15 @@ cdef class Team:
                 self.teams[i] = ht_team_open(threads)
             if self.teams[i] == NULL:
                 raise MemoryError("a team of threads")
+        self.pinned = processors is not None
+        if self.pinned:
+            table = np.ascontiguousarray(processors, np.intc)
+            if table.shape != (streams, threads) or (table < 0).any():
+                raise ValueError(f"processors: expected {threads} numbers for each of {streams} streams")
+            for i in range(streams):
+                own = table[i]
+                if not ht_team_pin(self.teams[i], &own[0]):
+                    raise MemoryError("a team of threads")
 
     def __dealloc__(self):
         cdef int i
@@ -283,6 +299,10 @@ cdef class Team:
     cdef ht_team *enter(self) noexcept nogil:
         """A team that is free, the caller's until it leaves it; NULL if there is none."""
         cdef int i
+        if self.pinned:
+            for i in range(self.streams):
+                if ht_team_is_near(self.teams[i]) and ht_team_enter(self.teams[i]):
+                    return self.teams[i]
         for i in range(self.streams):
             if ht_team_enter(self.teams[i]):
                 return self.teams[i]

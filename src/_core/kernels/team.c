@@ -32,6 +32,7 @@ struct ht_team {
     ht_part_fn work;
     void *context;
     int threads;       /* with the caller */
+    int home;          /* processor of the caller of a pinned team; -1 */
     unsigned forks;    /* of this process when the threads were started */
     uint64_t region;
     _Atomic int sleepers, closing;
@@ -104,6 +105,7 @@ ht_team *ht_team_open(int threads)
     memset(team, 0, size);
     pthread_once(&counting, count_forks);
     team->threads = 1;
+    team->home = -1;
     team->forks = atomic_load(&forks);
     pthread_mutex_init(&team->lock, NULL);
     pthread_cond_init(&team->wake, NULL);
@@ -142,6 +144,37 @@ void ht_team_close(ht_team *team)
 }
 
 int ht_team_threads(const ht_team *team) { return team->threads; }
+
+int ht_team_pin(ht_team *team, const int *processors)
+{
+#if defined(__linux__)
+    for (int i = 0; i < team->threads - 1; i++) {
+        const int processor = processors[i + 1];
+        cpu_set_t *set = processor < 0 ? NULL : CPU_ALLOC(processor + 1);
+        if (!set)
+            return 0;
+        const size_t size = CPU_ALLOC_SIZE(processor + 1);
+        CPU_ZERO_S(size, set);
+        CPU_SET_S(processor, size, set);
+        (void)pthread_setaffinity_np(team->others[i].id, size, set);
+        CPU_FREE(set);
+    }
+    team->home = processors[0];
+#else
+    (void)team, (void)processors;
+#endif
+    return 1;
+}
+
+int ht_team_is_near(const ht_team *team)
+{
+#if defined(__linux__)
+    return team->home >= 0 && sched_getcpu() == team->home;
+#else
+    (void)team;
+    return 0;
+#endif
+}
 
 int ht_team_enter(ht_team *team) { return !atomic_exchange(&team->taken, 1); }
 

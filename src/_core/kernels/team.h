@@ -18,6 +18,12 @@ ht_team *ht_team_open(int threads);
 /* No run may be in it. */
 void ht_team_close(ht_team *team);
 int ht_team_threads(const ht_team *team);
+/* Keeps the team's own threads on a processor each, by the system's numbers: processors[0] is the caller's, who sees to
+ * that himself. There are as many as threads were asked for. Returns 0 without memory. What the system does not allow is
+ * left as it is. Before any run. */
+int ht_team_pin(ht_team *team, const int *processors);
+/* Whether the calling thread is on the processor that a pinned team left to its caller. */
+int ht_team_is_near(const ht_team *team);
 
 /* Whether the team is the caller's now, until it leaves. */
 int ht_team_enter(ht_team *team);

@@ -6,7 +6,7 @@ import os
 import platform
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -57,7 +57,7 @@ class CpuPlugin(Plugin):
 
     def __init__(self) -> None:
         super().__init__()
-        self._teams: weakref.WeakValueDictionary[tuple[str, int, int], _kernels.Team] = weakref.WeakValueDictionary()
+        self._teams: weakref.WeakValueDictionary[Hashable, _kernels.Team] = weakref.WeakValueDictionary()
         self._teams_lock = threading.Lock()
         self._examined: weakref.WeakKeyDictionary[Model, Support] = weakref.WeakKeyDictionary()
         self._context = HostContext(self.name)
@@ -89,8 +89,12 @@ class CpuPlugin(Plugin):
             )
         device = f"CPU.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "CPU"
         streams, threads = streams_and_threads(settings, len(_processors()))
-        team = self._team(settings["DEVICE_ID"], streams, threads)
-        return CpuModel(device, model, plans, {**settings, "NUM_STREAMS": streams}, team, threads, stored)
+        threads = min(threads, MAX_THREADS)
+        processors = None
+        if settings["ENABLE_CPU_PINNING"]:
+            processors = _dealt_out(int(settings["DEVICE_ID"] or 0), streams, threads)
+        team = self._team(settings["DEVICE_ID"], streams, threads, processors)
+        return CpuModel(device, model, plans, {**settings, "NUM_STREAMS": streams}, team, processors, stored)
 
     def full_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """With ``EXECUTION_MODE_HINT`` PERFORMANCE, weights are kept as bfloat16 unless a type for them is set."""
@@ -126,14 +130,17 @@ class CpuPlugin(Plugin):
     def get_default_context(self) -> HostContext:
         return self._context
 
-    def _team(self, id_: str, streams: int, threads: int) -> _kernels.Team | None:
+    def _team(
+        self, id_: str, streams: int, threads: int, processors: Sequence[Sequence[int]] | None
+    ) -> _kernels.Team | None:
         """Threads for a model; None for one alone."""
         if threads == 1:
             return None
+        key = (id_, streams, threads, repr(processors))
         with self._teams_lock:
-            team = self._teams.get((id_, streams, threads))
+            team = self._teams.get(key)
             if team is None:
-                team = self._teams[id_, streams, threads] = _kernels.Team(min(threads, MAX_THREADS), streams)
+                team = self._teams[key] = _kernels.Team(threads, streams, processors)
             return team
 
     def device_ids(self) -> tuple[str, ...]:
@@ -168,14 +175,14 @@ class CpuModel(CompiledModel):
         nodes: list[NodePlan],
         settings: Mapping[str, Any],
         team: _kernels.Team | None,
-        threads: int,
+        processors: Sequence[Sequence[int]] | None,
         stored: StoredModel | None = None,
     ) -> None:
-        """``threads``: of each stream."""
+        """``processors``: of each stream, one for each thread; None: any."""
         super().__init__(device, model.inputs, model.outputs, {**settings, "NETWORK_NAME": model.name})
         self._timed = settings["PERF_COUNT"]
         self._team = team
-        self._threads = threads
+        self._processors = processors
         packed = Packed(_STORAGE[settings["INFERENCE_PRECISION_HINT"]])
         transform = not settings["DISABLE_TRANSFORMATIONS"]
         if stored is None:
@@ -193,14 +200,19 @@ class CpuModel(CompiledModel):
         return CpuRunner(self._plans, self._timed, self._team)
 
     def stream_processors(self) -> Sequence[Sequence[int]] | None:
-        """As many for each stream as it has threads, one stream after the other, from the first again at the end."""
-        if not self.get_property("ENABLE_CPU_PINNING"):
-            return None
-        processors = _processors()
-        return [
-            [processors[(stream * self._threads + i) % len(processors)] for i in range(self._threads)]
-            for stream in range(self.get_property("NUM_STREAMS"))
-        ]
+        """The first of its processors, for the stream's own thread; the others are its team's."""
+        return None if self._processors is None else [processors[:1] for processors in self._processors]
+
+
+def _dealt_out(device: int, streams: int, threads: int) -> list[list[int]]:
+    """A processor for each thread of each stream: one after the other, those of device 0 first, from the first again at
+    the end."""
+    processors = _processors()
+    first = device * streams * threads
+    return [
+        [processors[(first + stream * threads + i) % len(processors)] for i in range(threads)]
+        for stream in range(streams)
+    ]
 
 
 def _processors() -> list[int]:
