@@ -17,10 +17,10 @@ import onnxruntime
 import pytest
 
 import hetero
-from hetero.devices.cpu import control_flow
+from hetero.devices.cpu import control_flow, runner
 from hetero.devices.cpu.planner import Planner
 from hetero.devices.cpu.plugin import create_plugin
-from hetero.devices.cpu.runner import CpuRunner
+from hetero.devices.cpu.runner import MAX_PLANS, CpuRunner
 from hetero.errors import Cancelled
 from hetero.model.read import read_model
 from template_runs import difference
@@ -532,3 +532,24 @@ def test_captured_weights_are_packed_once() -> None:
         runner.run([condition, X[None]])
     assert isinstance(runner, CpuRunner)
     assert len(runner._plans.planner._packed) == 1
+
+
+@pytest.mark.parametrize(("most_calls", "kept"), [(1 << 13, 200), (1, MAX_PLANS)])
+def test_plans_of_a_value_that_grows_are_kept_while_they_are_small(
+    most_calls: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "MAX_BODY_CALLS", most_calls)
+    text = """g (int64 n, float[3] x) => (float[k] y, float[n] tops) {
+        y, tops = Loop (n, , x) <body = b (int64 i, bool go, float[m] v) => (bool more, float[o] w, float top)
+            { more = Identity (go)  w = Concat <axis = 0> (v, x)  top = ReduceMax <keepdims = 0> (w) }>
+    }"""
+    compiled = hetero.compile(onnx.parser.parse_model(HEAD + text), "CPU")
+    planned = []
+    first = Planner.first
+    monkeypatch.setattr(Planner, "first", lambda self, *shapes: planned.append(shapes) or first(self, *shapes))
+    for trips in (200, 200):
+        found = compiled({"n": np.array(trips), "x": X})
+        np.testing.assert_array_equal(found["y"], np.tile(X, trips + 1))
+    assert (len(planned) < 210) == (kept == 200), "the second run meets the plans of the first"
+    ((plans, _),) = compiled._plans._children.values()  # type: ignore[attr-defined]
+    assert len(plans._segments) == kept

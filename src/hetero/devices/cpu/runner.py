@@ -21,17 +21,22 @@ from .trips import StaticBody
 __all__ = ["CpuRunner", "PlanCache"]
 
 MAX_PLANS = 64
+MAX_BODY_CALLS = 1 << 13  # of all plans of a body together: where more than MAX_PLANS of them are small, they are kept
 MAX_WORKSPACES = 8  # per request: tables of tensors; the arena is shared
 
 
 class PlanCache:
     """The segments of one compiled model, by what they were planned for. Bounded, least recently used first out.
 
-    Shared by all requests; thread-safe.
+    Shared by all requests; thread-safe. ``most_calls``: more than `MAX_PLANS` segments are kept as long as all of them
+    have no more kernel calls: of a body, which is planned anew in every trip of a Loop where a value grows, so that the
+    next run meets the same shapes.
     """
 
-    def __init__(self, planner: Planner) -> None:
+    def __init__(self, planner: Planner, most_calls: int = 0) -> None:
         self.planner = planner
+        self._most_calls = most_calls
+        self._num_calls = 0
         self._lock = threading.Lock()
         self._segments: OrderedDict[Hashable, Segment] = OrderedDict()
         self._pending: dict[Hashable, threading.Lock] = {}
@@ -42,7 +47,7 @@ class PlanCache:
         with self._lock:
             if (node, graph) not in self._children:
                 planner, captured = self.planner.child(node, graph)
-                self._children[node, graph] = (PlanCache(planner), captured)
+                self._children[node, graph] = (PlanCache(planner, MAX_BODY_CALLS), captured)
             return self._children[node, graph]
 
     def first(self, inputs: Sequence[NDArray[Any]]) -> Segment:
@@ -80,8 +85,10 @@ class PlanCache:
                         self._pending.pop(key, None)
                         if found is not None:
                             self._segments[key] = found
-                            while len(self._segments) > MAX_PLANS:
-                                self._segments.popitem(last=False)
+                            self._num_calls += 1 + found.program.num_calls
+                            while len(self._segments) > MAX_PLANS and self._num_calls > self._most_calls:
+                                _, oldest = self._segments.popitem(last=False)
+                                self._num_calls -= 1 + oldest.program.num_calls
         return found
 
 
