@@ -74,7 +74,7 @@ def test_values_that_pass_between_subgraphs_are_counted(core: hetero.Core) -> No
         ]
     )
     plan = core.plan(core.read_model(model), "HETERO:CPU,TEMPLATE", pins={"split": "TEMPLATE"})
-    assert 's0 -> s1 [label="2", fontsize=9];' in quotient_dot(plan)
+    assert 's0 -> s1 [label="   2 values, 24 B"];' in quotient_dot(plan)
 
 
 @needs_graphviz

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..errors import HeteroError, PropertyError
 from ..files import write_atomically
 from .names import clean, file_stem, shortened
 from .palette import COLOURS, tint
+from .units import bytes_text, count_text
 
 if TYPE_CHECKING:
     from ..affinity import Affinity
@@ -29,7 +28,9 @@ __all__ = ["affinity_dot", "quotient_dot", "subgraphs_dot", "write_affinity_dot"
 # Fill colours, one per device or subgraph in turn: light enough for black text.
 _FILLS = tuple(tint(colour, 0.45) for colour in COLOURS)
 _MOST_LETTERS = 120  # of a name in a label
-_STYLE = '  node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=10];'
+_STYLE = """\
+  node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=10, color="#57606a", margin="0.16,0.07"];
+  edge [fontname="Helvetica", fontsize=9, fontcolor="#57606a", color="#57606a", arrowsize=0.7];"""
 
 
 def affinity_dot(plan: Plan) -> str:
@@ -60,25 +61,31 @@ def quotient_dot(plan: Plan) -> str:
     labelled with how many do."""
     model, _, partition = _bound(plan)
     devices = partition.device_of.tolist()
-    lines = ["digraph hetero {", f"  label={_quoted(f'subgraphs of {model.name}')}; labelloc=t; rankdir=TB;", _STYLE]
+    lines = ["digraph hetero {", f"  {_title(f'subgraphs of {model.name}')}", _STYLE]
     for subgraph, device in enumerate(devices):
         nodes = partition.nodes(subgraph)
         count = f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}"
         ends = [shortened(model.key_of(int(nodes[at])), 32) for at in ((0, -1) if len(nodes) > 1 else (0,))]
         label = _quoted("\n".join([f"subgraph {subgraph + 1} on {plan.devices[device]}", count, *ends]))
         lines.append(f'  s{subgraph} [label={label}, fillcolor="{_FILLS[device % len(_FILLS)]}"];')
-    for (source, target), values in _crossings(plan).items():
-        label = "" if values == 1 else f' [label="{values}", fontsize=9]'
+    for (source, target), (count, size) in _crossings(plan).items():
+        told = [count_text(count, "value")] if count > 1 else []
+        told += [bytes_text(size)] if size is not None else []
+        label = f" [label={_quoted('   ' + ', '.join(told))}]" if told else ""
         lines.append(f"  s{source} -> s{target}{label};")
     return "\n".join([*lines, "}", ""])
 
 
-def _crossings(plan: Plan) -> dict[tuple[int, int], int]:
-    """Pairs of subgraphs, in ascending order, and how many distinct values pass from the one to the other."""
-    traffic = plan.traffic
-    source = np.repeat(traffic.source, np.diff(traffic.readers.indptr))
-    pairs, numbers = np.unique(np.stack([source, traffic.readers.values], axis=1), axis=0, return_counts=True)
-    return dict(zip(map(tuple, pairs.tolist()), numbers.tolist(), strict=True))
+def _crossings(plan: Plan) -> dict[tuple[int, int], tuple[int, int | None]]:
+    """Pairs of subgraphs, in ascending order: how many values pass from the one to the other, and their bytes, None if
+    one is not known."""
+    found: dict[tuple[int, int], tuple[int, int | None]] = {}
+    for value in plan.values:
+        for reader in value.readers:
+            pair = value.source - 1, reader - 1
+            count, size = found.get(pair, (0, 0))
+            found[pair] = count + 1, None if size is None or value.bytes is None else size + value.bytes
+    return dict(sorted(found.items()))
 
 
 def write_affinity_dot(plan: Plan, folder: str | os.PathLike[str] = ".") -> Path:
@@ -99,7 +106,7 @@ def _bound(plan: Plan) -> tuple[Model, Affinity, Partition]:
 
 def _graph(model: Model, title: str, label: Callable[[int], tuple[str, int]]) -> Iterator[str]:
     yield "digraph hetero {"
-    yield f"  label={_quoted(title)}; labelloc=t; rankdir=TB;"
+    yield f"  {_title(title)}"
     yield _STYLE
     op_types, op_type_of = model.op_types, model.op_type_of.tolist()
     for node in range(model.num_nodes):
@@ -127,6 +134,12 @@ def _graph(model: Model, title: str, label: Callable[[int], tuple[str, int]]) ->
             yield f"  n{producer[value]} -> o{position};"
     yield "}"
     yield ""
+
+
+def _title(text: str) -> str:
+    return (
+        f'label={_quoted(shortened(text, _MOST_LETTERS))}; labelloc=t; rankdir=TB; fontname="Helvetica"; fontsize=12;'
+    )
 
 
 def _quoted(text: str) -> str:
