@@ -102,3 +102,17 @@ def test_percentile_is_numpys() -> None:
     for percent in (0, 50, 90, 99, 100):
         assert percentile(times, percent) == pytest.approx(np.percentile(times, percent))
     assert percentile([3.0], 50) == 3.0
+
+
+def test_pins_are_for_lists(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    assert "give -d HETERO" in hetero("bench", diamond_path, "-d", "CPU", "--pin", "last=CPU", code=2).stderr
+    both = ("-d", "CPU", "-d", "HETERO:FPGA,CPU", "--pin", "last=CPU", "-niter", "1", "-pc")
+    found = hetero_json("bench", diamond_path, *both)["results"]
+    assert [part["device"] for part in found[1]["counters"]["subgraphs"]] == ["FPGA", "CPU", "FPGA", "CPU"]
+
+
+def test_what_cannot_be_written_is_told_before_measuring(hetero: Invoke, diamond_path: Path) -> None:
+    for option in ("--trace", "--save-costs"):
+        assert "No such file" in hetero("bench", diamond_path, "-t", "100", option, "gone/x.json", code=1).stderr
+    hetero("export", diamond_path, "-o", "d.hetero")
+    assert "give the ONNX file" in hetero("bench", "d.hetero", "-t", "100", "--save-costs", "c.json", code=1).stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,14 @@ def test_demo(runner: CliRunner, tmp_path: Path) -> None:
         "hetero_affinity_inception_v1.dot",
         "hetero_subgraphs_inception_v1.dot",
     }
+
+
+def test_demo_json(runner: CliRunner, tmp_path: Path) -> None:
+    found = json.loads(runner.invoke(main, ["demo", "--output", str(tmp_path), "--json"]).stdout)
+    assert found["agrees"]
+    assert [part["device"] for part in found["subgraphs"]] == ["FPGA", "CPU"] * 3
+    assert len(found["counters"]["subgraphs"]) == 6
+    assert all(Path(path).is_file() for path in found["dot_files"])
 
 
 def test_demo_per_node(runner: CliRunner, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import resource
@@ -97,3 +98,24 @@ def test_asks_on_a_terminal(answer: str, code: int, diamond_path: Path, tmp_path
         assert process.wait(60) == code
     os.close(ours)
     assert ((tmp_path / "out").read_bytes() == b"precious") == (code == 1)
+
+
+def test_shows_that_it_works_on_a_terminal(diamond_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    arguments = ["compare", str(diamond_path), "-d", "HETERO:FPGA,CPU", "-d", "TEMPLATE", "--json"]
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # the other side is closed
+                break
+            if not piece:
+                break
+            shown += piece
+        output = process.communicate(timeout=60)[0]
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"Comparing" in shown
+    assert json.loads(output)["passed"]

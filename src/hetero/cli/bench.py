@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -21,16 +21,21 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..plugin import CompiledModel
-    from ..runtime.profile import Profile
+    from collections.abc import Sequence
+
     from .measuring import Contender
 
 __all__ = ["command"]
 
 _SECONDS = 3.0
-_COUNTED = 20  # inferences with counters
-_COUNTED_SECONDS = 2.0
-_TRACED = 3  # inferences of each device
+
+
+class Target(NamedTuple):
+    """What is measured: a device, or a plan; neither: what the model is for, or CPU."""
+
+    device: str | None
+    plan_path: str | None
+    pins: tuple[str, ...]
 
 
 @new_command()
@@ -106,35 +111,33 @@ def command(
     the machine slows all; ratios to the first are medians over the rounds, and hold on a busy machine. CPU time is of
     all threads of the process.
     """
-    from .counters import devices_of, mean_rows
     from .inputs import InputChoice
     from .measuring import Contender, measure
     from .outfile import check_output
-    from .results import print_results
+    from .progress import progress
+    from .results import as_plain, print_results
     from .session import Session
-    from .text import print_json, print_line, progress
+    from .text import print_json, print_line
 
-    if trace is not None:
-        check_output(trace, force)
+    for path in filter(None, (trace, costs_path)):
+        check_output(path, force or path == costs_path)  # costs are merged
     session = Session(model, profiles, follow_links)
+    if costs_path is not None:
+        _ = session.model  # an exported model has none
     config = properties_of(properties)
     given = {"NUM_STREAMS": streams, "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": hint and hint.upper()}
     config |= {key: value for key, value in given.items() if value is not None}
-    targets: list[tuple[str, str | None, str | None]] = [(device, device, None) for device in devices]
-    if plan_path is not None:
-        targets.append((plan_path, None, plan_path))
-    if not targets:
-        targets.append(("", None, None))
+    targets = _targets(devices, plan_path, pins)
     made: list[tuple[Contender, float]] = []
     inputs = None
-    for label, device, plan in targets:
-        own_pins = pins if plan is None and (device or "").startswith("HETERO") else ()
-        compiled, compile_seconds = session.compile(device, plan, config, own_pins)
+    for target in targets:
+        compiled, compile_seconds = session.compile(target.device, target.plan_path, config, target.pins)
         if inputs is None:
             inputs = InputChoice(**choice).make(compiled.inputs)
         optimal = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if streams or hint == "throughput" else 1
         arrays = {entry.name: entry.array for entry in inputs}
-        made.append((Contender(label or compiled.device, compiled, arrays, in_flight or optimal), compile_seconds))
+        label = target.plan_path or target.device or compiled.device
+        made.append((Contender(label, compiled, arrays, in_flight or optimal), compile_seconds))
     assert inputs is not None
     contenders = [contender for contender, _ in made]
     with progress("Measuring") as tell:
@@ -142,36 +145,30 @@ def command(
             contender.warm_up(warmup)
         measure(contenders, seconds or (0.0 if inferences else _SECONDS), inferences or 0, tell)
     results = [_result(contender, contenders[0], compile_seconds) for contender, compile_seconds in made]
-    traced: list[Profile] = []
-    for_costs: list[tuple[list[str], list[Profile]]] = []
     if counted or trace is not None or costs_path is not None:
-        for (_, device, plan), result in zip(targets, results, strict=True):
-            own_pins = pins if plan is None and (device or "").startswith("HETERO") else ()
-            compiled, _ = session.compile(device, plan, {**config, "PERF_COUNT": True}, own_pins)
-            runs = _counted(compiled, {entry.name: entry.array for entry in inputs})
-            traced += runs[-_TRACED:]
-            for_costs.append((devices_of(compiled), runs))
-            if counted:
-                result["counters"] = {"rows": mean_rows(runs), "devices": devices_of(compiled)}
-    if costs_path is not None:
-        from .saving_costs import save_costs
+        from .counting import count_all
 
-        arrays = {entry.name: entry.array for entry in inputs}
-        save_costs(session.core, session.model, for_costs, arrays, config, costs_path)
-    if trace is not None:
-        from ..report.trace import write_trace
-
-        write_trace(traced, trace)
+        count_all(session, targets, config, arrays, results if counted else None, trace, costs_path)
     if as_json:
         print_json(
-            {"model": model, "inputs": [entry.as_json() for entry in inputs], "results": list(map(_plain, results))}
+            {"model": model, "inputs": [entry.as_json() for entry in inputs], "results": list(map(as_plain, results))}
         )
-    else:
-        print_results(results)
-        if costs_path is not None:
-            print_line(f"Wrote {costs_path}: hetero plan --property ASSIGNMENT=COST --property COSTS={costs_path}")
-        if trace is not None:
-            print_line(f"Wrote {trace}: open it with https://ui.perfetto.dev or chrome://tracing")
+        return
+    print_results(results)
+    if costs_path is not None:
+        print_line(f"Wrote {costs_path}: hetero plan --property ASSIGNMENT=COST --property COSTS={costs_path}")
+    if trace is not None:
+        print_line(f"Wrote {trace}: open it with https://ui.perfetto.dev or chrome://tracing")
+
+
+def _targets(devices: Sequence[str], plan_path: str | None, pins: tuple[str, ...]) -> list[Target]:
+    """What is to be measured. ``pins`` are for the lists among the devices."""
+    targets = [Target(device, None, pins if device.startswith("HETERO") else ()) for device in devices]
+    if plan_path is not None:
+        targets.append(Target(None, plan_path, ()))
+    if pins and not any(target.pins for target in targets):
+        raise click.UsageError("--pin chooses among the devices of a list: give -d HETERO:…")
+    return targets or [Target(None, None, ())]
 
 
 def _result(contender: Contender, first: Contender, compile_seconds: float) -> dict[str, Any]:
@@ -193,26 +190,3 @@ def _result(contender: Contender, first: Contender, compile_seconds: float) -> d
         "cpu_ms": 1000 * contender.cpu_per_inference,
         "ratio": {"wall": contender.ratio_to(first, "wall"), "cpu": contender.ratio_to(first, "cpu")},
     }
-
-
-def _counted(compiled: CompiledModel, arrays: dict[str, Any]) -> list[Profile]:
-    """Counters of some inferences of a model compiled for counting: those that were measured counted nothing."""
-    import time
-
-    request = compiled.create_infer_request()
-    request.infer(arrays)
-    profiles: list[Profile] = []
-    begin = time.perf_counter()
-    while not profiles or (len(profiles) < _COUNTED and time.perf_counter() - begin < _COUNTED_SECONDS):
-        request.infer(arrays)
-        profiles.append(request.profiling_info)
-    return profiles
-
-
-def _plain(result: dict[str, Any]) -> dict[str, Any]:
-    """As JSON has it."""
-    from .counters import as_json as counters_as_json
-
-    if "counters" not in result:
-        return result
-    return {**result, "counters": counters_as_json(result["counters"]["rows"], result["counters"]["devices"])}

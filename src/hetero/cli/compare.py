@@ -114,7 +114,7 @@ def _differences(
 ) -> list[Difference]:
     """Each value compared, the worst first."""
     from .difference import difference
-    from .text import progress
+    from .progress import progress
 
     core, model = session.core, session.model
     arrays = {entry.name: entry.array for entry in inputs}

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from .group import Failure
-from .options import new_command
+from .options import json_option, new_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..demo import DemoResult
     from ..plan import Plan
     from ..runtime.profile import ProfileRow
 
@@ -30,18 +31,49 @@ __all__ = ["command"]
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the random weights and of the input.")
 @click.option("--per-node", is_flag=True, help="Print the counters of every node.")
-def command(output: Path, seed: int, per_node: bool) -> None:
+@json_option
+def command(output: Path, seed: int, per_node: bool, as_json: bool) -> None:
     """GoogLeNet v1 on HETERO:FPGA,CPU, the FPGA simulated: plan, run, counters, check.
 
     Needs no network and no FPGA: the model comes with the onnx package, its weights are random, and the profile that
     stands in for the FPGA takes every operator of the model but LRN and Softmax.
     """
     from ..demo import run_demo
+    from .progress import working
+
+    output.mkdir(parents=True, exist_ok=True)
+    with working("Running the demo"):
+        result = run_demo(output, seed)
+    if as_json:
+        _print_json(result)
+    else:
+        _print(result, per_node)
+    if not result.agrees:
+        raise Failure("the result differs from the CPU's by more than rounding")
+
+
+def _print_json(result: DemoResult) -> None:
+    from .counters import as_json
+    from .text import print_json
+
+    plan = result.plan
+    print_json(
+        {
+            "model": plan.model_name,
+            "device": f"HETERO:{','.join(plan.devices)}",
+            "subgraphs": [{"device": part.device, "nodes": list(part.nodes)} for part in plan.subgraphs],
+            "counters": as_json(result.profile, [part.device for part in plan.subgraphs]),
+            "relative_difference": result.largest_difference,
+            "agrees": result.agrees,
+            "dot_files": list(map(str, result.dot_files)),
+        }
+    )
+
+
+def _print(result: DemoResult, per_node: bool) -> None:
     from ..runtime.profile import format_profile, total_us
     from .text import print_line
 
-    output.mkdir(parents=True, exist_ok=True)
-    result = run_demo(output, seed)
     _print_subgraphs(result.plan)
     if per_node:
         print_line(format_profile(result.profile))
@@ -52,8 +84,6 @@ def command(output: Path, seed: int, per_node: bool) -> None:
     print_line(f"The result {verdict} with the CPU alone: max|Δ| = {result.largest_difference:.1e} · max|y|")
     for path in result.dot_files:
         print_line(f"Wrote {path}")
-    if not result.agrees:
-        raise Failure("the result differs from the CPU's by more than rounding")
 
 
 def _print_subgraphs(plan: Plan) -> None:

@@ -47,6 +47,7 @@ def command(
     import os
 
     from .outfile import check_output
+    from .progress import working
     from .session import Session
     from .text import print_json, print_line, size_text
 
@@ -54,7 +55,8 @@ def command(
     check_output(target, force)
     session = Session(model, profiles, follow_links)
     compiled, seconds = session.compile(device, plan_path, properties_of(properties), pins)
-    compiled.export_model(target)
+    with working("Writing"):
+        compiled.export_model(target)
     size = os.path.getsize(target)
     if as_json:
         print_json({"path": target, "device": compiled.device, "bytes": size, "compile_seconds": seconds})

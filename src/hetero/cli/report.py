@@ -65,8 +65,9 @@ def command(
 
     from .inputs import InputChoice
     from .outfile import check_folder, check_output
+    from .progress import progress
     from .session import Session
-    from .text import print_json, print_line, progress, size_text
+    from .text import print_json, print_line, size_text
 
     if (device is None) == (plan_path is None):
         raise click.UsageError("give -d DEVICE or --plan PLAN.json")

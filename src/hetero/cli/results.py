@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .counters import print_counters
+from .counters import as_json, print_counters
 from .text import print_table
 
-__all__ = ["print_results"]
+__all__ = ["as_plain", "print_results"]
 
 
 def print_results(results: Sequence[dict[str, Any]]) -> None:
-    """A table of the latencies, and counters where there are any. ``results``: as `hetero bench --json` has them."""
+    """A table of the latencies, and counters where there are any, as rows and devices."""
     rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
         ("inferences", lambda result: str(result["inferences"])),
         ("in flight", lambda result: str(result["in_flight"])),
@@ -46,3 +46,10 @@ def print_results(results: Sequence[dict[str, Any]]) -> None:
 def _digits(number: float) -> str:
     """Four digits."""
     return f"{number:.0f}" if number >= 1000 else f"{number:.4g}"
+
+
+def as_plain(result: dict[str, Any]) -> dict[str, Any]:
+    """A result as JSON has it."""
+    if "counters" not in result:
+        return result
+    return {**result, "counters": as_json(result["counters"]["rows"], result["counters"]["devices"])}

@@ -13,6 +13,7 @@ from ..errors import ModelError
 from ..model.model import Model
 from ..plan import Plan
 from ..plugin import CompiledModel
+from .progress import working
 from .text import count_text
 
 __all__ = ["Session", "core_with", "pins_of", "shape_text", "shown_shape"]
@@ -55,8 +56,11 @@ class Session:
         if plan_path is not None:
             if pins:
                 raise click.UsageError("a plan has its pins already: give --plan or --pin")
-            return self.core.plan(self.model, Plan.load(plan_path), config)
-        return self.core.plan(self.model, device, config, pins=pins_of(pins))
+            given: str | Plan = Plan.load(plan_path)
+        else:
+            given = device
+        with working("Planning"):
+            return self.core.plan(self.model, given, config, pins=pins_of(pins) or None)
 
     def compile(
         self, device: str | None, plan_path: str | None, config: Mapping[str, Any], pins: Sequence[str] = ()
@@ -65,15 +69,17 @@ class Session:
         is_artifact = self.is_artifact
         if not is_artifact:
             _ = self.model  # reading is not compiling
+        if is_artifact and (plan_path is not None or pins):
+            raise click.UsageError("an exported model has its plan already: --plan and --pin are for ONNX models")
+        target: str | Plan = device or "CPU"
+        if plan_path is not None:
+            target = self.plan("", plan_path, pins, config)
         begin = time.perf_counter()
-        if is_artifact:
-            if plan_path is not None or pins:
-                raise click.UsageError("an exported model has its plan already: --plan and --pin are for ONNX models")
-            compiled = self.core.import_model(self.path, device, config)
-        elif plan_path is not None:
-            compiled = self.core.compile_model(self.model, self.plan("", plan_path, pins, config), config)
-        else:
-            compiled = self.core.compile_model(self.model, device or "CPU", config, pins=pins_of(pins) or None)
+        with working("Loading" if is_artifact else "Compiling"):
+            if is_artifact:
+                compiled = self.core.import_model(self.path, device, config)
+            else:
+                compiled = self.core.compile_model(self.model, target, config, pins=pins_of(pins) or None)
         return compiled, time.perf_counter() - begin
 
 

@@ -62,6 +62,7 @@ def command(
 
     from ..splitting import split
     from .outfile import check_folder, replacing_folder
+    from .progress import working
     from .session import Session
     from .text import print_json
 
@@ -71,7 +72,8 @@ def command(
     session = Session(model, profiles, follow_links)
     with replacing_folder(folder, force, _is_split) as target:
         plan = session.plan(device or "", plan_path, pins, properties_of(properties))
-        manifest = split(session.model, plan, target, external_above=external_above)
+        with working("Writing"):
+            manifest = split(session.model, plan, target, external_above=external_above)
     if as_json:
         print_json({"path": folder, "manifest": dataclasses.asdict(manifest)})
         return

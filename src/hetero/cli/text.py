@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,21 +15,21 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
+    "MOST_ROWS",
     "clean",
     "clean_lines",
     "count_text",
     "print_json",
     "print_line",
     "print_table",
-    "progress",
     "shorten",
     "size_text",
 ]
 
 MOST_ROWS = 40  # of a table, unless its user asked for all
 _WIDEST_NAME = 80  # where output goes to a file or a pipe
-_MOST_DRAWN = 200  # rows
 _UNLIMITED = 10_000  # columns, where output goes to a file or a pipe
+_MOST_DRAWN = 200  # rows
 
 
 def clean(text: str) -> str:
@@ -132,21 +131,6 @@ def _print_plainly(title: str, columns: Sequence[str], rows: Sequence[Sequence[s
         cells = (f"{cell:{way}{width}}" for cell, way, width in zip(row, ways, widths, strict=True))
         click.echo("  ".join(cells).rstrip())
     click.echo()
-
-
-@contextlib.contextmanager
-def progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Gives a function that takes how much is done, from 0 to 1. Shown on stderr if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
-        task = bar.add_task(clean(what), total=1.0)
-        yield lambda done: bar.update(task, completed=done)
 
 
 def _console() -> Console:
