@@ -64,12 +64,12 @@ def quotient_dot(plan: Plan) -> str:
     lines = ["digraph hetero {", f"  {_title(f'subgraphs of {model.name}')}", _STYLE]
     for subgraph, device in enumerate(devices):
         nodes = partition.nodes(subgraph)
-        count = f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}"
+        count = count_text(len(nodes), "node")
         ends = [shortened(model.key_of(int(nodes[at])), 32) for at in ((0, -1) if len(nodes) > 1 else (0,))]
         label = _quoted("\n".join([f"subgraph {subgraph + 1} on {plan.devices[device]}", count, *ends]))
         lines.append(f'  s{subgraph} [label={label}, fillcolor="{_FILLS[device % len(_FILLS)]}"];')
-    for (source, target), (count, size) in _crossings(plan).items():
-        told = [count_text(count, "value")] if count > 1 else []
+    for (source, target), (values, size) in _crossings(plan).items():
+        told = [count_text(values, "value")] if values > 1 else []
         told += [bytes_text(size)] if size is not None else []
         label = f" [label={_quoted('   ' + ', '.join(told))}]" if told else ""
         lines.append(f"  s{source} -> s{target}{label};")
