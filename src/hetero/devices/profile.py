@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 __all__ = ["Cost", "OpConstraints", "Profile", "ProfilePlugin", "load_profile"]
 
 
+_NEWEST = 10_000  # beyond all opsets
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cost:
     """What planning may know about a device's speed. Per second, seconds per launch, bytes; None: not stated."""
@@ -131,15 +134,15 @@ class _Reader:
     def _attribute_definitions(self, op: str) -> dict[str, bool] | None:
         """Attribute name -> whether it is a list, over all versions of ``op``; None for another domain's operator."""
         domain, _, op_type = op.rpartition("::")
-        histories = _schema_histories()
-        if (domain, op_type) in histories:
+        history = _schema_history(domain, op_type)
+        if history:
             lists = ("INTS", "FLOATS", "STRINGS")
             return {
                 name: attribute.type.name in lists
-                for schema in histories[domain, op_type]
+                for schema in history
                 for name, attribute in dict[str, Any](schema.attributes).items()
             }
-        names = [name for known_domain, name in histories if known_domain == domain]
+        names = _operators_of(domain)
         if names:
             raise self._error(f"ops.{op}", f"ONNX has no such operator{did_you_mean(op_type, names)}")
         return None
@@ -403,13 +406,23 @@ def _op_name(node: NodeView) -> str:
 
 
 @functools.cache
-def _schema_histories() -> dict[tuple[str, str], list[onnx.defs.OpSchema]]:
+def _schema_history(domain: str, op_type: str) -> tuple[onnx.defs.OpSchema, ...]:
+    """All versions of an operator, the newest first; none if ONNX has no such operator."""
     import onnx.defs
 
-    histories: dict[tuple[str, str], list[onnx.defs.OpSchema]] = {}
-    for schema in onnx.defs.get_all_schemas_with_history():
-        histories.setdefault((schema.domain, schema.name), []).append(schema)
-    return histories
+    history: list[onnx.defs.OpSchema] = []
+    version = _NEWEST
+    while version > 0 and onnx.defs.has(op_type, version, domain):
+        history.append(onnx.defs.get_schema(op_type, version, domain))
+        version = history[-1].since_version - 1
+    return tuple(history)
+
+
+def _operators_of(domain: str) -> list[str]:
+    """The operators that ONNX knows of a domain."""
+    import onnx.defs
+
+    return list(dict.fromkeys(schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain))
 
 
 @functools.cache

@@ -67,7 +67,8 @@ class CpuPlugin(Plugin):
         # Devices that run on this one ask it again about the same model.
         found = self._examined.get(model)
         if found is None:
-            found = self._examined[model] = Support.from_reasons(model.num_nodes, examine(model, Bodies())[1])
+            _, reasons = examine(model, Bodies(), plans_wanted=False)
+            found = self._examined[model] = Support.from_reasons(model.num_nodes, reasons)
         return found
 
     def compile_model(

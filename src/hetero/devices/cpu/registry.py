@@ -139,10 +139,11 @@ Expand = Callable[["Model", int, "Types"], Operator | str | None]
 ReadNested = Callable[["Model", int, "Types", Expand], "Nested | str"]
 
 
-def examine(model: Model, expand: Expand) -> tuple[list[NodePlan], dict[int, str]]:
+def examine(model: Model, expand: Expand, *, plans_wanted: bool = True) -> tuple[list[NodePlan], dict[int, str]]:
     """Every node that the CPU takes, and why it does not take the others. One pass, a few microseconds a node.
 
     ``expand``: gives for a node that no kernel takes an operator made of others, or why there is none.
+    ``plans_wanted``: without, the list stays empty.
     """
     operators = [_resolve(model, *_split(op_type)) for op_type in model.op_types]
     opsets = [model.opsets.get(_split(op_type)[0], 0) for op_type in model.op_types]
@@ -178,6 +179,8 @@ def examine(model: Model, expand: Expand) -> tuple[list[NodePlan], dict[int, str
             entry = made
         assert not isinstance(entry, str)
         types.note(entry, attributes, inputs, outputs)
+        if not plans_wanted:
+            continue
         if nested is not None:
             assert not isinstance(nested, str)
             inputs = [*inputs, *nested.captures]
