@@ -1,5 +1,5 @@
-"""Planning models of 100,000 nodes for ``HETERO:FPGA,CPU``, and what is asked of the plan, beside ``onnx.load`` of the
-same file. `python bench/planning.py` prints a table of CPU times, children included, each of a process of its own.
+"""Planning models of 100,000 nodes for ``HETERO:FPGA,CPU``, and what is asked of the plan. `python bench/planning.py`
+prints a table of CPU times, child processes included: minima over three processes each.
 """
 
 from __future__ import annotations
