@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .costs import Costs
     from .errors import (
         ArtifactError,
+        Cancelled,
         Corrupt,
         DeviceUnavailable,
         HeteroError,
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
         ModelError,
         NotSupported,
         PartitionError,
+        PluginTimeout,
         PropertyError,
         UnknownDevice,
         UnsupportedModel,
+        WorkerLost,
         WrongDevice,
         WrongVersion,
     )
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArtifactError",
+    "Cancelled",
     "CompiledModel",
     "Core",
     "Corrupt",
@@ -58,11 +62,13 @@ __all__ = [
     "PartitionError",
     "Plan",
     "Plugin",
+    "PluginTimeout",
     "PropertyError",
     "Support",
     "TransitiveClosure",
     "UnknownDevice",
     "UnsupportedModel",
+    "WorkerLost",
     "WrongDevice",
     "WrongVersion",
     "check_partition",

@@ -23,6 +23,7 @@ __all__ = [
     "PropertyError",
     "UnknownDevice",
     "UnsupportedModel",
+    "WorkerLost",
     "WrongDevice",
     "WrongVersion",
     "did_you_mean",
@@ -97,6 +98,10 @@ class InferenceError(HeteroError):
 
 class Cancelled(InferenceError):
     """A run that somebody asked to stop. The request stays usable."""
+
+
+class WorkerLost(InferenceError):
+    """A worker process that ended, or did not answer in time and was killed. It is replaced by itself."""
 
 
 class PluginTimeout(HeteroError):

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import Corrupt, DeviceUnavailable, HeteroError, InferenceError, NotSupported
+from .errors import Corrupt, DeviceUnavailable, HeteroError, InferenceError, NotSupported, PropertyError
 from .guard import describe_nodes, guarded
 from .log import is_told, tell
 from .model.types import Port
@@ -278,6 +278,9 @@ class Plugin(abc.ABC):
         "CACHE_ENCRYPTION_CALLBACKS",
         "LOG_LEVEL",
         "PLUGIN_TIMEOUT_MS",
+        "ISOLATION",
+        "WORKER_TIMEOUT_MS",
+        "WORKER_RETRIES",
     )
     """What `get_property` and `set_property` know: names from `hetero.properties.PROPERTIES`, or `Property` objects."""
 
@@ -292,6 +295,8 @@ class Plugin(abc.ABC):
         self._table = PropertyTable(self.properties)
         self._property_lock = threading.Lock()
         self._plugin_of: Callable[[str], Plugin] | None = None
+        self.registrations: Callable[[str], Sequence[tuple[str, str]]] = _not_registered
+        """Device name -> what another process has to register by hand to have it (`Registry.registrations`)."""
         self.executors = ExecutorManager()
         """The threads of models compiled by this plugin; they end with it, or with the model if that lives longer."""
         weakref.finalize(self, self.executors.clear).atexit = False
@@ -349,7 +354,10 @@ class Plugin(abc.ABC):
         subject = describe_nodes(model)
         settings = self._log_settings(config)
         begin = time.perf_counter()
-        call = functools.partial(self.compile_model, model, config, context)
+        if self.isolates(config):
+            call = functools.partial(self._compile_isolated, model, config, context, name)
+        else:
+            call = functools.partial(self.compile_model, model, config, context)
         try:
             compiled = guarded(name, "compile_model", subject, call, self.timeout_ms(config))
             if not isinstance(compiled, CompiledModel):
@@ -373,6 +381,22 @@ class Plugin(abc.ABC):
             milliseconds = (time.perf_counter() - begin) * 1e3
             tell(settings, name, "INFO", f"compiled in {milliseconds:.3g} ms: {compiled!r} {subject}")
         return compiled
+
+    def isolates(self, config: Mapping[str, Any]) -> bool:
+        """Whether models run in worker processes, with this configuration."""
+        if "ISOLATION" not in self._table:
+            return False
+        value = config.get("ISOLATION", self._table.get("ISOLATION", self.name))
+        return bool(self._table.declared("ISOLATION", self.name).check(value) == "PROCESS")
+
+    def _compile_isolated(
+        self, model: Model, config: Mapping[str, Any], context: RemoteContext | None, device: str
+    ) -> CompiledModel:
+        from .workers.isolated import compile_isolated
+
+        if context is not None:
+            raise PropertyError(f"{device}: a remote context belongs to this process, and ISOLATION is PROCESS")
+        return compile_isolated(model, device, self.full_config(config), self.registrations(self.name))
 
     def adopt(self, compiled: CompiledModel, config: Mapping[str, Any], subject: str = "") -> None:
         """What every model of this device gets when it is compiled or imported: the threads, and the properties that
@@ -506,3 +530,7 @@ def _trouble(support: object, num_nodes: int) -> str | None:
     if not isinstance(support.reasons, Mapping) or any(node not in support.reasons for node in np.flatnonzero(~mask)):
         return "a Support without a reason for each node that it refuses"
     return None
+
+
+def _not_registered(name: str) -> Sequence[tuple[str, str]]:
+    raise NotSupported(f"{name} runs in worker processes only if it is registered with a Core")

@@ -11,10 +11,11 @@ import dataclasses
 import importlib
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable
 
-from .errors import DeviceUnavailable, HeteroError, PropertyError, UnknownDevice, did_you_mean
+from .errors import DeviceUnavailable, HeteroError, NotSupported, PropertyError, UnknownDevice, did_you_mean
 from .plugin import Plugin
 
 __all__ = ["ENTRY_POINT_GROUP", "DeviceInfo", "DeviceString", "Registry", "parse_device", "parse_device_list"]
@@ -122,6 +123,7 @@ class Registry:
             name = os.path.basename(profile).removesuffix(".toml").upper()
             self._factories[name] = self._profile_factory(profile)
             self._origins[name] = "profile"
+        self._spelled: dict[str, str] = {}  # those registered by hand, in words that any process understands
         self._plugins: dict[str, Plugin] = {}
         self._making: dict[str, threading.RLock] = {}
         self._failures: dict[str, DeviceUnavailable] = {}
@@ -132,17 +134,31 @@ class Registry:
         if not _NAME.fullmatch(name):
             raise PropertyError(f"{name!r} cannot be a device name: expected letters, digits and underscores")
         factory: Factory
+        spelled: str | None
         if callable(target):
-            factory = target
+            factory, spelled = target, _spelled(target)
         elif isinstance(target, os.PathLike) or target.endswith(".toml"):
-            factory = self._profile_factory(os.fspath(target))
+            spelled = os.path.abspath(os.fspath(target))
+            factory = self._profile_factory(spelled)
         else:
-            factory = _lazy(target)
+            factory, spelled = _lazy(target), target
         with self._lock:
             if name in self._factories:
                 raise PropertyError(f"device {name} is registered already")
             self._factories[name] = factory
             self._origins[name] = "registered"
+            if spelled is not None:
+                self._spelled[name] = spelled
+
+    def registrations(self, name: str) -> list[tuple[str, str]]:
+        """What another process has to `register`, as text, to have the device ``name`` and those that it may run over.
+        `NotSupported` if its factory cannot be imported there."""
+        if self._origins.get(name) == "registered" and name not in self._spelled:
+            raise NotSupported(
+                f"{name} was registered by a function that another process cannot import; register it as "
+                "'module:function', or by a function at the top of a module"
+            )
+        return list(self._spelled.items())
 
     def names(self) -> tuple[str, ...]:
         """All device names, available or not: built in, shipped profiles, entry points, registered."""
@@ -211,6 +227,7 @@ class Registry:
             raise DeviceUnavailable(
                 f"device {name}{package}: its factory gave {type(plugin).__name__}, expected a hetero.plugin.Plugin"
             )
+        plugin.registrations = self.registrations
         plugin.connect(self.plugin)
         return plugin
 
@@ -254,6 +271,14 @@ def _lazy(target: str) -> Factory:
         return plugin
 
     return create
+
+
+def _spelled(factory: Factory) -> str | None:
+    """``module:function``, where that is what it takes to find it; a script's own functions are in no module."""
+    module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
+    if module in (None, "__main__") or getattr(sys.modules.get(str(module)), str(name), None) is not factory:
+        return None
+    return f"{module}:{name}"
 
 
 def _misnamed(name: str, package: str) -> Factory:

@@ -57,6 +57,8 @@ def cached(
     folder = settings.get("CACHE_DIR")
     if not folder or settings.get("HETERO_DUMP_GRAPH_DOT"):  # dumps are made by compiling
         return compile_anew()
+    if plugin.isolates(settings):  # the worker looks there
+        return compile_anew()
     encrypt, decrypt = callbacks_of(settings["CACHE_ENCRYPTION_CALLBACKS"])
     identity = [
         digest_of(model),

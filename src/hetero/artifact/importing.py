@@ -89,6 +89,8 @@ def import_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]
 
     What a plugin cannot make of files whose digests are right is `Corrupt`: they were not written by that plugin.
     """
+    if plugin.isolates(config):
+        raise NotSupported(f"{reader.label}: what was exported is imported into this process; ISOLATION must be NONE")
     call = functools.partial(plugin.import_payload, reader, config)
     subject = f"of {reader.name!r}"
     try:

@@ -25,8 +25,12 @@ class DeviceListPlugin(Plugin):
     """A device over those that its property ``MULTI_DEVICE_PRIORITIES`` lists."""
 
     properties = (
-        # It has no kernels, memory or ids of its own.
-        *without(Plugin.properties, "DEVICE_TYPE", "OPTIMIZATION_CAPABILITIES", "DEVICE_ID"),
+        # It has no kernels, memory or ids of its own; the devices of its list have workers.
+        *without(
+            Plugin.properties,
+            *("DEVICE_TYPE", "OPTIMIZATION_CAPABILITIES", "DEVICE_ID"),
+            *("ISOLATION", "WORKER_TIMEOUT_MS", "WORKER_RETRIES"),
+        ),
         "MULTI_DEVICE_PRIORITIES",
         "DEVICE_PROPERTIES",
         "STRICT",

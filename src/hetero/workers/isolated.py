@@ -1,0 +1,208 @@
+"""A compiled model in a worker process, which is replaced when it is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Cancelled, HeteroError, NotSupported, WorkerLost
+from ..model.detached import detach
+from ..plugin import CompiledModel, Port, Runner
+from ..runtime.cancellation import Cancellation
+from ..runtime.profile import ProfileRow
+from .messages import Compile, Done, Failed, Room, Run, Settle, TensorRef, TooSmall, dtype_name
+from .per_process import PerProcess
+from .shared_memory import SharedPool
+from .worker import Worker
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = ["IsolatedModel", "compile_isolated"]
+
+_NOT_PASSED_ON = ("ISOLATION", "WORKER_TIMEOUT_MS", "WORKER_RETRIES", "PLUGIN_TIMEOUT_MS")
+
+
+def compile_isolated(
+    model: Model, device: str, settings: Mapping[str, Any], plugins: Sequence[tuple[str, str]]
+) -> IsolatedModel:
+    """Compile ``model`` for ``device`` in a worker process.
+
+    ``settings``: all properties. ``plugins``: name and target of devices that were registered by hand, which the worker
+    registers too. Raises what the compilation does, `NotSupported` for what cannot pass between processes, and
+    `WorkerLost` if the worker ends meanwhile.
+    """
+    if importlib.util.find_spec("zmq") is None:
+        raise NotSupported("ISOLATION=PROCESS needs pyzmq: pip install 'hetero[workers]'")
+    for port in (*model.inputs, *model.outputs):
+        if not port.is_tensor or (port.dtype is not None and port.dtype.hasobject):
+            raise NotSupported(f"{device}: {port.name!r} is no tensor of numbers, and nothing else passes to a worker")
+    if settings.get("CACHE_ENCRYPTION_CALLBACKS") is not None:
+        raise NotSupported("CACHE_ENCRYPTION_CALLBACKS are functions of this process; a worker cannot call them")
+    pool = _pool.get()
+    encoded, weights = detach(model.with_inferred_types())
+    kept: list[NDArray[Any]] = []
+
+    def shared(array: NDArray[Any]) -> TensorRef:
+        own, offset = pool.share(array)
+        kept.append(own)
+        return TensorRef(offset, dtype_name(own.dtype), own.shape)
+
+    config = {key: value for key, value in settings.items() if key not in _NOT_PASSED_ON and value is not None}
+    request = Compile(
+        shared(np.frombuffer(encoded, np.uint8)),
+        [(name, shared(array)) for name, array in weights.items()],
+        device,
+        config,
+        list(plugins),
+    )
+    crew = _Crew(device, pool, request, kept, (settings["PLUGIN_TIMEOUT_MS"] or None))
+    return IsolatedModel(model, crew, settings)
+
+
+class _Crew:
+    """The worker of a model, and all that is needed to make another. Thread-safe.
+
+    ``kept``: the arrays that ``request`` names, for as long as there may be another worker.
+    """
+
+    def __init__(
+        self, name: str, pool: SharedPool, request: Compile, kept: Sequence[NDArray[Any]], timeout_ms: int | None
+    ) -> None:
+        self.pool = pool
+        self._name = name
+        self._request = request
+        self._kept = kept
+        self._timeout = None if timeout_ms is None else timeout_ms / 1000
+        self._lock = threading.Lock()
+        self.streams = 0
+        self._worker: Worker | None = self._start()
+
+    def worker(self) -> Worker:
+        """One that lives, as far as is known: a new one if the last is lost. Raises as compiling does."""
+        with self._lock:
+            if self._worker is None or self._worker.has_ended:
+                self._worker = None
+                self._worker = self._start()
+            return self._worker
+
+    def replace(self) -> None:
+        """Make the next worker already, in a thread of its own."""
+
+        def work() -> None:
+            with contextlib.suppress(HeteroError):  # the next inference tries again, and tells
+                self.worker()
+
+        threading.Thread(target=work, name=f"hetero replaces a worker of {self._name}", daemon=True).start()
+
+    def _start(self) -> Worker:
+        worker = Worker(self._name, self.pool)
+        try:
+            self.streams = worker.compile(self._request, self._timeout)
+        except BaseException:
+            worker.kill()
+            raise
+        return worker
+
+
+class IsolatedModel(CompiledModel):
+    """Runs in a worker process, which ends when nobody has this object, or a request of it, any longer."""
+
+    def __init__(self, model: Model, crew: _Crew, settings: Mapping[str, Any]) -> None:
+        properties = {
+            **settings,
+            "NETWORK_NAME": model.name,
+            "NUM_STREAMS": crew.streams,
+            "OPTIMAL_NUMBER_OF_INFER_REQUESTS": crew.streams,
+        }
+        super().__init__(crew._name, model.inputs, model.outputs, properties)
+        self._crew = crew
+
+    @property
+    def process(self) -> int:
+        """The worker's process id; of the next one when it is lost."""
+        return self._crew.worker().process
+
+    def create_runner(self) -> Runner:
+        timeout_ms, retries = self._properties["WORKER_TIMEOUT_MS"], self._properties["WORKER_RETRIES"]
+        return _Runner(self._crew, self._outputs, timeout_ms / 1000 if timeout_ms else None, retries)
+
+
+class _Runner:
+    """One inference at a time in the worker; see `hetero.runtime.request.Runner`."""
+
+    def __init__(self, crew: _Crew, outputs: Sequence[Port], timeout: float | None, retries: int) -> None:
+        self.cancellation = Cancellation()
+        self._crew = crew
+        self._timeout = timeout
+        self._retries = retries
+        self._rows: Sequence[ProfileRow] = ()
+        self._sizes = [_stated_bytes(port) for port in outputs]
+
+    def run(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        pool = self._crew.pool
+        shared = [pool.share(array) for array in inputs]
+        refs = [TensorRef(offset, dtype_name(array.dtype), array.shape) for array, offset in shared]
+        attempt = 0
+        while True:
+            try:
+                return self._run_on(self._crew.worker(), refs)
+            except WorkerLost as error:
+                self._crew.replace()
+                attempt += 1
+                if attempt > self._retries:
+                    if self._retries:
+                        error.add_note(f"after {attempt} attempts (WORKER_RETRIES)")
+                    raise
+
+    def _run_on(self, worker: Worker, refs: list[TensorRef]) -> Sequence[NDArray[Any]]:
+        stop: Callable[[], bool] = lambda: self.cancellation.requested  # noqa: E731
+        pool = self._crew.pool
+        with worker.lane(stop) as lane:
+            if lane is None:
+                raise Cancelled("the inference was cancelled before it began")
+            rooms = [pool.empty((size,), np.uint8) for size in self._sizes]
+            answer = worker.ask(lane, Run(refs, _rooms(pool, rooms)), self._timeout, stop)
+            if isinstance(answer, TooSmall):
+                self._sizes = answer.sizes
+                rooms = [pool.empty((size,), np.uint8) for size in self._sizes]
+                answer = worker.ask(lane, Settle(_rooms(pool, rooms)), self._timeout, stop)
+        if isinstance(answer, Failed):
+            raise answer.error()
+        if not isinstance(answer, Done):
+            raise worker.lost(f"answered {type(answer).__name__}, expected results")
+        self._rows = answer.rows()
+        # An array over its room keeps that.
+        return [
+            np.ndarray(ref.shape, ref.numpy_dtype, buffer=room) for room, ref in zip(rooms, answer.results, strict=True)
+        ]
+
+    def profile(self) -> Sequence[ProfileRow]:
+        return self._rows
+
+
+def _rooms(pool: SharedPool, arrays: Sequence[NDArray[Any]]) -> list[Room]:
+    rooms = []
+    for array in arrays:
+        offset = pool.offset_of(array)
+        assert offset is not None
+        rooms.append(Room(offset, array.nbytes))
+    return rooms
+
+
+def _stated_bytes(port: Port) -> int:
+    """Of a result whose size is fixed; else 0: the first inference tells."""
+    if port.dtype is None or port.shape is None or not all(isinstance(dim, int) for dim in port.shape):
+        return 0
+    return int(np.prod(port.shape, dtype=np.int64)) * port.dtype.itemsize  # type: ignore[arg-type]
+
+
+_pool = PerProcess(SharedPool)
+"""One for all workers, so that what one made is read by another where it lies. After a fork not the parent's: what a
+child writes must not appear there."""

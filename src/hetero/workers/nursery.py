@@ -1,0 +1,112 @@
+"""The process that workers are forked from. It has imported hetero already, has one thread, and does nothing else.
+
+An application starts it once, with the first worker; it ends with the application, as its workers do: all of them read
+from a pipe, and nobody but the application has the other end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+
+from ..errors import HeteroError, NotSupported
+from .per_process import PerProcess
+
+__all__ = ["Nursery", "nursery", "serve"]
+
+_CODE = "import sys; sys.path[:] = {path!r}; from hetero.workers.nursery import serve; serve({socket}, {alive})"
+
+
+class Nursery:
+    """The application's end. Thread-safe."""
+
+    def __init__(self) -> None:
+        if not sys.executable:
+            raise NotSupported("ISOLATION=PROCESS needs Python's executable, and sys.executable does not name it")
+        self._lock = threading.Lock()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        alive, self._alive = os.pipe()
+        code = _CODE.format(path=sys.path, socket=theirs.fileno(), alive=alive)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), alive),
+                # Ctrl-C in a terminal goes to all of a group; what becomes of the work is the application's choice.
+                process_group=0,
+            )
+        finally:
+            theirs.close()
+            os.close(alive)
+        weakref.finalize(self, _end, os.getpid(), self._socket, self._alive, self._process)
+
+    def fork(self, memory: int, size: int, folder: str) -> tuple[int, int]:
+        """A new worker: its process id, and a descriptor that is readable when it has ended.
+
+        ``memory``, ``size``: the shared memory. ``folder``: where the sockets are. Raises `HeteroError`.
+        """
+        with self._lock:
+            try:
+                socket.send_fds(self._socket, [f"{size} {folder}".encode()], [memory])
+                answer, descriptors, _, _ = socket.recv_fds(self._socket, 64, 1)
+            except OSError as error:
+                raise HeteroError(f"no worker process can be made: {error}") from error
+        if not descriptors:
+            raise HeteroError(
+                f"no worker process can be made: {answer.decode() or 'the process that forks them ended'}"
+            )
+        return int(answer), descriptors[0]
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+
+def _end(owner: int, own: socket.socket, alive: int, process: subprocess.Popen[bytes]) -> None:
+    """Let go of it; with its pipe and socket closed it ends, and so do its workers."""
+    own.close()
+    os.close(alive)
+    if os.getpid() != owner:
+        process.returncode = 0  # a parent's, which this process cannot wait for
+        return
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(1.0)
+
+
+nursery = PerProcess(Nursery, lambda nursery: nursery.ended)
+"""The one of this process."""
+
+
+def serve(descriptor: int, alive: int) -> None:
+    """Fork workers as asked for, until the application is gone. The main function of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers: their ends are seen by descriptor
+    from . import process
+
+    process.preload()
+    own = socket.socket(fileno=descriptor)
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(own, 4096, 1)
+        if not message:
+            os._exit(0)
+        size, _, folder = message.decode().partition(" ")
+        memory = descriptors[0]
+        try:
+            child = os.fork()
+            if child == 0:
+                own.close()
+                process.main(memory, int(size), folder, alive)
+            ended = os.pidfd_open(child)
+        except OSError as error:
+            own.send(f"{type(error).__name__}: {error}".encode()[:64])
+        else:
+            socket.send_fds(own, [str(child).encode()], [ended])
+            os.close(ended)
+        finally:
+            os.close(memory)

@@ -1,0 +1,115 @@
+"""Memory that this process and its workers map: where boundary values lie, so that none is copied on its way."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+__all__ = ["SharedMemory", "SharedPool"]
+
+_RESERVED = 1 << 40
+"""Bytes of address space. Pages exist from when they are first written."""
+
+_ALIGNMENT = 64
+_LARGE = 1 << 20
+_SPARE_LARGE_BLOCKS = 8  # of one size, whose pages are kept for the next that wants one
+
+
+class SharedMemory:
+    """A mapping of anonymous memory. A worker maps what its parent made, by its file descriptor."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        # MAP_NORESERVE, which `mmap` has no name for: no swap is set aside for what is never written.
+        self._memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | 0x4000)
+        self.descriptor = descriptor
+        self.size = size
+        self._address = np.frombuffer(self._memory, np.uint8, 1).__array_interface__["data"][0]
+
+    def array(self, offset: int, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+        """A view. ``ValueError`` or ``TypeError`` if it would not lie inside."""
+        return np.ndarray(tuple(shape), dtype, buffer=self._memory, offset=offset)
+
+    def offset_of(self, array: NDArray[Any]) -> int | None:
+        """Where a contiguous array of native byte order lies; None if it is elsewhere, or laid out otherwise."""
+        if not (array.flags.c_contiguous and array.dtype.isnative):
+            return None
+        offset: int = array.__array_interface__["data"][0] - self._address
+        return offset if 0 <= offset <= self.size - array.nbytes else None
+
+
+class SharedPool(SharedMemory):
+    """Shared memory in blocks, handed out as arrays; a block is free again when nobody has its array any longer.
+
+    Thread-safe. Blocks that arrays of another process are made over must be kept here meanwhile.
+    """
+
+    def __init__(self) -> None:
+        descriptor = os.memfd_create("hetero", os.MFD_CLOEXEC)
+        size = _RESERVED
+        while True:
+            try:
+                os.ftruncate(descriptor, size)
+                super().__init__(descriptor, size)
+                break
+            except (OSError, ValueError):  # a limit of address space or file size
+                size //= 2
+                if size < 1 << 28:
+                    os.close(descriptor)
+                    raise
+        self._lock = threading.Lock()
+        self._end = 0
+        self._free: dict[int, list[int]] = {}  # bytes -> offsets. Finalizers append to it, so it has no lock
+        weakref.finalize(self, os.close, descriptor).atexit = False
+
+    def empty(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+        """A fresh array of undefined contents. ``MemoryError`` if there is no room."""
+        kind = np.dtype(dtype)
+        size = _rounded(int(np.prod(shape, dtype=object)) * kind.itemsize)
+        offset = self._take(size)
+        array = self.array(offset, shape, kind)
+        weakref.finalize(array, self._give_back, offset, size).atexit = False
+        return array
+
+    def share(self, array: NDArray[Any]) -> tuple[NDArray[Any], int]:
+        """The array, or a copy of it, that lies here, and where."""
+        offset = self.offset_of(array)
+        if offset is not None:
+            return array, offset
+        own = self.empty(array.shape, array.dtype.newbyteorder("="))
+        own[...] = array
+        offset = self.offset_of(own)
+        assert offset is not None
+        return own, offset
+
+    def _take(self, size: int) -> int:
+        spare = self._free.setdefault(size, [])
+        try:
+            return spare.pop()
+        except IndexError:
+            pass
+        with self._lock:
+            offset = -(-self._end // mmap.PAGESIZE) * mmap.PAGESIZE if size >= _LARGE else self._end
+            if offset + size > self.size:
+                raise MemoryError(f"{size} bytes of shared memory: {self.size - self._end} are left")
+            self._end = offset + size
+        return offset
+
+    def _give_back(self, offset: int, size: int) -> None:
+        spare = self._free[size]
+        if size >= _LARGE and len(spare) >= _SPARE_LARGE_BLOCKS:
+            self._memory.madvise(mmap.MADV_REMOVE, offset, size)
+        spare.append(offset)
+
+
+def _rounded(nbytes: int) -> int:
+    """Up to a multiple of an eighth of the next power of two, so that blocks fit more than one size."""
+    size = max(_ALIGNMENT, nbytes)
+    step = max(_ALIGNMENT, 1 << max(0, (size - 1).bit_length() - 3))
+    return -(-size // step) * step

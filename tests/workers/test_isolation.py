@@ -1,0 +1,310 @@
+"""ISOLATION=PROCESS: the same results, and what becomes of workers that crash, hang, or lose their parent."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import hetero
+from model_zoo import make_model
+
+pytest.importorskip("zmq")
+
+PROCESS = {"ISOLATION": "PROCESS"}
+X = np.linspace(-2, 2, 6, dtype=np.float32)
+
+
+def identity(name: str = "identity") -> bytes:
+    port = [helper.make_tensor_value_info(value, TensorProto.FLOAT, ["n"]) for value in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"], name="it")], name, port[:1], port[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+@pytest.fixture
+def core(core: hetero.Core) -> hetero.Core:
+    core.register_plugin("FRAGILE", "workers.worker_plugins:create_plugin")
+    return core
+
+
+def fragile(core: hetero.Core, **config: object) -> hetero.CompiledModel:
+    return core.compile_model(core.read_model(identity()), "FRAGILE", {**PROCESS, **config})
+
+
+def until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def lives(process: int) -> bool:
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "device", ["CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE", "HETERO:CPU.0,CPU.1", "MULTI:CPU,TEMPLATE"]
+)
+def test_results_are_those_of_this_process(core: hetero.Core, diamond: hetero.Model, device: str) -> None:
+    pins = {"four": "TEMPLATE"} if device == "HETERO:CPU,TEMPLATE" else None
+    here = core.compile_model(diamond, device, pins=pins)
+    there = core.compile_model(diamond, device, PROCESS, pins=pins)
+    shape = [dim if isinstance(dim, int) else 3 for dim in diamond.inputs[0].shape or ()]
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+        np.testing.assert_array_equal(there(x)[0], here(x)[0])
+    assert [port.name for port in there.outputs] == [port.name for port in here.outputs]
+
+
+def test_weights_and_all_sizes_pass(core: hetero.Core) -> None:
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    model = make_model([helper.make_node("MatMul", ["x", "w"], ["y"])], inputs={"x": ["n", 64]}, weights={"w": weight})
+    there = core.compile_model(core.read_model(model), "CPU", PROCESS)
+    here = core.compile_model(core.read_model(model), "CPU")
+    for rows in (1, 5, 0, 300, 2):  # results outgrow their room, and fit again
+        x = np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float32)
+        np.testing.assert_array_equal(there(x)[0], here(x)[0])
+
+
+def test_results_outlive_later_inferences(core: hetero.Core) -> None:
+    compiled = fragile(core)
+    kept = [compiled(np.full(1000, number, np.float32))[0] for number in range(1, 20)]
+    assert [int(array[0]) for array in kept] == list(range(1, 20))
+    assert all((array == array[0]).all() for array in kept)
+
+
+def test_a_boundary_value_stays_where_the_first_worker_wrote_it(
+    core: hetero.Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hetero.workers.shared_memory import SharedPool
+
+    copies = []
+    share = SharedPool.share
+
+    def counted(self: SharedPool, array: np.ndarray) -> tuple[np.ndarray, int]:
+        own, offset = share(self, array)
+        copies.append(own is not array)
+        return own, offset
+
+    nodes = [helper.make_node("Relu", ["x"], ["h"], name="first"), helper.make_node("Neg", ["h"], ["y"], name="second")]
+    compiled = core.compile_model(
+        core.read_model(make_model(nodes, outputs=("y",))),
+        "HETERO:CPU.0,CPU.1",
+        PROCESS,
+        pins={"first": "CPU.0", "second": "CPU.1"},
+    )
+    x = np.ones([dim if isinstance(dim, int) else 3 for dim in compiled.inputs[0].shape or ()], np.float32)
+    monkeypatch.setattr(SharedPool, "share", counted)
+    compiled(x)
+    assert copies == [True, False]
+
+
+def test_many_threads_and_streams(core: hetero.Core) -> None:
+    model = core.read_model(identity())
+    compiled = core.compile_model(model, "CPU", {**PROCESS, "NUM_STREAMS": 2, "INFERENCE_NUM_THREADS": 2})
+    assert compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 2
+    found = list(compiled.map([np.full(100, number, np.float32) for number in range(50)], in_flight=8))
+    assert [int(outputs[0][0]) for outputs in found] == list(range(50))
+
+
+def test_errors_come_through(core: hetero.Core) -> None:
+    compiled = fragile(core)
+    with pytest.raises(hetero.InferenceError, match="no such luck"):
+        compiled(np.full(3, -103, np.float32))
+    np.testing.assert_array_equal(compiled(X)[0], X)
+    with pytest.raises(hetero.UnsupportedModel):
+        core.compile_model(core.read_model(make_model([helper.make_node("Relu", ["x"], ["y"])])), "FRAGILE", PROCESS)
+
+
+def test_a_worker_that_crashes_is_replaced(core: hetero.Core) -> None:
+    compiled = fragile(core)
+    for _ in range(2):
+        lost = compiled.process
+        with pytest.raises(hetero.WorkerLost, match=f"FRAGILE: its worker process {lost} ended"):
+            compiled(np.full(3, -101, np.float32))
+        np.testing.assert_array_equal(compiled(X)[0], X)
+        assert compiled.process != lost
+
+
+def test_a_worker_that_hangs_is_killed_and_replaced(core: hetero.Core) -> None:
+    compiled = fragile(core, WORKER_TIMEOUT_MS=300)
+    lost = compiled.process
+    begin = time.monotonic()
+    with pytest.raises(hetero.WorkerLost, match="did not answer within 0.3 s, and was killed"):
+        compiled(np.full(3, -102, np.float32))
+    assert time.monotonic() - begin < 10
+    np.testing.assert_array_equal(compiled(X)[0], X)
+    assert until(lambda: not lives(lost))
+
+
+def test_a_killed_worker_costs_nothing_but_time_with_retries(core: hetero.Core) -> None:
+    compiled = fragile(core, WORKER_RETRIES=2)
+    stop = threading.Event()
+
+    def kill() -> None:
+        while not stop.wait(0.05):
+            os.kill(compiled.process, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        done = 0
+        for number in range(400):
+            try:
+                assert int(compiled(np.full(10, number, np.float32))[0][0]) == number
+                done += 1
+            except hetero.WorkerLost as error:
+                assert "after 3 attempts" in "".join(error.__notes__)  # noqa: PT017
+    finally:
+        stop.set()
+        killer.join()
+    assert done > 380
+
+
+def test_other_submodels_go_on(core: hetero.Core) -> None:
+    first, second = fragile(core), fragile(core)
+    before = second.process
+    with pytest.raises(hetero.WorkerLost):
+        first(np.full(3, -101, np.float32))
+    np.testing.assert_array_equal(second(X)[0], X)
+    assert second.process == before
+
+
+def test_a_crash_while_compiling_is_an_error(core: hetero.Core) -> None:
+    with pytest.raises(hetero.WorkerLost, match=r"FRAGILE: its worker process \d+ ended"):
+        core.compile_model(core.read_model(identity("crash")), "FRAGILE", PROCESS)
+
+
+def test_cancelling(core: hetero.Core) -> None:
+    loop = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[n] x, int64 trips) => (float[n] y)
+        { c = Constant<value = bool {1}>()
+          y = Loop(trips, c, x) <body = b (int64 i, bool ci, float[n] v) => (bool co, float[n] w)
+            { co = Identity(ci)  w = Neg(v) }> }"""
+    ).SerializeToString()
+    compiled = core.compile_model(core.read_model(loop), "CPU", PROCESS)
+    request = compiled.create_infer_request()
+    request.start_async({"x": X, "trips": np.int64(1 << 60)})
+    time.sleep(0.1)
+    process = compiled.process
+    request.cancel()
+    with pytest.raises(hetero.Cancelled):
+        request.wait(20_000)
+    np.testing.assert_array_equal(compiled({"x": X, "trips": np.int64(2)})[0], X)
+    assert compiled.process == process
+
+
+def test_nothing_is_left_behind(core: hetero.Core) -> None:
+    fragile(core)(X)
+    gc.collect()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    processes = []
+    for _ in range(5):
+        compiled = fragile(core)
+        compiled(X)
+        processes.append(compiled.process)
+        del compiled
+    gc.collect()
+    assert until(lambda: not any(map(lives, processes)))
+    assert until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors + 2)
+
+
+def test_nothing_outlives_a_killed_parent(tmp_path: Path) -> None:
+    script = """
+import os, sys, time, numpy as np, hetero
+core = hetero.Core()
+compiled = core.compile_model(core.read_model(sys.argv[1]), "CPU", {"ISOLATION": "PROCESS"})
+compiled(np.ones(3, np.float32))
+print(compiled.process, flush=True)
+time.sleep(600)
+"""
+    (tmp_path / "m.onnx").write_bytes(identity())
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path / "tmp")}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "m.onnx")], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert parent.stdout is not None
+    worker = int(parent.stdout.readline())
+    with open(f"/proc/{worker}/stat") as file:
+        nursery = int(file.read().rpartition(")")[2].split()[1])
+    assert lives(worker)
+    assert lives(nursery)
+    parent.kill()
+    parent.communicate()
+    assert until(lambda: not lives(worker) and not lives(nursery))
+    assert os.listdir(tmp_path / "tmp") == []
+
+
+def test_a_forked_child_makes_its_own(core: hetero.Core) -> None:
+    compiled = fragile(core)
+    worker = compiled.process
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            own = fragile(hetero.Core())
+            status = 2
+        except hetero.UnknownDevice:
+            try:
+                fresh = hetero.Core()
+                fresh.register_plugin("FRAGILE", "workers.worker_plugins:create_plugin")
+                own = fragile(fresh)
+                status = 0 if own.process != worker and (own(X)[0] == X).all() else 3
+            except BaseException:
+                status = 4
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    np.testing.assert_array_equal(compiled(X)[0], X)
+    assert compiled.process == worker
+
+
+def test_what_cannot_pass_is_refused(core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
+    strings = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (string[n] x) => (string[n] y) { y = Identity(x) }'
+    ).SerializeToString()
+    with pytest.raises(hetero.NotSupported, match="no tensor of numbers"):
+        core.compile_model(core.read_model(strings), "TEMPLATE", PROCESS)
+    with pytest.raises(hetero.NotSupported, match="functions of this process"):
+        core.compile_model(diamond, "CPU", {**PROCESS, "CACHE_ENCRYPTION_CALLBACKS": (bytes, bytes)})
+    with pytest.raises(hetero.PropertyError, match="remote context"):
+        core.compile_model(diamond, "CPU", PROCESS, context=core.get_default_context("CPU"))
+    compiled = core.compile_model(diamond, "CPU", PROCESS)
+    with pytest.raises(hetero.NotSupported, match="export"):
+        compiled.export_model(tmp_path / "m.hetero")
+    core.compile_model(diamond, "CPU").export_model(tmp_path / "m.hetero")
+    with pytest.raises(hetero.NotSupported, match="ISOLATION must be NONE"):
+        core.import_model(tmp_path / "m.hetero", "CPU", PROCESS)
+
+    from workers.worker_plugins import FragilePlugin
+
+    core.register_plugin("LOCAL", functools.partial(FragilePlugin))
+    with pytest.raises(hetero.NotSupported, match="cannot import"):
+        core.compile_model(core.read_model(identity()), "LOCAL", PROCESS)
+
+
+def test_counters_come_through(core: hetero.Core, diamond: hetero.Model) -> None:
+    compiled = core.compile_model(diamond, "CPU", {**PROCESS, "PERF_COUNT": True})
+    request = compiled.create_infer_request()
+    shape = [dim if isinstance(dim, int) else 3 for dim in diamond.inputs[0].shape or ()]
+    request.infer(np.ones(shape, np.float32))
+    assert {row.node for row in request.profiling_info} == {"one", "two", "three", "four", "five", "six", "seven"}

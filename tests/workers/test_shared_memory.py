@@ -1,0 +1,102 @@
+"""Memory that processes share: blocks that never overlap while they are in use, and are used again after."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetero.workers.messages import TensorRef, dtype_name
+from hetero.workers.shared_memory import SharedMemory, SharedPool
+
+POOL = SharedPool()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3_000_000), st.integers(0, 5)), max_size=30))
+def test_arrays_in_use_do_not_overlap(steps: list[tuple[int, int]]) -> None:
+    held: list[np.ndarray] = []
+    for number, (size, drop) in enumerate(steps):
+        array = POOL.empty((size,), np.uint8)
+        array[:] = number
+        held.append(array)
+        if drop < len(held) and drop % 2:
+            del held[drop]
+    for one, other in itertools.combinations(held, 2):
+        assert not np.may_share_memory(one, other)
+    for array in held:
+        assert array.size == 0 or (array == array[0]).all()
+
+
+def test_a_block_is_used_again_when_no_view_is_left() -> None:
+    pool = SharedPool()
+    array = pool.empty((1000,), np.float32)
+    where = pool.offset_of(array)
+    view = array[10:20].reshape(2, 5)
+    del array
+    gc.collect()
+    assert pool.offset_of(pool.empty((1000,), np.float32)) != where
+    del view
+    gc.collect()
+    assert pool.offset_of(pool.empty((1000,), np.float32)) == where
+
+
+def test_what_lies_there_is_shared_without_a_copy() -> None:
+    own, offset = POOL.share(np.arange(12.0).reshape(3, 4).T)
+    assert own.flags.c_contiguous
+    assert POOL.share(own)[0] is own
+    other = SharedMemory(os.dup(POOL.descriptor), POOL.size)
+    seen = TensorRef(offset, dtype_name(own.dtype), own.shape).array(other)
+    np.testing.assert_array_equal(seen, own)
+    seen[0, 0] = 7
+    assert own[0, 0] == 7
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint64, np.float16, np.complex128, ml_dtypes.bfloat16])
+def test_types_keep_their_names(dtype: type) -> None:
+    array, offset = POOL.share(np.ones((2, 3), dtype))
+    ref = TensorRef(offset, dtype_name(array.dtype), array.shape)
+    assert ref.array(POOL).dtype == np.dtype(dtype)
+
+
+def test_a_place_outside_is_refused() -> None:
+    for ref in (TensorRef(POOL.size, "<f4", (1,)), TensorRef(-1, "<f4", (1,)), TensorRef(0, "<f4", (POOL.size,))):
+        with pytest.raises((ValueError, TypeError)):
+            ref.array(POOL)
+
+
+def test_threads_get_blocks_of_their_own() -> None:
+    pool = SharedPool()
+    wrong = []
+
+    def work(number: int) -> None:
+        for _ in range(300):
+            array = pool.empty((100,), np.int64)
+            array[:] = number
+            if not (array == number).all():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_pages_of_large_blocks_go_back() -> None:
+    pool = SharedPool()
+    arrays = [pool.empty((4 << 20,), np.uint8) for _ in range(20)]
+    for array in arrays:
+        array[:] = 1
+    before = os.fstat(pool.descriptor).st_blocks
+    del array, arrays
+    gc.collect()
+    assert os.fstat(pool.descriptor).st_blocks < before * 0.6
