@@ -396,7 +396,7 @@ class Plugin(abc.ABC):
 
         if context is not None:
             raise PropertyError(f"{device}: a remote context belongs to this process, and ISOLATION is PROCESS")
-        return compile_isolated(model, device, self.full_config(config), self.registrations(self.name))
+        return compile_isolated(model, device, self.full_config(config), self.registrations(device.partition(".")[0]))
 
     def adopt(self, compiled: CompiledModel, config: Mapping[str, Any], subject: str = "") -> None:
         """What every model of this device gets when it is compiled or imported: the threads, and the properties that

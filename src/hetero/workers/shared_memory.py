@@ -34,6 +34,8 @@ class SharedMemory:
 
     def array(self, offset: int, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
         """A view. ``ValueError`` or ``TypeError`` if it would not lie inside."""
+        if not 0 <= offset < self.size:
+            raise ValueError(f"there is no byte {offset} in {self.size} bytes of shared memory")
         return np.ndarray(tuple(shape), dtype, buffer=self._memory, offset=offset)
 
     def offset_of(self, array: NDArray[Any]) -> int | None:
