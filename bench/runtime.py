@@ -60,9 +60,11 @@ def products_model(branches: bool, size: int = 640, depth: int = 6) -> onnx.Mode
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def on_two(core: hetero.Core, model: hetero.Model, second: Callable[[str], bool]) -> hetero.CompiledModel:
+def on_two(
+    core: hetero.Core, model: hetero.Model, second: Callable[[str], bool], config: Mapping[str, Any] | None = None
+) -> hetero.CompiledModel:
     pins = {key: "CPU.1" if second(key) else "CPU.0" for key in (node.key for node in model.nodes)}
-    return core.compile_model(model, "HETERO:CPU.0,CPU.1", {"INFERENCE_NUM_THREADS": 1}, pins=pins)
+    return core.compile_model(model, "HETERO:CPU.0,CPU.1", {"INFERENCE_NUM_THREADS": 1, **(config or {})}, pins=pins)
 
 
 def per_submodel(core: hetero.Core, submodels: int) -> Mapping[str, float]:
