@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from .model.model import Model
     from .plugin import Support
 
-__all__ = ["LEAST_GAIN", "CostAffinity", "assign_by_cost"]
+__all__ = ["CAUTION", "LEAST_GAIN", "CostAffinity", "assign_by_cost"]
+
+CAUTION = 0.25
+"""What a node takes depends on its neighbours: on which of them a device fuses with it, and how it lays out what they
+share. So plans that mix devices are predicted too low, by a tenth and more where there are many cuts (docs/costs.md).
+See ``caution`` of `least_latency`."""
 
 LEAST_GAIN = 0.02
 """The assignment by priority is kept unless another is predicted to save this part of its latency."""
@@ -88,7 +93,7 @@ def assign_by_cost(
     problem = table.problem(allowed)
     by_priority = partition_graph(model.graph, affinity.device_of, policy)
     first = predict(problem, by_priority, table.launches)
-    found = least_latency(model.graph, problem, table.launches, affinity.device_of, policy)
+    found = least_latency(model.graph, problem, table.launches, affinity.device_of, policy, caution=CAUTION)
     if found.prediction.total > first.total * (1 - LEAST_GAIN):
         found = dataclasses.replace(found, device_of=affinity.device_of, partition=by_priority, prediction=first)
     origin = affinity.origin.copy()

@@ -2,8 +2,9 @@
 
 What a minimum cut can count are nodes and values; how many subgraphs there will be, only the partitioner knows. So
 launches are approximated first, and counted in the end:
-1. Labellings are found with a share of the launch charged to each transfer that arrives at a device: all of it, as is
-   right for chains, and none. Beside them stand the labelling to start from (by priority) and each device alone.
+1. Beside the labelling to start from (by priority) and each device alone, labellings are found with the launch charged
+   to each transfer that arrives at a device, as is right for chains, and without. Where costs are uncertain, nodes pay
+   for leaving the best of the former: else what is found would be where costs err most.
 2. Each is cut by the partitioner, and its latency predicted from that: `predict`.
 3. From the best, whole subgraphs are moved to other devices while that helps, the cheapest first: what costs more to
    launch and to reach than it saves, vanishes.
@@ -86,13 +87,16 @@ def least_latency(
     launch: ArrayLike,
     start: ArrayLike | None = None,
     policy: str = "auto",
+    *,
+    caution: float = 0.0,
 ) -> LatencyAssignment:
     """The assignment of least predicted latency that is found; never worse than ``start``.
 
     ``problem`` has the nodes of ``graph``, and may have more behind them that only one device takes: see `predict`.
     ``launch``: float64 [num_devices]. ``start``: int [graph.num_nodes], a labelling, which is kept unless another is
-    better. ``policy``: how the graph is cut. Deterministic. Raises `PartitionError` for launches that are negative or
-    no numbers, and a problem of other nodes.
+    better. ``policy``: how the graph is cut. ``caution``: what part of its work a node must gain to leave the better
+    of the start and a single device, and the whole must gain half that part. Deterministic. Raises `PartitionError` for
+    launches that are negative or no numbers, and a problem of other nodes.
     """
     n = graph.num_nodes
     possible = np.isfinite(problem.work)
@@ -109,12 +113,22 @@ def least_latency(
     for device in np.flatnonzero(possible.all(axis=1)).tolist():
         search.consider(np.full(n, device, np.int32))
     without = assign_by_cost(problem, first)
-    search.consider(without.device_of[:n])
+    careful, reference = problem, search.best
+    if caution and search.best is not None:
+        at = _extended(problem, search.best[0]), np.arange(problem.num_nodes)
+        work = problem.work * (1 + caution)
+        work[at] = problem.work[at]
+        careful = problem.with_costs(work=work)
+        search.consider(assign_by_cost(careful, without.device_of, bound=False).device_of[:n])
+    else:
+        search.consider(without.device_of[:n])
     if launches.any():
-        charged = problem.with_costs(latency=problem.latency + launches)
+        charged = careful.with_costs(latency=problem.latency + launches)
         search.consider(assign_by_cost(charged, without.device_of, bound=False).device_of[:n])
     search.move_subgraphs(possible)
     assert search.best is not None
+    if caution and reference is not None and search.best[2].total > reference[2].total * (1 - caution / 2):
+        search.best = reference
     device_of, partition, prediction = search.best
     device_of.setflags(write=False)
     # Devices that some node needs are launched at least once; one device is in any case.

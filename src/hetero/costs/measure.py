@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["measure_costs", "measure_launch", "measure_link", "measure_speed"]
 
+Clock = Callable[[], float]
+
 _REPETITIONS = 30
 _SMALL, _LARGE = 256, 1 << 22  # elements of float32
 
@@ -37,16 +39,22 @@ def measure_costs(
     *,
     runs: int = 10,
     config: Mapping[str, Any] | None = None,
+    clock: Clock = time.perf_counter,
 ) -> Costs:
-    """The counters of ``runs`` inferences on a device, or over a list of them (``HETERO:…``), after two that warm up;
-    and what a subgraph takes there.
+    """What nodes take on a device, or over a list of them (``HETERO:…``), by ``runs`` inferences after two that warm
+    up; and what a subgraph takes there.
 
-    ``inputs``: input name -> array. Raises `PropertyError` for fewer than one run, `NotSupported` for a device without
-    counters, and what compiling and running raise.
+    Counters are taken of the nodes as they stand: of fused ones nobody could tell what each takes, and some devices
+    lose sight of most. On one device they are scaled to what an inference takes that is fused, and not counted.
+
+    ``inputs``: input name -> array. ``clock``: gives seconds; with `time.process_time` what others do on the machine
+    plays no part, and devices that compute in threads of their own, or elsewhere, look faster than they are. Raises
+    `PropertyError` for fewer than one run, `NotSupported` for a device without counters, and what compiling and
+    running raise.
     """
     if runs < 1:
         raise PropertyError(f"runs must be 1 or more, found {runs}")
-    compiled = core.compile_model(model, device, {**(config or {}), "PERF_COUNT": True})
+    compiled = _unfused(core, model, device, {**(config or {}), "PERF_COUNT": True})
     parts = getattr(compiled, "submodels", None)
     where: str | Sequence[str] = device if parts is None else [part.device for part in parts]
     request = compiled.create_infer_request()
@@ -59,22 +67,33 @@ def measure_costs(
         raise NotSupported(f"{device} has no counters to take costs from")
     shapes = {name: tuple(np.shape(array)) for name, array in inputs.items()}
     costs = Costs.from_profile(model, where, rows, shapes)
-    measurements = []
-    for entry in costs.measurements:
-        measurements.append(dataclasses.replace(entry, launch_us=measure_launch(core, entry.device, config) * 1e6))
-    return dataclasses.replace(costs, measurements=tuple(measurements))
+    launches = [measure_launch(core, entry.device, config, clock) * 1e6 for entry in costs.measurements]
+    totals = [entry.total_us for entry in costs.measurements]
+    if parts is None and launches:
+        plain = core.compile_model(model, device, config).create_infer_request()
+        (seconds,) = _least(lambda: plain.infer(inputs), clock=clock, repetitions=runs)
+        totals = [max(0.0, seconds * 1e6 - launches[0])]
+    measurements = tuple(
+        dataclasses.replace(entry, total_us=total, launch_us=launch)
+        for entry, total, launch in zip(costs.measurements, totals, launches, strict=True)
+    )
+    return dataclasses.replace(costs, measurements=measurements)
 
 
-def measure_launch(core: Core, device: str, config: Mapping[str, Any] | None = None) -> float:
+def measure_launch(
+    core: Core, device: str, config: Mapping[str, Any] | None = None, clock: Clock = time.perf_counter
+) -> float:
     """Seconds that a subgraph takes on a device beside its nodes: a run of one tiny node less what that takes among
     many."""
     one, many = (_compiled(core, _chain(_SMALL, length), device, config) for length in (1, 65))
     run_one, run_many = _runs(one, _SMALL), _runs(many, _SMALL)
-    times = _least(run_one, run_many)
+    times = _least(run_one, run_many, clock=clock)
     return max(0.0, times[0] - (times[1] - times[0]) / 64)
 
 
-def measure_link(core: Core, source: str, target: str, config: Mapping[str, Any] | None = None) -> LinkTimes:
+def measure_link(
+    core: Core, source: str, target: str, config: Mapping[str, Any] | None = None, clock: Clock = time.perf_counter
+) -> LinkTimes:
     """What a value takes from one device to another, beyond what its readers and writers take anyway.
 
     Two nodes, one on each device, against two on one and two on the other, for a small and a large tensor. 0 where
@@ -82,14 +101,14 @@ def measure_link(core: Core, source: str, target: str, config: Mapping[str, Any]
     """
     if source == target:
         raise PropertyError(f"a link joins two devices, found {source!r} twice")
-    launches = (measure_launch(core, source, config) + measure_launch(core, target, config)) / 2
+    launches = (measure_launch(core, source, config, clock) + measure_launch(core, target, config, clock)) / 2
     seconds = []
     for elements in (_SMALL, _LARGE):
         pair = core.read_model(_chain(elements, 2))
         both = core.compile_model(pair, f"HETERO:{source},{target}", config, pins={"node0": source, "node1": target})
         runs = [_runs(both, elements)]
         runs += [_runs(_compiled(core, _chain(elements, 2), device, config), elements) for device in (source, target)]
-        split, on_source, on_target = _least(*runs)
+        split, on_source, on_target = _least(*runs, clock=clock)
         seconds.append(max(0.0, split - (on_source + on_target) / 2 - launches))
     per_byte = max(0.0, seconds[1] - seconds[0]) / (4 * (_LARGE - _SMALL))
     return LinkTimes(source, target, seconds[0] * 1e6, per_byte * 1e12)
@@ -110,11 +129,17 @@ def measure_speed(core: Core, device: str, config: Mapping[str, Any] | None = No
     return DeviceSpeed(flops, moved, launch, node)
 
 
-def _compiled(core: Core, model: onnx.ModelProto, device: str, config: Mapping[str, Any] | None) -> CompiledModel:
-    try:  # nodes as they stand: of a chain that is fused, no node's time could be told
-        return core.compile_model(core.read_model(model), device, {**(config or {}), "DISABLE_TRANSFORMATIONS": True})
+def _unfused(core: Core, model: Model, device: str, config: Mapping[str, Any] | None) -> CompiledModel:
+    """Compiled node by node, where the device can."""
+    try:
+        return core.compile_model(model, device, {**(config or {}), "DISABLE_TRANSFORMATIONS": True})
     except PropertyError:
-        return core.compile_model(core.read_model(model), device, config)
+        return core.compile_model(model, device, config)
+
+
+def _compiled(core: Core, model: onnx.ModelProto, device: str, config: Mapping[str, Any] | None) -> CompiledModel:
+    try:
+        return _unfused(core, core.read_model(model), device, config)
     except HeteroError as error:
         error.add_note(f"while measuring {device}")
         raise
@@ -127,14 +152,16 @@ def _runs(compiled: CompiledModel, shape: int | tuple[int, ...]) -> Callable[[],
     return lambda: runner.run(inputs)
 
 
-def _least(*functions: Callable[[], Any]) -> list[float]:
+def _least(
+    *functions: Callable[[], Any], clock: Clock = time.perf_counter, repetitions: int = _REPETITIONS
+) -> list[float]:
     """The least time of each, in seconds; taken in turns."""
     least = [np.inf] * len(functions)
-    for repetition in range(_REPETITIONS + 2):
+    for repetition in range(repetitions + 2):
         for i, function in enumerate(functions):
-            begin = time.perf_counter()
+            begin = clock()
             function()
-            taken = time.perf_counter() - begin
+            taken = clock() - begin
             if repetition >= 2:
                 least[i] = min(least[i], taken)
     return least

@@ -50,7 +50,7 @@ class NodeTimes:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measurement:
     """Times on one device with inputs of one set of shapes (input name -> shape). ``nodes``: node key -> times.
-    ``total_us``: the least sum of an inference's counters, which is more than the sum of all minima. ``launch_us``:
+    ``total_us``: what all nodes take together in the least inference, more than the sum of all minima. ``launch_us``:
     what a subgraph takes beside its nodes, where that was measured."""
 
     device: str

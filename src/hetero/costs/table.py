@@ -108,8 +108,8 @@ def _put_measured(model: Model, entry: Measurement, seconds: NDArray[np.float64]
     """Replaces estimates by what was measured.
 
     The time of a fused group is one node's counter: it is shared among the group as their estimates are, so that taking
-    a group apart is not for free. Minima of single nodes add up to less than any inference takes, so they are scaled to
-    the least inference.
+    a group apart is not for free. Minima of single nodes add up to less than any inference takes, and counting takes
+    time, too, so they are scaled to the least inference.
     """
     times = np.full(model.num_nodes, np.nan)
     fused = np.zeros(model.num_nodes, np.bool_)
@@ -123,7 +123,7 @@ def _put_measured(model: Model, entry: Measurement, seconds: NDArray[np.float64]
         return
     least = sum(found.min_us for found in entry.nodes.values())
     if entry.total_us is not None and least > 0:
-        times *= max(1.0, entry.total_us / least)
+        times *= entry.total_us / least
     group = _fused_groups(model, fused)
     weight = np.where(known, seconds + 1e-12, 0.0)
     total_weight = np.bincount(group, weight, model.num_nodes)
