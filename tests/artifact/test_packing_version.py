@@ -28,6 +28,7 @@ KNOWN = {
     "quantised ('pack_quads', b'\\x00')": "f4195e6b691e8806",
     "quantised conv ('pack_filters', b'\\x00')": "27ed0ca9227546e3",
     "quantised depthwise pack_depthwise": "dcf0d41961c1cf4a",
+    "quantised short ('pack_windows', b'\\x00')": "363334f7261f72c2",
     "lstm ('pack_b', True, None)": "ba45922ee19ef55f",
 }
 
@@ -39,7 +40,11 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def model(nodes: list[onnx.NodeProto], x: list[int], constants: dict[str, np.ndarray]) -> onnx.ModelProto:
-    kind = onnx.TensorProto.UINT8 if nodes[0].op_type in ("MatMulInteger", "ConvInteger") else onnx.TensorProto.FLOAT
+    kind = (
+        onnx.TensorProto.UINT8
+        if nodes[0].op_type in ("MatMulInteger", "ConvInteger", "QLinearConv")
+        else onnx.TensorProto.FLOAT
+    )
     graph = helper.make_graph(
         nodes,
         "packed",
@@ -79,6 +84,16 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
         [helper.make_node("ConvInteger", ["x", "w"], ["y"], group=20)],
         [1, 20, 9, 9],
         {"w": numbers(40, 1, 3, 3).astype(np.int8)},
+    ),
+    "quantised short": lambda: model(
+        [helper.make_node("QLinearConv", ["x", "s", "z", "w", "s", "v", "s", "z"], ["y"])],
+        [1, 32, 7, 7],
+        {
+            "w": numbers(32, 32, 3, 3).astype(np.int8),
+            "s": np.array(0.5, np.float32),
+            "z": np.array(3, np.uint8),
+            "v": np.array(0, np.int8),
+        },
     ),
     "lstm": lambda: model(
         [helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=16)],

@@ -291,6 +291,55 @@ def test_depthwise_convolutions(
             assert sums.shape[0] == 0
 
 
+@pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8")])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "maps", "kernel", "attributes"),
+    [
+        ((1, 40, 7, 7), 35, (3, 3), {"pads": [1, 1, 1, 1]}),
+        ((2, 32, 7, 5), 64, (1, 1), {}),
+        ((1, 33, 13, 9), 32, (5, 2), {"pads": [3, 0, 0, 2], "strides": [2, 3], "dilations": [1, 2]}),
+        ((1, 32, 9, 9), 48, (1, 1), {"strides": [2, 2]}),
+        ((1, 32, 3, 3), 32, (3, 3), {}),
+    ],
+)
+def test_convolutions_of_short_rows(
+    types: tuple[str, str],
+    bias: bool,
+    shape: tuple[int, ...],
+    maps: int,
+    kernel: tuple[int, int],
+    attributes: dict[str, Any],
+) -> None:
+    """As products: exactly what ONNX's reference gives."""
+    rng = np.random.default_rng(11)
+    feeds = {
+        "x": random_bytes(rng, types[0], *shape),
+        "x_scale": np.array(0.02, np.float32),
+        "x_zero": random_bytes(rng, types[0]),
+        "w": random_bytes(rng, types[1], maps, shape[1], *kernel),
+        "w_scale": rng.uniform(0.01, 0.1, maps).astype(np.float32),
+        "w_zero": random_bytes(rng, types[1], maps),
+        "y_scale": np.array(3.9, np.float32),
+        "y_zero": random_bytes(rng, types[0]),
+    }
+    if bias:
+        feeds["bias"] = rng.integers(-9000, 9000, maps).astype(np.int32)
+    constants = ("w", "w_scale", "w_zero")
+    (found,) = run(model_of("QLinearConv", feeds, constants, **attributes), feeds)
+    wide = {
+        "x": feeds["x"].astype(np.float32) - np.float32(feeds["x_zero"]),
+        "w": feeds["w"].astype(np.float32) - feeds["w_zero"].astype(np.float32)[:, None, None, None],
+    }
+    (sums,) = onnxruntime_gives(model_of("Conv", wide, **attributes), wide)
+    if bias:
+        sums = sums + feeds["bias"][:, None, None]
+    scale = feeds["x_scale"] * feeds["w_scale"] / feeds["y_scale"]
+    shifted = sums.astype(np.float64) * scale.astype(np.float64)[:, None, None] + feeds["y_zero"]
+    limits = np.iinfo(types[0])
+    assert np.array_equal(found, np.clip(np.rint(shifted), limits.min, limits.max))
+
+
 def test_a_whole_quantised_chain_as_onnxruntime() -> None:
     rng = np.random.default_rng(9)
     feeds = product_feeds(rng, (50, 60), (60, 70), "uint8", "uint8")

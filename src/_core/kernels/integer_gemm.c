@@ -8,7 +8,8 @@
  *   batch * ceil(n / 16) * 64 * (ceil(k / 4) + 2) elements: panels of 16 columns, each of quads of every column, as signed
  *   bytes, then the columns' sums and their zero points, both as they are stored, int32. ints: batch, k, n.
  * matmul_integer: y = A x B. in: A[m][k] int8 or uint8; its zero point, of the same type: one element, or one per row of
- *   A (in all); B packed; then, if y is int8 or uint8: scale float32, one or n, and y's zero point, one. out
+ *   A (in all); B packed; then, if y is int8 or uint8: scale float32, one or n, and y's zero point, one; then optionally
+ *   bias[n], int32. out
  *   y[batch][m][n] int32, or what requantize gives for it (see requantize.h).
  *   ints: m, n, k, then the batch: d, dims[d], strides of A[d], strides of B[d] (in packed elements; 0 broadcasts).
  *   scratch: for some number of rows, at least 12 (of the kernel's own choice beyond 96): 8 * ceil(k / 4) + 136 each.
@@ -112,6 +113,7 @@ static void multiply_block(const multiplication *job, int64_t i, int64_t row, in
     const int64_t k = job->k, quads = ht_quads(k), a_at = ht_batch_offset(&job->batch, job->batch.a_strides, i) + row * k;
     const uint8_t *a = (const uint8_t *)in[0]->data + a_at, *a_zeros = in[1]->data;
     const uint8_t *b = (const uint8_t *)in[2]->data + ht_batch_offset(&job->batch, job->batch.b_strides, i);
+    const int32_t *bias = job->call->num_in == 6 ? (const int32_t *)in[5]->data : NULL;
     const uint8_t flip = flip_to_unsigned(in[0]->dtype);
     int32_t sums[MOST_ROWS], zeros[MOST_ROWS];
     int32_t *c = (int32_t *)(void *)scratch;
@@ -137,6 +139,8 @@ static void multiply_block(const multiplication *job, int64_t i, int64_t row, in
                     start[v] = 0u - (uint32_t)zeros[r] * of_columns[0][v];
                 for (int64_t v = 0; any && v < HT_PANEL; v++)
                     start[v] -= (uint32_t)sums[r] * of_columns[1][v];
+                for (int64_t v = 0; bias && v < ht_min64(HT_PANEL, columns - p * HT_PANEL); v++)
+                    start[v] += (uint32_t)bias[j + p * HT_PANEL + v];
                 memcpy(c + r * HT_INTEGER_WIDTH + p * HT_PANEL, start, sizeof start);
             }
         }
@@ -173,7 +177,7 @@ static void multiply_part(void *context, int64_t part, int thread)
 
 int HT_KERNEL(matmul_integer)(const ht_call *call)
 {
-    if ((call->num_in != 3 && call->num_in != 5) || call->num_ints < 4)
+    if ((call->num_in != 3 && call->num_in != 5 && call->num_in != 6) || call->num_ints < 4)
         return HT_ERR_OPERAND;
     const ht_tensor *a = call->in[0], *zero = call->in[1], *b = call->in[2], *y = call->out[0];
     multiplication job = {.call = call, .m = call->ints[0], .n = call->ints[1], .k = call->ints[2]};
@@ -184,9 +188,12 @@ int HT_KERNEL(matmul_integer)(const ht_call *call)
         return HT_ERR_DTYPE;
     if (call->num_in == 3 ? y->dtype != HT_INT32 : (y->dtype != HT_INT8 && y->dtype != HT_UINT8))
         return HT_ERR_DTYPE;
-    if (call->num_in == 5) {
-        if (call->in[3]->dtype != HT_FLOAT32 || call->in[4]->dtype != y->dtype)
+    if (call->num_in > 3) {
+        if (call->in[3]->dtype != HT_FLOAT32 || call->in[4]->dtype != y->dtype ||
+            (call->num_in == 6 && call->in[5]->dtype != HT_INT32))
             return HT_ERR_DTYPE;
+        if (call->num_in == 6 && call->in[5]->size != n)
+            return HT_ERR_OPERAND;
         if ((call->in[3]->size != 1 && call->in[3]->size != n) || call->in[4]->size != 1)
             return HT_ERR_OPERAND;
     }

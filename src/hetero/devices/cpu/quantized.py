@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import InferenceError
 from ...model.types import dtype_of
 from .elementwise import _given, _optional, binary, broadcast, cast
-from .movement import axis_of, expanded
+from .movement import axis_of, expanded, strided, transposed
 from .network import WINDOW, convolution_of, products_of, three
 from .registry import F32, Node, operator
 from .values import Context, Value
@@ -28,6 +28,7 @@ _BYTE, _INT32 = np.dtype(np.uint8), np.dtype(np.int32)
 _PANEL, _QUAD = 16, 4  # kernels/integer_micro.h
 _BLOCK, _STRIP_BYTES = 64, 1 << 17  # channels, and padded pixels at a time, of kernels/depthwise_integer.c
 _LEAST_DEPTHWISE, _LARGEST_STRIP = 8, 1 << 22
+_LEAST_CHANNELS = 32  # of convolutions as products
 _LEAST_ROWS, _MOST_ROWS, _PREPARED_BYTES = 12, 96, 1 << 20  # of the left operand, in matmul_integer
 
 
@@ -295,6 +296,8 @@ def _integer_convolution(
 
         filters = context.packed(weights, "pack_depthwise", pack_depthwise)
         return context.call("depthwise_integer", [x, filters, *operands], shape, dtype, ints, scratch_bytes=scratch)
+    if requantization is not None and _is_short(x, weights, weights_zero, window, shape, group):
+        return _by_product(context, x, weights, zero, weights_zero, bias, requantization, window, shape)
     steps, plane = pixel_layout(channels, window, sizes)
     packed = x.shape[0] * group * -(-channels // _QUAD) * plane + 2 * _PANEL * _QUAD
     pixels = context.call("pack_pixels", [x, zero], (packed,), _BYTE, ints)
@@ -305,6 +308,69 @@ def _integer_convolution(
 
     filters = _as_constant(context, weights, weights_zero, ("pack_filters",), pack)
     return context.call("conv_integer", [pixels, filters, *operands], shape, dtype, ints, scratch_bytes=112 * steps)
+
+
+def _is_short(
+    x: Value, weights: Value, weights_zero: Value, window: Sequence[int], shape: Sequence[int], group: int
+) -> bool:
+    """Whether the rows of the result are so short that `conv_integer`, which computes the ends of rows too and 16
+    pixels at a time, would make an eighth more sums than there are."""
+    if group != 1 or x.rank != 4 or not weights.shared or weights_zero.data is None or 0 in shape or 0 in x.shape:
+        return False
+    if weights.shape[1] < _LEAST_CHANNELS or weights.shape[0] < _LEAST_CHANNELS:
+        return False
+    (_, kh, kw), (_, sh, sw), (_, top, left), (_, _, dw) = (window[i : i + 3] for i in range(0, 12, 3))
+    rows, columns = shape[2:]
+    if (kh, kw, sh, sw, top, left) == (1, 1, 1, 1, 0, 0):
+        pixels = rows * columns
+    else:
+        pixels = (rows - 1) * (columns + (kw - 1) * dw // sw) + columns
+    return -(-pixels // _PANEL) * _PANEL * 8 >= rows * columns * 9
+
+
+def _by_product(
+    context: Context,
+    x: Value,
+    weights: Value,
+    zero: Value,
+    weights_zero: Value,
+    bias: Value | None,
+    requantization: _Requantization,
+    window: Sequence[int],
+    shape: Sequence[int],
+) -> Value:
+    """A convolution as a product: a row for every window, its channels innermost, times a column for every filter."""
+    (_, kh, kw), (_, sh, sw), (_, top, left), (_, dh, dw) = (window[i : i + 3] for i in range(0, 12, 3))
+    images, channels, height, width = x.shape
+    rows, columns = shape[2:]
+    turned = transposed(context, x, (0, 2, 3, 1))
+    if (kh, kw, sh, sw, top, left) != (1, 1, 1, 1, 0, 0):
+        needed = ((rows - 1) * sh + (kh - 1) * dh + 1, (columns - 1) * sw + (kw - 1) * dw + 1)
+        padded = (images, max(needed[0], height + top), max(needed[1], width + left), channels)
+        if padded != turned.shape:
+            turned = context.call("pad", [turned, zero], padded, x.dtype, [0, 0, top, left, 0])
+        pixel, row = channels, padded[2] * channels
+        steps = (padded[1] * row, sh * row, sw * pixel, dh * row, dw * pixel, 1)
+        turned = strided(context, turned, 0, (images, rows, columns, kh, kw, channels), steps)
+    m, k, n = images * rows * columns, kh * kw * channels, weights.shape[0]
+    quads = -(-k // _QUAD)
+
+    def pack() -> Value:
+        filters = context.reshaped(transposed(context, weights, (2, 3, 1, 0)), (k, n))
+        size = (-(-n // _PANEL) * _PANEL * _QUAD * (quads + 2),)
+        return context.call("pack_quads", [filters, weights_zero], size, _BYTE, [1, k, n], lasting=True)
+
+    right = _as_constant(context, weights, weights_zero, ("pack_windows",), pack)
+    operands = [context.reshaped(turned, (m, k)), zero, right, requantization.multiplier, requantization.zero]
+    if bias is not None:
+        operands.append(bias)
+    line = 8 * quads + 136
+    scratch = line * max(_LEAST_ROWS, min(_MOST_ROWS, _PREPARED_BYTES // line))
+    made = context.call(
+        "matmul_integer", operands, (m, n), requantization.zero.dtype, [m, n, k, 0], scratch_bytes=scratch
+    )
+    made = transposed(context, context.reshaped(made, (images, rows * columns, n)), (0, 2, 1))
+    return context.reshaped(made, shape)
 
 
 def depthwise_scratch(
