@@ -16,6 +16,7 @@ from .guard import guarded
 from .model.model import Model
 from .model.read import read_model
 from .plan import Plan, make_plan
+from .plan.bind import place_plan
 from .plugin import CompiledModel, Plugin, RemoteContext
 from .registry import DeviceInfo, DeviceString, Registry, parse_device, parse_device_list
 from .runtime.remote import DeviceContexts
@@ -88,6 +89,10 @@ class Core:
         """
         if isinstance(device, Plan):
             _no_pins(pins)
+            one = _lone_list(device)
+            if one is not None:
+                place_plan(model, device)
+                return self.plan(model, one, config)
             hetero, full = self._planned(device, config or {})
             return hetero.bind(model, device, full)
         _check_pins(pins)
@@ -115,6 +120,10 @@ class Core:
             model = self.read_model(model)
         if isinstance(device, Plan):
             _no_pins(pins)
+            one = _lone_list(device)
+            if one is not None:
+                place_plan(model, device)
+                return self.compile_model(model, one, config, context=context)
             return self._compile_plan(model, device, config or {})
         _check_pins(pins)
         parsed, plugin, full = self._resolve(device, config)
@@ -292,6 +301,11 @@ class Core:
         from .artifact.cache import cached
 
         return cached(model, f"HETERO:{full['MULTI_DEVICE_PRIORITIES']}", hetero, full, plan.settings(), compile_anew)
+
+
+def _lone_list(plan: Plan) -> str | None:
+    """The only device of a plan, if that runs over a list itself, as ``MULTI:…`` does, and so cannot stand in one."""
+    return plan.devices[0] if len(plan.devices) == 1 and ":" in plan.devices[0] else None
 
 
 def _check_pins(pins: Mapping[str, str] | None) -> None:

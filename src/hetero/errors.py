@@ -129,6 +129,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`` (did you mean X?)`` for the nearest of ``known``, ignoring case, or an empty string."""
     import difflib  # only errors need it
 
-    by_folded = {name.casefold(): name for name in known}
+    if len(word) > _LONGEST_WORD:  # the comparison is quadratic, and names may come from a file
+        return ""
+    by_folded = {name.casefold(): name for name in known if len(name) <= _LONGEST_WORD}
     nearest = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.5)
     return f" (did you mean {by_folded[nearest[0]]}?)" if nearest else ""

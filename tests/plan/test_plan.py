@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -78,3 +80,37 @@ def test_dot_of_a_loaded_plan(core: hetero.Core, diamond: hetero.Model, tmp_path
     core.plan(diamond, DEVICES).save(tmp_path / "plan.json")
     with pytest.raises(hetero.PropertyError, match="no model"):
         affinity_dot(hetero.Plan.load(tmp_path / "plan.json"))
+
+
+@pytest.mark.parametrize("device", ["CPU", "CPU.0", "MULTI:CPU,TEMPLATE"])
+def test_plans_for_one_device(core: hetero.Core, diamond: hetero.Model, device: str) -> None:
+    plan = core.plan(diamond, device)
+    assert plan.devices == (device,)
+    loaded = hetero.Plan.from_json(plan.to_json(), "plan p.json")
+    assert core.plan(diamond, loaded).subgraphs == plan.subgraphs
+    x = np.float32([[-1, 2, 3], [4, 5, 6]])
+    for given in (plan, loaded):
+        found = core.compile_model(diamond, given)(x)[0]
+        np.testing.assert_allclose(found, core.compile_model(diamond, device)(x)[0], rtol=1e-6)
+
+
+def test_a_model_without_nodes(core: hetero.Core) -> None:
+    model = core.read_model(make_model([], outputs=("x",)))
+    plan = core.plan(model, DEVICES)
+    assert (plan.num_subgraphs, plan.values, plan.warnings, plan.missing_ops()) == (0, (), (), ())
+    assert str(plan).startswith("graph on FPGA, CPU: 0 nodes in 0 subgraphs")
+    loaded = hetero.Plan.from_json(plan.to_json(), "plan p.json")
+    x = np.float32([[1, 2, 3], [4, 5, 6]])
+    np.testing.assert_array_equal(core.compile_model(model, loaded)(x)[0], x)
+
+
+def test_keys_of_megabytes_are_refused_at_once(core: hetero.Core, diamond: hetero.Model) -> None:
+    plan = core.plan(diamond, DEVICES)
+    for key in ("z" * 5_000_000, "/" * 1_000_000):
+        data = json.loads(plan.to_json())
+        data["affinity"][key] = "CPU"
+        begin = time.process_time()
+        with pytest.raises(hetero.PropertyError, match=r"^plan p\.json places node '") as caught:
+            core.plan(diamond, hetero.Plan.from_json(json.dumps(data).encode(), "plan p.json"))
+        assert len(str(caught.value)) < 1000
+        assert time.process_time() - begin < 5

@@ -6,6 +6,7 @@ partition; where they do not agree, devices were edited, and the model is cut an
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -132,17 +133,23 @@ def affinity_of_plan(
 def _devices(model: Model, plan: Plan) -> tuple[Model, NDArray[np.int32], list[int]]:
     """The model with the calls inlined that the plan looks into, the number of each node's device, and the nodes that
     have none."""
-    looked_into = {key[:at] for key in plan.affinity for at, sign in enumerate(key) if sign == "/"}
+    by_name = sorted(plan.affinity) if model.functions else []
     number_of = {device: number for number, device in enumerate(plan.devices)}
     while True:
         keys, affinity = model.keys, plan.affinity
         device_of = np.array([number_of[affinity[key]] if key in affinity else _NOWHERE for key in keys], np.int32)
         missing = np.flatnonzero(device_of == _NOWHERE).tolist()
-        calls = [node for node in missing if keys[node] in looked_into] if model.functions else []
+        calls = [node for node in missing if _looks_into(by_name, keys[node])] if model.functions else []
         inlined = inline_calls(model, calls, FunctionLibrary(model.file)).model if calls else model
         if inlined is model:
             return model, device_of, missing
         model = inlined
+
+
+def _looks_into(by_name: Sequence[str], call: str) -> bool:
+    """Whether one of the keys, which are sorted, is of a node inside of that call."""
+    place = bisect.bisect_left(by_name, f"{call}/")
+    return place < len(by_name) and by_name[place].startswith(f"{call}/")
 
 
 def _partition(model: Model, plan: Plan, device_of: NDArray[np.int32]) -> Partition:
