@@ -36,7 +36,7 @@ cdef extern from "kernels/kernel.h" nogil:
         HT_FLOAT32, HT_UINT8, HT_INT8, HT_UINT16, HT_INT16, HT_INT32, HT_INT64, HT_BOOL, HT_FLOAT16, HT_FLOAT64
         HT_UINT32, HT_UINT64, HT_BFLOAT16
     enum:
-        HT_OK, HT_ERR_INDEX, HT_ERR_DIVIDE, HT_ERR_DTYPE, HT_ERR_OPERAND
+        HT_OK, HT_ERR_INDEX, HT_ERR_DIVIDE, HT_ERR_DTYPE, HT_ERR_OPERAND, HT_ERR_CUSTOM
     ctypedef struct ht_tensor:
         void *data
         int64_t size
@@ -54,6 +54,11 @@ cdef extern from "kernels/kernel.h" nogil:
         ht_team *team
         int64_t scratch_step
     ctypedef int (*ht_kernel_fn)(const ht_call *) noexcept nogil
+
+cdef extern from "kernels/custom.h" nogil:
+    ctypedef struct ht_custom_note:
+        int32_t status
+        char message[252]
 
 cdef extern from "kernels/registry.h" nogil:
     int ht_num_kernels()
@@ -220,8 +225,9 @@ cdef int64_t _describe_type(ht_tensor *tensor, tuple shape, dtype) except -1:
     return size
 
 
-cdef _check_status(int status, what):
-    """Raise `InferenceError` for a kernel's status other than HT_OK; ``what`` names the kernel or node."""
+cdef _check_status(int status, what, const void *scratch):
+    """Raise `InferenceError` for a kernel's status other than HT_OK; ``what`` names the kernel or node. ``scratch``: the
+    call's."""
     if status == HT_OK:
         return
     if status == HT_ERR_INDEX:
@@ -232,6 +238,9 @@ cdef _check_status(int status, what):
         reason = "no code for these element types"
     elif status == HT_ERR_OPERAND:
         reason = "operand count, shapes or parameters do not fit"
+    elif status == HT_ERR_CUSTOM:
+        text = (<const ht_custom_note *> scratch).message.decode(errors="replace")
+        reason = f"its C function returned {(<const ht_custom_note *> scratch).status}{': ' if text else ''}{text}"
     else:
         reason = f"status {status}"
     raise InferenceError(f"{what}: {reason}")
@@ -380,13 +389,13 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
             status = function(&arguments)
         if arguments.team:
             ht_team_leave(arguments.team)
+        _check_status(status, f"kernel {name}", arguments.scratch)
     finally:
         free(tensors)
         free(operands)
         free(int_values)
         free(float_values)
         free(scratch_memory)
-    _check_status(status, f"kernel {name}")
     return outputs
 
 
@@ -842,6 +851,17 @@ cdef class Workspace:
             return label
         return f"{label}: {inner.failure(branches.branch[branches.taken].failed)}"
 
+    cdef const void *failure_scratch(self, int position) except? NULL:
+        """The scratch memory of a call that failed; of one within a branch, that call's."""
+        cdef ht_branches *branches
+        cdef Workspace inner
+        if self.program.branches[position] is not None:
+            branches = <ht_branches *> self.calls[position].ints
+            if branches.branch[branches.taken].failed >= 0:
+                inner = self.inner[2 * (branches - self.branches) + branches.taken]
+                return inner.failure_scratch(branches.branch[branches.taken].failed)
+        return self.calls[position].scratch
+
     def __dealloc__(self):
         free(self.tensors)
         free(self.operands)
@@ -960,7 +980,7 @@ cdef class Workspace:
             if team != NULL:
                 ht_team_leave(team)
         if status != HT_OK:
-            _check_status(status, self.failure(position))
+            _check_status(status, self.failure(position), self.failure_scratch(position))
         return outputs
 
     def repeat(self, bindings, copies, counter, int flag, int64_t trip, int64_t stop, double seconds):
@@ -1042,7 +1062,7 @@ cdef class Workspace:
             free(slots)
             free(pairs)
         if failed >= 0:
-            _check_status(status, f"trip {trip}: {self.failure(failed)}")
+            _check_status(status, f"trip {trip}: {self.failure(failed)}", self.failure_scratch(failed))
         return trip, proceed
 
     def times(self):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Cancelled,
         Corrupt,
         DeviceUnavailable,
+        ExtensionError,
         HeteroError,
         InferenceError,
         ModelError,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
         WrongDevice,
         WrongVersion,
     )
+    from .extension import get_include
+    from .extension.custom_op import CustomOp
     from .model.model import Model
     from .partition import Graph, Partition, TransitiveClosure, check_partition, partition_graph
     from .plan import Plan
@@ -50,7 +53,9 @@ __all__ = [
     "Core",
     "Corrupt",
     "Costs",
+    "CustomOp",
     "DeviceUnavailable",
+    "ExtensionError",
     "Graph",
     "HeteroError",
     "InferRequest",
@@ -73,6 +78,7 @@ __all__ = [
     "WrongVersion",
     "check_partition",
     "compile",
+    "get_include",
     "load",
     "partition_graph",
     "split",
@@ -83,6 +89,8 @@ __version__ = "0.1.0.dev0"
 _HOME = {
     ".costs": ("Costs",),
     ".core": ("Core", "compile", "load"),
+    ".extension": ("get_include",),
+    ".extension.custom_op": ("CustomOp",),
     ".model.model": ("Model",),
     ".partition": ("Graph", "Partition", "TransitiveClosure", "check_partition", "partition_graph"),
     ".plan": ("Plan",),

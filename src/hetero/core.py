@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import threading
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from .affinity import SupportedNodes, assign
 from .calls import SettledModel, settle_calls
-from .errors import DeviceUnavailable, HeteroError, NotSupported, PropertyError, UnsupportedModel
+from .errors import DeviceUnavailable, ExtensionError, HeteroError, NotSupported, PropertyError, UnsupportedModel
+from .extension.custom_op import CustomOp
+from .extension.table import CustomOps, describe_ops
+from .extension.types import with_custom_types
 from .guard import guarded
 from .model.model import Model
 from .model.read import read_model
@@ -35,6 +40,8 @@ class Core:
 
     def __init__(self) -> None:
         self._registry = Registry()
+        self._typed: weakref.WeakKeyDictionary[Model, Model | None] = weakref.WeakKeyDictionary()
+        self._typed_lock = threading.Lock()
         # Plugins and registry know each other, and go when the garbage collector comes: threads should not wait for it.
         weakref.finalize(self, self._registry.clear_executors).atexit = False
 
@@ -65,6 +72,7 @@ class Core:
         `Model.with_affinity`.
         """
         parsed, plugin, full = self._resolve(device, config)
+        model = self._with_custom_types(model)
         if parsed.name == "HETERO":
             return cast("HeteroPlugin", plugin).query_devices(model, full)
         return _settled(model, parsed, plugin, full).supported_nodes()
@@ -87,6 +95,7 @@ class Core:
         Raises `UnsupportedModel` listing every node that no device takes, and `PropertyError` for a bad device string,
         pin or plan.
         """
+        model = self._with_custom_types(model)
         if isinstance(device, Plan):
             _no_pins(pins)
             one = _lone_list(device)
@@ -118,6 +127,7 @@ class Core:
         """
         if not isinstance(model, Model):
             model = self.read_model(model)
+        model = self._with_custom_types(model)
         if isinstance(device, Plan):
             _no_pins(pins)
             one = _lone_list(device)
@@ -132,11 +142,9 @@ class Core:
         def compile_anew() -> CompiledModel:
             return self._compile(given, parsed, plugin, full, pins, context)
 
-        if context is not None or not _caches(plugin, full):
+        if context is not None:
             return compile_anew()
-        from .artifact.cache import cached
-
-        return cached(model, str(parsed), plugin, full, list((pins or {}).items()), compile_anew)
+        return self._cached(model, str(parsed), plugin, full, list((pins or {}).items()), compile_anew)
 
     def _compile(
         self,
@@ -265,9 +273,69 @@ class Core:
             raise NotSupported(f"no device of {device} has remote contexts")
         return DeviceContexts(found)
 
-    def add_extension(self, extension: Any, device: str = "CPU") -> None:
-        """Hand an extension to a device. Raises `NotSupported` if the device takes none."""
-        self._registry.plugin(parse_device(device).name).add_extension(extension)
+    def add_extension(self, extension: Any, device: str | None = None) -> None:
+        """Give an extension, such as a `CustomOp`, to a device, for models that are queried and compiled from now on.
+
+        ``device``: a name, or a list (``HETERO:FPGA,CPU``) for each of it; None: every device that takes it, those that
+        are registered later included. It stays as long as this `Core`.
+
+        Raises `NotSupported` if the device takes none of its kind, and `ExtensionError` for a `CustomOp` of the name
+        and version of another.
+        """
+        if device is None:
+            if not isinstance(extension, CustomOp):
+                raise NotSupported(f"name the device that takes {type(extension).__name__}: it is no hetero.CustomOp")
+            self._registry.add_extension(extension)
+        else:
+            parsed = parse_device(device)
+            for name in parsed.devices or (parsed.name,):
+                self._registry.add_extension(extension, parse_device(name).name)
+        with self._typed_lock:
+            self._typed.clear()
+
+    def _with_custom_types(self, model: Model) -> Model:
+        """The model with what custom operators say about its types: the same object for the same model."""
+        if not self._registry.custom_ops():
+            return model
+        with self._typed_lock:
+            if model not in self._typed:
+                ops = CustomOps("this Core")
+                for op, _ in self._registry.custom_ops():
+                    with contextlib.suppress(ExtensionError):  # one for another device, which is to say the same
+                        ops.add(op)
+                typed = with_custom_types(model, ops.find)
+                self._typed[model] = None if typed is model else typed
+            return self._typed[model] or model
+
+    def _cached(
+        self,
+        model: Model,
+        device: str,
+        plugin: Plugin,
+        config: Mapping[str, Any],
+        chosen: object,
+        compile_anew: Callable[[], CompiledModel],
+    ) -> CompiledModel:
+        """From ``CACHE_DIR``, if one is set and the custom operators that the model may need can be told apart."""
+        if not _caches(plugin, config):
+            return compile_anew()
+        needed = [
+            (op, where) for op, where in self._registry.custom_ops() if op.domain in model.opsets or model.functions
+        ]
+        for op, _ in needed:
+            if not op.version:
+                warnings.warn(
+                    f"CACHE_DIR: {model.name!r} is not kept, since the custom operator {op.name} states no version: "
+                    f"give CustomOp(version=...)",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+                return compile_anew()
+        from .artifact.cache import cached
+
+        if needed:
+            chosen = [chosen, [[where, describe_ops([op])] for op, where in needed]]
+        return cached(model, device, plugin, config, chosen, compile_anew)
 
     def _resolve(self, device: str, config: Mapping[str, Any] | None) -> tuple[DeviceString, Plugin, dict[str, Any]]:
         """The parsed name, its plugin, and the configuration with the device list or id put in."""
@@ -296,11 +364,8 @@ class Core:
             bound = plan if plan.original is model else hetero.bind(model, plan, full)
             return hetero.compile_plan(bound, full)
 
-        if not _caches(hetero, full):
-            return compile_anew()
-        from .artifact.cache import cached
-
-        return cached(model, f"HETERO:{full['MULTI_DEVICE_PRIORITIES']}", hetero, full, plan.settings(), compile_anew)
+        device = f"HETERO:{full['MULTI_DEVICE_PRIORITIES']}"
+        return self._cached(model, device, hetero, full, plan.settings(), compile_anew)
 
 
 def _lone_list(plan: Plan) -> str | None:

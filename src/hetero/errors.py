@@ -14,6 +14,7 @@ __all__ = [
     "Cancelled",
     "Corrupt",
     "DeviceUnavailable",
+    "ExtensionError",
     "HeteroError",
     "InferenceError",
     "ModelError",
@@ -90,6 +91,10 @@ class WrongVersion(ArtifactError):
 
 class Corrupt(ArtifactError):
     """An exported file whose bytes are not what was written."""
+
+
+class ExtensionError(HeteroError, ValueError):
+    """An extension that contradicts itself, or another that was added before."""
 
 
 class InferenceError(HeteroError):

@@ -291,6 +291,9 @@ class Plugin(abc.ABC):
     compiles_beside_others: ClassVar[bool] = False
     """Whether `compile_model` mostly works without Python's lock, so that HETERO compiles its parts at one time."""
 
+    extended_by_another: ClassVar[bool] = False
+    """Whether its models are those of another device, which is given the extensions for all devices itself."""
+
     def __init__(self) -> None:
         self._table = PropertyTable(self.properties)
         self._property_lock = threading.Lock()
@@ -516,6 +519,11 @@ class Plugin(abc.ABC):
         raise NotSupported(f"{self.name} has no remote contexts")
 
     def add_extension(self, extension: Any) -> None:
+        """Take an extension, such as a `hetero.CustomOp`, for models that are queried and compiled from now on.
+
+        Overriders raise `NotSupported` for a kind of extension that they do not know, `ExtensionError` for one that
+        contradicts another, and accept the same object twice. Raises `NotSupported` unless overridden.
+        """
         raise NotSupported(f"{self.name} takes no extensions")
 
 

@@ -7,6 +7,7 @@ remembered with the reason and hurts nobody else.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import os
@@ -14,8 +15,12 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from .errors import DeviceUnavailable, HeteroError, NotSupported, PropertyError, UnknownDevice, did_you_mean
+from .extension.custom_op import CustomOp
+from .extension.table import check_new
+from .guard import guarded
 from .plugin import Plugin
 
 __all__ = ["ENTRY_POINT_GROUP", "DeviceInfo", "DeviceString", "Registry", "parse_device", "parse_device_list"]
@@ -128,6 +133,44 @@ class Registry:
         self._making: dict[str, threading.RLock] = {}
         self._failures: dict[str, DeviceUnavailable] = {}
         self._entry_points_read = False
+        self._extensions: list[tuple[Any, str]] = []  # and the device, "" for all; only added to
+        self._extending = threading.RLock()  # one extension at a time
+
+    def add_extension(self, extension: Any, device: str = "") -> None:
+        """Hand an extension to a device's plugin, or (``device`` empty) to all that take it, those made later included.
+
+        Raises `NotSupported` and `DeviceUnavailable` for a device that is named, `ExtensionError` for a custom operator
+        that one of the devices has already, and what a plugin raises, once all others have it.
+        """
+        named = self.plugin(device) if device else None
+        with self._extending:
+            with self._lock:
+                others = [given for given, where in self._extensions if not where or not device or where == device]
+                if extension in others:
+                    return
+                if isinstance(extension, CustomOp):
+                    check_new(extension, [op for op in others if isinstance(op, CustomOp)], device or "a device")
+                plugins = list(self._plugins.items())
+                if named is None:  # a plugin that is made from now on finds it there
+                    self._extensions.append((extension, device))
+            if named is None:
+                failures = []
+                for name, plugin in plugins:
+                    try:
+                        _offer(name, plugin, extension)
+                    except HeteroError as error:
+                        failures.append(error)
+                if failures:  # the others have it
+                    raise failures[0]
+                return
+            _give(device, named, extension)
+            with self._lock:
+                self._extensions.append((extension, device))
+
+    def custom_ops(self) -> list[tuple[CustomOp, str]]:
+        """All custom operators, in the order in which they were added, each with its device ("": all)."""
+        with self._lock:
+            return [(op, device) for op, device in self._extensions if isinstance(op, CustomOp)]
 
     def register(self, name: str, target: str | os.PathLike[str] | Factory) -> None:
         """Put a plugin behind ``name``: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
@@ -201,11 +244,28 @@ class Registry:
                 raise self._failures[name]
             try:
                 plugin = self._make(name)
+                self._publish(name, plugin)
             except DeviceUnavailable as error:
                 self._failures[name] = error
                 raise
-            self._plugins[name] = plugin
             return plugin
+
+    def _publish(self, name: str, plugin: Plugin) -> None:
+        """Let others have the plugin, once it has all extensions."""
+        offered = 0
+        while True:
+            with self._lock:
+                extensions = self._extensions[offered:]
+                if not extensions:
+                    self._plugins[name] = plugin
+                    return
+            for extension, device in extensions:
+                if not device:
+                    try:
+                        _offer(name, plugin, extension)
+                    except HeteroError as error:
+                        raise DeviceUnavailable(f"device {name}: {error}") from error
+            offered += len(extensions)
 
     def clear_executors(self) -> None:
         """End the threads of all plugins that no model uses, and from now on those of each model that goes."""
@@ -262,6 +322,17 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     if named_elsewhere is not None:
         return f"unknown device {name!r}: {named_elsewhere}; {listed}"
     return f"unknown device {name!r}{did_you_mean(name, known)}; {listed}"
+
+
+def _give(name: str, plugin: Plugin, extension: Any) -> None:
+    guarded(name, "add_extension", f"({extension!r})", lambda: plugin.add_extension(extension))
+
+
+def _offer(name: str, plugin: Plugin, extension: Any) -> None:
+    """Hand an extension to one of all devices, which need not take it."""
+    if not plugin.extended_by_another:
+        with contextlib.suppress(NotSupported):
+            _give(name, plugin, extension)
 
 
 def _lazy(target: str) -> Factory:

@@ -30,7 +30,8 @@ enum {
     HT_ERR_INDEX = 1,      /* an index operand is outside its axis */
     HT_ERR_DIVIDE = 2,     /* integer division by zero */
     HT_ERR_DTYPE = 3,      /* no code for this element type: the planner must have refused it */
-    HT_ERR_OPERAND = 4     /* operand count, rank or parameters do not fit: a planner's bug */
+    HT_ERR_OPERAND = 4,    /* operand count, rank or parameters do not fit: a planner's bug */
+    HT_ERR_CUSTOM = 5      /* a function of the user failed: see custom.h */
 };
 
 /* One operand: dense, row-major, aligned to its element size. */

@@ -88,6 +88,7 @@
     X(quantize) \
     X(dequantize) \
     X(dynamic_quantize) \
-    X(requantize)
+    X(requantize) \
+    X(custom)
 
 #define HT_KERNELS(X) HT_OTHER_KERNELS(X) HT_BYTE_KERNELS(X)

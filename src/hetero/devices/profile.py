@@ -205,6 +205,8 @@ class ProfilePlugin(Plugin):
 
     properties = (*without(Plugin.properties, "DEVICE_ID"), "EXECUTION_DEVICES")
 
+    extended_by_another = True
+
     def __init__(self, profile: Profile, resolve: Callable[[str], Plugin]) -> None:
         super().__init__()
         self._set: dict[str, Any] = {}
@@ -306,6 +308,10 @@ class ProfilePlugin(Plugin):
         kept = {key: value for key, value in chosen.items() if executing.declares(key)}
         device_id = self.profile.runs_on.partition(".")[2]
         return {**kept, "DEVICE_ID": device_id} if device_id else kept
+
+    def add_extension(self, extension: Any) -> None:
+        """As the executing device takes it, which gets it too. The profile says which operators are listed."""
+        self.executing_plugin().add_extension(extension)
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         executed = self.executing_plugin().query_model(model, self._delegated(config))

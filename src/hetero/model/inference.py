@@ -96,11 +96,13 @@ class ValueTypes:
                 supplied[value] = refined
         return ValueTypes(self._file, self._constants, supplied)
 
-    def type_of(self, value: int) -> ValueType:
-        """The type of a value; what nobody knows of it is None."""
+    def type_of(self, value: int, infer: bool = True) -> ValueType:
+        """The type of a value; what nobody knows of it is None. ``infer``: run inference if it takes that."""
         found = self._found.get(value)
         if found is None:
-            found = self._found[value] = self._find(value)[0]
+            found = self._find(value, infer)[0]
+            if infer:
+                self._found[value] = found
         return found
 
     @property
@@ -118,9 +120,9 @@ class ValueTypes:
         constant = self._constant[value]
         return self._constants.type_of(constant).dtype if constant >= 0 else self._stated(value)[0].dtype
 
-    def is_tensor(self, value: int) -> bool:
+    def is_tensor(self, value: int, infer: bool = True) -> bool:
         """Whether nothing says that a value is a sequence, a map or an optional."""
-        known, message = self._find(value)
+        known, message = self._find(value, infer)
         return known.dtype is not None or not message or read_type(message, 0, len(message))[0] != _NO_TENSOR
 
     def message_of(self, value: int) -> bytes:
@@ -140,7 +142,7 @@ class ValueTypes:
         declared, dtype, _ = self._declared.find(value)
         return self.supplied.get(value, declared), dtype
 
-    def _find(self, value: int) -> tuple[ValueType, bytes]:
+    def _find(self, value: int, infer: bool = True) -> tuple[ValueType, bytes]:
         """The type, and the TypeProto that states it, if one does."""
         constant = self._constant[value]
         if constant >= 0:
@@ -153,7 +155,7 @@ class ValueTypes:
             return declared, message
         if self._producer[value] < 0:  # a graph input: nothing to infer from
             return declared, message
-        inferred = self._inferred if self._tried else self._infer()
+        inferred = self._inferred if self._tried or not infer else self._infer()
         other = -1 if inferred is None or self._same is None else self._same[value]
         if inferred is None or other < 0:
             return declared, message

@@ -81,14 +81,17 @@ class Model(Rows):
         """A constant's element type and shape, without touching its data."""
         return self.constants.type_of(self._constant_number(value))
 
-    def type_of(self, value: int) -> ValueType:
+    def type_of(self, value: int, *, infer: bool = True) -> ValueType:
         """What is known of a value's type: a constant's own, else as declared or supplied, else as inferred over the
-        whole file, once. Never fails for want of knowledge: unknown parts are None."""
-        return self._types.type_of(self.file_value(value))
+        whole file, once. Never fails for want of knowledge: unknown parts are None.
 
-    def is_tensor(self, value: int) -> bool:
+        ``infer``: False if inference is not to be run for that; what it found earlier counts.
+        """
+        return self._types.type_of(self.file_value(value), infer)
+
+    def is_tensor(self, value: int, *, infer: bool = True) -> bool:
         """Whether a value is a tensor, as far as is known; False for sequences, maps and optionals."""
-        return self._types.is_tensor(self.file_value(value))
+        return self._types.is_tensor(self.file_value(value), infer)
 
     def known_type_of(self, value: int, *, shape: bool = False) -> ValueType:
         """`type_of` for those who cannot go on without: `ModelError` names the value, and who makes it, if its

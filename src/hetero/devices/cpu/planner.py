@@ -58,8 +58,8 @@ class Segment:
     ``program`` takes the arrays of ``inputs`` (value ids) and gives those of ``outputs``. ``known``: values that need
     no program. ``aliases``: values that are another one under a new shape. ``needs``: values whose data the rest of
     the plan waits for; empty for the last segment. ``handed_on``: all that the rest may read. ``node_of``: the node of
-    each call of the program. ``next_node``: where planning goes on. ``host``: the control-flow node that runs after the
-    program, -1 for none; ``host_outputs``: what of it the rest reads.
+    each call of the program. ``next_node``: where planning goes on. ``host``: the node, of control flow or of the
+    user's, that runs after the program, -1 for none; ``host_outputs``: what of it the rest reads.
     """
 
     program: _kernels.Program
@@ -119,7 +119,7 @@ class Planner:
         all."""
         folded = set(known)
         for i, plan in enumerate(self.nodes):
-            if i in known:
+            if i in known or plan.operator.custom is not None:  # what the user's code does is not known to be constant
                 continue
             inputs = [self.constant(value) if value >= 0 else None for value in plan.inputs]
             if any(value >= 0 and operand is None for value, operand in zip(plan.inputs, inputs, strict=True)):

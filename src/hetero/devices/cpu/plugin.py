@@ -14,10 +14,11 @@ import numpy as np
 
 from ... import _kernels
 from ...errors import PropertyError, UnsupportedModel
+from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
 from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
 from ...properties import STREAM_PROPERTIES, streams_and_threads
 from ...runtime.remote import HostContext
-from .bodies import Bodies
+from .custom import Expansions
 from .planner import Planner
 from .registry import NodePlan, examine
 from .runner import CpuRunner, PlanCache
@@ -61,15 +62,22 @@ class CpuPlugin(Plugin):
         self._teams_lock = threading.Lock()
         self._examined: weakref.WeakKeyDictionary[Model, Support] = weakref.WeakKeyDictionary()
         self._context = HostContext(self.name)
+        self._custom_ops = CustomOps(self.name)
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         self.full_config(config)
         # Devices that run on this one ask it again about the same model.
-        found = self._examined.get(model)
+        examined = self._examined
+        found = examined.get(model)
         if found is None:
-            _, reasons = examine(model, Bodies(), plans_wanted=False)
-            found = self._examined[model] = Support.from_reasons(model.num_nodes, reasons)
+            _, reasons = examine(model, Expansions(self._custom_ops), plans_wanted=False)
+            found = examined[model] = Support.from_reasons(model.num_nodes, reasons)
         return found
+
+    def add_extension(self, extension: Any) -> None:
+        """Takes a `CustomOp`."""
+        self._custom_ops.add(extension)
+        self._examined = weakref.WeakKeyDictionary()  # answers that are being found go into the old one
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
@@ -79,7 +87,8 @@ class CpuPlugin(Plugin):
         return self._compiled(model, self.full_config(config))
 
     def _compiled(self, model: Model, settings: Mapping[str, Any], stored: StoredModel | None = None) -> CompiledModel:
-        plans, trouble = examine(model, Bodies())
+        expansions = Expansions(self._custom_ops)
+        plans, trouble = examine(model, expansions)
         if trouble:
             refused = {model.key_of(i): {"CPU": why} for i, why in trouble.items()}
             first, reasons = next(iter(refused.items()))
@@ -95,7 +104,8 @@ class CpuPlugin(Plugin):
         if settings["ENABLE_CPU_PINNING"]:
             processors = _dealt_out(int(settings["DEVICE_ID"] or 0), streams, threads)
         team = self._team(settings["DEVICE_ID"], streams, threads, processors)
-        return CpuModel(device, model, plans, {**settings, "NUM_STREAMS": streams}, team, processors, stored)
+        needed = describe_ops(expansions.used) if expansions.used else ""
+        return CpuModel(device, model, plans, {**settings, "NUM_STREAMS": streams}, team, processors, stored, needed)
 
     def full_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """With ``EXECUTION_MODE_HINT`` PERFORMANCE, weights are kept as bfloat16 unless a type for them is set."""
@@ -114,6 +124,7 @@ class CpuPlugin(Plugin):
         from .stored import PAYLOAD_VERSION
 
         reader.require_version("payload", PAYLOAD_VERSION)
+        require_ops(reader, self._custom_ops)
 
     def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> CompiledModel:
         from .stored import read_stored
@@ -178,12 +189,15 @@ class CpuModel(CompiledModel):
         team: _kernels.Team | None,
         processors: Sequence[Sequence[int]] | None,
         stored: StoredModel | None = None,
+        custom_ops: str = "",
     ) -> None:
-        """``processors``: of each stream, one for each thread; None: any."""
+        """``processors``: of each stream, one for each thread; None: any. ``custom_ops``: those that it needs, as
+        `describe_ops` tells."""
         super().__init__(device, model.inputs, model.outputs, {**settings, "NETWORK_NAME": model.name})
         self._timed = settings["PERF_COUNT"]
         self._team = team
         self._processors = processors
+        self._custom_ops = custom_ops
         packed = Packed(_STORAGE[settings["INFERENCE_PRECISION_HINT"]])
         transform = not settings["DISABLE_TRANSFORMATIONS"]
         if stored is None:
@@ -196,9 +210,11 @@ class CpuModel(CompiledModel):
 
         settings = {name: self.get_property(name) for name in _SHAPING}
         write_stored(writer, self._plans.planner, self._inputs, settings)
+        if self._custom_ops:
+            writer.version[CUSTOM_OPS] = self._custom_ops
 
     def create_runner(self) -> Runner:
-        return CpuRunner(self._plans, self._timed, self._team)
+        return CpuRunner(self._plans, self._timed, self._team, self.device)
 
     def stream_processors(self) -> Sequence[Sequence[int]] | None:
         """The first of its processors, for the stream's own thread; the others are its team's."""

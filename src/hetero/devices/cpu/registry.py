@@ -17,6 +17,7 @@ import numpy as np
 from .values import Context, Value
 
 if TYPE_CHECKING:
+    from ...extension.binding import BoundOp
     from ...model.model import Model, NodeView
     from .nested import Nested
 
@@ -66,7 +67,7 @@ class Node:
 class Operator:
     """``dtypes``: per input, the last for all that follow. ``attributes``: name -> accepted values, None for all.
     ``result``: the first output's dtype, or which input it has it from, or a function of the attributes that gives it;
-    None if it is none of these. ``nested``: reads the bodies of control flow."""
+    None if it is none of these. ``nested``: reads the bodies of control flow. ``custom``: an operator of the user's."""
 
     lower: Lowering
     dtypes: tuple[Collection[str], ...]
@@ -76,6 +77,7 @@ class Operator:
     check: Callable[[Model, NodeView], str | None] | None
     result: Result
     nested: ReadNested | None = None
+    custom: BoundOp | None = None
 
 
 OPERATORS: dict[str, list[Operator]] = {}

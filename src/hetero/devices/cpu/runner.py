@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _kernels
+from ...errors import Cancelled, InferenceError
 from ...runtime.cancellation import Cancellation
 from ...runtime.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
 from .control_flow import run_nested
 from .planner import Planner, Segment
+from .registry import NodePlan
 from .trips import StaticBody
 
 __all__ = ["CpuRunner", "PlanCache"]
@@ -95,6 +97,7 @@ class PlanCache:
 class CpuRunner:
     """One request's memory: an arena, and a workspace per segment it met last. See `hetero.runtime.request.Runner`.
 
+    ``device``: for errors; empty for the runner of a body.
     ``cancellation``: set from another thread, it ends the run in progress with `Cancelled`. ``arena``: of the runner
     around this one, whose segments do not run at the same time.
     """
@@ -104,9 +107,11 @@ class CpuRunner:
         plans: PlanCache,
         timed: bool,
         team: _kernels.Team | None,
+        device: str,
         arena: _kernels.Arena | None = None,
         cancellation: Cancellation | None = None,
     ) -> None:
+        self._device = device
         self._plans = plans
         self._timed = timed
         self._team = team
@@ -119,17 +124,29 @@ class CpuRunner:
         self._host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
-        if self._whole is not None:
-            results = self._whole.run(inputs)
-            if results is not None:
-                return results
-        return self._run_segments(inputs)
+        try:
+            if self._whole is not None:
+                results = self._whole.run(inputs)
+                if results is not None:
+                    return results
+            return self._run_segments(inputs)
+        except InferenceError as error:
+            raise self._named(error) from error.__cause__
 
     def run_again(self, inputs: Sequence[Any]) -> list[NDArray[Any]] | None:
         """See `hetero.runtime.request.RepeatingRunner`."""
         if self._whole is None or self._timed:
             return None
-        return self._whole.run_again(inputs)
+        try:
+            return self._whole.run_again(inputs)
+        except InferenceError as error:
+            raise self._named(error) from error.__cause__
+
+    def _named(self, error: InferenceError) -> InferenceError:
+        """``error`` with the device, unless the runner around this one adds it."""
+        if not self._device or isinstance(error, Cancelled):
+            return error
+        return InferenceError(f"{self._device}: inference failed: {error}")
 
     def _run_segments(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         planner = self._plans.planner
@@ -160,7 +177,7 @@ class CpuRunner:
         return [arrays[value] for value in output_ids]
 
     def _run_host(self, node: int, arrays: dict[int, NDArray[Any]]) -> None:
-        """Run a control-flow node; adds its outputs to ``arrays``."""
+        """Run a node of control flow or of the user's; adds its outputs to ``arrays``."""
         planner = self._plans.planner
         plan = planner.nodes[node]
         operands: list[NDArray[Any] | None] = []
@@ -173,7 +190,10 @@ class CpuRunner:
 
         if self._timed:
             wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
-        results = run_nested(plan, operands, _Bodies(self, node, operands), self.cancellation)
+        if plan.operator.custom is not None:
+            results = _run_custom(plan, operands)
+        else:
+            results = run_nested(plan, operands, _Bodies(self, node, operands), self.cancellation)
         if self._timed:
             self._host_times[node] = (time.perf_counter_ns() - wall, time.thread_time_ns() - cpu)
         arrays.update((v, result) for v, result in zip(plan.outputs, results, strict=False) if v >= 0)
@@ -183,7 +203,7 @@ class CpuRunner:
         body = self._bodies.get((node, graph))
         if body is None:
             plans, captured = self._plans.child(node, graph)
-            runner = CpuRunner(plans, False, self._team, self._arena, self.cancellation)
+            runner = CpuRunner(plans, False, self._team, "", self._arena, self.cancellation)
             body = self._bodies[node, graph] = (runner, captured)
         return body
 
@@ -231,6 +251,14 @@ class CpuRunner:
             )
             for i, plan in enumerate(nodes)
         ]
+
+
+def _run_custom(plan: NodePlan, operands: Sequence[NDArray[Any] | None]) -> Sequence[NDArray[Any]]:
+    assert plan.operator.custom is not None
+    try:
+        return plan.operator.custom.run(operands)
+    except Exception as error:
+        raise InferenceError(f"{plan}: {error}") from (error.__cause__ or error)
 
 
 class _Bodies:

@@ -85,7 +85,7 @@ class StoredModel:
             constants[model.value_id(name)] = Value(array.dtype, array.shape, array, shared=True)
         _check_folded(model, nodes, folded, constants)
         planner = Planner(model, nodes, transform, constants=constants, packed=packed, folded=folded)
-        if dict(self._reader.version) == version_descriptor():
+        if {**self._reader.version, **version_descriptor()} == self._reader.version:
             self._add_packed(planner, packed)
         return planner
 

@@ -138,13 +138,17 @@ class Context:
         scratch_bytes: int = 0,
         *,
         lasting: bool = False,
+        fold: bool = True,
     ) -> list[Value]:
-        """All outputs of a kernel call; ``lasting`` as in `call`."""
+        """All outputs of a kernel call; ``lasting`` as in `call`. ``fold``: False for one to be made in every run,
+        whatever is known."""
         made = [Value(dtype, _checked(tuple(map(int, shape)), dtype)) for shape, dtype in outputs]
+        known = fold
         for value in inputs:
             if value is not None and value.data is None:
+                known = False
                 break
-        else:
+        if known:
             arrays = [None if value is None else value.data for value in inputs]
             specs = [(value.shape, value.dtype) for value in made]
             memory = self._packed.pages.take if lasting and self._packing else None

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import InferenceError, UnsupportedModel
+from ...extension.binding import bind_node
+from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
 from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
 from ...properties import without
 from ...runtime.profile import EXECUTED, ProfileRow
@@ -33,6 +35,14 @@ class TemplatePlugin(Plugin):
         "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
     )
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._custom_ops = CustomOps(self.name)
+
+    def add_extension(self, extension: Any) -> None:
+        """Takes a `CustomOp`."""
+        self._custom_ops.add(extension)
+
     def read_only_property(self, name: str) -> Any:
         match name:
             case "FULL_DEVICE_NAME":
@@ -46,10 +56,10 @@ class TemplatePlugin(Plugin):
         self.full_config(config)
         from .resolve import refusal
 
-        scope = _scope(model)
+        scope = _scope(model, self._custom_ops)
         reasons = {}
         for index, node in enumerate(model.nodes):
-            reason = refusal(node.proto(), scope)
+            reason = refusal(node.proto(), scope) or _custom_misfit(model, index, self._custom_ops)
             if reason:
                 reasons[index] = reason
         return Support.from_reasons(model.num_nodes, reasons)
@@ -60,23 +70,26 @@ class TemplatePlugin(Plugin):
         full = self.full_config(config)
         from .program import Program, Refused
 
+        scope = _scope(model, self._custom_ops)
         try:
             program = Program(
                 [(node.key, node.proto()) for node in model.nodes],
                 [port.name for port in model.inputs],
                 [port.name for port in model.outputs],
                 _constants(model),
-                _scope(model),
+                scope,
             )
         except Refused as refusal:
             raise UnsupportedModel(
                 f"{self.name} cannot compile {model.name!r}: node {refusal.key!r}: {refusal}",
                 {refusal.key: {self.name: str(refusal)}},
             ) from refusal
-        return TemplateModel(model, program, self.name, full)
+        needed = describe_ops(scope.library.used) if scope.library.used else ""
+        return TemplateModel(model, program, self.name, full, needed)
 
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
         reader.require_version("payload", _PAYLOAD_VERSION)
+        require_ops(reader, self._custom_ops)
 
     def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> CompiledModel:
         from ...artifact.model import read_payload_model
@@ -89,17 +102,23 @@ class TemplateModel(CompiledModel):
 
     checks_results = False  # shapes that a file states wrongly are not its fault
 
-    def __init__(self, model: Model, program: Program, device: str, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: Model, program: Program, device: str, config: Mapping[str, Any], custom_ops: str = ""
+    ) -> None:
+        """``custom_ops``: those that it needs, as `describe_ops` tells."""
         properties = {"NETWORK_NAME": model.name, "OPTIMAL_NUMBER_OF_INFER_REQUESTS": 1, **config}
         super().__init__(device, model.inputs, model.outputs, properties)
         self._model = model
         self._program = program
         self._measured = bool(config["PERF_COUNT"])
+        self._custom_ops = custom_ops
 
     def export_payload(self, writer: PayloadWriter) -> None:
         from ...artifact.model import write_payload_model
 
         writer.version["payload"] = _PAYLOAD_VERSION
+        if self._custom_ops:
+            writer.version[CUSTOM_OPS] = self._custom_ops
         write_payload_model(writer, self._model)
 
     def create_runner(self) -> Runner:
@@ -135,8 +154,20 @@ class TemplateRunner:
         )
 
 
-def _scope(model: Model) -> Scope:
-    """Operator sets and functions of a model, as its nodes see them."""
+def _custom_misfit(model: Model, index: int, ops: CustomOps) -> str | None:
+    """Why a custom operator does not take what is known of a node's inputs; None if it does, or if it is none."""
+    if not ops:
+        return None
+    domain, custom, op_type = model.op_types[int(model.op_type_of[index])].rpartition("::")
+    op = ops.find(domain, op_type, model.opsets.get(domain))
+    if not custom or isinstance(op, str) or (domain, op_type) in model.functions:
+        return None
+    bound = bind_node(op, model, index)
+    return bound if isinstance(bound, str) else None
+
+
+def _scope(model: Model, custom_ops: CustomOps) -> Scope:
+    """Operator sets, functions and custom operators of a model, as its nodes see them."""
     import onnx
 
     from .program import Library, Scope
@@ -146,7 +177,7 @@ def _scope(model: Model) -> Scope:
     if model.functions:
         functions = onnx.ModelProto.FromString(model.to_bytes(max_constant_bytes=0)).functions
     directory = None if model.path is None else Path(model.path).parent
-    return Scope(model.opsets, Library(implementation, functions, directory))
+    return Scope(model.opsets, Library(implementation, functions, directory, custom_ops))
 
 
 def _constants(model: Model) -> dict[str, np.ndarray]:

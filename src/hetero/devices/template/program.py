@@ -25,6 +25,8 @@ import onnx.external_data_helper
 import onnx.numpy_helper
 
 from ...errors import InferenceError
+from ...extension.custom_op import CustomOp
+from ...extension.table import CustomOps
 from ...model.functions import fill_references
 
 __all__ = [
@@ -105,7 +107,8 @@ class Library:
     """The functions of a model, compiled when first called, and where its external tensors lie.
 
     ``implementation``: gives the callable for a node (see `resolve`), and the outer values its nested graphs read.
-    ``functions``: all function bodies of the model. ``directory``: folder of the model file, or None.
+    ``functions``: all function bodies of the model. ``directory``: folder of the model file, or None. ``custom_ops``:
+    operators of the user's; ``used``: those that were asked for.
     """
 
     def __init__(
@@ -113,7 +116,10 @@ class Library:
         implementation: Callable[[onnx.NodeProto, Scope], tuple[Callable[..., Sequence[Any]], tuple[str, ...]]],
         functions: Iterable[onnx.FunctionProto] = (),
         directory: Path | None = None,
+        custom_ops: CustomOps | None = None,
     ) -> None:
+        self.custom_ops = CustomOps("TEMPLATE") if custom_ops is None else custom_ops
+        self.used: dict[CustomOp, None] = {}
         self.implementation = implementation
         self.functions = {(f.domain, f.name, getattr(f, "overload", "")): f for f in functions}
         self.directory = directory

@@ -1,9 +1,9 @@
 """Which implementation runs a node: the node's operator set version decides.
 
-In this order: the model's own functions; control flow (`control_flow`); the corrections (`corrections`); the classes
-of ``onnx.reference``; the function body that the operator's schema gives. The classes of ``onnx.reference`` take
-attribute defaults from the newest schema whatever the model's version, so every default is written into the node
-here, from the schema of its own version.
+In this order: the model's own functions; operators of the user's; control flow (`control_flow`); the corrections
+(`corrections`); the classes of ``onnx.reference``; the function body that the operator's schema gives. The classes of
+``onnx.reference`` take attribute defaults from the newest schema whatever the model's version, so every default is
+written into the node here, from the schema of its own version.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import onnx.helper
 from onnx.reference.op_run import OpRun, RuntimeContextError
 
 from ...errors import did_you_mean
+from ...extension.binding import BoundOp, bind
 from .control_flow import CONTROL_FLOW
 from .corrections import correction
 from .program import Program, Refused, Scope
@@ -132,8 +133,6 @@ _LOADERS = {
 def _unknown(domain: str, op_type: str, version: int) -> str:
     schemas = onnx.defs.get_all_schemas_with_history()
     known = sorted({schema.name for schema in schemas if schema.domain == domain})
-    if not known:
-        return f"domain {domain!r} is not known, and the model brings no function {op_type!r} of it"
     since = [schema.since_version for schema in schemas if schema.domain == domain and schema.name == op_type]
     if since:
         return f"{op_type} exists since opset {min(since)}; the model declares opset {version}"
@@ -155,6 +154,9 @@ def refusal(node: onnx.NodeProto, scope: Scope) -> str | None:
     domain = "" if node.domain == "ai.onnx" else node.domain
     version = scope.version_of(domain)
     function = (node.domain, node.op_type, getattr(node, "overload", ""))
+    if domain not in _LOADERS and function not in scope.library.functions:
+        bound = _bind_custom(node, scope, domain)
+        return bound if isinstance(bound, str) else None
     if version is not None and function not in scope.library.functions and (domain, node.op_type) not in CONTROL_FLOW:
         found = find(domain, node.op_type, version)
         if isinstance(found, str):
@@ -178,6 +180,11 @@ def implementation(node: onnx.NodeProto, scope: Scope) -> tuple[Callable[..., Se
     function = (node.domain, node.op_type, getattr(node, "overload", ""))
     if function in scope.library.functions:
         return _call_of(scope.library.local_program(function, node), len(node.input)), ()
+    if domain not in _LOADERS:
+        bound = _bind_custom(node, scope, domain)
+        if isinstance(bound, str):
+            raise Refused(bound)
+        return (lambda *inputs: bound.run(inputs)), ()
     version = scope.version_of(domain)
     if version is None:
         raise Refused(f"the model imports no operator set of domain {domain!r}")
@@ -189,6 +196,16 @@ def implementation(node: onnx.NodeProto, scope: Scope) -> tuple[Callable[..., Se
     if isinstance(found, str):
         raise Refused(found)
     return _bind(found, node, scope), ()
+
+
+def _bind_custom(node: onnx.NodeProto, scope: Scope, domain: str) -> BoundOp | str:
+    """The user's operator for a node of a domain that onnx does not know, or why there is none."""
+    op = scope.library.custom_ops.find(domain, node.op_type, scope.version_of(domain))
+    if isinstance(op, str):
+        return f"domain {domain!r} is not known, the model brings no function {node.op_type!r} of it, and {op}"
+    scope.library.used[op] = None
+    attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    return bind(op, attributes, len(node.input), len(node.output))
 
 
 def _misfit(node: onnx.NodeProto, found: Implementation) -> str | None:

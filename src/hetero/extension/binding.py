@@ -1,0 +1,242 @@
+"""A custom operator for one node: its attributes, the rule for its results, and its Python function with all checks.
+
+Whatever is wrong with a result, or with what a rule gives, is a ValueError; devices add the node's name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InferenceError
+from ..model.types import ValueType
+from .c_call import CAttributes, CFunction
+from .custom_op import CustomOp, Shape, dtype_of_output
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = ["BoundOp", "bind", "bind_node"]
+
+_MOST_RANK = 64  # NumPy's
+_MOST_BYTES = 1 << 40
+
+Array = NDArray[Any]
+
+
+class BoundOp:
+    """A custom operator for nodes with these attributes. Immutable; may be used by several threads at once."""
+
+    def __init__(self, op: CustomOp, attributes: Mapping[str, Any]) -> None:
+        """ValueError for an attribute that a C function cannot get."""
+        self.op = op
+        self.attributes = attributes
+        # In memory, as C functions get them: they must outlive each call.
+        self.c_attributes = CAttributes(attributes if op.address else {})
+
+    def output_dtypes(self, inputs: Sequence[np.dtype[Any] | None]) -> list[np.dtype[Any] | None]:
+        """Per output, None where it cannot be told. ``inputs``: None for one that is absent or not known."""
+        return [dtype_of_output(self.op, at, inputs, self.attributes) for at in range(len(self.op.output_dtypes))]
+
+    def output_shapes(self, inputs: Sequence[Shape | None]) -> list[Shape]:
+        """What the shape rule gives, checked; there must be one."""
+        rule = self.op.shape_rule
+        assert rule is not None, "asked for by the caller"
+        count = len(self.op.output_dtypes)
+        try:
+            given: Any = rule(*inputs, **self.attributes)
+        except Exception as error:
+            shapes = ", ".join("absent" if shape is None else str(list(shape)) for shape in inputs)
+            raise ValueError(f"its shape rule failed for {shapes}: {type(error).__name__}: {error}") from error
+        try:
+            shapes_given = [*given]
+            if count == 1 and all(hasattr(dim, "__index__") for dim in shapes_given):
+                shapes_given = [shapes_given]  # the shape itself
+            found = [tuple(map(operator.index, shape)) for shape in shapes_given]
+        except TypeError as error:
+            raise ValueError(f"its shape rule gave {given!r}, expected {_shapes(count)}") from error
+        if len(found) != count:
+            raise ValueError(f"its shape rule gave {given!r}, expected {_shapes(count)}")
+        for shape in found:
+            if len(shape) > _MOST_RANK or any(dim < 0 for dim in shape):
+                raise ValueError(
+                    f"its shape rule gave {list(shape)}: expected at most {_MOST_RANK} dims, none negative"
+                )
+            if math.prod(filter(None, shape)) > _MOST_BYTES:
+                raise ValueError(f"its shape rule gave {list(shape)}, which no memory holds")
+        return found
+
+    def output_types(self, inputs: Sequence[ValueType | None]) -> list[tuple[np.dtype[Any], Shape]]:
+        """Element type and shape of each output, for inputs of which all is known (None: absent)."""
+        shapes = self.output_shapes([None if known is None else known.shape for known in inputs])  # type: ignore[misc]
+        dtypes = self.output_dtypes([None if known is None else known.dtype for known in inputs])
+        types = []
+        for at, (dtype, shape) in enumerate(zip(dtypes, shapes, strict=True)):
+            if dtype is None:
+                raise ValueError(
+                    f"output {at} has the element type of input {self.op.output_dtypes[at]}, which is absent"
+                )
+            if math.prod(filter(None, shape)) * dtype.itemsize > _MOST_BYTES:
+                raise ValueError(f"its shape rule gave {list(shape)} of {dtype}, which no memory holds")
+            types.append((dtype, shape))
+        return types
+
+    def check_inputs(self, inputs: Sequence[np.dtype[Any] | None]) -> None:
+        """ValueError for an element type that the operator does not take; None: absent, or not known."""
+        for position, dtype in enumerate(inputs):
+            accepted = self.op.dtypes_accepted(position)
+            if dtype is not None and accepted is not None and dtype not in accepted:
+                names = ", ".join(sorted(_name(one) for one in accepted))
+                raise ValueError(f"input {position} is {_name(dtype)}; {self.op.name} takes {names}")
+
+    def run(self, inputs: Sequence[Array | None]) -> list[Array]:
+        """The outputs, by the Python function if there is one, else by the C function. ``inputs``: not written."""
+        self.check_inputs([None if array is None else array.dtype for array in inputs])
+        if self.op.function is None:
+            return self._run_c(inputs)
+        frozen = [None if array is None else _frozen(array) for array in inputs]
+        try:
+            given: Any = self.op.function(*frozen, **self.attributes)
+        except InferenceError as error:  # of another model, that the function runs
+            raise RuntimeError(f"its function raised InferenceError: {error}") from error
+        except Exception as error:
+            raise RuntimeError(f"its function raised {type(error).__name__}: {error}") from error
+        count = len(self.op.output_dtypes)
+        if isinstance(given, (np.ndarray, np.generic)):
+            given = [given]
+        if not isinstance(given, (list, tuple)) or len(given) != count:
+            kind = f"{len(given)} results" if isinstance(given, (list, tuple)) else type(given).__name__
+            raise ValueError(f"its function gave {kind}, expected {count} array{'s' * (count > 1)}")
+        return self._checked(frozen, given)
+
+    def _checked(self, inputs: Sequence[Array | None], given: Sequence[Any]) -> list[Array]:
+        """Results as arrays that lie apart from the inputs, if they are of the types that were promised."""
+        dtypes = self.output_dtypes([None if array is None else array.dtype for array in inputs])
+        shapes: Sequence[Shape | None] = [None] * len(given)
+        if self.op.shape_rule is not None:
+            shapes = self.output_shapes([None if array is None else array.shape for array in inputs])
+        results = []
+        for at, (result, dtype, shape) in enumerate(zip(given, dtypes, shapes, strict=True)):
+            if not isinstance(result, (np.ndarray, np.generic)):
+                raise ValueError(f"its function gave {type(result).__name__} for output {at}, expected an array")
+            array: Array = np.asarray(result)
+            if array.dtype.kind in "US" and dtype is not None and dtype.hasobject:
+                array = array.astype(object)
+            if array.dtype != dtype or (shape is not None and array.shape != shape):
+                wanted = f"{_name(dtype)}{'' if shape is None else list(shape)}"
+                raise ValueError(
+                    f"its function gave {_name(array.dtype)}{list(array.shape)} for output {at}, expected {wanted}"
+                )
+            shares = any(other is not None and np.may_share_memory(array, other) for other in inputs)
+            if shares or not array.dtype.isnative:
+                array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
+            results.append(np.ascontiguousarray(array).reshape(array.shape))
+        return results
+
+    def _run_c(self, inputs: Sequence[Array | None]) -> list[Array]:
+        known = [None if array is None else ValueType(array.dtype, array.shape) for array in inputs]
+        outputs = [np.empty(shape, dtype) for dtype, shape in self.output_types(known)]
+        function = CFunction(self.op.address, self.op.user_data, self.c_attributes)
+        function(inputs, outputs)
+        return outputs
+
+
+def bind(op: CustomOp, attributes: Mapping[str, Any], num_inputs: int, num_outputs: int) -> BoundOp | str:
+    """The operator for a node, or why it does not fit. ``attributes``: as `NodeView.attributes` gives them."""
+    least, most = op.num_inputs
+    if not least <= num_inputs <= most:
+        expected = str(least) if least == most else f"{least} to {most}"
+        return f"{op.name} has {expected} inputs, found {num_inputs}"
+    if num_outputs > len(op.output_dtypes):
+        return f"{op.name} has {len(op.output_dtypes)} outputs, found {num_outputs}"
+    try:
+        plain = {name: _plain(value) for name, value in attributes.items()}
+    except ValueError as error:
+        return f"{op.name}: {error}"
+    for what, called in (("function", op.function), ("shape rule", op.shape_rule)):
+        trouble = None if called is None else _call_trouble(called, num_inputs, plain)
+        if trouble:
+            return f"the {what} of {op.name} cannot be called: {trouble}"
+    try:
+        bound = BoundOp(op, plain)
+        bound.output_dtypes([None] * num_inputs)
+    except ValueError as error:
+        return f"{op.name}: {error}"
+    return bound
+
+
+def bind_node(op: CustomOp, model: Model, index: int, dtypes: Sequence[np.dtype[Any] | None] = ()) -> BoundOp | str:
+    """The operator for a node of a model, or why it does not fit, by all that is known without shape inference.
+    ``dtypes``: of the inputs, where the caller knows more than the model."""
+    inputs = model.node_inputs[index].tolist()
+    bound = bind(op, model.nodes[index].attributes, len(inputs), len(model.node_outputs[index]))
+    if isinstance(bound, str):
+        return bound
+    known = [None if value < 0 else model.type_of(value, infer=False) for value in inputs]
+    given = [*dtypes, *(None if one is None else one.dtype for one in known[len(dtypes) :])]
+    for position, value in enumerate(inputs):
+        if value >= 0 and given[position] is None and not model.is_tensor(value, infer=False):
+            return f"input {position} is no tensor; {op.name} takes tensors"
+    try:
+        bound.check_inputs(given)
+        if op.shape_rule is not None and all(one is None or _is_static(one) for one in known):
+            bound.output_shapes([None if one is None else one.shape for one in known])  # type: ignore[misc]
+    except ValueError as error:
+        return str(error)
+    return bound
+
+
+def _is_static(known: ValueType) -> bool:
+    return known.shape is not None and all(isinstance(dim, int) for dim in known.shape)
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as functions get it. ValueError for graphs and other things that are no data."""
+    if isinstance(value, bytes):
+        return value.decode(errors="surrogateescape")
+    if isinstance(value, (int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)) or type(value).__name__.startswith("Repeated"):
+        return tuple(_plain(item) for item in value)
+    import onnx
+
+    if isinstance(value, onnx.TensorProto):
+        import onnx.numpy_helper
+
+        array: Array = onnx.numpy_helper.to_array(value)
+        return _frozen(array)
+    raise ValueError(f"an attribute of type {type(value).__name__} is no data")
+
+
+def _call_trouble(called: Callable[..., Any], num_inputs: int, attributes: Mapping[str, Any]) -> str | None:
+    """Why a function does not take so many inputs and these attributes; None if it does, or if nobody can tell."""
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):  # some compiled ones have none
+        return None
+    try:
+        signature.bind(*[None] * num_inputs, **attributes)
+    except TypeError as error:
+        given = ", ".join([f"{num_inputs} inputs", *(f"attribute {name}" for name in attributes)])
+        return f"{error} (given {given})"
+    return None
+
+
+def _frozen(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _name(dtype: np.dtype[Any] | None) -> str:
+    return "an unknown type" if dtype is None else "string" if dtype.hasobject else dtype.name
+
+
+def _shapes(count: int) -> str:
+    return "a shape" if count == 1 else f"{count} shapes"

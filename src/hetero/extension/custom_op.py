@@ -1,0 +1,219 @@
+"""What a user says about an operator that ONNX does not define."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ..errors import ExtensionError
+from ..model.types import onnx_dtype_of
+
+__all__ = ["CustomOp", "Shape"]
+
+Shape = tuple[int, ...]
+Accepted = frozenset[np.dtype[Any]] | None
+OutputDtype = int | np.dtype[Any] | Callable[..., Any]
+
+_MANY = 1 << 20  # inputs; more than a node may have
+_STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview", "ai.onnx.preview.training")
+
+
+class CustomOp:
+    """An operator of a domain of one's own, for `Core.add_extension`. Not to be changed.
+
+    ``op_type``, ``domain``: as nodes name it; the domains of ONNX itself are refused. ``since_version``: the version of
+    the domain from which on this holds; of several, the latest that is not above the one that the model imports.
+
+    ``function``: takes the inputs as NumPy arrays, by position (None for one that the node leaves out), and the
+    attributes that the node states by name: numbers, str, tuples of these, and arrays for tensors. It gives one array,
+    or a sequence of arrays if there are several outputs, of exactly the element types stated, and does not write them
+    again. The arrays that it gets are read-only. It may be called by several threads at once.
+
+    ``c_function``: the same in C, as ``hetero/custom_op.h`` describes (see `hetero.get_include`): a function of a
+    library loaded by `ctypes`, an object made by ``ctypes.CFUNCTYPE``, or an address. It needs a ``shape_rule``.
+    ``user_data``: an address that it gets with each call. If there is a ``function`` too, devices that run compiled
+    programs use the C function, and TEMPLATE the other.
+
+    ``shape_rule``: takes the shapes of the inputs (tuples of int, None for one that is left out) and the attributes, as
+    ``function`` does, and gives the shape of the output, or a sequence of shapes if there are several. It depends on
+    nothing else. Without it results may have any shape, which may depend on data.
+
+    ``output_dtypes``: the element type of each output: a dtype, the number of the input that has the same, or a
+    function that takes the attributes and gives the dtype. A node need not name all outputs; all are computed.
+    ``num_inputs``: how many a node has, or (least, most); None: any number. ``input_dtypes``: the element types that
+    each input may have, the last entry for all that follow: a dtype, a sequence of dtypes, or None for any.
+
+    ``version``: a text that changes whenever results do. Exported models are imported only where the operator has the
+    same; with an empty one, models are not kept in ``CACHE_DIR``.
+
+    Raises `ExtensionError` if any of this contradicts itself.
+    """
+
+    __slots__ = (
+        "address",
+        "c_function",
+        "domain",
+        "function",
+        "input_dtypes",
+        "num_inputs",
+        "op_type",
+        "output_dtypes",
+        "shape_rule",
+        "since_version",
+        "user_data",
+        "version",
+    )
+
+    def __init__(
+        self,
+        op_type: str,
+        domain: str,
+        *,
+        function: Callable[..., NDArray[Any] | Sequence[NDArray[Any]]] | None = None,
+        c_function: Any = None,
+        user_data: int = 0,
+        shape_rule: Callable[..., Sequence[int] | Sequence[Sequence[int]]] | None = None,
+        output_dtypes: Sequence[DTypeLike | int | Callable[..., DTypeLike]] = (0,),
+        num_inputs: int | tuple[int, int] | None = None,
+        input_dtypes: Sequence[DTypeLike | Sequence[DTypeLike] | None] | None = None,
+        since_version: int = 1,
+        version: str = "",
+    ) -> None:
+        for what, text in (("op_type", op_type), ("domain", domain)):
+            if not isinstance(text, str) or (what == "op_type" and not text) or "::" in text or "\0" in text:
+                raise ExtensionError(f"custom operator: {what}: expected a name, found {text!r}")
+        self.op_type = op_type
+        self.domain = domain
+        if domain in _STANDARD:
+            raise self._error(
+                f"the operators of {domain or 'ai.onnx'!r} are ONNX's own and cannot be replaced: choose another domain"
+            )
+        for what, called in (("function", function), ("shape_rule", shape_rule)):
+            if called is not None and not callable(called):
+                raise self._error(f"{what}: expected something to call, found {called!r}")
+        if function is None and c_function is None:
+            raise self._error("there is neither a function nor a c_function")
+        if c_function is not None and shape_rule is None:
+            raise self._error("a c_function needs a shape_rule: its outputs are allocated before it is called")
+        if isinstance(since_version, bool) or not isinstance(since_version, int) or since_version < 1:
+            raise self._error(f"since_version: expected 1 or more, found {since_version!r}")
+        if not isinstance(version, str):
+            raise self._error(f"version: expected a text, found {version!r}")
+        if isinstance(user_data, bool) or not isinstance(user_data, int) or not 0 <= user_data < 1 << 63:
+            raise self._error(f"user_data: expected an address, found {user_data!r}")
+        self.function = function
+        self.c_function = c_function
+        self.address = 0 if c_function is None else self._address_of(c_function)
+        """Of the C function; 0 if there is none."""
+        self.user_data = user_data
+        self.shape_rule = shape_rule
+        self.num_inputs = self._arity(num_inputs)
+        """(least, most)"""
+        self.input_dtypes = self._accepted(input_dtypes)
+        """Per input, the last for all that follow: a set, or None for any."""
+        self.output_dtypes = self._results(output_dtypes)
+        self.since_version = since_version
+        self.version = version
+
+    @property
+    def name(self) -> str:
+        """``domain::op_type``."""
+        return f"{self.domain}::{self.op_type}"
+
+    def dtypes_accepted(self, position: int) -> Accepted:
+        """The element types that an input may have; None: any."""
+        if not self.input_dtypes:
+            return None
+        return self.input_dtypes[min(position, len(self.input_dtypes) - 1)]
+
+    def __repr__(self) -> str:
+        kinds = [kind for kind, given in (("Python", self.function), ("C", self.c_function)) if given is not None]
+        return f"<CustomOp {self.name} since {self.since_version}, in {' and '.join(kinds)}>"
+
+    def _error(self, trouble: str) -> ExtensionError:
+        return ExtensionError(f"custom operator {self.name}: {trouble}")
+
+    def _address_of(self, c_function: Any) -> int:
+        if isinstance(c_function, int) and not isinstance(c_function, bool):
+            address: int | None = c_function
+        else:
+            try:
+                address = ctypes.cast(c_function, ctypes.c_void_p).value
+            except ctypes.ArgumentError as error:
+                raise self._error(
+                    f"c_function: expected a ctypes function or an address, found {c_function!r}"
+                ) from error
+        if address is None or not 0 < address < 1 << 63:
+            raise self._error(f"c_function: {address or 0:#x} is not the address of a function")
+        return address
+
+    def _arity(self, given: Any) -> tuple[int, int]:
+        if given is None:
+            return 0, _MANY
+        pair = given if isinstance(given, tuple) else (given, given)
+        try:
+            least, most = map(operator.index, pair)
+        except (TypeError, ValueError) as error:
+            raise self._error(f"num_inputs: expected a number or (least, most), found {given!r}") from error
+        if not 0 <= least <= most <= _MANY:
+            raise self._error(f"num_inputs: expected 0 <= least <= most, found {given!r}")
+        return least, most
+
+    def _accepted(self, given: Any) -> tuple[Accepted, ...]:
+        if given is None:
+            return ()
+        if isinstance(given, (str, np.dtype, type)) or not isinstance(given, Sequence) or not given:
+            raise self._error(f"input_dtypes: expected an entry per input, found {given!r}")
+        accepted: list[Accepted] = []
+        for entry in given:
+            if entry is None:
+                accepted.append(None)
+                continue
+            several = isinstance(entry, (list, tuple, set, frozenset))
+            accepted.append(frozenset(self._dtype(one, "input_dtypes") for one in (entry if several else (entry,))))
+        return tuple(accepted)
+
+    def _results(self, given: Any) -> tuple[OutputDtype, ...]:
+        if isinstance(given, (str, np.dtype, type)) or not isinstance(given, Sequence) or not given:
+            raise self._error(f"output_dtypes: expected an entry per output, found {given!r}")
+        results: list[OutputDtype] = []
+        for entry in given:
+            if isinstance(entry, int) and not isinstance(entry, bool):
+                if not 0 <= entry < max(self.num_inputs[1], 1):
+                    raise self._error(f"output_dtypes: there is no input {entry}")
+                results.append(entry)
+            elif callable(entry) and not isinstance(entry, type):
+                results.append(entry)
+            else:
+                results.append(self._dtype(entry, "output_dtypes"))
+        return tuple(results)
+
+    def _dtype(self, given: Any, what: str) -> np.dtype[Any]:
+        import ml_dtypes  # noqa: F401  which makes its names known to NumPy
+
+        try:
+            found = np.dtype(given)
+        except (TypeError, ValueError) as error:
+            raise self._error(f"{what}: {given!r} is not a dtype") from error
+        if given is None or not onnx_dtype_of(found):
+            raise self._error(f"{what}: ONNX has no element type for {given!r}")
+        return np.dtype(object) if found.kind in "US" else found
+
+
+def dtype_of_output(op: CustomOp, output: int, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """The element type of an output; None where it is that of an input which is not known. ``inputs``: element types,
+    None where one is absent or not known. Raises ValueError for what a function of the operator gives."""
+    entry = op.output_dtypes[output]
+    if isinstance(entry, int):
+        return inputs[entry] if entry < len(inputs) else None
+    if isinstance(entry, np.dtype):
+        return entry
+    try:
+        return op._dtype(entry(**attributes), "output_dtypes")
+    except Exception as error:
+        raise ValueError(f"the dtype of output {output}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,107 @@
+"""The custom operators that a device, or all devices of a `Core`, were given."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ArtifactError, Corrupt, ExtensionError, NotSupported, WrongVersion
+from .custom_op import CustomOp
+
+if TYPE_CHECKING:
+    from ..artifact.payload import PayloadReader
+
+__all__ = ["CUSTOM_OPS", "CustomOps", "check_new", "describe_ops", "require_ops"]
+
+CUSTOM_OPS = "custom_ops"
+"""Under which key of its version an exported model says what it needs."""
+
+
+class CustomOps:
+    """Custom operators by domain and name. Thread-safe; only added to."""
+
+    def __init__(self, owner: str) -> None:
+        """``owner``: the device, for errors."""
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._ops: Mapping[tuple[str, str], tuple[CustomOp, ...]] = {}  # replaced, never changed
+
+    def __bool__(self) -> bool:
+        return bool(self._ops)
+
+    def add(self, extension: Any) -> None:
+        """Raises `NotSupported` for what is no `CustomOp`, and `ExtensionError` for one that is there already in that
+        version. To add the same object again does nothing."""
+        if not isinstance(extension, CustomOp):
+            raise NotSupported(
+                f"{self._owner} takes custom operators (hetero.CustomOp), found {type(extension).__name__}"
+            )
+        key = (extension.domain, extension.op_type)
+        with self._lock:
+            known = self._ops.get(key, ())
+            if extension in known:
+                return
+            check_new(extension, known, self._owner)
+            versions = sorted((*known, extension), key=lambda op: -op.since_version)
+            self._ops = {**self._ops, key: tuple(versions)}
+
+    def find(self, domain: str, op_type: str, version: int | None) -> CustomOp | str:
+        """The operator for a model that imports ``version`` of the domain (None: none), or why there is none."""
+        known = self._ops.get((domain, op_type))
+        if known is None:
+            return f"no custom operator {domain}::{op_type} was added (Core.add_extension)"
+        if version is None:
+            return f"the model imports no operator set of domain {domain!r}"
+        for op in known:
+            if op.since_version <= version:
+                return op
+        return (
+            f"the custom operator {domain}::{op_type} exists since version {known[-1].since_version} of its domain, "
+            f"the model imports {version}"
+        )
+
+
+def check_new(op: CustomOp, known: Iterable[CustomOp], owner: str) -> None:
+    """`ExtensionError` if one of ``known`` has the name and version of ``op``."""
+    for other in known:
+        if (other.domain, other.op_type, other.since_version) == (op.domain, op.op_type, op.since_version):
+            raise ExtensionError(
+                f"{owner} has a custom operator {op.name} since version {op.since_version} already; give another "
+                f"since_version, or make a Core without it"
+            )
+
+
+def describe_ops(ops: Iterable[CustomOp]) -> str:
+    """What an exported model says about those that it needs: JSON of [name, since_version, version] each."""
+    import json
+
+    return json.dumps(sorted({(op.name, op.since_version, op.version) for op in ops}))
+
+
+def require_ops(reader: PayloadReader, ops: CustomOps) -> None:
+    """Raise `ArtifactError` unless ``ops`` has all that an exported model needs, and `WrongVersion` where one has
+    another version."""
+    described = reader.version.get(CUSTOM_OPS)
+    if described is None:
+        return
+    import msgspec
+
+    whose = f"{reader.label}: the model for {reader.device}"
+    try:
+        needed = msgspec.json.decode(described, type=list[tuple[str, int, str]])
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"{whose}: its custom operators: {error}") from error
+    for name, since, version in needed:
+        domain, _, op_type = name.rpartition("::")
+        found = ops.find(domain, op_type, since)
+        if isinstance(found, str):
+            raise ArtifactError(
+                f"{whose} needs the custom operator {name}, version {version!r}: {found}; add it with "
+                f"Core.add_extension before the model is imported"
+            )
+        if (found.since_version, found.version) != (since, version):
+            raise WrongVersion(
+                f"{whose} was compiled with the custom operator {name} since {since}, version {version!r}; here it is "
+                f"since {found.since_version}, version {found.version!r}: compile and export the model again"
+            )
