@@ -6,7 +6,6 @@ import contextlib
 import functools
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -25,7 +24,7 @@ from .plan.bind import place_plan
 from .plugin import CompiledModel, Plugin, RemoteContext
 from .registry import DeviceInfo, DeviceString, Registry, parse_device, parse_device_list
 from .runtime.remote import DeviceContexts
-from .warn import each_once
+from .warn import each_once, warn
 
 if TYPE_CHECKING:
     import onnx
@@ -41,7 +40,7 @@ class Core:
     def __init__(self) -> None:
         self._registry = Registry()
         self._typed: weakref.WeakKeyDictionary[Model, Model | None] = weakref.WeakKeyDictionary()
-        self._typed_lock = threading.Lock()
+        self._typed_lock = threading.RLock()  # shape rules may use this Core
         # Plugins and registry know each other, and go when the garbage collector comes: threads should not wait for it.
         weakref.finalize(self, self._registry.clear_executors).atexit = False
 
@@ -282,16 +281,18 @@ class Core:
         Raises `NotSupported` if the device takes none of its kind, and `ExtensionError` for a `CustomOp` of the name
         and version of another.
         """
-        if device is None:
-            if not isinstance(extension, CustomOp):
-                raise NotSupported(f"name the device that takes {type(extension).__name__}: it is no hetero.CustomOp")
-            self._registry.add_extension(extension)
-        else:
+        names = [""]
+        if device is not None:
             parsed = parse_device(device)
-            for name in parsed.devices or (parsed.name,):
-                self._registry.add_extension(extension, parse_device(name).name)
-        with self._typed_lock:
-            self._typed.clear()
+            names = [parse_device(name).name for name in parsed.devices or (parsed.name,)]
+        elif not isinstance(extension, CustomOp):
+            raise NotSupported(f"name the device that takes {type(extension).__name__}: it is no hetero.CustomOp")
+        try:
+            for name in names:
+                self._registry.add_extension(extension, name)
+        finally:
+            with self._typed_lock:
+                self._typed.clear()
 
     def _with_custom_types(self, model: Model) -> Model:
         """The model with what custom operators say about its types: the same object for the same model."""
@@ -324,11 +325,9 @@ class Core:
         ]
         for op, _ in needed:
             if not op.version:
-                warnings.warn(
+                warn(
                     f"CACHE_DIR: {model.name!r} is not kept, since the custom operator {op.name} states no version: "
-                    f"give CustomOp(version=...)",
-                    RuntimeWarning,
-                    stacklevel=3,
+                    f"give CustomOp(version=...)"
                 )
                 return compile_anew()
         from .artifact.cache import cached
