@@ -851,7 +851,7 @@ cdef class Workspace:
             return label
         return f"{label}: {inner.failure(branches.branch[branches.taken].failed)}"
 
-    cdef const void *failure_scratch(self, int position) except? NULL:
+    cdef void *failure_scratch(self, int position) except? NULL:
         """The scratch memory of a call that failed; of one within a branch, that call's."""
         cdef ht_branches *branches
         cdef Workspace inner

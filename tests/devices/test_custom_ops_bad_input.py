@@ -359,6 +359,24 @@ def test_in_a_loop_the_trip_and_the_node_are_named(library: ctypes.CDLL, device:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_in_a_branch_the_node_is_named(library: ctypes.CDLL, device: str) -> None:
+    text = """g (bool c, float[6] x) => (float[6] y)
+    {
+        y = If (c) <then_branch = t () => (float[6] p) { n = Neg(x) [inner] p = com.acme.Odd(n) },
+                    else_branch = e () => (float[6] q) { q = Relu(x) }>
+    }"""
+    for op, message in (
+        (odd(c_function=library.fails, shape_rule=same), "returned 3: the sum of 6 numbers is odd"),
+        (odd(lambda x: 1 / 0, shape_rule=same), "raised ZeroDivisionError"),
+    ):
+        compiled = core_with(op).compile_model(hetero.Core().read_model(model_of(text)), device)
+        np.testing.assert_array_equal(compiled({"c": np.array(False), "x": X})[0], X)
+        with pytest.raises(hetero.InferenceError, match=f"inner.*{message}"):
+            compiled({"c": np.array(True), "x": X})
+        np.testing.assert_array_equal(compiled({"c": np.array(False), "x": X})[0], X)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_a_rule_that_fails_for_some_shapes(device: str) -> None:
     """Only runs tell, as the model leaves the size open; the same model then runs with others."""
 
