@@ -1,7 +1,6 @@
-"""What hetero adds to onnxruntime when it runs a model on it: the device ORT, and HETERO with one subgraph on ORT,
-beside sessions of onnxruntime with the same options. CPU time on one thread.
+"""What hetero adds to onnxruntime when it runs a whole model on it: the device ORT, and HETERO over ORT
+alone, beside sessions of onnxruntime with the same options. CPU time on one thread.
 
-MiniLM-L3 hands its inputs through to two outputs, which would be subgraphs of their own: they are left out.
 Two sessions of one model differ by up to a tenth, by where their weights lie in memory. So each contender is made
 several times; all are run in interleaved rounds, and of each contender's medians the median counts.
 
@@ -30,15 +29,6 @@ CASES = ("tiny: one Relu of 4 numbers", "MiniLM-L3, sequence 16", "MiniLM-L3, se
 CONTENDERS = ("onnxruntime", "ORT", "HETERO:ORT")
 
 
-def transformer(case: str) -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """The model without the Identity nodes on its inputs."""
-    proto, inputs = load(case)
-    for node in [node for node in proto.graph.node if node.op_type == "Identity" and node.input[0] in inputs]:
-        proto.graph.node.remove(node)
-        proto.graph.output.remove(next(output for output in proto.graph.output if output.name == node.output[0]))
-    return proto, inputs
-
-
 def runner(contender: str, proto: onnx.ModelProto, inputs: dict[str, Any]) -> Callable[[], Any]:
     if contender == "onnxruntime":
         options = onnxruntime.SessionOptions()
@@ -65,7 +55,7 @@ def main() -> None:
         if case.startswith("tiny"):
             proto, inputs, calls = onnx.parser.parse_model(TINY), {"x": np.ones(4, np.float32)}, 1000
         else:
-            (proto, inputs), calls = transformer(case), 1
+            (proto, inputs), calls = load(case), 1
         works = {
             f"{contender} {number}": repeated(runner(contender, proto, inputs), calls)
             for number in range(arguments.instances)

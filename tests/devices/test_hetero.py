@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -224,3 +225,35 @@ core.compile_model(model, "CPU", {"LOG_LEVEL": "NO"})
     (line,) = done.stderr.splitlines()
     assert line.startswith("INFO hetero.CPU: compiled in")
     assert "'relu'" in line
+
+
+@pytest.mark.parametrize("devices", ["CPU", "CPU,TEMPLATE"])
+def test_what_lies_on_one_device_is_compiled_whole(core: hetero.Core, devices: str) -> None:
+    """Two chains that no edge joins, and inputs that are outputs, too."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="relu"),
+        helper.make_node("Neg", ["a"], ["y"], name="neg"),
+        helper.make_node("Exp", ["z"], ["w"], name="exp"),
+        helper.make_node("Identity", ["z"], ["z_out"], name="through"),
+    ]
+    proto = make_model(nodes, {"x": [2, 3], "z": ["n"]}, ["y", "w", "z_out", "x"])
+    model = core.read_model(proto)
+    plan = core.plan(model, f"HETERO:{devices}")
+    assert plan.num_subgraphs == 3  # each is connected
+    compiled = core.compile_model(model, f"HETERO:{devices}")
+    assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 1
+    assert compiled.get_property("EXECUTION_DEVICES") == ("CPU",)
+    x, z = np.float32([[1, -2, 3], [-4, 5, 6]]), np.float32([0, 1])
+    stream = io.BytesIO()
+    compiled.export_model(stream)
+    for runs in (compiled, core.import_model(stream.getvalue())):
+        request = runs.create_infer_request()
+        for _ in range(2):
+            out = request.infer({"x": x, "z": z})
+            np.testing.assert_array_equal(out["y"], -np.maximum(x, 0))
+            np.testing.assert_allclose(out["w"], np.exp(z), rtol=1e-6)
+            np.testing.assert_array_equal(out["z_out"], z)
+            np.testing.assert_array_equal(out["x"], x)
+            assert not np.may_share_memory(out["x"], x)
+    cut = core.compile_model(model, f"HETERO:{devices}", pins={"exp": devices.split(",")[-1]})
+    assert cut.get_property("HETERO_NUMBER_OF_SUBMODELS") == (1 if devices == "CPU" else 3)

@@ -248,3 +248,20 @@ def test_a_run_can_be_stopped(core: hetero.Core) -> None:
     thread.join(20)
     assert not thread.is_alive()
     assert type(caught[0]).__name__ == "Cancelled"
+
+
+@needs_openvino
+def test_performance_mode_leaves_the_type_of_weights_to_openvino() -> None:
+    core = hetero.Core()
+    model = core.read_model(make_model([node("Relu", ["x"], ["y"])]))
+
+    def told(**config: str) -> str:
+        """What OpenVINO itself says it was told."""
+        compiled: Any = core.compile_model(model, "OPENVINO", config)
+        hint = compiled.compiled.get_property("EXECUTION_MODE_HINT")
+        assert hint.name == config.get("EXECUTION_MODE_HINT", "ACCURACY")
+        return str(compiled.get_property("INFERENCE_PRECISION_HINT"))
+
+    assert told() == "f32"
+    assert told(EXECUTION_MODE_HINT="PERFORMANCE") == "dynamic"
+    assert told(EXECUTION_MODE_HINT="PERFORMANCE", INFERENCE_PRECISION_HINT="f32") == "f32"

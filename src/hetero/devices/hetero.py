@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ..calls import SettledModel, settle_calls
@@ -134,9 +135,12 @@ class HeteroPlugin(DeviceListPlugin):
             write_affinity_dot(plan, folder)
             write_subgraphs_dot(plan, folder)
         devices = [plan.devices[number] for number in partition.device_of.tolist()]
-        submodels = [
-            model.extract(partition.nodes(i), name=f"{model.name}_subgraph{i + 1}") for i in range(len(devices))
-        ]
+        nodes = [partition.nodes(i) for i in range(len(devices))]
+        if len(set(devices)) == 1:
+            # Nothing has to be cut. Subgraphs that no edge joins, such as an input that is an output, too, would be
+            # calls of the device for nothing.
+            devices, nodes = devices[:1], [np.arange(model.num_nodes, dtype=np.int32)]
+        submodels = [model.extract(chosen, name=f"{model.name}_subgraph{i + 1}") for i, chosen in enumerate(nodes)]
         fallbacks: list[Fallback] = []
 
         def compile_part(i: int) -> CompiledModel:

@@ -118,9 +118,12 @@ class Planner:
         """Compute the nodes that depend on constants alone, once, but for those whose results are known. The indices of
         all."""
         folded = set(known)
+        is_constant = self.model.is_constant
         for i, plan in enumerate(self.nodes):
             if i in known or plan.operator.custom is not None:  # what the user's code does is not known to be constant
                 continue
+            if any(v >= 0 and v not in self._constants and not is_constant[v] for v in plan.inputs):
+                continue  # without reading the others
             inputs = [self.constant(value) if value >= 0 else None for value in plan.inputs]
             if any(value >= 0 and operand is None for value, operand in zip(plan.inputs, inputs, strict=True)):
                 continue

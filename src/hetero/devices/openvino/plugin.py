@@ -27,6 +27,7 @@ _HANDED_ON = (
     "ENABLE_CPU_PINNING",
     "EXECUTION_MODE_HINT",
 )
+_CHOSEN = "dynamic"  # INFERENCE_PRECISION_HINT, by OpenVINO
 _ONLY_CPU = ("INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING")
 _LOG_LEVELS = {"NO": "LOG_NONE", "ERR": "LOG_ERROR", "WARNING": "LOG_WARNING", "INFO": "LOG_INFO"}
 
@@ -49,6 +50,14 @@ class OpenvinoPlugin(Plugin):
         super().__init__()
         self._core = backend.load().Core()
 
+    def full_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """With ``EXECUTION_MODE_HINT`` PERFORMANCE, OpenVINO chooses the type of weights, unless one is set."""
+        settings = super().full_config(config)
+        name = "INFERENCE_PRECISION_HINT"
+        if settings["EXECUTION_MODE_HINT"] == "PERFORMANCE" and name not in config and name not in self._table.assigned:
+            settings[name] = _CHOSEN
+        return settings
+
     def device_ids(self) -> tuple[str, ...]:
         return tuple(sorted(self._devices(), key=lambda id_: id_ != "CPU"))
 
@@ -64,6 +73,8 @@ class OpenvinoPlugin(Plugin):
                 return f"openvino-{backend.load().__version__}"
             case "OPTIMIZATION_CAPABILITIES":
                 return tuple(self._core.get_property(next(iter(self._devices().values()), "CPU"), name))
+            case "OPTIMAL_NUMBER_OF_INFER_REQUESTS":
+                return max(1, self.full_config({})["NUM_STREAMS"])
             case "RANGE_FOR_ASYNC_INFER_REQUESTS":
                 return (1, 1024, 1)
             case "RANGE_FOR_STREAMS":
@@ -128,6 +139,8 @@ class OpenvinoPlugin(Plugin):
     def _config(self, settings: Mapping[str, Any], device: str) -> dict[str, Any]:
         """What OpenVINO is told."""
         told = {name: settings[name] for name in _HANDED_ON if device == "CPU" or name not in _ONLY_CPU}
+        if settings["INFERENCE_PRECISION_HINT"] == _CHOSEN:
+            del told["INFERENCE_PRECISION_HINT"]
         told["NUM_STREAMS"] = max(1, settings["NUM_STREAMS"])
         told["LOG_LEVEL"] = _LOG_LEVELS.get(settings["LOG_LEVEL"], "LOG_DEBUG")
         return {**told, **settings["OPENVINO_CONFIG"]}
