@@ -67,6 +67,7 @@ def compile_times(model: Any, inputs: Inputs, rounds: int) -> tuple[float, float
         request.infer(inputs)
         alone.append(compiled - begin)
         ours.append(2 * between - begin - time.process_time())
+        del request
     # The first loads modules.
     return statistics.median(sessions[1:]), statistics.median(ours[1:]), statistics.median(alone[1:])
 

@@ -47,8 +47,8 @@ class Constants:
         self._lenders: dict[int, tuple[Constants | LentArrays, int]] = {}
 
     def dims(self, number: int) -> tuple[int, ...]:
-        indptr = self._file.constant_dims_indptr
-        return tuple(self._file.constant_dims[indptr[number] : indptr[number + 1]].tolist())
+        begin, end = self._file.constant_dims_indptr[number : number + 2].tolist()
+        return tuple(self._file.constant_dims[begin:end].tolist())
 
     def type_of(self, number: int) -> ValueType:
         """Element type and shape, without a look at the data."""

@@ -234,7 +234,19 @@ class Initializers(Mapping[str, Initializer]):
         return f"<{len(self)} initializers of {self._model.name!r}>"
 
 
+# The field of an AttributeProto that its type names: of one value, of many.
+_ONE = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 11: "sparse_tensor", 13: "tp"}
+_MANY = {6: "floats", 7: "ints", 8: "strings", 9: "tensors", 10: "graphs", 12: "sparse_tensors", 14: "type_protos"}
+
+
 def _attribute_value(attribute: onnx.AttributeProto) -> Any:
+    """As `onnx.helper.get_attribute_value`, which asks for one type after another."""
+    if not attribute.ref_attr_name:
+        kind = attribute.type
+        if kind in _MANY:
+            return list(getattr(attribute, _MANY[kind]))
+        if kind in _ONE:
+            return getattr(attribute, _ONE[kind])
     import onnx.helper
 
     if attribute.type == onnx.AttributeProto.UNDEFINED:  # files of the first IR versions state no types

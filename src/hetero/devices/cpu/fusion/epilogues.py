@@ -6,8 +6,6 @@ product is computed. Elementwise functions see the sum before it is rounded to m
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from ..values import Call, Value
@@ -51,7 +49,7 @@ def _with_activation(call: Call, unary: Call) -> Call:
     ints[_ACTIVATION[call.kernel]] = unary.ints[0]
     at = _PARAMETERS[call.kernel]
     floats[at : at + 2] = unary.floats
-    return dataclasses.replace(call, ints=tuple(ints), floats=tuple(floats))
+    return call.changed(ints=tuple(ints), floats=tuple(floats))
 
 
 def _with_operand(graph: CallGraph, position: int, call: Call, add: Call) -> Call | None:
@@ -68,14 +66,14 @@ def _with_operand(graph: CallGraph, position: int, call: Call, add: Call) -> Cal
     if inputs[_BIAS] is None and _is_bias(call, mine, other):
         inputs[_BIAS] = Value(other.dtype, (other.size,), _flat(other), other.storage, other.shared)
         if call.kernel == "conv":
-            return dataclasses.replace(call, inputs=tuple(inputs))
+            return call.changed(inputs=tuple(inputs))
         ints, floats = list(call.ints), list(call.floats)
         ints[6:8] = (0, 1)  # a number per column
         floats[1] = 1.0
-        return dataclasses.replace(call, inputs=tuple(inputs), ints=tuple(ints), floats=tuple(floats))
+        return call.changed(inputs=tuple(inputs), ints=tuple(ints), floats=tuple(floats))
     if other.shape == mine.shape:
         inputs[_ADDEND] = other
-        return dataclasses.replace(call, inputs=tuple(inputs))
+        return call.changed(inputs=tuple(inputs))
     return None
 
 

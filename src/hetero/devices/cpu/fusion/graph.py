@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 
 from ..values import Call, Value
@@ -103,7 +102,7 @@ class CallGraph:
         last = self.call(reader)
         made = Value(last.outputs[0].dtype, call.outputs[0].shape, None, last.outputs[0].storage)
         self.remove(reader)
-        return self.replace(position, dataclasses.replace(call, outputs=(made, *call.outputs[1:])))
+        return self.replace(position, call.changed(outputs=(made, *call.outputs[1:])))
 
     def result(self) -> list[Call]:
         return [call for call in self._calls if call is not None]
