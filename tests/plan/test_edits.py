@@ -293,3 +293,37 @@ def test_saved_plans_have_what_the_schema_says(saved: Path) -> None:
     for name, kind in (("subgraphs", "PlannedSubgraph"), ("values", "BoundaryValue"), ("totals", "DeviceTotals")):
         assert list(data[name][0]) == list(definitions[kind]["properties"])
         assert all(entry["description"] for entry in definitions[kind]["properties"].values())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_files_that_are_damaged_anyhow(core: hetero.Core, diamond: hetero.Model, saved: Path, seed: int) -> None:
+    """Bytes changed, lines lost, swapped and repeated, values of another kind: a plan, or a `HeteroError`."""
+    rng = np.random.default_rng(seed)
+    original = saved.read_bytes()
+    refused = 0
+    for _ in range(150):
+        data = bytearray(original)
+        lines = original.split(b"\n")
+        first, second = rng.integers(len(lines), size=2)
+        match rng.integers(5):
+            case 0:
+                data[rng.integers(len(data))] = rng.integers(256)
+            case 1:
+                del data[rng.integers(len(data)) :]
+            case 2:
+                lines[first], lines[second] = lines[second], lines[first]
+                data = bytearray(b"\n".join(lines))
+            case 3:
+                data = bytearray(b"\n".join([*lines[:first], *lines[second:]]))
+            case 4:
+                whole = json.loads(original)
+                values = [None, -1, 2**70, "x", [], {}, [[]], {"x": 1}, True, 1e300, "\ud800"]
+                keys = list(whole)
+                whole[keys[rng.integers(len(keys))]] = values[rng.integers(len(values))]
+                data = bytearray(json.dumps(whole).encode())
+        saved.write_bytes(data)
+        try:
+            core.plan(diamond, hetero.Plan.load(saved))
+        except hetero.HeteroError:
+            refused += 1
+    assert refused > 50

@@ -92,7 +92,12 @@ def _check(data: bytes, file: PlanFile, label: str) -> None:
     for i, part in enumerate(file.subgraphs):
         if not part.nodes:
             raise PropertyError(f"{label}: subgraph {i + 1} has no nodes")
-    json.loads(data, object_pairs_hook=lambda pairs: _distinct(pairs, label))
+    try:
+        json.loads(data, object_pairs_hook=lambda pairs: _distinct(pairs, label))
+    except HeteroError:
+        raise
+    except (RecursionError, ValueError) as error:  # in fields that are passed over otherwise
+        raise HeteroError(f"{label}: {_trouble(data, error)}") from error
 
 
 def _distinct(pairs: list[tuple[str, Any]], label: str) -> None:
@@ -110,17 +115,15 @@ def _trouble(data: bytes, error: Exception) -> str:
     """What is wrong with the file, with line and column if it is no JSON."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply for a plan"
-    if not isinstance(error, msgspec.ValidationError):
-        try:
-            json.loads(data)
-        except json.JSONDecodeError as found:
-            return f"line {found.lineno}, column {found.colno}: {found.msg}"
-        except (UnicodeDecodeError, RecursionError, ValueError) as found:
-            return str(found)
-        return str(error)
+    try:
+        whole = json.loads(data)
+    except json.JSONDecodeError as found:
+        return f"line {found.lineno}, column {found.colno}: {found.msg}"
+    except (RecursionError, ValueError) as found:
+        return str(found)
     for name in ("affinity", "pins", "reasons"):
-        if f"$.{name}[...]" in str(error):
-            for key, value in msgspec.json.decode(data)[name].items():
+        if f"$.{name}[...]" in str(error):  # which names no key
+            for key, value in whole[name].items():
                 if not isinstance(value, str):
                     return f"{name} of {key!r}: expected a string, found {value!r}"
     return str(error)
