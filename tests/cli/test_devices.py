@@ -85,6 +85,18 @@ def test_reasons_that_differ_in_names_are_one(hetero_json: Json, two_inputs_path
     assert "'…'" in refusal["reason"]
 
 
+def test_of_many_refused_nodes_some_are_told(hetero: Invoke) -> None:
+    ops = [f"op{i}" for i in range(60)]
+    nodes = [helper.make_node(op, ["x"], [f"y{i}"], domain="own") for i, op in enumerate(ops)]
+    model = make_model(nodes, outputs=[f"y{i}" for i in range(60)])
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    onnx.save(model, "many.onnx")
+    error = hetero("run", "many.onnx", code=1).stderr
+    assert 5 < error.count("\n") < 30
+    assert "`hetero query" in error
+    assert "60 nodes" in hetero("query", "many.onnx", code=1).stderr
+
+
 def test_errors_of_device_strings(hetero: Invoke, diamond_path: Path) -> None:
     for device, told in (
         ("HETERO:", "empty"),

@@ -130,10 +130,12 @@ def _differences(
             compiled = core.compile_model(model.with_affinity(plan.affinity), devices, config)
         else:
             compiled, _ = session.compile(judged, plan_path, config, pins)
-        tell(0.3)
+        tell(0.2)
+        beside = core.compile_model(model.with_affinity({}), reference)
+        tell(0.4)
         first = compiled(arrays)
-        tell(0.5)
-        second = core.compile_model(model.with_affinity({}), reference)(arrays)
+        tell(0.6)
+        second = beside(arrays)
         tell(0.9)
         found = [
             difference(name, first[name], second[name], *tolerances, subgraph=sources.get(name)) for name in second

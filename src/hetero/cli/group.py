@@ -95,7 +95,7 @@ class CommandGroup(click.Group):
             if is_debugging(ctx):
                 raise
             notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-            raise Failure(_first_lines(str(error)) + notes) from error
+            raise Failure(_first_lines(_for_people(str(error))) + notes) from error
         except OSError as error:
             if error.errno == errno.EPIPE or is_debugging(ctx):
                 raise  # click ends quietly where the reader of a pipe has gone
@@ -120,6 +120,11 @@ class CommandGroup(click.Group):
 def is_debugging(ctx: click.Context) -> bool:
     """Whether ``--debug`` was given, before or after the command."""
     return bool(ctx.meta.get("hetero.debug"))
+
+
+def _for_people(message: str) -> str:
+    """What the library says to who catches an exception, said to who runs a command."""
+    return message.replace("the exception's `unsupported` lists all", "`hetero query --nodes` lists all")
 
 
 def _first_lines(message: str) -> str:
