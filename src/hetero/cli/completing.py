@@ -15,9 +15,10 @@ def complete_device(ctx: click.Context, param: click.Parameter, incomplete: str)
 
     names = Registry().names()
     head, separator, last = incomplete.rpartition("," if "," in incomplete else ":")
+    lists = ("HETERO", "MULTI")
     if not separator:
-        return [name for name in names if name.startswith(incomplete)]
-    taken = {"HETERO", "MULTI", *head.partition(":")[2].split(",")}
+        return [f"{name}:" if name in lists else name for name in names if name.startswith(incomplete)]
+    taken = {*lists, *head.partition(":")[2].split(",")}
     return [f"{head}{separator}{name}" for name in names if name.startswith(last) and name not in taken]
 
 
