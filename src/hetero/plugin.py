@@ -399,6 +399,11 @@ class Plugin(abc.ABC):
 
         if context is not None:
             raise PropertyError(f"{device}: a remote context belongs to this process, and ISOLATION is PROCESS")
+        bound = self.bound_to_process(model)
+        if bound:
+            raise NotSupported(
+                f"{device}: {bound} is code of this process, which no worker has: compile without ISOLATION=PROCESS"
+            )
         return compile_isolated(model, device, self.full_config(config), self.registrations(device.partition(".")[0]))
 
     def adopt(self, compiled: CompiledModel, config: Mapping[str, Any], subject: str = "") -> None:
@@ -525,6 +530,11 @@ class Plugin(abc.ABC):
         contradicts another, and accept the same object twice. Raises `NotSupported` unless overridden.
         """
         raise NotSupported(f"{self.name} takes no extensions")
+
+    def bound_to_process(self, model: Model) -> str:
+        """What a model needs that no other process has, such as a custom operator; empty if there is nothing. With
+        ``ISOLATION=PROCESS`` it is refused."""
+        return ""
 
 
 def _trouble(support: object, num_nodes: int) -> str | None:

@@ -274,6 +274,14 @@ def test_sequences_are_no_tensors() -> None:
     assert "no tensor" in reasons["TEMPLATE"]
 
 
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
+def test_worker_processes_have_none(device: str) -> None:
+    pytest.importorskip("zmq")
+    core = core_with(odd(same))
+    with pytest.raises(hetero.NotSupported, match="custom operator com.acme::Odd is code of this process"):
+        core.compile_model(core.read_model(model_of(TEXT)), device, {"ISOLATION": "PROCESS"})
+
+
 # ---- runs that fail
 
 WRONG: dict[str, tuple[hetero.CustomOp, str]] = {

@@ -313,6 +313,9 @@ class ProfilePlugin(Plugin):
         """As the executing device takes it, which gets it too. The profile says which operators are listed."""
         self.executing_plugin().add_extension(extension)
 
+    def bound_to_process(self, model: Model) -> str:
+        return self.executing_plugin().bound_to_process(model)
+
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         executed = self.executing_plugin().query_model(model, self._delegated(config))
         reasons = {

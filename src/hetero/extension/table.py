@@ -11,6 +11,7 @@ from .custom_op import CustomOp
 
 if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader
+    from ..model.model import Model
 
 __all__ = ["CUSTOM_OPS", "CustomOps", "check_new", "describe_ops", "require_ops"]
 
@@ -45,6 +46,15 @@ class CustomOps:
             check_new(extension, known, self._owner)
             versions = sorted((*known, extension), key=lambda op: -op.since_version)
             self._ops = {**self._ops, key: tuple(versions)}
+
+    def first_in(self, model: Model) -> CustomOp | None:
+        """One of them that a node of a model needs (nested graphs left aside); None if there is none."""
+        for name in model.op_types:
+            domain, custom, op_type = name.rpartition("::")
+            found = self.find(domain, op_type, model.opsets.get(domain)) if custom else ""
+            if isinstance(found, CustomOp) and (domain, op_type) not in model.functions:
+                return found
+        return None
 
     def find(self, domain: str, op_type: str, version: int | None) -> CustomOp | str:
         """The operator for a model that imports ``version`` of the domain (None: none), or why there is none."""

@@ -79,6 +79,10 @@ class CpuPlugin(Plugin):
         self._custom_ops.add(extension)
         self._examined = weakref.WeakKeyDictionary()  # answers that are being found go into the old one
 
+    def bound_to_process(self, model: Model) -> str:
+        op = self._custom_ops.first_in(model)
+        return "" if op is None else f"the custom operator {op.name}"
+
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:

@@ -43,6 +43,10 @@ class TemplatePlugin(Plugin):
         """Takes a `CustomOp`."""
         self._custom_ops.add(extension)
 
+    def bound_to_process(self, model: Model) -> str:
+        op = self._custom_ops.first_in(model)
+        return "" if op is None else f"the custom operator {op.name}"
+
     def read_only_property(self, name: str) -> Any:
         match name:
             case "FULL_DEVICE_NAME":
