@@ -225,7 +225,7 @@ def kinds(core: hetero.Core, folder: Path) -> Iterator[Kind]:
 
 
 def kept_by(device: str) -> int:
-    """Bytes for each model: onnxruntime's sessions leave some 60 behind, alone as well."""
+    """Bytes for each model: onnxruntime's sessions leave 50 to 120 behind, alone as well."""
     return 256 if "ORT" in device else 0
 
 
