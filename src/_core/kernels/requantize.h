@@ -1,7 +1,7 @@
 /* From 32-bit sums to bytes: y = saturate(round(x * scale + zero)), halves to even, as computed in float64.
  *
  * float32 is tried first. In it, where the result is at most 256 away from 0, the product is within 2^-14 of the true one
- * (two roundings of 2^-24 of at most 512) and the sum within 2^-13, so that the nearest integer is the same, unless the
+ * (at most two roundings of 2^-24 of at most 512) and the sum within 2^-13, so that the nearest integer is the same, unless the
  * sum is that close to the middle of two. Only blocks with such an element are computed in float64; results beyond 256
  * saturate in both. NaN gives the least value.
  */
@@ -23,26 +23,47 @@ HT_INLINE int32_t ht_requantize_one(int32_t x, float scale, int32_t zero, int32_
 
 #define HT_REQUANTIZE_BLOCK 32
 
+/* Adding 1.5 * 2^23 leaves no room for a fraction either, and the whole number, below 2^22, in the lowest bits. */
+#define HT_ROUND_SHIFT_F32 12582912.0f
+
 /* n sums to bytes, of which `is_signed` tells the type; scale_step: 0 or 1. */
 HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t scale_step, int32_t zero, int is_signed,
                                  uint8_t *y, int64_t n)
 {
     const int32_t low = is_signed ? INT8_MIN : 0, high = is_signed ? INT8_MAX : UINT8_MAX;
     const vf z = vf_set1((float)zero), least = vf_set1((float)low), most = vf_set1((float)high);
-    const vf certain = vf_set1(0.5f - 0x1p-12f);
+    const vf certain = vf_set1(0.5f - 0x1p-12f), shift = vf_set1(HT_ROUND_SHIFT_F32);
     int32_t whole[HT_REQUANTIZE_BLOCK];
     for (int64_t at = 0; at < n; at += HT_REQUANTIZE_BLOCK) {
         const int64_t count = ht_min64(HT_REQUANTIZE_BLOCK, n - at);
-        vm doubtful = vf_lt(z, z);
+        vf off = vf_set1(0.0f); /* how far the furthest is from a whole number */
+#if defined(__AVX512F__)
+        __m512i shifted[2];
+        if (HT_LIKELY(count == HT_REQUANTIZE_BLOCK)) {
+#pragma GCC unroll 2
+            for (int i = 0; i < 2; i++) {
+                const vf sums = vi_to_float(vf_bits(vf_load((const float *)(const void *)(x + at + 16 * i))));
+                const vf s = scale_step ? vf_load(scale + at + 16 * i) : vf_set1(*scale);
+                const vf v = vf_min(vf_max(vf_fma(sums, s, z), least), most), rounded = v + shift;
+                off = vf_max(off, vf_abs(v - (rounded - shift)));
+                shifted[i] = vf_bits(rounded);
+            }
+            if (HT_LIKELY(!vm_any(vf_lt(certain, off)))) {
+                for (int i = 0; i < 2; i++)
+                    _mm_storeu_si128((__m128i *)(void *)(y + at + 16 * i), _mm512_cvtepi32_epi8(shifted[i]));
+                continue;
+            }
+        }
+#endif
         for (int64_t i = 0; i < count; i += VF_LANES) {
             const int64_t left = ht_min64(VF_LANES, count - i);
             const vf sums = vi_to_float(vf_bits(vf_load_n((const float *)(const void *)(x + at + i), left)));
             const vf s = scale_step ? vf_load_n(scale + at + i, left) : vf_set1(*scale);
-            const vf v = vf_min(vf_max(sums * s + z, least), most), rounded = vf_round(v);
-            doubtful = vm_or(doubtful, vf_lt(certain, vf_abs(v - rounded)));
-            vf_store((float *)(void *)(whole + i), vi_as_float(vf_to_int(rounded)));
+            const vf v = vf_min(vf_max(vf_fma(sums, s, z), least), most), rounded = v + shift;
+            off = vf_max(off, vf_abs(v - (rounded - shift)));
+            vf_store((float *)(void *)(whole + i), rounded);
         }
-        if (HT_UNLIKELY(vm_any(doubtful)))
+        if (HT_UNLIKELY(vm_any(vf_lt(certain, off))))
             for (int64_t i = 0; i < count; i++)
                 whole[i] = ht_requantize_one(x[at + i], scale[(at + i) * scale_step], zero, low, high);
         if (HT_LIKELY(count == HT_REQUANTIZE_BLOCK))
