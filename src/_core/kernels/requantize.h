@@ -1,9 +1,9 @@
 /* From 32-bit sums to bytes: y = saturate(round(x * scale + zero)), halves to even, as computed in float64.
  *
- * float32 is tried first. In it, where the result is at most 256 away from 0, the product is within 2^-14 of the true one
- * (at most two roundings of 2^-24 of at most 512) and the sum within 2^-13, so that the nearest integer is the same, unless the
- * sum is that close to the middle of two. Only blocks with such an element are computed in float64; results beyond 256
- * saturate in both. NaN gives the least value.
+ * float32 is tried first. In it, where the result is at most 256 away from 0, the product is within 2^-14 of the true
+ * one (at most two roundings of 2^-24 of at most 512) and the sum within 2^-13, so that the nearest integer is the same,
+ * unless the sum is that close to the middle of two. Only blocks with such an element are computed in float64; results
+ * beyond 256 saturate in both. NaN gives the least value.
  */
 #ifndef HETERO_REQUANTIZE_H
 #define HETERO_REQUANTIZE_H
