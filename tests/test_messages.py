@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import sys
 import warnings
 from pathlib import Path
@@ -53,6 +54,8 @@ def test_a_missing_package_is_told_by_the_command_that_installs_it(
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
         return plain(name, *args, **kwargs)
 
+    backend = importlib.import_module(f"hetero.devices.{device.lower()}.backend")
+    monkeypatch.setattr(backend, "load", backend.load.__wrapped__)  # which remembers what it once loaded
     monkeypatch.setattr(builtins, "__import__", without)
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)

@@ -35,7 +35,7 @@ def identity(name: str = "identity") -> bytes:
 
 @pytest.fixture
 def core(core: hetero.Core) -> hetero.Core:
-    core.register_plugin("FRAGILE", "workers.worker_plugins:create_plugin")
+    core.register_plugin("FRAGILE", "worker_plugins:create_plugin")
     return core
 
 
@@ -266,7 +266,7 @@ def test_a_forked_child_makes_its_own(core: hetero.Core) -> None:
         except hetero.UnknownDevice:
             try:
                 fresh = hetero.Core()
-                fresh.register_plugin("FRAGILE", "workers.worker_plugins:create_plugin")
+                fresh.register_plugin("FRAGILE", "worker_plugins:create_plugin")
                 own = fragile(fresh)
                 status = 0 if own.process != worker and (own(X)[0] == X).all() else 3
             except BaseException:
@@ -295,7 +295,7 @@ def test_what_cannot_pass_is_refused(core: hetero.Core, diamond: hetero.Model, t
     with pytest.raises(hetero.NotSupported, match="ISOLATION must be NONE"):
         core.import_model(tmp_path / "m.hetero", "CPU", PROCESS)
 
-    from workers.worker_plugins import FragilePlugin
+    from worker_plugins import FragilePlugin
 
     core.register_plugin("LOCAL", functools.partial(FragilePlugin))
     with pytest.raises(hetero.NotSupported, match="cannot import"):

@@ -1,6 +1,6 @@
 """What worker processes cost (``ISOLATION=PROCESS``), and what they gain.
 
-    python bench/workers.py
+    python bench/worker_processes.py
 
 By the wall, since work is spread over processes: the least and the median of many rounds, which only mean something on
 a machine that is quiet now and then.
