@@ -476,7 +476,10 @@ def test_the_interpreter_exits_while_a_plugin_hangs(way: str) -> None:
 
 
 def test_ctrl_c_ends_a_compilation_that_hangs() -> None:
+    # Where a shell runs the tests in the background, SIGINT is ignored, and programs inherit that.
     hanging = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 bad.fault = ("compile", "hangs")
 print("begin", flush=True)
 core.compile_model(model, "HETERO:BAD,CPU", pins={"second": "CPU"})
@@ -488,5 +491,8 @@ core.compile_model(model, "HETERO:BAD,CPU", pins={"second": "CPU"})
         assert process.stdout.readline() == "begin\n"
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert "KeyboardInterrupt" in errors
