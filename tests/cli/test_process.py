@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +68,27 @@ def test_a_terminal_of_few_characters(diamond_path: Path) -> None:
     assert not done.stderr
 
 
+@pytest.fixture
+def heeds_interrupts() -> Iterator[None]:
+    """Where a shell runs the tests in the background, SIGINT is ignored, and programs inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_interrupted(diamond_path: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, "bench", diamond_path, "-t", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        time.sleep(2)
+        while "_kernels" not in Path(f"/proc/{process.pid}/maps").read_text():  # it has begun to compile
+            time.sleep(0.05)
+        time.sleep(1)
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=30)
+        try:
+            _, error = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert "Traceback" not in error
     assert process.returncode == 130
 
