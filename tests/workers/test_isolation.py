@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -188,9 +189,14 @@ def test_other_submodels_go_on(core: hetero.Core) -> None:
     assert second.process == before
 
 
-def test_a_crash_while_compiling_is_an_error(core: hetero.Core) -> None:
+def test_a_crash_while_compiling_is_an_error(
+    core: hetero.Core, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(hetero.WorkerLost, match=r"FRAGILE: its worker process \d+ ended"):
         core.compile_model(core.read_model(identity("crash")), "FRAGILE", PROCESS)
+    gc.collect()
+    assert os.listdir(tmp_path) == []
 
 
 def test_cancelling(core: hetero.Core) -> None:

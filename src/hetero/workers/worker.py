@@ -53,7 +53,7 @@ class Worker:
                 socket.close()
             self._leave_folder()
             raise
-        self._finalizer = weakref.finalize(self, _end, os.getpid(), self._ended, self._sockets)
+        self._finalizer = weakref.finalize(self, _end, os.getpid(), self._ended, self._sockets, self._folder)
         self._expect(self._control, Ready)
 
     def compile(self, request: Compile, timeout: float | None) -> int:
@@ -176,10 +176,11 @@ class Lane:
     socket: Any
 
 
-def _end(owner: int, ended: int, sockets: list[Any]) -> None:
+def _end(owner: int, ended: int, sockets: list[Any], folder: str) -> None:
     if os.getpid() == owner:  # and not a child that was forked from it
         with contextlib.suppress(OSError):
             signal.pidfd_send_signal(ended, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)  # which is there yet if it never finished compiling
     os.close(ended)
     for socket in sockets:
         socket.close()
