@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import (
-    devices_option,
-    force_option,
-    input_options,
-    json_option,
-    model_argument,
-    new_command,
-    pin_option,
-    plan_option,
-    properties_of,
-    property_options,
-)
+from .options import force_option, input_options, json_option, model_argument, new_command
+from .planning import Planning, planning_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .measuring import Contender
 
 __all__ = ["command"]
@@ -30,19 +18,9 @@ __all__ = ["command"]
 _SECONDS = 3.0
 
 
-class Target(NamedTuple):
-    """What is measured: a device, or a plan; neither: what the model is for, or CPU."""
-
-    device: str | None
-    plan_path: str | None
-    pins: tuple[str, ...]
-
-
 @new_command()
 @model_argument()
-@devices_option("Where to run [default: CPU]. Given several times, all are measured in turn.")
-@plan_option
-@pin_option
+@planning_options("Where to run [default: CPU]. Given several times, all are measured in turn.", several=True)
 @input_options
 @click.option(
     "-t",
@@ -81,13 +59,10 @@ class Target(NamedTuple):
     help="Write what each node took, and links between devices, for ASSIGNMENT=COST; merged into what is there.",
 )
 @force_option
-@property_options
 @json_option
 def command(
     model: str,
-    devices: tuple[str, ...],
-    plan_path: str | None,
-    pins: tuple[str, ...],
+    planning: Planning,
     seconds: float | None,
     inferences: int | None,
     in_flight: int | None,
@@ -99,9 +74,6 @@ def command(
     trace: str | None,
     costs_path: str | None,
     force: bool,
-    properties: tuple[str, ...],
-    profiles: tuple[str, ...],
-    follow_links: bool,
     as_json: bool,
     **choice: Any,
 ) -> None:
@@ -121,22 +93,22 @@ def command(
 
     for path in filter(None, (trace, costs_path)):
         check_output(path, force or path == costs_path)  # costs are merged
-    session = Session(model, profiles, follow_links)
+    session = Session(model, planning)
     if costs_path is not None:
         _ = session.model  # an exported model has none
-    config = properties_of(properties)
+    config = planning.config()
     given = {"NUM_STREAMS": streams, "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": hint and hint.upper()}
     config |= {key: value for key, value in given.items() if value is not None}
-    targets = _targets(devices, plan_path, pins)
+    targets = _targets(planning)
     made: list[tuple[Contender, float]] = []
     inputs = None
     for target in targets:
-        compiled, compile_seconds = session.compile(target.device, target.plan_path, config, target.pins)
+        compiled, compile_seconds = session.compile(target, config)
         if inputs is None:
             inputs = InputChoice(**choice).make(compiled.inputs)
         optimal = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if streams or hint == "throughput" else 1
         arrays = {entry.name: entry.array for entry in inputs}
-        label = target.plan_path or target.device or compiled.device
+        label = target.label or compiled.device
         made.append((Contender(label, compiled, arrays, in_flight or optimal), compile_seconds))
     assert inputs is not None
     contenders = [contender for contender, _ in made]
@@ -161,14 +133,18 @@ def command(
         print_line(f"Wrote {trace}: open it with https://ui.perfetto.dev or chrome://tracing")
 
 
-def _targets(devices: Sequence[str], plan_path: str | None, pins: tuple[str, ...]) -> list[Target]:
-    """What is to be measured. ``pins`` are for the lists among the devices."""
-    targets = [Target(device, None, pins if device.startswith("HETERO") else ()) for device in devices]
-    if plan_path is not None:
-        targets.append(Target(None, plan_path, ()))
-    if pins and not any(target.pins for target in targets):
+def _targets(planning: Planning) -> list[Planning]:
+    """What is to be measured: each device, then the plan; what the model is for, or CPU, if there is neither. Pins are
+    for the lists among the devices."""
+    targets = [
+        planning.on(device) if device.startswith("HETERO") else planning.on(device, pins=())
+        for device in planning.devices
+    ]
+    if planning.plan_path is not None:
+        targets.append(planning.by_plan())
+    if planning.pins and not any(target.pins for target in targets):
         raise click.UsageError("--pin chooses among the devices of a list: give -d HETERO:…")
-    return targets or [Target(None, None, ())]
+    return targets or [planning]
 
 
 def _result(contender: Contender, first: Contender, compile_seconds: float) -> dict[str, Any]:

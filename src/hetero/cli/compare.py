@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import (
-    devices_option,
-    input_options,
-    json_option,
-    model_argument,
-    new_command,
-    pin_option,
-    plan_option,
-    properties_of,
-    property_options,
-)
+from .options import input_options, json_option, model_argument, new_command
+from .planning import Planning, planning_options
 
 if TYPE_CHECKING:
     from .difference import Difference
@@ -31,26 +23,18 @@ DIFFERS = 3
 
 @new_command()
 @model_argument()
-@devices_option("Given twice: what is judged, and the reference; given once, the reference is CPU.")
-@plan_option
-@pin_option
+@planning_options("Given twice: what is judged, and the reference; given once, the reference is CPU.", several=True)
 @input_options
 @click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True, help="Relative tolerance.")
 @click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True, help="Absolute tolerance.")
 @click.option("--boundaries", is_flag=True, help="Compare what passes between subgraphs, too: where they part company.")
-@property_options
 @json_option
 def command(
     model: str,
-    devices: tuple[str, ...],
-    plan_path: str | None,
-    pins: tuple[str, ...],
+    planning: Planning,
     rtol: float,
     atol: float,
     boundaries: bool,
-    properties: tuple[str, ...],
-    profiles: tuple[str, ...],
-    follow_links: bool,
     as_json: bool,
     **choice: Any,
 ) -> None:
@@ -63,18 +47,16 @@ def command(
     from .session import Session
     from .text import print_json
 
-    judged, reference = _pair(devices, plan_path)
-    session = Session(model, profiles, follow_links)
+    judged, reference = _pair(planning)
+    session = Session(model, planning)
     inputs = InputChoice(**choice).make(session.model.inputs)
-    found = _differences(
-        session, judged, reference, plan_path, pins, properties_of(properties), inputs, boundaries, (rtol, atol)
-    )
+    found = _differences(session, judged, reference, planning.config(), inputs, boundaries, (rtol, atol))
     passed = all(entry.passes for entry in found)
     if as_json:
         print_json(
             {
                 "model": model,
-                "device": judged if plan_path is None else plan_path,
+                "device": judged.label,
                 "reference": reference,
                 "rtol": rtol,
                 "atol": atol,
@@ -86,27 +68,28 @@ def command(
             }
         )
     else:
-        _print(found, judged if plan_path is None else plan_path, reference, (rtol, atol))
+        _print(found, judged.label or "", reference, (rtol, atol))
     if not passed:
         raise SystemExit(DIFFERS)
 
 
-def _pair(devices: Sequence[str], plan_path: str | None) -> tuple[str, str]:
-    most = 1 if plan_path is not None else 2
-    if len(devices) > most or (not devices and plan_path is None):
+def _pair(planning: Planning) -> tuple[Planning, str]:
+    """What is judged, and the reference."""
+    devices, by_plan = planning.devices, planning.plan_path is not None
+    if len(devices) > (1 if by_plan else 2) or (not devices and not by_plan):
         raise click.UsageError("give -d twice: what is judged, then the reference (or --plan, then the reference)")
-    judged, reference = (*([""] if plan_path is not None else []), *devices, "CPU")[:2]
+    if by_plan:
+        return dataclasses.replace(planning, devices=()), (*devices, "CPU")[0]
+    judged, reference = (*devices, "CPU")[:2]
     if judged == reference:
         raise click.UsageError(f"{judged} would be compared with itself: give -d twice, the second for the reference")
-    return judged, reference
+    return planning.on(judged), reference
 
 
 def _differences(
     session: Session,
-    judged: str,
+    judged: Planning,
     reference: str,
-    plan_path: str | None,
-    pins: Sequence[str],
     config: dict[str, Any],
     inputs: Sequence[Any],
     boundaries: bool,
@@ -123,13 +106,13 @@ def _differences(
         if boundaries:
             from .boundaries import with_boundaries
 
-            plan = session.plan(judged, plan_path, pins, config)
+            plan = session.plan(judged, config)
             devices = f"HETERO:{','.join(plan.devices)}"
             config = {"PARTITION_POLICY": plan.policy, **config} if plan.num_subgraphs > 1 else config
             model, sources = with_boundaries(plan)
             compiled = core.compile_model(model.with_affinity(plan.affinity), devices, config)
         else:
-            compiled, _ = session.compile(judged, plan_path, config, pins)
+            compiled, _ = session.compile(judged, config)
         tell(0.2)
         beside = core.compile_model(model.with_affinity({}), reference)
         tell(0.4)

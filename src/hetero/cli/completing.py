@@ -24,12 +24,9 @@ def complete_device(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 def complete_pin(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Operators of the model, and the devices of the list."""
-    from ..registry import parse_device
-
     pattern, equals, device = incomplete.partition("=")
     if equals:
-        listed = parse_device(ctx.params.get("device") or "CPU").devices or ()
-        return [f"{pattern}={name}" for name in listed if name.startswith(device)]
+        return [f"{pattern}={name}" for name in _listed(ctx) if name.startswith(device)]
     return [f"op:{name}=" for name in operators_of(ctx) if f"op:{name}".startswith(incomplete)]
 
 
@@ -48,13 +45,18 @@ def operators_of(ctx: click.Context) -> Sequence[str]:
         return ()
 
 
-def complete_support(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """``DEVICE=OP,OP``: the devices of the list, then operators of the model."""
+def _listed(ctx: click.Context) -> Sequence[str]:
+    """The devices of the list that ``-d`` gives, of the first of several."""
     from ..registry import parse_device
 
+    given = ctx.params.get("devices") or "CPU"
+    return parse_device(given if isinstance(given, str) else given[0]).devices or ()
+
+
+def complete_support(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """``DEVICE=OP,OP``: the devices of the list, then operators of the model."""
     device, equals, listed = incomplete.partition("=")
     if not equals:
-        names = parse_device(ctx.params.get("device") or "CPU").devices or ()
-        return [f"{name}=" for name in names if name.startswith(incomplete)]
+        return [f"{name}=" for name in _listed(ctx) if name.startswith(incomplete)]
     before, comma, last = listed.rpartition(",")
     return [f"{device}={before}{comma}{name}" for name in operators_of(ctx) if name.startswith(last)]

@@ -12,7 +12,7 @@ from .progress import working
 if TYPE_CHECKING:
     from ..plugin import CompiledModel
     from ..runtime.profile import Profile
-    from .bench import Target
+    from .planning import Planning
     from .session import Session
 
 __all__ = ["count_all"]
@@ -24,7 +24,7 @@ _TRACED = 3  # inferences of each
 
 def count_all(
     session: Session,
-    targets: Sequence[Target],
+    targets: Sequence[Planning],
     config: Mapping[str, Any],
     arrays: Mapping[str, Any],
     results: Sequence[dict[str, Any]] | None,
@@ -35,7 +35,7 @@ def count_all(
     file ``trace`` the last inferences, and the file ``costs_path`` what each node took."""
     counted: list[tuple[list[str], list[Profile]]] = []
     for target in targets:
-        compiled, _ = session.compile(target.device, target.plan_path, {**config, "PERF_COUNT": True}, target.pins)
+        compiled, _ = session.compile(target, {**config, "PERF_COUNT": True})
         with working("Counting"):
             counted.append((devices_of(compiled), _profiles(compiled, arrays)))
     if results is not None:

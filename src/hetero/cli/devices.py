@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-import click
-
 from .options import json_option, new_command
+from .planning import Planning, profile_option
 
 __all__ = ["command"]
 
@@ -15,7 +14,7 @@ _LISTS = ("HETERO", "MULTI")
 
 
 @new_command()
-@click.option("--profile", "profiles", metavar="PATH.toml", multiple=True, type=click.Path(), help="Add this profile.")
+@profile_option
 @json_option
 def command(profiles: tuple[str, ...], as_json: bool) -> None:
     """List devices, and say why those that cannot be used cannot.
@@ -26,7 +25,7 @@ def command(profiles: tuple[str, ...], as_json: bool) -> None:
     from .session import core_with
     from .text import print_json, print_table
 
-    core = core_with(profiles)
+    core = core_with(Planning(profiles=profiles))
     found = [_described(core, info) for info in core.devices()]
     if as_json:
         print_json({"devices": found})

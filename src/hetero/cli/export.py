@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import click
 
-from .options import (
-    device_option,
-    force_option,
-    json_option,
-    model_argument,
-    new_command,
-    pin_option,
-    plan_option,
-    properties_of,
-    property_options,
-)
+from .options import force_option, json_option, model_argument, new_command
+from .planning import Planning, planning_options
 
 __all__ = ["command"]
 
 
 @new_command()
 @model_argument()
-@device_option(help_text="What to compile for.")
-@plan_option
-@pin_option
+@planning_options("What to compile for [default: CPU].")
 @click.option("-o", "--output", metavar="FILE.hetero", type=click.Path(), help="Default: the model's name, here.")
 @force_option
-@property_options
 @json_option
 def command(
     model: str,
-    device: str,
-    plan_path: str | None,
-    pins: tuple[str, ...],
+    planning: Planning,
     output: str | None,
     force: bool,
-    properties: tuple[str, ...],
-    profiles: tuple[str, ...],
-    follow_links: bool,
     as_json: bool,
 ) -> None:
     """Compile a model and write it as one file that loads without compiling.
@@ -53,8 +36,8 @@ def command(
 
     target = output or f"{os.path.basename(model).removesuffix('.onnx') or 'model'}.hetero"
     check_output(target, force)
-    session = Session(model, profiles, follow_links)
-    compiled, seconds = session.compile(device, plan_path, properties_of(properties), pins)
+    session = Session(model, planning)
+    compiled, seconds = session.compile(planning, planning.config())
     with working("Writing"):
         compiled.export_model(target)
     size = os.path.getsize(target)

@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from .options import json_option, model_argument, new_command
+from .planning import Planning, link_option
 
 __all__ = ["command"]
 
 
 @new_command()
 @model_argument("FILE")
-@click.option("--follow-links", is_flag=True, help="External data may be reached through links.")
+@link_option
 @click.option("--verify", is_flag=True, help="Of a .hetero file: check every byte by SHA-256, large weights too.")
 @json_option
 def command(model: str, follow_links: bool, verify: bool, as_json: bool) -> None:
@@ -25,7 +26,7 @@ def command(model: str, follow_links: bool, verify: bool, as_json: bool) -> None
     from .session import Session
     from .text import print_json
 
-    session = Session(model, follow_links=follow_links)
+    session = Session(model, Planning(follow_links=follow_links))
     found = _artifact(model, verify) if session.is_artifact or model.endswith(".hetero") else _onnx(session)
     if as_json:
         print_json(found)

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-from .completing import complete_device, complete_pin
-
 __all__ = [
     "HELP_OPTIONS",
     "debug_option",
-    "device_option",
-    "devices_option",
     "force_option",
     "input_options",
     "json_option",
     "model_argument",
     "new_command",
-    "pin_option",
-    "plan_option",
-    "properties_of",
-    "property_options",
 ]
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
@@ -70,91 +62,6 @@ def model_argument(what: str = "MODEL") -> _Decorator[Any]:
         return click.argument("model_path", metavar=f"[{what}]", required=False, type=click.Path())(decorated)  # type: ignore[return-value]
 
     return decorate
-
-
-def device_option(default: str | None = "CPU", help_text: str = "Where to run.") -> _Decorator[Any]:
-    """One device string as ``device``."""
-    return click.option(
-        "-d",
-        "--device",
-        metavar="DEVICE",
-        shell_complete=complete_device,
-        help=f"{help_text} For example CPU, ORT.CUDA or HETERO:FPGA,CPU.",
-        default=default,
-        show_default=default is not None,
-    )
-
-
-def devices_option(help_text: str) -> _Decorator[Any]:
-    """Any number of device strings as ``devices``."""
-    return click.option(
-        "-d", "--device", "devices", metavar="DEVICE", multiple=True, shell_complete=complete_device, help=help_text
-    )
-
-
-plan_option = click.option(
-    "--plan", "plan_path", metavar="PLAN.json", type=click.Path(), help="By this plan, in place of a device."
-)
-
-
-pin_option = click.option(
-    "--pin",
-    "pins",
-    metavar="NODES=DEVICE",
-    multiple=True,
-    shell_complete=complete_pin,
-    help="Nodes, by key, regular expression over whole keys, or operator (op:Conv), on this device of the list.",
-)
-
-
-def property_options(function: _F) -> _F:
-    """``properties``, for `properties_of`; ``profiles`` (paths) and ``follow_links``, for `Session`."""
-    for option in (
-        click.option("--follow-links", is_flag=True, help="External data may be reached through links."),
-        click.option(
-            "--profile",
-            "profiles",
-            metavar="PATH.toml",
-            multiple=True,
-            type=click.Path(),
-            help="A profile of a device to simulate, added under its name.",
-        ),
-        click.option(
-            "--property",
-            "properties",
-            metavar="KEY=VALUE",
-            multiple=True,
-            help="A property to compile with; DEVICE:KEY=VALUE for one device of a list.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def properties_of(given: Sequence[str]) -> dict[str, Any]:
-    """``KEY=VALUE`` and ``DEVICE:KEY=VALUE`` as a configuration, values by the types of the properties."""
-    from ..properties import PROPERTIES
-
-    config: dict[str, Any] = {}
-    for entry in given:
-        key, equals, text = entry.partition("=")
-        device, colon, name = key.rpartition(":")
-        if not equals or not name:
-            raise click.UsageError(f"--property {entry}: expected KEY=VALUE or DEVICE:KEY=VALUE")
-        known = PROPERTIES.get(name)
-        value: Any = text
-        if known is not None and known.type is int:
-            try:
-                value = int(text)
-            except ValueError as error:
-                raise click.UsageError(f"--property {entry}: {name} takes a whole number") from error
-        elif known is not None and isinstance(known.type, tuple) and bool in known.type:
-            value = {"TRUE": True, "YES": True, "FALSE": False, "NO": False}.get(text.upper(), text)
-        if colon:
-            config.setdefault("DEVICE_PROPERTIES", {}).setdefault(device, {})[name] = value
-        else:
-            config[name] = value
-    return config
 
 
 def input_options(function: _F) -> _F:

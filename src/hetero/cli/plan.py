@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .completing import complete_support
-from .options import (
-    device_option,
-    force_option,
-    json_option,
-    model_argument,
-    new_command,
-    pin_option,
-    plan_option,
-    properties_of,
-    property_options,
-)
+from .options import force_option, json_option, model_argument, new_command
+from .planning import Planning, planning_options
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -31,9 +22,7 @@ _POLICIES = ("auto", "linear", "greedy", "documented")
 
 @new_command()
 @model_argument()
-@device_option(default=None, help_text="The list, by priority.")
-@plan_option
-@pin_option
+@planning_options("The list, by priority.")
 @click.option("--policy", type=click.Choice(_POLICIES), help="How the model is cut [default: auto].")
 @click.option("--explain", metavar="NODE", multiple=True, help="Say why a node is where it is, and is cut there.")
 @click.option(
@@ -48,13 +37,10 @@ _POLICIES = ("auto", "linear", "greedy", "documented")
 @click.option("--dot", metavar="FOLDER", type=click.Path(), help="Write both Graphviz files there.")
 @click.option("--svg", metavar="FILE.svg", type=click.Path(), help="Draw it; pip install 'hetero[svg]'.")
 @force_option
-@property_options
 @json_option
 def command(
     model: str,
-    device: str | None,
-    plan_path: str | None,
-    pins: tuple[str, ...],
+    planning: Planning,
     policy: str | None,
     explain: tuple[str, ...],
     what_if: tuple[str, ...],
@@ -63,9 +49,6 @@ def command(
     dot: str | None,
     svg: str | None,
     force: bool,
-    properties: tuple[str, ...],
-    profiles: tuple[str, ...],
-    follow_links: bool,
     as_json: bool,
 ) -> None:
     """Say which node goes where and why, and how the model is cut, without compiling.
@@ -77,15 +60,14 @@ def command(
     from .session import Session
     from .text import print_line
 
-    if (device is None) == (plan_path is None):
-        raise click.UsageError("give -d DEVICE or --plan PLAN.json")
+    planning.require()
     for path in filter(None, (save, svg)):
         check_output(path, force)
-    config = properties_of(properties)
+    config = planning.config()
     if policy is not None:
         config["PARTITION_POLICY"] = policy
-    session = Session(model, profiles, follow_links)
-    plan = session.plan(device or "", plan_path, pins, config)
+    session = Session(model, planning)
+    plan = session.plan(planning, config)
     answers = _answers(plan, explain, what_if, missing_ops)
     if as_json:
         click.echo(json.dumps(_as_json(answers), indent=1) if answers else _file_of(plan))

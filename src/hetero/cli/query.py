@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from .options import device_option, json_option, model_argument, new_command, properties_of, property_options
+from .options import json_option, model_argument, new_command
+from .planning import Planning, planning_options
 
 __all__ = ["command"]
 
@@ -19,17 +20,13 @@ _QUOTED = re.compile(r"'[^']*'")
 
 @new_command()
 @model_argument()
-@device_option(help_text="The device, or the list.")
+@planning_options("The device, or the list.", default="CPU", plans=False)
 @click.option("--nodes", "per_node", is_flag=True, help="A row for each node that a device refuses.")
-@property_options
 @json_option
 def command(
     model: str,
-    device: str,
+    planning: Planning,
     per_node: bool,
-    properties: tuple[str, ...],
-    profiles: tuple[str, ...],
-    follow_links: bool,
     as_json: bool,
 ) -> None:
     """Say which devices take which operators, and why not the others.
@@ -41,8 +38,9 @@ def command(
     from .session import Session
     from .text import count_text, print_json, print_table, shorten
 
-    session = Session(model, profiles, follow_links)
-    answer = session.core.query_model(session.model, device, properties_of(properties))
+    session = Session(model, planning)
+    device = planning.device or ""
+    answer = session.core.query_model(session.model, device, planning.config())
     devices = parse_device(device).devices or (device,)
     nodes = dict.fromkeys((*session.model.keys, *answer, *answer.reasons))  # calls that were looked into, too
     operator_of = _operators(session)

@@ -6,18 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import (
-    device_option,
-    force_option,
-    input_options,
-    json_option,
-    model_argument,
-    new_command,
-    pin_option,
-    plan_option,
-    properties_of,
-    property_options,
-)
+from .options import force_option, input_options, json_option, model_argument, new_command
+from .planning import Planning, planning_options
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -30,29 +20,21 @@ __all__ = ["command"]
 
 @new_command()
 @model_argument()
-@device_option(default=None, help_text="The list, by priority.")
-@plan_option
-@pin_option
+@planning_options("The list, by priority.")
 @click.option("-o", "--output", metavar="FILE.html", type=click.Path(), default="report.html", show_default=True,
               help="Where it goes.")  # fmt: skip
 @click.option("--run", "timed", is_flag=True, help="Run it, too: times, and when what ran.")
 @click.option("--overlays", metavar="FOLDER", type=click.Path(), help="Write overlays for Model Explorer there, too.")
 @input_options
 @force_option
-@property_options
 @json_option
 def command(
     model: str,
-    device: str | None,
-    plan_path: str | None,
-    pins: tuple[str, ...],
+    planning: Planning,
     output: str,
     timed: bool,
     overlays: str | None,
     force: bool,
-    properties: tuple[str, ...],
-    profiles: tuple[str, ...],
-    follow_links: bool,
     as_json: bool,
     **choice: Any,
 ) -> None:
@@ -69,15 +51,14 @@ def command(
     from .session import Session
     from .text import print_json, print_line, size_text
 
-    if (device is None) == (plan_path is None):
-        raise click.UsageError("give -d DEVICE or --plan PLAN.json")
+    planning.require()
     check_output(output, force)
     if overlays is not None:
         check_folder(overlays, overlays)
-    session = Session(model, profiles, follow_links)
-    config = properties_of(properties)
+    session = Session(model, planning)
+    config = planning.config()
     with progress("Reporting") as tell:
-        plan = session.plan(device or "", plan_path, pins, config)
+        plan = session.plan(planning, config)
         tell(0.3)
         _check_overlays(plan, overlays, timed, force)
         profile = _run(session, plan, config, InputChoice(**choice)) if timed else None

@@ -6,46 +6,28 @@ from typing import Any
 
 import click
 
-from .options import (
-    device_option,
-    force_option,
-    input_options,
-    json_option,
-    model_argument,
-    new_command,
-    pin_option,
-    plan_option,
-    properties_of,
-    property_options,
-)
+from .options import force_option, input_options, json_option, model_argument, new_command
+from .planning import Planning, planning_options
 
 __all__ = ["command"]
 
 
 @new_command()
 @model_argument()
-@device_option(default=None, help_text="Where to run [default: CPU; for an exported model, what it is for].")
-@plan_option
-@pin_option
+@planning_options("Where to run [default: CPU; for an exported model, what it is for].")
 @input_options
 @click.option("--save", metavar="FILE.npz", type=click.Path(), help="Write the outputs, by name.")
 @force_option
 @click.option("-pc", "--counters", "counted", is_flag=True, help="Show what each node and subgraph took.")
 @click.option("--trace", metavar="FILE.json", type=click.Path(), help="Write when what ran, for Perfetto and Chrome.")
-@property_options
 @json_option
 def command(
     model: str,
-    device: str | None,
-    plan_path: str | None,
-    pins: tuple[str, ...],
+    planning: Planning,
     save: str | None,
     force: bool,
     counted: bool,
     trace: str | None,
-    properties: tuple[str, ...],
-    profiles: tuple[str, ...],
-    follow_links: bool,
     as_json: bool,
     **choice: Any,
 ) -> None:
@@ -61,12 +43,12 @@ def command(
 
     for path in filter(None, (save, trace)):
         check_output(path, force)
-    session = Session(model, profiles, follow_links)
-    config = properties_of(properties)
+    session = Session(model, planning)
+    config = planning.config()
     timed = counted or trace is not None
     if timed:
         config["PERF_COUNT"] = True
-    compiled, _ = session.compile(device, plan_path, config, pins)
+    compiled, _ = session.compile(planning, config)
     inputs = InputChoice(**choice).make(compiled.inputs)
     arrays = {entry.name: entry.array for entry in inputs}
     request = compiled.create_infer_request()

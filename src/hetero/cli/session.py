@@ -13,10 +13,11 @@ from ..errors import ModelError
 from ..model.model import Model
 from ..plan import Plan
 from ..plugin import CompiledModel
+from .planning import Planning
 from .progress import working
 from .text import count_text
 
-__all__ = ["Session", "core_with", "pins_of", "shape_text", "shown_shape"]
+__all__ = ["Session", "core_with", "shape_text", "shown_shape"]
 
 _ZIP = b"PK\x03\x04"
 
@@ -24,11 +25,11 @@ _ZIP = b"PK\x03\x04"
 class Session:
     """One command's devices and its model, which is read once."""
 
-    def __init__(self, path: str, profiles: Sequence[str] = (), follow_links: bool = False) -> None:
+    def __init__(self, path: str, planning: Planning) -> None:
         """Raises `PropertyError` for a profile that cannot be used."""
         self.path = path
-        self.core = core_with(profiles)
-        self._follow_links = follow_links
+        self.core = core_with(planning)
+        self._follow_links = planning.follow_links
         self._model: Model | None = None
 
     @property
@@ -51,59 +52,46 @@ class Session:
             self._model = self.core.read_model(self.path, follow_links=self._follow_links)
         return self._model
 
-    def plan(self, device: str, plan_path: str | None, pins: Sequence[str], config: Mapping[str, Any]) -> Plan:
+    def plan(self, planning: Planning, config: Mapping[str, Any]) -> Plan:
         """A plan made, or one from a file, checked against the model."""
-        if plan_path is not None:
-            if pins:
+        given: str | Plan = planning.device or "CPU"
+        if planning.plan_path is not None:
+            if planning.pins:
                 raise click.UsageError("a plan has its pins already: give --plan or --pin")
-            given: str | Plan = Plan.load(plan_path)
-        else:
-            given = device
+            given = Plan.load(planning.plan_path)
         with working("Planning"):
-            return self.core.plan(self.model, given, config, pins=pins_of(pins) or None)
+            return self.core.plan(self.model, given, config, pins=planning.pinned())
 
-    def compile(
-        self, device: str | None, plan_path: str | None, config: Mapping[str, Any], pins: Sequence[str] = ()
-    ) -> tuple[CompiledModel, float]:
-        """The compiled model, and the seconds it took. ``device`` None: CPU, or what an exported model is for."""
+    def compile(self, planning: Planning, config: Mapping[str, Any]) -> tuple[CompiledModel, float]:
+        """The compiled model, and the seconds it took. Without a device: for CPU, or what an exported model is for."""
         is_artifact = self.is_artifact
         if not is_artifact:
             _ = self.model  # reading is not compiling
-        if is_artifact and (plan_path is not None or pins):
+        if is_artifact and (planning.plan_path is not None or planning.pins):
             raise click.UsageError("an exported model has its plan already: --plan and --pin are for ONNX models")
-        target: str | Plan = device or "CPU"
-        if plan_path is not None:
-            target = self.plan("", plan_path, pins, config)
+        target: str | Plan = planning.device or "CPU"
+        if planning.plan_path is not None:
+            planning.require()
+            target = self.plan(planning, config)
         begin = time.perf_counter()
         with working("Loading" if is_artifact else "Compiling"):
             if is_artifact:
-                compiled = self.core.import_model(self.path, device, config)
+                compiled = self.core.import_model(self.path, planning.device, config)
             else:
-                compiled = self.core.compile_model(self.model, target, config, pins=pins_of(pins) or None)
+                compiled = self.core.compile_model(self.model, target, config, pins=planning.pinned())
         return compiled, time.perf_counter() - begin
 
 
-def core_with(profiles: Sequence[str]) -> Core:
-    """A `Core` that also has these profiles of devices, each under its own name."""
+def core_with(planning: Planning) -> Core:
+    """A `Core` that also has the profiles of devices that were given, each under its own name."""
     core = Core()
-    for path in profiles:
+    for path in planning.profiles:
         from pathlib import Path
 
         from ..devices.profile import load_profile
 
         core.register_plugin(load_profile(path).name, Path(path))
     return core
-
-
-def pins_of(given: Sequence[str]) -> dict[str, str]:
-    """``NODES=DEVICE`` entries; what stands after the last equals sign is the device."""
-    pins = {}
-    for entry in given:
-        nodes, equals, device = entry.rpartition("=")
-        if not equals or not nodes or not device:
-            raise click.UsageError(f"--pin {entry}: expected NODES=DEVICE")
-        pins[nodes] = device
-    return pins
 
 
 def shape_text(shape: Sequence[int | str | None] | None) -> str:

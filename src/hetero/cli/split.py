@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import (
-    device_option,
-    force_option,
-    json_option,
-    model_argument,
-    new_command,
-    pin_option,
-    plan_option,
-    properties_of,
-    property_options,
-)
+from .options import force_option, json_option, model_argument, new_command
+from .planning import Planning, planning_options
 
 if TYPE_CHECKING:
     from ..splitting import Manifest
@@ -27,9 +18,7 @@ __all__ = ["command"]
 
 @new_command()
 @model_argument()
-@device_option(default=None, help_text="The list to split for.")
-@plan_option
-@pin_option
+@planning_options("The list to split for.")
 @click.option("-o", "--output", "folder", metavar="FOLDER", required=True, type=click.Path(), help="Where they go.")
 @click.option(
     "--external-above",
@@ -38,19 +27,13 @@ __all__ = ["command"]
     help="Tensors from this size on go to a file beside each ONNX file [default: 1024, if there are 128 MiB of them].",
 )
 @force_option
-@property_options
 @json_option
 def command(
     model: str,
-    device: str | None,
-    plan_path: str | None,
-    pins: tuple[str, ...],
+    planning: Planning,
     folder: str,
     external_above: int | None,
     force: bool,
-    properties: tuple[str, ...],
-    profiles: tuple[str, ...],
-    follow_links: bool,
     as_json: bool,
 ) -> None:
     """Write an ONNX file per subgraph, for any runtime, and a manifest.
@@ -66,12 +49,11 @@ def command(
     from .session import Session
     from .text import print_json
 
-    if (device is None) == (plan_path is None):
-        raise click.UsageError("give -d DEVICE or --plan PLAN.json")
+    planning.require()
     check_folder(os.path.dirname(os.path.abspath(folder)), folder)
-    session = Session(model, profiles, follow_links)
+    session = Session(model, planning)
     with replacing_folder(folder, force, _is_split) as target:
-        plan = session.plan(device or "", plan_path, pins, properties_of(properties))
+        plan = session.plan(planning, planning.config())
         with working("Writing"):
             manifest = split(session.model, plan, target, external_above=external_above)
     if as_json:

@@ -1,0 +1,151 @@
+"""Where a model goes, as the command line says it: the options for it, and one record of what they gave."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from .completing import complete_device, complete_pin
+
+__all__ = ["Planning", "link_option", "planning_options", "profile_option"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Planning:
+    """What `planning_options` gave, as text. ``devices``: at most one, but for commands that take ``several``."""
+
+    devices: tuple[str, ...] = ()
+    plan_path: str | None = None
+    pins: tuple[str, ...] = ()
+    properties: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    follow_links: bool = False
+
+    @property
+    def device(self) -> str | None:
+        """The first device that was given, if one was."""
+        return self.devices[0] if self.devices else None
+
+    @property
+    def label(self) -> str | None:
+        """The plan, or the device."""
+        return self.plan_path or self.device
+
+    def on(self, device: str, **changes: Any) -> Planning:
+        """The same, for this device alone, without the plan."""
+        return dataclasses.replace(self, devices=(device,), plan_path=None, **changes)
+
+    def by_plan(self) -> Planning:
+        """The same, for the plan alone, which has pins of its own."""
+        return dataclasses.replace(self, devices=(), pins=())
+
+    def require(self) -> None:
+        """Raises `click.UsageError` unless there is either a device or a plan."""
+        if (self.device is None) == (self.plan_path is None):
+            raise click.UsageError("give -d DEVICE or --plan PLAN.json")
+
+    def config(self) -> dict[str, Any]:
+        """``KEY=VALUE`` and ``DEVICE:KEY=VALUE`` as a configuration, values by the types of the properties."""
+        from ..properties import PROPERTIES
+
+        config: dict[str, Any] = {}
+        for entry in self.properties:
+            key, equals, text = entry.partition("=")
+            device, colon, name = key.rpartition(":")
+            if not equals or not name:
+                raise click.UsageError(f"--property {entry}: expected KEY=VALUE or DEVICE:KEY=VALUE")
+            known = PROPERTIES.get(name)
+            value: Any = text
+            if known is not None and known.type is int:
+                try:
+                    value = int(text)
+                except ValueError as error:
+                    raise click.UsageError(f"--property {entry}: {name} takes a whole number") from error
+            elif known is not None and isinstance(known.type, tuple) and bool in known.type:
+                value = {"TRUE": True, "YES": True, "FALSE": False, "NO": False}.get(text.upper(), text)
+            if colon:
+                config.setdefault("DEVICE_PROPERTIES", {}).setdefault(device, {})[name] = value
+            else:
+                config[name] = value
+        return config
+
+    def pinned(self) -> dict[str, str] | None:
+        """``NODES=DEVICE`` entries, None without one; what stands after the last equals sign is the device."""
+        pins = {}
+        for entry in self.pins:
+            nodes, equals, device = entry.rpartition("=")
+            if not equals or not nodes or not device:
+                raise click.UsageError(f"--pin {entry}: expected NODES=DEVICE")
+            pins[nodes] = device
+        return pins or None
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(Planning) if field.name != "devices")
+
+link_option = click.option("--follow-links", is_flag=True, help="External data may be reached through links.")
+profile_option = click.option(
+    "--profile",
+    "profiles",
+    metavar="PATH.toml",
+    multiple=True,
+    type=click.Path(),
+    help="A profile of a device to simulate, added under its name.",
+)
+_property_option = click.option(
+    "--property",
+    "properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A property to compile with; DEVICE:KEY=VALUE for one device of a list.",
+)
+_pin_option = click.option(
+    "--pin",
+    "pins",
+    metavar="NODES=DEVICE",
+    multiple=True,
+    shell_complete=complete_pin,
+    help="Nodes, by key, regular expression over whole keys, or operator (op:Conv), on this device of the list.",
+)
+_plan_option = click.option(
+    "--plan", "plan_path", metavar="PLAN.json", type=click.Path(), help="By this plan, in place of a device."
+)
+
+
+def planning_options(
+    help_text: str, *, default: str | None = None, several: bool = False, plans: bool = True
+) -> Callable[[_F], _F]:
+    """``planning``, a `Planning`: ``-d`` (``several`` times, or once), properties and profiles; ``--plan`` and
+    ``--pin`` unless ``plans`` is False."""
+    device_option = click.option(
+        "-d",
+        "--device",
+        "devices",
+        metavar="DEVICE",
+        multiple=several,
+        shell_complete=complete_device,
+        help=help_text if several else f"{help_text} For example CPU, ORT.CUDA or HETERO:FPGA,CPU.",
+        default=default,
+        show_default=default is not None,
+    )
+    plan_options = (_plan_option, _pin_option) if plans else ()
+    options = (device_option, *plan_options, _property_option, profile_option, link_option)
+
+    def decorate(function: _F) -> _F:
+        @functools.wraps(function)
+        def chosen(*, devices: Sequence[str] | str | None, **given: Any) -> Any:
+            listed = (devices,) if isinstance(devices, str) else tuple(devices or ())
+            fields = {name: given.pop(name) for name in _FIELDS if name in given}
+            return function(planning=Planning(listed, **fields), **given)
+
+        decorated: Any = chosen
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
