@@ -119,14 +119,17 @@ class CompiledModel(abc.ABC):
 
     @property
     def device(self) -> str:
+        """The device it was compiled for, such as ``CPU`` or ``HETERO:FPGA,CPU``."""
         return self._device
 
     @property
     def inputs(self) -> tuple[Port, ...]:
+        """What it takes, in the model's order."""
         return self._inputs
 
     @property
     def outputs(self) -> tuple[Port, ...]:
+        """What it gives, in the model's order."""
         return self._outputs
 
     checks_results: ClassVar[bool] = True
@@ -158,6 +161,7 @@ class CompiledModel(abc.ABC):
         return int(self._properties.get("PLUGIN_TIMEOUT_MS", 0))
 
     def create_infer_request(self) -> InferRequest:
+        """A request of its own memory and counters; several run at the same time. It can be used again and again."""
         timed = bool(self._properties.get("PERF_COUNT"))
         return InferRequest(self._device, self._inputs, self._outputs, self.new_runner(), self._executor, timed)
 
@@ -464,6 +468,7 @@ class Plugin(abc.ABC):
             self._table.update(values, self.name)
 
     def get_property(self, name: str) -> Any:
+        """A property's default for models compiled later, or what is so of the device. Raises `PropertyError`."""
         with self._property_lock:
             if self._table.declared(name, self.name).writable:
                 return self._table.get(name, self.name)

@@ -154,6 +154,7 @@ _TABLE: Final = (
     Property("STRICT", bool, False, doc="raise where the default is to warn and go on"),
 )
 PROPERTIES: Final[Mapping[str, Property]] = {entry.name: entry for entry in _TABLE}
+"""Name -> property, of all that hetero itself knows; plugins may declare more."""
 
 
 # What a device declares that runs several asynchronous requests at one time.

@@ -44,7 +44,7 @@ class ArrayRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PayloadWriter:
     """Takes what a compiled model needs to be made again; see `hetero.plugin.CompiledModel.export_payload`.
 
-    ``version``: to be filled with what must be the same when it is read, as text; `Plugin.check_version` gets it.
+    ``version``: to be filled with what must be the same when it is read, as text; `Plugin.check_import` gets it.
     """
 
     def __init__(self, artifact: ArtifactWriter, compiled: CompiledModel) -> None:
@@ -142,10 +142,12 @@ class PayloadReader:
 
     @property
     def plugin(self) -> PluginRecord:
+        """The plugin that wrote it: its module and distribution."""
         return self._submodel.plugin
 
     @property
     def version(self) -> Mapping[str, str]:
+        """What the writer stated of its version (`PayloadWriter.version`)."""
         return self._submodel.version
 
     @property
@@ -155,10 +157,12 @@ class PayloadReader:
 
     @property
     def inputs(self) -> tuple[Port, ...]:
+        """The inputs of the model that it was."""
         return tuple(port.port() for port in self._submodel.inputs)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
+        """The outputs of the model that it was."""
         return tuple(port.port() for port in self._submodel.outputs)
 
     @property
@@ -168,6 +172,7 @@ class PayloadReader:
 
     @property
     def parts(self) -> Sequence[PayloadReader]:
+        """Readers of the payloads of the models that it is made of, in the order of writing."""
         return [PayloadReader(self._artifact, number) for number in self._submodel.parts]
 
     def require_version(self, key: str, expected: str) -> None:

@@ -40,6 +40,7 @@ class Prediction:
 
     @property
     def total(self) -> float:
+        """Work, launches and transfers together."""
         return self.work + self.launches + self.transfers
 
 

@@ -23,11 +23,12 @@ class Cost:
 
     @property
     def total(self) -> float:
+        """Work and transfers together."""
         return self.work + self.transfers
 
 
 class AssignmentProblem:
-    """Nodes ``0 .. num_nodes-1``, devices ``0 .. num_devices-1``, and values, each made by one node and read by some.
+    """Nodes and devices, numbered from 0, and values, each made by one node and read by some.
 
     A labelling gives every node a device. It costs the work of each node on its device, and for each value one transfer
     to each device other than its producer's on which it is read, however many nodes read it there. A transfer of value
@@ -80,10 +81,12 @@ class AssignmentProblem:
 
     @property
     def num_nodes(self) -> int:
+        """Nodes: the columns of ``work``."""
         return int(self.work.shape[1])
 
     @property
     def num_devices(self) -> int:
+        """Devices: the rows of ``work``."""
         return int(self.work.shape[0])
 
     @property

@@ -41,6 +41,7 @@ class NodeTimes:
     fused: bool = False
 
     def merged(self, other: NodeTimes) -> NodeTimes:
+        """Both counts as one: means are weighed by them, and the least counts."""
         count = self.count + other.count
         share = other.count / count if count else 0.0
         mean = self.mean_us + (other.mean_us - self.mean_us) * share
@@ -167,6 +168,7 @@ class Costs:
         return max(of_device, key=lambda entry: sum(times.count for times in entry.nodes.values()), default=None)
 
     def link(self, source: str, target: str) -> LinkTimes | None:
+        """What a value takes from one device to another; None if it was not measured."""
         return next((link for link in self.links if (link.source, link.target) == (source, target)), None)
 
     def check_model(self, *models: Model) -> None:

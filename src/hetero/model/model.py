@@ -162,6 +162,7 @@ class Model(Rows):
 
     @property
     def ir_version(self) -> int:
+        """The version of ONNX's file format that the file states."""
         return self.file.ir_version
 
     @property
@@ -181,6 +182,7 @@ class Model(Rows):
 
     @property
     def producer_version(self) -> str:
+        """The version of the tool that wrote the file."""
         return self.file.header_text(3)
 
     @property
@@ -190,10 +192,12 @@ class Model(Rows):
 
     @property
     def model_version(self) -> int:
+        """The version that the author gave to the model."""
         return self.file.model_version
 
     @property
     def doc_string(self) -> str:
+        """The documentation that the file carries."""
         return self.file.header_text(6)
 
     # ---- affinity

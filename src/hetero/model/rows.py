@@ -67,6 +67,7 @@ class Rows:
 
     @property
     def num_nodes(self) -> int:
+        """Nodes, ``Constant`` nodes left out."""
         return len(self.op_type_of)
 
     def key_of(self, node: int) -> str:
@@ -143,9 +144,11 @@ class Rows:
 
     @property
     def num_values(self) -> int:
+        """Values: inputs, constants and what nodes make."""
         return len(self.producer)
 
     def value_name(self, value: int) -> str:
+        """The name of a value."""
         return self.file.index.value_name(self.file_value(value))
 
     def value_id(self, name: str) -> int:
@@ -174,6 +177,7 @@ class Rows:
 
     @property
     def is_whole_file(self) -> bool:
+        """Whether it has all nodes of its file; False for what `Model.extract` or `Model.with_outputs` gave."""
         return self._nodes is None
 
     def file_node(self, node: int) -> int:

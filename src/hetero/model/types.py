@@ -130,18 +130,21 @@ class Port:
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
+        """The element type; None where nobody knows it, and for what is no tensor."""
         if self._dtype is None:
             self._look_up()
         return self._dtype
 
     @property
     def shape(self) -> tuple[Dim, ...] | None:
+        """A size, a symbol or None per dimension; None where the rank is not known."""
         if self._shape is None:
             self._look_up()
         return self._shape
 
     @property
     def is_tensor(self) -> bool:
+        """False for a sequence and for an optional value."""
         if self._dtype is None:
             self._look_up()
         return self._is_tensor

@@ -167,6 +167,7 @@ class Initializer:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The sizes of its dimensions."""
         return self._model.constants.dims(self._number)
 
     @property

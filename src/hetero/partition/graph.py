@@ -11,7 +11,7 @@ __all__ = ["Graph"]
 
 
 class Graph:
-    """An immutable directed acyclic graph over nodes ``0 .. num_nodes-1``.
+    """An immutable directed acyclic graph, its nodes numbered from 0.
 
     Made by `from_edges` or `from_csr`, both O(nodes + edges) in the compiled core. Rows ascend, and edges given twice
     are one. All arrays are int32 and read-only.
@@ -52,6 +52,7 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
+        """Nodes, those without an edge too."""
         return self._csr.num_nodes
 
     @property

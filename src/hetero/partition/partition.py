@@ -83,6 +83,7 @@ class Partition:
 
     @property
     def num_subgraphs(self) -> int:
+        """How many subgraphs there are."""
         return len(self.device_of)
 
     def nodes(self, subgraph: int) -> NDArray[np.int32]:

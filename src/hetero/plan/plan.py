@@ -73,6 +73,7 @@ class Plan:
 
     @property
     def model_name(self) -> str:
+        """The name of the graph."""
         return self.bound.model.name if self.bound else self._loaded.model.name
 
     @functools.cached_property
@@ -85,14 +86,17 @@ class Plan:
 
     @property
     def devices(self) -> tuple[str, ...]:
+        """The device list, by priority, without those that cannot be used here."""
         return self.bound.affinity.devices if self.bound else self._loaded.devices
 
     @property
     def num_nodes(self) -> int:
+        """Nodes of the model that is compiled, in which calls of functions may be inlined."""
         return self.bound.model.num_nodes if self.bound else len(self._loaded.affinity)
 
     @property
     def num_subgraphs(self) -> int:
+        """How many subgraphs the model is cut into."""
         return self.bound.partition.num_subgraphs if self.bound else len(self._loaded.subgraphs)
 
     @functools.cached_property

@@ -25,11 +25,13 @@ class Cancellation:
         self._parts = tuple(parts)
 
     def request(self) -> None:
+        """Ask the run to stop. From any thread, any number of times."""
         self.requested = True
         for part in self._parts:
             part.request()
 
     def clear(self) -> None:
+        """Take back what was asked for, before a run starts."""
         self.requested = False
         for part in self._parts:
             part.clear()

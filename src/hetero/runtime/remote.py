@@ -48,10 +48,12 @@ class HostTensor(RemoteTensor):
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """The element type."""
         return self._array.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The sizes of its dimensions."""
         return self._array.shape
 
     def numpy(self) -> NDArray[Any]:

@@ -113,6 +113,7 @@ class InferRequest:
 
     @property
     def state(self) -> RequestState:
+        """What it is doing, or how the last inference ended."""
         return self._state
 
     @property
