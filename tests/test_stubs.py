@@ -15,6 +15,8 @@ MODULES = (
     "hetero._assign",
     "hetero._closure",
     "hetero._kernels",
+    "hetero._program",
+    "hetero._workspace",
     "hetero._checksum",
 )
 

@@ -173,7 +173,9 @@ cdef class Csr:
         if array.dtype.kind not in "iuf" and array.size:
             raise PartitionError(f"edge_weight must be an array of real numbers, found dtype {array.dtype}")
         cdef const double[::1] values
-        cdef const int32_t *slots = NULL if self._slot is None else in32(self._slot)
+        cdef const int32_t *slots = NULL
+        if self._slot is not None:
+            slots = in32(self._slot)
         result = np.zeros(self.c.m, np.float64)
         cdef double[::1] out = result
         cdef int64_t begin = 0, length, bad
@@ -249,7 +251,9 @@ cdef Csr finish_csr(object indptr, object indices, object slot, int64_t given):
     csr.c.indices = entries
     csr.c.pred_indptr = pred_rows
     csr.c.pred_indices = pred_entries
-    csr.c.order = NULL if ordered else in32(csr._order)
+    csr.c.order = NULL
+    if not ordered:
+        csr.c.order = in32(csr._order)
     return csr
 
 

@@ -1,10 +1,12 @@
-"""CPU kernels: the menu, single calls, and compiled programs."""
+"""CPU kernels: the menu, teams of threads, and single calls."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+__pyx_capi__: dict[str, object]  # what the other compiled modules call
 
 def kernel_names() -> tuple[str, ...]: ...
 def variants() -> tuple[str, ...]: ...
@@ -27,63 +29,3 @@ def call(
     team: Team | None = None,
     memory: Callable[[int], NDArray[np.uint8]] | None = None,
 ) -> list[np.ndarray[Any, Any]]: ...
-def arena_layout(
-    first: NDArray[np.int64], last: NDArray[np.int64], size: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], int]: ...
-
-@final
-class Branch:
-    program: Program
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    copies: tuple[tuple[int | np.ndarray[Any, Any], int], ...]
-    def __init__(
-        self,
-        program: Program,
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-        copies: Sequence[tuple[int | np.ndarray[Any, Any], int]],
-    ) -> None: ...
-
-@final
-class Program:
-    constants: tuple[np.ndarray[Any, Any], ...]
-    labels: tuple[object, ...]
-    branches: tuple[Sequence[Branch] | None, ...]
-    num_inputs: int
-    num_outputs: int
-    num_calls: int
-    arena_bytes: int
-    input_specs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
-    output_specs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
-    def __init__(
-        self,
-        tensors: Sequence[tuple[DTypeLike, Sequence[int], int, int]],
-        calls: Sequence[tuple[Any, ...]],
-        constants: Sequence[np.ndarray[Any, Any]],
-        inputs: Sequence[tuple[Sequence[int], DTypeLike]],
-        outputs: Sequence[tuple[Sequence[int], DTypeLike]],
-        arena_bytes: int,
-    ) -> None: ...
-
-@final
-class Arena: ...
-
-@final
-class Workspace:
-    def __init__(
-        self, program: Program, timed: bool = False, arena: Arena | None = None, team: Team | None = None
-    ) -> None: ...
-    def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray[Any, Any]] | None: ...
-    def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]] | None: ...
-    def repeat(
-        self,
-        bindings: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], int, int]],
-        copies: Sequence[tuple[int, int]],
-        counter: NDArray[np.int64],
-        flag: int,
-        trip: int,
-        stop: int,
-        seconds: float,
-    ) -> tuple[int, bool]: ...
-    def times(self) -> list[tuple[int, int]]: ...

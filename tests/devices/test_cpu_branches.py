@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 import hetero
-from hetero import InferenceError, _kernels
+from hetero import InferenceError, _program, _workspace
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
 X = np.array([1.5, -2, 3, 0.25], np.float32)
@@ -170,29 +170,29 @@ def test_an_error_names_the_node_within_the_branch() -> None:
 
 def test_branches_that_do_not_fit_are_refused() -> None:
     four = ((4,), np.dtype(np.float32))
-    inner = _kernels.Program(
+    inner = _program.Program(
         [(np.dtype(np.float32), (4,), 2, 0), (np.dtype(np.float32), (4,), 3, 0)],
         [("identity", [0], [1], (), (), 0, "copy")],
         [], [four], [four], 0,
     )  # fmt: skip
 
-    def program(branch: _kernels.Branch, size: int = 4, condition: Any = np.bool_) -> _kernels.Program:
+    def program(branch: _program.Branch, size: int = 4, condition: Any = np.bool_) -> _program.Program:
         tensors = [(np.dtype(condition), (), 2, 0), (np.dtype(np.float32), (size,), 2, 1), (four[1], (4,), 3, 0)]
         entry = ("branch", [0, 1], [2], (), (), 0, "if", (branch, branch))
         inputs = [((), np.dtype(condition)), ((size,), np.dtype(np.float32))]
-        return _kernels.Program(tensors, [entry], [], inputs, [four], 0)
+        return _program.Program(tensors, [entry], [], inputs, [four], 0)
 
-    fits = _kernels.Branch(inner, [1], [-1], [])
-    (found,) = _kernels.Workspace(program(fits)).run([np.array(True), X])
+    fits = _program.Branch(inner, [1], [-1], [])
+    (found,) = _workspace.Workspace(program(fits)).run([np.array(True), X])
     np.testing.assert_array_equal(found, X)
     for branch in (
-        _kernels.Branch(inner, [2], [-1], []),
-        _kernels.Branch(inner, [1], [0], []),
-        _kernels.Branch(inner, [1], [-2], []),
-        _kernels.Branch(inner, [0], [-1], []),
-        _kernels.Branch(inner, [1], [-1], [(0, -1)]),
-        _kernels.Branch(inner, [1], [-1], [(np.zeros(3, np.float32), -1)]),
-        _kernels.Branch(inner, [1], [-1], [(1, 1)]),
+        _program.Branch(inner, [2], [-1], []),
+        _program.Branch(inner, [1], [0], []),
+        _program.Branch(inner, [1], [-2], []),
+        _program.Branch(inner, [0], [-1], []),
+        _program.Branch(inner, [1], [-1], [(0, -1)]),
+        _program.Branch(inner, [1], [-1], [(np.zeros(3, np.float32), -1)]),
+        _program.Branch(inner, [1], [-1], [(1, 1)]),
     ):
         with pytest.raises(ValueError, match="operand"):
             program(branch)
@@ -201,4 +201,4 @@ def test_branches_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="condition"):
         program(fits, condition=np.int64)
     with pytest.raises(ValueError, match="per input"):
-        _kernels.Branch(inner, [], [-1], [])
+        _program.Branch(inner, [], [-1], [])

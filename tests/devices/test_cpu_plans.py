@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from hetero import Core, InferenceError, _kernels
+from hetero import Core, InferenceError, _program, _workspace
 from hetero.devices.cpu.plugin import CpuModel, CpuPlugin
 from hetero.devices.cpu.runner import MAX_PLANS
 
@@ -371,8 +371,8 @@ def test_programs_check_what_they_are_given() -> None:
     relu = ("unary", [0], [1], [1], [0.0, 0.0], 0, "label")
     io = [((2,), f4)], [((2,), f4)]
     good = [(f4, (2,), 2, 0), (f4, (2,), 3, 0)]
-    program = _kernels.Program(good, [relu], [], *io, 0)
-    workspace = _kernels.Workspace(program)
+    program = _program.Program(good, [relu], [], *io, 0)
+    workspace = _workspace.Workspace(program)
     results = workspace.run([np.array([-1, 1], np.float32)])
     assert results is not None
     assert results[0].tolist() == [0, 1]
@@ -391,20 +391,22 @@ def test_programs_check_what_they_are_given() -> None:
         (good, ("nothing", [0], [1], [1], [], 0, "label")),
     ):
         with pytest.raises(ValueError):
-            _kernels.Program(tensors, [call], [], *io, 0)
+            _program.Program(tensors, [call], [], *io, 0)
     with pytest.raises(TypeError):
-        _kernels.Program([(np.dtype("complex64"), (2,), 2, 0), good[1]], [relu], [], *io, 0)
+        _program.Program([(np.dtype("complex64"), (2,), 2, 0), good[1]], [relu], [], *io, 0)
 
 
 def test_workspaces_of_one_arena_follow_when_it_grows() -> None:
     f4 = np.dtype(np.float32)
 
-    def workspace(n: int, arena: _kernels.Arena) -> _kernels.Workspace:
+    def workspace(n: int, arena: _workspace.Arena) -> _workspace.Workspace:
         tensors = [(f4, (n,), 2, 0), (f4, (n,), 0, 0), (f4, (n,), 3, 0)]
         calls = [("unary", [i], [i + 1], [24], [0.0, 0.0], 0, "neg") for i in range(2)]
-        return _kernels.Workspace(_kernels.Program(tensors, calls, [], [((n,), f4)], [((n,), f4)], 4 * n), False, arena)
+        return _workspace.Workspace(
+            _program.Program(tensors, calls, [], [((n,), f4)], [((n,), f4)], 4 * n), False, arena
+        )
 
-    arena = _kernels.Arena()
+    arena = _workspace.Arena()
     small, large = workspace(8, arena), workspace(100_000, arena)
     for one, n in ((small, 8), (large, 100_000), (small, 8), (large, 100_000)):
         x = np.arange(n, dtype=np.float32)
@@ -420,7 +422,7 @@ def test_arena_layout_never_overlaps_the_living(data: st.DataObject) -> None:
     first = np.sort(np.array([data.draw(st.integers(0, 30)) for _ in range(n)], np.int64))
     last = first + np.array([data.draw(st.integers(0, 10)) for _ in range(n)], np.int64)
     size = np.array([data.draw(st.sampled_from([0, 1, 64, 65, 200, 1000, 4096])) for _ in range(n)], np.int64)
-    offsets, total = _kernels.arena_layout(first, last, size)
+    offsets, total = _program.arena_layout(first, last, size)
     padded = -(-size // 64) * 64
     assert (offsets % 64 == 0).all()
     assert (offsets + size <= total).all()
@@ -434,7 +436,7 @@ def test_arena_layout_never_overlaps_the_living(data: st.DataObject) -> None:
 
 def test_arena_layout_refuses_what_it_cannot_place() -> None:
     def layout(first: list[int], last: list[int], size: list[int]) -> None:
-        _kernels.arena_layout(np.array(first, np.int64), np.array(last, np.int64), np.array(size, np.int64))
+        _program.arena_layout(np.array(first, np.int64), np.array(last, np.int64), np.array(size, np.int64))
 
     for arguments in (
         ([0, 1], [0, 1], [1]),

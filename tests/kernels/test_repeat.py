@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hetero import _kernels
+from hetero import _program, _workspace
 
 F = np.dtype(np.float32)
 
 
-def adder() -> _kernels.Workspace:
+def adder() -> _workspace.Workspace:
     """out = a + b, of three elements each."""
     tensors = [(F, (3,), 2, 0), (F, (3,), 2, 1), (F, (3,), 3, 0)]
     calls = [("add", [0, 1], [2], (), (), 0, "sum")]
-    program = _kernels.Program(tensors, calls, (), [((3,), F), ((3,), F)], [((3,), F)], 0)
-    return _kernels.Workspace(program)
+    program = _program.Program(tensors, calls, (), [((3,), F), ((3,), F)], [((3,), F)], 0)
+    return _workspace.Workspace(program)
 
 
 def bind(array: Any, first: int = 0, step: int = 0, odd: Any = None) -> tuple[Any, Any, int, int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ... import _kernels
+from ... import _program
 from ...errors import HeteroError
 from .values import Call, Context, Value
 
@@ -92,7 +92,7 @@ def _type_of(child: Planner, segment: Segment, value: int) -> tuple[tuple[int, .
     return (found[0] if shape is None else shape), found[1]
 
 
-def _branch(results: Sequence[int], segment: Segment, numbers: Mapping[int, int]) -> _kernels.Branch:
+def _branch(results: Sequence[int], segment: Segment, numbers: Mapping[int, int]) -> _program.Branch:
     """``results``: value ids. ``numbers``: of the call's operand, per value id of the branch's inputs."""
     outputs: dict[int, int] = {}  # value id -> the call's output that the program writes
     copies: list[tuple[int | np.ndarray[Any, Any], int]] = []
@@ -107,7 +107,7 @@ def _branch(results: Sequence[int], segment: Segment, numbers: Mapping[int, int]
             later.append((outputs[source], -1 - at))
         else:
             outputs[source] = -1 - at
-    return _kernels.Branch(
+    return _program.Branch(
         segment.program,
         [numbers[value] for value in segment.inputs],
         [outputs[value] for value in segment.outputs],

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
-from ... import _kernels
+from ... import _program
 from .values import Call, Value
 
 __all__ = ["Parts", "join", "place_in_arena"]
@@ -191,7 +191,7 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
                 last[old] = last[new]
                 break
     placed = [storage for storage in first if storage not in place and storage not in renamed]
-    offsets, end = _kernels.arena_layout(
+    offsets, end = _program.arena_layout(
         np.array([first[storage] for storage in placed], np.int64),
         np.array([last[storage] for storage in placed], np.int64),
         np.array([size[storage] for storage in placed], np.int64),

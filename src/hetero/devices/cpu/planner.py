@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import _kernels
+from ... import _program
 from ...errors import HeteroError, InferenceError
 from . import (  # noqa: F401  they register their operators
     batch_norm,
@@ -62,7 +62,7 @@ class Segment:
     user's, that runs after the program, -1 for none; ``host_outputs``: what of it the rest reads.
     """
 
-    program: _kernels.Program
+    program: _program.Program
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     known: Mapping[int, NDArray[Any]]
@@ -409,7 +409,7 @@ def _assemble(
     outputs: Sequence[Value],
     labels: Sequence[object],
     packed: Packed,
-) -> tuple[_kernels.Program, tuple[int, ...]]:
+) -> tuple[_program.Program, tuple[int, ...]]:
     """Lay out memory and number the tensors of a program."""
     place: dict[int, tuple[int, int]] = {}  # storage -> (kind of place, number)
     for position, value in enumerate(inputs):
@@ -451,7 +451,7 @@ def _assemble(
         )
         for call, label in zip(calls, labels, strict=True)
     ]
-    program = _kernels.Program(
+    program = _program.Program(
         tensors,
         entries,
         constants,

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _kernels
+from ..._workspace import Arena, Workspace
 from ...errors import Cancelled, InferenceError
 from ...runtime.cancellation import Cancellation
 from ...runtime.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
@@ -108,7 +109,7 @@ class CpuRunner:
         timed: bool,
         team: _kernels.Team | None,
         device: str,
-        arena: _kernels.Arena | None = None,
+        arena: Arena | None = None,
         cancellation: Cancellation | None = None,
     ) -> None:
         self._device = device
@@ -116,10 +117,10 @@ class CpuRunner:
         self._timed = timed
         self._team = team
         self.cancellation = Cancellation() if cancellation is None else cancellation
-        self._arena = _kernels.Arena() if arena is None else arena
-        self._workspaces: OrderedDict[int, tuple[Segment, _kernels.Workspace]] = OrderedDict()
-        self._last: list[tuple[Segment, _kernels.Workspace]] = []
-        self._whole: _kernels.Workspace | None = None  # of the last plan, if it is one segment that makes all outputs
+        self._arena = Arena() if arena is None else arena
+        self._workspaces: OrderedDict[int, tuple[Segment, Workspace]] = OrderedDict()
+        self._last: list[tuple[Segment, Workspace]] = []
+        self._whole: Workspace | None = None  # of the last plan, if it is one segment that makes all outputs
         self._bodies: dict[tuple[int, int], tuple[CpuRunner, tuple[int, ...]]] = {}
         self._host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
 
@@ -157,7 +158,7 @@ class CpuRunner:
         segment = self._plans.first(inputs)
         while True:
             self.cancellation.check()
-            workspace = self._workspace(segment)
+            workspace = self._workspace_of(segment)
             results = workspace.run([arrays[value] for value in segment.inputs])
             assert results is not None, "planned for these shapes and dtypes"
             self._last.append((segment, workspace))
@@ -213,12 +214,12 @@ class CpuRunner:
         segment = self._plans.first(inputs)
         if segment.host >= 0 or segment.next_node < len(planner.nodes):
             return None
-        return StaticBody(segment, self._workspace(segment), planner.input_ids, planner.output_ids)
+        return StaticBody(segment, self._workspace_of(segment), planner.input_ids, planner.output_ids)
 
-    def _workspace(self, segment: Segment) -> _kernels.Workspace:
+    def _workspace_of(self, segment: Segment) -> Workspace:
         entry = self._workspaces.get(id(segment))
         if entry is None:
-            entry = (segment, _kernels.Workspace(segment.program, self._timed, self._arena, self._team))
+            entry = (segment, Workspace(segment.program, self._timed, self._arena, self._team))
             self._workspaces[id(segment)] = entry
             while len(self._workspaces) > MAX_WORKSPACES + len(self._last):
                 self._workspaces.popitem(last=False)

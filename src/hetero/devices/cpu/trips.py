@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import _kernels
+from ..._workspace import Workspace
 from ...runtime.cancellation import Cancellation
 from .planner import Segment
 
@@ -67,7 +67,7 @@ class StaticBody:
     def __init__(
         self,
         segment: Segment,
-        workspace: _kernels.Workspace,
+        workspace: Workspace,
         input_ids: Sequence[int],
         output_ids: Sequence[int],
     ) -> None:

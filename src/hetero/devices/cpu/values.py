@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import _kernels
+from ... import _kernels, _program
 from ...errors import InferenceError
 from ...model.constants import release_pages
 from .pages import Pages
@@ -84,7 +84,7 @@ class Call:
             self.label,
         )
 
-    branches: tuple[_kernels.Branch, ...] = ()  # of the kernel ``branch``: where its first operand is false, is true
+    branches: tuple[_program.Branch, ...] = ()  # of the kernel ``branch``: where its first operand is false, is true
 
 
 PACKING_VERSION = 1

@@ -1,0 +1,437 @@
+"""Workspaces: what one request needs to run programs, and the loops over their calls.
+
+Running binds addresses of inputs and outputs, then calls kernels one after another without the GIL and without Python.
+"""
+
+import math
+
+import numpy as np
+
+cimport cython
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from hetero._kernels cimport ALIGNED, C_CONTIGUOUS, NATIVE, Team, check_status, data_of, dtype_code
+from hetero._program cimport IN_ARENA, IN_INPUT, IN_OUTPUT, Branch, Program, ht_branch, ht_branches, ht_copy
+from kernels_c cimport *
+
+cdef extern from "time.h" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec *time)
+    enum:
+        CLOCK_MONOTONIC
+        CLOCK_THREAD_CPUTIME_ID
+
+cdef enum:
+    ALIGNMENT = HT_ALIGNMENT
+
+cdef object np_empty = np.empty
+cdef object np_ndarray = np.ndarray
+
+
+cdef int64_t _now(int clock) noexcept nogil:
+    cdef timespec time
+    clock_gettime(clock, &time)
+    return <int64_t> time.tv_sec * 1000000000 + time.tv_nsec
+
+
+cdef struct ht_slot:    # where an operand of a repeated program is: in trip t at (t odd ? odd : even) + t * step
+    char *even
+    char *odd
+    int64_t step
+    int64_t bytes
+
+
+cdef char *_at(const ht_slot *slot, int64_t trip) noexcept nogil:
+    return (slot.odd if trip & 1 else slot.even) + trip * slot.step
+
+
+cdef int _describe_slot(ht_slot *slot, binding, int64_t trip, int64_t stop, bint written) except -1:
+    """Fill ``slot`` for the trips from ``trip`` to ``stop`` - 1; see `Workspace.repeat`."""
+    even, odd, first, step = binding
+    cdef int64_t rows, row, row_bytes
+    for array in (even, odd):
+        if not (array.flags.c_contiguous and array.flags.aligned) or (written and not array.flags.writeable):
+            raise ValueError("expected C-contiguous, aligned arrays, writeable where they are written")
+    if even.nbytes != odd.nbytes:
+        raise ValueError("expected two arrays of one size")
+    slot.even, slot.odd = <char *> data_of(even), <char *> data_of(odd)
+    if step == 0:
+        slot.step, slot.bytes = 0, even.nbytes
+        return 0
+    rows = even.shape[0]
+    for row in (first + step * trip, first + step * (stop - 1)):
+        if not 0 <= row < rows:
+            raise ValueError(f"a trip would need row {row} of {rows}")
+    row_bytes = even.nbytes // rows
+    slot.bytes, slot.step = row_bytes, row_bytes * <int64_t> step
+    slot.even += row_bytes * <int64_t> first
+    slot.odd += row_bytes * <int64_t> first
+    return 0
+
+
+@cython.final
+cdef class Arena:
+    """Memory that the workspaces of one request share: they run one after another. Grows, never shrinks."""
+
+    cdef char *start     # aligned; NULL while nothing is reserved
+    cdef int64_t size
+
+    def __dealloc__(self):
+        free(self.start)
+
+    cdef int reserve(self, int64_t size) except -1:
+        """Make it at least ``size`` bytes; what was in it is lost if it grows."""
+        if size <= self.size and self.start != NULL:
+            return 0
+        cdef char *start = <char *> ht_allocate_pages(size)
+        if start == NULL:
+            raise MemoryError(f"an arena of {size} bytes")
+        free(self.start)
+        self.start = start
+        self.size = size
+        return 0
+
+
+@cython.final
+cdef class Workspace:
+    """One run of a `Program` at a time: a table of tensors bound to the addresses of an `Arena`, a fresh one if none
+    is given.
+
+    ``timed``: measure each call; `times` then gives the last run's. ``team``: threads for kernels to use whenever it is
+    free.
+    """
+
+    cdef Program program
+    cdef Arena arena
+    cdef Team team
+    cdef char *bound            # the arena's start that the tensors point into
+    cdef bint timed
+    cdef ht_tensor *tensors
+    cdef ht_tensor **operands
+    cdef ht_call *calls
+    cdef int64_t *times_ns      # wall and CPU per call; NULL unless timed
+    cdef int32_t *outside       # the tensors that are bound anew for each run: those of inputs and outputs
+    cdef int num_outside
+    cdef void **addresses       # per input, then per output, of this run
+    cdef ht_branches *branches  # of the calls that have some, in order
+    cdef int num_branches
+    cdef list inner             # the workspaces of branches, two for each of `branches`
+
+    def __init__(self, Program program not None, timed=False, Arena arena=None, Team team=None):
+        cdef int position, operand = 0
+        cdef int num_calls = program.num_calls
+        self.program = program
+        self.timed = timed
+        self.team = team
+        self.arena = Arena() if arena is None else arena
+        self.tensors = <ht_tensor *> malloc((program.num_tensors + 1) * sizeof(ht_tensor))
+        self.operands = <ht_tensor **> malloc((program.num_operands + 1) * sizeof(ht_tensor *))
+        self.calls = <ht_call *> malloc((num_calls + 1) * sizeof(ht_call))
+        self.outside = <int32_t *> malloc((program.num_tensors + 1) * sizeof(int32_t))
+        self.addresses = <void **> malloc((program.num_inputs + program.num_outputs + 1) * sizeof(void *))
+        if timed:
+            self.times_ns = <int64_t *> malloc((2 * num_calls + 1) * sizeof(int64_t))
+        if not (self.tensors and self.operands and self.calls and self.outside and self.addresses
+                and (self.times_ns or not timed)):
+            raise MemoryError("the workspace of a compiled program")
+        if timed:
+            memset(self.times_ns, 0, (2 * num_calls + 1) * sizeof(int64_t))
+        memcpy(self.tensors, program.tensors, program.num_tensors * sizeof(ht_tensor))
+        memcpy(self.calls, program.calls, num_calls * sizeof(ht_call))
+        for position in range(program.num_tensors):
+            if program.places[position] >= IN_INPUT:
+                self.outside[self.num_outside] = position
+                self.num_outside += 1
+        for position in range(num_calls):
+            self.calls[position].in_ = <const ht_tensor *const *> (self.operands + operand)
+            self.calls[position].out = <ht_tensor *const *> (self.operands + operand + self.calls[position].num_in)
+            operand += self.calls[position].num_in + self.calls[position].num_out
+        for position in range(program.num_operands):
+            operand = program.operands[position]
+            self.operands[position] = NULL if operand < 0 else &self.tensors[operand]
+        self.inner = []
+        if any(program.branches):
+            self.add_branches()
+
+    cdef int add_branches(self) except -1:
+        cdef Program program = self.program
+        cdef int position, which
+        self.branches = <ht_branches *> calloc(program.num_calls, sizeof(ht_branches))
+        if self.branches == NULL:
+            raise MemoryError("the workspace of a compiled program")
+        for position in range(program.num_calls):
+            if program.branches[position] is None:
+                continue
+            self.calls[position].ints = <const int64_t *> &self.branches[self.num_branches]
+            self.num_branches += 1
+            for which in range(2):
+                self.add_branch(&self.branches[self.num_branches - 1].branch[which], program.branches[position][which])
+        return 0
+
+    cdef int add_branch(self, ht_branch *branch, Branch description) except -1:
+        cdef Workspace inner = Workspace(description.program, False, None, self.team)
+        cdef Program program = description.program
+        cdef int position, tensor
+        self.inner.append(inner)
+        branch.tensors, branch.calls, branch.functions = inner.tensors, inner.calls, program.functions
+        branch.num_calls, branch.num_outside, branch.outside = program.num_calls, inner.num_outside, inner.outside
+        branch.failed = -1
+        branch.operand_of = <int32_t *> malloc((inner.num_outside + 1) * sizeof(int32_t))
+        branch.copies = <ht_copy *> calloc(len(description.copies) + 1, sizeof(ht_copy))
+        if not (branch.operand_of and branch.copies):
+            raise MemoryError("the workspace of a compiled program")
+        for position in range(inner.num_outside):
+            tensor = inner.outside[position]
+            numbers = description.inputs if program.places[tensor] == IN_INPUT else description.outputs
+            branch.operand_of[position] = numbers[program.numbers[tensor]]
+        for (source, target), size in zip(description.copies, description.copy_bytes, strict=True):
+            if isinstance(source, np_ndarray):
+                branch.copies[branch.num_copies].constant = <const char *> data_of(source)
+            else:
+                branch.copies[branch.num_copies].source = source
+            branch.copies[branch.num_copies].target = target
+            branch.copies[branch.num_copies].bytes = size
+            branch.num_copies += 1
+        return 0
+
+    cdef object failure(self, int position):
+        """The label of a call that failed; of one within a branch, with that call's."""
+        cdef Program program = self.program
+        cdef ht_branches *branches
+        cdef Workspace inner
+        label = program.labels[position]
+        if program.branches[position] is None:
+            return label
+        branches = <ht_branches *> self.calls[position].ints
+        number = 2 * (branches - self.branches) + branches.taken
+        inner = self.inner[number]
+        if branches.branch[branches.taken].failed < 0:
+            return label
+        return f"{label}: {inner.failure(branches.branch[branches.taken].failed)}"
+
+    cdef void *failure_scratch(self, int position) except? NULL:
+        """The scratch memory of a call that failed; of one within a branch, that call's."""
+        cdef ht_branches *branches
+        cdef Workspace inner
+        if self.program.branches[position] is not None:
+            branches = <ht_branches *> self.calls[position].ints
+            if branches.branch[branches.taken].failed >= 0:
+                inner = self.inner[2 * (branches - self.branches) + branches.taken]
+                return inner.failure_scratch(branches.branch[branches.taken].failed)
+        return self.calls[position].scratch
+
+    def __dealloc__(self):
+        free(self.tensors)
+        free(self.operands)
+        free(self.calls)
+        free(self.outside)
+        free(self.addresses)
+        free(self.times_ns)
+        cdef int position
+        for position in range(2 * self.num_branches):
+            free(self.branches[position // 2].branch[position % 2].operand_of)
+            free(self.branches[position // 2].branch[position % 2].copies)
+        free(self.branches)
+
+    cdef int bind(self) except -1:
+        """Point the tensors into the arena, where they do not yet."""
+        cdef Program program = self.program
+        cdef int64_t scratch = (program.arena_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
+        cdef int64_t step = (program.scratch_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
+        cdef int position
+        self.arena.reserve(scratch + step * (1 if self.team is None else self.team.most_threads()))
+        cdef Workspace inner
+        if self.num_branches:
+            for inner in self.inner:
+                inner.bind()
+        if self.bound == self.arena.start:
+            return 0
+        self.bound = self.arena.start
+        for position in range(program.num_tensors):
+            if program.places[position] == IN_ARENA:
+                self.tensors[position].data = self.bound + program.numbers[position]
+        for position in range(program.num_calls):
+            self.calls[position].scratch = self.bound + scratch
+            self.calls[position].scratch_step = step
+        return 0
+
+    cdef int use(self, ht_team *team) noexcept nogil:
+        """Hand a team, or NULL, to all calls."""
+        cdef int position
+        if self.program.num_calls and self.calls[0].team != team:
+            for position in range(self.program.num_calls):
+                self.calls[position].team = team
+        return 0
+
+    def run_again(self, inputs):
+        """`run` for a caller that has not looked at the inputs: also None if one is no NumPy array, exactly."""
+        for array in inputs:
+            if type(array) is not np_ndarray:
+                return None
+        return self.run_checked(inputs)
+
+    def run(self, inputs):
+        """Run the program; returns fresh arrays, one per output, or None where the inputs have other shapes or dtypes
+        than planned.
+
+        Inputs that are not C-contiguous are copied. Not for two threads at once, nor for two workspaces of one arena.
+        Raises `InferenceError` naming the label of the call that failed.
+        """
+        return self.run_checked(inputs)
+
+    cdef list run_checked(self, inputs):
+        cdef Program program = self.program
+        cdef int position, tensor, axis, status = HT_OK
+        cdef int64_t wall, cpu
+        cdef const ht_array_interface *view
+        cdef const ht_tensor *spec
+        if len(inputs) != program.num_inputs:
+            return None
+        held = []  # copies made here live as long as the run
+        for position in range(program.num_inputs):
+            spec = &program.input_tensors[position]
+            array = inputs[position]
+            capsule = array.__array_struct__
+            view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
+            if view.nd != spec.ndim or dtype_code(view.typekind, view.itemsize) != spec.dtype:
+                return None
+            if view.typekind == c'V' and array.dtype.name != "bfloat16":
+                return None
+            for axis in range(spec.ndim):
+                if view.shape[axis] != spec.dims[axis]:
+                    return None
+            if view.flags & (C_CONTIGUOUS | ALIGNED | NATIVE) != (C_CONTIGUOUS | ALIGNED | NATIVE):
+                array = np.require(array, array.dtype.newbyteorder("="), "CA")
+                held.append(array)
+                self.addresses[position] = data_of(array)
+            else:
+                self.addresses[position] = ht_array_data(view)
+        outputs = []
+        for position in range(program.num_outputs):
+            shape, dtype = program.output_specs[position]
+            array = np_empty(shape, dtype)
+            self.addresses[program.num_inputs + position] = data_of(array)
+            outputs.append(array)
+        self.bind()
+        cdef ht_team *team = NULL
+        if self.team is not None:
+            team = self.team.enter()
+        with nogil:
+            self.use(team)
+            for position in range(self.num_outside):
+                tensor = self.outside[position]
+                self.tensors[tensor].data = self.addresses[
+                    program.numbers[tensor] + (program.num_inputs if program.places[tensor] == IN_OUTPUT else 0)]
+            if self.timed:
+                for position in range(program.num_calls):
+                    wall, cpu = _now(CLOCK_MONOTONIC), _now(CLOCK_THREAD_CPUTIME_ID)
+                    status = program.functions[position](&self.calls[position])
+                    self.times_ns[2 * position] = _now(CLOCK_MONOTONIC) - wall
+                    self.times_ns[2 * position + 1] = _now(CLOCK_THREAD_CPUTIME_ID) - cpu
+                    if status != HT_OK:
+                        break
+            else:
+                for position in range(program.num_calls):
+                    status = program.functions[position](&self.calls[position])
+                    if status != HT_OK:
+                        break
+            if team != NULL:
+                self.team.leave(team)
+        if status != HT_OK:
+            check_status(status, self.failure(position), self.failure_scratch(position))
+        return outputs
+
+    def repeat(self, bindings, copies, counter, int flag, int64_t trip, int64_t stop, double seconds):
+        """Run the program once per trip, from number ``trip`` (< ``stop``) on; returns the next trip's number, and
+        whether it is to be made: (int, bool). Stops at ``stop``, after about ``seconds``, or as the flag says.
+
+        ``bindings``: (even, odd, first, step) per input, per output, then for copies alone. In an even trip the
+        operand is the array ``even``, in an odd one ``odd``; with a ``step`` of 1 or -1 it is row first + step * trip
+        of it. ``copies``: (from, to), numbers of bindings, made after each trip. ``counter``: int64 of one element,
+        holds the number of the trip. ``flag``: the binding of a bool that ends the trips when it is false, or -1.
+
+        Arrays that are written must not be read otherwise while this runs. Raises ValueError for bindings that do not
+        fit, `InferenceError` naming the trip and the label of the call that failed.
+        """
+        cdef Program program = self.program
+        cdef int num = len(bindings), num_copies = len(copies), position, tensor, source, target, failed = -1
+        cdef int status = HT_OK
+        cdef bint proceed = True
+        cdef int64_t end
+        cdef int64_t *count
+        cdef ht_slot *slots = NULL
+        cdef int *pairs = NULL
+        cdef ht_team *team = NULL
+        operands = program.num_inputs + program.num_outputs
+        if num < operands or not 0 <= trip < stop or not -1 <= flag < num:
+            raise ValueError("expected a binding per input and output, and trips to make")
+        if counter.dtype != np.int64 or counter.size != 1 or not counter.flags.c_contiguous or not counter.flags.writeable:
+            raise ValueError("expected a counter of one int64")
+        targets = {pair[1] for pair in copies}
+        slots = <ht_slot *> malloc((num + 1) * sizeof(ht_slot))
+        pairs = <int *> malloc((2 * num_copies + 1) * sizeof(int))
+        try:
+            if not (slots and pairs):
+                raise MemoryError("the bindings of a repeated program")
+            for position in range(num):
+                written = position in targets or program.num_inputs <= position < operands
+                _describe_slot(&slots[position], bindings[position], trip, stop, written)
+            for position, (shape, dtype) in enumerate((*program.input_specs, *program.output_specs)):
+                if slots[position].bytes != math.prod(shape) * dtype.itemsize:
+                    raise ValueError(f"binding {position} has another size than planned")
+            for position, (source, target) in enumerate(copies):
+                if not (0 <= source < num and 0 <= target < num) or slots[source].bytes != slots[target].bytes:
+                    raise ValueError(f"copy {position} is between bindings of two sizes")
+                pairs[2 * position], pairs[2 * position + 1] = source, target
+            if flag >= 0 and slots[flag].bytes != 1:
+                raise ValueError("expected a flag of one byte")
+            count = <int64_t *> data_of(counter)
+            self.bind()
+            if self.team is not None:
+                team = self.team.enter()
+            with nogil:
+                self.use(team)
+                end = _now(CLOCK_MONOTONIC) + <int64_t> (seconds * 1e9)
+                while True:
+                    count[0] = trip
+                    for position in range(self.num_outside):
+                        tensor = self.outside[position]
+                        self.tensors[tensor].data = _at(&slots[
+                            program.numbers[tensor] + (program.num_inputs if program.places[tensor] == IN_OUTPUT else 0)],
+                            trip)
+                    for position in range(program.num_calls):
+                        status = program.functions[position](&self.calls[position])
+                        if status != HT_OK:
+                            failed = position
+                            break
+                    if failed >= 0:
+                        break
+                    for position in range(num_copies):
+                        memcpy(_at(&slots[pairs[2 * position + 1]], trip), _at(&slots[pairs[2 * position]], trip),
+                               slots[pairs[2 * position]].bytes)
+                    if flag >= 0:
+                        proceed = _at(&slots[flag], trip)[0] != 0
+                    trip += 1
+                    if not proceed or trip >= stop or _now(CLOCK_MONOTONIC) >= end:
+                        break
+                if team != NULL:
+                    self.team.leave(team)
+        finally:
+            free(slots)
+            free(pairs)
+        if failed >= 0:
+            check_status(status, f"trip {trip}: {self.failure(failed)}", self.failure_scratch(failed))
+        return trip, proceed
+
+    def times(self):
+        """(wall, thread CPU) nanoseconds of each call of the last run; empty unless ``timed``."""
+        cdef int position
+        if not self.timed:
+            return []
+        return [(self.times_ns[2 * position], self.times_ns[2 * position + 1])
+                for position in range(self.program.num_calls)]

@@ -1,0 +1,91 @@
+"""The C of ``kernels/`` and the memory of programs, as the Cython modules see it."""
+
+from libc.stdint cimport int32_t, int64_t
+
+cdef extern from "kernels/team.h" nogil:
+    ctypedef struct ht_team:
+        pass
+    ht_team *ht_team_open(int threads)
+    void ht_team_close(ht_team *team)
+    int ht_team_threads(const ht_team *team)
+    int ht_team_pin(ht_team *team, const int *processors)
+    int ht_team_is_near(const ht_team *team)
+    int ht_team_enter(ht_team *team)
+    void ht_team_leave(ht_team *team)
+
+cdef extern from "kernels/kernel.h" nogil:
+    enum:
+        HT_MAX_DIMS
+    enum:
+        HT_FLOAT32, HT_UINT8, HT_INT8, HT_UINT16, HT_INT16, HT_INT32, HT_INT64, HT_BOOL, HT_FLOAT16, HT_FLOAT64
+        HT_UINT32, HT_UINT64, HT_BFLOAT16
+    enum:
+        HT_OK, HT_ERR_INDEX, HT_ERR_DIVIDE, HT_ERR_DTYPE, HT_ERR_OPERAND, HT_ERR_CUSTOM
+    ctypedef struct ht_tensor:
+        void *data
+        int64_t size
+        int64_t dims[8]
+        int32_t ndim
+        int32_t dtype
+    ctypedef struct ht_call:
+        const ht_tensor *const *in_ "in"
+        ht_tensor *const *out
+        const int64_t *ints
+        const double *floats
+        void *scratch
+        int64_t scratch_bytes
+        int32_t num_in, num_out, num_ints, num_floats
+        ht_team *team
+        int64_t scratch_step
+    ctypedef int (*ht_kernel_fn)(const ht_call *) noexcept nogil
+
+cdef extern from "kernels/custom.h" nogil:
+    ctypedef struct ht_custom_note:
+        int32_t status
+        char message[252]
+
+cdef extern from "kernels/registry.h" nogil:
+    int ht_num_kernels()
+    const char *ht_kernel_name(int kernel)
+    int ht_num_variants()
+    const char *ht_variant_name(int variant)
+    int ht_variant_runs(int variant)
+    ht_kernel_fn ht_kernel(int variant, int kernel)
+
+cdef extern from "pages.h" nogil:
+    void *ht_allocate_pages(int64_t bytes)
+
+cdef extern from "arena_layout.h" nogil:
+    enum:
+        HT_ALIGNMENT
+    int64_t ht_arena_layout(int64_t num, const int64_t *first, const int64_t *last, const int64_t *bytes,
+                            int64_t *offset)
+
+# NumPy's documented C view of an array, valid while the capsule lives:
+# https://numpy.org/doc/stable/reference/arrays.interface.html#c-struct-access
+cdef extern from *:
+    """
+    typedef struct {
+        int two, nd;
+        char typekind;
+        int itemsize, flags;
+        Py_ssize_t *shape, *strides;
+        void *data;
+        PyObject *descr;
+    } ht_array_interface;
+
+    /* Address of an array's elements; of an empty one, of something. */
+    static inline void *ht_array_data(const ht_array_interface *array)
+    {
+        static int64_t nothing;
+        return array->data ? array->data : &nothing;
+    }
+    """
+    ctypedef struct ht_array_interface:
+        int nd
+        char typekind
+        int itemsize, flags
+        Py_ssize_t *shape
+        Py_ssize_t *strides
+        void *data
+    void *ht_array_data(const ht_array_interface *array) nogil

@@ -1,0 +1,46 @@
+"""Programs of kernel calls over an arena."""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+def arena_layout(
+    first: NDArray[np.int64], last: NDArray[np.int64], size: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], int]: ...
+
+@final
+class Branch:
+    program: Program
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    copies: tuple[tuple[int | np.ndarray[Any, Any], int], ...]
+    def __init__(
+        self,
+        program: Program,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        copies: Sequence[tuple[int | np.ndarray[Any, Any], int]],
+    ) -> None: ...
+
+@final
+class Program:
+    constants: tuple[np.ndarray[Any, Any], ...]
+    labels: tuple[object, ...]
+    branches: tuple[Sequence[Branch] | None, ...]
+    num_inputs: int
+    num_outputs: int
+    num_calls: int
+    arena_bytes: int
+    input_specs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+    output_specs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+    def __init__(
+        self,
+        tensors: Sequence[tuple[DTypeLike, Sequence[int], int, int]],
+        calls: Sequence[tuple[Any, ...]],
+        constants: Sequence[np.ndarray[Any, Any]],
+        inputs: Sequence[tuple[Sequence[int], DTypeLike]],
+        outputs: Sequence[tuple[Sequence[int], DTypeLike]],
+        arena_bytes: int,
+    ) -> None: ...

@@ -1,0 +1,32 @@
+"""Runs programs."""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._kernels import Team
+from ._program import Program
+
+@final
+class Arena: ...
+
+@final
+class Workspace:
+    def __init__(
+        self, program: Program, timed: bool = False, arena: Arena | None = None, team: Team | None = None
+    ) -> None: ...
+    def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray[Any, Any]] | None: ...
+    def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]] | None: ...
+    def repeat(
+        self,
+        bindings: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], int, int]],
+        copies: Sequence[tuple[int, int]],
+        counter: NDArray[np.int64],
+        flag: int,
+        trip: int,
+        stop: int,
+        seconds: float,
+    ) -> tuple[int, bool]: ...
+    def times(self) -> list[tuple[int, int]]: ...
