@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,23 +44,19 @@ class ValueSizes:
 
 def value_sizes(model: Model, sizes: Mapping[str, int] | None = None) -> ValueSizes:
     """The sizes of all values. ``sizes``: symbol -> what to take it for. May run shape inference, once."""
-    count = len(model.producer)
+    kinds, kind_of = model.type_table()
+    known_sizes = dict(sizes or {})
+    count = max(1, len(kinds))
     dims = np.ones((count, MOST_DIMS))
     rank = np.zeros(count, np.int32)
-    elements, bits = np.ones(count), np.empty(count)
+    elements, bits = np.ones(count), np.ones(count)
     assumed = np.zeros(count, np.bool_)
-    known_sizes = dict(sizes or {})
-    found: dict[ValueType, tuple[Sequence[float], int, float, float, bool]] = {}
-    constant = model.is_constant
-    for value in range(count):
-        kind = model.constant_type(value) if constant[value] else model.type_of(value)
-        entry = found.get(kind)
-        if entry is None:
-            entry = found[kind] = _entry(kind, known_sizes)
-        shape, rank[value], elements[value], bits[value], assumed[value] = entry
+    for number, kind in enumerate(kinds):
+        shape, rank[number], elements[number], bits[number], assumed[number] = _entry(kind, known_sizes)
         if shape:
-            dims[value, MOST_DIMS - len(shape) :] = shape
-    return ValueSizes(dims, rank, elements, elements * bits / 8, assumed)
+            dims[number, MOST_DIMS - len(shape) :] = shape
+    size = elements * bits / 8
+    return ValueSizes(dims[kind_of], rank[kind_of], elements[kind_of], size[kind_of], assumed[kind_of])
 
 
 def _entry(kind: ValueType, sizes: Mapping[str, int]) -> tuple[list[float], int, float, float, bool]:

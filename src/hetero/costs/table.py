@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..assign import AssignmentProblem
+from ..memory.values import reads_of
 from .estimate import estimate_work
 from .measured import Costs, Measurement
 from .speed import CostSource, DeviceSpeed
@@ -177,13 +178,9 @@ def _readers(model: Model) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     last is the host, which reads outputs."""
     n = model.num_nodes
     outputs = np.array(model.output_ids, np.int64)
-    values: list[NDArray[Any]] = [outputs]
-    nodes: list[NDArray[Any]] = [np.full(len(outputs), n)]
-    for rows in (model.node_inputs, model.node_captures):
-        values.append(rows.values)
-        nodes.append(np.repeat(np.arange(n), np.diff(rows.indptr)))
-    value, node = np.concatenate(values), np.concatenate(nodes)
-    counts = (value >= 0) & ~model.is_constant[np.maximum(value, 0)]
+    value, node = reads_of(model)
+    value, node = np.concatenate([value, outputs]), np.concatenate([node, np.full(len(outputs), n)])
+    counts = ~model.is_constant[value]
     pairs = np.unique(value[counts].astype(np.int64) * (n + 1) + node[counts])
     return (pairs // (n + 1)).astype(np.int32), (pairs % (n + 1)).astype(np.int32)
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._onnx import WireError, read_type
 from ..errors import ModelError
@@ -77,6 +78,7 @@ class ValueTypes:
         self._same: memoryview | None = None  # value -> the value of that name among the inferred ones, or -1
         self._tried = False
         self._found: dict[int, ValueType] = {}
+        self._table: tuple[tuple[ValueType, ...], NDArray[np.int32]] | None = None
         self._lock = threading.Lock()
 
     def with_supplied(self, more: Mapping[int, ValueType]) -> ValueTypes:
@@ -104,6 +106,23 @@ class ValueTypes:
             if infer:
                 self._found[value] = found
         return found
+
+    def table(self) -> tuple[tuple[ValueType, ...], NDArray[np.int32]]:
+        """The distinct types of all values, and which of them each value has; constants included. Inference runs if it
+        takes that."""
+        if self._table is None:
+            kinds: dict[ValueType, int] = {}
+            seen: dict[int, int] = {}  # by identity, which is faster; `_found` keeps the objects
+            kind_of = np.empty(len(self._producer), np.int32)
+            for value in range(len(kind_of)):
+                kind = self.type_of(value)
+                number = seen.get(id(kind))
+                if number is None:
+                    number = seen[id(kind)] = kinds.setdefault(kind, len(kinds))
+                kind_of[value] = number
+            kind_of.flags.writeable = False
+            self._table = tuple(kinds), kind_of
+        return self._table
 
     @property
     def has_inferred(self) -> bool:

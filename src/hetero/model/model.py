@@ -89,6 +89,12 @@ class Model(Rows):
         """
         return self._types.type_of(self.file_value(value), infer)
 
+    def type_table(self) -> tuple[tuple[ValueType, ...], NDArray[np.int32]]:
+        """`type_of` all values: the distinct types, and int32[num_values], which of them each value has. Worked out
+        once for the file and the types supplied."""
+        kinds, kind_of = self._types.table()
+        return kinds, kind_of if self._values is None else kind_of[self._values]
+
     def is_tensor(self, value: int, *, infer: bool = True) -> bool:
         """Whether a value is a tensor, as far as is known; False for sequences, maps and optionals."""
         return self._types.is_tensor(self.file_value(value), infer)

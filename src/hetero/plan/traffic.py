@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..memory.values import reads_of
 from ..model.constants import raw_size
 from ..model.types import Ragged, ValueType, onnx_dtype_of
 from .schema import BoundaryValue, DeviceTotals
@@ -39,7 +40,7 @@ class Traffic:
 
 def traffic(model: Model, subgraph_of: NDArray[np.int32]) -> Traffic:
     """The boundary values under a partition. O(edges log edges)."""
-    value, node = _reads(model)
+    value, node = reads_of(model)
     inside = model.producer[value] >= 0
     value, node = value[inside], node[inside]
     source, reader = subgraph_of[model.producer[value]], subgraph_of[node]
@@ -138,20 +139,9 @@ def cut_bytes(model: Model, found: Traffic) -> tuple[int, int]:
     return min(total, _LARGEST), unknown
 
 
-def _reads(model: Model) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Every value that a node reads, and the node, as two arrays; what nested graphs capture is read by their node."""
-    values, nodes = [], []
-    for rows in (model.node_inputs, model.node_captures):
-        values.append(rows.values)
-        nodes.append(np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(rows.indptr)))
-    value, node = np.concatenate(values), np.concatenate(nodes)
-    given = value >= 0
-    return value[given], node[given]
-
-
 def _weight_bytes(model: Model, device_of: NDArray[np.int32], count: int) -> list[int]:
     """Per device, the bytes of the constants that its nodes read, each once."""
-    value, node = _reads(model)
+    value, node = reads_of(model)
     constant = model.is_constant[value]
     pairs = np.unique(value[constant].astype(np.int64) * count + device_of[node[constant]])
     totals = [0] * count
