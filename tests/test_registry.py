@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import hetero
-from hetero.registry import DeviceString, Registry, parse_device
+from hetero.device_string import DeviceString, parse_device
+from hetero.registry import Registry
 
 
 @pytest.mark.parametrize(

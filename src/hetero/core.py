@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from .affinity import SupportedNodes, assign
 from .calls import SettledModel, settle_calls
+from .device_string import DeviceString, parse_device, parse_device_list
 from .errors import DeviceUnavailable, ExtensionError, HeteroError, NotSupported, PropertyError, UnsupportedModel
 from .extension.custom_op import CustomOp
 from .extension.table import CustomOps, describe_ops
@@ -22,7 +23,7 @@ from .model.read import read_model
 from .plan import Plan, make_plan
 from .plan.bind import place_plan
 from .plugin import CompiledModel, Plugin, RemoteContext
-from .registry import DeviceInfo, DeviceString, Registry, parse_device, parse_device_list
+from .registry import DeviceInfo, Registry
 from .runtime.remote import DeviceContexts
 from .warn import each_once, warn
 

@@ -1,7 +1,6 @@
-"""Device names: how they are written, and which plugin stands behind each.
+"""Which plugin stands behind each device name.
 
-A device string is a name, an id after a dot, and for HETERO and MULTI a list after a colon: ``CPU``, ``CPU.1``,
-``HETERO:FPGA,CPU``. A plugin is made on first use of its name, once per registry; one that cannot be made is
+A plugin is made on first use of its name, once per registry; one that cannot be made is
 remembered with the reason and hurts nobody else.
 """
 
@@ -11,19 +10,19 @@ import contextlib
 import dataclasses
 import importlib
 import os
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .device_string import is_device_name
 from .errors import DeviceUnavailable, HeteroError, NotSupported, PropertyError, UnknownDevice, did_you_mean
 from .extension.custom_op import CustomOp
 from .extension.table import check_new
 from .guard import guarded
 from .plugin import Plugin
 
-__all__ = ["ENTRY_POINT_GROUP", "DeviceInfo", "DeviceString", "Registry", "parse_device", "parse_device_list"]
+__all__ = ["ENTRY_POINT_GROUP", "DeviceInfo", "Registry"]
 
 ENTRY_POINT_GROUP = "hetero.plugins"
 
@@ -47,9 +46,6 @@ _ELSEWHERE = {
     "AUTO": "devices are listed by priority, such as 'HETERO:FPGA,CPU'",
     "ONNXRUNTIME": "onnxruntime is ORT (pip install 'hetero[onnxruntime]')",
 }
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ID = re.compile(r"[A-Za-z0-9_]+")
-
 Factory = Callable[[], Plugin]
 
 
@@ -67,54 +63,6 @@ class DeviceInfo:
     description: str
     unavailable: str
     origin: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class DeviceString:
-    """A parsed device string. ``id`` is empty without one, ``devices`` without a list (None: no colon)."""
-
-    name: str
-    id: str = ""
-    devices: tuple[str, ...] | None = None
-
-    def __str__(self) -> str:
-        text = f"{self.name}.{self.id}" if self.id else self.name
-        return text if self.devices is None else f"{text}:{','.join(self.devices)}"
-
-
-def parse_device(text: str) -> DeviceString:
-    """Parse ``NAME``, ``NAME.ID`` or ``NAME:LIST``. Raises `PropertyError` saying what is malformed."""
-    if not isinstance(text, str):
-        raise PropertyError(f"a device is named by a string such as 'CPU' or 'HETERO:FPGA,CPU', found {text!r}")
-    head, colon, tail = text.partition(":")
-    name, dot, id_ = head.strip().partition(".")
-    if "," in head:
-        raise PropertyError(f"device {text!r}: a list needs the device that runs over it, as in 'HETERO:{text}'")
-    if ";" in text:
-        raise PropertyError(f"device {text!r}: devices of a list are separated by commas, as in 'HETERO:FPGA,CPU'")
-    if not _NAME.fullmatch(name):
-        raise PropertyError(f"device {text!r}: expected a name such as 'CPU' or 'HETERO:FPGA,CPU'")
-    if dot and not _ID.fullmatch(id_):
-        raise PropertyError(f"device {text!r}: expected an id after the dot, as in '{name}.0'")
-    return DeviceString(name, id_, parse_device_list(tail, text) if colon else None)
-
-
-def parse_device_list(text: str, whole: str | None = None) -> tuple[str, ...]:
-    """Split ``FPGA,CPU.0``. Raises `PropertyError` for an empty list, an empty entry or one that stands twice."""
-    whole = text if whole is None else whole
-    if not text.strip():
-        raise PropertyError(f"device {whole!r}: the device list is empty; expected for example 'HETERO:FPGA,CPU'")
-    devices: list[str] = []
-    for entry in text.split(","):
-        if not entry.strip():
-            raise PropertyError(f"device {whole!r}: the list has an empty entry; remove the spare comma")
-        device = parse_device(entry)
-        if device.devices is not None or device.name in ("HETERO", "MULTI"):
-            raise PropertyError(f"device {whole!r}: {entry.strip()!r} cannot stand inside a device list")
-        if str(device) in devices:
-            raise PropertyError(f"device {whole!r}: {device} is listed twice")
-        devices.append(str(device))
-    return tuple(devices)
 
 
 class Registry:
@@ -174,7 +122,7 @@ class Registry:
 
     def register(self, name: str, target: str | os.PathLike[str] | Factory) -> None:
         """Put a plugin behind ``name``: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
-        if not _NAME.fullmatch(name):
+        if not is_device_name(name):
             raise PropertyError(f"{name!r} cannot be a device name: expected letters, digits and underscores")
         factory: Factory
         spelled: str | None
@@ -303,7 +251,7 @@ class Registry:
             package = "unknown" if point.dist is None else f"{point.dist.name} {point.dist.version}"
             self._origins[point.name] = package
             self._factories[point.name] = (
-                _lazy(point.value) if _NAME.fullmatch(point.name) else _misnamed(point.name, package)
+                _lazy(point.value) if is_device_name(point.name) else _misnamed(point.name, package)
             )
 
     def _profile_factory(self, path: str) -> Factory:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hetero
-from hetero.report.trace import node_times, spans_of, to_trace, write_trace
+from hetero.report.trace import node_times, to_trace, write_trace
 from hetero.runtime.profile import Profile, ProfileRow, Span
 from report_cases import HOSTILE_NAMES, chain
 
@@ -122,7 +122,7 @@ def test_nodes_fit_into_their_subgraph() -> None:
 
 def test_rows_of_a_device_that_is_not_timed() -> None:
     rows = [ProfileRow(name, "EXECUTED", "Relu", "x", 2.0, 2.0, number) for number, name in enumerate("ab", start=1)]
-    assert [(span.subgraph, span.begin_ns, span.end_ns) for span in spans_of(Profile(rows))] == [
+    assert [(span.subgraph, span.begin_ns, span.end_ns) for span in Profile(rows).timed_spans()] == [
         (1, 0, 2000),
         (2, 2000, 4000),
     ]

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..device_string import parse_device
 from ..errors import (
     ArtifactError,
     Corrupt,
@@ -20,7 +21,6 @@ from ..errors import (
 from ..guard import guarded
 from ..log import tell
 from ..plugin import CompiledModel
-from ..registry import parse_device
 from .payload import PayloadReader
 from .reader import open_artifact
 

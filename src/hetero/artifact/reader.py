@@ -15,9 +15,9 @@ import os
 from collections.abc import Callable
 
 from .._checksum import crc32
+from ..device_string import parse_device
 from ..errors import ArtifactError, Corrupt, PropertyError
 from ..files import map_file
-from ..registry import parse_device
 from .layout import MANIFEST, Entry, Layout, comment_of, first_entry, is_entry_name
 from .manifest import Manifest, decode_manifest
 from .payload import PayloadReader

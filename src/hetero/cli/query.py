@@ -33,7 +33,7 @@ def command(
 
     Affinities and pins play no part. Nodes that no device of the list takes make it exit with 1, after the table.
     """
-    from ..registry import parse_device
+    from ..device_string import parse_device
     from .group import Failure
     from .session import Session
     from .text import count_text, print_json, print_table, shorten

@@ -6,12 +6,12 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..device_string import parse_device, parse_device_list
 from ..errors import Corrupt, DeviceUnavailable, HeteroError, ModelError, PropertyError, UnknownDevice
 from ..guard import guarded
 from ..log import tell
 from ..plugin import CompiledModel, Plugin, Support
 from ..properties import without
-from ..registry import parse_device, parse_device_list
 from ..warn import warn
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from ..calls import SettledModel, settle_calls
 from ..costs.measured import Costs
+from ..device_string import parse_device, parse_device_list
 from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError
 from ..log import tell
 from ..plan import Plan, bind_plan, make_plan
 from ..plan.bind import place_plan, with_nested_calls_inlined
 from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
 from ..properties import Property
-from ..registry import parse_device, parse_device_list
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
 from ..runtime.beside import Beside
 from ..runtime.executor import DeviceExecutors, ExecutorManager

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from ..affinity import Affinity
 from ..runtime.profile import EXECUTED, Profile, ProfileRow
 from .names import clean
-from .trace import spans_of
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -157,7 +156,7 @@ def _run(
 
     Devices that a run names but the plan does not (a subgraph that another one had to take) follow those of the plan.
     """
-    spans = spans_of(profile)
+    spans = profile.timed_spans()
     start = min((span.begin_ns for span in spans), default=0)
     named = list(dict.fromkeys([*devices, *(span.device for span in spans)]))
     lanes = list(dict.fromkeys((span.device, span.thread) for span in spans))

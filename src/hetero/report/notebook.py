@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..runtime.profile import Profile
 from .names import shortened, xml_text
 from .palette import device_colour, shade, tint
-from .trace import rows_by_subgraph, spans_of
 from .units import bytes_text, count_text, time_text
 
 if TYPE_CHECKING:
     from ..plan import Plan
+    from ..runtime.profile import Profile
 
 __all__ = ["plan_svg", "profile_svg"]
 
@@ -63,8 +62,8 @@ def plan_svg(plan: Plan) -> str:
 
 def profile_svg(profile: Profile) -> str:
     """When each subgraph of an inference ran, in a lane for each device and thread."""
-    spans = spans_of(profile)
-    rows = rows_by_subgraph(profile)
+    spans = profile.timed_spans()
+    rows = profile.by_subgraph()
     lanes = list(dict.fromkeys((span.device, span.thread) for span in spans))
     start = min(span.begin_ns for span in spans)
     end = max(span.end_ns for span in spans)

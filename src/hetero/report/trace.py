@@ -20,7 +20,7 @@ from ..files import write_atomically
 from ..runtime.profile import EXECUTED, Profile, ProfileRow, Span
 from .names import clean
 
-__all__ = ["node_times", "rows_by_subgraph", "spans_of", "to_trace", "write_trace"]
+__all__ = ["node_times", "to_trace", "write_trace"]
 
 
 def to_trace(profiles: Profile | Iterable[Profile]) -> str:
@@ -41,19 +41,6 @@ def write_trace(profiles: Profile | Iterable[Profile], path: str | os.PathLike[s
         raise HeteroError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
 
 
-def spans_of(profile: Profile) -> tuple[Span, ...]:
-    """The spans of a profile; of one that has none, spans that follow one another as long as their rows add up to."""
-    if profile.spans or not profile:
-        return profile.spans
-    made: list[Span] = []
-    begin = 0
-    for subgraph in sorted({row.subgraph for row in profile}):
-        length = round(1000 * sum(row.real_us for row in profile if row.subgraph == subgraph))
-        made.append(Span(subgraph, "device", "not timed", begin, begin + length))
-        begin += length
-    return tuple(made)
-
-
 def node_times(span: Span, rows: Sequence[ProfileRow]) -> Iterator[tuple[ProfileRow, float, float]]:
     """The executed rows of a subgraph with where they stand in its span: begin and duration in nanoseconds."""
     executed = [row for row in rows if row.status == EXECUTED]
@@ -67,16 +54,8 @@ def node_times(span: Span, rows: Sequence[ProfileRow]) -> Iterator[tuple[Profile
         begin += duration
 
 
-def rows_by_subgraph(profile: Profile) -> dict[int, list[ProfileRow]]:
-    """Subgraph -> its rows, in the order of the profile."""
-    rows: dict[int, list[ProfileRow]] = {}
-    for row in profile:
-        rows.setdefault(row.subgraph, []).append(row)
-    return rows
-
-
 def _events(runs: Sequence[Profile]) -> Iterator[dict[str, Any]]:
-    spans = [spans_of(profile) for profile in runs]
+    spans = [profile.timed_spans() for profile in runs]
     start = min((span.begin_ns for of_run in spans for span in of_run), default=0)
     devices = list(dict.fromkeys(span.device for of_run in spans for span in of_run))
     threads = list(dict.fromkeys((span.device, span.thread) for of_run in spans for span in of_run))
@@ -91,7 +70,7 @@ def _events(runs: Sequence[Profile]) -> Iterator[dict[str, Any]]:
             span.subgraph: (devices.index(span.device) + 1, threads.index((span.device, span.thread)) + 1)
             for span in of_run
         }
-        rows = rows_by_subgraph(profile)
+        rows = profile.by_subgraph()
         for span in of_run:
             yield from _span_events(span, rows.get(span.subgraph, ()), place[span.subgraph], start, run)
         span_of = {span.subgraph: span for span in of_run}

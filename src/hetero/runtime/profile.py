@@ -85,6 +85,25 @@ class Profile(tuple[ProfileRow, ...]):
         profile.transfers = tuple(transfers)
         return profile
 
+    def timed_spans(self) -> tuple[Span, ...]:
+        """`spans`; of an inference that was not timed, spans one after the other, as long as their rows add up to."""
+        if self.spans or not self:
+            return self.spans
+        made: list[Span] = []
+        begin = 0
+        for subgraph, rows in sorted(self.by_subgraph().items()):
+            length = round(1000 * total_us(rows))
+            made.append(Span(subgraph, "device", "not timed", begin, begin + length))
+            begin += length
+        return tuple(made)
+
+    def by_subgraph(self) -> dict[int, list[ProfileRow]]:
+        """Subgraph -> its rows, in the order of the profile."""
+        rows: dict[int, list[ProfileRow]] = {}
+        for row in self:
+            rows.setdefault(row.subgraph, []).append(row)
+        return rows
+
     def __str__(self) -> str:
         return format_profile(self)
 
