@@ -32,7 +32,7 @@ def command(profiles: tuple[str, ...], as_json: bool) -> None:
         return
     rows = [
         (
-            entry["name"] if len(entry["ids"]) < 2 else f"{entry['name']} ({', '.join(entry['ids'])})",
+            entry["name"] if not entry["ids"] else f"{entry['name']} ({', '.join(entry['ids'])})",
             entry["kind"],
             f"{entry['origin']} {entry['version']}".strip(),
             entry["description"] if entry["available"] else f"not available: {entry['reason']}",
