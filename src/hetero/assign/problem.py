@@ -95,6 +95,26 @@ class AssignmentProblem:
         return self._costs.work
 
     @property
+    def producer(self) -> NDArray[np.int32]:
+        """[num_values], read-only: the node that makes each value."""
+        return self._costs.producer
+
+    @property
+    def indptr(self) -> NDArray[np.int32]:
+        """[num_values + 1], read-only: where the readers of each value start."""
+        return self._costs.indptr
+
+    @property
+    def readers(self) -> NDArray[np.int32]:
+        """Read-only: the nodes that read each value."""
+        return self._costs.readers
+
+    @property
+    def size(self) -> NDArray[np.float64]:
+        """[num_values], read-only."""
+        return self._costs.size
+
+    @property
     def latency(self) -> NDArray[np.float64]:
         """[num_devices, num_devices], read-only."""
         return self._costs.latency
