@@ -46,6 +46,7 @@ class Origin(enum.IntEnum):
     PIN = 2
     PLAN = 3
     COST = 4
+    STAGE = 5
 
 
 _PLACED = {
@@ -53,6 +54,7 @@ _PLACED = {
     Origin.MODEL: "set to {} in the model",
     Origin.PLAN: "set to {} in the plan",
     Origin.COST: "set to {} by cost",
+    Origin.STAGE: "put on {} as a stage of a pipeline",
 }
 
 
@@ -74,7 +76,7 @@ class Affinity:
     ``devices``: names in priority order. ``device_of``: int32[num_nodes], indices into ``devices``. ``origin``:
     uint8[num_nodes] of `Origin`. ``supports``: each device's answer. ``pins``: node index -> the pin that placed it, as
     it was written, for nodes of origin PIN. ``explain_cost``: node index -> what it costs where, for nodes of origin
-    COST.
+    COST or STAGE.
     """
 
     devices: tuple[str, ...]
@@ -101,6 +103,8 @@ class Affinity:
             return f"affinity {device} in the model"
         if origin == Origin.PLAN:
             return f"set to {device} in the plan"
+        if origin == Origin.STAGE:
+            return f"{device} is a stage of the pipeline" if self.explain_cost is None else self.explain_cost(node)
         if origin == Origin.COST:
             return f"{device} by cost" + ("" if self.explain_cost is None else f": {self.explain_cost(node)}")
         refused = ((self.devices[i], self.supports[i].reasons.get(node)) for i in range(number))

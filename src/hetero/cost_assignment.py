@@ -18,7 +18,7 @@ from .assign import LatencyAssignment, Prediction, least_latency, predict
 from .costs.measured import Costs
 from .costs.speed import CostSource
 from .costs.table import CostTable, cost_table
-from .partition import partition_graph
+from .partition import Partition, partition_graph
 from .plan.schema import PredictedLatency
 from .plan.wording import duration
 
@@ -47,6 +47,15 @@ class CostAffinity:
     found: LatencyAssignment
     by_priority: Prediction
     table: CostTable
+
+    @property
+    def partition(self) -> Partition:
+        return self.found.partition
+
+    @property
+    def pipeline(self) -> None:
+        """It is none."""
+        return None
 
     @property
     def latency(self) -> PredictedLatency:

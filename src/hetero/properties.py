@@ -41,7 +41,8 @@ class Property:
             raise PropertyError(f"property {self.name}: expected {wanted}, found {value!r}")
         if self.choices is not None and value not in self.choices:
             raise PropertyError(
-                f"property {self.name}: expected one of {', '.join(map(str, self.choices))}, found {value!r}"
+                f"property {self.name}: expected one of "
+                f"{', '.join(str(choice) or repr(choice) for choice in self.choices)}, found {value!r}"
             )
         if self.accepts is not None and not self.accepts(value):
             raise PropertyError(f"property {self.name}: {value!r} is out of range; {self.doc}")
@@ -149,7 +150,13 @@ _TABLE: Final = (
         doc="two functions from bytes to bytes, (encrypt, decrypt), for files that are exported or cached",
     ),
     Property("ENABLE_CPU_PINNING", bool, False, doc="threads stay on processors of their own"),
-    Property("MODEL_DISTRIBUTION_POLICY", (str, _NONE), None, choices=(None, "PIPELINE_PARALLEL")),
+    Property(
+        "MODEL_DISTRIBUTION_POLICY",
+        str,
+        "",
+        choices=("", "PIPELINE_PARALLEL"),
+        doc="PIPELINE_PARALLEL: a stage of the model on each device of the list, for many requests in flight",
+    ),
     Property("HETERO_DUMP_GRAPH_DOT", (bool, str), False, doc="write both DOT files: True, or a folder"),
     Property("STRICT", bool, False, doc="raise where the default is to warn and go on"),
 )

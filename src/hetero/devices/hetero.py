@@ -23,7 +23,7 @@ from ..log import tell
 from ..plan import Plan, bind_plan, make_plan
 from ..plan.bind import place_plan, with_nested_calls_inlined
 from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
-from ..properties import Property
+from ..properties import PROPERTIES, Property
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
 from ..runtime.beside import Beside
 from ..runtime.executor import DeviceExecutors, ExecutorManager
@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader, PayloadWriter
     from ..cost_assignment import CostAffinity
     from ..model.model import Model
+    from ..pipeline_assignment import StagedAffinity
 
 __all__ = ["Fallback", "HeteroCompiledModel", "HeteroPlugin", "create_plugin"]
 
 _PAYLOAD_VERSION = "1"
+_PIPELINE = PROPERTIES["MODEL_DISTRIBUTION_POLICY"]
 _POLICY = Property(
     "PARTITION_POLICY", str, "auto", choices=("auto", "linear", "greedy", "documented"), doc="how the model is cut"
 )
@@ -60,9 +62,10 @@ class HeteroPlugin(DeviceListPlugin):
     """Runs one model over several other devices."""
 
     name = "HETERO"
-    properties = (*DeviceListPlugin.properties, "HETERO_DUMP_GRAPH_DOT", _POLICY, _ASSIGNMENT, _COSTS)
+    properties = (*DeviceListPlugin.properties, "HETERO_DUMP_GRAPH_DOT", _PIPELINE, _POLICY, _ASSIGNMENT, _COSTS)
     not_forwarded = DeviceListPlugin.not_forwarded | {
         "HETERO_DUMP_GRAPH_DOT",
+        _PIPELINE.name,
         _POLICY.name,
         _ASSIGNMENT.name,
         _COSTS.name,
@@ -81,8 +84,15 @@ class HeteroPlugin(DeviceListPlugin):
         settings = self.full_config(self.own(config))
         policy = settings[_POLICY.name]
         settled = self._settled(model, config, pins)
-        by_cost = None
-        if settings[_ASSIGNMENT.name] == "COST":
+        by_cost: Callable[[SettledModel, Affinity], CostAffinity | StagedAffinity] | None = None
+        if settings[_PIPELINE.name] == "PIPELINE_PARALLEL":
+            if settings[_ASSIGNMENT.name] == "COST":
+                raise PropertyError(
+                    "ASSIGNMENT=COST is for the least latency of one inference, MODEL_DISTRIBUTION_POLICY="
+                    "PIPELINE_PARALLEL for the most inferences in a time: set one of them"
+                )
+            by_cost = functools.partial(self._by_stage, config=config, costs=_costs_of(settings))
+        elif settings[_ASSIGNMENT.name] == "COST":
             by_cost = functools.partial(self._by_cost, config=config, costs=_costs_of(settings), policy=policy)
         return make_plan(settled, pins, policy, self._skipped(config, settled.devices), by_cost)
 
@@ -95,6 +105,14 @@ class HeteroPlugin(DeviceListPlugin):
         return assign_by_cost(
             settled.model, affinity, settled.supports, speeds, costs=costs, original=settled.original, policy=policy
         )
+
+    def _by_stage(
+        self, settled: SettledModel, affinity: Affinity, config: Mapping[str, Any], costs: Costs | None
+    ) -> StagedAffinity:
+        from ..pipeline_assignment import assign_stages
+
+        speeds = [self.device_of(device, config)[0].speed(device) for device in settled.devices]
+        return assign_stages(settled.model, affinity, settled.supports, speeds, costs=costs, original=settled.original)
 
     def settings_of(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """With what the costs say, not where they are."""
@@ -136,7 +154,12 @@ class HeteroPlugin(DeviceListPlugin):
             write_subgraphs_dot(plan, folder)
         devices = [plan.devices[number] for number in partition.device_of.tolist()]
         nodes = [partition.nodes(i) for i in range(len(devices))]
-        if len(set(devices)) == 1:
+        if plan.pipeline is not None:
+            # A stage is one run of its device, also where no edge joins all of it.
+            parts = [[number - 1 for number in stage.subgraphs] for stage in plan.pipeline.stages]
+            devices = [stage.device for stage in plan.pipeline.stages]
+            nodes = [np.sort(np.concatenate([nodes[i] for i in part])) for part in parts]
+        elif len(set(devices)) == 1:
             # Nothing has to be cut. Subgraphs that no edge joins, such as an input that is an output, too, would be
             # calls of the device for nothing.
             devices, nodes = devices[:1], [np.arange(model.num_nodes, dtype=np.int32)]

@@ -76,8 +76,8 @@ def balance_stages(
     line = None
     for order in orders(graph, first, last):
         tried = Line(costs, order, capacity)
-        found = _of_line(costs, tried, every)
-        if line is None or (found is not None and (best is None or found.slowest < best.slowest * (1 - _EQUAL))):
+        found = _of_line(costs, tried, every, np.inf if best is None else best.slowest * (1 - _CLOSE))
+        if line is None or (found is not None and (best is None or found.slowest < best.slowest)):
             line, best = tried, found if found is not None else best
         if best is not None and best.slowest <= bound * (1 + _CLOSE):
             break
@@ -106,8 +106,8 @@ class _Found:
         return cls(stage_of, times, times.slowest)
 
 
-def _of_line(costs: StageCosts, line: Line, required: NDArray[np.bool_]) -> _Found | None:
-    cuts = line.best(required)
+def _of_line(costs: StageCosts, line: Line, required: NDArray[np.bool_], below: float = np.inf) -> _Found | None:
+    cuts = line.best(required, below)
     return None if cuts is None else _Found.of(costs, line.stage_of(cuts))
 
 

@@ -85,7 +85,7 @@ class StageCosts:
         stage = np.asarray(stage_of, np.int64)
         if stage.shape != (n,) or (n and not 0 <= stage.min() <= stage.max() < k):
             raise PartitionError(f"stage_of must hold a stage below {k} for each of the {n} nodes")
-        work = np.bincount(stage, self.work[stage, np.arange(n)], k)
+        work = _sums(stage, self.work[stage, np.arange(n)], k)
         launch = np.where(np.bincount(stage, minlength=k) > 0, self.launch, 0.0)
         label = np.append(stage, self.host)
         source = label[self.producer[self.value]]
@@ -100,9 +100,9 @@ class StageCosts:
         at = np.flatnonzero(counts)[first]
         source, target, payer, size = source[at], target[at], payer[at], self.size[self.value[at]]
         seconds = self.latency[source, target] + size * self.per_unit[source, target]
-        transfers = np.bincount(payer, seconds, k)
+        transfers = _sums(payer, seconds, k)
         between = (self.producer[self.value[at]] < n) & ~to_host[at]
-        received = np.bincount(payer[between], size[between], k)
+        received = _sums(payer[between], size[between], k)
         return StageTimes(work, launch, transfers, received)
 
     def lower_bound(self) -> float:
@@ -112,3 +112,7 @@ class StageCosts:
         least = self.work.min(axis=0)
         one = float((self.work + self.launch[:, None]).min(axis=0).max())
         return max(one, float(least.sum() + self.launch.min()) / self.num_stages)
+
+
+def _sums(at: NDArray[np.int64], weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    return np.bincount(at, weights, count).astype(np.float64)  # of none, it would count in integers

@@ -18,6 +18,7 @@ less, as the windows of step 2 narrow.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -104,16 +105,20 @@ class Line:
         if source < 0:
             return np.zeros(end - begin)
         latency, per_unit = self.costs.latency[source, stage], self.costs.per_unit[source, stage]
-        return latency * self._crossing_count[begin:end] + per_unit * self.crossing[begin:end]
+        cross: NDArray[np.float64] = latency * self._crossing_count[begin:end] + per_unit * self.crossing[begin:end]
+        return cross
 
     # ---- the least bottleneck
 
-    def best(self, required: NDArray[np.bool_]) -> NDArray[np.int64] | None:
-        """Positions int64 [num_stages + 1] at which stages begin, and n; None if there are no such stages.
+    def best(self, required: NDArray[np.bool_], below: float = np.inf) -> NDArray[np.int64] | None:
+        """Positions int64 [num_stages + 1] at which stages begin, and n; None if there are no such stages, or if the
+        search knows none whose slowest is less than ``below``.
 
         ``required``: bool [num_stages], stages that must not be empty; others may.
         """
         k = self.costs.num_stages
+        if below < self.never and self._possible(below, required) is None:
+            return None
         if k == 1:
             return self._possible(self.never / 2, required)
         low = self._least_without_transfers()
@@ -295,14 +300,12 @@ class Line:
         is hardly slower."""
         cuts = cuts.copy()
         used = np.flatnonzero(np.diff(cuts) > 0).tolist()
-        for before, after in zip(used, used[1:], strict=False):
+        for before, after in itertools.pairwise(used):
             begin, end = int(cuts[before]), int(cuts[after + 1])
             cuts[before + 1 : after + 1] = self._boundary(before, after, begin, end, cuts, allowance)
         return cuts
 
-    def _boundary(
-        self, one: int, other: int, begin: int, end: int, cuts: NDArray[np.int64], allowance: float
-    ) -> int:
+    def _boundary(self, one: int, other: int, begin: int, end: int, cuts: NDArray[np.int64], allowance: float) -> int:
         """The position between two neighbouring stages at which the slower of the two is least."""
         now = int(cuts[other])
         if end - begin < 3:
@@ -348,6 +351,4 @@ def _prefix(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _sums(at: NDArray[np.int64], size: NDArray[np.float64], n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """How many there are at each position, and the sum of their sizes."""
-    return np.bincount(at, minlength=n).astype(np.float64), np.bincount(at, size, n)
-
-
+    return np.bincount(at, minlength=n).astype(np.float64), np.bincount(at, size, n).astype(np.float64)

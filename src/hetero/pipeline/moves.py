@@ -81,7 +81,7 @@ class _Moves:
         fits = work < room
         free, work = free[fits], work[fits]
         order = np.argsort(-work, kind="stable")[:_LARGEST_FRONTIER]
-        return free[order].tolist()
+        return list(map(int, free[order]))
 
     def _after(self, node: int, stage: int, target: int) -> NDArray[np.float64]:
         """What stages take once a node has moved."""

@@ -72,14 +72,16 @@ def orders(graph: Graph, first: NDArray[np.int32], last: NDArray[np.int32]) -> I
     own = graph.topological_order
     place = np.empty(len(own), np.int64)
     restricted = bool(len(own)) and (bool(first.any()) or bool((last != last[0]).any()))
+    seen = set()
     for number in range(2 + (_MOST_DRAWN if len(own) <= _SMALL else 0)):
         order = own if number == 0 else depth_first(graph) if number == 1 else drawn(graph, number)
-        if not restricted:
-            yield order
-            continue
         place[order] = np.arange(len(order))
-        for keys in ((place, last, first), (place, first, last), (place, first + last)):
-            yield np.lexsort(keys).astype(np.int32)
+        sorted_by = ((place, last, first), (place, first, last), (place, first + last)) if restricted else ((place,),)
+        for keys in sorted_by:
+            found = np.lexsort(keys).astype(np.int32)
+            if (data := found.tobytes()) not in seen:
+                seen.add(data)
+                yield found
 
 
 def depth_first(graph: Graph) -> NDArray[np.int32]:

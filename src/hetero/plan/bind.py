@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from ..model.model import Model
     from ..plugin import Support
     from .plan import Plan
+    from .schema import PredictedPipeline
 
-__all__ = ["PlacedModel", "affinity_of_plan", "place_plan", "with_nested_calls_inlined"]
+__all__ = ["PlacedModel", "affinity_of_plan", "place_plan", "stages_of_plan", "with_nested_calls_inlined"]
 
 _MOST_KEYS_TO_GUESS_FROM = 20_000  # difflib is slow
 _NOWHERE = -1
@@ -128,6 +129,25 @@ def affinity_of_plan(
     origin[device_of != automatic] = Origin.PLAN
     pins = {node: pin for node, (_, pin) in pinned.items() if origin[node] == Origin.PIN}
     return place(model, devices, supports, device_of, origin, pins), not moved.any()
+
+
+def stages_of_plan(plan: Plan, partition: Partition) -> PredictedPipeline | None:
+    """The pipeline that a plan states, if its stages are those of the partition still: each has one device and as many
+    nodes as it says, and is a run of subgraphs. None if devices or subgraphs were edited so that they are not."""
+    if plan.pipeline is None:
+        return None
+    nodes = np.bincount(partition.subgraph_of, minlength=partition.num_subgraphs)
+    placed = 0
+    for stage in plan.pipeline.stages:
+        begin, end = placed, placed + len(stage.subgraphs)
+        if end > partition.num_subgraphs or stage.subgraphs != tuple(range(begin + 1, end + 1)):
+            return None
+        if any(plan.devices[device] != stage.device for device in partition.device_of[begin:end].tolist()):
+            return None
+        if nodes[begin:end].sum() != stage.nodes:
+            return None
+        placed = end
+    return plan.pipeline if placed == partition.num_subgraphs else None
 
 
 def _devices(model: Model, plan: Plan) -> tuple[Model, NDArray[np.int32], list[int]]:

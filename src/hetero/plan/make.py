@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from ..affinity import Affinity, assign
 from ..partition import partition_graph
-from .bind import PlacedModel, affinity_of_plan
+from .bind import PlacedModel, affinity_of_plan, stages_of_plan
 from .plan import Bound, Plan
 
 if TYPE_CHECKING:
     from ..calls import SettledModel
     from ..cost_assignment import CostAffinity
+    from ..pipeline_assignment import StagedAffinity
     from ..plugin import Support
 
 __all__ = ["bind_plan", "make_plan"]
@@ -23,20 +24,33 @@ def make_plan(
     pins: Mapping[str, str] | None = None,
     policy: str = "auto",
     skipped: Mapping[str, str] | None = None,
-    by_cost: Callable[[SettledModel, Affinity], CostAffinity] | None = None,
+    by_cost: Callable[[SettledModel, Affinity], CostAffinity | StagedAffinity] | None = None,
 ) -> Plan:
     """Assign and partition. ``skipped``: devices that were asked for and cannot be used, with the reason. ``by_cost``:
-    moves nodes from where priority puts them. Raises what `assign` and `partition_graph` raise."""
+    moves nodes from where priority puts them, and cuts them. Raises what `assign` and `partition_graph` raise."""
     model = settled.model
     affinity = assign(model, settled.devices, settled.supports, pins, settled.enclosing)
-    latency = None
+    latency = pipeline = None
     if by_cost is None:
         partition = partition_graph(model.graph, affinity.device_of, policy=policy)
     else:
         decided = by_cost(settled, affinity)
-        affinity, partition, latency = decided.affinity, decided.found.partition, decided.latency
+        affinity, partition, latency, pipeline = (
+            decided.affinity,
+            decided.partition,
+            decided.latency,
+            decided.pipeline,
+        )
     bound = Bound(model, affinity, partition)
-    return Plan(bound=bound, original=settled.original, policy=policy, pins=pins, skipped=skipped, latency=latency)
+    return Plan(
+        bound=bound,
+        original=settled.original,
+        policy=policy,
+        pins=pins,
+        skipped=skipped,
+        latency=latency,
+        pipeline=pipeline,
+    )
 
 
 def bind_plan(
@@ -51,11 +65,19 @@ def bind_plan(
     affinity, is_as_planned = affinity_of_plan(placed, plan, devices, supports)
     same_numbers = tuple(devices) == plan.devices
     latency = plan.latency if is_as_planned and same_numbers else None
+    pipeline = None
     if is_as_planned and same_numbers:
         partition = placed.partition
+        pipeline = stages_of_plan(plan, partition)
     else:
         partition = partition_graph(placed.model.graph, affinity.device_of, policy=plan.policy)
     bound = Bound(placed.model, affinity, partition)
     return Plan(
-        bound=bound, original=placed.original, policy=plan.policy, pins=plan.pins, skipped=skipped, latency=latency
+        bound=bound,
+        original=placed.original,
+        policy=plan.policy,
+        pins=plan.pins,
+        skipped=skipped,
+        latency=latency,
+        pipeline=pipeline,
     )

@@ -14,7 +14,16 @@ from ..errors import HeteroError, PropertyError
 from ..files import write_atomically
 from ..model.identity import graph_digest
 from ..partition import Partition
-from .schema import BoundaryValue, DeviceTotals, ModelIdentity, PlanFile, PlannedSubgraph, PlanWarning, PredictedLatency
+from .schema import (
+    BoundaryValue,
+    DeviceTotals,
+    ModelIdentity,
+    PlanFile,
+    PlannedSubgraph,
+    PlanWarning,
+    PredictedLatency,
+    PredictedPipeline,
+)
 from .traffic import Traffic, boundary_values, device_totals, traffic
 
 if TYPE_CHECKING:
@@ -44,7 +53,8 @@ class Plan:
 
     ``devices``: the device list, by priority, without those that cannot be used here; ``skipped`` says why not.
     ``policy``: how the model is cut. ``latency``: what an inference is predicted to take, where nodes were assigned by
-    cost. ``pins``: as they were given. ``label``: what messages call the plan.
+    cost. ``pipeline``: the stages, where the model is run as a pipeline. ``pins``: as they were given. ``label``: what
+    messages call the plan.
     """
 
     def __init__(
@@ -57,6 +67,7 @@ class Plan:
         pins: Mapping[str, str] | None = None,
         skipped: Mapping[str, str] | None = None,
         latency: PredictedLatency | None = None,
+        pipeline: PredictedPipeline | None = None,
         label: str = "the plan",
     ) -> None:
         assert (bound is None) != (file is None)
@@ -66,6 +77,7 @@ class Plan:
         self.skipped = dict(skipped or {})
         self.policy = policy if file is None else file.policy
         self.latency = latency if file is None else file.latency
+        self.pipeline = pipeline if file is None else file.pipeline
         self.pins: Mapping[str, str] = dict(pins or {}) if file is None else file.pins
         self._file = file
 
@@ -233,6 +245,7 @@ class Plan:
             warnings=self.warnings,
             values=self.values,
             latency=self.latency,
+            pipeline=self.pipeline,
             reasons=self.reasons,
         )
 
@@ -259,7 +272,8 @@ class Plan:
 
     def settings(self) -> Sequence[Any]:
         """What of it matters to compiling, as JSON can hold it."""
-        return [self.devices, self.policy, dict(self.affinity), [part.nodes for part in self.subgraphs]]
+        stages = None if self.pipeline is None else [stage.subgraphs for stage in self.pipeline.stages]
+        return [self.devices, self.policy, dict(self.affinity), [part.nodes for part in self.subgraphs], stages]
 
     # ---- the rest
 

@@ -17,8 +17,10 @@ __all__ = [
     "ModelIdentity",
     "PlanFile",
     "PlanWarning",
+    "PlannedStage",
     "PlannedSubgraph",
     "PredictedLatency",
+    "PredictedPipeline",
     "WarningKind",
     "json_schema",
 ]
@@ -128,6 +130,42 @@ class PredictedLatency:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """One stage of a pipeline: its device, its subgraphs, and what it is predicted to take for a request, in seconds.
+
+    The total is that of work, launch and transfers. ``received_bytes``: values that other stages make and it reads.
+    ``sources``: as in `PredictedLatency`.
+    """
+
+    device: str = dataclasses.field(metadata=_doc("The device that it runs on."))
+    subgraphs: tuple[int, ...] = dataclasses.field(metadata=_doc("Its subgraphs, counted from 1, one run."))
+    nodes: int = dataclasses.field(metadata=_doc("Its nodes."))
+    total_s: float = dataclasses.field(metadata=_doc("What it takes for a request, in seconds."))
+    work_s: float = dataclasses.field(metadata=_doc("Its nodes."))
+    launch_s: float = dataclasses.field(metadata=_doc("What a run takes beside its nodes."))
+    transfers_s: float = dataclasses.field(
+        metadata=_doc("Values from other stages and the host, results for the host.")
+    )
+    received_bytes: int = dataclasses.field(metadata=_doc("Values that other stages make and it reads."))
+    sources: Mapping[str, int] = dataclasses.field(metadata=_doc("Where costs come from -> nodes with such a cost."))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PredictedPipeline:
+    """The stages of a pipeline in their order, and what is predicted for it, in seconds.
+
+    ``interval_s``: between two results with requests in flight, what the slowest stage takes; ``latency_s``: of one
+    request, all stages; ``lower_bound_s``: no stages have a shorter interval. ``idle``: devices without a stage -> why.
+    """
+
+    interval_s: float = dataclasses.field(metadata=_doc("Between two results: what the slowest stage takes."))
+    latency_s: float = dataclasses.field(metadata=_doc("What one request takes, through all stages."))
+    lower_bound_s: float = dataclasses.field(metadata=_doc("No stages are predicted to have a shorter interval."))
+    stages: tuple[PlannedStage, ...] = dataclasses.field(metadata=_doc("The stages, in their order."))
+    idle: Mapping[str, str] = dataclasses.field(default_factory=dict, metadata=_doc("Devices without a stage -> why."))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ModelIdentity:
     """The model that a plan is for. ``digest``: of its graph (operators, names and connections, not weights)."""
 
@@ -174,6 +212,13 @@ class PlanFile:
     latency: PredictedLatency | None = dataclasses.field(
         default=None, metadata=_doc("What an inference is predicted to take, if nodes were assigned by cost.")
     )
+    pipeline: PredictedPipeline | None = dataclasses.field(
+        default=None,
+        metadata=_doc(
+            "The stages, if the plan is one of a pipeline: each runs on its device while the others work on other "
+            "requests. They hold as long as `subgraphs` do."
+        ),
+    )
     reasons: Mapping[str, str] = dataclasses.field(
         default_factory=dict,
         metadata=_doc(
@@ -195,6 +240,8 @@ def json_schema() -> dict[str, Any]:
         DeviceTotals,
         PlanWarning,
         PredictedLatency,
+        PlannedStage,
+        PredictedPipeline,
         ModelIdentity,
         PlanFile,
     ):

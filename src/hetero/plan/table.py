@@ -10,7 +10,7 @@ from .wording import counted, duration, short, size
 
 if TYPE_CHECKING:
     from .plan import Plan
-    from .schema import PredictedLatency
+    from .schema import PredictedLatency, PredictedPipeline
 
 __all__ = ["plan_table"]
 
@@ -33,6 +33,9 @@ def _lines(plan: Plan) -> Iterator[str]:
     )
     if plan.latency is not None:
         yield _predicted(plan.latency)
+    if plan.pipeline is not None:
+        yield ""
+        yield from _pipeline(plan.pipeline)
     yield ""
     rows = [
         (
@@ -66,6 +69,42 @@ def _predicted(latency: PredictedLatency) -> str:
         f"{duration(latency.launches_s)}, transfers {duration(latency.transfers_s)}); by priority "
         f"{duration(latency.by_priority_s)}, at least {duration(latency.lower_bound_s)}; costs: {sources}"
     )
+
+
+def _pipeline(pipeline: PredictedPipeline) -> Iterator[str]:
+    """The stages, and when each is busy with which of the first requests."""
+    from ..pipeline.timeline import draw_timeline, timeline
+
+    interval, stages = pipeline.interval_s, pipeline.stages
+    rate = f" ({1 / interval:.3g} per second)" if interval > 0 else ""
+    yield (
+        f"pipeline of {counted(len(stages), 'stage')}: a result every {duration(interval)}{rate}, each after "
+        f"{duration(pipeline.latency_s)}; no stages can be faster than {duration(pipeline.lower_bound_s)}"
+    )
+    yield ""
+    rows = [
+        (
+            str(number),
+            stage.device,
+            str(stage.nodes),
+            duration(stage.total_s),
+            duration(stage.work_s),
+            duration(stage.launch_s),
+            duration(stage.transfers_s),
+            size(stage.received_bytes),
+            f"{100 * stage.total_s / interval:.0f}%" if interval > 0 else "",
+            ", ".join(f"{count} {source}" for source, count in stage.sources.items()),
+        )
+        for number, stage in enumerate(stages, 1)
+    ]
+    headings = ("stage", "device", "nodes", "takes", "work", "launch", "transfers", "receives", "busy", "costs")
+    yield from _table(headings, rows, "><>>>>>>><")
+    yield ""
+    seconds = [stage.total_s for stage in stages]
+    requests = len(stages) + 2
+    end = timeline(seconds, requests)[-1].end if stages else 0.0
+    yield f"the first {requests} requests, {duration(end)}:"
+    yield from draw_timeline([f"{number} {stage.device}" for number, stage in enumerate(stages, 1)], seconds, requests)
 
 
 def _subgraphs(plan: Plan) -> Iterator[str]:

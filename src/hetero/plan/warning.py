@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..affinity import Origin, first_supporting
-from .schema import PlanWarning
+from .schema import PlanWarning, PredictedPipeline
 from .trial import Trials
 from .wording import counted, first_few
 
@@ -27,6 +27,8 @@ _MOST_PINS = 32  # that are tried
 def plan_warnings(plan: Plan) -> tuple[PlanWarning, ...]:
     """The warnings of a bound plan. Cuts the model again, without each pin and island, within the bound of `Trials`."""
     bound = plan.require_bound()
+    if plan.pipeline is not None:  # others ask what fewer subgraphs would be
+        return (*_unavailable(plan), *_idle(plan.pipeline))
     trials = Trials(plan)
     return (*_unavailable(plan), *_unused(bound), *_pins(plan, bound, trials), *_islands(bound, trials))
 
@@ -34,6 +36,11 @@ def plan_warnings(plan: Plan) -> tuple[PlanWarning, ...]:
 def _unavailable(plan: Plan) -> Iterator[PlanWarning]:
     for device, why in plan.skipped.items():
         yield PlanWarning("unavailable", f"{device} is left out: {why}", device)
+
+
+def _idle(pipeline: PredictedPipeline) -> Iterator[PlanWarning]:
+    for device, why in pipeline.idle.items():
+        yield PlanWarning("unused", f"{device} has no stage: {why}", device)
 
 
 def _unused(bound: Bound) -> Iterator[PlanWarning]:

@@ -88,6 +88,10 @@ def what_if(
 ) -> Difference:
     """See `Plan.what_if`."""
     model, affinity, partition = plan.require_bound()
+    if plan.pipeline is not None:
+        raise PropertyError(
+            f"{plan.label} is one of a pipeline, whose stages depend on each other: plan the model anew with other pins"
+        )
     devices = affinity.devices
     supports = list(affinity.supports)
     for device, op_types in device_supports.items():
