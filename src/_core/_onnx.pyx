@@ -6,87 +6,9 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 cimport cython
+from onnx_c cimport *
+
 import numpy as np
-
-
-cdef extern from "onnx_index.h" nogil:
-    ctypedef int64_t ht_span
-    ctypedef struct ht_i64s:
-        int64_t *data
-        int64_t count
-    ctypedef struct ht_i32s:
-        int32_t *data
-        int64_t count
-    ctypedef struct ht_table:
-        pass
-    ctypedef struct ht_cursor:
-        const uint8_t *at
-        const uint8_t *end
-    ctypedef struct ht_field:
-        int number
-        int wire
-        const uint8_t *begin
-        const uint8_t *end
-    int HT_LEN
-    const char *ht_next(ht_cursor *cursor, ht_field *field)
-    ctypedef struct ht_error:
-        char message[160]
-        bint no_memory
-        int64_t offset
-        bint has_subject
-        ht_span subject
-        int place_count
-        int place[8]
-        int64_t place_begin[8]
-        int64_t place_end[8]
-        int64_t ordinal[8]
-    ctypedef struct ht_tensor:
-        int32_t dtype
-        int kind
-        int64_t data_begin
-        int64_t data_end
-        int64_t elements
-    ctypedef struct ht_index:
-        ht_i64s value_name
-        ht_i64s constant_dims
-        ht_table values
-        int64_t ir_version
-        ht_span graph_name
-        bint in_order
-    ctypedef struct ht_keys:
-        ht_i64s key
-        ht_table table
-    int64_t ht_span_offset(ht_span span)
-    int64_t ht_span_length(ht_span span)
-    uint64_t ht_hash(const uint64_t *key, const uint8_t *string, int64_t length)
-    int32_t ht_table_find(const ht_table *table, const ht_span *spans, const uint8_t *base, uint64_t hash,
-                          const uint8_t *string, int64_t length)
-    bint ht_index_build(const uint8_t *data, int64_t size, const uint64_t *hash_key, ht_index *index, ht_error *error)
-    void ht_index_free(ht_index *index)
-    bint ht_index_array(const ht_index *index, int number, const char **name, int *size, void **data, int64_t *count)
-    ht_span ht_first_string(const uint8_t *base, int64_t begin, int64_t end, int number)
-    bint ht_keys_build(const uint8_t *base, const ht_index *index, const uint64_t *hash_key, ht_keys *keys,
-                       ht_error *error)
-    void ht_keys_free(ht_keys *keys)
-    bint ht_read_type(const uint8_t *base, int64_t begin, int64_t end, int32_t *dtype, int64_t *rank, ht_i64s *sizes,
-                      ht_i64s *symbols, ht_error *error)
-    bint ht_read_int64s(const uint8_t *base, const ht_field *field, ht_i64s *values, int64_t limit, ht_error *error)
-    bint ht_read_tensor(const uint8_t *base, ht_cursor body, ht_i64s *dims, ht_tensor *tensor, ht_error *error)
-
-
-cdef extern from "onnx_skeleton.h" nogil:
-    ctypedef struct ht_u8s:
-        uint8_t *data
-        int64_t count
-    ctypedef struct ht_skeleton_choice:
-        const uint8_t *constants
-        const uint8_t *infos
-        const uint8_t *keeps_name
-        int64_t max_vector
-        const char *hidden
-    bint ht_skeleton_write(const uint8_t *base, const ht_index *index, const ht_skeleton_choice *choice, ht_u8s *out)
-    void ht_skeleton_values(const uint8_t *base, const ht_index *index, const uint64_t *hash_key,
-                            const uint8_t *answer_base, const ht_index *answer, int32_t *values)
 
 
 class WireError(ValueError):
@@ -477,33 +399,27 @@ cdef int _check_csr(const int32_t[::1] indptr, const int32_t[::1] values, int64_
     return 0
 
 
-cdef Py_ssize_t _edges(const int32_t[::1] indptr, const int32_t[::1] values, const int32_t[::1] more_indptr,
-                       const int32_t[::1] more_values, const int32_t[::1] producer, int32_t[::1] last_reader,
-                       int32_t[::1] src, int32_t[::1] dst) noexcept nogil:
-    cdef Py_ssize_t node, i, count = 0
+cdef inline Py_ssize_t _edges_of(int32_t node, const int32_t[::1] values, Py_ssize_t first, Py_ssize_t end,
+                                 const int32_t[::1] producer, int32_t[::1] last_reader, int32_t[::1] src, int32_t[::1] dst,
+                                 Py_ssize_t count) noexcept nogil:
+    """Adds an edge to ``node`` from each maker of its values that has none yet; returns how many edges there are then."""
+    cdef Py_ssize_t i
     cdef int32_t maker
-    for node in range(indptr.shape[0] - 1):
-        for i in range(indptr[node], indptr[node + 1]):
-            maker = producer[values[i]] if values[i] >= 0 else -1
-            if maker >= 0 and last_reader[maker] != node:
-                last_reader[maker] = <int32_t>node
-                src[count] = maker
-                dst[count] = <int32_t>node
-                count += 1
-        for i in range(more_indptr[node], more_indptr[node + 1]):
-            maker = producer[more_values[i]] if more_values[i] >= 0 else -1
-            if maker >= 0 and last_reader[maker] != node:
-                last_reader[maker] = <int32_t>node
-                src[count] = maker
-                dst[count] = <int32_t>node
-                count += 1
+    for i in range(first, end):
+        maker = producer[values[i]] if values[i] >= 0 else -1
+        if maker >= 0 and last_reader[maker] != node:
+            last_reader[maker] = node
+            src[count] = maker
+            dst[count] = node
+            count += 1
     return count
 
 
 def edges(const int32_t[::1] indptr not None, const int32_t[::1] values not None,
           const int32_t[::1] more_indptr not None, const int32_t[::1] more_values not None,
           const int32_t[::1] producer not None):
-    cdef Py_ssize_t n = indptr.shape[0] - 1, count
+    cdef Py_ssize_t n = indptr.shape[0] - 1, count = 0
+    cdef int32_t node
     _check_csr(indptr, values, producer.shape[0])
     _check_csr(more_indptr, more_values, producer.shape[0])
     if more_indptr.shape[0] != n + 1:
@@ -516,7 +432,11 @@ def edges(const int32_t[::1] indptr not None, const int32_t[::1] values not None
     dst = np.empty(values.shape[0] + more_values.shape[0], np.int32)
     cdef int32_t[::1] last_reader_view = last_reader, src_view = src, dst_view = dst
     with nogil:
-        count = _edges(indptr, values, more_indptr, more_values, producer, last_reader_view, src_view, dst_view)
+        for node in range(<int32_t>n):
+            count = _edges_of(node, values, indptr[node], indptr[node + 1], producer, last_reader_view, src_view,
+                              dst_view, count)
+            count = _edges_of(node, more_values, more_indptr[node], more_indptr[node + 1], producer, last_reader_view,
+                              src_view, dst_view, count)
     return src[:count], dst[:count]
 
 

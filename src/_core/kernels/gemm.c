@@ -22,176 +22,11 @@
  *
  * gemm: the same with d = 0 left out.
  */
-#include "batch.h"
-#include "gemm_micro.h"
+#include "gemm_product.h"
 #include "half_vec.h"
 #include "unary.h"
 
 #define SMALL_M 8      /* up to here packing an unpacked B costs more than it saves */
-
-/* y[m][n] for one matrix pair, columns [col0, col1) (col0 a multiple of HT_PANEL). */
-typedef struct {
-    const float *a;
-    int64_t a_row, a_k;
-    const float *b;         /* or NULL, then */
-    const uint16_t *halves; /* packed B of float16 or bfloat16 */
-    int32_t halves_type;
-    int64_t ldb;
-    int trans_b, b_packed;
-    float *y;
-    int64_t m, n, k;
-    int64_t rows; /* of the whole product: the way is chosen by it, so that a split of rows changes nothing */
-    ht_epilogue epilogue;
-    int activation;
-    float p0, p1;
-    float *scratch;
-} product;
-
-/* One to three rows times packed B: the memory that B streams through is the limit, so each panel is read front to
- * back with several independent sums over k: `unroll` of them. With few registers per row two panels share what is
- * broadcast of A; sums are the same either way. */
-HT_INLINE void gemv_panels(const product *p, const int rows, const int panels, const int unroll, int64_t column,
-                           const int32_t type)
-{
-    enum { VECTORS = HT_PANEL / VF_LANES };
-    vf acc[3][8][2 * VECTORS];
-    const int width = panels * VECTORS;
-    const int64_t next = p->k * HT_PANEL;
-    const float *a = p->a, *panel = type == HT_FLOAT32 ? p->b + column * p->k : NULL;
-    const uint16_t *halves = type == HT_FLOAT32 ? NULL : p->halves + column * p->k;
-#define AT(k, v) ((k) * HT_PANEL + (v) / VECTORS * next + (v) % VECTORS * VF_LANES)
-#define B_AT(i) (type == HT_FLOAT32 ? vf_load(panel + (i)) : vf_load_half(halves + (i), type))
-    int64_t k = 0;
-#pragma GCC unroll 3
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 8
-        for (int u = 0; u < unroll; u++)
-#pragma GCC unroll 4
-            for (int v = 0; v < width; v++)
-                acc[i][u][v] = vf_set1(0.0f);
-    for (; k + unroll <= p->k; k += unroll) {
-#pragma GCC unroll 8
-        for (int u = 0; u < unroll; u++) {
-            vf b[2 * VECTORS];
-#pragma GCC unroll 4
-            for (int v = 0; v < width; v++)
-                b[v] = B_AT(AT(k + u, v));
-#pragma GCC unroll 3
-            for (int i = 0; i < rows; i++) {
-                const vf x = vf_set1(a[i * p->a_row + (k + u) * p->a_k]);
-#pragma GCC unroll 4
-                for (int v = 0; v < width; v++)
-                    acc[i][u][v] = vf_fma(x, b[v], acc[i][u][v]);
-            }
-        }
-    }
-    for (; k < p->k; k++)
-#pragma GCC unroll 4
-        for (int v = 0; v < width; v++) {
-            const vf b = B_AT(AT(k, v));
-#pragma GCC unroll 3
-            for (int i = 0; i < rows; i++)
-                acc[i][0][v] = vf_fma(vf_set1(a[i * p->a_row + k * p->a_k]), b, acc[i][0][v]);
-        }
-    const ht_epilogue *e = &p->epilogue;
-#pragma GCC unroll 3
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int v = 0; v < width; v++) {
-            const int64_t at = column + v * VF_LANES, left = ht_min64(VF_LANES, p->n - at);
-            if (left <= 0)
-                break;
-            vf sum = acc[i][0][v];
-#pragma GCC unroll 8
-            for (int u = 1; u < unroll; u++)
-                sum += acc[i][u][v];
-            sum *= vf_set1(e->alpha);
-            if (e->bias) {
-                const float *bias = e->bias + i * e->bias_row;
-                sum = vf_fma(vf_set1(e->beta), e->bias_col ? vf_load_n(bias + at, left) : vf_set1(*bias), sum);
-            }
-            if (e->addend)
-                sum += vf_load_n(e->addend + i * e->addend_row + at, left);
-            vf_store_n(p->y + i * p->n + at, left, vf_min(vf_set1(e->high), vf_max(vf_set1(e->low), sum)));
-        }
-#undef B_AT
-#undef AT
-}
-
-/* Independent sums that the registers hold for one row, and for two or three rows; and panels then. */
-#if defined(__AVX512F__)
-#define GEMV_UNROLL 8
-#define GEMV_UNROLL_ROWS 4
-#define GEMV_PANELS 2
-#elif defined(__AVX2__) || defined(__aarch64__)
-#define GEMV_UNROLL (VF_LANES == 8 ? 4 : 2)
-#define GEMV_UNROLL_ROWS (VF_LANES == 8 ? 2 : 1)
-#define GEMV_PANELS 1
-#else
-#define GEMV_UNROLL 1
-#define GEMV_UNROLL_ROWS 1
-#define GEMV_PANELS 1
-#endif
-
-HT_INLINE void gemv_columns(const product *p, int64_t col0, int64_t col1, const int32_t type)
-{
-    int64_t j = col0;
-    if (p->m == 1) {
-        for (; j < col1; j += HT_PANEL)
-            gemv_panels(p, 1, 1, GEMV_UNROLL, j, type);
-    } else if (p->m == 2) {
-        for (; GEMV_PANELS > 1 && j + HT_PANEL < col1; j += 2 * HT_PANEL)
-            gemv_panels(p, 2, GEMV_PANELS, GEMV_UNROLL_ROWS, j, type);
-        for (; j < col1; j += HT_PANEL)
-            gemv_panels(p, 2, 1, GEMV_UNROLL_ROWS, j, type);
-    } else {
-        for (; GEMV_PANELS > 1 && j + HT_PANEL < col1; j += 2 * HT_PANEL)
-            gemv_panels(p, 3, GEMV_PANELS, GEMV_UNROLL_ROWS, j, type);
-        for (; j < col1; j += HT_PANEL)
-            gemv_panels(p, 3, 1, GEMV_UNROLL_ROWS, j, type);
-    }
-}
-
-static void gemv_packed(const product *p, int64_t col0, int64_t col1)
-{
-    if (!p->halves)
-        gemv_columns(p, col0, col1, HT_FLOAT32);
-    else if (p->halves_type == HT_FLOAT16)
-        gemv_columns(p, col0, col1, HT_FLOAT16);
-    else
-        gemv_columns(p, col0, col1, HT_BFLOAT16);
-}
-
-/* One to three rows times the transpose of a row-major B[n][k]: dot products of rows. */
-static void gemv_dot(const product *p, int64_t col0, int64_t col1)
-{
-    const ht_epilogue *e = &p->epilogue;
-    for (int64_t i = 0; i < p->m; i++) {
-        const float *a = p->a + i * p->a_row;
-        for (int64_t j = col0; j < col1; j++) {
-            const float *b = p->b + j * p->ldb;
-            vf s0 = vf_set1(0.0f), s1 = s0, s2 = s0, s3 = s0;
-            int64_t k = 0;
-            for (; k + 4 * VF_LANES <= p->k; k += 4 * VF_LANES) {
-                s0 = vf_fma(vf_load(a + k), vf_load(b + k), s0);
-                s1 = vf_fma(vf_load(a + k + VF_LANES), vf_load(b + k + VF_LANES), s1);
-                s2 = vf_fma(vf_load(a + k + 2 * VF_LANES), vf_load(b + k + 2 * VF_LANES), s2);
-                s3 = vf_fma(vf_load(a + k + 3 * VF_LANES), vf_load(b + k + 3 * VF_LANES), s3);
-            }
-            for (; k < p->k; k += VF_LANES) {
-                const int64_t left = ht_min64(VF_LANES, p->k - k);
-                s0 = vf_fma(vf_load_n(a + k, left), vf_load_n(b + k, left), s0);
-            }
-            float sum = vf_hsum((s0 + s1) + (s2 + s3)) * e->alpha;
-            if (e->bias)
-                sum += e->beta * e->bias[i * e->bias_row + j * e->bias_col];
-            if (e->addend)
-                sum += e->addend[i * e->addend_row + j];
-            sum = sum < e->low ? e->low : sum;
-            p->y[i * p->n + j] = sum > e->high ? e->high : sum;
-        }
-    }
-}
 
 /* Floats of B in a block: a part of the L2 cache that leaves room for A and C. */
 #if defined(__AVX512F__)
@@ -212,7 +47,7 @@ static int64_t n_step_of(int64_t k_step)
 }
 
 /* Columns from j on of all rows plus k0 .. k0 + t->k - 1 of their sums; t: all of it but A, C and the epilogue. */
-static void add_block(const product *p, const ht_tile *block, int64_t j, int64_t columns, int64_t k0,
+static void add_block(const ht_gemm_product *p, const ht_tile *block, int64_t j, int64_t columns, int64_t k0,
                       int64_t next_columns)
 {
     ht_tile t = *block;
@@ -234,7 +69,7 @@ static void add_block(const product *p, const ht_tile *block, int64_t j, int64_t
 }
 
 /* All of packed float32 B, which is read where it lies. */
-static void tiled_packed(const product *p, int64_t col0, int64_t col1)
+static void tiled_packed(const ht_gemm_product *p, int64_t col0, int64_t col1)
 {
     const int64_t k_step = k_step_of(p->k, HT_LONG_K), n_step = n_step_of(k_step);
     for (int64_t j = col0; j < col1; j += n_step) {
@@ -251,7 +86,7 @@ static void tiled_packed(const product *p, int64_t col0, int64_t col1)
     }
 }
 
-static void tiled(const product *p, int64_t col0, int64_t col1)
+static void tiled(const ht_gemm_product *p, int64_t col0, int64_t col1)
 {
     if (p->b_packed && !p->halves) {
         tiled_packed(p, col0, col1);
@@ -295,53 +130,18 @@ static void tiled(const product *p, int64_t col0, int64_t col1)
 }
 
 /* Columns [col0, col1) of one product; col0 is a multiple of HT_PANEL. */
-static void multiply_columns(const product *p, int64_t col0, int64_t col1)
+static void multiply_columns(const ht_gemm_product *p, int64_t col0, int64_t col1)
 {
     if (p->rows <= 3 && p->b_packed)
-        gemv_packed(p, col0, col1);
+        ht_gemv_packed(p, col0, col1);
     else if (p->rows <= 3 && p->trans_b && p->a_k == 1)
-        gemv_dot(p, col0, col1);
+        ht_gemv_dot(p, col0, col1);
     else
         tiled(p, col0, col1);
     if (!ht_unary_is_clip(p->activation))
         for (int64_t i = 0; i < p->m; i++)
             ht_unary_f32(p->activation, p->p0, p->p1, p->y + i * p->n + col0, p->y + i * p->n + col0, col1 - col0);
 }
-
-/* The plain loop for other types: rows of y accumulate rows of B. Integers wrap, as they are summed unsigned. */
-#define PLAIN(name, type, factor)                                                                                             \
-    static void name(const product *p, const void *a_, const void *b_, const void *bias_, const void *addend_,      \
-                     void *y_, double alpha_, double beta_)                                                          \
-    {                                                                                                                 \
-        const type alpha = (type)(factor)alpha_, beta = (type)(factor)beta_;                                          \
-        const type *a = a_, *b = b_, *bias = bias_, *addend = addend_;                                                \
-        type *y = y_;                                                                                                 \
-        for (int64_t i = 0; i < p->m; i++, y += p->n) {                                                               \
-            for (int64_t j = 0; j < p->n; j++)                                                                        \
-                y[j] = 0;                                                                                             \
-            for (int64_t k = 0; k < p->k; k++) {                                                                      \
-                const type x = a[i * p->a_row + k * p->a_k];                                                          \
-                if (p->trans_b)                                                                                       \
-                    for (int64_t j = 0; j < p->n; j++)                                                                \
-                        y[j] += x * b[j * p->ldb + k];                                                                \
-                else                                                                                                  \
-                    for (int64_t j = 0; j < p->n; j++)                                                                \
-                        y[j] += x * b[k * p->ldb + j];                                                                \
-            }                                                                                                         \
-            if (alpha != 1)                                                                                         \
-                for (int64_t j = 0; j < p->n; j++)                                                                    \
-                    y[j] *= alpha;                                                                \
-            if (bias)                                                                                                 \
-                for (int64_t j = 0; j < p->n; j++)                                                                    \
-                    y[j] += beta * bias[i * p->epilogue.bias_row + j * p->epilogue.bias_col];                   \
-            if (addend)                                                                                               \
-                for (int64_t j = 0; j < p->n; j++)                                                                    \
-                    y[j] += addend[i * p->n + j];                                                                     \
-        }                                                                                                             \
-    }
-PLAIN(plain_f64, double, double)
-PLAIN(plain_u32, uint32_t, int64_t)
-PLAIN(plain_u64, uint64_t, int64_t)
 
 int HT_KERNEL(pack_b)(const ht_call *call)
 {
@@ -366,7 +166,7 @@ static int is_whole(double x) { return x >= -0x1p62 && x <= 0x1p62 && x == floor
 /* The whole call, as units: blocks of columns times blocks of rows, of each matrix of the batch. */
 typedef struct {
     const ht_call *call;
-    product first;
+    ht_gemm_product first;
     ht_batch batch;
     int64_t column_blocks, row_blocks;
     int64_t block_columns, block_rows;
@@ -381,7 +181,7 @@ static void multiply_part(void *context, int64_t part, int thread)
         const int64_t column = unit % job->column_blocks * job->block_columns;
         const int64_t row = unit / job->column_blocks % job->row_blocks * job->block_rows;
         const int64_t i = unit / job->column_blocks / job->row_blocks;
-        product p = job->first;
+        ht_gemm_product p = job->first;
         p.m = ht_min64(job->block_rows, p.rows - row);
         p.a += ht_batch_offset(&job->batch, job->batch.a_strides, i) + row * p.a_row;
         const int64_t b_at = ht_batch_offset(&job->batch, job->batch.b_strides, i);
@@ -399,7 +199,7 @@ static void multiply_part(void *context, int64_t part, int thread)
  * rows as well. */
 static void divide(multiplication *job, int64_t batch, double cost)
 {
-    const product *p = &job->first;
+    const ht_gemm_product *p = &job->first;
     const int64_t wanted = ht_ceil_div(ht_parts(job->call, INT64_MAX, cost), batch);
     const int64_t panels = ht_ceil_div(p->n, HT_PANEL), tiles = ht_ceil_div(p->rows, HT_TILE_ROWS);
     job->block_columns = ht_ceil_div(panels, ht_min64(panels, wanted)) * HT_PANEL;
@@ -418,7 +218,7 @@ static int multiply(const ht_call *call, const ht_batch matrices)
     const int64_t *ints = call->ints;
     const int trans_a = ints[3] != 0, activation = (int)ints[8];
     const double alpha = call->floats[0], beta = call->floats[1];
-    product p = {.m = ints[0], .rows = ints[0], .n = ints[1], .k = ints[2], .trans_b = ints[4] != 0, .b_packed = ints[5] != 0,
+    ht_gemm_product p = {.m = ints[0], .rows = ints[0], .n = ints[1], .k = ints[2], .trans_b = ints[4] != 0, .b_packed = ints[5] != 0,
                  .activation = activation, .p0 = (float)call->floats[2], .p1 = (float)call->floats[3]};
     p.a_row = trans_a ? 1 : p.k;
     p.a_k = trans_a ? p.m : 1;
@@ -465,25 +265,7 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         ht_parallel(call->team, job.parts, multiply_part, &job);
         return HT_OK;
     }
-    for (int64_t i = 0; i < batch; i++) {
-        const int64_t y_at = i * p.m * p.n, a_at = ht_batch_offset(&matrices, matrices.a_strides, i);
-        const int64_t b_at = ht_batch_offset(&matrices, matrices.b_strides, i);
-        switch (dtype) {
-#define CASE(code, type, plain)                                                                                     \
-        case code:                                                                                                    \
-            plain(&p, (const type *)a->data + a_at, (const type *)b->data + b_at, bias ? bias->data : NULL,          \
-                  addend ? (const type *)addend->data + y_at : NULL, (type *)y->data + y_at, alpha, beta);            \
-            break;
-        CASE(HT_FLOAT64, double, plain_f64)
-        CASE(HT_INT32, uint32_t, plain_u32)
-        CASE(HT_UINT32, uint32_t, plain_u32)
-        CASE(HT_INT64, uint64_t, plain_u64)
-        CASE(HT_UINT64, uint64_t, plain_u64)
-        default:
-            return HT_ERR_DTYPE;
-        }
-    }
-    return HT_OK;
+    return ht_multiply_plain(call, &p, &matrices);
 }
 
 int HT_KERNEL(gemm)(const ht_call *call)

@@ -89,8 +89,7 @@ int hg_first_self_loop(const int32_t *src, const int32_t *dst, int64_t m, int64_
     return HG_OK;
 }
 
-/* counts[v + 1] counts of v -> start[v] of row v, start[n] = m. */
-static int counts_to_starts(int32_t n, int32_t *start, hg_watch *watch)
+int hg_counts_to_starts(int32_t n, int32_t *start, hg_watch *watch)
 {
     for (int32_t v = 0; v < n; v++) {
         start[v + 1] += start[v];
@@ -130,7 +129,7 @@ int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32
             indptr[src[i] + 1]++;
         }
     }
-    if (counts_to_starts(n, by_dst, watch) != HG_OK || counts_to_starts(n, indptr, watch) != HG_OK)
+    if (hg_counts_to_starts(n, by_dst, watch) != HG_OK || hg_counts_to_starts(n, indptr, watch) != HG_OK)
         goto out;
     for (int64_t base = 0; base < m; base += CHUNK) {
         if (hg_interrupted(watch, SCATTER * CHUNK))
@@ -186,7 +185,7 @@ int hg_transpose(int32_t n, int64_t m, const int32_t *indptr, const int32_t *ind
         for (int64_t j = base; j < end; j++)
             pred_indptr[indices[j] + 1]++;
     }
-    if (counts_to_starts(n, pred_indptr, watch) != HG_OK)
+    if (hg_counts_to_starts(n, pred_indptr, watch) != HG_OK)
         return HG_INTERRUPTED;
     for (int32_t v = 0; v < n; v++) {
         for (int32_t j = indptr[v]; j < indptr[v + 1]; j++)

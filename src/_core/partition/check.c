@@ -78,21 +78,10 @@ static int check_acyclic(const hg_graph *g, const int32_t *label, int32_t count,
     if (!start || !waiting || !member || !queue || !edge_from || !edge_to)
         goto out;
     status = HG_INTERRUPTED;
-    if (hg_members(n, label, NULL, count, start, member, watch) != HG_OK)
-        goto out;
-    for (int32_t v = 0; v < n; v++) {
-        for (int32_t j = g->pred_indptr[v]; j < g->pred_indptr[v + 1]; j++)
-            waiting[label[v]] += label[g->pred_indices[j]] != label[v];
-        if (hg_interrupted(watch, 2 + 2 * (int64_t)(g->pred_indptr[v + 1] - g->pred_indptr[v])))
-            goto out;
-    }
     int32_t tail = 0;
-    for (int32_t s = 0; s < count; s++) {
-        if (!waiting[s])
-            queue[tail++] = s;
-        if (hg_interrupted_at(watch, s, 1))
-            goto out;
-    }
+    if (hg_members(n, label, NULL, count, start, member, watch) != HG_OK ||
+        hg_sources(g, label, count, waiting, queue, &tail, watch) != HG_OK)
+        goto out;
     for (int32_t head = 0; head < tail; head++) {
         const int32_t s = queue[head];
         for (int32_t i = start[s]; i < start[s + 1]; i++) {

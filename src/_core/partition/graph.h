@@ -95,6 +95,9 @@ int hg_first_self_loop(const int32_t *src, const int32_t *dst, int64_t m, int64_
 int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32_t *indptr, int32_t *indices,
              int32_t *slot, int64_t *unique, hg_watch *watch);
 
+/* start[v + 1] counts of v -> start[v] where row v begins, start[n] their sum. */
+int hg_counts_to_starts(int32_t n, int32_t *start, hg_watch *watch);
+
 /* Rows of the reversed graph, ascending: O(n + m). */
 int hg_transpose(int32_t n, int64_t m, const int32_t *indptr, const int32_t *indices, int32_t *pred_indptr,
                  int32_t *pred_indices, hg_watch *watch);
@@ -193,6 +196,11 @@ int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *
 /* Nodes by label: those of label s at member[start[s]] to member[start[s + 1]], in the order given (NULL: ascending).
  * start [count + 1], member [n]. */
 int hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t count, int32_t *start, int32_t *member,
+               hg_watch *watch);
+
+/* The start of Kahn's algorithm over the quotient: adds to waiting [count], zeros so far, the number of edges into each
+ * subgraph, duplicates included; queue [count]: the *found of them that have none, ascending. */
+int hg_sources(const hg_graph *g, const int32_t *label, int32_t count, int32_t *waiting, int32_t *queue, int32_t *found,
                hg_watch *watch);
 
 /* The quotient as edge arrays src, dst [edges of hg_cut], duplicates included. */

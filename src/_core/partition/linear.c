@@ -76,11 +76,8 @@ int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, in
             goto out;
     }
 
-    for (int32_t d = 0; d <= deepest; d++) {
-        next[d + 1] += next[d];
-        if (hg_interrupted_at(watch, d, 1))
-            goto out;
-    }
+    if (hg_counts_to_starts(deepest + 1, next, watch) != HG_OK)
+        goto out;
     *count = n ? next[deepest + 1] : 0;
     *cut = g->m - inside;
     for (int32_t i = 0; i < n; i++) {

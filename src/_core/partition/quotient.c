@@ -65,6 +65,25 @@ int hg_quotient_edges(const hg_graph *g, const int32_t *label, int32_t *src, int
     return HG_OK;
 }
 
+int hg_sources(const hg_graph *g, const int32_t *label, int32_t count, int32_t *waiting, int32_t *queue, int32_t *found,
+               hg_watch *watch)
+{
+    for (int32_t v = 0; v < g->n; v++) {
+        for (int32_t j = g->pred_indptr[v]; j < g->pred_indptr[v + 1]; j++)
+            waiting[label[v]] += label[g->pred_indices[j]] != label[v];
+        if (hg_interrupted(watch, 2 + 2 * (int64_t)(g->pred_indptr[v + 1] - g->pred_indptr[v])))
+            return HG_INTERRUPTED;
+    }
+    *found = 0;
+    for (int32_t s = 0; s < count; s++) {
+        if (!waiting[s])
+            queue[(*found)++] = s;
+        if (hg_interrupted_at(watch, s, 1))
+            return HG_INTERRUPTED;
+    }
+    return HG_OK;
+}
+
 int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *label, int32_t *device_of,
               hg_watch *watch)
 {
@@ -82,21 +101,10 @@ int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *
     if (!start || !member || !waiting || !level || !queue || !id)
         goto out;
     status = HG_INTERRUPTED;
-    if (hg_members(n, label, g->order, count, start, member, watch) != HG_OK)
-        goto out;
-    for (int32_t v = 0; v < n; v++) {
-        for (int32_t j = g->pred_indptr[v]; j < g->pred_indptr[v + 1]; j++)
-            waiting[label[v]] += label[g->pred_indices[j]] != label[v];
-        if (hg_interrupted(watch, 2 + 2 * (int64_t)(g->pred_indptr[v + 1] - g->pred_indptr[v])))
-            goto out;
-    }
     int32_t tail = 0, deepest = 0;
-    for (int32_t s = 0; s < count; s++) {
-        if (!waiting[s])
-            queue[tail++] = s;
-        if (hg_interrupted_at(watch, s, 1))
-            goto out;
-    }
+    if (hg_members(n, label, g->order, count, start, member, watch) != HG_OK ||
+        hg_sources(g, label, count, waiting, queue, &tail, watch) != HG_OK)
+        goto out;
     for (int32_t head = 0; head < tail; head++) {
         const int32_t s = queue[head];
         deepest = level[s] > deepest ? level[s] : deepest;
@@ -127,11 +135,8 @@ int hg_number(const hg_graph *g, const uint8_t *device, int32_t count, int32_t *
         if (hg_interrupted_at(watch, s, 2))
             goto out;
     }
-    for (int32_t d = 0; d <= deepest; d++) {
-        next[d + 1] += next[d];
-        if (hg_interrupted_at(watch, d, 1))
-            goto out;
-    }
+    if (hg_counts_to_starts(deepest + 1, next, watch) != HG_OK)
+        goto out;
     for (int32_t i = 0; i < n; i++) {
         const int32_t v = hg_nth(g, i);
         const int32_t s = label[v];

@@ -1,0 +1,151 @@
+/* Products of one to three rows, which read B once: see gemm_product.h.
+ *
+ * Packed B streams by, panel for panel; of a transposed B each row is multiplied by each of A's. Cost: the memory of B. */
+#include "gemm_product.h"
+#include "half_vec.h"
+
+/* One to three rows times packed B: the memory that B streams through is the limit, so each panel is read front to
+ * back with several independent sums over k: `unroll` of them. With few registers per row two panels share what is
+ * broadcast of A; sums are the same either way. */
+HT_INLINE void gemv_panels(const ht_gemm_product *p, const int rows, const int panels, const int unroll, int64_t column,
+                           const int32_t type)
+{
+    enum { VECTORS = HT_PANEL / VF_LANES };
+    vf acc[3][8][2 * VECTORS];
+    const int width = panels * VECTORS;
+    const int64_t next = p->k * HT_PANEL;
+    const float *a = p->a, *panel = type == HT_FLOAT32 ? p->b + column * p->k : NULL;
+    const uint16_t *halves = type == HT_FLOAT32 ? NULL : p->halves + column * p->k;
+#define AT(k, v) ((k) * HT_PANEL + (v) / VECTORS * next + (v) % VECTORS * VF_LANES)
+#define B_AT(i) (type == HT_FLOAT32 ? vf_load(panel + (i)) : vf_load_half(halves + (i), type))
+    int64_t k = 0;
+#pragma GCC unroll 3
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int u = 0; u < unroll; u++)
+#pragma GCC unroll 4
+            for (int v = 0; v < width; v++)
+                acc[i][u][v] = vf_set1(0.0f);
+    for (; k + unroll <= p->k; k += unroll) {
+#pragma GCC unroll 8
+        for (int u = 0; u < unroll; u++) {
+            vf b[2 * VECTORS];
+#pragma GCC unroll 4
+            for (int v = 0; v < width; v++)
+                b[v] = B_AT(AT(k + u, v));
+#pragma GCC unroll 3
+            for (int i = 0; i < rows; i++) {
+                const vf x = vf_set1(a[i * p->a_row + (k + u) * p->a_k]);
+#pragma GCC unroll 4
+                for (int v = 0; v < width; v++)
+                    acc[i][u][v] = vf_fma(x, b[v], acc[i][u][v]);
+            }
+        }
+    }
+    for (; k < p->k; k++)
+#pragma GCC unroll 4
+        for (int v = 0; v < width; v++) {
+            const vf b = B_AT(AT(k, v));
+#pragma GCC unroll 3
+            for (int i = 0; i < rows; i++)
+                acc[i][0][v] = vf_fma(vf_set1(a[i * p->a_row + k * p->a_k]), b, acc[i][0][v]);
+        }
+    const ht_epilogue *e = &p->epilogue;
+#pragma GCC unroll 3
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < width; v++) {
+            const int64_t at = column + v * VF_LANES, left = ht_min64(VF_LANES, p->n - at);
+            if (left <= 0)
+                break;
+            vf sum = acc[i][0][v];
+#pragma GCC unroll 8
+            for (int u = 1; u < unroll; u++)
+                sum += acc[i][u][v];
+            sum *= vf_set1(e->alpha);
+            if (e->bias) {
+                const float *bias = e->bias + i * e->bias_row;
+                sum = vf_fma(vf_set1(e->beta), e->bias_col ? vf_load_n(bias + at, left) : vf_set1(*bias), sum);
+            }
+            if (e->addend)
+                sum += vf_load_n(e->addend + i * e->addend_row + at, left);
+            vf_store_n(p->y + i * p->n + at, left, vf_min(vf_set1(e->high), vf_max(vf_set1(e->low), sum)));
+        }
+#undef B_AT
+#undef AT
+}
+
+/* Independent sums that the registers hold for one row, and for two or three rows; and panels then. */
+#if defined(__AVX512F__)
+#define GEMV_UNROLL 8
+#define GEMV_UNROLL_ROWS 4
+#define GEMV_PANELS 2
+#elif defined(__AVX2__) || defined(__aarch64__)
+#define GEMV_UNROLL (VF_LANES == 8 ? 4 : 2)
+#define GEMV_UNROLL_ROWS (VF_LANES == 8 ? 2 : 1)
+#define GEMV_PANELS 1
+#else
+#define GEMV_UNROLL 1
+#define GEMV_UNROLL_ROWS 1
+#define GEMV_PANELS 1
+#endif
+
+HT_INLINE void gemv_columns(const ht_gemm_product *p, int64_t col0, int64_t col1, const int32_t type)
+{
+    int64_t j = col0;
+    if (p->m == 1) {
+        for (; j < col1; j += HT_PANEL)
+            gemv_panels(p, 1, 1, GEMV_UNROLL, j, type);
+    } else if (p->m == 2) {
+        for (; GEMV_PANELS > 1 && j + HT_PANEL < col1; j += 2 * HT_PANEL)
+            gemv_panels(p, 2, GEMV_PANELS, GEMV_UNROLL_ROWS, j, type);
+        for (; j < col1; j += HT_PANEL)
+            gemv_panels(p, 2, 1, GEMV_UNROLL_ROWS, j, type);
+    } else {
+        for (; GEMV_PANELS > 1 && j + HT_PANEL < col1; j += 2 * HT_PANEL)
+            gemv_panels(p, 3, GEMV_PANELS, GEMV_UNROLL_ROWS, j, type);
+        for (; j < col1; j += HT_PANEL)
+            gemv_panels(p, 3, 1, GEMV_UNROLL_ROWS, j, type);
+    }
+}
+
+void ht_gemv_packed(const ht_gemm_product *p, int64_t col0, int64_t col1)
+{
+    if (!p->halves)
+        gemv_columns(p, col0, col1, HT_FLOAT32);
+    else if (p->halves_type == HT_FLOAT16)
+        gemv_columns(p, col0, col1, HT_FLOAT16);
+    else
+        gemv_columns(p, col0, col1, HT_BFLOAT16);
+}
+
+/* One to three rows times the transpose of a row-major B[n][k]: dot products of rows. */
+void ht_gemv_dot(const ht_gemm_product *p, int64_t col0, int64_t col1)
+{
+    const ht_epilogue *e = &p->epilogue;
+    for (int64_t i = 0; i < p->m; i++) {
+        const float *a = p->a + i * p->a_row;
+        for (int64_t j = col0; j < col1; j++) {
+            const float *b = p->b + j * p->ldb;
+            vf s0 = vf_set1(0.0f), s1 = s0, s2 = s0, s3 = s0;
+            int64_t k = 0;
+            for (; k + 4 * VF_LANES <= p->k; k += 4 * VF_LANES) {
+                s0 = vf_fma(vf_load(a + k), vf_load(b + k), s0);
+                s1 = vf_fma(vf_load(a + k + VF_LANES), vf_load(b + k + VF_LANES), s1);
+                s2 = vf_fma(vf_load(a + k + 2 * VF_LANES), vf_load(b + k + 2 * VF_LANES), s2);
+                s3 = vf_fma(vf_load(a + k + 3 * VF_LANES), vf_load(b + k + 3 * VF_LANES), s3);
+            }
+            for (; k < p->k; k += VF_LANES) {
+                const int64_t left = ht_min64(VF_LANES, p->k - k);
+                s0 = vf_fma(vf_load_n(a + k, left), vf_load_n(b + k, left), s0);
+            }
+            float sum = vf_hsum((s0 + s1) + (s2 + s3)) * e->alpha;
+            if (e->bias)
+                sum += e->beta * e->bias[i * e->bias_row + j * e->bias_col];
+            if (e->addend)
+                sum += e->addend[i * e->addend_row + j];
+            sum = sum < e->low ? e->low : sum;
+            p->y[i * p->n + j] = sum > e->high ? e->high : sum;
+        }
+    }
+}

@@ -1,0 +1,272 @@
+/* What conv_integer.c reads: pack_pixels, pack_filters. See there for the idea and the parameters, which are the same.
+ *
+ * pack_pixels: in x[N][C][spatial] int8 or uint8; its zero point, one. out uint8 of N * group * quads * plane * 4 + 128
+ *   elements, where with s / gcd(s, d) = period for an axis of stride s and dilation d, and phases = min(kernel, period):
+ *   plane = product of phases * (out + (kernel - 1) * d / s), quads = ceil(channels / 4); but for one
+ *   channel quads = 1, and the last axis has ceil(kernel / 4) phases of `out`.
+ * pack_filters: in w[M][C / group][kernel] int8 or uint8; its zero point, one or M. out uint8 of
+ *   (M + 1) * 4 * (steps + 2) elements: quads as signed bytes, their sum and the zero point as they are stored, int32;
+ *   the last filter is of ones. steps = quads * product(kernel), or for one channel the kernel with its last size / 4,
+ *   rounded up.
+ */
+#include "conv_integer.h"
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+int ht_quad_layout_of(ht_quad_layout *l, const ht_call *call)
+{
+    if (call->num_ints != 17)
+        return 0;
+    l->group = call->ints[0];
+    l->channels = call->ints[1];
+    if (l->group < 1 || l->channels < 0)
+        return 0;
+    l->thin = l->channels == 1;
+    l->taps = l->plane = l->out_size = 1;
+    l->pointwise = 1;
+    for (int d = 0; d < 3; d++) {
+        const int64_t kernel = l->kernel[d] = call->ints[2 + d], stride = l->stride[d] = call->ints[5 + d];
+        l->pad[d] = call->ints[8 + d];
+        const int64_t dilation = l->dilation[d] = call->ints[11 + d], out = l->out[d] = call->ints[14 + d];
+        if (kernel < 1 || stride < 1 || dilation < 1 || l->pad[d] < 0 || out < 0)
+            return 0;
+        if (l->thin && d == 2) {
+            l->period[d] = l->phases[d] = ht_quads(kernel);
+            l->length[d] = out;
+        } else {
+            l->period[d] = stride / gcd(stride, dilation);
+            l->phases[d] = ht_min64(kernel, l->period[d]);
+            l->length[d] = out + (kernel - 1) * dilation / stride;
+        }
+        l->pointwise = l->pointwise && kernel == 1 && stride == 1 && l->pad[d] == 0;
+        l->taps *= l->thin && d == 2 ? ht_quads(kernel) : kernel;
+        l->plane *= l->phases[d] * l->length[d];
+        l->out_size *= out;
+    }
+    if (l->pointwise) {
+        l->out[2] = l->length[2] = l->out_size;
+        l->out[0] = l->out[1] = l->length[0] = l->length[1] = 1;
+    }
+    l->plane *= HT_QUAD;
+    l->quads = ht_quads(l->channels);
+    l->steps = l->quads * l->taps;
+    return 1;
+}
+
+/* ---- pixels */
+
+typedef struct {
+    ht_quad_layout l;
+    const uint8_t *x;
+    int64_t in[3], in_size;
+    uint8_t flip, blank;
+    uint8_t *packed;
+    int64_t units, parts;
+} pixel_packing;
+
+static void store_quad(uint8_t *dst, uint32_t quad) { memcpy(dst, &quad, sizeof quad); } /* little-endian */
+
+/* Byte j of a run that is read every `stride`. Every second byte is the lower half of every word, which vectors take
+ * faster; `stride` = 2 reads the byte after as well. */
+HT_INLINE uint32_t byte_of(const uint8_t *run, int64_t j, const int64_t stride)
+{
+    uint16_t both;
+    if (stride != 2)
+        return run[j * stride];
+    memcpy(&both, run + 2 * j, sizeof both); /* little-endian, as all variants are */
+    return both & 0xffu;
+}
+
+HT_INLINE uint32_t quad_of(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, int64_t j,
+                           const int64_t stride)
+{
+    return byte_of(a, j, stride) | byte_of(b, j, stride) << 8 | byte_of(c, j, stride) << 16 | byte_of(d, j, stride) << 24;
+}
+
+/* n quads of four runs of bytes that are read every `stride`. */
+HT_INLINE void pack_run(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, const int64_t stride,
+                        uint32_t flip, int64_t n, uint8_t *dst)
+{
+    enum { BLOCK = 16 };
+    for (int64_t i = 0; n >= BLOCK && i < n; i += BLOCK) {
+        uint32_t quads[BLOCK];
+        i = ht_min64(i, n - BLOCK); /* the last block overlaps the one before it */
+        for (int64_t j = 0; j < BLOCK; j++)
+            quads[j] = quad_of(a + i * stride, b + i * stride, c + i * stride, d + i * stride, j, stride) ^ flip;
+        memcpy(dst + HT_QUAD * i, quads, sizeof quads);
+    }
+    for (int64_t i = 0; n < BLOCK && i < n; i++)
+        store_quad(dst + HT_QUAD * i, quad_of(a, b, c, d, i, stride) ^ flip);
+}
+
+static void pack_runs(const uint8_t *const *from, int64_t stride, uint32_t flip, int64_t n, uint8_t *dst)
+{
+    const uint8_t *a = from[0], *b = from[1], *c = from[2], *d = from[3];
+    if (stride == 1) {
+        pack_run(a, b, c, d, 1, flip, n, dst);
+    } else if (stride == 2) { /* the byte after the last may lie outside */
+        pack_run(a, b, c, d, 2, flip, n - 1, dst);
+        store_quad(dst + HT_QUAD * (n - 1), quad_of(a + 2 * n - 2, b + 2 * n - 2, c + 2 * n - 2, d + 2 * n - 2, 0, 1) ^ flip);
+    } else {
+        pack_run(a, b, c, d, stride, flip, n, dst);
+    }
+}
+
+/* One row of quads: `length` positions, of which the first lies at column `at` of the input's row, the next `stride`
+ * further. rows: of the four channels; NULL outside of the input. */
+static void pack_row(const pixel_packing *p, const uint8_t *const *rows, int64_t at, int64_t stride, int64_t length,
+                     uint8_t *dst)
+{
+    const uint32_t blank = p->blank * 0x01010101u;
+    int64_t low = length, high = length;
+    if (rows[0])
+        ht_valid_range(at, stride, p->in[2], length, &low, &high);
+    for (int64_t i = 0; i < low; i++)
+        store_quad(dst + HT_QUAD * i, blank);
+    if (low < high) {
+        const uint8_t *from[HT_QUAD];
+        for (int i = 0; i < HT_QUAD; i++)
+            from[i] = rows[i] + at + low * stride;
+        pack_runs(from, stride, p->flip * 0x01010101u, high - low, dst + HT_QUAD * low);
+    }
+    for (int64_t i = high; i < length; i++)
+        store_quad(dst + HT_QUAD * i, blank);
+}
+
+/* The same for a single channel: four taps of each position, from tap `first` on. */
+static void pack_thin_row(const pixel_packing *p, const uint8_t *row, int64_t first, uint8_t *dst)
+{
+    const ht_quad_layout *l = &p->l;
+    const int64_t dilation = l->dilation[2], stride = l->stride[2], length = l->length[2];
+    const int64_t at = first * dilation - l->pad[2];
+    int64_t low = length, high = length; /* where all four lie next to each other inside the row */
+    if (row && dilation == 1)
+        ht_valid_range(at, stride, ht_max64(0, p->in[2] - HT_QUAD + 1), length, &low, &high);
+    if (low < high) {
+        const uint8_t *start = row + at + low * stride, *const from[HT_QUAD] = {start, start + 1, start + 2, start + 3};
+        pack_runs(from, stride, p->flip * 0x01010101u, high - low, dst + HT_QUAD * low);
+    }
+    for (int64_t i = low > 0 ? 0 : high; i < length; i = i + 1 == low ? high : i + 1)
+        for (int64_t lane = 0; lane < HT_QUAD; lane++) {
+            const int64_t column = at + i * stride + lane * dilation;
+            dst[HT_QUAD * i + lane] = row && column >= 0 && column < p->in[2] ? row[column] ^ p->flip : p->blank;
+        }
+}
+
+/* Quad `unit` of all images and groups. */
+static void pack_plane(const pixel_packing *p, int64_t unit)
+{
+    const ht_quad_layout *l = &p->l;
+    const int64_t first = unit % l->quads * HT_QUAD, image = unit / l->quads;
+    const uint8_t *channel[HT_QUAD];
+    for (int64_t i = 0; i < HT_QUAD; i++) /* those that do not exist meet weights of zero: any will do */
+        channel[i] = p->x + (image * l->channels + (first + i < l->channels ? first + i : first)) * p->in_size;
+    uint8_t *dst = p->packed + unit * l->plane;
+    for (int64_t pz = 0; pz < l->phases[0]; pz++)
+        for (int64_t py = 0; py < l->phases[1]; py++)
+            for (int64_t px = 0; px < l->phases[2]; px++)
+                for (int64_t z = 0; z < l->length[0]; z++)
+                    for (int64_t y = 0; y < l->length[1]; y++, dst += HT_QUAD * l->length[2]) {
+                        const int64_t iz = z * l->stride[0] + pz * l->dilation[0] % l->stride[0] - l->pad[0];
+                        const int64_t iy = y * l->stride[1] + py * l->dilation[1] % l->stride[1] - l->pad[1];
+                        const int inside = iz >= 0 && iz < p->in[0] && iy >= 0 && iy < p->in[1];
+                        const uint8_t *rows[HT_QUAD] = {NULL, NULL, NULL, NULL};
+                        for (int i = 0; inside && i < HT_QUAD; i++)
+                            rows[i] = channel[i] + (iz * p->in[1] + iy) * p->in[2];
+                        if (l->thin)
+                            pack_thin_row(p, rows[0], HT_QUAD * px, dst);
+                        else
+                            pack_row(p, rows, px * l->dilation[2] % l->stride[2] - l->pad[2], l->stride[2],
+                                     l->length[2], dst);
+                    }
+}
+
+static void pack_part(void *context, int64_t part, int thread)
+{
+    (void)thread;
+    const pixel_packing *p = (const pixel_packing *)context;
+    const int64_t end = ht_part_begin(p->units, p->parts, part + 1);
+    for (int64_t unit = ht_part_begin(p->units, p->parts, part); unit < end; unit++)
+        pack_plane(p, unit);
+}
+
+int HT_KERNEL(pack_pixels)(const ht_call *call)
+{
+    if (call->num_in != 2)
+        return HT_ERR_OPERAND;
+    const ht_tensor *x = call->in[0], *zero = call->in[1], *packed = call->out[0];
+    ht_window shape;
+    if ((x->dtype != HT_INT8 && x->dtype != HT_UINT8) || zero->dtype != x->dtype || packed->dtype != HT_UINT8)
+        return HT_ERR_DTYPE;
+    pixel_packing p = {.x = x->data, .packed = packed->data, .flip = x->dtype == HT_UINT8 ? 0 : 0x80};
+    if (!ht_window_shapes(&shape, x, x) || zero->size != 1 || !ht_quad_layout_of(&p.l, call) ||
+        shape.c != p.l.group * p.l.channels)
+        return HT_ERR_OPERAND;
+    p.units = shape.n * p.l.group * p.l.quads;
+    if (packed->size != p.units * p.l.plane + HT_PIXEL_SLACK)
+        return HT_ERR_OPERAND;
+    for (int d = 0; d < 3; d++)
+        p.in[d] = shape.in[d];
+    p.in_size = shape.in_size;
+    if (p.l.pointwise) {
+        if (p.in_size != p.l.out_size)
+            return HT_ERR_OPERAND;
+        p.in[0] = p.in[1] = 1;
+        p.in[2] = p.in_size;
+    }
+    p.blank = *(const uint8_t *)zero->data ^ p.flip;
+    memset(p.packed + packed->size - HT_PIXEL_SLACK, 0, HT_PIXEL_SLACK);
+    if (x->size > 0 || p.units == 0) {
+        p.parts = ht_parts(call, p.units, (double)packed->size / 2);
+        ht_parallel(call->team, p.parts, pack_part, &p);
+    } else {
+        memset(p.packed, p.blank, (size_t)packed->size);
+    }
+    return HT_OK;
+}
+
+/* ---- filters */
+
+int HT_KERNEL(pack_filters)(const ht_call *call)
+{
+    ht_quad_layout l;
+    if (call->num_in != 2 || call->in[0]->ndim < 3)
+        return HT_ERR_OPERAND;
+    const ht_tensor *w = call->in[0], *zero = call->in[1], *packed = call->out[0];
+    const int64_t maps = w->dims[0];
+    if ((w->dtype != HT_INT8 && w->dtype != HT_UINT8) || zero->dtype != w->dtype || packed->dtype != HT_UINT8)
+        return HT_ERR_DTYPE;
+    if (!ht_quad_layout_of(&l, call))
+        return HT_ERR_OPERAND;
+    const int64_t area = l.kernel[0] * l.kernel[1], row = l.kernel[2], taps = area * row;
+    if (w->size != maps * l.channels * taps || (zero->size != 1 && zero->size != maps) ||
+        packed->size != (maps + 1) * HT_QUAD * (l.steps + 2))
+        return HT_ERR_OPERAND;
+    const uint8_t flip = w->dtype == HT_INT8 ? 0 : 0x80;
+    memset(packed->data, 0, (size_t)packed->size);
+    for (int64_t m = 0; m <= maps; m++) {
+        uint8_t *to = (uint8_t *)packed->data + m * HT_QUAD * (l.steps + 2);
+        const uint8_t *from = (const uint8_t *)w->data + m * l.channels * taps;
+        int32_t of_filter[2] = {0, 0};
+        for (int64_t c = 0; c < l.channels; c++)
+            for (int64_t tap = 0; tap < taps; tap++) {
+                const int64_t step = l.thin ? tap / row * ht_quads(row) + tap % row / HT_QUAD : c / HT_QUAD * taps + tap;
+                const int64_t lane = l.thin ? tap % row % HT_QUAD : c % HT_QUAD;
+                const uint8_t byte = m < maps ? from[c * taps + tap] ^ flip : 1;
+                to[HT_QUAD * step + lane] = byte;
+                of_filter[0] = (int32_t)((uint32_t)of_filter[0] + (uint32_t)(int8_t)byte);
+            }
+        if (m < maps)
+            of_filter[1] = (int8_t)(((const uint8_t *)zero->data)[zero->size == 1 ? 0 : m] ^ flip);
+        memcpy(to + HT_QUAD * l.steps, of_filter, sizeof of_filter);
+    }
+    return HT_OK;
+}
