@@ -48,7 +48,8 @@ def _variant_number(name, source):
     )
 
 
-cdef int _chosen = _variant_number(os.environ.get("HETERO_ISA") or list(variants()).pop(), "environment variable HETERO_ISA")
+cdef int _chosen = _variant_number(os.environ.get("HETERO_ISA") or list(variants()).pop(),
+                                   "environment variable HETERO_ISA")
 cdef dict _kernel_numbers = {name: number for number, name in enumerate(kernel_names())}
 
 
@@ -74,8 +75,8 @@ cdef ht_kernel_fn chosen_kernel(name) except NULL:
 
 cdef dict _dtype_codes = {
     np.dtype(name): dtype_code(ord(np.dtype(name).kind), np.dtype(name).itemsize)
-    for name in ("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
-                 "uint64")
+    for name in ("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
+                 "uint32", "uint64")
 }
 
 
@@ -90,8 +91,8 @@ cdef void *data_of(array) except NULL:
 
 
 cdef int _describe_array(ht_tensor *tensor, array, bint anywhere=False) except -1:
-    """Fill ``tensor`` from a C-contiguous, native NumPy array, which must outlive its use and be aligned unless it may lie
-    ``anywhere``."""
+    """Fill ``tensor`` from a C-contiguous, native NumPy array, which must outlive its use and be aligned unless it may
+    lie ``anywhere``."""
     cdef int required = C_CONTIGUOUS | NATIVE | (0 if anywhere else ALIGNED)
     capsule = array.__array_struct__
     cdef const ht_array_interface *view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
@@ -135,8 +136,8 @@ cdef int64_t describe_type(ht_tensor *tensor, tuple shape, dtype) except -1:
 
 
 cdef int check_status(int status, what, const void *scratch) except -1:
-    """Raise `InferenceError` for a kernel's status other than HT_OK; ``what`` names the kernel or node. ``scratch``: the
-    call's."""
+    """Raise `InferenceError` for a kernel's status other than HT_OK; ``what`` names the kernel or node. ``scratch``:
+    the call's."""
     if status == HT_OK:
         return 0
     if status == HT_ERR_INDEX:
@@ -233,8 +234,8 @@ def _array_in(memory, shape, dtype):
 def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, variant=None, Team team=None, memory=None):
     """Run one kernel on NumPy arrays and return its outputs as a list of fresh arrays.
 
-    ``inputs``: arrays, copied only where not C-contiguous or, but for kernels that pack weights, not aligned; None for an absent optional input. ``output_specs``: a pair
-    (shape, dtype) per output. ``ints``, ``floats``, ``scratch_bytes``: what the kernel's header documents.
+    ``inputs``: arrays, copied only where not C-contiguous or, but for kernels that pack weights, not aligned; None for
+    an absent optional input. ``output_specs``: a pair (shape, dtype) per output. ``ints``, ``floats``, ``scratch_bytes``: what the kernel's header documents.
     ``variant``: an instruction set of `variants`; None = the chosen one. ``team``: threads to use, if it is free.
     ``memory``: called with a number of bytes, gives the memory of an output as an array of uint8; None = a fresh one.
 
@@ -245,7 +246,8 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
     cdef int number = _chosen if variant is None else _variant_number(variant, "variant")
     cdef bint anywhere = name in _TAKE_ANY_ADDRESS
     arrays = [None if array is None else np.require(array, requirements="C" if anywhere else "CA") for array in inputs]
-    outputs = [np.empty(shape, dtype) if memory is None else _array_in(memory, shape, dtype) for shape, dtype in output_specs]
+    outputs = [np.empty(shape, dtype) if memory is None else _array_in(memory, shape, dtype)
+               for shape, dtype in output_specs]
     cdef int num_in = len(arrays), num_out = len(outputs), num_ints = len(ints), num_floats = len(floats), position
     cdef int threads = 1 if team is None else team.threads
     cdef int64_t scratch = scratch_bytes

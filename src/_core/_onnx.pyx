@@ -400,9 +400,9 @@ cdef int _check_csr(const int32_t[::1] indptr, const int32_t[::1] values, int64_
 
 
 cdef inline Py_ssize_t _edges_of(int32_t node, const int32_t[::1] values, Py_ssize_t first, Py_ssize_t end,
-                                 const int32_t[::1] producer, int32_t[::1] last_reader, int32_t[::1] src, int32_t[::1] dst,
-                                 Py_ssize_t count) noexcept nogil:
-    """Adds an edge to ``node`` from each maker of its values that has none yet; returns how many edges there are then."""
+                                 const int32_t[::1] producer, int32_t[::1] last_reader, int32_t[::1] src,
+                                 int32_t[::1] dst, Py_ssize_t count) noexcept nogil:
+    """Adds an edge to ``node`` from each maker of its values that has none yet; returns how many there are then."""
     cdef Py_ssize_t i
     cdef int32_t maker
     for i in range(first, end):

@@ -13,7 +13,6 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from hetero._kernels cimport chosen_kernel, data_of, describe_type
-from hetero._program cimport IN_ARENA, IN_CONSTANT, IN_INPUT, IN_OUTPUT, Branch, Program, ht_branch, ht_branches, ht_copy
 from kernels_c cimport *
 
 
@@ -149,14 +148,15 @@ cdef class Program:
         self.functions = <ht_kernel_fn *> malloc((self.num_calls + 1) * sizeof(ht_kernel_fn))
         self.ints = <int64_t *> malloc((num_ints + 1) * sizeof(int64_t))
         self.floats = <double *> malloc((num_floats + 1) * sizeof(double))
-        if not (self.input_tensors and self.tensors and self.places and self.numbers and self.operands and self.calls and self.functions
-                and self.ints and self.floats):
+        if not (self.input_tensors and self.tensors and self.places and self.numbers and self.operands and self.calls
+                and self.functions and self.ints and self.floats):
             raise MemoryError("a compiled program")
         limits = (arena_bytes, len(self.constants), len(inputs), len(outputs))
         for position, (shape, dtype) in enumerate(self.input_specs):
             describe_type(&self.input_tensors[position], shape, dtype)
         for position, (dtype, shape, place, number) in enumerate(tensors):
-            if not 0 <= place <= 3 or not 0 <= number <= limits[place] or (place != IN_ARENA and number == limits[place]):
+            if (not 0 <= place <= 3 or not 0 <= number <= limits[place]
+                    or (place != IN_ARENA and number == limits[place])):
                 raise ValueError(f"tensor {position}: there is no place {place}, {number}")
             size = describe_type(&self.tensors[position], shape, dtype)
             self.places[position], self.numbers[position] = place, number
@@ -178,7 +178,8 @@ cdef class Program:
             else:
                 self.functions[position] = _run_branch
                 sizes = [[math.prod(tensors[at][1]) * tensors[at][0].itemsize for at in some] for some in (ins, outs)]
-                if len(self.branches[position]) != 2 or not ins or min(*ins, *outs) < 0 or sizes[0][0] != 1 or int_values:
+                if (len(self.branches[position]) != 2 or not ins or min(*ins, *outs) < 0 or sizes[0][0] != 1
+                        or int_values):
                     raise ValueError(f"call {position}: expected two branches, a condition, and no operand left out")
                 for branch in self.branches[position]:
                     (<Branch?> branch).fit(sizes[0], sizes[1])

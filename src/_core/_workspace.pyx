@@ -370,7 +370,8 @@ cdef class Workspace:
         operands = program.num_inputs + program.num_outputs
         if num < operands or not 0 <= trip < stop or not -1 <= flag < num:
             raise ValueError("expected a binding per input and output, and trips to make")
-        if counter.dtype != np.int64 or counter.size != 1 or not counter.flags.c_contiguous or not counter.flags.writeable:
+        if (counter.dtype != np.int64 or counter.size != 1 or not counter.flags.c_contiguous
+                or not counter.flags.writeable):
             raise ValueError("expected a counter of one int64")
         targets = {pair[1] for pair in copies}
         slots = <ht_slot *> malloc((num + 1) * sizeof(ht_slot))
@@ -402,8 +403,8 @@ cdef class Workspace:
                     for position in range(self.num_outside):
                         tensor = self.outside[position]
                         self.tensors[tensor].data = _at(&slots[
-                            program.numbers[tensor] + (program.num_inputs if program.places[tensor] == IN_OUTPUT else 0)],
-                            trip)
+                            program.numbers[tensor]
+                            + (program.num_inputs if program.places[tensor] == IN_OUTPUT else 0)], trip)
                     for position in range(program.num_calls):
                         status = program.functions[position](&self.calls[position])
                         if status != HT_OK:

@@ -218,8 +218,9 @@ static int multiply(const ht_call *call, const ht_batch matrices)
     const int64_t *ints = call->ints;
     const int trans_a = ints[3] != 0, activation = (int)ints[8];
     const double alpha = call->floats[0], beta = call->floats[1];
-    ht_gemm_product p = {.m = ints[0], .rows = ints[0], .n = ints[1], .k = ints[2], .trans_b = ints[4] != 0, .b_packed = ints[5] != 0,
-                 .activation = activation, .p0 = (float)call->floats[2], .p1 = (float)call->floats[3]};
+    ht_gemm_product p = {.m = ints[0], .rows = ints[0], .n = ints[1], .k = ints[2], .trans_b = ints[4] != 0,
+                         .b_packed = ints[5] != 0, .activation = activation, .p0 = (float)call->floats[2],
+                         .p1 = (float)call->floats[3]};
     p.a_row = trans_a ? 1 : p.k;
     p.a_k = trans_a ? p.m : 1;
     p.ldb = p.trans_b ? p.k : p.n;
@@ -239,7 +240,8 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         return HT_ERR_OPERAND;
     const int32_t dtype = y->dtype;
     const int halved = p.b_packed && dtype == HT_FLOAT32 && (b->dtype == HT_FLOAT16 || b->dtype == HT_BFLOAT16);
-    if (a->dtype != dtype || (b->dtype != dtype && !halved) || (bias && bias->dtype != dtype) || (addend && addend->dtype != dtype))
+    if (a->dtype != dtype || (b->dtype != dtype && !halved) || (bias && bias->dtype != dtype) ||
+        (addend && addend->dtype != dtype))
         return HT_ERR_DTYPE;
     if (dtype == HT_FLOAT32) {
         const int64_t rows = ht_min64(p.k * ht_ceil_div(p.n, HT_PANEL), MOST_SCRATCH / HT_PANEL);

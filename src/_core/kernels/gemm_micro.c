@@ -147,6 +147,21 @@ const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HE
 /* Floats of B that stay in the L1 cache while the rows of A pass. */
 #define STRIP_FLOATS 8192
 
+/* Computes a tile of `height` rows; the epilogue of the whole, or NULL, is moved to its place, row and column j. */
+HT_INLINE void run_tile(ht_tile *t, const ht_epilogue *whole, int64_t height, int64_t row, int64_t j)
+{
+    ht_epilogue e;
+    if (whole) {
+        e = *whole;
+        if (e.bias)
+            e.bias += row * e.bias_row + j * e.bias_col;
+        if (e.addend)
+            e.addend += row * e.addend_row + j;
+        t->epilogue = &e;
+    }
+    ht_tile_fns[height - 1][(t->columns - 1) / HT_PANEL](t);
+}
+
 void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns)
 {
     const int64_t chunk = a_panel ? HT_PANEL : rows, pair = HT_TILE_PANELS * HT_PANEL;
@@ -161,7 +176,6 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
                 const int64_t height = base + (tile < extra);
                 const int64_t ahead = start == 0 && tile < HT_TILE_PANELS ? origin->next_step : 0;
                 ht_tile t = *origin;
-                ht_epilogue e;
                 t.a += start / HT_PANEL * a_panel + (row - start * (a_panel > 0)) * t.a_row;
                 for (int64_t j = j0; j < ht_min64(j0 + strip, columns); j += pair) {
                     t.columns = ht_min64(columns - j, pair);
@@ -171,15 +185,7 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
                     const float *next = j + pair < columns ? t.b + HT_TILE_PANELS * t.b_panel : origin->next;
                     t.next = ahead && next ? next + tile * t.b_panel : t.b;
                     t.next_step = ahead && next ? ahead : 0;
-                    if (origin->epilogue) {
-                        e = *origin->epilogue;
-                        if (e.bias)
-                            e.bias += row * e.bias_row + j * e.bias_col;
-                        if (e.addend)
-                            e.addend += row * e.addend_row + j;
-                        t.epilogue = &e;
-                    }
-                    ht_tile_fns[height - 1][(t.columns - 1) / HT_PANEL](&t);
+                    run_tile(&t, origin->epilogue, height, row, j);
                 }
                 row += height;
             }
@@ -214,7 +220,6 @@ void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t 
         const int fetches = origin->next_step > 0 && tile < HT_TILE_PANELS;
         int64_t fetched = 0;
         ht_tile t = *origin;
-        ht_epilogue e;
         t.a = a;
         if (copies) {
             for (int64_t i = 0; i < height; i++)
@@ -235,15 +240,7 @@ void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t 
                 for (const int64_t end = (j / pair + 1) * HT_TILE_ROWS / pairs; fetched < end; fetched++)
                     for (int64_t i = 0; i < k; i += HT_PANEL)
                         __builtin_prefetch(a + (height + fetched) * origin->a_row + i, 0, 2);
-            if (origin->epilogue) {
-                e = *origin->epilogue;
-                if (e.bias)
-                    e.bias += row * e.bias_row + j * e.bias_col;
-                if (e.addend)
-                    e.addend += row * e.addend_row + j;
-                t.epilogue = &e;
-            }
-            ht_tile_fns[height - 1][(t.columns - 1) / HT_PANEL](&t);
+            run_tile(&t, origin->epilogue, height, row, j);
         }
         row += height;
     }
