@@ -148,11 +148,12 @@ cdef class Costs:
         return numbers, result.moved
 
 
-def min_cut(tail, head, capacity, back, excess):
+def min_cut(tail, head, capacity, back, excess, bint reduce=True):
     """A minimum cut of a network, for tests: (flow, sink side bool [n], cut).
 
     Edge i leads from tail[i] to head[i] with capacity[i], and back with back[i]; excess[v] is what the source gives v, or,
-    where negative, what the sink takes from it. Whole numbers, which add up to 2^52 at most.
+    where negative, what the sink takes from it. Whole numbers, which add up to 2^52 at most. reduce: else all of the
+    network is left to the maximum flow.
     """
     given = np.array(excess, np.float64)
     cdef const double[::1] excess_of = given
@@ -185,9 +186,12 @@ def min_cut(tail, head, capacity, back, excess):
     with nogil:
         for i in range(count):
             edges[i].a, edges[i].b, edges[i].forth, edges[i].back = a[i], b[i], forth_of[i], back_of[i]
-        status = hg_build_network(n, given_of, edges, count, 1, &net, &arena, &watch)
-        if status == HG_OK:
-            status = hg_max_flow(&net, &on_sink_side[0], &flow, &arena, &watch)
+        if reduce:
+            status = hg_min_cut(n, given_of, edges, count, 1, &on_sink_side[0], &flow, &arena, &watch)
+        else:
+            status = hg_build_network(n, given_of, edges, count, 1, &net, &arena, &watch)
+            if status == HG_OK:
+                status = hg_max_flow(&net, &on_sink_side[0], &flow, &arena, &watch)
         if status == HG_OK:
             status = hg_cut_capacity(n, given_of, edges, count, 1, &on_sink_side[0], &cut, &watch)
     hg_arena_close(&arena)

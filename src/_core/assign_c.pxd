@@ -42,6 +42,8 @@ cdef extern from "assign/assign.h" nogil:
                          hg_network *net, hg_arena *arena, hg_watch *watch)
     int hg_cut_capacity(int32_t n, const double *excess, const hg_edge *edges, int64_t count, double scale,
                         const uint8_t *on_sink_side, int64_t *cut, hg_watch *watch)
+    int hg_min_cut(int32_t n, const double *excess, const hg_edge *edges, int64_t count, double scale,
+                   uint8_t *on_sink_side, int64_t *flow, hg_arena *arena, hg_watch *watch)
     int hg_max_flow(hg_network *net, uint8_t *on_sink_side, int64_t *flow, hg_arena *arena, hg_watch *watch)
 
     ctypedef struct hg_move_result:

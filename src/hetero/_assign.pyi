@@ -27,5 +27,10 @@ class Costs:
     def move(self, label: ArrayLike, target: int) -> tuple[NDArray[np.int32], int]: ...
 
 def min_cut(
-    tail: ArrayLike, head: ArrayLike, capacity: ArrayLike, back: ArrayLike, excess: ArrayLike
+    tail: ArrayLike,
+    head: ArrayLike,
+    capacity: ArrayLike,
+    back: ArrayLike,
+    excess: ArrayLike,
+    reduce: bool = True,
 ) -> tuple[int, NDArray[np.bool_], int]: ...

@@ -84,6 +84,31 @@ int hg_build_network(int32_t n, const double *excess, const hg_edge *edges, int6
 int hg_cut_capacity(int32_t n, const double *excess, const hg_edge *edges, int64_t count, double scale,
                     const uint8_t *on_sink_side, int64_t *cut, hg_watch *watch);
 
+/* ---- reduce.c ---- */
+
+/* The side of a vertex that was removed: bit x_a + 2 x_b of `table`, where x is 1 on the sink side; 0 for no vertex,
+ * which a or b is when it is -1. */
+typedef struct {
+    int32_t v, a, b;
+    uint8_t table;
+} hg_side_rule;
+typedef struct {
+    hg_side_rule *rule; /* [rules], in the order of removal */
+    int32_t rules;
+    const int32_t *vertex; /* [core.n]: which vertex each of the core's is */
+    int64_t constant;      /* what the cut costs beside the core's cut */
+} hg_reduction;
+
+/* The network of these edges as far as it takes a maximum flow to cut it; `found`: the sides of all else. */
+int hg_reduce(int32_t n, const double *excess, const hg_edge *edges, int64_t count, double scale, hg_network *core,
+              hg_reduction *found, hg_arena *arena, hg_watch *watch);
+void hg_restore_sides(const hg_reduction *found, const hg_network *core, const uint8_t *core_side,
+                      uint8_t *on_sink_side);
+
+/* As hg_build_network and hg_max_flow, over the reduction: the same sides, the same flow. */
+int hg_min_cut(int32_t n, const double *excess, const hg_edge *edges, int64_t count, double scale,
+               uint8_t *on_sink_side, int64_t *flow, hg_arena *arena, hg_watch *watch);
+
 /* ---- move.c ---- */
 
 /* The best of all labellings in which every node keeps its label or gets `target`; among those of equal cost the one that

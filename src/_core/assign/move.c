@@ -248,14 +248,11 @@ static double total_capacity(const builder *b)
 static int cut_and_relabel(builder *b, int32_t *label, hg_move_result *result, hg_arena *arena, hg_watch *watch)
 {
     const int32_t n = (int32_t)b->vertices;
-    hg_network net;
     uint8_t *goes = HG_TAKE(arena, uint8_t, n);
     if (!goes)
         return HG_NO_MEMORY;
     result->scale = hg_scale_for(total_capacity(b));
-    int status = hg_build_network(n, b->excess, b->edges, b->count, result->scale, &net, arena, watch);
-    if (status == HG_OK)
-        status = hg_max_flow(&net, goes, &result->flow, arena, watch);
+    int status = hg_min_cut(n, b->excess, b->edges, b->count, result->scale, goes, &result->flow, arena, watch);
     if (status == HG_OK)
         status = hg_cut_capacity(n, b->excess, b->edges, b->count, result->scale, goes, &result->cut, watch);
     for (int32_t v = 0; v < b->costs->n && status == HG_OK; v++) {
