@@ -47,6 +47,7 @@ class Origin(enum.IntEnum):
     PLAN = 3
     COST = 4
     STAGE = 5
+    MEMORY = 6
 
 
 _PLACED = {
@@ -55,6 +56,7 @@ _PLACED = {
     Origin.PLAN: "set to {} in the plan",
     Origin.COST: "set to {} by cost",
     Origin.STAGE: "put on {} as a stage of a pipeline",
+    Origin.MEMORY: "moved to {} for want of memory",
 }
 
 
@@ -76,7 +78,7 @@ class Affinity:
     ``devices``: names in priority order. ``device_of``: int32[num_nodes], indices into ``devices``. ``origin``:
     uint8[num_nodes] of `Origin`. ``supports``: each device's answer. ``pins``: node index -> the pin that placed it, as
     it was written, for nodes of origin PIN. ``explain_cost``: node index -> what it costs where, for nodes of origin
-    COST or STAGE.
+    COST or STAGE; ``explain_memory``: node index -> where there was no room, for nodes of origin MEMORY.
     """
 
     devices: tuple[str, ...]
@@ -85,6 +87,7 @@ class Affinity:
     supports: tuple[Support, ...]
     pins: Mapping[int, str]
     explain_cost: Callable[[int], str] | None = None
+    explain_memory: Callable[[int], str] | None = None
 
     def refusal(self, device: int, node: int) -> str | None:
         """Why a device, by number, does not take a node; None if it does."""
@@ -107,6 +110,10 @@ class Affinity:
             return f"{device} is a stage of the pipeline" if self.explain_cost is None else self.explain_cost(node)
         if origin == Origin.COST:
             return f"{device} by cost" + ("" if self.explain_cost is None else f": {self.explain_cost(node)}")
+        if origin == Origin.MEMORY:
+            return f"{device} for want of memory" + (
+                "" if self.explain_memory is None else f": {self.explain_memory(node)}"
+            )
         refused = ((self.devices[i], self.supports[i].reasons.get(node)) for i in range(number))
         passed_over = [f"{name}: {why}" for name, why in refused if why is not None]
         if not passed_over:

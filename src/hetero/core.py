@@ -18,6 +18,7 @@ from .extension.custom_op import CustomOp
 from .extension.table import CustomOps, describe_ops
 from .extension.types import with_custom_types
 from .guard import guarded
+from .memory.limits import MaxMemory, limits_of, parse_limits
 from .model.model import Model
 from .model.read import read_model
 from .plan import Plan, make_plan
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from .devices.hetero import HeteroPlugin
 
 __all__ = ["Core", "compile", "load"]
+
+_MAX_MEMORY = "MAX_MEMORY"
 
 
 class Core:
@@ -85,16 +88,19 @@ class Core:
         config: Mapping[str, Any] | None = None,
         *,
         pins: Mapping[str, str] | None = None,
+        max_memory: MaxMemory | None = None,
     ) -> Plan:
         """Assign and partition without compiling.
 
         ``device``: a device string, or a plan that was loaded (and edited), which is then checked against the model
         and bound to it. ``pins``: node key, regular expression over whole keys, or ``op:`` and an operator type ->
-        device of the list; see docs/plan.md.
+        device of the list; see docs/plan.md. ``max_memory``: device -> what it may take for weights and activations,
+        in bytes or as ``"512MiB"``; see docs/memory.md.
 
-        Raises `UnsupportedModel` listing every node that no device takes, and `PropertyError` for a bad device string,
-        pin or plan.
+        Raises `UnsupportedModel` listing every node that no device takes, `InsufficientMemory` with what is short, and
+        `PropertyError` for a bad device string, pin, limit or plan.
         """
+        config = _with_limits(config, max_memory)
         model = self._with_custom_types(model)
         if isinstance(device, Plan):
             _no_pins(pins)
@@ -108,7 +114,8 @@ class Core:
         parsed, plugin, full = self._resolve(device, config)
         if parsed.name == "HETERO":
             return cast("HeteroPlugin", plugin).plan(model, full, pins)
-        return make_plan(_settled(model, parsed, plugin, full, pins), pins)
+        limits = _lone_limits(str(parsed), plugin, full)
+        return make_plan(_settled(model, parsed, plugin, full, pins), pins, limits=limits)
 
     @each_once()
     def compile_model(
@@ -118,13 +125,16 @@ class Core:
         config: Mapping[str, Any] | None = None,
         *,
         pins: Mapping[str, str] | None = None,
+        max_memory: MaxMemory | None = None,
         context: RemoteContext | None = None,
     ) -> CompiledModel:
         """Compile for a device, or by a plan.
 
-        ``config``: properties for this model, over those of `set_property`. With ``HETERO:…``, ``pins`` are as in
-        `plan`. Raises `UnsupportedModel`, `PropertyError`, `DeviceUnavailable`, and what the plugin raises.
+        ``config``: properties for this model, over those of `set_property`. ``max_memory``, and with ``HETERO:…``
+        ``pins``, are as in `plan`. Raises `UnsupportedModel`, `InsufficientMemory`, `PropertyError`,
+        `DeviceUnavailable`, and what the plugin raises.
         """
+        config = _with_limits(config, max_memory)
         if not isinstance(model, Model):
             model = self.read_model(model)
         model = self._with_custom_types(model)
@@ -137,6 +147,10 @@ class Core:
             return self._compile_plan(model, device, config or {})
         _check_pins(pins)
         parsed, plugin, full = self._resolve(device, config)
+        if parsed.name != "HETERO":
+            limits = _lone_limits(str(parsed), plugin, full)
+            if limits:
+                make_plan(_settled(model, parsed, plugin, full), limits=limits)  # says what is short
         given = model
 
         def compile_anew() -> CompiledModel:
@@ -383,6 +397,17 @@ def _check_pins(pins: Mapping[str, str] | None) -> None:
             raise PropertyError(
                 f"a pin maps the text of a node key or expression to a device, found {pin!r}: {device!r}"
             )
+
+
+def _with_limits(config: Mapping[str, Any] | None, max_memory: MaxMemory | None) -> Mapping[str, Any] | None:
+    """The configuration with ``max_memory``, which goes before what it has."""
+    return config if max_memory is None else {**(config or {}), _MAX_MEMORY: parse_limits(max_memory)}
+
+
+def _lone_limits(device: str, plugin: Plugin, config: dict[str, Any]) -> dict[str, int]:
+    """The limit of a device that is no list. Takes ``MAX_MEMORY``, which is not its property, out of ``config``."""
+    wanted = parse_limits(config.pop(_MAX_MEMORY, {}))
+    return limits_of([device], wanted, {device: plugin.memory_bytes(device)}, [device])
 
 
 def _no_pins(pins: Mapping[str, str] | None) -> None:

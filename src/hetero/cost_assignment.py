@@ -18,6 +18,8 @@ from .assign import LatencyAssignment, Prediction, least_latency, predict
 from .costs.measured import Costs
 from .costs.speed import CostSource
 from .costs.table import CostTable, cost_table
+from .memory_assignment import allowed_devices, limits_array, moved_for_memory
+from .memory_by_cost import least_latency_within
 from .partition import Partition, partition_graph
 from .plan.schema import PredictedLatency
 from .plan.wording import duration
@@ -41,12 +43,14 @@ LEAST_GAIN = 0.02
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class CostAffinity:
     """``affinity``: the devices by cost. ``found``: their partition, prediction and lower bound. ``by_priority``: what
-    the assignment by priority is predicted to take. ``table``: the costs."""
+    the assignment by priority is predicted to take. ``table``: the costs. ``memory_binds``: whether there would be a
+    better one without limits of memory."""
 
     affinity: Affinity
     found: LatencyAssignment
     by_priority: Prediction
     table: CostTable
+    memory_binds: bool = False
 
     @property
     def partition(self) -> Partition:
@@ -72,6 +76,7 @@ class CostAffinity:
             self.found.lower_bound,
             self.by_priority.total,
             sources,
+            self.memory_binds,
         )
 
 
@@ -85,26 +90,30 @@ def assign_by_cost(
     original: Model | None = None,
     policy: str = "auto",
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    limits: Mapping[str, int] | None = None,
 ) -> CostAffinity:
     """The assignment of least predicted latency.
 
     ``affinity``: by priority, with pins, which are kept. ``supports``, ``speeds``: per device. ``costs``: measured on
-    ``model`` or, before calls of functions were inlined, ``original``; ``shapes`` of inputs choose among them. Raises
-    `WrongModel` for costs of another model, and `PropertyError` for costs of none of the devices.
+    ``model`` or, before calls of functions were inlined, ``original``; ``shapes`` of inputs choose among them.
+    ``limits``: device -> bytes that it may take. Raises `WrongModel` for costs of another model, `PropertyError` for
+    costs of none of the devices, and `InsufficientMemory` where nothing is found that fits.
     """
     if costs is not None:
         costs.check_model(*dict.fromkeys((model, original or model)))
         costs.check_devices(affinity.devices)
     table = cost_table(model, affinity.devices, speeds, costs, shapes)
-    allowed = np.stack([support.mask for support in supports])
-    pinned = affinity.origin != Origin.PRIORITY
-    allowed[:, pinned] = affinity.device_of[pinned] == np.arange(len(supports))[:, None]
+    allowed = allowed_devices(affinity, supports)
     problem = table.problem(allowed)
     by_priority = partition_graph(model.graph, affinity.device_of, policy)
     first = predict(problem, by_priority, table.launches)
     found = least_latency(model.graph, problem, table.launches, affinity.device_of, policy, caution=CAUTION)
     if found.prediction.total > first.total * (1 - LEAST_GAIN):
         found = dataclasses.replace(found, device_of=affinity.device_of, partition=by_priority, prediction=first)
+    limited = None
+    if limits:
+        limited = least_latency_within(model, affinity, problem, table.launches, found, allowed, limits, policy)
+        first = limited.by_priority or first
     origin = affinity.origin.copy()
     origin[found.device_of != affinity.device_of] = Origin.COST
     origin.setflags(write=False)
@@ -118,4 +127,7 @@ def assign_by_cost(
         return f"{here} here, {there} on {affinity.devices[first_choice]}, transfers and launches aside"
 
     moved = dataclasses.replace(affinity, device_of=found.device_of, origin=origin, explain_cost=explain)
-    return CostAffinity(moved, found, first, table)
+    if limited is None or limited.found is found:
+        return CostAffinity(moved, found, first, table, False)
+    moved = moved_for_memory(moved, limited.fitted, limits_array(affinity.devices, limits or {}))
+    return CostAffinity(moved, limited.found, first, table, True)

@@ -17,6 +17,7 @@ __all__ = [
     "ExtensionError",
     "HeteroError",
     "InferenceError",
+    "InsufficientMemory",
     "ModelError",
     "NotSupported",
     "PartitionError",
@@ -71,6 +72,23 @@ class UnsupportedModel(HeteroError):
     def __init__(self, message: str, unsupported: Mapping[str, Mapping[str, str]] | None = None) -> None:
         super().__init__(message)
         self.unsupported = {key: dict(reasons) for key, reasons in (unsupported or {}).items()}
+
+
+class InsufficientMemory(UnsupportedModel):
+    """A model that does not fit into the memory that its devices may have.
+
+    ``shortfall``: device -> bytes that it would need above its limit, in the best assignment that was found.
+    ``unsupported`` names a node that fits on none of its devices even alone, if there is one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        shortfall: Mapping[str, int] | None = None,
+        unsupported: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        super().__init__(message, unsupported)
+        self.shortfall = dict(shortfall or {})
 
 
 class PartitionError(HeteroError, ValueError):

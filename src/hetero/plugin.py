@@ -264,6 +264,10 @@ class Plugin(abc.ABC):
 
         return default_speed(device)
 
+    def memory_bytes(self, device: str) -> float | None:
+        """How much memory the device has for a model, which plans hold to; None where nothing is to be held to."""
+        return None
+
     def device_ids(self) -> tuple[str, ...]:
         """Ids that may stand after the dot; empty if the device has no ids."""
         return ()

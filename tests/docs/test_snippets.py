@@ -28,7 +28,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    ["plan.md", "howto/rehearse.md", "howto/many-subgraphs.md", "howto/from-openvino.md", "howto/from-onnxruntime.md"],
+    [
+        "plan.md",
+        "memory.md",
+        "howto/rehearse.md",
+        "howto/many-subgraphs.md",
+        "howto/from-openvino.md",
+        "howto/from-onnxruntime.md",
+    ],
 )
 def test_snippets_do_what_the_page_says(page: str, folder: Path) -> None:
     assert run_page(DOCS / page, folder) > 1

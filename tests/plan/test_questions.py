@@ -180,7 +180,7 @@ def test_a_pin_to_a_device_that_refuses_is_told(core: hetero.Core, diamond: hete
 def test_printing(core: hetero.Core, diamond: hetero.Model) -> None:
     text = str(core.plan(diamond, DEVICES))
     assert text.startswith("diamond on FPGA, CPU: 7 nodes in 3 subgraphs; 3 values cut, 72 B\n")
-    assert re.search(r"^CPU +1 +1 +0 B +24 B +24 B$", text, re.MULTILINE)
+    assert re.search(r"^CPU +1 +1 +0 B +48 B +24 B +24 B$", text, re.MULTILINE)
     assert re.search(r"^ +2 +CPU +1 +24 B +four$", text, re.MULTILINE)
     assert "warning: 1 tiny island on CPU amid FPGA" in text
 

@@ -26,8 +26,8 @@ def test_values_are_told_once_with_all_their_readers(core: hetero.Core, diamond:
         BoundaryValue("n4", "float32", (2, 3), 24, 2, (3,)),
     )
     assert plan.totals == (
-        DeviceTotals("FPGA", 6, 2, 0, 24, 24, 0),
-        DeviceTotals("CPU", 1, 1, 0, 24, 24, 0),
+        DeviceTotals("FPGA", 6, 2, 0, 24, 24, 0, 96, 0, 4_000_000_000),
+        DeviceTotals("CPU", 1, 1, 0, 24, 24, 0, 48, 0, None),
     )
 
 
@@ -36,11 +36,11 @@ def test_sizes_that_are_not_known(core: hetero.Core) -> None:
     model = core.read_model(make_model(nodes, inputs={"x": ["batch", 3]}))
     plan = core.plan(model, DEVICES)
     assert plan.values[0] == BoundaryValue("a", "float32", ("batch", 3), None, 1, (2,))
-    assert plan.totals[1] == DeviceTotals("CPU", 1, 1, 0, 0, 0, 2)
+    assert plan.totals[1] == DeviceTotals("CPU", 1, 1, 0, 0, 0, 2, 0, 2)
     assert "2 unknown" in str(plan)
     plan = core.plan(model.with_types({"x": (np.float32, (5, 3))}), DEVICES)
     assert [value.bytes for value in plan.values] == [60, 60]
-    assert plan.totals[1] == DeviceTotals("CPU", 1, 1, 0, 60, 60, 0)
+    assert plan.totals[1] == DeviceTotals("CPU", 1, 1, 0, 60, 60, 0, 120, 0)
 
 
 @pytest.mark.parametrize(

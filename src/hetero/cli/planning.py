@@ -24,6 +24,7 @@ class Planning:
     plan_path: str | None = None
     pins: tuple[str, ...] = ()
     properties: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
     follow_links: bool = False
 
@@ -73,6 +74,8 @@ class Planning:
                 config.setdefault("DEVICE_PROPERTIES", {}).setdefault(device, {})[name] = value
             else:
                 config[name] = value
+        if self.limits:
+            config["MAX_MEMORY"] = _limits(self.limits)
         return config
 
     def pinned(self) -> dict[str, str] | None:
@@ -84,6 +87,18 @@ class Planning:
                 raise click.UsageError(f"--pin {entry}: expected NODES=DEVICE")
             pins[nodes] = device
         return pins or None
+
+
+def _limits(given: Sequence[str]) -> dict[str, str]:
+    limits: dict[str, str] = {}
+    for entry in given:
+        device, equals, size = entry.partition("=")
+        if not equals or not device or not size:
+            raise click.UsageError(f"--max-memory {entry}: expected DEVICE=SIZE, such as CPU.0=1GiB")
+        if device in limits:
+            raise click.UsageError(f"--max-memory {entry}: {device} has a limit already, {limits[device]}")
+        limits[device] = size
+    return limits
 
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Planning) if field.name != "devices")
@@ -104,6 +119,13 @@ _property_option = click.option(
     multiple=True,
     help="A property to compile with; DEVICE:KEY=VALUE for one device of a list.",
 )
+_limit_option = click.option(
+    "--max-memory",
+    "limits",
+    metavar="DEVICE=SIZE",
+    multiple=True,
+    help="What a device may take for weights and activations, such as CPU.0=1GiB; the rest goes on to the next device.",
+)
 _pin_option = click.option(
     "--pin",
     "pins",
@@ -120,8 +142,8 @@ _plan_option = click.option(
 def planning_options(
     help_text: str, *, default: str | None = None, several: bool = False, plans: bool = True
 ) -> Callable[[_F], _F]:
-    """``planning``, a `Planning`: ``-d`` (``several`` times, or once), properties and profiles; ``--plan`` and
-    ``--pin`` unless ``plans`` is False."""
+    """``planning``, a `Planning`: ``-d`` (``several`` times, or once), properties and profiles; ``--plan``,
+    ``--pin`` and ``--max-memory`` unless ``plans`` is False."""
     device_option = click.option(
         "-d",
         "--device",
@@ -133,7 +155,7 @@ def planning_options(
         default=default,
         show_default=default is not None,
     )
-    plan_options = (_plan_option, _pin_option) if plans else ()
+    plan_options = (_plan_option, _pin_option, _limit_option) if plans else ()
     options = (device_option, *plan_options, _property_option, profile_option, link_option)
 
     def decorate(function: _F) -> _F:

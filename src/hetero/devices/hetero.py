@@ -20,6 +20,7 @@ from ..costs.measured import Costs
 from ..device_string import parse_device, parse_device_list
 from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError
 from ..log import tell
+from ..memory.limits import limits_of, parse_limits
 from ..plan import Plan, bind_plan, make_plan
 from ..plan.bind import place_plan, with_nested_calls_inlined
 from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
@@ -56,19 +57,35 @@ _ASSIGNMENT = Property(
 _COSTS = Property(
     "COSTS", (str, os.PathLike, Costs), "", doc="measured costs for ASSIGNMENT=COST: a `Costs`, or the path of a file"
 )
+_MAX_MEMORY = Property(
+    "MAX_MEMORY",
+    (Mapping, str),
+    {},
+    accepts=lambda given: parse_limits(given) is not None,  # which says what is wrong
+    doc="{device: size}: what it may take for weights and activations, in bytes or as '512MiB'",
+)
 
 
 class HeteroPlugin(DeviceListPlugin):
     """Runs one model over several other devices."""
 
     name = "HETERO"
-    properties = (*DeviceListPlugin.properties, "HETERO_DUMP_GRAPH_DOT", _PIPELINE, _POLICY, _ASSIGNMENT, _COSTS)
+    properties = (
+        *DeviceListPlugin.properties,
+        "HETERO_DUMP_GRAPH_DOT",
+        _PIPELINE,
+        _POLICY,
+        _ASSIGNMENT,
+        _COSTS,
+        _MAX_MEMORY,
+    )
     not_forwarded = DeviceListPlugin.not_forwarded | {
         "HETERO_DUMP_GRAPH_DOT",
         _PIPELINE.name,
         _POLICY.name,
         _ASSIGNMENT.name,
         _COSTS.name,
+        _MAX_MEMORY.name,
     }
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
@@ -84,6 +101,7 @@ class HeteroPlugin(DeviceListPlugin):
         settings = self.full_config(self.own(config))
         policy = settings[_POLICY.name]
         settled = self._settled(model, config, pins)
+        limits = self._limits(settled.devices, config)
         by_cost: Callable[[SettledModel, Affinity], CostAffinity | StagedAffinity] | None = None
         if settings[_PIPELINE.name] == "PIPELINE_PARALLEL":
             if settings[_ASSIGNMENT.name] == "COST":
@@ -93,17 +111,44 @@ class HeteroPlugin(DeviceListPlugin):
                 )
             by_cost = functools.partial(self._by_stage, config=config, costs=_costs_of(settings))
         elif settings[_ASSIGNMENT.name] == "COST":
-            by_cost = functools.partial(self._by_cost, config=config, costs=_costs_of(settings), policy=policy)
-        return make_plan(settled, pins, policy, self._skipped(config, settled.devices), by_cost)
+            by_cost = functools.partial(
+                self._by_cost, config=config, costs=_costs_of(settings), policy=policy, limits=limits
+            )
+        return make_plan(settled, pins, policy, self._skipped(config, settled.devices), by_cost, limits)
+
+    def _limits(self, devices: Sequence[str], config: Mapping[str, Any]) -> dict[str, int]:
+        """Device -> bytes that it may take. Raises `PropertyError` for limits of devices that are not in the list."""
+        settings = self.full_config(self.own(config))
+        listed = parse_device_list(settings["MULTI_DEVICE_PRIORITIES"])
+        stated = {device: self.device_of(device, config)[0].memory_bytes(device) for device in devices}
+        return limits_of(
+            devices,
+            parse_limits(settings[_MAX_MEMORY.name]),
+            stated,
+            listed if _MAX_MEMORY.name in config else None,  # what was set for all models may be about others
+        )
 
     def _by_cost(
-        self, settled: SettledModel, affinity: Affinity, config: Mapping[str, Any], costs: Costs | None, policy: str
+        self,
+        settled: SettledModel,
+        affinity: Affinity,
+        config: Mapping[str, Any],
+        costs: Costs | None,
+        policy: str,
+        limits: Mapping[str, int],
     ) -> CostAffinity:
         from ..cost_assignment import assign_by_cost
 
         speeds = [self.device_of(device, config)[0].speed(device) for device in settled.devices]
         return assign_by_cost(
-            settled.model, affinity, settled.supports, speeds, costs=costs, original=settled.original, policy=policy
+            settled.model,
+            affinity,
+            settled.supports,
+            speeds,
+            costs=costs,
+            original=settled.original,
+            policy=policy,
+            limits=limits,
         )
 
     def _by_stage(
@@ -118,7 +163,8 @@ class HeteroPlugin(DeviceListPlugin):
         """With what the costs say, not where they are."""
         settings = dict(super().settings_of(config))
         costs = _costs_of(settings)
-        return {**settings, _COSTS.name: None if costs is None else costs.to_json()}
+        limits = parse_limits(settings[_MAX_MEMORY.name])
+        return {**settings, _COSTS.name: None if costs is None else costs.to_json(), _MAX_MEMORY.name: limits}
 
     def bind(self, model: Model, plan: Plan, config: Mapping[str, Any]) -> Plan:
         """A plan of this model from a loaded one, or one made for another reading of the model. Nodes of devices that
@@ -131,7 +177,8 @@ class HeteroPlugin(DeviceListPlugin):
         placed = with_nested_calls_inlined(placed, plan, devices, supports)
         if placed is not as_asked:
             supports = self.ask(placed.model, available, config)
-        return bind_plan(plan, placed, devices, supports, self._skipped(config, devices))
+        limits = self._limits(devices, config)
+        return bind_plan(plan, placed, devices, supports, self._skipped(config, devices), limits)
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None

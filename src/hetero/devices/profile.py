@@ -268,6 +268,10 @@ class ProfilePlugin(Plugin):
             source=CostSource.PROFILE if is_stated else executing.source,
         )
 
+    def memory_bytes(self, device: str) -> float | None:
+        """What the profile states."""
+        return self.profile.cost.memory_bytes
+
     def read_only_property(self, name: str) -> Any:
         match name:
             case "FULL_DEVICE_NAME":

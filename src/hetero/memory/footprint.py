@@ -28,7 +28,8 @@ class Footprint:
 
     ``weights``: constants that its nodes read, each once. ``activations``: the most bytes of other values that are
     alive at one time. ``peak_node``: int32 [k], the node that runs then, -1 for none. ``unknown``: int64 [k], how many
-    values there have a size that is not known, and count as 0. ``first_unknown``: int32 [k], one of those, -1 for none.
+    values there have a size that is not known, and count as 0 (those that nobody reads aside, such as masks of Dropout,
+    which devices leave out). ``first_unknown``: int32 [k], one of those, -1 for none.
     """
 
     weights: NDArray[np.float64]
@@ -61,10 +62,10 @@ def footprint(values: Values, subgraph_of: ArrayLike, device_of: ArrayLike, num_
     made = np.flatnonzero(values.producer >= 0)
     producer = values.producer[value]
     inside = (producer >= 0) & (subgraph[producer] == subgraph[reader])
-    used = np.where(inside, step[reader], last_step[subgraph[reader]])
+    done = np.where(inside, step[reader], last_step[subgraph[reader]])
     until = np.full(number, -1)
     until[made] = step[values.producer[made]]
-    np.maximum.at(until, value, used)
+    np.maximum.at(until, value, done)
     until[values.is_output] = max(0, values.num_nodes - 1)
 
     # On other devices than the one that made it.
@@ -89,7 +90,9 @@ def footprint(values: Values, subgraph_of: ArrayLike, device_of: ArrayLike, num_
     at = np.argmax(alive, axis=1)
     peak = alive[np.arange(num_devices), at]
     peak_node = np.where(peak > 0, order[np.minimum(at, max(0, len(order) - 1))] if len(order) else -1, -1)
-    missing = ~values.known[what]
+    used = values.is_output.copy()
+    used[value] = True
+    missing = ~values.known[what] & used[what]
     unknown = np.bincount(on[missing], minlength=num_devices)
     first_unknown = np.full(num_devices, number, np.int64)
     np.minimum.at(first_unknown, on[missing], what[missing])

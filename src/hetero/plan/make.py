@@ -25,13 +25,19 @@ def make_plan(
     policy: str = "auto",
     skipped: Mapping[str, str] | None = None,
     by_cost: Callable[[SettledModel, Affinity], CostAffinity | StagedAffinity] | None = None,
+    limits: Mapping[str, int] | None = None,
 ) -> Plan:
     """Assign and partition. ``skipped``: devices that were asked for and cannot be used, with the reason. ``by_cost``:
-    moves nodes from where priority puts them, and cuts them. Raises what `assign` and `partition_graph` raise."""
+    moves nodes from where priority puts them, and cuts them. ``limits``: device -> bytes that it may take. Raises
+    what `assign` and `partition_graph` raise, and `InsufficientMemory` where nothing is found that fits."""
     model = settled.model
     affinity = assign(model, settled.devices, settled.supports, pins, settled.enclosing)
     latency = pipeline = None
-    if by_cost is None:
+    if by_cost is None and limits:
+        from ..memory_assignment import fit_affinity
+
+        affinity, partition = fit_affinity(model, affinity, limits, policy)
+    elif by_cost is None:
         partition = partition_graph(model.graph, affinity.device_of, policy=policy)
     else:
         decided = by_cost(settled, affinity)
@@ -41,6 +47,10 @@ def make_plan(
             decided.latency,
             decided.pipeline,
         )
+        if limits and pipeline is not None:
+            from ..memory_assignment import check_limits
+
+            check_limits(model, settled.devices, partition, limits)
     bound = Bound(model, affinity, partition)
     return Plan(
         bound=bound,
@@ -50,6 +60,7 @@ def make_plan(
         skipped=skipped,
         latency=latency,
         pipeline=pipeline,
+        limits=limits,
     )
 
 
@@ -59,9 +70,11 @@ def bind_plan(
     devices: Sequence[str],
     supports: Sequence[Support],
     skipped: Mapping[str, str] | None = None,
+    limits: Mapping[str, int] | None = None,
 ) -> Plan:
     """A plan of a model from one that states devices and subgraphs. ``devices``: those of the plan that can be used
-    here; ``supports``: what they say about ``placed.model``. Raises what `affinity_of_plan` raises."""
+    here; ``supports``: what they say about ``placed.model``. ``limits``: device -> bytes that it may take. Raises what
+    `affinity_of_plan` raises, and `InsufficientMemory` where the plan needs more than that: it is not changed."""
     affinity, is_as_planned = affinity_of_plan(placed, plan, devices, supports)
     same_numbers = tuple(devices) == plan.devices
     latency = plan.latency if is_as_planned and same_numbers else None
@@ -71,6 +84,10 @@ def bind_plan(
         pipeline = stages_of_plan(plan, partition)
     else:
         partition = partition_graph(placed.model.graph, affinity.device_of, policy=plan.policy)
+    if limits:
+        from ..memory_assignment import check_limits
+
+        check_limits(placed.model, devices, partition, limits)
     bound = Bound(placed.model, affinity, partition)
     return Plan(
         bound=bound,
@@ -80,4 +97,5 @@ def bind_plan(
         skipped=skipped,
         latency=latency,
         pipeline=pipeline,
+        limits=limits,
     )

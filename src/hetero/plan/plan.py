@@ -12,6 +12,8 @@ import numpy as np
 from ..affinity import Affinity
 from ..errors import HeteroError, PropertyError
 from ..files import write_atomically
+from ..memory.footprint import Footprint, footprint
+from ..memory.values import values_of
 from ..model.identity import graph_digest
 from ..partition import Partition
 from .schema import (
@@ -53,8 +55,8 @@ class Plan:
 
     ``devices``: the device list, by priority, without those that cannot be used here; ``skipped`` says why not.
     ``policy``: how the model is cut. ``latency``: what an inference is predicted to take, where nodes were assigned by
-    cost. ``pipeline``: the stages, where the model is run as a pipeline. ``pins``: as they were given. ``label``: what
-    messages call the plan.
+    cost. ``pipeline``: the stages, where the model is run as a pipeline. ``limits``: device -> bytes that it may take,
+    for those that have a limit. ``pins``: as they were given. ``label``: what messages call the plan.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Plan:
         skipped: Mapping[str, str] | None = None,
         latency: PredictedLatency | None = None,
         pipeline: PredictedPipeline | None = None,
+        limits: Mapping[str, int] | None = None,
         label: str = "the plan",
     ) -> None:
         assert (bound is None) != (file is None)
@@ -78,6 +81,9 @@ class Plan:
         self.policy = policy if file is None else file.policy
         self.latency = latency if file is None else file.latency
         self.pipeline = pipeline if file is None else file.pipeline
+        self.limits: Mapping[str, int] = dict(limits or {})
+        if file is not None:
+            self.limits = {one.device: one.limit_bytes for one in file.totals if one.limit_bytes is not None}
         self.pins: Mapping[str, str] = dict(pins or {}) if file is None else file.pins
         self._file = file
 
@@ -153,7 +159,14 @@ class Plan:
         """What each device has, in the order of ``devices``."""
         if self.bound is None:
             return self._loaded.totals
-        return device_totals(self.bound.model, self.devices, self.bound.partition, self.traffic, self.values)
+        return device_totals(self.devices, self.bound.partition, self.traffic, self.values, self.footprint, self.limits)
+
+    @functools.cached_property
+    def footprint(self) -> Footprint:
+        """What each device needs, in the order of ``devices``. Raises `PropertyError` for a loaded plan that has not
+        been bound to a model."""
+        model, _, partition = self.require_bound()
+        return footprint(values_of(model), partition.subgraph_of, partition.device_of, len(self.devices))
 
     @functools.cached_property
     def warnings(self) -> tuple[PlanWarning, ...]:

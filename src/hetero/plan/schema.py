@@ -27,7 +27,7 @@ __all__ = [
 
 FORMAT_VERSION = 1
 
-WarningKind = Literal["unavailable", "unused", "islands", "pin"]
+WarningKind = Literal["unavailable", "unused", "islands", "pin", "memory"]
 
 
 def _doc(text: str) -> Mapping[str, str]:
@@ -66,9 +66,14 @@ class BoundaryValue:
 class DeviceTotals:
     """What one device has in a plan.
 
-    ``weight_bytes``: constants that its nodes read (those inside of nested graphs excepted), each counted once.
+    ``weight_bytes``: constants that its nodes read, each counted once; nodes with nested graphs, which may hold
+    constants, also count with what they take in the file.
     ``received_bytes``, ``sent_bytes``: boundary values that come from, or go to, other devices, each counted once, as
     far as sizes are known; ``unknown_values``: how many of those have an unknown size.
+
+    ``activation_bytes``: the most bytes of other values that are alive there at one time in an inference, as far as
+    sizes are known; ``unknown_activations``: how many of them have an unknown size; ``limit_bytes``: what it may take
+    for weights and activations. None where nothing was said of it (``limit_bytes``: no limit).
     """
 
     device: str = dataclasses.field(metadata=_doc("The device."))
@@ -84,6 +89,16 @@ class DeviceTotals:
     unknown_values: int = dataclasses.field(
         metadata=_doc("Boundary values, received or sent, whose size is not known: neither sum counts them.")
     )
+    activation_bytes: int | None = dataclasses.field(
+        default=None,
+        metadata=_doc("The most bytes of other values alive there at one time in an inference; known sizes only."),
+    )
+    unknown_activations: int | None = dataclasses.field(
+        default=None, metadata=_doc("Values there whose size is not known: `activation_bytes` does not count them.")
+    )
+    limit_bytes: int | None = dataclasses.field(
+        default=None, metadata=_doc("What it may take for weights and activations; null: no limit.")
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,8 +106,9 @@ class PlanWarning:
     """Something about a plan that its owner may not want.
 
     ``kind``: ``unavailable`` (a device of the list cannot be used here), ``unused`` (a device has no node),
-    ``islands`` (tiny subgraphs amid another device), ``pin`` (a pin that costs subgraphs). ``device``: the one that it
-    is about, ``pin`` the pin, ``nodes`` the first few nodes, ``subgraphs`` their numbers from 1 (the first few).
+    ``islands`` (tiny subgraphs amid another device), ``pin`` (a pin that costs subgraphs), ``memory`` (a device with a
+    limit has values of unknown size). ``device``: the one that it is about, ``pin`` the pin, ``nodes`` the first few
+    nodes, ``subgraphs`` their numbers from 1 (the first few).
     ``subgraphs_after``: how many subgraphs there would be without it, if that was tried.
     """
 
@@ -117,7 +133,8 @@ class PredictedLatency:
     The total is that of work, launches (one per subgraph) and transfers; ``lower_bound_s``: no plan is predicted to
     take less; ``by_priority_s``: what the plan by priority would take. ``sources``: of how many nodes the costs were
     measured, estimated by a device's stated speed (``profile``), by the speed that devices of its name are taken to
-    have (``estimate``), or from sizes that are not known (``assumed``).
+    have (``estimate``), or from sizes that are not known (``assumed``). ``memory_binds``: limits of memory keep it from
+    the best plan that was found without; the lower bound is that without limits.
     """
 
     total_s: float = dataclasses.field(metadata=_doc("All of it, in seconds."))
@@ -127,6 +144,10 @@ class PredictedLatency:
     lower_bound_s: float = dataclasses.field(metadata=_doc("No plan is predicted to take less."))
     by_priority_s: float = dataclasses.field(metadata=_doc("What the plan by priority is predicted to take."))
     sources: Mapping[str, int] = dataclasses.field(metadata=_doc("Where costs come from -> nodes with such a cost."))
+    memory_binds: bool = dataclasses.field(
+        default=False,
+        metadata=_doc("Whether limits of memory keep it from the best plan; the lower bound is that without limits."),
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

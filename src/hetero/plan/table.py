@@ -10,7 +10,7 @@ from .wording import counted, duration, short, size
 
 if TYPE_CHECKING:
     from .plan import Plan
-    from .schema import PredictedLatency, PredictedPipeline
+    from .schema import DeviceTotals, PredictedLatency, PredictedPipeline
 
 __all__ = ["plan_table"]
 
@@ -37,21 +37,20 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield ""
         yield from _pipeline(plan.pipeline)
     yield ""
-    rows = [
-        (
-            entry.device,
-            str(entry.nodes),
-            str(entry.subgraphs),
-            size(entry.weight_bytes),
-            size(entry.received_bytes),
-            size(entry.sent_bytes),
-            str(entry.unknown_values or ""),
-        )
-        for entry in plan.totals
+    columns = [
+        ("device", [entry.device for entry in plan.totals]),
+        ("nodes", [str(entry.nodes) for entry in plan.totals]),
+        ("subgraphs", [str(entry.subgraphs) for entry in plan.totals]),
+        ("weights", [size(entry.weight_bytes) for entry in plan.totals]),
+        ("activations", [_activations(entry) for entry in plan.totals]),
+        ("limit", ["" if entry.limit_bytes is None else size(entry.limit_bytes) for entry in plan.totals]),
+        ("received", [size(entry.received_bytes) for entry in plan.totals]),
+        ("sent", [size(entry.sent_bytes) for entry in plan.totals]),
+        ("size unknown", [str(entry.unknown_values or "") for entry in plan.totals]),
     ]
-    headings = ["device", "nodes", "subgraphs", "weights", "received", "sent", "size unknown"]
-    width = len(headings) - (not any(entry.unknown_values for entry in plan.totals))
-    yield from _table(headings[:width], [row[:width] for row in rows], "<>>>>>>")
+    shown = [(heading, texts) for heading, texts in columns if any(texts)]
+    rows = list(zip(*(texts for _, texts in shown), strict=True))
+    yield from _table([heading for heading, _ in shown], rows, "<" + ">" * len(columns))
     yield ""
     yield from _subgraphs(plan)
     if plan.warnings:
@@ -62,12 +61,19 @@ def _lines(plan: Plan) -> Iterator[str]:
             yield f"and {counted(len(plan.warnings) - _MOST_WARNINGS, 'warning')} more"
 
 
+def _activations(entry: DeviceTotals) -> str:
+    if entry.activation_bytes is None:
+        return ""
+    return _amount(entry.activation_bytes, entry.unknown_activations or 0)
+
+
 def _predicted(latency: PredictedLatency) -> str:
     sources = ", ".join(f"{count} {source}" for source, count in latency.sources.items())
     return (
         f"predicted: {duration(latency.total_s)} (work {duration(latency.work_s)}, launches "
         f"{duration(latency.launches_s)}, transfers {duration(latency.transfers_s)}); by priority "
-        f"{duration(latency.by_priority_s)}, at least {duration(latency.lower_bound_s)}; costs: {sources}"
+        f"{duration(latency.by_priority_s)}, at least {duration(latency.lower_bound_s)}"
+        f"{' if memory were not limited' if latency.memory_binds else ''}; costs: {sources}"
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..memory.footprint import Footprint
 from ..memory.values import reads_of
 from ..model.constants import raw_size
 from ..model.types import Ragged, ValueType, onnx_dtype_of
@@ -77,14 +78,19 @@ def boundary_values(model: Model, found: Traffic) -> tuple[BoundaryValue, ...]:
 
 
 def device_totals(
-    model: Model, devices: Sequence[str], partition: Partition, found: Traffic, values: Sequence[BoundaryValue]
+    devices: Sequence[str],
+    partition: Partition,
+    found: Traffic,
+    values: Sequence[BoundaryValue],
+    needs: Footprint,
+    limits: Mapping[str, int],
 ) -> tuple[DeviceTotals, ...]:
     """What each of ``devices`` has, in their order."""
     count = len(devices)
     device_of = partition.device_of[partition.subgraph_of]
     nodes = np.bincount(device_of, minlength=count)
     subgraphs = np.bincount(partition.device_of, minlength=count)
-    weights = _weight_bytes(model, device_of, count)
+    weights = list(map(int, needs.weights.tolist()))
     received, sent, unknown = [0] * count, [0] * count, [0] * count
     row = np.repeat(np.arange(len(found.value)), np.diff(found.readers.indptr))
     source_device = partition.device_of[found.source]
@@ -116,6 +122,9 @@ def device_totals(
             min(received[i], _LARGEST),
             min(sent[i], _LARGEST),
             unknown[i],
+            min(int(needs.activations[i]), _LARGEST),
+            int(needs.unknown[i]),
+            limits.get(devices[i]),
         )
         for i in range(count)
     )
@@ -137,21 +146,6 @@ def cut_bytes(model: Model, found: Traffic) -> tuple[int, int]:
         else:
             total += size
     return min(total, _LARGEST), unknown
-
-
-def _weight_bytes(model: Model, device_of: NDArray[np.int32], count: int) -> list[int]:
-    """Per device, the bytes of the constants that its nodes read, each once."""
-    value, node = reads_of(model)
-    constant = model.is_constant[value]
-    pairs = np.unique(value[constant].astype(np.int64) * count + device_of[node[constant]])
-    totals = [0] * count
-    numbers = model.file.value_constant[model.file_values[pairs // count]]
-    for number, device in zip(numbers.tolist(), (pairs % count).tolist(), strict=True):
-        try:
-            totals[device] += model.constants.nbytes(number)
-        except ValueError:  # strings: what the tensor takes in the file
-            totals[device] += int(model.file.constant_end[number] - model.file.constant_start[number])
-    return totals
 
 
 def _description(known: ValueType) -> tuple[str | None, tuple[int | str | None, ...] | None, int | None]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..affinity import Origin, first_supporting
 from .schema import PlanWarning, PredictedPipeline
 from .trial import Trials
-from .wording import counted, first_few
+from .wording import counted, first_few, size
 
 if TYPE_CHECKING:
     from .plan import Bound, Plan
@@ -30,7 +30,13 @@ def plan_warnings(plan: Plan) -> tuple[PlanWarning, ...]:
     if plan.pipeline is not None:  # others ask what fewer subgraphs would be
         return (*_unavailable(plan), *_idle(plan.pipeline))
     trials = Trials(plan)
-    return (*_unavailable(plan), *_unused(bound), *_pins(plan, bound, trials), *_islands(bound, trials))
+    return (
+        *_unavailable(plan),
+        *_unused(bound),
+        *_unknown_sizes(plan, bound),
+        *_pins(plan, bound, trials),
+        *_islands(bound, trials),
+    )
 
 
 def _unavailable(plan: Plan) -> Iterator[PlanWarning]:
@@ -58,6 +64,23 @@ def _unused(bound: Bound) -> Iterator[PlanWarning]:
             told = "; ".join(f"{counted(count, 'node')}: {reason}" for reason, count in reasons)
             why = f"it takes none of the {counted(model.num_nodes, 'node')}" + (f" ({told})" if told else "")
         yield PlanWarning("unused", f"{device} has no node: {why}", device)
+
+
+def _unknown_sizes(plan: Plan, bound: Bound) -> Iterator[PlanWarning]:
+    """Devices whose limit may not hold, since nobody knows the size of some of their values."""
+    for number, device in enumerate(bound.affinity.devices):
+        if device not in plan.limits:
+            continue
+        count = int(plan.footprint.unknown[number])
+        if not count:
+            continue
+        name = bound.model.value_name(int(plan.footprint.first_unknown[number]))
+        yield PlanWarning(
+            "memory",
+            f"{device} may need more than its {size(plan.limits[device])}: the size of {counted(count, 'value')} is "
+            f"not known ({first_few([name], 1, count)}) and counts as 0 bytes; model.with_types states sizes",
+            device,
+        )
 
 
 def _pins(plan: Plan, bound: Bound, trials: Trials) -> Iterator[PlanWarning]:

@@ -1,0 +1,295 @@
+"""Limits as users write them, and plans that keep to them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import hetero
+from hetero.affinity import Origin
+from hetero.costs import Costs, Measurement, NodeTimes
+from hetero.errors import PropertyError
+from hetero.memory.limits import limits_of, parse_bytes, parse_limits
+from model_zoo import light, make_model
+
+CORE = hetero.Core()
+DEVICES = "HETERO:CPU.0,CPU.1"
+
+
+def matmuls(count=6, width=64):
+    """A chain of matrix products: 16 KiB of weights each, activations of 256 bytes."""
+    nodes = [
+        helper.make_node(
+            "MatMul", ["x" if i == 0 else f"v{i}", f"w{i}"], ["y" if i == count - 1 else f"v{i + 1}"], f"n{i}"
+        )
+        for i in range(count)
+    ]
+    weights = {f"w{i}": np.full((width, width), 0.01 * (i + 1), np.float32) for i in range(count)}
+    return CORE.read_model(make_model(nodes, {"x": [1, width]}, weights=weights))
+
+
+# ---- sizes
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (4096, 4096),
+        (4e9, 4_000_000_000),
+        ("4096", 4096),
+        ("512MiB", 512 * 2**20),
+        ("512 mib", 512 * 2**20),
+        ("1.5GB", 1_500_000_000),
+        ("1.5e3 kB", 1_500_000),
+        ("2G", 2_000_000_000),
+        ("2Gi", 2**31),
+        (".5KiB", 512),
+        ("9223372036854775807", 2**63 - 1),
+        (np.int64(7).item(), 7),
+    ],
+)
+def test_sizes(given, expected):
+    assert parse_bytes(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (-1, "-1 is negative"),
+        ("-1GB", "'-1GB' is negative"),
+        (0, "0 is less than a byte"),
+        ("0 MB", "'0 MB' is less than a byte"),
+        (0.5, "0.5 is less than a byte"),
+        (float("nan"), "nan is not finite"),
+        (float("inf"), "inf is not finite"),
+        ("1e400", "'1e400' is not finite"),
+        ("1e30", "more than 2..63 - 1 bytes"),
+        (2**63, "more than 2..63 - 1 bytes"),
+        ("12 parsecs", "no unit 'parsecs'"),
+        ("1 MyB", r"no unit 'MyB' \(did you mean MB\?\)"),
+        ("much", "'much' is no size"),
+        ("", "'' is no size"),
+        ("1_000", "'1_000' is no size"),
+        (True, "True is no size"),
+        (None, "None is no size"),
+        ([1], "is no size"),
+    ],
+)
+def test_sizes_that_are_none(given, message):
+    with pytest.raises(PropertyError, match=message) as raised:
+        parse_bytes(given, "max_memory of CPU")
+    assert str(raised.value).startswith("max_memory of CPU: ")
+
+
+def test_limits_as_text_and_mapping():
+    assert parse_limits("CPU.0=1GiB, CPU.1=2MB") == {"CPU.0": 2**30, "CPU.1": 2_000_000}
+    assert parse_limits({"CPU.0": 5}) == {"CPU.0": 5}
+    assert parse_limits("") == {}
+    for wrong, message in (
+        ("CPU.0", "expected DEVICE=SIZE"),
+        ("CPU=1,CPU=2", "'CPU' is given twice"),
+        (7, "is a mapping such as"),
+        ({3: 4}, "maps names of devices to sizes, found 3"),
+    ):
+        with pytest.raises(PropertyError, match=message):
+            parse_limits(wrong)
+
+
+def test_names_without_ids_hold_for_all_of_a_name_and_the_smaller_limit_counts():
+    devices = ["CPU.0", "CPU.1", "FPGA"]
+    found = limits_of(devices, {"CPU": 5, "CPU.1": 9, "FPGA": 100}, {"FPGA": 40.0}, devices)
+    assert found == {"CPU.0": 5, "CPU.1": 9, "FPGA": 40}
+    assert limits_of(devices, {}, {"FPGA": 40.0}) == {"FPGA": 40}
+    with pytest.raises(
+        PropertyError, match=r"names 'CPU\.2', which is not in the list CPU\.0, CPU\.1, FPGA .did you mean"
+    ):
+        limits_of(devices, {"CPU.2": 5}, {}, devices)
+
+
+# ---- plans
+
+
+def test_what_does_not_fit_goes_on_and_says_why():
+    plan = CORE.plan(matmuls(), DEVICES, max_memory={"CPU.0": "50KiB"})
+    assert [plan.affinity[f"n{i}"] for i in range(6)] == ["CPU.0"] * 3 + ["CPU.1"] * 3
+    assert plan.bound.affinity.origin.tolist() == [Origin.PRIORITY] * 3 + [Origin.MEMORY] * 3
+    assert plan.reasons["n3"].startswith("CPU.1 for want of memory: CPU.0 may take 51.2 kB, and has weights of 49.2 kB")
+    totals = plan.totals
+    assert [total.limit_bytes for total in totals] == [51200, None]
+    assert [total.weight_bytes for total in totals] == [3 * 16384] * 2
+    assert totals[0].weight_bytes + totals[0].activation_bytes <= 51200
+    assert "limit" in str(plan)
+    assert plan.explain("n3").origin == "memory"
+    assert "CPU.0: takes it" in str(plan.explain("n3"))
+
+
+def test_without_limits_nothing_changes():
+    plan = CORE.plan(matmuls(), DEVICES)
+    assert set(plan.affinity.values()) == {"CPU.0"}
+    assert "limit" not in str(plan)
+    assert plan.totals[0].activation_bytes == 3 * 256  # x, which the caller holds, and two more
+
+
+def test_results_within_limits_are_right():
+    proto, inputs = light("light_squeezenet")
+    model = CORE.read_model(proto.SerializeToString())
+    compiled = CORE.compile_model(model, DEVICES, max_memory={"CPU.0": "8MB"})
+    assert len({part.device for part in compiled.plan.subgraphs}) == 2
+    expected = CORE.compile_model(model, "CPU")(inputs)[0]
+    np.testing.assert_allclose(compiled(inputs)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_limits_are_a_property_too(tmp_path):
+    model = matmuls()
+    for config in ({"MAX_MEMORY": {"CPU.0": "50KiB"}}, {"MAX_MEMORY": "CPU.0=50KiB"}):
+        assert CORE.plan(model, DEVICES, config).limits == {"CPU.0": 51200}
+    plan = CORE.plan(model, DEVICES, {"MAX_MEMORY": {"CPU.0": 1}}, max_memory={"CPU.0": "50KiB"})
+    assert plan.limits == {"CPU.0": 51200}  # the argument goes before
+    core = hetero.Core()
+    core.set_property("HETERO", {"MAX_MEMORY": {"CPU.0": "50KiB", "ORT": 5}})
+    assert core.plan(model, DEVICES).limits == {"CPU.0": 51200}  # others may be in other lists
+    with pytest.raises(PropertyError, match="'ORT', which is not in the list"):
+        core.plan(model, DEVICES, {"MAX_MEMORY": {"ORT": 5}})
+    with pytest.raises(PropertyError, match="-5 is negative"):
+        core.set_property("HETERO", {"MAX_MEMORY": {"CPU.0": -5}})
+    config = {"CACHE_DIR": str(tmp_path)}
+    for size in ("50KiB", 51200, "40KiB"):  # the same limit is the same model
+        core.compile_model(model, DEVICES, config, max_memory={"CPU.0": size})
+    assert len(list(tmp_path.glob("*.hetero"))) == 2
+
+
+def test_pins_hold_and_count():
+    plan = CORE.plan(matmuls(), DEVICES, pins={"n5": "CPU.0"}, max_memory={"CPU.0": "50KiB"})
+    assert [plan.affinity[f"n{i}"] for i in range(6)] == ["CPU.0"] * 2 + ["CPU.1"] * 3 + ["CPU.0"]
+    with pytest.raises(
+        hetero.InsufficientMemory, match="no assignment can fit, since 98.3 kB of weights can only be on"
+    ):
+        CORE.plan(matmuls(), DEVICES, pins={"n.": "CPU.0"}, max_memory={"CPU.0": "50KiB"})
+
+
+def test_what_is_short_is_told():
+    with pytest.raises(hetero.InsufficientMemory) as raised:
+        CORE.plan(matmuls(), DEVICES, max_memory={"CPU": "40KiB"})
+    error = raised.value
+    assert isinstance(error, hetero.UnsupportedModel)
+    assert error.shortfall == {"CPU.1": 4 * 16384 + 512 + 256 - 40960}
+    assert "98.3 kB of weights can only be on CPU.0, CPU.1, which have 81.9 kB in all" in str(error)
+    with pytest.raises(hetero.InsufficientMemory, match=r"'n0' .MatMul. alone reads and makes 16\.9 kB") as raised:
+        CORE.plan(matmuls(), DEVICES, max_memory={"CPU": "10KiB"})
+    assert set(raised.value.unsupported) == {"n0"}
+    assert set(raised.value.unsupported["n0"]) == {"CPU.0", "CPU.1"}
+
+
+def test_a_device_alone_is_checked():
+    assert CORE.plan(matmuls(), "CPU", max_memory={"CPU": "1MB"}).limits == {"CPU": 1_000_000}
+    for ask in (CORE.plan, CORE.compile_model):
+        with pytest.raises(hetero.InsufficientMemory, match=r"CPU would need 99\.1 kB"):
+            ask(matmuls(), "CPU", max_memory={"CPU": "50KiB"})
+        with pytest.raises(PropertyError, match="'CPU.1', which is not in the list CPU"):
+            ask(matmuls(), "CPU", max_memory={"CPU.1": "50KiB"})
+    assert CORE.compile_model(matmuls(), "CPU", max_memory={"CPU": "1MB"})(np.ones((1, 64), np.float32))[0].shape == (
+        1,
+        64,
+    )
+
+
+def profile(tmp_path, memory):
+    path = tmp_path / "npu.toml"
+    path.write_text(f'name = "NPU"\nruns_on = "CPU"\n[ops]\nMatMul = {{}}\n[cost]\nmemory_bytes = {memory}\n')
+    core = hetero.Core()
+    core.register_plugin("NPU", path)
+    return core
+
+
+def test_the_memory_of_a_profile_is_a_limit(tmp_path):
+    core = profile(tmp_path, 51200)
+    assert list(core.plan(matmuls(), "HETERO:NPU,CPU").affinity.values()) == ["NPU"] * 3 + ["CPU"] * 3
+    plan = core.plan(matmuls(), "HETERO:NPU,CPU", max_memory={"NPU": "20KiB"})
+    assert list(plan.affinity.values()) == ["NPU"] + ["CPU"] * 5
+    plan = core.plan(matmuls(), "HETERO:NPU,CPU", max_memory={"NPU": "1GiB"})
+    assert plan.limits == {"NPU": 51200}
+    with pytest.raises(hetero.InsufficientMemory):
+        core.compile_model(matmuls(), "NPU")
+
+
+def test_unknown_sizes_are_warned_of():
+    nodes = [helper.make_node("Exp", ["x"], ["a"], "n0"), helper.make_node("Exp", ["a"], ["y"], "n1")]
+    model = CORE.read_model(make_model(nodes, {"x": ["batch", 4]}))
+    plan = CORE.plan(model, DEVICES, max_memory={"CPU.0": 40})
+    (warning,) = [warning for warning in plan.warnings if warning.kind == "memory"]
+    assert warning.device == "CPU.0"
+    assert "the size of 3 values is not known ('x' and 2 more) and counts as 0 bytes" in warning.message
+    assert not [warning for warning in CORE.plan(model, DEVICES).warnings if warning.kind == "memory"]
+    sized = model.with_types({"x": (np.float32, (2, 4))})
+    with pytest.raises(hetero.InsufficientMemory):
+        CORE.plan(sized, DEVICES, max_memory={"CPU": 40})
+
+
+def test_saved_plans_keep_what_they_say_and_are_checked(tmp_path):
+    model = matmuls()
+    plan = CORE.plan(model, DEVICES, max_memory={"CPU.0": "50KiB"})
+    path = tmp_path / "plan.json"
+    plan.save(path)
+    loaded = hetero.Plan.load(path)
+    assert loaded.totals == plan.totals
+    assert loaded.limits == {"CPU.0": 51200}
+    assert str(loaded) == str(plan)
+    bound = CORE.plan(model, loaded, max_memory={"CPU.0": "50KiB"})
+    assert bound.totals == plan.totals
+    data = json.loads(path.read_text())
+    data["affinity"]["n3"] = "CPU.0"
+    path.write_text(json.dumps(data))
+    edited = hetero.Plan.load(path)
+    with pytest.raises(hetero.InsufficientMemory, match="does not fit as it is placed: CPU.0 would need"):
+        CORE.plan(model, edited, max_memory={"CPU.0": "50KiB"})
+    assert CORE.plan(model, edited).totals[0].weight_bytes == 4 * 16384
+
+
+# ---- by cost
+
+
+def costs_of(model, **times):
+    measurements = [
+        Measurement(device, {}, {f"n{i}": NodeTimes(1, us, us) for i, us in enumerate(each)}, launch_us=0.0)
+        for device, each in times.items()
+    ]
+    return Costs.of_model(model, measurements)
+
+
+def test_by_cost_within_limits_the_nodes_that_gain_most_stay():
+    """CPU is five times as fast, and a hundred times for the last two nodes, but has room for three."""
+    model = matmuls()
+    costs = costs_of(model, CPU=[10, 10, 10, 10, 10, 10], TEMPLATE=[50, 50, 50, 50, 1000, 1000])
+    config = {"ASSIGNMENT": "COST", "COSTS": costs}
+    free = CORE.plan(model, "HETERO:TEMPLATE,CPU", config)
+    assert set(free.affinity.values()) == {"CPU"}
+    assert not free.latency.memory_binds
+    plan = CORE.plan(model, "HETERO:TEMPLATE,CPU", config, max_memory={"CPU": "50KiB"})
+    assert [plan.affinity[f"n{i}"] for i in range(4, 6)] == ["CPU"] * 2
+    assert sorted(plan.affinity.values()) == ["CPU"] * 3 + ["TEMPLATE"] * 3
+    assert plan.latency.total_s == pytest.approx(180e-6)
+    assert plan.latency.memory_binds
+    assert plan.latency.lower_bound_s == pytest.approx(60e-6)
+    assert "if memory were not limited" in str(plan)
+    moved = plan.subgraphs[0].nodes[-1] if plan.subgraphs[0].device == "TEMPLATE" else plan.subgraphs[1].nodes[0]
+    assert "TEMPLATE for want of memory: CPU may take 51.2 kB" in plan.reasons[moved]
+    assert "CPU by cost" in plan.reasons["n5"]
+
+
+def test_by_cost_limits_that_do_not_bind_change_nothing():
+    model = matmuls()
+    config = {"ASSIGNMENT": "COST", "COSTS": costs_of(model, CPU=[1] * 6, TEMPLATE=[5] * 6)}
+    free = CORE.plan(model, "HETERO:TEMPLATE,CPU", config)
+    plan = CORE.plan(model, "HETERO:TEMPLATE,CPU", config, max_memory={"CPU": "1MB"})
+    assert plan.affinity == free.affinity
+    assert plan.latency == free.latency
+
+
+def test_by_cost_what_cannot_fit_is_an_error():
+    model = matmuls()
+    config = {"ASSIGNMENT": "COST", "COSTS": costs_of(model, CPU=[1] * 6, TEMPLATE=[5] * 6)}
+    with pytest.raises(hetero.InsufficientMemory, match="no assignment can fit"):
+        CORE.plan(model, "HETERO:TEMPLATE,CPU", config, max_memory={"CPU": "40KiB", "TEMPLATE": "40KiB"})
