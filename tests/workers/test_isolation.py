@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import os
@@ -53,11 +54,29 @@ def until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
     return True
 
 
+def stat(process: int) -> list[str]:
+    """The fields of its /proc/PID/stat that come after its name: state, parent, ..."""
+    with open(f"/proc/{process}/stat") as file:
+        return file.read().rpartition(")")[2].split()
+
+
+def parent_of(process: int) -> int:
+    return int(stat(process)[1])
+
+
+def children_of(process: int) -> set[int]:
+    found = set()
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if parent_of(int(name)) == process and lives(int(name)):
+                found.add(int(name))
+    return found
+
+
 def lives(process: int) -> bool:
     try:
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
+        return stat(process)[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -250,8 +269,7 @@ time.sleep(600)
     )
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())
-    with open(f"/proc/{worker}/stat") as file:
-        nursery = int(file.read().rpartition(")")[2].split()[1])
+    nursery = parent_of(worker)
     assert lives(worker)
     assert lives(nursery)
     parent.kill()
@@ -314,3 +332,91 @@ def test_counters_come_through(core: hetero.Core, diamond: hetero.Model) -> None
     shape = [dim if isinstance(dim, int) else 3 for dim in diamond.inputs[0].shape or ()]
     request.infer(np.ones(shape, np.float32))
     assert {row.node for row in request.profiling_info} == {"one", "two", "three", "four", "five", "six", "seven"}
+
+
+def test_an_interrupted_wait_costs_the_next_inference_nothing(core: hetero.Core) -> None:
+    """The worker still writes the results of the inference that nobody waits for: not where the next ones lie, and its
+    late answer is not taken for the next."""
+    compiled = fragile(core)
+    compiled(X)
+    process = compiled.process
+    main = threading.main_thread().ident
+    assert main is not None
+    for round_ in range(5):
+        timer = threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            compiled(np.full(6, -104, np.float32))  # takes half a second
+        timer.join()
+        for number in range(3):
+            found = compiled(np.full(6, 10 * round_ + number, np.float32))[0]
+            assert (found == 10 * round_ + number).all()
+    assert compiled.process == process
+
+
+def test_large_answers_come_through(core: hetero.Core) -> None:
+    """The counters of a large model are more than a socket holds at one time."""
+    count = 5000
+    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"], name=f"node{i}" * 20) for i in range(count)]
+    port = [helper.make_tensor_value_info(value, TensorProto.FLOAT, [2]) for value in ("v0", f"v{count}")]
+    graph = helper.make_graph(nodes, "long", port[:1], port[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    compiled = core.compile_model(core.read_model(model), "CPU", {**PROCESS, "PERF_COUNT": True})
+    request = compiled.create_infer_request()
+    request.infer(np.ones(2, np.float32))
+    assert len(request.profiling_info) == count
+
+
+def test_descriptors_may_be_many(core: hetero.Core) -> None:
+    """`select.select` takes none above 1023."""
+    import resource
+
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1400:
+        pytest.skip("this process may not open as many files")
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        compiled = fragile(core, WORKER_RETRIES=1)
+        os.kill(compiled.process, signal.SIGKILL)
+        np.testing.assert_array_equal(compiled(X)[0], X)
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+def test_no_descriptors_left_is_an_error_and_nothing_else(
+    core: hetero.Core, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever on the way to a worker they run out."""
+    import resource
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    kept = fragile(core)
+    nursery = parent_of(kept.process)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    outcomes = set()
+    for spare in range(30):
+        gc.collect()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 40, limits[1]))
+        taken = []
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for descriptor in taken[:spare]:
+            os.close(descriptor)
+        try:
+            compiled = fragile(core)
+        except hetero.HeteroError:
+            outcomes.add("error")
+        else:
+            outcomes.add("compiled")
+            del compiled
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for descriptor in taken[spare:]:
+                os.close(descriptor)
+    assert outcomes == {"error", "compiled"}
+    gc.collect()
+    assert until(lambda: children_of(nursery) == {kept.process})
+    assert os.listdir(tmp_path) == []
+    np.testing.assert_array_equal(fragile(core)(X)[0], X)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import importlib.util
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Cancelled, HeteroError, NotSupported, WorkerLost
+from ..errors import Cancelled, NotSupported
 from ..model.detached import detach
 from ..plugin import CompiledModel, Port, Runner
 from ..runtime.cancellation import Cancellation
 from ..runtime.profile import ProfileRow
+from .crew import Crew
 from .messages import Compile, Done, Failed, Room, Run, Settle, TensorRef, TooSmall, dtype_name
 from .per_process import PerProcess
 from .shared_memory import SharedPool
@@ -62,66 +62,35 @@ def compile_isolated(
         config,
         list(plugins),
     )
-    crew = _Crew(device, pool, request, kept, (settings["PLUGIN_TIMEOUT_MS"] or None))
-    return IsolatedModel(model, crew, settings)
+    timeout = settings["PLUGIN_TIMEOUT_MS"]
+    crew = Crew(device, functools.partial(_start, device, pool, request, kept, timeout / 1000 if timeout else None))
+    return IsolatedModel(model, device, crew, settings)
 
 
-class _Crew:
-    """The worker of a model, and all that is needed to make another. Thread-safe.
-
-    ``kept``: the arrays that ``request`` names, for as long as there may be another worker.
-    """
-
-    def __init__(
-        self, name: str, pool: SharedPool, request: Compile, kept: Sequence[NDArray[Any]], timeout_ms: int | None
-    ) -> None:
-        self.pool = pool
-        self._name = name
-        self._request = request
-        self._kept = kept
-        self._timeout = None if timeout_ms is None else timeout_ms / 1000
-        self._lock = threading.Lock()
-        self.streams = 0
-        self._worker: Worker | None = self._start()
-
-    def worker(self) -> Worker:
-        """One that lives, as far as is known: a new one if the last is lost. Raises as compiling does."""
-        with self._lock:
-            if self._worker is None or self._worker.has_ended:
-                self._worker = None
-                self._worker = self._start()
-            return self._worker
-
-    def replace(self) -> None:
-        """Make the next worker already, in a thread of its own."""
-
-        def work() -> None:
-            with contextlib.suppress(HeteroError):  # the next inference tries again, and tells
-                self.worker()
-
-        threading.Thread(target=work, name=f"hetero replaces a worker of {self._name}", daemon=True).start()
-
-    def _start(self) -> Worker:
-        worker = Worker(self._name, self.pool)
-        try:
-            self.streams = worker.compile(self._request, self._timeout)
-        except BaseException:
-            worker.kill()
-            raise
-        return worker
+def _start(device: str, pool: SharedPool, request: Compile, kept: Sequence[Any], timeout: float | None) -> Worker:
+    """A worker that has compiled the model. ``kept``: the arrays that ``request`` names, for as long as there may be
+    another worker."""
+    worker = Worker(device, pool)
+    try:
+        worker.compile(request, timeout)
+    except BaseException:
+        worker.kill()
+        raise
+    return worker
 
 
 class IsolatedModel(CompiledModel):
     """Runs in a worker process, which ends when nobody has this object, or a request of it, any longer."""
 
-    def __init__(self, model: Model, crew: _Crew, settings: Mapping[str, Any]) -> None:
+    def __init__(self, model: Model, device: str, crew: Crew[Worker], settings: Mapping[str, Any]) -> None:
+        streams = crew.worker().streams
         properties = {
             **settings,
             "NETWORK_NAME": model.name,
-            "NUM_STREAMS": crew.streams,
-            "OPTIMAL_NUMBER_OF_INFER_REQUESTS": crew.streams,
+            "NUM_STREAMS": streams,
+            "OPTIMAL_NUMBER_OF_INFER_REQUESTS": streams,
         }
-        super().__init__(crew._name, model.inputs, model.outputs, properties)
+        super().__init__(device, model.inputs, model.outputs, properties)
         self._crew = crew
 
     @property
@@ -137,7 +106,7 @@ class IsolatedModel(CompiledModel):
 class _Runner:
     """One inference at a time in the worker; see `hetero.runtime.request.Runner`."""
 
-    def __init__(self, crew: _Crew, outputs: Sequence[Port], timeout: float | None, retries: int) -> None:
+    def __init__(self, crew: Crew[Worker], outputs: Sequence[Port], timeout: float | None, retries: int) -> None:
         self.cancellation = Cancellation()
         self._crew = crew
         self._timeout = timeout
@@ -146,33 +115,21 @@ class _Runner:
         self._sizes = [_stated_bytes(port) for port in outputs]
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
-        pool = self._crew.pool
+        pool = _pool.get()
         shared = [pool.share(array) for array in inputs]
         refs = [TensorRef(offset, dtype_name(array.dtype), array.shape) for array, offset in shared]
-        attempt = 0
-        while True:
-            try:
-                return self._run_on(self._crew.worker(), refs)
-            except WorkerLost as error:
-                self._crew.replace()
-                attempt += 1
-                if attempt > self._retries:
-                    if self._retries:
-                        error.add_note(f"after {attempt} attempts (WORKER_RETRIES)")
-                    raise
+        return self._crew.run(lambda worker: self._run_on(worker, pool, shared, refs), self._retries)
 
-    def _run_on(self, worker: Worker, refs: list[TensorRef]) -> Sequence[NDArray[Any]]:
-        stop: Callable[[], bool] = lambda: self.cancellation.requested  # noqa: E731
-        pool = self._crew.pool
-        with worker.lane(stop) as lane:
+    def _run_on(self, worker: Worker, pool: SharedPool, shared: Any, refs: list[TensorRef]) -> list[NDArray[Any]]:
+        with worker.lane(self._stop) as lane:
             if lane is None:
                 raise Cancelled("the inference was cancelled before it began")
-            rooms = [pool.empty((size,), np.uint8) for size in self._sizes]
-            answer = worker.ask(lane, Run(refs, _rooms(pool, rooms)), self._timeout, stop)
+            rooms, places = self._rooms(pool)
+            answer = worker.ask(lane, Run(refs, places), (shared, rooms), self._timeout, self._stop)
             if isinstance(answer, TooSmall):
                 self._sizes = answer.sizes
-                rooms = [pool.empty((size,), np.uint8) for size in self._sizes]
-                answer = worker.ask(lane, Settle(_rooms(pool, rooms)), self._timeout, stop)
+                rooms, places = self._rooms(pool)
+                answer = worker.ask(lane, Settle(places), rooms, self._timeout, self._stop)
         if isinstance(answer, Failed):
             raise answer.error()
         if not isinstance(answer, Done):
@@ -183,17 +140,15 @@ class _Runner:
             np.ndarray(ref.shape, ref.numpy_dtype, buffer=room) for room, ref in zip(rooms, answer.results, strict=True)
         ]
 
+    def _rooms(self, pool: SharedPool) -> tuple[list[NDArray[Any]], list[Room]]:
+        found = [pool.empty((size,), np.uint8) for size in self._sizes]
+        return [array for array, _ in found], [Room(offset, array.nbytes) for array, offset in found]
+
+    def _stop(self) -> bool:
+        return self.cancellation.requested
+
     def profile(self) -> Sequence[ProfileRow]:
         return self._rows
-
-
-def _rooms(pool: SharedPool, arrays: Sequence[NDArray[Any]]) -> list[Room]:
-    rooms = []
-    for array in arrays:
-        offset = pool.offset_of(array)
-        assert offset is not None
-        rooms.append(Room(offset, array.nbytes))
-    return rooms
 
 
 def _stated_bytes(port: Port) -> int:

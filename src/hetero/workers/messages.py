@@ -20,7 +20,6 @@ __all__ = [
     "Compiled",
     "Done",
     "Failed",
-    "Open",
     "Ready",
     "Request",
     "Room",
@@ -69,12 +68,6 @@ class Compile(msgspec.Struct, array_like=True, frozen=True, tag=True):
     plugins: list[tuple[str, str]]
 
 
-class Open(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """Serve further requests at these addresses, each in a thread."""
-
-    addresses: list[str]
-
-
 class Run(msgspec.Struct, array_like=True, frozen=True, tag=True):
     """One inference, results to be written to ``rooms``."""
 
@@ -89,17 +82,18 @@ class Settle(msgspec.Struct, array_like=True, frozen=True, tag=True):
 
 
 class Cancel(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """Stop the inference of a lane; no answer."""
+    """Stop an inference, unless it is over; no answer. ``number``: of its message on the lane."""
 
     lane: int
+    number: int
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """The first message of the worker on each socket."""
+    """The first message of a worker."""
 
 
 class Compiled(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """``streams``: inferences that keep the worker busy."""
+    """``streams``: inferences that keep the worker busy. As many lanes were sent through the mailbox."""
 
     streams: int
 
@@ -136,7 +130,7 @@ class Failed(msgspec.Struct, array_like=True, frozen=True, tag=True):
         return error
 
 
-Request = Compile | Open | Run | Settle | Cancel
+Request = Compile | Run | Settle | Cancel
 Answer = Ready | Compiled | Done | TooSmall | Failed
 
 encode = msgspec.msgpack.Encoder().encode

@@ -46,21 +46,25 @@ class Nursery:
             os.close(alive)
         weakref.finalize(self, _end, os.getpid(), self._socket, self._alive, self._process)
 
-    def fork(self, memory: int, size: int, folder: str) -> tuple[int, int]:
+    def fork(self, memory: int, size: int, folder: str, mailbox: int) -> tuple[int, int]:
         """A new worker: its process id, and a descriptor that is readable when it has ended.
 
-        ``memory``, ``size``: the shared memory. ``folder``: where the sockets are. Raises `HeteroError`.
+        ``memory``, ``size``: the shared memory. ``folder``: where the socket for control is. ``mailbox``: its end of a
+        `Mailbox`. Raises `HeteroError`.
         """
         with self._lock:
             try:
-                socket.send_fds(self._socket, [f"{size} {folder}".encode()], [memory])
+                socket.send_fds(self._socket, [f"{size} {folder}".encode()], [memory, mailbox])
                 answer, descriptors, _, _ = socket.recv_fds(self._socket, 64, 1)
             except OSError as error:
                 raise HeteroError(f"no worker process can be made: {error}") from error
         if not descriptors:
-            raise HeteroError(
-                f"no worker process can be made: {answer.decode() or 'the process that forks them ended'}"
-            )
+            why = answer.decode() or "the process that forks them ended"
+            if why.isdecimal():
+                os.kill(int(why), signal.SIGKILL)
+                why = "more files are open than this process may have"
+            raise HeteroError(f"no worker process can be made: {why}")
+        os.set_inheritable(descriptors[0], False)
         return int(answer), descriptors[0]
 
     @property
@@ -92,21 +96,22 @@ def serve(descriptor: int, alive: int) -> None:
     process.preload()
     own = socket.socket(fileno=descriptor)
     while True:
-        message, descriptors, _, _ = socket.recv_fds(own, 4096, 1)
+        message, descriptors, _, _ = socket.recv_fds(own, 4096, 2)
         if not message:
             os._exit(0)
         size, _, folder = message.decode().partition(" ")
-        memory = descriptors[0]
         try:
+            memory, mailbox = descriptors
             child = os.fork()
             if child == 0:
                 own.close()
-                process.main(memory, int(size), folder, alive)
+                process.main(memory, int(size), folder, mailbox, alive)
             ended = os.pidfd_open(child)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             own.send(f"{type(error).__name__}: {error}".encode()[:64])
         else:
             socket.send_fds(own, [str(child).encode()], [ended])
             os.close(ended)
         finally:
-            os.close(memory)
+            for descriptor in descriptors:
+                os.close(descriptor)

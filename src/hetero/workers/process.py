@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
+import socket
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,11 @@ from numpy.typing import NDArray
 from ..core import Core
 from ..errors import InferenceError
 from ..model.detached import attach
-from ..plugin import CompiledModel, InferRequest
+from ..plugin import CompiledModel
+from ..runtime.cancellation import Cancellation
+from .channel import BrokenChannel, Channel
+from .control import address_in, remove_folder
+from .mailbox import Mailbox
 from .messages import (
     Answer,
     Cancel,
@@ -23,7 +27,6 @@ from .messages import (
     Compiled,
     Done,
     Failed,
-    Open,
     Ready,
     Room,
     Run,
@@ -47,12 +50,12 @@ def preload() -> None:
     from ..devices import cpu  # noqa: F401
 
 
-def main(memory: int, size: int, folder: str, alive: int) -> None:
+def main(memory: int, size: int, folder: str, mailbox: int, alive: int) -> None:
     """The worker's whole life; does not return. ``alive``: a pipe that ends with the application."""
     status = 1
     try:
         threading.Thread(target=_end_with, args=(alive, folder), daemon=True).start()
-        _Worker(SharedMemory(memory, size), folder).serve()
+        _Worker(SharedMemory(memory, size), folder, Mailbox(socket.socket(fileno=mailbox))).serve()
         status = 0
     except BaseException:
         import traceback
@@ -64,57 +67,44 @@ def main(memory: int, size: int, folder: str, alive: int) -> None:
 
 def _end_with(alive: int, folder: str) -> None:
     os.read(alive, 1)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Worker:
-    """``folder``: of the sockets; ``control`` in it is there from the start."""
+    """``folder``: where the socket for control is. ``mailbox``: for the lanes."""
 
-    def __init__(self, memory: SharedMemory, folder: str) -> None:
-        import zmq
-
+    def __init__(self, memory: SharedMemory, folder: str, mailbox: Mailbox) -> None:
         self._memory = memory
         self._folder = folder
-        self._context = zmq.Context()
-        self._pair = zmq.PAIR
-        self._compiled: CompiledModel | None = None
+        self._mailbox = mailbox
         self._lanes: list[_Lane] = []
 
     def serve(self) -> None:
         """Until the application is gone."""
-        control = self._connect("control")
+        import zmq
+
+        control = zmq.Context().socket(zmq.PAIR)
+        control.connect(address_in(self._folder))
+        control.send(encode(Ready()))
         while True:
-            request = request_decoder.decode(control.recv())
             answer: Answer | None
             try:
-                answer = self._answer(request)
+                answer = self._answer(request_decoder.decode(control.recv()))
             except BaseException as error:
                 answer = failure(error)
             if answer is not None:
                 control.send(encode(answer))
 
-    def _connect(self, name: str) -> Any:
-        own = self._context.socket(self._pair)
-        own.connect(f"ipc://{self._folder}/{name}")
-        own.send(encode(Ready()))
-        return own
-
     def _answer(self, request: Any) -> Answer | None:
         match request:
             case Compile():
                 return self._compile(request)
-            case Open():
-                assert self._compiled is not None
-                for name in request.addresses:
-                    lane = _Lane(self._memory, self._compiled, self._connect(name))
-                    self._lanes.append(lane)
-                    threading.Thread(target=lane.serve, name=f"hetero lane {name}", daemon=True).start()
             case Cancel():
-                self._lanes[request.lane].cancel()
+                self._lanes[request.lane].cancel(request.number)
+                return None
             case _:
                 raise InferenceError(f"a worker's control does not take {type(request).__name__}")
-        return None
 
     def _compile(self, request: Compile) -> Compiled:
         core = Core()
@@ -123,44 +113,71 @@ class _Worker:
         weights = {name: _read_only(ref.array(self._memory)) for name, ref in request.weights}
         encoded = _read_only(request.model.array(self._memory))
         model = attach(encoded.data, weights, "the model for a worker process")
-        self._compiled = core.compile_model(model, request.device, request.config)
+        compiled = core.compile_model(model, request.device, request.config)
         self._core = core
-        return Compiled(int(self._compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
+        streams = max(1, int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
+        theirs = []
+        for number in range(streams):
+            own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            theirs.append(other)
+            self._lanes.append(_Lane(self._memory, compiled, Channel(own)))
+            threading.Thread(target=self._lanes[-1].serve, name=f"hetero lane {number}", daemon=True).start()
+        self._mailbox.send([other.fileno() for other in theirs])
+        self._mailbox.close()
+        for other in theirs:
+            other.close()  # so that each end is closed when its process ends
+        return Compiled(streams)
 
 
 class _Lane:
-    """A socket, and the request that its inferences run on."""
+    """A channel, and the runner of its inferences."""
 
-    def __init__(self, memory: SharedMemory, compiled: CompiledModel, socket: Any) -> None:
+    def __init__(self, memory: SharedMemory, compiled: CompiledModel, channel: Channel) -> None:
         self._memory = memory
-        self._names = [port.name for port in compiled.inputs]
-        self._request: InferRequest = compiled.create_infer_request()
-        self._socket = socket
+        self._runner = compiled.new_runner()
+        self._channel = channel
         self._results: Sequence[NDArray[Any]] = ()
+        self._cancellation = getattr(self._runner, "cancellation", None) or Cancellation()
         self._lock = threading.Lock()
-        self._running: threading.Event | None = None
+        self._running: int | None = None  # the number of the request
 
     def serve(self) -> None:
         while True:
-            request = request_decoder.decode(self._socket.recv())
+            try:
+                number, message = self._channel.receive()
+            except BrokenChannel:  # nobody asks any longer
+                return
             answer: Answer
             try:
-                if isinstance(request, Run):
-                    inputs = [_read_only(ref.array(self._memory)) for ref in request.inputs]
-                    self._results = self._request.infer(dict(zip(self._names, inputs, strict=True))).arrays()
-                    answer = self._written(request.rooms)
-                elif isinstance(request, Settle):
-                    answer = self._written(request.rooms)
-                else:
-                    raise InferenceError(f"a worker's lane does not take {type(request).__name__}")
+                answer = self._answer(number, message)
             except BaseException as error:
                 answer = failure(error)
             if not isinstance(answer, TooSmall):
                 self._results = ()
-            self._socket.send(encode(answer))
+            self._channel.send(number, encode(answer))
 
-    def cancel(self) -> None:
-        self._request.cancel()
+    def _answer(self, number: int, message: bytes) -> Answer:
+        request = request_decoder.decode(message)
+        if isinstance(request, Run):
+            inputs = [_read_only(ref.array(self._memory)) for ref in request.inputs]
+            with self._lock:
+                self._running = number
+                self._cancellation.clear()
+            try:
+                self._results = self._runner.run(inputs)
+            finally:
+                with self._lock:
+                    self._running = None
+            return self._written(request.rooms)
+        if isinstance(request, Settle):
+            return self._written(request.rooms)
+        raise InferenceError(f"a worker's lane does not take {type(request).__name__}")
+
+    def cancel(self, number: int) -> None:
+        """Ask the run of a request to stop, unless it is over."""
+        with self._lock:
+            if self._running == number:
+                self._cancellation.request()
 
     def _written(self, rooms: Sequence[Room]) -> Done | TooSmall | Failed:
         for result in self._results:
@@ -174,7 +191,7 @@ class _Lane:
             ref = TensorRef(room.offset, dtype_name(result.dtype), result.shape)
             ref.array(self._memory)[...] = result
             refs.append(ref)
-        rows = self._request.profiling_info
+        rows = self._runner.profile()
         counters = [(r.node, r.status, r.layer_type, r.exec_type, r.real_us, r.cpu_us, r.subgraph) for r in rows]
         return Done(refs, counters)
 

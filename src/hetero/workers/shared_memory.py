@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import mmap
 import os
 import threading
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,19 +31,19 @@ class SharedMemory:
         self._memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | 0x4000)
         self.descriptor = descriptor
         self.size = size
-        self._address = np.frombuffer(self._memory, np.uint8, 1).__array_interface__["data"][0]
+        self._address = _address_of(np.frombuffer(self._memory, np.uint8, 1))
 
-    def array(self, offset: int, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+    def array(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """A view. ``ValueError`` or ``TypeError`` if it would not lie inside."""
         if not 0 <= offset < self.size:
             raise ValueError(f"there is no byte {offset} in {self.size} bytes of shared memory")
-        return np.ndarray(tuple(shape), dtype, buffer=self._memory, offset=offset)
+        return np.ndarray(shape, dtype, self._memory, offset)
 
     def offset_of(self, array: NDArray[Any]) -> int | None:
         """Where a contiguous array of native byte order lies; None if it is elsewhere, or laid out otherwise."""
         if not (array.flags.c_contiguous and array.dtype.isnative):
             return None
-        offset: int = array.__array_interface__["data"][0] - self._address
+        offset = _address_of(array) - self._address
         return offset if 0 <= offset <= self.size - array.nbytes else None
 
 
@@ -67,27 +68,28 @@ class SharedPool(SharedMemory):
                     raise
         self._lock = threading.Lock()
         self._end = 0
-        self._free: dict[int, list[int]] = {}  # bytes -> offsets. Finalizers append to it, so it has no lock
+        # Neither is under the lock: blocks come back whenever an array goes.
+        self._free: dict[int, list[int]] = {}  # bytes -> offsets
+        self._taken: dict[int, _Block] = {}  # by offset
         weakref.finalize(self, os.close, descriptor).atexit = False
 
-    def empty(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-        """A fresh array of undefined contents. ``MemoryError`` if there is no room."""
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> tuple[NDArray[Any], int]:
+        """A fresh array of undefined contents, and where it lies. ``MemoryError`` if there is no room."""
         kind = np.dtype(dtype)
-        size = _rounded(int(np.prod(shape, dtype=object)) * kind.itemsize)
+        size = _rounded(math.prod(shape) * kind.itemsize)
         offset = self._take(size)
-        array = self.array(offset, shape, kind)
-        weakref.finalize(array, self._give_back, offset, size).atexit = False
-        return array
+        array = np.ndarray(shape, kind, self._memory, offset)
+        block = self._taken[offset] = _Block(array, self._give_back)
+        block.offset, block.size = offset, size
+        return array, offset
 
     def share(self, array: NDArray[Any]) -> tuple[NDArray[Any], int]:
         """The array, or a copy of it, that lies here, and where."""
         offset = self.offset_of(array)
         if offset is not None:
             return array, offset
-        own = self.empty(array.shape, array.dtype.newbyteorder("="))
+        own, offset = self.empty(array.shape, array.dtype.newbyteorder("="))
         own[...] = array
-        offset = self.offset_of(own)
-        assert offset is not None
         return own, offset
 
     def _take(self, size: int) -> int:
@@ -103,11 +105,28 @@ class SharedPool(SharedMemory):
             self._end = offset + size
         return offset
 
-    def _give_back(self, offset: int, size: int) -> None:
-        spare = self._free[size]
-        if size >= _LARGE and len(spare) >= _SPARE_LARGE_BLOCKS:
-            self._memory.madvise(mmap.MADV_REMOVE, offset, size)
-        spare.append(offset)
+    def _give_back(self, block: _Block) -> None:
+        del self._taken[block.offset]
+        spare = self._free[block.size]
+        if block.size >= _LARGE and len(spare) >= _SPARE_LARGE_BLOCKS:
+            self._memory.madvise(mmap.MADV_REMOVE, block.offset, block.size)
+        spare.append(block.offset)
+
+
+class _Block(weakref.ref):  # type: ignore[type-arg]  # mypy takes its subclasses for other than they are
+    """Calls back when the array over it goes. (`weakref.finalize` takes five times as long to make.)"""
+
+    __slots__ = ("offset", "size")
+    offset: int
+    size: int
+
+
+def _address_of(array: NDArray[Any]) -> int:
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type that buffers have no name for
+        address: int = array.__array_interface__["data"][0]
+        return address
 
 
 def _rounded(nbytes: int) -> int:

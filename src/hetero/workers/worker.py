@@ -8,8 +8,8 @@ import math
 import os
 import queue
 import select
-import shutil
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -17,8 +17,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
 from ..errors import HeteroError, WorkerLost
-from .messages import Answer, Cancel, Compile, Compiled, Failed, Open, Ready, Request, answer_decoder, encode
+from .channel import NUMBERS, BrokenChannel, Channel
+from .control import address_in, remove_folder
+from .mailbox import Mailbox
+from .messages import Answer, Cancel, Compile, Compiled, Failed, Ready, Request, answer_decoder, encode
 from .nursery import nursery
 from .per_process import PerProcess
 from .shared_memory import SharedPool
@@ -26,48 +31,92 @@ from .shared_memory import SharedPool
 __all__ = ["Lane", "Worker"]
 
 _START_SECONDS = 60.0  # for a worker to connect: far more than it takes on a machine that is not lost
+_ENDING_MILLISECONDS = 1000  # for a worker to be gone whose sockets are closed already
 _LOOK_SECONDS = 0.01  # between two looks at whether an inference is to be cancelled
 
 Stop = Callable[[], bool]
 
 
-class Worker:
-    """A worker process and its sockets. Thread-safe but for `compile`, which comes first.
+@dataclasses.dataclass(eq=False, slots=True)
+class Lane:
+    """A channel to a worker for one inference at a time.
 
-    ``name``: of the device and model it works for, for errors.
+    ``last``: the number of the last request. ``kept``: what the worker may read or write yet, for requests that nobody
+    waits for any longer.
+    """
+
+    number: int
+    channel: Channel
+    poll: select.poll
+    last: int = 0
+    kept: list[Any] = dataclasses.field(default_factory=list)
+
+
+class Worker:
+    """A worker process: a socket for control, and a lane for each inference that it runs at one time.
+
+    Thread-safe but for `compile`, which comes first. ``name``: of the device and model it works for, for errors.
     """
 
     def __init__(self, name: str, pool: SharedPool) -> None:
         """Fork it. Raises `HeteroError`."""
-        self.name = name
-        self._context = _context.get()
-        self._folder = tempfile.mkdtemp(prefix="hetero-")  # nobody else may enter it
-        self._lanes: queue.SimpleQueue[Lane] = queue.SimpleQueue()
-        self._control_lock = threading.Lock()
-        self._sockets: list[Any] = []
-        try:
-            self._control = self._bind("control")
-            self.process, self._ended = nursery.get().fork(pool.descriptor, pool.size, self._folder)
-        except BaseException:
-            for socket in self._sockets:
-                socket.close()
-            self._leave_folder()
-            raise
-        self._finalizer = weakref.finalize(self, _end, os.getpid(), self._ended, self._sockets, self._folder)
-        self._expect(self._control, Ready)
+        import zmq
 
-    def compile(self, request: Compile, timeout: float | None) -> int:
-        """Compile the model and open the lanes; how many. Raises what the compilation does, and `WorkerLost`."""
-        self._send(self._control, request)
-        compiled = self._expect(self._control, Compiled, timeout)
-        names = [str(number) for number in range(max(1, compiled.streams))]
-        lanes = [Lane(number, self._bind(name)) for number, name in enumerate(names)]
-        self._send(self._control, Open(names))
-        for lane in lanes:
-            self._expect(lane.socket, Ready)
-            self._lanes.put(lane)
+        self.name = name
+        try:
+            self._fork(pool)
+        except (OSError, zmq.ZMQError) as error:
+            raise HeteroError(f"{name}: no worker process can be made: {error}") from error
+        self._finalizer = weakref.finalize(
+            self, _end, os.getpid(), self._ended, self._control, self._mailbox, self._lanes, self._folder
+        )
+        self._expect(Ready, _START_SECONDS)
         self._leave_folder()
-        return len(lanes)
+
+    def _fork(self, pool: SharedPool) -> None:
+        import zmq
+
+        self._lanes: list[Lane] = []
+        self._idle: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        self._control_lock = threading.Lock()
+        with contextlib.ExitStack() as undo:
+            self._folder = tempfile.mkdtemp(prefix="hetero-")  # nobody else may enter it
+            undo.callback(self._leave_folder)
+            self._mailbox, theirs = Mailbox.pair()
+            undo.callback(self._mailbox.close)
+            with contextlib.closing(theirs):
+                self._control = _context.get().socket(zmq.PAIR)
+                undo.callback(self._control.close)
+                self._control.linger = 0
+                self._control.bind(address_in(self._folder))
+                self.process, self._ended = nursery.get().fork(
+                    pool.descriptor, pool.size, self._folder, theirs.fileno()
+                )
+            undo.pop_all()
+
+    def compile(self, request: Compile, timeout: float | None) -> None:
+        """Compile the model and open the lanes. Raises what the compilation does, and `WorkerLost`."""
+        self._send(request)
+        compiled = self._expect(Compiled, timeout)
+        try:
+            descriptors = self._mailbox.receive(compiled.streams)
+        except OSError as error:
+            raise HeteroError(f"{self.name}: no sockets to its worker: {error}") from error
+        self._mailbox.close()
+        for number, descriptor in enumerate(descriptors):
+            own = socket.socket(fileno=descriptor)
+            own.setblocking(False)
+            poll = select.poll()
+            poll.register(own, select.POLLIN)
+            poll.register(self._ended, select.POLLIN)
+            self._lanes.append(Lane(number, Channel(own), poll))
+        for lane in self._lanes:
+            self._idle.put(lane)
+
+    @property
+    def streams(self) -> int:
+        """Inferences that keep it busy."""
+        return len(self._lanes)
 
     @contextlib.contextmanager
     def lane(self, stop: Stop) -> Iterator[Lane | None]:
@@ -75,7 +124,7 @@ class Worker:
         lane = None
         while lane is None and not stop():
             try:
-                lane = self._lanes.get(timeout=_LOOK_SECONDS)
+                lane = self._idle.get(timeout=_LOOK_SECONDS)
             except queue.Empty:
                 if self.has_ended:  # lanes of inferences that were lost do not come back
                     raise self.lost("ended") from None
@@ -83,80 +132,104 @@ class Worker:
             yield lane
         finally:
             if lane is not None:
-                self._lanes.put(lane)
+                self._idle.put(lane)
 
     @property
     def has_ended(self) -> bool:
-        return bool(select.select([self._ended], [], [], 0)[0])
+        return _is_readable(self._ended, 0)
 
     def kill(self) -> None:
         """End it at once, and wait until it has no hold of shared memory any longer."""
-        with contextlib.suppress(ProcessLookupError, OSError):
-            signal.pidfd_send_signal(self._ended, signal.SIGKILL)
-        select.select([self._ended], [], [])
+        _kill(self._ended)
+        _is_readable(self._ended, None)
 
-    def ask(self, lane: Lane, request: Request, timeout: float | None, stop: Stop) -> Answer:
-        """Send and wait for the answer; as long as ``stop()`` says so, ask the worker to cancel it. Raises
-        `WorkerLost`."""
+    def ask(self, lane: Lane, request: Request, kept: Any, timeout: float | None, stop: Stop) -> Answer:
+        """Send and wait for the answer. As long as ``stop()`` says so, ask the worker to cancel the inference.
 
-        def look() -> None:
-            if stop():
-                with self._control_lock:
-                    self._send(self._control, Cancel(lane.number))
-
-        self._send(lane.socket, request)
-        return self._answer(lane.socket, timeout, look)
-
-    def _answer(self, socket: Any, timeout: float | None = None, look: Callable[[], None] | None = None) -> Answer:
-        """The next message from a socket. ``look``: called every now and then while there is none.
-
+        ``kept``: the arrays that the request names. They are kept until it is answered, also when this is interrupted.
         Raises `WorkerLost` if the worker ends, or does not answer within ``timeout`` seconds: then it is killed.
         """
-        import zmq
-
+        number = lane.last = (lane.last + 1) % NUMBERS
         end = None if timeout is None else time.monotonic() + timeout
-        poller = zmq.Poller()
-        poller.register(socket, zmq.POLLIN)
-        poller.register(self._ended, zmq.POLLIN)
-        while True:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                self.kill()
-                raise self.lost(f"did not answer within {timeout:g} s, and was killed")
-            wait = min(x for x in (left, _LOOK_SECONDS if look else None, 3600.0) if x is not None)
-            events = dict(poller.poll(math.ceil(wait * 1e3)))
-            if socket in events:
-                answer: Answer = answer_decoder.decode(socket.recv())
-                return answer
-            if events:
-                raise self.lost("ended")
-            if look is not None:
-                look()
 
-    def _send(self, socket: Any, request: Request) -> None:
-        """Raises `WorkerLost` if nobody is at the other end."""
-        import zmq
+        def wait(to_receive: bool) -> None:
+            while True:
+                seconds = _LOOK_SECONDS
+                if end is not None:
+                    seconds = min(seconds, end - time.monotonic())
+                    if seconds <= 0:
+                        self.kill()
+                        raise self.lost(f"did not answer within {timeout:g} s, and was killed")
+                events = (lane.poll if to_receive else self._poll_to_send(lane)).poll(math.ceil(seconds * 1e3))
+                if any(descriptor != self._ended for descriptor, _ in events):
+                    return
+                if events:
+                    raise self.lost("ended")
+                if stop():
+                    self.cancel(lane)
 
+        lane.kept.append(kept)
         try:
-            socket.send(encode(request), zmq.NOBLOCK)  # there is room: no more than one request is under way
-        except zmq.Again:
+            lane.channel.send(number, encode(request), wait)
+            while True:
+                answered, message = lane.channel.receive(wait)
+                if answered == number:
+                    break
+            lane.kept.clear()
+            answer: Answer = answer_decoder.decode(message)
+        except BrokenChannel as error:
+            if _is_readable(self._ended, _ENDING_MILLISECONDS):
+                raise self.lost("ended") from error
             self.kill()
-            raise self.lost("ended") from None
+            raise self.lost(f"does not answer ({error}), and was killed") from error
+        except msgspec.DecodeError as error:
+            self.kill()
+            raise self.lost(f"answered what is no message ({error}), and was killed") from error
+        except WorkerLost:
+            raise
+        except BaseException:
+            self.cancel(lane)
+            raise
+        return answer
+
+    def cancel(self, lane: Lane) -> None:
+        """Ask it to stop the last inference of a lane, unless that is over. Raises `WorkerLost`."""
+        with self._control_lock:
+            self._send(Cancel(lane.number, lane.last))
 
     def lost(self, what: str) -> WorkerLost:
         return WorkerLost(f"{self.name}: its worker process {self.process} {what}")
 
-    def _bind(self, name: str) -> Any:
+    def _poll_to_send(self, lane: Lane) -> select.poll:
+        poll = select.poll()
+        poll.register(lane.channel, select.POLLOUT)
+        poll.register(self._ended, select.POLLIN)
+        return poll
+
+    def _send(self, request: Request) -> None:
+        """To control. Raises `WorkerLost` if nobody is there."""
         import zmq
 
-        socket = self._context.socket(zmq.PAIR)
-        self._sockets.append(socket)
-        socket.linger = 0
-        socket.bind(f"ipc://{self._folder}/{name}")
-        return socket
+        try:
+            self._control.send(encode(request), zmq.NOBLOCK)
+        except zmq.Again:  # a thousand messages wait for a worker that takes none, or none is connected
+            self.kill()
+            raise self.lost("ended") from None
 
-    def _expect(self, socket: Any, kind: type, timeout: float | None = _START_SECONDS) -> Any:
-        answer = self._answer(socket, timeout)
+    def _expect(self, kind: type, timeout: float | None) -> Any:
+        """The next message from control."""
+        import zmq
+
+        poller = zmq.Poller()
+        poller.register(self._control, zmq.POLLIN)
+        poller.register(self._ended, zmq.POLLIN)
+        events = dict(poller.poll(None if timeout is None else math.ceil(timeout * 1e3)))
+        if not events:
+            self.kill()
+            raise self.lost(f"did not answer within {timeout:g} s, and was killed")
+        if self._control not in events:
+            raise self.lost("ended")
+        answer: Answer = answer_decoder.decode(self._control.recv())
         if isinstance(answer, Failed):
             raise answer.error()
         if not isinstance(answer, kind):
@@ -164,26 +237,32 @@ class Worker:
         return answer
 
     def _leave_folder(self) -> None:
-        """Both sides have their sockets: nothing of it needs a name any longer."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Both sides have the socket: it needs no name any longer."""
+        remove_folder(self._folder)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Lane:
-    """A socket of a worker for one inference at a time."""
-
-    number: int
-    socket: Any
-
-
-def _end(owner: int, ended: int, sockets: list[Any], folder: str) -> None:
+def _end(owner: int, ended: int, control: Any, mailbox: Mailbox, lanes: list[Lane], folder: str) -> None:
     if os.getpid() == owner:  # and not a child that was forked from it
-        with contextlib.suppress(OSError):
-            signal.pidfd_send_signal(ended, signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)  # which is there yet if it never finished compiling
+        _kill(ended)
+        remove_folder(folder)  # which is there yet if it never connected
+        if any(lane.kept for lane in lanes):
+            _is_readable(ended, None)  # it may write to what is kept
     os.close(ended)
-    for socket in sockets:
-        socket.close()
+    control.close()
+    mailbox.close()
+    for lane in lanes:
+        lane.channel.close()
+
+
+def _kill(ended: int) -> None:
+    with contextlib.suppress(OSError):
+        signal.pidfd_send_signal(ended, signal.SIGKILL)
+
+
+def _is_readable(descriptor: int, milliseconds: int | None) -> bool:
+    poll = select.poll()  # `select.select` takes no descriptor from 1024 on
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(milliseconds))
 
 
 def _new_context() -> Any:

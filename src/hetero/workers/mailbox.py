@@ -1,0 +1,53 @@
+"""A socket through which a process hands descriptors to another."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+
+__all__ = ["Mailbox"]
+
+_AT_ONCE = 128  # descriptors of one message; Linux takes 253
+
+
+class Mailbox:
+    """One end."""
+
+    def __init__(self, own: socket.socket) -> None:
+        self._socket = own
+
+    @classmethod
+    def pair(cls) -> tuple[Mailbox, Mailbox]:
+        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return cls(one), cls(other)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, descriptors: Sequence[int]) -> None:
+        """Copies of them come out at the other end; these stay open."""
+        for begin in range(0, len(descriptors), _AT_ONCE):
+            socket.send_fds(self._socket, [b"\0"], list(descriptors[begin : begin + _AT_ONCE]))
+
+    def receive(self, count: int) -> list[int]:
+        """``count`` descriptors. Raises `OSError` if they do not come, or this process may not have as many."""
+        found: list[int] = []
+        try:
+            while len(found) < count:
+                message, descriptors, flags, _ = socket.recv_fds(self._socket, 1, _AT_ONCE)
+                found += descriptors
+                if not message:
+                    raise OSError("nobody sends them")
+                if flags & socket.MSG_CTRUNC or len(found) > count:
+                    raise OSError(f"{len(found)} of {count} came: more files are open than this process may have")
+        except BaseException:
+            for descriptor in found:
+                os.close(descriptor)
+            raise
+        for descriptor in found:
+            os.set_inheritable(descriptor, False)
+        return found
+
+    def close(self) -> None:
+        self._socket.close()
