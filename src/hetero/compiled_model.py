@@ -71,6 +71,11 @@ class CompiledModel(abc.ABC):
     """Whether results are compared with the ports after each run, and errors of runs are named, which takes 1 to 2 us.
     A device whose runs give nothing else and raise only errors of hetero may do without."""
 
+    home: object = None
+    """Where results can stay for other models to read them there: those that only models of the same (``is``) home read
+    are handed on as their runners give them, arrays or not. A runner of a model with a home has a method
+    ``leave(positions)``, called once before it runs, that says which results those are."""
+
     @abc.abstractmethod
     def create_runner(self) -> Runner:
         """The state of one request. Called once per request; runners of one model may run at the same time."""

@@ -25,6 +25,7 @@ __all__ = [
     "PropertyError",
     "UnknownDevice",
     "UnsupportedModel",
+    "VersionMismatch",
     "WorkerLost",
     "WrongDevice",
     "WrongVersion",
@@ -61,6 +62,10 @@ class DeviceUnavailable(HeteroError):
 
 class UnknownDevice(DeviceUnavailable):
     """A device name that nobody registered. Says which known name is nearest."""
+
+
+class VersionMismatch(DeviceUnavailable):
+    """A host whose hetero, Python, NumPy or Ray is not that of this process. Says what it has."""
 
 
 class UnsupportedModel(HeteroError):
@@ -124,7 +129,7 @@ class Cancelled(InferenceError):
 
 
 class WorkerLost(InferenceError):
-    """A worker process that ended, or did not answer in time and was killed. It is replaced by itself."""
+    """A worker process or actor that ended, or did not answer in time and was killed. It is replaced by itself."""
 
 
 class PluginTimeout(HeteroError):

@@ -67,6 +67,23 @@ class Schedule:
         return graph if graph.is_wide else None
 
     @functools.cached_property
+    def left(self) -> tuple[tuple[int, ...], ...]:
+        """Per step the positions of results that stay where they are made: all that read them have the same `home`."""
+        homes = [step.compiled.home for step in self.steps]
+        readers: dict[int, list[object]] = {slot: [None] for slot in self.outputs}
+        for step, home in zip(self.steps, homes, strict=True):
+            for slot in step.inputs:
+                readers.setdefault(slot, []).append(home)
+        return tuple(
+            tuple(
+                position
+                for position, slot in enumerate(step.outputs)
+                if home is not None and slot in readers and all(reader is home for reader in readers[slot])
+            )
+            for step, home in zip(self.steps, homes, strict=True)
+        )
+
+    @functools.cached_property
     def boundary(self) -> tuple[tuple[str, int, int, tuple[int, ...]], ...]:
         """Per value that passes between steps: name, slot, the step that makes it and those that read it."""
         readers: dict[int, list[int]] = {}
@@ -91,6 +108,9 @@ class ScheduleRunner:
         self._spans: list[Span | None] = [None] * len(schedule.steps)
         self._slot_bytes: dict[int, int] = {}
         self._runners: list[Runner] = [step.compiled.new_runner() for step in schedule.steps]
+        for runner, positions in zip(self._runners, schedule.left, strict=True):
+            if positions:
+                runner.leave(positions)  # type: ignore[attr-defined]
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
         self.cancellation = Cancellation(flag for flag in flags if flag is not None)
         self._graph = schedule.graph

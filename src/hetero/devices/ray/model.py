@@ -1,0 +1,253 @@
+"""A compiled model in an actor, which is replaced when it is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from ...errors import HeteroError, InferenceError, NotSupported, WorkerLost
+from ...log import tell
+from ...plugin import CompiledModel, Runner
+from ...runtime.cancellation import Cancellation
+from ...runtime.profile import ProfileRow
+from ...warn import warn
+from .actor import Actor, Place, Pool, ValueLost
+from .stage import Answer, Request
+from .values import LeftResults, LeftValue
+
+if TYPE_CHECKING:
+    from ...artifact.payload import PayloadWriter
+    from ...model.model import Model
+
+__all__ = ["Crew", "RayModel"]
+
+_INLINE_BYTES = 64 << 10
+"""Arrays up to here go with the message; Ray would put those above 100 KB into its store by itself, and again for each
+attempt."""
+
+_IN_FLIGHT = 2
+"""Inferences that keep an actor busy, for each stream: while one runs, another's tensors are on their way."""
+
+
+class Crew:
+    """The actor of a model, and all that is needed to have another. Thread-safe.
+
+    ``places``: gives where the next one goes. ``encoded``, ``weights``: references to what `detach` gave, which stay in
+    the object store as long as there may be another actor.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pool: Pool,
+        places: Callable[[], Place],
+        request: Request,
+        encoded: Any,
+        weights: Any,
+        settings: Mapping[str, Any],
+        num_results: int,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.pool = pool
+        self.streams = 1
+        self.num_results = num_results
+        self._pid = os.getpid()
+        self._places = places
+        self._request = request
+        self._encoded = encoded
+        self._weights = weights
+        self._timeout = settings["PLUGIN_TIMEOUT_MS"] / 1000 or None
+        self._lock = threading.Lock()
+        self._held: list[Actor] = []  # one, or none; known to the finalizer, which must not know the crew
+        weakref.finalize(self, pool.later, _leave, pool, self._held).atexit = False
+        self._start()
+
+    def actor(self) -> Actor:
+        """One that lives, as far as is known: a new one if the last is lost. Raises as compiling does."""
+        if os.getpid() != self._pid:
+            raise InferenceError(f"{self.name}: Ray's connection belongs to the process that this one was forked from")
+        if self.pool.cluster.is_over:  # or Ray would start a cluster
+            raise InferenceError(f"{self.name}: the connection to the Ray cluster has been ended: compile anew")
+        with self._lock:
+            if self._held and not self._held[0].is_lost:
+                return self._held[0]
+            return self._start()
+
+    def replace(self) -> None:
+        """Have the next actor already, in a thread of its own."""
+
+        def work() -> None:
+            with contextlib.suppress(Exception):  # the next inference tries again, and tells
+                self.actor()
+
+        threading.Thread(target=work, name=f"hetero replaces an actor of {self.name}", daemon=True).start()
+
+    def pass_on(self, answer: Answer, where: str) -> None:
+        """Tell here what was told there."""
+        for level, text in answer.told:
+            tell(self.settings, self.name, level, f"{where}: {text}")
+
+    def failed(self, answer: Answer, actor: Actor) -> HeteroError:
+        """The error that an answer tells of, with the device and the node."""
+        assert answer.failure is not None
+        error = msgspec.structs.replace(answer.failure, text=f"{self.name}: {answer.failure.text}").error()
+        error.add_note(f"on {actor.where}")
+        return error
+
+    def _start(self) -> Actor:
+        self._held.clear()
+        place = self._places()
+        actor = self.pool.actor(place, self._timeout)
+        try:
+            answer = actor.ask("compile", self._request, self._encoded, self._weights, timeout=self._timeout)
+            self.pass_on(answer, actor.where)
+            if answer.failure is not None:
+                raise self.failed(answer, actor)
+        except BaseException as error:
+            # An actor that said no may do for another model.
+            lives = isinstance(error, HeteroError) and not actor.is_lost
+            self.pool.later(self.pool.give_back, actor) if lives else actor.kill()
+            raise
+        for text in answer.warned:
+            warn(f"{self.name}: {text}")
+        self.streams = answer.streams
+        actor.expect_results(self.num_results)
+        self._held.append(actor)
+        tell(self.settings, self.name, "INFO", f"runs on {actor.where}")
+        if self.settings["RAY_STANDBY"]:
+            self.pool.prepare(actor.place)
+        return actor
+
+
+def _leave(pool: Pool, held: list[Actor]) -> None:
+    for actor in held:
+        pool.give_back(actor)
+
+
+class RayModel(CompiledModel):
+    """Runs in an actor, which is given back when nobody has this object, or a request of it, any longer.
+
+    ``home``: the cluster. Results that only models there read stay there; see `hetero.runtime.schedule`.
+    """
+
+    checks_results = False  # the device there has done that; errors are named here
+
+    def __init__(self, model: Model, crew: Crew, settings: Mapping[str, Any]) -> None:
+        in_flight = crew.streams * _IN_FLIGHT
+        properties = {
+            **settings,
+            "NETWORK_NAME": model.name,
+            "NUM_STREAMS": in_flight,
+            "OPTIMAL_NUMBER_OF_INFER_REQUESTS": in_flight,
+        }
+        super().__init__(crew.name, model.inputs, model.outputs, properties)
+        self._crew = crew
+        self.home = crew.pool.cluster
+
+    @property
+    def process(self) -> int:
+        """Process id of the actor, on its host; of the next one when it is lost."""
+        return self._crew.actor().process
+
+    @property
+    def node(self) -> str:
+        """Ray's id of the node where the actor is; of the next one when it is lost."""
+        return self._crew.actor().node
+
+    def create_runner(self) -> Runner:
+        timeout_ms, retries = self._properties["WORKER_TIMEOUT_MS"], self._properties["WORKER_RETRIES"]
+        return _Runner(self._crew, self.subject, timeout_ms / 1000 if timeout_ms else None, retries)
+
+    def export_payload(self, writer: PayloadWriter) -> None:
+        raise NotSupported(
+            f"{self.device} exports nothing: its model is in an actor. Compile for "
+            f"{self._properties['RAY_DEVICE']} and export that"
+        )
+
+
+class _Runner:
+    """One inference at a time in the actor; see `hetero.runtime.request.Runner`."""
+
+    def __init__(self, crew: Crew, subject: str, timeout: float | None, retries: int) -> None:
+        self.cancellation = Cancellation()
+        self._crew = crew
+        self._subject = subject
+        self._timeout = timeout
+        self._retries = retries
+        self._rows: Sequence[ProfileRow] = ()
+        self._fetched = list(range(crew.num_results))
+
+    def leave(self, positions: Sequence[int]) -> None:
+        """From now on results at ``positions`` are given as `LeftValue`."""
+        self._fetched = [position for position in range(self._crew.num_results) if position not in positions]
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        try:
+            answer, arrays, references = self._run(list(inputs))
+        except HeteroError as error:
+            error.add_note(f"in an inference {self._subject}, by {self._crew.name}")
+            raise
+        self._rows = answer.rows
+        if len(self._fetched) == len(references):
+            return arrays
+        again = None
+        if self._retries:
+            kept = list(inputs)
+            again = lambda: self._run(kept)[2]  # noqa: E731
+        left = LeftResults(references, again)
+        results: list[Any] = [LeftValue(left, position, size) for position, size in enumerate(answer.sizes)]
+        for position, array in zip(self._fetched, arrays, strict=True):
+            results[position] = array
+        return results
+
+    def _run(self, inputs: list[Any]) -> tuple[Answer, list[Any], list[Any]]:
+        given: list[Any] = []
+        attempt = 0
+        while True:
+            arguments: list[Any] = []
+            try:
+                actor = self._crew.actor()
+                given = given or [_argument(value) for value in inputs]
+                arguments = [value.reference if isinstance(value, LeftValue) else value for value in given]
+                return self._run_on(actor, arguments)
+            except WorkerLost as error:
+                if not isinstance(error, ValueLost):
+                    self._crew.replace()
+                attempt += 1
+                if attempt > self._retries:
+                    if self._retries:
+                        error.add_note(f"after {attempt} attempts (WORKER_RETRIES)")
+                    raise
+                if isinstance(error, ValueLost):
+                    for value, lost in zip(given, arguments, strict=True):
+                        if isinstance(value, LeftValue):
+                            value.make_again(lost)
+
+    def _run_on(self, actor: Actor, arguments: list[Any]) -> tuple[Answer, list[Any], list[Any]]:
+        stop: Callable[[], bool] = lambda: self.cancellation.requested  # noqa: E731
+        answer, arrays, references = actor.run(arguments, self._timeout, self._crew.streams, stop, self._fetched)
+        self._crew.pass_on(answer, actor.where)
+        if answer.failure is not None:
+            raise self._crew.failed(answer, actor)
+        return answer, arrays, references
+
+    def profile(self) -> Sequence[ProfileRow]:
+        return self._rows
+
+
+def _argument(value: Any) -> Any:
+    """What goes to the actor: large arrays by a reference, so that they are sent once however many attempts there
+    are."""
+    if isinstance(value, np.ndarray) and value.nbytes > _INLINE_BYTES:
+        import ray
+
+        return ray.put(value)
+    return value

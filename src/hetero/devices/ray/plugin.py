@@ -1,0 +1,273 @@
+"""The plugin behind ``RAY``: submodels on the nodes of a Ray cluster. ``RAY.0`` is a node, ``RAY.fpga`` a resource."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import DeviceUnavailable, NotSupported, PropertyError
+from ...log import tell
+from ...model.detached import detach
+from ...plugin import CompiledModel, Plugin, RemoteContext, Support
+from ...properties import Property, without
+from ...registry import parse_device
+from ...warn import warn
+from .actor import Place, Pool
+from .cluster import INSTALL, Cluster, Node, connect, connected, is_installed, running_address
+from .model import Crew, RayModel
+from .stage import Request
+
+if TYPE_CHECKING:
+    from ...costs.speed import DeviceSpeed
+    from ...model.model import Model
+
+__all__ = ["RayPlugin", "create_plugin"]
+
+_PASSED_ON = ("PERF_COUNT", "LOG_LEVEL")
+
+# Of a tensor to or from an actor, and of a call, on one machine: bench/ray_hops.py. Between hosts the network counts.
+_LINK_BYTES_PER_S, _CALL_SECONDS = 5e8, 1e-3
+
+
+class RayPlugin(Plugin):
+    """Nodes of a Ray cluster, on each of which another device of hetero runs, CPU unless ``RAY_DEVICE`` says so."""
+
+    name = "RAY"
+    compiles_beside_others = True
+    extended_by_another = True
+    properties = (
+        # An actor is a process already, and what it compiled cannot be had from it.
+        *without(Plugin.properties, "ISOLATION", "CACHE_DIR", "CACHE_ENCRYPTION_CALLBACKS"),
+        "STRICT",
+        Property("RAY_ADDRESS", str, "", doc="host:port of the head of a cluster, auto or local; empty: as ray.init()"),
+        Property("RAY_DEVICE", str, "CPU", doc="the device that runs submodels on the nodes"),
+        Property("RAY_DEVICE_PROPERTIES", Mapping, {}, doc="properties of the device that runs on the nodes"),
+        Property("RAY_RESOURCES", Mapping, {}, doc="what each actor reserves, such as {'GPU': 1}"),
+        Property("RAY_RUNTIME_ENV", Mapping, {}, doc="Ray's runtime environment of the actors"),
+        Property("RAY_INIT", Mapping, {}, doc="arguments of ray.init() for a cluster that this process starts"),
+        Property("RAY_STANDBY", bool, True, doc="keep an actor without a model on each node that has one with a model"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not is_installed():
+            raise DeviceUnavailable(f"RAY needs the package ray: {INSTALL}")
+        self._pool_lock = threading.Lock()
+        self._pool: Pool | None = None
+
+    # -- devices ------------------------------------------------------------------------------------------------
+
+    def device_ids(self) -> tuple[str, ...]:
+        """Numbers of nodes, and names of resources. Starts no cluster: `DeviceUnavailable` if none is up."""
+        cluster = connected()
+        if cluster is None:
+            with self._property_lock:
+                wanted = str(self._table.get("RAY_ADDRESS", self.name))
+            address = running_address(wanted)
+            if not address:
+                raise DeviceUnavailable(
+                    "RAY: no Ray cluster is up. `ray start --head` begins one on this host, RAY_ADDRESS names one "
+                    "elsewhere; compiling for RAY.0 starts one that ends with the process"
+                )
+            cluster = connect(address)
+        return cluster.ids()
+
+    def check_device_id(self, id_: str) -> None:
+        """By the cluster that this process is connected to; else when a model comes, whose configuration may name
+        one."""
+        if connected() is not None:
+            super().check_device_id(id_)
+
+    def read_only_property(self, name: str) -> Any:
+        match name:
+            case "AVAILABLE_DEVICES":
+                try:
+                    return self.device_ids()
+                except DeviceUnavailable:
+                    return ()
+            case "FULL_DEVICE_NAME":
+                cluster = connected()
+                where = "" if cluster is None else f", {len(cluster.nodes())} nodes at {cluster.address}"
+                return f"Ray {_ray_version()}{where}"
+            case "DEVICE_ARCHITECTURE":
+                return f"ray-{_ray_version()}"
+            case "DEVICE_TYPE":
+                return "discrete"
+        return super().read_only_property(name)
+
+    def speed(self, device: str) -> DeviceSpeed:
+        """That of the device on the nodes, behind a link."""
+        import dataclasses
+
+        inner = parse_device(str(self.get_property("RAY_DEVICE")))
+        try:
+            own = self.plugin_of(inner.name).speed(f"{inner.name}.{inner.id}" if inner.id else inner.name)
+        except DeviceUnavailable:
+            own = super().speed(device)
+        return dataclasses.replace(
+            own, launch_s=own.launch_s + _CALL_SECONDS, link_bytes_per_s=_LINK_BYTES_PER_S, link_latency_s=0.0
+        )
+
+    # -- stages -------------------------------------------------------------------------------------------------
+
+    def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
+        """What the device on the nodes takes, but for what is code of this process."""
+        settings = self.full_config(config)
+        self._check_place(settings)
+        inner = _Inner(self, settings)
+        if inner.plugin is not None:
+            return inner.query(model)
+        cluster = connect(settings["RAY_ADDRESS"], settings["RAY_INIT"])
+        pool = self._pool_of(cluster)
+        place = self._places(_name(settings), cluster, settings)()
+        actor = pool.actor(place, settings["PLUGIN_TIMEOUT_MS"] / 1000 or None)
+        answer = actor.ask("query", inner.request(()), *_put(model))
+        pool.later(pool.give_back, actor)
+        if answer.failure is not None:
+            raise answer.failure.error()
+        support: Support = answer.support
+        return support
+
+    def compile_model(
+        self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> CompiledModel:
+        settings = self.full_config(config)
+        name = _name(settings)
+        if context is not None:
+            raise PropertyError(f"{name}: a remote context belongs to this process, found {context!r}")
+        inner = _Inner(self, settings)
+        bound = "" if inner.plugin is None else inner.plugin.bound_to_process(model)
+        if bound:
+            raise NotSupported(f"{name}: {bound} is code of this process, which no actor has")
+        self._check_place(settings)
+        cluster = connect(settings["RAY_ADDRESS"], settings["RAY_INIT"])
+        registered = () if inner.plugin is None else self.registrations(inner.device.name)
+        request, places = inner.request(registered), self._places(name, cluster, settings)
+        encoded, weights = _put(model.with_inferred_types())
+        crew = Crew(name, self._pool_of(cluster), places, request, encoded, weights, settings, len(model.outputs))
+        return RayModel(model, crew, settings)
+
+    def _pool_of(self, cluster: Cluster) -> Pool:
+        with self._pool_lock:
+            if self._pool is None or self._pool.cluster is not cluster:
+                self._pool = Pool(cluster)
+            return self._pool
+
+    def _check_place(self, settings: Mapping[str, Any]) -> None:
+        """Raise `DeviceUnavailable` if the place of ``DEVICE_ID`` is not there; also if it would not be in the cluster
+        that this process would start, which is not done for that."""
+        id_ = settings["DEVICE_ID"]
+        if connected() is None and not running_address(settings["RAY_ADDRESS"]):
+            known: Sequence[str] = ("0", *settings["RAY_INIT"].get("resources", ()))
+            where = ", and a cluster that this process starts has no more; RAY_ADDRESS names another"
+        else:
+            known, where = connect(settings["RAY_ADDRESS"], settings["RAY_INIT"]).ids(), ""
+        if id_ and id_ not in known:
+            raise DeviceUnavailable(f"there is no device RAY.{id_}; ids here: {', '.join(known)}{where}")
+
+    def _places(self, name: str, cluster: Cluster, settings: Mapping[str, Any]) -> Callable[[], Place]:
+        """What says where the next actor goes: while its node lives that, else another."""
+        id_ = settings["DEVICE_ID"]
+        reserved, environment = _reserved(settings["RAY_RESOURCES"]), tuple(settings["RAY_RUNTIME_ENV"].items())
+        if not id_.isdigit():
+            place = Place(name, resource=id_, reserved=reserved, runtime_env=environment)
+            return lambda: place
+
+        def place_now() -> Place:
+            node, alive = cluster.node_of(id_), cluster.nodes()
+            assert node is not None
+            if all(node.id != other.id for other in alive):
+                node = self._moved(name, node, alive, settings)
+            return Place(name, node=node.id, reserved=reserved, runtime_env=environment)
+
+        return place_now
+
+    def _moved(self, name: str, dead: Node, alive: Sequence[Node], settings: Mapping[str, Any]) -> Node:
+        """Where what was on a node goes when that has died: the next one by number."""
+        text = f"{name}: {dead} is no more"
+        if settings["STRICT"] or not alive:
+            raise DeviceUnavailable(f"{text}, and {'STRICT is set' if alive else 'there is no other'}")
+        node = next((node for node in alive if node.number > dead.number), alive[0])
+        tell(settings, name, "WARNING", f"{text}; what it had goes on at RAY.{node.number}, {node}")
+        warn(f"{text}; what it had goes on at RAY.{node.number}, {node}")
+        return node
+
+
+class _Inner:
+    """The device on the nodes, as this process sees it. ``plugin``: None if it is not there here."""
+
+    def __init__(self, ray: RayPlugin, settings: Mapping[str, Any]) -> None:
+        self.device = parse_device(settings["RAY_DEVICE"])
+        listed = self.device.devices or (str(self.device),)
+        if any(parse_device(device).name == ray.name for device in listed):
+            raise PropertyError(f"RAY_DEVICE: {self.device} would be on the nodes of a cluster once more")
+        self._config = dict(settings["RAY_DEVICE_PROPERTIES"])
+        self.plugin: Plugin | None
+        try:
+            self.plugin = ray.plugin_of(self.device.name)
+            if self.device.id:
+                self.plugin.check_device_id(self.device.id)
+        except DeviceUnavailable:
+            self.plugin = None
+        for name in _PASSED_ON:
+            if self.plugin is None or self.plugin.declares(name):
+                self._config.setdefault(name, settings[name])
+        if self.plugin is not None and self.device.devices is None:
+            self.plugin.full_config(self._config)  # what is wrong with it is wrong before anything is sent
+
+    def request(self, registered: Sequence[tuple[str, str]]) -> Request:
+        return Request(str(self.device), self._config, list(registered))
+
+    def query(self, model: Model) -> Support:
+        assert self.plugin is not None
+        config = dict(self._config)
+        if self.device.id:
+            config["DEVICE_ID"] = self.device.id
+        if self.device.devices is not None:
+            config["MULTI_DEVICE_PRIORITIES"] = ",".join(self.device.devices)
+        support = self.plugin.query(model, config, str(self.device))
+        if not self.plugin.bound_to_process(model):
+            return support
+        reasons = dict(support.reasons)
+        for node in np.flatnonzero(support.mask).tolist():
+            bound = self.plugin.bound_to_process(model.extract(np.array([node], np.int32)))
+            if bound:
+                reasons[node] = f"{bound} is code of this process, which no actor has"
+        return Support.from_reasons(model.num_nodes, reasons)
+
+
+def _name(settings: Mapping[str, Any]) -> str:
+    return f"RAY.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "RAY"
+
+
+def _reserved(resources: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+    for name, amount in resources.items():
+        if not isinstance(name, str) or not isinstance(amount, (int, float)) or not 0 <= amount < float("inf"):
+            raise PropertyError(
+                f"RAY_RESOURCES: expected resources and how much of each, such as {{'GPU': 1}}, found {name!r}: "
+                f"{amount!r}"
+            )
+    return tuple(sorted(resources.items()))
+
+
+def _put(model: Model) -> tuple[Any, Any]:
+    """References to the model without its weights, and to those."""
+    import ray
+
+    encoded, weights = detach(model)
+    return ray.put(np.frombuffer(encoded, np.uint8)), ray.put(weights)
+
+
+def _ray_version() -> str:
+    try:
+        return metadata.version("ray")
+    except metadata.PackageNotFoundError:  # put there by hand
+        return "of unknown version"
+
+
+def create_plugin() -> RayPlugin:
+    return RayPlugin()
