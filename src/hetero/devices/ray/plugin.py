@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...device_string import parse_device
 from ...errors import DeviceUnavailable, NotSupported, PropertyError
 from ...log import tell
 from ...model.detached import detach
 from ...plugin import CompiledModel, Plugin, RemoteContext, Support
 from ...properties import Property, without
-from ...registry import parse_device
 from ...warn import warn
 from .actor import Place, Pool
 from .cluster import INSTALL, Cluster, Node, connect, connected, is_installed, running_address
