@@ -17,18 +17,19 @@
  *   float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or what requantize gives for it.
  *   scratch: 112 * steps bytes.
  */
+#include "blocks.h"
 #include "conv_integer.h"
 #include "elements.h"
 #include "requantize.h"
 
-/* The whole call, as units: blocks of pixels times blocks of filters, of each group of each image. */
+/* The whole call: a product of filters and pixels for each group of each image. */
 typedef struct {
     const ht_call *call;
     ht_quad_layout l;
     int64_t maps, group_maps; /* filters in all, and of a group */
     int64_t pixels;           /* numbered across rows and planes */
     uint8_t zero;             /* of x, as it is stored */
-    int64_t pixel_blocks, map_blocks, block_pixels, block_maps, units, parts;
+    ht_blocks blocks;         /* rows: filters; columns: pixels */
 } conv;
 
 /* Where each quad of a window lies, in bytes from its first. */
@@ -170,16 +171,14 @@ static void convolve_part(void *context, int64_t part, int thread)
     const conv *job = (const conv *)context;
     int64_t *steps = ht_scratch(job->call, thread);
     find_steps(&job->l, steps);
-    const int64_t end = ht_part_begin(job->units, job->parts, part + 1);
-    for (int64_t unit = ht_part_begin(job->units, job->parts, part); unit < end; unit++) {
-        const int64_t pixel = unit % job->pixel_blocks * job->block_pixels;
-        const int64_t map = unit / job->pixel_blocks % job->map_blocks * job->block_maps;
-        const int64_t image = unit / job->pixel_blocks / job->map_blocks, chunk = chunk_pixels(&job->l);
-        const int64_t last = ht_min64(pixel + job->block_pixels, job->pixels);
-        for (int64_t p = pixel; p < last; p += chunk)
-            convolve_block(job, image / job->l.group, image % job->l.group, map,
-                           ht_min64(job->block_maps, job->group_maps - map), p, ht_min64(p + chunk, last), steps,
-                           (uint8_t *)(steps + job->l.steps));
+    const ht_blocks *blocks = &job->blocks;
+    const int64_t chunk = chunk_pixels(&job->l), end = ht_part_begin(blocks->units, blocks->parts, part + 1);
+    for (int64_t unit = ht_part_begin(blocks->units, blocks->parts, part); unit < end; unit++) {
+        const ht_block b = ht_block_of(blocks, unit);
+        const int64_t last = b.column + b.columns;
+        for (int64_t p = b.column; p < last; p += chunk)
+            convolve_block(job, b.matrix / job->l.group, b.matrix % job->l.group, b.row, b.rows, p,
+                           ht_min64(p + chunk, last), steps, (uint8_t *)(steps + job->l.steps));
     }
 }
 
@@ -218,16 +217,9 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
         return HT_ERR_OPERAND;
     job.zero = *(const uint8_t *)zero->data ^ (zero->dtype == HT_UINT8 ? 0 : 0x80);
     job.pixels = ((l->out[0] - 1) * l->length[1] + l->out[1] - 1) * l->length[2] + l->out[2];
-    /* Blocks of pixels first, then of filters. */
     const double cost = (double)shape.n * (double)job.maps * (double)job.pixels * (double)l->steps;
-    const int64_t images = shape.n * l->group, wanted = ht_ceil_div(ht_parts(call, INT64_MAX, cost), images);
-    const int64_t wide = ht_ceil_div(job.pixels, HT_INTEGER_WIDTH), tall = ht_ceil_div(job.group_maps, HT_TILE_ROWS);
-    job.block_pixels = ht_ceil_div(wide, ht_min64(wide, wanted)) * HT_INTEGER_WIDTH;
-    job.pixel_blocks = ht_ceil_div(job.pixels, job.block_pixels);
-    job.block_maps = ht_ceil_div(tall, ht_min64(tall, ht_ceil_div(wanted, job.pixel_blocks))) * HT_TILE_ROWS;
-    job.map_blocks = ht_ceil_div(job.group_maps, job.block_maps);
-    job.units = images * job.pixel_blocks * job.map_blocks;
-    job.parts = ht_parts(call, job.units, cost);
-    ht_parallel(call->team, job.parts, convolve_part, &job);
+    job.blocks = ht_divide(call, shape.n * l->group, job.group_maps, job.pixels, HT_TILE_ROWS, HT_INTEGER_WIDTH,
+                           job.group_maps, cost);
+    ht_parallel(call->team, job.blocks.parts, convolve_part, &job);
     return HT_OK;
 }

@@ -22,6 +22,7 @@
  *
  * gemm: the same with d = 0 left out.
  */
+#include "blocks.h"
 #include "gemm_product.h"
 #include "half_vec.h"
 #include "unary.h"
@@ -163,52 +164,34 @@ int HT_KERNEL(pack_b)(const ht_call *call)
 
 static int is_whole(double x) { return x >= -0x1p62 && x <= 0x1p62 && x == floor(x); }
 
-/* The whole call, as units: blocks of columns times blocks of rows, of each matrix of the batch. */
+/* The whole call. */
 typedef struct {
     const ht_call *call;
     ht_gemm_product first;
     ht_batch batch;
-    int64_t column_blocks, row_blocks;
-    int64_t block_columns, block_rows;
-    int64_t units, parts;
+    ht_blocks blocks;
 } multiplication;
 
 static void multiply_part(void *context, int64_t part, int thread)
 {
     const multiplication *job = (const multiplication *)context;
-    const int64_t end = ht_part_begin(job->units, job->parts, part + 1);
-    for (int64_t unit = ht_part_begin(job->units, job->parts, part); unit < end; unit++) {
-        const int64_t column = unit % job->column_blocks * job->block_columns;
-        const int64_t row = unit / job->column_blocks % job->row_blocks * job->block_rows;
-        const int64_t i = unit / job->column_blocks / job->row_blocks;
+    const ht_blocks *blocks = &job->blocks;
+    const int64_t end = ht_part_begin(blocks->units, blocks->parts, part + 1);
+    for (int64_t unit = ht_part_begin(blocks->units, blocks->parts, part); unit < end; unit++) {
+        const ht_block block = ht_block_of(blocks, unit);
         ht_gemm_product p = job->first;
-        p.m = ht_min64(job->block_rows, p.rows - row);
-        p.a += ht_batch_offset(&job->batch, job->batch.a_strides, i) + row * p.a_row;
-        const int64_t b_at = ht_batch_offset(&job->batch, job->batch.b_strides, i);
+        p.m = block.rows;
+        p.a += ht_batch_offset(&job->batch, job->batch.a_strides, block.matrix) + block.row * p.a_row;
+        const int64_t b_at = ht_batch_offset(&job->batch, job->batch.b_strides, block.matrix);
         p.b = p.b ? p.b + b_at : NULL;
         p.halves = p.halves ? p.halves + b_at : NULL;
-        p.y += (i * p.rows + row) * p.n;
-        p.epilogue.bias = p.epilogue.bias ? p.epilogue.bias + row * p.epilogue.bias_row : NULL;
-        p.epilogue.addend = p.epilogue.addend ? p.epilogue.addend + (i * p.rows + row) * p.n : NULL;
+        const int64_t y_at = (block.matrix * p.rows + block.row) * p.n;
+        p.y += y_at;
+        p.epilogue.bias = p.epilogue.bias ? p.epilogue.bias + block.row * p.epilogue.bias_row : NULL;
+        p.epilogue.addend = p.epilogue.addend ? p.epilogue.addend + y_at : NULL;
         p.scratch = (float *)ht_scratch(job->call, thread);
-        multiply_columns(&p, column, ht_min64(column + job->block_columns, p.n));
+        multiply_columns(&p, block.column, block.column + block.columns);
     }
-}
-
-/* Blocks: whole matrices, unless there are too few for all threads; then of columns, and where those do not suffice of
- * rows as well. */
-static void divide(multiplication *job, int64_t batch, double cost)
-{
-    const ht_gemm_product *p = &job->first;
-    const int64_t wanted = ht_ceil_div(ht_parts(job->call, INT64_MAX, cost), batch);
-    const int64_t panels = ht_ceil_div(p->n, HT_PANEL), tiles = ht_ceil_div(p->rows, HT_TILE_ROWS);
-    job->block_columns = ht_ceil_div(panels, ht_min64(panels, wanted)) * HT_PANEL;
-    job->column_blocks = ht_ceil_div(p->n, job->block_columns);
-    const int64_t rest = p->rows <= 3 ? 1 : ht_min64(tiles, ht_ceil_div(wanted, job->column_blocks));
-    job->block_rows = p->rows <= 3 ? p->rows : ht_ceil_div(tiles, rest) * HT_TILE_ROWS;
-    job->row_blocks = ht_ceil_div(p->rows, job->block_rows);
-    job->units = batch * job->column_blocks * job->row_blocks;
-    job->parts = ht_parts(job->call, job->units, cost);
 }
 
 static int multiply(const ht_call *call, const ht_batch matrices)
@@ -263,8 +246,8 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         p.epilogue.bias = bias ? (const float *)bias->data : NULL;
         p.epilogue.addend = addend ? (const float *)addend->data : NULL;
         multiplication job = {.call = call, .first = p, .batch = matrices};
-        divide(&job, batch, (double)y->size * (double)p.k);
-        ht_parallel(call->team, job.parts, multiply_part, &job);
+        job.blocks = ht_divide(call, batch, p.m, p.n, HT_TILE_ROWS, HT_PANEL, p.m, (double)y->size * (double)p.k);
+        ht_parallel(call->team, job.blocks.parts, multiply_part, &job);
         return HT_OK;
     }
     return ht_multiply_plain(call, &p, &matrices);

@@ -15,6 +15,7 @@
  *   scratch: for some number of rows, at least 12 (of the kernel's own choice beyond 96): 8 * ceil(k / 4) + 136 each.
  */
 #include "batch.h"
+#include "blocks.h"
 #include "elements.h"
 #include "integer_micro.h"
 #include "requantize.h"
@@ -96,36 +97,36 @@ int HT_KERNEL(pack_quads)(const ht_call *call)
     return HT_OK;
 }
 
-/* The whole call, as units: blocks of columns times blocks of rows, of each matrix of the batch. */
+/* The whole call. */
 typedef struct {
     const ht_call *call;
     ht_batch batch;
     int64_t m, n, k;
-    int64_t column_blocks, row_blocks, block_columns, block_rows, units, parts;
-    int64_t rows; /* that the scratch holds */
+    ht_blocks blocks;
 } multiplication;
 
-/* Rows [row, row + rows) of matrix i, columns [col0, col1); col0 is a multiple of HT_PANEL. */
-static void multiply_block(const multiplication *job, int64_t i, int64_t row, int64_t rows, int64_t col0, int64_t col1,
-                           uint8_t *scratch)
+/* One block; its first column is a multiple of HT_PANEL. */
+static void multiply_block(const multiplication *job, const ht_block block, uint8_t *scratch)
 {
+    const int64_t i = block.matrix, row = block.row, rows = block.rows, end = block.column + block.columns;
     const ht_tensor *const *in = job->call->in, *y = job->call->out[0];
-    const int64_t k = job->k, quads = ht_quads(k), a_at = ht_batch_offset(&job->batch, job->batch.a_strides, i) + row * k;
+    const int64_t k = job->k, quads = ht_quads(k);
+    const int64_t a_at = ht_batch_offset(&job->batch, job->batch.a_strides, i) + row * k;
     const uint8_t *a = (const uint8_t *)in[0]->data + a_at, *a_zeros = in[1]->data;
     const uint8_t *b = (const uint8_t *)in[2]->data + ht_batch_offset(&job->batch, job->batch.b_strides, i);
     const int32_t *bias = job->call->num_in == 6 ? (const int32_t *)in[5]->data : NULL;
     const uint8_t flip = flip_to_unsigned(in[0]->dtype);
     int32_t sums[MOST_ROWS], zeros[MOST_ROWS];
     int32_t *c = (int32_t *)(void *)scratch;
-    uint8_t *prepared = scratch + job->rows * HT_INTEGER_WIDTH * (int64_t)sizeof *c;
+    uint8_t *prepared = scratch + rows * HT_INTEGER_WIDTH * (int64_t)sizeof *c;
     const int64_t a_row = quads * HT_A_QUAD;
     for (int64_t r = 0; r < rows; r++) {
         zeros[r] = a_zeros[in[1]->size == 1 || k == 0 ? 0 : a_at / k + r] ^ flip;
         const uint32_t sum = (uint32_t)ht_prepare_quads(a + r * k, k, flip, 0, prepared + r * a_row);
         sums[r] = (int32_t)(sum - (uint32_t)k * (uint32_t)zeros[r]);
     }
-    for (int64_t j = col0; j < col1; j += HT_INTEGER_WIDTH) {
-        const int64_t columns = ht_min64(HT_INTEGER_WIDTH, col1 - j);
+    for (int64_t j = block.column; j < end; j += HT_INTEGER_WIDTH) {
+        const int64_t columns = ht_min64(HT_INTEGER_WIDTH, end - j);
         const uint8_t *panel = b + j / HT_PANEL * panel_bytes(k);
         for (int64_t p = 0; p < ht_ceil_div(columns, HT_PANEL); p++) {
             uint32_t of_columns[2][HT_PANEL];
@@ -166,13 +167,10 @@ static void multiply_block(const multiplication *job, int64_t i, int64_t row, in
 static void multiply_part(void *context, int64_t part, int thread)
 {
     const multiplication *job = (const multiplication *)context;
-    const int64_t end = ht_part_begin(job->units, job->parts, part + 1);
-    for (int64_t unit = ht_part_begin(job->units, job->parts, part); unit < end; unit++) {
-        const int64_t column = unit % job->column_blocks * job->block_columns;
-        const int64_t row = unit / job->column_blocks % job->row_blocks * job->block_rows;
-        multiply_block(job, unit / job->column_blocks / job->row_blocks, row, ht_min64(job->block_rows, job->m - row),
-                       column, ht_min64(column + job->block_columns, job->n), ht_scratch(job->call, thread));
-    }
+    const ht_blocks *blocks = &job->blocks;
+    const int64_t end = ht_part_begin(blocks->units, blocks->parts, part + 1);
+    for (int64_t unit = ht_part_begin(blocks->units, blocks->parts, part); unit < end; unit++)
+        multiply_block(job, ht_block_of(blocks, unit), ht_scratch(job->call, thread));
 }
 
 int HT_KERNEL(matmul_integer)(const ht_call *call)
@@ -203,22 +201,13 @@ int HT_KERNEL(matmul_integer)(const ht_call *call)
         return HT_ERR_OPERAND;
     if (y->size == 0)
         return HT_OK;
-    job.rows = ht_min64(MOST_ROWS, call->scratch_bytes / (8 * ht_quads(k) + HT_INTEGER_WIDTH * 4 + 8));
+    const int64_t most_rows = ht_min64(MOST_ROWS, call->scratch_bytes / (8 * ht_quads(k) + HT_INTEGER_WIDTH * 4 + 8));
     if (!ht_batch_fits(&job.batch, job.batch.a_strides, m * k, a->size) ||
         !ht_batch_fits(&job.batch, job.batch.b_strides, panels * panel_bytes(k), b->size) ||
-        (zero->size != 1 && zero->size * k != a->size) || job.rows < 1)
+        (zero->size != 1 && zero->size * k != a->size) || most_rows < 1)
         return HT_ERR_OPERAND;
-    /* Blocks of columns first, then of rows: a part prepares the rows that it takes. */
-    const double cost = (double)y->size * (double)k / 4;
-    const int64_t wanted = ht_ceil_div(ht_parts(call, INT64_MAX, cost), batch);
-    const int64_t wide = ht_ceil_div(n, HT_INTEGER_WIDTH), tall = ht_ceil_div(m, HT_TILE_ROWS);
-    job.block_columns = ht_ceil_div(wide, ht_min64(wide, wanted)) * HT_INTEGER_WIDTH;
-    job.column_blocks = ht_ceil_div(n, job.block_columns);
-    const int64_t rows = ht_ceil_div(tall, ht_min64(tall, ht_ceil_div(wanted, job.column_blocks))) * HT_TILE_ROWS;
-    job.block_rows = ht_min64(job.rows, rows);
-    job.row_blocks = ht_ceil_div(m, job.block_rows);
-    job.units = batch * job.column_blocks * job.row_blocks;
-    job.parts = ht_parts(call, job.units, cost);
-    ht_parallel(call->team, job.parts, multiply_part, &job);
+    /* A part prepares the rows that it takes. */
+    job.blocks = ht_divide(call, batch, m, n, HT_TILE_ROWS, HT_INTEGER_WIDTH, most_rows, (double)y->size * (double)k / 4);
+    ht_parallel(call->team, job.blocks.parts, multiply_part, &job);
     return HT_OK;
 }

@@ -27,6 +27,17 @@ def axis_of(axis: int, rank: int) -> int:
     return axis % rank
 
 
+def lines_of(node: Node, x: Value) -> tuple[int, int, int]:
+    """(outer, size, inner) of what Softmax and its like normalise: lines along ``axis``; before opset 13 the axes from
+    ``axis`` on are one."""
+    if node.opset >= 13:
+        axis = axis_of(node.get("axis", -1), x.rank)
+        return math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    axis = node.get("axis", 1)
+    axis = axis if axis == x.rank else axis_of(axis, x.rank)
+    return math.prod(x.shape[:axis]), math.prod(x.shape[axis:]), 1
+
+
 def axes_of(axes: Sequence[int], rank: int) -> list[int]:
     found = [axis_of(int(axis), rank) for axis in axes]
     if len(set(found)) != len(found):

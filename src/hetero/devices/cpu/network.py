@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import InferenceError
 from .elementwise import _given, _optional, binary, broadcast, cast, unary
-from .movement import axes_of, axis_of, integers, strided, strides_of
+from .movement import axes_of, axis_of, integers, lines_of, strided, strides_of
 from .registry import F32, FLOATS, Node, operator
 from .values import Context, Value
 
@@ -363,13 +363,7 @@ def _lrn(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
 @operator("Softmax", "LogSoftmax", dtypes=FLOATS, attributes={"axis": None})
 def _softmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _given(inputs[0])
-    if node.opset >= 13:
-        axis = axis_of(node.get("axis", -1), x.rank)
-        outer, size, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
-    else:  # the axes from `axis` on are one
-        axis = node.get("axis", 1)
-        axis = axis_of(axis, x.rank) if axis != x.rank else axis
-        outer, size, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis:]), 1
+    outer, size, inner = lines_of(node, x)
     return [context.call("softmax", [x], x.shape, x.dtype, [outer, size, inner, int(node.op_type == "LogSoftmax")])]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import InferenceError
 from ...model.types import dtype_of
 from .elementwise import _given, _optional, binary, cast
-from .movement import axis_of, strided, strides_of
+from .movement import axis_of, lines_of, strided, strides_of
 from .registry import ANY, BOOL, FLOATS, NUMBERS, Node, operator
 from .values import Context, Value
 
@@ -150,13 +150,7 @@ def _eye_like(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
 @operator("Hardmax", dtypes=FLOATS, attributes={"axis": None})
 def _hardmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _given(inputs[0])
-    if node.opset >= 13:
-        axis = axis_of(node.get("axis", -1), x.rank)
-        outer, size, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
-    else:  # the axes from `axis` on are one
-        axis = node.get("axis", 1)
-        axis = axis if axis == x.rank else axis_of(axis, x.rank)
-        outer, size, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis:]), 1
+    outer, size, inner = lines_of(node, x)
     if size == 0:
         return [context.reshaped(x, x.shape)]
     first = context.call("arg_extreme", [x], (outer, 1, inner), _INT64, [outer, size, inner, 0, 0])
