@@ -43,7 +43,8 @@ def test_top_k_of_long_rows_and_nan(variant: str, largest: int) -> None:
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_top_k_of_every_type_and_length(data: st.DataObject) -> None:
-    """Against a stable sort; with equal entries, -0, infinities and NaN, and runs of both kinds."""
+    """Against a stable sort; with equal entries, entries of equal upper bits, -0, infinities, NaN, runs of both kinds,
+    and with little scratch memory."""
     dtype = np.dtype(
         data.draw(st.sampled_from(["float32", "float64", *(f"{u}int{b}" for u in ("", "u") for b in (8, 16, 32, 64))]))
     )
@@ -61,9 +62,15 @@ def test_top_k_of_every_type_and_length(data: st.DataObject) -> None:
         limits = np.iinfo(dtype)
         low, high = data.draw(st.sampled_from([(0, 3), (limits.min, limits.max), (0, 100)]))
         x = rng.integers(low, high, shape, dtype, endpoint=True)
+    if dtype.itemsize == 8 and data.draw(st.booleans()):  # few upper halves, many lower ones
+        upper = x[:, rng.integers(0, min(n, 4), n)].view(np.uint64) >> np.uint64(32)
+        lower = rng.integers(0, data.draw(st.sampled_from([3, 2**32])), shape, np.uint64)
+        x = (upper << np.uint64(32) | lower).view(dtype)
     if data.draw(st.booleans()):
         x.sort(1)
-    scratch = (4 * inner + 8) * n + 16 * k + 512
+    wide = dtype.itemsize == 8
+    scratch = (8 * inner + 20) * n + 32 * k + 1024 if wide else (4 * inner + 8) * n + 16 * k + 512
+    scratch = data.draw(st.sampled_from([scratch, scratch - 1, 8 * k]))
     spec = [((outer, k, inner), dtype), ((outer, k, inner), np.int64)]
     variant = data.draw(st.sampled_from(_kernels.variants()))
     values, indices = _kernels.call("topk", [x], spec, [outer, n, inner, k, largest], [], scratch, variant=variant)

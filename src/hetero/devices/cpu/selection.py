@@ -46,7 +46,11 @@ def _top_k(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
         place = context.call("arg_extreme", [x], shape, _INT64, [outer, size, inner, 0, 0])
         return [context.call("gather_elements", [x, place], shape, x.dtype, [axis]), place]
     ints = [outer, size, inner, k, largest]
-    scratch = 8 * k if x.dtype.itemsize == 8 else (4 * min(inner, 8) + 8) * size + 16 * k + 512
+    side_by_side = min(inner, 8)
+    wide = x.dtype.itemsize == 8
+    scratch = (8 * side_by_side + 20) * size + 32 * k + 1024 if wide else (4 * side_by_side + 8) * size + 16 * k + 512
+    if size > 1 << 30:
+        scratch = 8 * k
     return context.call_many("topk", [x], [(shape, x.dtype), (shape, _INT64)], ints, scratch_bytes=scratch)
 
 

@@ -1,0 +1,315 @@
+/* Selection and sorting of keys; see best_keys.h for what it gives.
+ *
+ * The k-th best key is found by bisection: counting the keys from some value on is a plain vector loop, at worst 32 of
+ * them. Few keys take part in it: lane by lane, rows of keys are folded into 2 k or more maxima, and what is below the
+ * k-th best of those is not among the k best of all. Then the k chosen are sorted by digits. O(n + k), whatever the data.
+ *
+ * Keys of 64 bits are cut to the 32 highest that tell any of them apart. Of those that are equal in these and on the edge
+ * the best are found, and runs of equal ones are sorted, by the bits below in the same way. */
+#include "best_keys.h"
+
+#include "vec.h"
+
+enum { LANES = 64, FEW = 40, SHORT = 160, SHORT_BEST = 8, SORTED_WHOLE = 20 };
+
+static int32_t count_from(const int32_t *keys, int32_t n, int32_t least)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i++)
+        count += keys[i] >= least;
+    return count;
+}
+
+static int32_t count_beyond(const int32_t *keys, int32_t n, int32_t bound)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i++)
+        count += keys[i] > bound;
+    return count;
+}
+
+/* A value from which on there are k keys, or the largest one from which on there are more. 0 < k <= n. */
+static int32_t bound_of(const int32_t *keys, int32_t n, int32_t k)
+{
+    int32_t low = INT32_MAX, high = INT32_MIN; /* at least k keys from low on, fewer beyond high */
+    for (int32_t i = 0; i < n; i++) {
+        low = keys[i] < low ? keys[i] : low;
+        high = keys[i] > high ? keys[i] : high;
+    }
+    if (k == n)
+        return low;
+    if (count_from(keys, n, high) >= k)
+        return high;
+    while (low < high) {
+        const int32_t middle = (int32_t)(low + (((int64_t)high - low + 1) >> 1)), count = count_from(keys, n, middle);
+        if (count == k)
+            return middle;
+        if (count > k)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* Where keys of at least `least` are. */
+static int32_t places_from(const int32_t *keys, int32_t n, int32_t least, int32_t *places)
+{
+    enum { BLOCK = 32 };
+    int32_t found = 0, i = 0;
+    for (; i + BLOCK <= n; i += BLOCK) {
+        int any = 0;
+        for (int j = 0; j < BLOCK; j++)
+            any |= keys[i + j] >= least;
+        for (int j = 0; any && j < BLOCK; j++) {
+            places[found] = i + j;
+            found += keys[i + j] >= least;
+        }
+    }
+    for (; i < n; i++) {
+        places[found] = i;
+        found += keys[i] >= least;
+    }
+    return found;
+}
+
+/* A key and its place in one number: the larger, the better. */
+HT_INLINE uint64_t item_of(int32_t key, int32_t place)
+{
+    return (uint64_t)((uint32_t)key ^ 0x80000000u) << 32 | (uint32_t)~place;
+}
+
+/* Best first. `items` come in the order of their places; `spare` has as much room. Returns where they are then. */
+static uint64_t *sort_items(uint64_t *items, uint64_t *spare, int32_t n)
+{
+    enum { DIGITS = 4, VALUES = 256 };
+    if (n <= FEW) {
+        for (int32_t i = 1; i < n; i++) {
+            const uint64_t item = items[i];
+            int32_t at = i;
+            for (; at > 0 && items[at - 1] < item; at--)
+                items[at] = items[at - 1];
+            items[at] = item;
+        }
+        return items;
+    }
+    int32_t counts[DIGITS][VALUES] = {0}; /* by the digits of the key, the last first: stable, so places stay in order */
+    for (int32_t i = 0; i < n; i++)
+        for (int digit = 0; digit < DIGITS; digit++)
+            counts[digit][items[i] >> (32 + 8 * digit) & (VALUES - 1)]++;
+    for (int digit = 0; digit < DIGITS; digit++) {
+        int32_t *count = counts[digit], before = 0;
+        if (count[items[0] >> (32 + 8 * digit) & (VALUES - 1)] == n)
+            continue;
+        for (int value = VALUES - 1; value >= 0; value--) {
+            const int32_t here = count[value];
+            count[value] = before;
+            before += here;
+        }
+        for (int32_t i = 0; i < n; i++)
+            spare[count[items[i] >> (32 + 8 * digit) & (VALUES - 1)]++] = items[i];
+        uint64_t *sorted = spare;
+        spare = items;
+        items = sorted;
+    }
+    return items;
+}
+
+/* All keys above `least`, fewer than k or k, and the first of those equal to it: k items in all. places: NULL where key i
+ * is of place i. */
+static int32_t take(const int32_t *keys, const int32_t *places, int32_t n, int32_t least, int32_t k, uint64_t *items)
+{
+    int32_t equal = k - count_beyond(keys, n, least), taken = 0;
+    for (int32_t i = 0; taken < k; i++) {
+        const int takes = keys[i] > least || (keys[i] == least && equal > 0);
+        items[taken] = item_of(keys[i], places ? places[i] : i);
+        taken += takes;
+        equal -= takes && keys[i] == least;
+    }
+    return k;
+}
+
+/* Rows of keys folded into maxima, `groups` of them, as many as lie in the memory given. */
+static void fold(const int32_t *keys, int32_t n, int64_t groups, int32_t *maxima)
+{
+    memcpy(maxima, keys, (size_t)groups * sizeof *keys);
+    for (int64_t i = groups; i < n; i += groups) {
+        const int64_t count = ht_min64(groups, n - i);
+        for (int64_t j = 0; j < count; j++)
+            maxima[j] = keys[i + j] > maxima[j] ? keys[i + j] : maxima[j];
+    }
+}
+
+/* How many maxima to fold n keys into for the k best; 0 where that does not pay. */
+static int64_t groups_of(int32_t n, int32_t k)
+{
+    const int64_t groups = (2 * (int64_t)k + LANES - 1) / LANES * LANES;
+    return 2 * groups <= n ? groups : 0;
+}
+
+/* Scratch memory of a selection. */
+typedef struct {
+    uint64_t *items, *spare;
+    int32_t *places, *chosen;
+} room;
+
+static room room_of(int32_t n, int32_t k, void *scratch)
+{
+    const int32_t most = k > SORTED_WHOLE ? k : SORTED_WHOLE;
+    uint64_t *items = (uint64_t *)scratch;
+    int32_t *places = (int32_t *)(items + 2 * most);
+    return (room){items, items + most, places, places + n};
+}
+
+/* Of all keys from `bound` on, places and keys. */
+static int32_t choose_from(const int32_t *keys, int32_t n, int32_t bound, const room *r)
+{
+    const int32_t found = places_from(keys, n, bound, r->places);
+    for (int32_t i = 0; i < found; i++)
+        r->chosen[i] = keys[r->places[i]];
+    return found;
+}
+
+static int32_t choose_all(const int32_t *keys, int32_t n, const room *r)
+{
+    memcpy(r->chosen, keys, (size_t)n * sizeof *keys);
+    for (int32_t i = 0; i < n; i++)
+        r->places[i] = i;
+    return n;
+}
+
+const uint64_t *ht_best_keys(const int32_t *keys, int32_t n, int32_t k, void *scratch)
+{
+    const room r = room_of(n, k, scratch);
+    uint64_t *items = r.items, *spare = r.spare;
+    if (n <= SHORT && k <= SHORT_BEST) { /* the best so far, in order */
+        uint64_t best[SHORT_BEST] = {0};
+        for (int32_t i = 0; i < k; i++)
+            best[i] = item_of(keys[i], i);
+        uint64_t *const sorted = sort_items(best, spare, k);
+        int32_t worst = keys[(uint32_t)~sorted[k - 1]];
+        for (int32_t i = k; i < n; i++) {
+            if (keys[i] <= worst)
+                continue;
+            const uint64_t item = item_of(keys[i], i);
+            int32_t at = k - 1;
+            for (; at > 0 && best[at - 1] < item; at--)
+                best[at] = best[at - 1];
+            best[at] = item;
+            worst = keys[(uint32_t)~best[k - 1]];
+        }
+        memcpy(items, best, sizeof best);
+        return items;
+    }
+    if (n <= SORTED_WHOLE) {
+        for (int32_t i = 0; i < n; i++)
+            items[i] = item_of(keys[i], i);
+        return sort_items(items, spare, n);
+    }
+    const int64_t groups = groups_of(n, k);
+    int32_t found;
+    if (groups) {
+        fold(keys, n, groups, r.chosen); /* which is filled after */
+        const int32_t bound = bound_of(r.chosen, (int32_t)groups, k);
+        if (count_from(keys, n, bound) > 4 * groups && count_beyond(keys, n, bound) < k) /* many are equal to it */
+            return sort_items(items, spare, take(keys, NULL, n, bound, k, items));
+        found = choose_from(keys, n, bound, &r);
+    } else {
+        found = choose_all(keys, n, &r);
+    }
+    return sort_items(items, spare, take(r.chosen, r.places, found, bound_of(r.chosen, found, k), k, items));
+}
+
+/* The best so far, in order. k <= SHORT_BEST. */
+static const uint64_t *best_of_short(const int64_t *keys, int32_t n, int32_t k, uint64_t *items)
+{
+    enum { BLOCK = 8 };
+    int64_t best[SHORT_BEST];
+    for (int32_t i = 0; i < n; i++) {
+        if (i >= k) {
+            const int64_t worst = best[k - 1];
+            while (i + BLOCK <= n) {
+                int any = 0;
+                for (int j = 0; j < BLOCK; j++)
+                    any |= keys[i + j] > worst;
+                if (any)
+                    break;
+                i += BLOCK;
+            }
+            while (i < n && keys[i] <= worst)
+                i++;
+            if (i == n)
+                break;
+        }
+        int32_t at = i < k ? i : k - 1;
+        for (; at > 0 && best[at - 1] < keys[i]; at--) {
+            best[at] = best[at - 1];
+            items[at] = items[at - 1];
+        }
+        best[at] = keys[i];
+        items[at] = item_of(0, i);
+    }
+    return items;
+}
+
+const uint64_t *ht_best_wide_keys(const int64_t *keys, int32_t n, int32_t k, void *scratch)
+{
+    if (n <= SHORT && k <= SHORT_BEST)
+        return best_of_short(keys, n, k, (uint64_t *)scratch);
+    int64_t least = keys[0], most = keys[0];
+    for (int32_t i = 0; i < n; i++) {
+        least = keys[i] < least ? keys[i] : least;
+        most = keys[i] > most ? keys[i] : most;
+    }
+    const uint64_t origin = (uint64_t)least, range = (uint64_t)most - origin;
+    const int shift = range >> 32 ? 32 - __builtin_clzll(range) : 0;
+    int32_t *upper = (int32_t *)scratch;
+    for (int32_t i = 0; i < n; i++)
+        upper[i] = (int32_t)((uint32_t)(((uint64_t)keys[i] - origin) >> shift) ^ 0x80000000u);
+    void *rest = upper + ((int64_t)n + 1) / 2 * 2;
+    if (shift == 0)
+        return ht_best_keys(upper, n, k, rest);
+#define LOWER(place) ((int32_t)((uint32_t)((uint64_t)keys[place] - origin) ^ 0x80000000u))
+
+    const room r = room_of(n, k, rest);
+    const int64_t groups = groups_of(n, k);
+    int32_t found;
+    if (groups) {
+        fold(upper, n, groups, r.chosen); /* which is filled after */
+        found = choose_from(upper, n, bound_of(r.chosen, (int32_t)groups, k), &r);
+    } else {
+        found = choose_all(upper, n, &r);
+    }
+    const int32_t bound = bound_of(r.chosen, found, k), whole = count_from(r.chosen, found, bound) == k;
+    int32_t taken = 0, equal = 0;
+    for (int32_t i = 0; i < found; i++) {
+        const int32_t key = r.chosen[i], place = r.places[i];
+        if (key > bound || (whole && key == bound))
+            r.items[taken++] = item_of(key, place);
+        else if (key == bound)
+            r.places[equal++] = place;
+    }
+    if (taken < k) {
+        for (int32_t i = 0; i < equal; i++)
+            r.chosen[i] = LOWER(r.places[i]);
+        const uint64_t *best = ht_best_keys(r.chosen, equal, k - taken, r.places + 2 * (int64_t)n);
+        for (int32_t i = 0; taken < k; i++)
+            r.items[taken++] = item_of(bound, r.places[ht_place_of(best[i])]);
+    }
+    uint64_t *items = sort_items(r.items, r.spare, k), *spare = items == r.items ? r.spare : r.items;
+    for (int32_t begin = 0, end; begin < k; begin = end) { /* runs come in the order of their places, but the last */
+        for (end = begin + 1; end < k && items[end] >> 32 == items[begin] >> 32; end++)
+            continue;
+        if (end == begin + 1)
+            continue;
+        for (int32_t i = begin; i < end; i++) {
+            const int32_t place = ht_place_of(items[i]);
+            items[i] = item_of(LOWER(place), place);
+        }
+        const uint64_t *sorted = sort_items(items + begin, spare + begin, end - begin);
+        if (sorted != items + begin)
+            memcpy(items + begin, sorted, (size_t)(end - begin) * sizeof *items);
+    }
+    return items;
+#undef LOWER
+}
