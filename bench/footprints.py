@@ -1,0 +1,141 @@
+"""What plans say that a model takes of memory, beside what it takes, as a Markdown table.
+
+    python bench/footprints.py                # the real models that are there
+
+"Predicted": `hetero.memory.footprint` of the whole model on one device, with the types that its values have when it
+runs; "unknown": how many values have no known size without that, when only those of the inputs are stated.
+"Node by node": onnxruntime with every optimisation, its arena and its plan of memory off, in a process of its own: how
+far its resident memory rises above what it had between inferences (``VmHWM``, reset by ``clear_refs``), inputs added,
+which it had before. "CPU": the arena of the CPU device's program, which holds all values but inputs and outputs, and
+those.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import hetero
+from hetero import Model
+from hetero.devices.cpu import planner
+from hetero.memory import footprint, values_of
+from hetero.plan.wording import size
+from real_models import MODELS, load
+
+
+def resident(what: str) -> int:
+    """Bytes, of a line of ``/proc/self/status``."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{what}:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"/proc/self/status has no {what}")
+
+
+def by_onnxruntime(path: str, inputs: dict[str, np.ndarray]) -> int:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = options.enable_mem_reuse = False
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, sess_options=options, providers=["CPUExecutionProvider"])
+    most = 0
+    for _ in range(3):
+        before = resident("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")
+        session.run(None, inputs)
+        most = resident("VmHWM") - before  # that of the last: the first also touches weights
+    return most + sum(array.nbytes for array in inputs.values())
+
+
+def in_a_process(path: Path, inputs: Path) -> int:
+    # Each larger block is a map of its own, which is given back at once.
+    tidy = {"MALLOC_MMAP_THRESHOLD_": "16384", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_TOP_PAD_": "0"}
+    command = [sys.executable, __file__, "--run", str(path), str(inputs)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **tidy})
+    return int(done.stdout)
+
+
+def on_the_cpu(model: Model, inputs: dict[str, np.ndarray]) -> int:
+    """The arena of the largest program, inputs and outputs."""
+    arenas = [0]
+    original = planner._assemble
+
+    def noting(*given: Any) -> Any:
+        program, nodes = original(*given)
+        arenas.append(program.arena_bytes)
+        return program, nodes
+
+    planner._assemble = noting
+    try:
+        outputs = hetero.Core().compile_model(model, "CPU")(inputs)
+    finally:
+        planner._assemble = original
+    return max(arenas) + sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
+
+
+def with_all_types(model: Model, inputs: dict[str, np.ndarray]) -> Model:
+    """The model with the types that its values have when it runs on these inputs."""
+    import onnxruntime
+
+    names = [
+        model.value_name(value)
+        for value in range(model.num_values)
+        if model.producer[value] >= 0 and model.read_count[value] and model.is_tensor(value)
+    ]
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.with_outputs(names).to_bytes(), options, ["CPUExecutionProvider"])
+    given = (port.name for port in session.get_outputs())
+    arrays = dict(zip(given, session.run(None, inputs), strict=True)) | inputs
+    stated = {name: (array.dtype, array.shape) for name, array in arrays.items() if array.dtype.kind not in "OSU"}
+    return model.with_types(stated)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", nargs=2, metavar=("MODEL", "INPUTS"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.run:
+        path, inputs = arguments.run
+        with np.load(inputs) as arrays:
+            print(by_onnxruntime(path, dict(arrays)))
+        return
+
+    print("| model | weights | predicted | unknown | node by node | ratio | CPU | ratio |")
+    print("|---|---|---|---|---|---|---|---|")
+    for case in MODELS:
+        try:
+            proto, inputs = load(case)
+        except pytest.skip.Exception:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            path, arrays = Path(folder, "model.onnx"), Path(folder, "inputs.npz")
+            onnx.save(proto, path)
+            np.savez(arrays, **inputs)
+            model = hetero.Core().read_model(path)
+            sized = model.with_types({name: (array.dtype, array.shape) for name, array in inputs.items()})
+            unknown = footprint(values_of(sized), np.zeros(model.num_nodes), [0], 1).unknown[0]
+            found = footprint(values_of(with_all_types(model, inputs)), np.zeros(model.num_nodes), [0], 1)
+            predicted = int(found.activations[0])
+            measured, fused = in_a_process(path, arrays), on_the_cpu(sized, inputs)
+            print(
+                f"| {case} | {size(int(found.weights[0]))} | {size(predicted)} | {unknown or ''} | "
+                f"{size(measured)} | {measured / predicted:.2f} | {size(fused)} | {fused / predicted:.2f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
