@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, overload
 
 from .errors import Corrupt, HeteroError, InferenceError, NotSupported
 from .model.types import Port
@@ -123,15 +123,31 @@ class CompiledModel(abc.ABC):
         """
         return submit(self._idle, self.create_infer_request, inputs)
 
-    def map(self, batches: Iterable[Any], in_flight: int = 4) -> Iterator[Outputs]:
-        """The results for each of ``batches``, in their order, with up to ``in_flight`` of them under way at once.
+    @overload
+    def map(
+        self, batches: Iterable[Any], in_flight: int | None = None, *, return_exceptions: Literal[False] = False
+    ) -> Iterator[Outputs]: ...
+
+    @overload
+    def map(
+        self, batches: Iterable[Any], in_flight: int | None = None, *, return_exceptions: bool
+    ) -> Iterator[Outputs | Exception]: ...
+
+    def map(
+        self, batches: Iterable[Any], in_flight: int | None = None, *, return_exceptions: bool = False
+    ) -> Iterator[Outputs | Exception]:
+        """The results for each of ``batches``, in their order, with up to ``in_flight`` of them under way at once: by
+        default as many as keep the device busy (``OPTIMAL_NUMBER_OF_INFER_REQUESTS``), and at least 4.
 
         No more of ``batches`` are drawn than are under way. What goes wrong with one is raised in its turn, and then,
-        or if the iterator is closed, the others under way are cancelled.
+        or if the iterator is closed, the others under way are cancelled. With ``return_exceptions`` it is given in
+        place of the results instead, and the others go on.
         """
+        if in_flight is None:
+            in_flight = max(4, int(self._properties["OPTIMAL_NUMBER_OF_INFER_REQUESTS"]))
         if in_flight < 1:
             raise ValueError(f"in_flight must be at least 1, got {in_flight}")
-        return map_in_order(self.submit, batches, in_flight)
+        return map_in_order(self.submit, batches, in_flight, return_exceptions)
 
     async def arun(self, inputs: Any) -> Outputs:
         """`submit` for coroutines: cancelling the task cancels the inference."""

@@ -23,6 +23,7 @@ __all__ = [
     "PartitionError",
     "PluginTimeout",
     "PropertyError",
+    "QueueFull",
     "UnknownDevice",
     "UnsupportedModel",
     "VersionMismatch",
@@ -126,6 +127,10 @@ class InferenceError(HeteroError):
 
 class Cancelled(InferenceError):
     """A run that somebody asked to stop. The request stays usable."""
+
+
+class QueueFull(InferenceError):
+    """As many requests wait as ``QUEUE_LIMIT`` allows. Nothing was started."""
 
 
 class WorkerLost(InferenceError):

@@ -23,11 +23,12 @@ from ..log import tell
 from ..memory.limits import limits_of, parse_limits
 from ..plan import Plan, bind_plan, make_plan
 from ..plan.bind import place_plan, with_nested_calls_inlined
-from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
+from ..plugin import CompiledModel, InferRequest, Port, RemoteContext, Runner, Support
 from ..properties import PROPERTIES, Property
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
 from ..runtime.beside import Beside
 from ..runtime.executor import DeviceExecutors, ExecutorManager
+from ..runtime.pipelined import Pipeline, PipelineRunner, requests_to_fill, usable_processors
 from ..runtime.remote import DeviceContexts
 from ..runtime.schedule import Schedule, ScheduleRunner, Step
 from ..warn import warn
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["Fallback", "HeteroCompiledModel", "HeteroPlugin", "create_plugin"]
 
 _PAYLOAD_VERSION = "1"
+_THREADS = "INFERENCE_NUM_THREADS"
 _PIPELINE = PROPERTIES["MODEL_DISTRIBUTION_POLICY"]
 _POLICY = Property(
     "PARTITION_POLICY", str, "auto", choices=("auto", "linear", "greedy", "documented"), doc="how the model is cut"
@@ -64,6 +66,13 @@ _MAX_MEMORY = Property(
     accepts=lambda given: parse_limits(given) is not None,  # which says what is wrong
     doc="{device: size}: what it may take for weights and activations, in bytes or as '512MiB'",
 )
+_QUEUE_LIMIT = Property(
+    "QUEUE_LIMIT",
+    int,
+    0,
+    accepts=lambda value: value >= 0,
+    doc="at least 0: how many requests may wait for the first stage of a pipeline before QueueFull; 0 = any number",
+)
 
 
 class HeteroPlugin(DeviceListPlugin):
@@ -74,6 +83,7 @@ class HeteroPlugin(DeviceListPlugin):
         *DeviceListPlugin.properties,
         "HETERO_DUMP_GRAPH_DOT",
         _PIPELINE,
+        _QUEUE_LIMIT,
         _POLICY,
         _ASSIGNMENT,
         _COSTS,
@@ -82,6 +92,7 @@ class HeteroPlugin(DeviceListPlugin):
     not_forwarded = DeviceListPlugin.not_forwarded | {
         "HETERO_DUMP_GRAPH_DOT",
         _PIPELINE.name,
+        _QUEUE_LIMIT.name,
         _POLICY.name,
         _ASSIGNMENT.name,
         _COSTS.name,
@@ -206,6 +217,7 @@ class HeteroPlugin(DeviceListPlugin):
             parts = [[number - 1 for number in stage.subgraphs] for stage in plan.pipeline.stages]
             devices = [stage.device for stage in plan.pipeline.stages]
             nodes = [np.sort(np.concatenate([nodes[i] for i in part])) for part in parts]
+            config = self._with_threads_shared(devices, config)
         elif len(set(devices)) == 1:
             # Nothing has to be cut. Subgraphs that no edge joins, such as an input that is an output, too, would be
             # calls of the device for nothing.
@@ -235,6 +247,19 @@ class HeteroPlugin(DeviceListPlugin):
         schedule = _schedule(model, list(zip(submodels, compiled, strict=True)), DeviceExecutors(self.executors))
         ports = (model.inputs, model.outputs)
         return HeteroCompiledModel(plan, ports, model.name, compiled, schedule, settings, self.executors, fallbacks)
+
+    def _with_threads_shared(self, devices: Sequence[str], config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The configuration in which stages that would each use all processors, as nothing else was asked of them, get
+        equal shares: they run at the same time."""
+        greedy = []
+        for device in devices:
+            plugin, device_config = self.device_of(device, config)
+            if plugin.declares(_THREADS) and not plugin.full_config(device_config)[_THREADS]:
+                greedy.append(device)
+        share = max(1, usable_processors() // max(1, len(greedy)))
+        given: Mapping[str, Mapping[str, Any]] = config.get("DEVICE_PROPERTIES", {})
+        shared = {device: {**given.get(device, {}), _THREADS: share} for device in greedy}
+        return {**config, "DEVICE_PROPERTIES": {**given, **shared}}
 
     def _compile_all(self, compile_part: Callable[[int], CompiledModel], devices: Sequence[str]) -> list[CompiledModel]:
         """The parts in order; those of plugins that let others compute meanwhile at the same time."""
@@ -340,6 +365,7 @@ class HeteroCompiledModel(CompiledModel):
     """
 
     checks_results = False  # those of the submodels are
+    _pipeline: Pipeline | None = None
 
     def __init__(
         self,
@@ -354,7 +380,14 @@ class HeteroCompiledModel(CompiledModel):
     ) -> None:
         by_device = {compiled.device: compiled for compiled in submodels}
         # One request on each device at a time, as many as it takes, keeps all of them busy.
-        streams = sum(map(optimal_requests, by_device.values()))
+        per_device = {device: optimal_requests(compiled) for device, compiled in by_device.items()}
+        streams = sum(per_device.values())
+        stated = {}
+        if plan.pipeline is not None and submodels:
+            per_stage = [per_device[compiled.device] for compiled in submodels]
+            timed, limit = bool(settings.get("PERF_COUNT")), int(settings.get(_QUEUE_LIMIT.name, 0))
+            self._pipeline = Pipeline(schedule, executors, per_stage, limit, timed)
+            stated["OPTIMAL_NUMBER_OF_INFER_REQUESTS"] = requests_to_fill(per_stage)
         super().__init__(
             f"HETERO:{','.join(plan.devices)}",
             *ports,
@@ -364,6 +397,7 @@ class HeteroCompiledModel(CompiledModel):
                 "NUM_STREAMS": max(1, streams),
                 "HETERO_NUMBER_OF_SUBMODELS": len(submodels),
                 "NETWORK_NAME": name,
+                **stated,
             },
         )
         self.plan = plan
@@ -384,7 +418,17 @@ class HeteroCompiledModel(CompiledModel):
         steps = [StepRecord(part, list(step.inputs), list(step.outputs)) for part, step in enumerate(schedule.steps)]
         writer.set_schedule(ScheduleRecord(schedule.num_slots, len(schedule.constants), steps, list(schedule.outputs)))
 
+    def create_infer_request(self) -> InferRequest:
+        pipeline = self._pipeline
+        if pipeline is None or self._properties["EXCLUSIVE_ASYNC_REQUESTS"]:  # those take turns as a whole
+            return super().create_infer_request()
+        return InferRequest(
+            self._device, self._inputs, self._outputs, self.new_runner(), lambda: pipeline, pipeline.timed
+        )
+
     def create_runner(self) -> Runner:
+        if self._pipeline is not None:
+            return PipelineRunner(self._pipeline)
         return ScheduleRunner(self._schedule, bool(self._properties["PERF_COUNT"]))
 
 

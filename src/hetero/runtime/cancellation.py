@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 
 from ..errors import Cancelled
@@ -18,17 +19,19 @@ class Cancellation:
     ``parts``: flags of the runs that this one is made of, which are set and cleared with it.
     """
 
-    __slots__ = ("_parts", "requested")
+    __slots__ = ("_lock", "_parts", "requested")
 
     def __init__(self, parts: Iterable[Cancellation] = ()) -> None:
         self.requested = False
         self._parts = tuple(parts)
+        self._lock = threading.Lock()
 
     def request(self) -> None:
         """Ask the run to stop. From any thread, any number of times."""
         self.requested = True
-        for part in self._parts:
-            part.request()
+        with self._lock:
+            for part in self._parts:
+                part.request()
 
     def clear(self) -> None:
         """Take back what was asked for, before a run starts."""
@@ -40,3 +43,16 @@ class Cancellation:
         """Raise `Cancelled` if that was asked for."""
         if self.requested:
             raise Cancelled("the run was cancelled")
+
+    def lend(self, part: Cancellation) -> None:
+        """Have one run at a time be part of this one, cleared at first, until `take_back`."""
+        part.clear()
+        with self._lock:
+            self._parts = (part,)
+        if self.requested:
+            part.request()
+
+    def take_back(self) -> None:
+        """The run that was lent is over: what is asked of this one is not asked of it any longer."""
+        with self._lock:
+            self._parts = ()

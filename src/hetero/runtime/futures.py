@@ -40,16 +40,28 @@ def submit(idle: list[InferRequest], create: Callable[[], InferRequest], inputs:
     return future
 
 
-def map_in_order(start: Callable[[Any], Future[Outputs]], batches: Iterable[Any], in_flight: int) -> Iterator[Outputs]:
+def map_in_order(
+    start: Callable[[Any], Future[Outputs]], batches: Iterable[Any], in_flight: int, return_exceptions: bool = False
+) -> Iterator[Outputs | Exception]:
     """Results in the order of ``batches``, of which ``in_flight`` are under way; see `CompiledModel.map`."""
     under_way: collections.deque[Future[Outputs]] = collections.deque()
+
+    def result() -> Outputs | Exception:
+        future = under_way.popleft()
+        if not return_exceptions:
+            return future.result()
+        try:
+            return future.result()
+        except Exception as error:
+            return error
+
     try:
         for batch in batches:
             under_way.append(start(batch))
             if len(under_way) == in_flight:
-                yield under_way.popleft().result()
+                yield result()
         while under_way:
-            yield under_way.popleft().result()
+            yield result()
     finally:
         for future in under_way:
             future.cancel()

@@ -15,16 +15,32 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ..errors import Cancelled, HeteroError, InferenceError
+from ..errors import Cancelled, HeteroError, InferenceError, QueueFull
 from ..model.types import Port
 from .cancellation import Cancellation
-from .executor import PrioritizedExecutor, StreamExecutor
+from .executor import StreamExecutor
 from .profile import Profile, ProfileRow, Span
 from .tensor import Outputs, bind_inputs, check_outputs
 
 __all__ = ["AsyncRun", "Callback", "InferRequest", "RepeatingRunner", "RequestState", "Runner"]
 
 Callback = Callable[[BaseException | None], None]
+
+
+class Executor(Protocol):
+    """Where requests have their inferences run; see `hetero.runtime.executor`."""
+
+    def submit(self, work: AsyncRun, /) -> None:
+        """Run it after those before. RuntimeError, or `QueueFull`, if it will not be."""
+        ...
+
+    def withdraw(self, work: AsyncRun, /) -> bool:
+        """Take it back; False if it has begun."""
+        ...
+
+    def serves_here(self) -> bool:
+        """Whether the calling thread is one of its own."""
+        ...
 
 
 @runtime_checkable
@@ -88,7 +104,7 @@ class InferRequest:
         inputs: Sequence[Port],
         outputs: Sequence[Port],
         runner: Runner,
-        executor: Callable[[], StreamExecutor | PrioritizedExecutor] | None = None,
+        executor: Callable[[], Executor] | None = None,
         timed: bool = False,
     ) -> None:
         """``executor``: gives the one that `start_async` uses; one of the request's own if it is None. ``timed``: note
@@ -107,7 +123,7 @@ class InferRequest:
         self._profile = Profile()
         self._cancellation: Cancellation = getattr(runner, "cancellation", None) or Cancellation()
         self._executor_of = executor
-        self._executor: StreamExecutor | PrioritizedExecutor | None = None
+        self._executor: Executor | None = None
         self._callback: Callback | None = None
         self._started: AsyncRun | None = None  # the last one
 
@@ -201,6 +217,13 @@ class InferRequest:
         self._may_repeat = self._run_again is not None
         return [_owned(result, arrays) for result in results]
 
+    def accept(self, results: Sequence[Any], arrays: list[Any], profile: Profile) -> list[Any]:
+        """What `infer` would give, of results that were computed elsewhere. Raises `InferenceError` for wrong ones."""
+        check_outputs(self._outputs, results, self._device)
+        if profile or self._profile:
+            self._profile = profile
+        return [_owned(result, arrays) for result in results]
+
     def _noted(self, rows: Sequence[ProfileRow], begin: int, end: int) -> Profile:
         """The counters, with when the whole ran if the runner did not tell it of its parts."""
         if isinstance(rows, Profile):
@@ -250,11 +273,14 @@ class InferRequest:
         arrays = bind_inputs(self._inputs, inputs)
         self._begin()
         run = AsyncRun(self, arrays)
-        self._started = run
+        before, self._started = self._started, run
         try:
             if self._executor is None:
                 self._executor = self._executor_of() if self._executor_of else StreamExecutor(self._device, 1)
             self._executor.submit(run)
+        except QueueFull:
+            self._started, self._state = before, _IDLE
+            raise
         except RuntimeError as error:
             failure = InferenceError(f"{self._device}: no thread to run in: {error}")
             failure.__cause__ = error
@@ -324,7 +350,7 @@ class InferRequest:
 class AsyncRun:
     """One inference of `start_async`: the work that its executor does."""
 
-    __slots__ = ("_arrays", "_finished", "_request", "_thread", "error", "is_settled", "results")
+    __slots__ = ("_arrays", "_finished", "_request", "_thread", "carrier", "error", "is_settled", "results")
 
     def __init__(self, request: InferRequest, arrays: list[Any]) -> None:
         self._request: InferRequest | None = request  # until it is settled
@@ -334,6 +360,30 @@ class AsyncRun:
         self.results: Outputs | None = None
         self.error: BaseException | None = None
         self.is_settled = False
+        self.carrier: Any = None
+        """What an executor that runs it in parts knows of it."""
+
+    def under_way(self) -> tuple[list[Any], Cancellation]:
+        """The inputs, and what asks it to stop. Raises `Cancelled` if it was settled already."""
+        request, arrays = self._request, self._arrays
+        if request is None or arrays is None:
+            raise Cancelled("the inference was abandoned")
+        return arrays, request._cancellation
+
+    def complete(self, results: Sequence[Any], profile: Profile) -> None:
+        """`run`, where the results were computed in parts."""
+        request, arrays = self._request, self._arrays
+        if request is None or arrays is None:
+            return
+        found: Outputs | None = None
+        error: BaseException | None = None
+        try:
+            found = Outputs(request._positions, request.accept(results, arrays, profile))
+            if request._cancellation.requested:
+                found, error = None, Cancelled("the inference was cancelled")
+        except BaseException as raised:
+            error = raised
+        self.settle(found, error)
 
     def run(self) -> None:
         request, arrays = self._request, self._arrays
@@ -369,7 +419,7 @@ class AsyncRun:
             return
         self._thread = threading.get_ident()
         self.results, self.error = results, error
-        self._request = self._arrays = None
+        self._request = self._arrays = self.carrier = None
         with request._lock:
             callback = request._callback
             request._state = _IDLE if error is None else _CANCELLED if isinstance(error, Cancelled) else _FAILED

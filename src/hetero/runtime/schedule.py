@@ -15,7 +15,7 @@ import functools
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -30,7 +30,7 @@ from .request import RepeatingRunner, Runner
 if TYPE_CHECKING:
     from ..plugin import CompiledModel
 
-__all__ = ["Schedule", "ScheduleRunner", "Step"]
+__all__ = ["Schedule", "ScheduleRunner", "Step", "nbytes"]
 
 # Runs before the first look at whether it is worth running steps at the same time, and between two looks. The first run
 # of a request plans for the shapes that it meets.
@@ -97,6 +97,35 @@ class Schedule:
             if slot in readers
         )
 
+    def filled(self, inputs: Sequence[Any]) -> list[Any]:
+        """All slots, when an inference begins."""
+        slots: list[Any] = [*inputs, *self.constants]
+        slots += [None] * (self.num_slots - len(slots))
+        return slots
+
+    def transfers(self, slot_bytes: Mapping[int, int]) -> list[Transfer]:
+        """The boundary values of a run, given the bytes of slots."""
+        return [
+            Transfer(name, made + 1, tuple(reader + 1 for reader in readers), slot_bytes.get(slot, 0))
+            for name, slot, made, readers in self.boundary
+        ]
+
+    def miscounted(self, position: int, results: Sequence[Any]) -> InferenceError:
+        """The error of a step that gave too many or too few results."""
+        step = self.steps[position]
+        return InferenceError(
+            f"{step.compiled.device} gave {len(results)} results for subgraph {position + 1}, "
+            f"expected {len(step.outputs)}"
+        )
+
+    def fail(self, position: int, error: Exception) -> NoReturn:
+        """Raise ``error`` with the subgraph and its device."""
+        device = self.steps[position].compiled.device
+        if isinstance(error, HeteroError):
+            error.add_note(f"in subgraph {position + 1} on {device}")
+            raise error
+        raise InferenceError(f"{device} failed in subgraph {position + 1}: {type(error).__name__}: {error}") from error
+
 
 class ScheduleRunner:
     """Runs one inference at a time through a schedule; see `hetero.runtime.request.Runner`."""
@@ -139,8 +168,7 @@ class ScheduleRunner:
 
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         schedule = self._schedule
-        slots: list[Any] = [*inputs, *schedule.constants]
-        slots += [None] * (schedule.num_slots - len(slots))
+        slots = schedule.filled(inputs)
         if self._graph is not None:
             self._run_wide(self._graph, slots)
         elif self._timed:
@@ -159,13 +187,13 @@ class ScheduleRunner:
                     cancellation.check()
                 results = run([slots[slot] for slot in reads])
                 if len(results) != len(fills):
-                    raise self._miscounted(position, results)
+                    raise self._schedule.miscounted(position, results)
                 for slot, result in zip(fills, results):  # noqa: B905
                     slots[slot] = result
                 for slot in free:
                     slots[slot] = None
         except Exception as error:
-            self._fail(position, error)
+            self._schedule.fail(position, error)
 
     def _run_wide(self, graph: StepGraph, slots: list[Any]) -> None:
         """Steps of which some do not wait for each other."""
@@ -194,9 +222,9 @@ class ScheduleRunner:
             self.cancellation.check()
             results = run([slots[slot] for slot in reads])
             if len(results) != len(fills):
-                raise self._miscounted(position, results)
+                raise self._schedule.miscounted(position, results)
         except Exception as error:
-            self._fail(position, error)
+            self._schedule.fail(position, error)
         for slot, result in zip(fills, results, strict=True):
             slots[slot] = result
         end = time.perf_counter()
@@ -208,22 +236,7 @@ class ScheduleRunner:
         """Keep when and where a step ran, and how large its results are."""
         step, thread = self._schedule.steps[position], threading.current_thread().name
         self._spans[position] = Span(position + 1, step.compiled.device, thread, round(start * 1e9), round(end * 1e9))
-        self._slot_bytes.update((slot, _nbytes(result)) for slot, result in zip(step.outputs, results, strict=True))
-
-    def _miscounted(self, position: int, results: Sequence[Any]) -> InferenceError:
-        step = self._schedule.steps[position]
-        return InferenceError(
-            f"{step.compiled.device} gave {len(results)} results for subgraph {position + 1}, "
-            f"expected {len(step.outputs)}"
-        )
-
-    def _fail(self, position: int, error: Exception) -> NoReturn:
-        """Raise ``error`` with the subgraph and its device."""
-        device = self._schedule.steps[position].compiled.device
-        if isinstance(error, HeteroError):
-            error.add_note(f"in subgraph {position + 1} on {device}")
-            raise error
-        raise InferenceError(f"{device} failed in subgraph {position + 1}: {type(error).__name__}: {error}") from error
+        self._slot_bytes.update((slot, nbytes(result)) for slot, result in zip(step.outputs, results, strict=True))
 
     def profile(self) -> Sequence[ProfileRow]:
         rows = [
@@ -233,16 +246,13 @@ class ScheduleRunner:
         ]
         if not self._timed:
             return rows
-        transfers = [
-            Transfer(name, made + 1, tuple(reader + 1 for reader in readers), self._slot_bytes.get(slot, 0))
-            for name, slot, made, readers in self._schedule.boundary
-        ]
-        return Profile(rows, [span for span in self._spans if span is not None], transfers)
+        spans = [span for span in self._spans if span is not None]
+        return Profile(rows, spans, self._schedule.transfers(self._slot_bytes))
 
 
-def _nbytes(result: Any) -> int:
+def nbytes(result: Any) -> int:
     """Bytes of a result: of a sequence those of its arrays, of strings those of references to them."""
-    return sum(map(_nbytes, result)) if isinstance(result, list) else getattr(result, "nbytes", 0)
+    return sum(map(nbytes, result)) if isinstance(result, list) else getattr(result, "nbytes", 0)
 
 
 def _as_alone(

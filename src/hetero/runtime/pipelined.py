@@ -1,0 +1,317 @@
+"""The stages of a pipeline at the same time: each works on another request, in the threads of its device.
+
+A request goes from stage to stage, each of which has an executor; who is done with a stage hands the request to the
+next one. Runners belong to stages, not to requests: as many as a stage runs at one time, whatever is in flight, so that
+activations are there once. Bounded are besides:
+
+- a stage begins a request only while few wait for the stage after it (`_Stage.reserve`), so that values do not pile up
+  in front of a slow stage; a fast one rather waits;
+- how many requests wait for the first stage, only if that is asked for: then `QueueFull` is raised.
+
+What goes wrong with a request ends that request alone. `infer` runs the stages in the thread that calls, on the same
+runners or new ones.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import InferenceError, QueueFull
+from .cancellation import Cancellation
+from .executor import ExecutorManager, StreamExecutor
+from .profile import Profile, ProfileRow, Span
+from .request import AsyncRun, Runner
+from .schedule import Schedule, Step, nbytes
+
+__all__ = ["Pipeline", "PipelineRunner", "requests_to_fill", "usable_processors"]
+
+_LOOK_SECONDS = 0.05  # between looks whether a stage that waits for room was asked to stop
+
+
+def requests_to_fill(streams: Sequence[int]) -> int:
+    """How many requests in flight keep all stages busy: those that run, and as many ready for each but the first.
+    ``streams``: how many each stage runs at one time."""
+    return sum(streams) + sum(streams[1:])
+
+
+def usable_processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Pipeline:
+    """The stages of one compiled model, each step of ``schedule`` one. To requests it is the executor that they use."""
+
+    def __init__(
+        self, schedule: Schedule, executors: ExecutorManager, streams: Sequence[int], queue_limit: int, timed: bool
+    ) -> None:
+        """``streams``: requests that each stage runs at one time. ``queue_limit``: requests that may wait for the first
+        stage, 0 for any number. ``timed``: take counters."""
+        self._schedule = schedule
+        self.timed = timed
+        self._stages = [_Stage(step, executors, count) for step, count in zip(schedule.steps, streams, strict=True)]
+        self._queue_limit = queue_limit
+        _alive.add(self)
+
+    # ---- as an executor
+
+    def submit(self, work: AsyncRun) -> None:
+        """Have ``work`` go through all stages. `QueueFull` if too many wait; RuntimeError if there are no threads."""
+        first = self._stages[0]
+        if not first.enter(self._queue_limit):
+            raise QueueFull(
+                f"{self._queue_limit} requests wait for the first stage, as many as QUEUE_LIMIT allows: wait for "
+                "results before starting more, or use map(), which does"
+            )
+        transit = _Transit(self, work)
+        work.carrier = transit
+        try:
+            first.executor().submit(transit)
+        except RuntimeError:
+            first.leave()
+            raise
+
+    def withdraw(self, work: AsyncRun) -> bool:
+        """Take back what waits for a stage; False if one works on it, or is just about to."""
+        transit: _Transit | None = work.carrier
+        if transit is None:
+            return False
+        stage = self._stages[transit.position]
+        if not stage.executor().withdraw(transit):
+            return False
+        stage.leave()
+        return True
+
+    def serves_here(self) -> bool:
+        """Whether the calling thread is one of its stages'."""
+        return any(stage.serves_here() for stage in self._stages)
+
+    # ---- for those that run
+
+    @property
+    def num_stages(self) -> int:
+        """How many stages there are."""
+        return len(self._stages)
+
+    def flow(self, inputs: Sequence[Any]) -> Flow:
+        """The values of an inference that begins."""
+        return Flow(self._schedule, inputs)
+
+    def run_stage(self, position: int, flow: Flow, cancellation: Cancellation) -> None:
+        """Run a stage on the values of ``flow``, in the calling thread. Raises what goes wrong, with stage and device.
+        ``cancellation``: asks the stage to stop as well."""
+        stage, step = self._stages[position], self._schedule.steps[position]
+        begin = time.perf_counter_ns() if self.timed else 0
+        slots = flow.slots
+        try:
+            cancellation.check()
+            runner = stage.runner()
+            flag = getattr(runner, "cancellation", None)
+            if flag is not None:
+                cancellation.lend(flag)
+            try:
+                results = runner.run([slots[slot] for slot in step.inputs])
+                if self.timed:
+                    flow.rows += [dataclasses.replace(row, subgraph=position + 1) for row in runner.profile()]
+            finally:
+                if flag is not None:
+                    cancellation.take_back()
+                stage.idle.append(runner)
+            if len(results) != len(step.outputs):
+                raise self._schedule.miscounted(position, results)
+        except Exception as error:
+            self._schedule.fail(position, error)
+        for slot, result in zip(step.outputs, results, strict=True):
+            slots[slot] = result
+        if self.timed:
+            thread = threading.current_thread().name
+            span = Span(position + 1, step.compiled.device, thread, begin, time.perf_counter_ns())
+            flow.note(span, step.outputs)
+        for slot in step.last_read:
+            slots[slot] = None
+
+    def stage(self, position: int) -> _Stage:
+        """A stage by number, from 0."""
+        return self._stages[position]
+
+    def reset_after_fork(self) -> None:
+        """In a child: whoever was in a stage, or held a lock, is not here."""
+        for stage in self._stages:
+            stage.reset()
+
+
+class Flow:
+    """The values of one inference on its way, and its counters."""
+
+    __slots__ = ("_bytes", "_schedule", "rows", "slots", "spans")
+
+    def __init__(self, schedule: Schedule, inputs: Sequence[Any]) -> None:
+        self._schedule = schedule
+        self.slots = schedule.filled(inputs)
+        self.rows: list[ProfileRow] = []
+        self.spans: list[Span] = []
+        self._bytes: dict[int, int] = {}
+
+    @property
+    def results(self) -> list[Any]:
+        """The model's outputs."""
+        return [self.slots[slot] for slot in self._schedule.outputs]
+
+    def note(self, span: Span, slots: Sequence[int]) -> None:
+        """When a stage ran, and that it filled ``slots``."""
+        self.spans.append(span)
+        self._bytes.update((slot, nbytes(self.slots[slot])) for slot in slots)
+
+    @property
+    def profile(self) -> Profile:
+        """Its counters; empty if none were taken."""
+        return Profile(self.rows, self.spans, self._schedule.transfers(self._bytes)) if self.spans else Profile()
+
+
+class PipelineRunner:
+    """All stages one after the other in the calling thread; see `hetero.runtime.request.Runner`."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self.cancellation = Cancellation()
+        self._profile = Profile()
+
+    def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        flow = self._pipeline.flow(inputs)
+        for position in range(self._pipeline.num_stages):
+            self._pipeline.run_stage(position, flow, self.cancellation)
+        self._profile = flow.profile
+        return flow.results
+
+    def profile(self) -> Profile:
+        return self._profile
+
+
+class _Stage:
+    """One stage: its executor, its runners, and how many requests wait for it or are about to."""
+
+    def __init__(self, step: Step, executors: ExecutorManager, streams: int) -> None:
+        self._step = step
+        self._manager = executors
+        self._streams = streams
+        self._executor: StreamExecutor | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """As if nothing were under way."""
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self.idle: collections.deque[Runner] = collections.deque()
+
+    def executor(self) -> StreamExecutor:
+        """Leased when it is first asked for."""
+        if self._executor is None:
+            compiled = self._step.compiled
+            with self._changed:
+                if self._executor is None:
+                    self._executor = self._manager.lease(
+                        self, f"{compiled.device} stage", self._streams, compiled.stream_processors()
+                    )
+        return self._executor
+
+    def serves_here(self) -> bool:
+        return self._executor is not None and self._executor.serves_here()
+
+    def runner(self) -> Runner:
+        """One that nobody uses; who has it puts it back to ``idle``."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return self._step.compiled.new_runner()
+
+    def enter(self, limit: int) -> bool:
+        """Wait for this stage, if fewer than ``limit`` do (0: any number)."""
+        with self._changed:
+            if limit and self._waiting >= limit:
+                return False
+            self._waiting += 1
+            return True
+
+    def reserve(self, cancellation: Cancellation) -> None:
+        """`enter` once there is room: twice what the stage runs at one time. Raises `Cancelled` if that is asked for
+        meanwhile."""
+        with self._changed:
+            while self._waiting >= 2 * self._streams:
+                cancellation.check()
+                self._changed.wait(_LOOK_SECONDS)
+            self._waiting += 1
+
+    def leave(self) -> None:
+        """It does not wait any longer."""
+        with self._changed:
+            self._waiting -= 1
+            self._changed.notify()
+
+
+class _Transit:
+    """One inference on its way through the stages: the work that their executors do."""
+
+    __slots__ = ("_flow", "_pipeline", "_run", "position")
+
+    def __init__(self, pipeline: Pipeline, run: AsyncRun) -> None:
+        self._pipeline = pipeline
+        self._run = run
+        self._flow: Flow | None = None
+        self.position = 0
+
+    def run(self) -> None:
+        pipeline, run, position = self._pipeline, self._run, self.position
+        following = pipeline.stage(position + 1) if position + 1 < pipeline.num_stages else None
+        is_reserved = False
+        try:
+            try:
+                arrays, cancellation = run.under_way()
+                if following is not None:
+                    following.reserve(cancellation)
+                    is_reserved = True
+            finally:
+                pipeline.stage(position).leave()
+            if self._flow is None:
+                self._flow = pipeline.flow(arrays)
+            pipeline.run_stage(position, self._flow, cancellation)
+            if following is not None:
+                self.position += 1
+                following.executor().submit(self)
+                return
+        except BaseException as error:  # whatever it is belongs to who waits for it
+            if is_reserved and following is not None:
+                following.leave()
+            if isinstance(error, RuntimeError):
+                failure = InferenceError(f"no thread for stage {position + 2}: {error}")
+                failure.__cause__ = error
+                error = failure
+            run.settle(None, error)
+            return
+        run.complete(self._flow.results, self._flow.profile)
+
+    def abandon(self, why: str) -> None:
+        self._run.abandon(why)
+
+    def interrupt(self) -> None:
+        self._run.interrupt()
+
+
+_alive: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for pipeline in list(_alive):
+        pipeline.reset_after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
