@@ -61,6 +61,16 @@ class CostAffinity:
         """It is none."""
         return None
 
+    def predict(self, partition: Partition) -> Prediction:
+        """What another partition of the same nodes over the same devices is predicted to take. Infinite where a device
+        does not take a node; pins play no part."""
+        takes = np.stack([support.mask for support in self.affinity.supports])
+        return predict(self.table.problem(takes), partition, self.table.launches)
+
+    def cost_of(self, device: int, node: int) -> tuple[float, str]:
+        """Seconds of a node on a device, and where that figure comes from."""
+        return float(self.table.work[device, node]), CostSource(self.table.source[device, node]).name.lower()
+
     @property
     def latency(self) -> PredictedLatency:
         """What the plan tells of it."""
@@ -121,7 +131,7 @@ def assign_by_cost(
     def explain(node: int) -> str:
         number, first_choice = int(found.device_of[node]), int(affinity.device_of[node])
         here, there = (
-            f"{duration(table.work[device, node])} ({CostSource(table.source[device, node]).name.lower()})"
+            f"{duration(float(table.work[device, node]))} ({CostSource(table.source[device, node]).name.lower()})"
             for device in (number, first_choice)
         )
         return f"{here} here, {there} on {affinity.devices[first_choice]}, transfers and launches aside"

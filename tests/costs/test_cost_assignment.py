@@ -215,3 +215,70 @@ def test_minima_are_scaled_to_the_least_inference():
         model, ["CPU"], [DeviceSpeed(1e9, 1e9)], Costs.of_model(model, [Measurement("CPU", {}, nodes, total_us=6.0)])
     )
     np.testing.assert_allclose(table.work[0], [3e-6, 3e-6])
+
+
+def test_explain_tells_what_an_inference_would_take_elsewhere():
+    model = chain(4)
+    costs = costs_of(model, launch_us=1.0, CPU=[1, 9, 9, 1], TEMPLATE=[50, 50, 50, 50])
+    plan = CORE.plan(model, "HETERO:TEMPLATE,CPU", {**BY_COST, "COSTS": costs}, pins={"n3": "TEMPLATE"})
+    assert list(plan.affinity.values()) == ["CPU"] * 3 + ["TEMPLATE"]
+    found = plan.explain("n2")
+    assert found.origin == "cost"
+    template, cpu = found.costs
+    assert (template.device, template.work_s, template.source) == ("TEMPLATE", pytest.approx(50e-6), "measured")
+    assert cpu.total_s == pytest.approx(plan.latency.total_s) == pytest.approx((19 + 50 + 2) * 1e-6)
+    assert template.total_s == pytest.approx((10 + 100 + 2) * 1e-6)
+    middle = plan.explain("n1").costs[0]  # which would be an island: two more launches
+    assert middle.total_s == pytest.approx((10 + 100 + 4) * 1e-6)
+    text = str(found)
+    assert "  TEMPLATE: 50 us (measured), in all 112 us\n" in text
+    assert "  CPU: 9 us (measured), in all 71 us (it is there)\n" in text
+    assert plan.explain("n3").costs[1].total_s == pytest.approx((20 + 1) * 1e-6)  # a pin tells what it costs
+    assert CORE.plan(model, "HETERO:TEMPLATE,CPU").explain("n2").costs == ()
+
+
+def test_explained_costs_are_those_of_plans_with_that_node_pinned():
+    proto, _ = light("light_squeezenet")
+    model = CORE.read_model(proto.SerializeToString())
+    plan = CORE.plan(model, "HETERO:TEMPLATE,CPU", BY_COST)
+    pins = dict(plan.affinity)
+    for node in list(pins)[3:60:19]:
+        for cost in plan.explain(node).costs:
+            there = CORE.plan(model, "HETERO:TEMPLATE,CPU", BY_COST, pins={**pins, node: cost.device})
+            assert cost.total_s == pytest.approx(there.latency.total_s)
+
+
+def test_what_if_assigns_by_cost_again():
+    model = chain(4)
+    costs = costs_of(model, launch_us=10.0, CPU=[1, 9, 9, 1], TEMPLATE=[5, 5, 5, 5])
+    config = {**BY_COST, "COSTS": costs}
+    plan = CORE.plan(model, "HETERO:CPU,TEMPLATE", config)
+    assert not plan.what_if().moved
+    for pins in ({"n1": "TEMPLATE"}, {"n1": "TEMPLATE", "n2": "CPU"}, {"n.": "CPU"}):
+        difference = plan.what_if(pins=pins)
+        there = CORE.plan(model, "HETERO:CPU,TEMPLATE", config, pins=pins)
+        assert difference.latency_after_s == pytest.approx(there.latency.total_s)
+        assert difference.subgraphs_after == there.num_subgraphs
+        moved = {move.node: move.after for move in difference.moved}
+        assert {**plan.affinity, **moved} == there.affinity
+        assert f"predicted   30 us -> {there.latency.total_s * 1e6:.3g} us" in str(difference)
+    plan = CORE.plan(model, "HETERO:CPU,TEMPLATE", config, pins={"n0": "CPU"})
+    assert plan.what_if(without_pins=["n0"]).latency_after_s == pytest.approx(30e-6)
+
+
+def test_what_if_a_device_took_more_goes_by_cost(tmp_path):
+    """An NPU that takes Exp; if it took Tanh, too, nothing would have to come back for that."""
+    profile = tmp_path / "npu.toml"
+    profile.write_text(
+        'name = "NPU"\nruns_on = "CPU"\n[ops]\nExp = {}\n[cost]\nflops_per_s = 1e13\nbytes_per_s = 1e12\n'
+        "link_bytes_per_s = 8e9\n"
+    )
+    core = hetero.Core()
+    core.register_plugin("NPU", profile)
+    nodes = [helper.make_node(op, [f"v{i}"], [f"v{i + 1}"], f"n{i}") for i, op in enumerate(["Exp", "Tanh"] * 10)]
+    model = core.read_model(make_model(nodes, {"v0": [512, 512]}, ["v20"]))
+    plan = core.plan(model, "HETERO:CPU,NPU", BY_COST)
+    assert set(plan.affinity.values()) == {"CPU"}
+    difference = plan.what_if(device_supports={"NPU": ["Tanh"]})
+    assert len(difference.moved) == 20
+    assert difference.latency_after_s < 0.8 * difference.latency_before_s

@@ -293,3 +293,12 @@ def test_by_cost_what_cannot_fit_is_an_error():
     config = {"ASSIGNMENT": "COST", "COSTS": costs_of(model, CPU=[1] * 6, TEMPLATE=[5] * 6)}
     with pytest.raises(hetero.InsufficientMemory, match="no assignment can fit"):
         CORE.plan(model, "HETERO:TEMPLATE,CPU", config, max_memory={"CPU": "40KiB", "TEMPLATE": "40KiB"})
+
+
+def test_what_if_keeps_to_limits():
+    plan = CORE.plan(matmuls(), DEVICES, max_memory={"CPU.0": "50KiB"})
+    assert not plan.what_if().moved
+    difference = plan.what_if(pins={"n5": "CPU.0"})
+    assert {move.node: move.after for move in difference.moved} == {"n2": "CPU.1", "n5": "CPU.0"}
+    with pytest.raises(hetero.InsufficientMemory):
+        plan.what_if(pins={"n.": "CPU.0"})

@@ -154,7 +154,7 @@ class HeteroPlugin(DeviceListPlugin):
         return assign_by_cost(
             settled.model,
             affinity,
-            settled.supports,
+            affinity.supports,
             speeds,
             costs=costs,
             original=settled.original,

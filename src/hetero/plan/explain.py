@@ -13,14 +13,14 @@ import numpy as np
 from ..affinity import Origin
 from ..errors import PropertyError
 from .trial import Trials
-from .wording import counted
+from .wording import counted, duration
 
 if TYPE_CHECKING:
     from ..model.model import Model
     from ..partition import Partition
     from .plan import Bound, Plan
 
-__all__ = ["Asked", "Cut", "Explanation", "MissingOp", "PathStep", "explain", "missing_ops"]
+__all__ = ["Asked", "Cut", "DeviceCost", "Explanation", "MissingOp", "PathStep", "explain", "missing_ops"]
 
 _MOST_TRIED = 8  # operators tried for one node
 _MOST_CUTS = 20  # that the text tells
@@ -32,6 +32,18 @@ class Asked:
 
     device: str
     refusal: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceCost:
+    """What a node takes on a device, in seconds, and where that figure comes from (see `PredictedLatency`).
+    ``total_s``: what an inference would take if the node were there and all others stayed, with transfers and launches;
+    None if that was not tried, since the model is large."""
+
+    device: str
+    work_s: float
+    source: str
+    total_s: float | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,8 +94,10 @@ class MissingOp:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a node is where it is. ``origin``: what placed it: ``priority``, ``model`` (an affinity in the model),
-    ``pin``, or ``plan`` (set in a plan that was loaded). ``asked``: every device of the list, by priority.
-    ``missing_ops``: operators around it that an earlier device lacks, the most useful first.
+    ``pin``, ``cost``, ``memory`` (it did not fit elsewhere), ``stage`` (of a pipeline), or ``plan`` (set in a plan that
+    was loaded). ``costs``: what it takes on each device that takes it, where nodes are assigned by cost. ``asked``:
+    every device of the list, by priority. ``missing_ops``: operators around it that an earlier device lacks, the most
+    useful first.
     """
 
     node: str
@@ -96,6 +110,7 @@ class Explanation:
     asked: tuple[Asked, ...]
     cuts: tuple[Cut, ...]
     missing_ops: tuple[MissingOp, ...]
+    costs: tuple[DeviceCost, ...] = ()
 
     def to_json(self) -> bytes:
         """The fields, as JSON."""
@@ -114,6 +129,12 @@ class Explanation:
         yield "devices by priority:"
         for asked in self.asked:
             yield f"  {asked.device}: {'takes it' if asked.refusal is None else asked.refusal}"
+        if self.costs:
+            yield "costs, and what an inference would take with this node there:"
+        for cost in self.costs:
+            whole = "" if cost.total_s is None else f", in all {duration(cost.total_s)}"
+            here = " (it is there)" if cost.device == self.device else ""
+            yield f"  {cost.device}: {duration(cost.work_s)} ({cost.source}){whole}{here}"
         if not self.cuts:
             yield "all its neighbours are in the same subgraph"
         else:
@@ -158,7 +179,29 @@ def explain(plan: Plan, node: str) -> Explanation:
         tuple(Asked(device, affinity.refusal(i, index)) for i, device in enumerate(affinity.devices)),
         cuts,
         _tried(plan, list(relevant)[:_MOST_TRIED]),
+        _costs(plan, bound, index),
     )
+
+
+def _costs(plan: Plan, bound: Bound, node: int) -> tuple[DeviceCost, ...]:
+    """What the node takes on each device that takes it; nothing unless nodes are assigned by cost."""
+    by_cost = None if plan.decided is None else plan.decided.by_cost
+    if by_cost is None:
+        return ()
+    _, affinity, partition = bound
+    trials = Trials(plan)
+    found = []
+    for device, name in enumerate(affinity.devices):
+        if not affinity.supports[device].mask[node]:
+            continue
+        there: Partition | None = partition
+        if device != affinity.device_of[node]:
+            device_of = affinity.device_of.copy()
+            device_of[node] = device
+            there = trials.partition(device_of)
+        work, source = by_cost.cost_of(device, node)
+        found.append(DeviceCost(name, work, source, None if there is None else by_cost.predict(there).total))
+    return tuple(found)
 
 
 def missing_ops(plan: Plan, limit: int) -> tuple[MissingOp, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..affinity import Affinity, assign
 from ..partition import partition_graph
 from .bind import PlacedModel, affinity_of_plan, stages_of_plan
-from .plan import Bound, Plan
+from .plan import Bound, Decided, Plan
 
 if TYPE_CHECKING:
     from ..calls import SettledModel
@@ -31,36 +31,34 @@ def make_plan(
     moves nodes from where priority puts them, and cuts them. ``limits``: device -> bytes that it may take. Raises
     what `assign` and `partition_graph` raise, and `InsufficientMemory` where nothing is found that fits."""
     model = settled.model
-    affinity = assign(model, settled.devices, settled.supports, pins, settled.enclosing)
-    latency = pipeline = None
-    if by_cost is None and limits:
-        from ..memory_assignment import fit_affinity
 
-        affinity, partition = fit_affinity(model, affinity, limits, policy)
-    elif by_cost is None:
-        partition = partition_graph(model.graph, affinity.device_of, policy=policy)
-    else:
-        decided = by_cost(settled, affinity)
-        affinity, partition, latency, pipeline = (
-            decided.affinity,
-            decided.partition,
-            decided.latency,
-            decided.pipeline,
-        )
-        if limits and pipeline is not None:
+    def decide(affinity: Affinity) -> Decided:
+        if by_cost is None and limits:
+            from ..memory_assignment import fit_affinity
+
+            return Decided(*fit_affinity(model, affinity, limits, policy))
+        if by_cost is None:
+            return Decided(affinity, partition_graph(model.graph, affinity.device_of, policy=policy))
+        found = by_cost(settled, affinity)
+        if limits and found.pipeline is not None:
             from ..memory_assignment import check_limits
 
-            check_limits(model, settled.devices, partition, limits)
-    bound = Bound(model, affinity, partition)
+            check_limits(model, settled.devices, found.partition, limits)
+        costs = None if found.latency is None else found
+        return Decided(found.affinity, found.partition, found.latency, found.pipeline, costs)
+
+    decided = decide(assign(model, settled.devices, settled.supports, pins, settled.enclosing))
     return Plan(
-        bound=bound,
+        bound=Bound(model, decided.affinity, decided.partition),
         original=settled.original,
         policy=policy,
         pins=pins,
         skipped=skipped,
-        latency=latency,
-        pipeline=pipeline,
+        latency=decided.latency,
+        pipeline=decided.pipeline,
         limits=limits,
+        decided=decided,
+        decide=decide,
     )
 
 

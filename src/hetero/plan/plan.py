@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,11 +29,12 @@ from .schema import (
 from .traffic import Traffic, boundary_values, device_totals, traffic
 
 if TYPE_CHECKING:
+    from ..cost_assignment import CostAffinity
     from ..model.model import Model
     from .explain import Explanation, MissingOp
     from .what_if import Difference
 
-__all__ = ["Bound", "Plan"]
+__all__ = ["Bound", "Decided", "Plan"]
 
 
 class Bound(NamedTuple):
@@ -42,6 +43,16 @@ class Bound(NamedTuple):
     model: Model
     affinity: Affinity
     partition: Partition
+
+
+class Decided(NamedTuple):
+    """Where nodes go and how they are cut; for assignment by cost its prediction and costs, for pipelines theirs."""
+
+    affinity: Affinity
+    partition: Partition
+    latency: PredictedLatency | None = None
+    pipeline: PredictedPipeline | None = None
+    by_cost: CostAffinity | None = None
 
 
 class Plan:
@@ -71,8 +82,12 @@ class Plan:
         latency: PredictedLatency | None = None,
         pipeline: PredictedPipeline | None = None,
         limits: Mapping[str, int] | None = None,
+        decided: Decided | None = None,
+        decide: Callable[[Affinity], Decided] | None = None,
         label: str = "the plan",
     ) -> None:
+        """``decided``, ``decide``: how nodes that are assigned by priority came to where they are, for questions about
+        other assignments; None for plans that were loaded."""
         assert (bound is None) != (file is None)
         self.bound = bound
         self.original = original
@@ -85,6 +100,8 @@ class Plan:
         if file is not None:
             self.limits = {one.device: one.limit_bytes for one in file.totals if one.limit_bytes is not None}
         self.pins: Mapping[str, str] = dict(pins or {}) if file is None else file.pins
+        self.decided = decided
+        self.decide = decide
         self._file = file
 
     # ---- what it says
@@ -217,7 +234,8 @@ class Plan:
 
         ``device_supports``: device -> operator types, as in `Model.op_types`, that it then takes. ``pins``: more pins;
         ``without_pins``: those of the plan to leave out. Nothing is compiled or asked again. Raises `PropertyError` for
-        a device, operator or pin that there is none of, and for a loaded plan that is not bound.
+        a device, operator or pin that there is none of, and for a loaded plan that is not bound. What was assigned by
+        cost, or moved for want of memory, is assigned again: `InsufficientMemory` where nothing then fits.
         """
         from .what_if import what_if
 

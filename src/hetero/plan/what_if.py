@@ -14,12 +14,12 @@ from ..errors import PropertyError, did_you_mean
 from ..partition import partition_graph
 from ..pins import resolve_pins
 from ..plugin import Support
+from .plan import Decided, Plan
 from .traffic import cut_bytes, traffic
-from .wording import counted, first_few, size
+from .wording import counted, duration, first_few, size
 
 if TYPE_CHECKING:
     from ..model.model import Model
-    from .plan import Plan
 
 __all__ = ["Difference", "Moved", "more_support", "what_if"]
 
@@ -39,7 +39,8 @@ class Difference:
 
     ``moved``: the nodes that would be on another device, in topological order. ``values_before``, ``values_after``: how
     many values pass between subgraphs; ``bytes_before``, ``bytes_after``: their bytes, each value counted once, as far
-    as sizes are known; ``unknown_before``, ``unknown_after``: of how many values they are not.
+    as sizes are known; ``unknown_before``, ``unknown_after``: of how many values they are not. ``latency_before_s``,
+    ``latency_after_s``: what an inference is predicted to take, in seconds, where nodes are assigned by cost.
     """
 
     subgraphs_before: int
@@ -51,6 +52,8 @@ class Difference:
     unknown_before: int
     unknown_after: int
     moved: tuple[Moved, ...]
+    latency_before_s: float | None = None
+    latency_after_s: float | None = None
 
     def to_json(self) -> bytes:
         """The fields, as JSON."""
@@ -66,12 +69,16 @@ class Difference:
             f"{counted(len(nodes), 'node')} from {before} to {after} ({first_few(nodes, 3)})"
             for (before, after), nodes in ways.items()
         ]
+        predicted = []
+        if self.latency_before_s is not None and self.latency_after_s is not None:
+            predicted = [f"predicted   {duration(self.latency_before_s)} -> {duration(self.latency_after_s)}"]
         return "\n".join(
             [
                 f"subgraphs   {self.subgraphs_before} -> {self.subgraphs_after}",
                 f"cut values  {self.values_before} -> {self.values_after}",
                 f"cut bytes   {_bytes(self.bytes_before, self.unknown_before)} -> "
                 f"{_bytes(self.bytes_after, self.unknown_after)}",
+                *predicted,
                 f"moved       {'; '.join(moves) or 'nothing'}",
             ]
         )
@@ -107,6 +114,8 @@ def what_if(
         if pin not in plan.pins:
             raise PropertyError(f"the plan has no pin {pin!r}{did_you_mean(pin, plan.pins)}")
     origin = affinity.origin.copy()
+    if plan.decide is not None:  # what was moved by cost or for want of memory is decided again
+        origin[np.isin(origin, (Origin.COST, Origin.MEMORY))] = Origin.PRIORITY
     for node, pin in affinity.pins.items():
         if pin in left_out:
             origin[node] = Origin.PRIORITY
@@ -117,7 +126,11 @@ def what_if(
     for node, (number, pin) in resolve_pins(model, pins, devices).items():
         device_of[node], origin[node], placed_by[node] = number, Origin.PIN, pin
     changed = place(model, devices, supports, device_of, origin, placed_by)
-    after = partition_graph(model.graph, changed.device_of, policy=plan.policy)
+    if plan.decide is None:
+        decided = Decided(changed, partition_graph(model.graph, changed.device_of, policy=plan.policy))
+    else:
+        decided = plan.decide(changed)
+    changed, after = decided.affinity, decided.partition
     cut = traffic(model, after.subgraph_of)
     moved = np.flatnonzero(changed.device_of != affinity.device_of).tolist()
     bytes_before, unknown_before = cut_bytes(model, plan.traffic)
@@ -135,6 +148,8 @@ def what_if(
             Moved(model.key_of(node), devices[affinity.device_of[node]], devices[changed.device_of[node]])
             for node in moved
         ),
+        None if plan.latency is None else plan.latency.total_s,
+        None if decided.latency is None else decided.latency.total_s,
     )
 
 
