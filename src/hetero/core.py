@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from .affinity import SupportedNodes, assign
 from .calls import SettledModel, settle_calls
+from .collection import collection_paused
 from .device_string import DeviceString, parse_device, parse_device_list
 from .errors import DeviceUnavailable, ExtensionError, HeteroError, NotSupported, PropertyError, UnsupportedModel
 from .extension.custom_op import CustomOp
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Core", "compile", "load"]
 
 _MAX_MEMORY = "MAX_MEMORY"
+_MANY_NODES = 10_000  # from here on a plan may have thousands of submodels
 
 
 class Core:
@@ -172,7 +174,8 @@ class Core:
         """Compile for one device, or for HETERO's list."""
         if device.name == "HETERO":
             hetero = cast("HeteroPlugin", plugin)
-            return hetero.compile_plan(hetero.plan(model, full, pins), full, context)
+            with collection_paused(model.num_nodes >= _MANY_NODES):
+                return hetero.compile_plan(hetero.plan(model, full, pins), full, context)
         if pins:
             raise PropertyError(
                 f"pins choose among devices, and '{device}' is one device: use a list, such as "
@@ -212,13 +215,14 @@ class Core:
             callbacks = plugin.full_config({key: full[key] for key in full if plugin.declares(key)}).get(
                 "CACHE_ENCRYPTION_CALLBACKS"
             )
-        artifact = open_artifact(source, callbacks_of(callbacks)[1])
-        if device is None:
-            plugin_for(artifact.root, self._registry.plugin)
-            _, plugin, full = self._resolve(artifact.root.device, config)
-        else:
-            check_device(artifact.root, device)
-        return import_model(artifact, plugin, full)
+        with collection_paused():
+            artifact = open_artifact(source, callbacks_of(callbacks)[1])
+            if device is None:
+                plugin_for(artifact.root, self._registry.plugin)
+                _, plugin, full = self._resolve(artifact.root.device, config)
+            else:
+                check_device(artifact.root, device)
+            return import_model(artifact, plugin, full)
 
     # -- devices ------------------------------------------------------------------------------------------------
 
@@ -375,8 +379,9 @@ class Core:
         hetero, full = self._planned(plan, config)
 
         def compile_anew() -> CompiledModel:
-            bound = plan if plan.original is model else hetero.bind(model, plan, full)
-            return hetero.compile_plan(bound, full)
+            with collection_paused(model.num_nodes >= _MANY_NODES):
+                bound = plan if plan.original is model else hetero.bind(model, plan, full)
+                return hetero.compile_plan(bound, full)
 
         device = f"HETERO:{full['MULTI_DEVICE_PRIORITIES']}"
         return self._cached(model, device, hetero, full, plan.settings(), compile_anew)

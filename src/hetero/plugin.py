@@ -239,7 +239,8 @@ class Plugin(abc.ABC):
         """What every model of this device gets when it is compiled or imported: the threads, and the properties that
         its author left out. ``subject``: what it was compiled of, for errors."""
         compiled.subject = subject
-        if any(name not in compiled._properties for name in self._table.names if self.declares(name)):
+        missing = [name for name in self._table.names if name not in compiled._properties]
+        if any(map(self.declares, missing)):
             own = self.full_config({key: value for key, value in config.items() if self.declares(key)})
             compiled._properties.update({key: own[key] for key in own if key not in compiled._properties})
         compiled.lease_executors(self.executors)

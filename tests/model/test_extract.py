@@ -256,6 +256,27 @@ def test_extract_refuses(branching_model: onnx.ModelProto, nodes: Any) -> None:
         read_model(branching_model).extract(nodes)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_many_parts_at_one_time_are_as_one_by_one(
+    branching_model: onnx.ModelProto, light_models: dict[str, pathlib.Path], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    for model in (read_model(branching_model), read_model(light_models["light_inception_v2"])):
+        cut = rng.integers(0, 5, model.num_nodes)
+        groups = [*(np.flatnonzero(cut == i) for i in np.unique(cut)), rng.integers(0, model.num_nodes, 3)]
+        names = [f"part {i}" for i in range(len(groups))]
+        for nodes, name, part in zip(groups, names, model.extract_all(groups, names), strict=True):
+            alone = model.extract(nodes, name)
+            assert part.to_bytes() == alone.to_bytes()
+            assert part.inputs == alone.inputs
+            assert part.outputs == alone.outputs
+            assert [(node.key, node.op_type, node.inputs, node.outputs) for node in part.nodes] == [
+                (model.nodes[i].key, model.nodes[i].op_type, model.nodes[i].inputs, model.nodes[i].outputs)
+                for i in np.unique(nodes).tolist()
+            ]
+    assert model.extract_all([], []) == []
+
+
 def test_extract_takes_any_order_and_repetition(branching_model: onnx.ModelProto) -> None:
     model = read_model(branching_model)
     assert model.extract([2, 0, 2]).keys == ("negate", "scale")

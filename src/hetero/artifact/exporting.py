@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from ..collection import collection_paused
 from ..errors import ArtifactError, PropertyError
 from ..files import atomic_file, write_all
 from .writer import ArtifactWriter
@@ -27,7 +28,8 @@ def export_model(compiled: CompiledModel, target: Any, encrypt: Callback | None 
     Raises `NotSupported` if the device exports nothing, and `ArtifactError` if the file cannot be written.
     """
     writer = ArtifactWriter()
-    writer.add_submodel(compiled)
+    with collection_paused():
+        writer.add_submodel(compiled)
     parts: Iterable[bytes | memoryview] = writer.parts()
     if encrypt is not None:
         try:

@@ -222,7 +222,7 @@ class HeteroPlugin(DeviceListPlugin):
             # Nothing has to be cut. Subgraphs that no edge joins, such as an input that is an output, too, would be
             # calls of the device for nothing.
             devices, nodes = devices[:1], [np.arange(model.num_nodes, dtype=np.int32)]
-        submodels = [model.extract(chosen, name=f"{model.name}_subgraph{i + 1}") for i, chosen in enumerate(nodes)]
+        submodels = model.extract_all(nodes, [f"{model.name}_subgraph{i + 1}" for i in range(len(nodes))])
         fallbacks: list[Fallback] = []
 
         def compile_part(i: int) -> CompiledModel:

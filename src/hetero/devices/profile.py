@@ -338,8 +338,8 @@ class ProfilePlugin(Plugin):
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
-        unlisted = [node for node in model.nodes if _op_name(node) not in self.profile.ops]
-        if unlisted:
+        if not self.profile.ops.keys() >= set(model.op_types):
+            unlisted = [node for node in model.nodes if _op_name(node) not in self.profile.ops]
             reasons = {node.key: {self.name: f"the profile does not list {_op_name(node)}"} for node in unlisted}
             keys = ", ".join(f"{node.key!r} ({_op_name(node)})" for node in unlisted)
             raise UnsupportedModel(

@@ -1,12 +1,14 @@
-"""Nodes of a model -> a model of its own, by slicing the parent's arrays.
+"""Nodes of a model -> models of their own, by slicing the parent's arrays.
 
-Source: DESIGN's extraction by ranges. Everything is computed from the chosen rows alone, after counting once per parent
-how often each value is read; so the cost is O(k log k) for k chosen entries, whatever the size of the parent.
+Source: DESIGN's extraction by ranges. All parts of a partition are worked out together, by sorting pairs of part and
+value; each part then is a slice of the results. The cost is O(k log k) for k chosen entries, whatever the size of the
+parent (how often each value is read is counted once per parent) and however many parts there are.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +20,7 @@ from .types import Ragged
 __all__ = ["Selection", "select", "select_constants"]
 
 _Ids = NDArray[np.int32]
+_Places = NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -33,37 +36,64 @@ class Selection:
     is_constant: NDArray[np.bool_]
     input_ids: tuple[int, ...]
     output_ids: tuple[int, ...]
+    op_types: tuple[str, ...]
+    op_type_of: _Ids
 
 
-def select(parent: Rows, nodes: _Ids) -> Selection:
-    """The submodel of ``nodes`` (ascending, distinct, in range)."""
-    rows = [ragged.take(nodes) for ragged in (parent.node_inputs, parent.node_outputs, parent.node_captures)]
-    values = np.unique(np.concatenate([row.values for row in rows]))
-    values = values[values >= 0]
-    inputs, outputs, captures = (Ragged(row.indptr, _renumber(row.values, values)) for row in rows)
+def select(parent: Rows, nodes: _Ids, start: _Places) -> list[Selection]:
+    """The submodels of the nodes ``nodes[start[i]:start[i + 1]]``: in range, ascending and distinct within each."""
+    num_parts = len(start) - 1
+    part_of = np.repeat(np.arange(num_parts), np.diff(start))
+    inputs, outputs, captures = (
+        _Rows(ragged.take(nodes), start, part_of)
+        for ragged in (parent.node_inputs, parent.node_outputs, parent.node_captures)
+    )
 
+    # A value of a part is a place in these, part by part.
+    width = max(len(parent.producer), 1)
+    keys = np.unique(np.concatenate([rows.keys(width) for rows in (inputs, outputs, captures)]))
+    values = (keys % width).astype(np.int32)
+    first = np.searchsorted(keys, np.arange(num_parts + 1) * width)
+    for rows in (inputs, outputs, captures):
+        rows.find(keys, first, width)
+
+    made = outputs.place >= 0
     producer = np.full(len(values), -1, np.int32)
-    made_by = np.repeat(np.arange(len(nodes), dtype=np.int32), np.diff(outputs.indptr))
-    made = outputs.values
-    producer[made[made >= 0]] = made_by[made >= 0]
+    producer[outputs.place[made]] = (outputs.row - start[outputs.part])[made]
     is_constant = parent.is_constant[values]
 
     read = _reads_in_order(inputs, captures)
     from_outside = read[(producer[read] < 0) & ~is_constant[read]]
-    made = made[made >= 0]
-    read_inside = np.bincount(read, minlength=len(values))
-    leaves = (parent.read_count[values] > read_inside)[made]
-    return Selection(
-        parent_nodes=nodes,
-        parent_values=values,
-        inputs=inputs,
-        outputs=outputs,
-        captures=captures,
-        producer=producer,
-        is_constant=is_constant,
-        input_ids=tuple(_first_of_each(from_outside).tolist()),
-        output_ids=tuple(made[leaves].tolist()),
-    )
+    from_outside = _first_of_each(from_outside)
+    given = outputs.place[made]
+    given = given[(parent.read_count[values] > np.bincount(read, minlength=len(values)))[given]]
+    of_value = np.repeat(np.arange(num_parts), np.diff(first))
+    input_ids = _per_part(from_outside, of_value, first)
+    output_ids = _per_part(given, of_value, first)
+
+    num_ops = max(len(parent.op_types), 1)
+    op_keys, op_of = np.unique(part_of * num_ops + parent.op_type_of[nodes], return_inverse=True)
+    ops = (op_keys % num_ops).tolist()
+    first_op = np.searchsorted(op_keys, np.arange(num_parts + 1) * num_ops)
+    op_type_of = (op_of.reshape(-1) - first_op[part_of]).astype(np.int32)
+
+    at, ends, op_ends = start.tolist(), first.tolist(), first_op.tolist()
+    return [
+        Selection(
+            parent_nodes=nodes[at[i] : at[i + 1]],
+            parent_values=values[ends[i] : ends[i + 1]],
+            inputs=inputs.of_part(at[i], at[i + 1]),
+            outputs=outputs.of_part(at[i], at[i + 1]),
+            captures=captures.of_part(at[i], at[i + 1]),
+            producer=producer[ends[i] : ends[i + 1]],
+            is_constant=is_constant[ends[i] : ends[i + 1]],
+            input_ids=input_ids[i],
+            output_ids=output_ids[i],
+            op_types=tuple(parent.op_types[op] for op in ops[op_ends[i] : op_ends[i + 1]]),
+            op_type_of=op_type_of[at[i] : at[i + 1]],
+        )
+        for i in range(num_parts)
+    ]
 
 
 def select_constants(values: Sequence[int]) -> Selection:
@@ -80,27 +110,57 @@ def select_constants(values: Sequence[int]) -> Selection:
         is_constant=np.ones(len(kept), np.bool_),
         input_ids=(),
         output_ids=tuple(np.searchsorted(kept, values).tolist()),
+        op_types=(),
+        op_type_of=np.zeros(0, np.int32),
     )
 
 
-def _renumber(ids: _Ids, kept: _Ids) -> _Ids:
-    """Positions of ``ids`` in ``kept``; -1 stays."""
-    return np.where(ids < 0, -1, np.searchsorted(kept, ids)).astype(np.int32)
+class _Rows:
+    """What all chosen nodes read, make or capture, and which node of which part does. ``place``: of each value among
+    those of all parts, -1 for one that is left out."""
+
+    def __init__(self, ragged: Ragged, start: _Places, part_of: _Places) -> None:
+        self._ends = ragged.indptr
+        self._values = ragged.values
+        self.row = np.repeat(np.arange(len(part_of)), np.diff(ragged.indptr))
+        self.part = part_of[self.row]
+        self.place: _Places
+        self._own: _Ids
+
+    def keys(self, width: int) -> _Places:
+        """Pairs of part and value, as numbers."""
+        there = self._values >= 0
+        return self.part[there] * width + self._values[there]
+
+    def find(self, keys: _Places, first: _Places, width: int) -> None:
+        place = np.searchsorted(keys, self.part * width + self._values)
+        absent = self._values < 0
+        self.place = np.where(absent, -1, place)
+        self._own = np.where(absent, -1, place - first[self.part]).astype(np.int32)
+
+    def of_part(self, begin: int, end: int) -> Ragged:
+        """The rows of these nodes, in the part's own ids."""
+        ends = self._ends[begin : end + 1]
+        return Ragged(ends - ends[0], self._own[ends[0] : ends[-1]])
 
 
-def _reads_in_order(inputs: Ragged, captures: Ragged) -> _Ids:
-    """All values read: node by node, a node's inputs before its captures. Absent inputs are left out."""
-    read = inputs.values
-    if len(captures.values):
-        reader = np.arange(len(inputs))
-        order = np.argsort(
-            np.concatenate((np.repeat(reader, np.diff(inputs.indptr)), np.repeat(reader, np.diff(captures.indptr)))),
-            kind="stable",
-        )
-        read = np.concatenate((inputs.values, captures.values))[order]
+def _reads_in_order(inputs: _Rows, captures: _Rows) -> _Places:
+    """Places of all values read: node by node, a node's inputs before its captures. Absent inputs are left out."""
+    read = inputs.place
+    if len(captures.place):
+        order = np.argsort(np.concatenate((inputs.row, captures.row)), kind="stable")
+        read = np.concatenate((inputs.place, captures.place))[order]
     return read[read >= 0]
 
 
-def _first_of_each(ids: _Ids) -> _Ids:
-    """The distinct ids, in the order they first occur."""
-    return ids[np.sort(np.unique(ids, return_index=True)[1])]
+def _first_of_each(places: _Places) -> _Places:
+    """The distinct places, in the order they first occur."""
+    return places[np.sort(np.unique(places, return_index=True)[1])]
+
+
+def _per_part(places: _Places, part_of: _Places, first: _Places) -> list[tuple[int, ...]]:
+    """Places, which come part by part, as ids of their parts."""
+    parts = part_of[places]
+    ends = np.searchsorted(parts, np.arange(len(first))).tolist()
+    own = (places - first[parts]).tolist()
+    return [tuple(own[begin:end]) for begin, end in itertools.pairwise(ends)]

@@ -79,6 +79,7 @@ class ValueTypes:
         self._tried = False
         self._found: dict[int, ValueType] = {}
         self._table: tuple[tuple[ValueType, ...], NDArray[np.int32]] | None = None
+        self._with_inferred: ValueTypes | None = None
         self._lock = threading.Lock()
 
     def with_supplied(self, more: Mapping[int, ValueType]) -> ValueTypes:
@@ -97,6 +98,15 @@ class ValueTypes:
             if constant < 0:
                 supplied[value] = refined
         return ValueTypes(self._file, self._constants, supplied)
+
+    def with_inferred(self) -> ValueTypes:
+        """The same with all that is known as if the user had stated it. Made once, since many parts of a model ask."""
+        if self._with_inferred is None:
+            known = ((value, self.type_of(value)) for value, number in enumerate(self._constant) if number < 0)
+            self._with_inferred = self.with_supplied(
+                {value: found for value, found in known if found.dtype is not None}
+            )
+        return self._with_inferred
 
     def type_of(self, value: int, infer: bool = True) -> ValueType:
         """The type of a value; what nobody knows of it is None. ``infer``: run inference if it takes that."""

@@ -142,12 +142,9 @@ class Model(Rows):
         and who reads it spares the inference."""
         if not self._types.has_inferred:
             return self
-        found = {
-            self.value_name(value): self.type_of(value)
-            for value in range(self.num_values)
-            if not self.is_constant[value] and self.type_of(value).dtype is not None
-        }
-        return self.with_types(found)
+        model = self._copy()
+        model._types = self._types.with_inferred()
+        return model
 
     @functools.cached_property
     def inputs(self) -> tuple[Port, ...]:
@@ -256,13 +253,25 @@ class Model(Rows):
         from outside and that are no constants, in the order of first use; outputs are what other nodes of this model
         read or the graph gives, in the order of production. Constants are cloned. Functions come along.
         """
-        chosen = np.array(nodes if isinstance(nodes, np.ndarray) else list(nodes), ndmin=1)
-        if chosen.size == 0 or chosen.ndim != 1 or chosen.dtype.kind not in "iu":
-            raise self.file.error(f"extract needs indices of nodes, at least one, found {nodes!r}")
-        chosen = np.unique(chosen)
-        if chosen[0] < 0 or chosen[-1] >= self.num_nodes:
-            raise self.file.error(f"extract needs nodes 0..{self.num_nodes - 1}, found {chosen[0]}..{chosen[-1]}")
-        return self._part(select(self, chosen.astype(np.int32)), self.name if name is None else name)
+        (part,) = self.extract_all([nodes], [self.name if name is None else name])
+        return part
+
+    def extract_all(self, parts: Iterable[Iterable[int] | NDArray[Any]], names: Sequence[str]) -> list[Model]:
+        """`extract` of many sets of nodes, all at one time, which for many small ones takes a tenth as long."""
+        groups = [np.array(nodes if isinstance(nodes, np.ndarray) else list(nodes), ndmin=1) for nodes in parts]
+        for nodes in groups:
+            if nodes.size == 0 or nodes.ndim != 1 or nodes.dtype.kind not in "iu":
+                raise self.file.error(f"extract needs indices of nodes, at least one, found {nodes!r}")
+        if not groups:
+            return []
+        sizes = [len(nodes) for nodes in groups]
+        every, part_of = np.concatenate(groups), np.repeat(np.arange(len(groups)), sizes)
+        if every.min() < 0 or every.max() >= self.num_nodes:
+            raise self.file.error(f"extract needs nodes 0..{self.num_nodes - 1}, found {every.min()}..{every.max()}")
+        pairs = np.unique(part_of * self.num_nodes + every.astype(np.int64))
+        start = np.searchsorted(pairs, np.arange(len(groups) + 1) * self.num_nodes)
+        selections = select(self, (pairs % self.num_nodes).astype(np.int32), start)
+        return [self._part(selection, name) for selection, name in zip(selections, names, strict=True)]
 
     def extract_constants(self, values: Iterable[int], name: str | None = None) -> Model:
         """A model without nodes or inputs, whose outputs are these constants: for outputs that nothing computes."""
@@ -287,6 +296,8 @@ class Model(Rows):
             is_constant=self.is_constant,
             input_ids=self.input_ids,
             output_ids=outputs,
+            op_types=self.op_types,
+            op_type_of=self.op_type_of,
         )
         return self._part(everything, self.name)
 
@@ -396,9 +407,7 @@ class Model(Rows):
         part.node_captures = selection.captures
         part.producer = read_only(selection.producer)
         part.is_constant = read_only(selection.is_constant)
-        ops, op_type_of = np.unique(self.op_type_of[selection.parent_nodes], return_inverse=True)
-        part.op_types = tuple(self.op_types[op] for op in ops.tolist())
-        part.op_type_of = read_only(op_type_of.astype(np.int32))
+        part.op_types, part.op_type_of = selection.op_types, read_only(selection.op_type_of)
         part.input_ids, part.output_ids = selection.input_ids, selection.output_ids
         return part
 

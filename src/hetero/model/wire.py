@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+
 from .types import Dim
 
 __all__ = ["encode_field", "encode_number", "encode_string_entry", "encode_tensor_type", "encode_value_info", "varint"]
 
 
+_SMALL = [bytes((number,)) for number in range(0x80)]
+
+
 def varint(number: int) -> bytes:
     """A non-negative number, seven bits a byte, the lowest first."""
+    if number <= 0x7F:
+        return _SMALL[number]
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -26,6 +33,7 @@ def encode_field(field: int, payload: bytes) -> bytes:
     return varint(field << 3 | 2) + varint(len(payload)) + payload
 
 
+@functools.lru_cache(maxsize=1024)  # large models have few types
 def encode_tensor_type(onnx_dtype: int, shape: tuple[Dim, ...] | None) -> bytes:
     """A TypeProto; ``shape`` None: of unknown rank."""
     tensor = encode_number(1, onnx_dtype)

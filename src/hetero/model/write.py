@@ -157,7 +157,14 @@ class _Writer:
                 self._moved[number] = data_file.place(model.constants.raw(number)), b""
         self._constants = used[kept]
         self._as_inputs = used[~kept]
-        self._supplied = {value: stated for value, stated in types.supplied.items() if stated.dtype is not None}
+        # Of a part only what concerns it, so that many parts of a large model do not go through all of it.
+        supplied = types.supplied
+        here = (
+            supplied
+            if model.is_whole_file or not supplied
+            else filter(supplied.__contains__, model.file_values.tolist())
+        )
+        self._supplied = {value: supplied[value] for value in here if supplied[value].dtype is not None}
         as_it_is = max_constant_bytes is not None or replaced is not None
         self._nested = None if as_it_is else NestedTensors(model, data_file)
         self.changes_anything = bool(
@@ -236,9 +243,8 @@ class _Writer:
 
     def _supplied_infos(self, listed: set[int]) -> Iterator[Part]:
         """Value infos for types that the user supplied. ``listed``: values of the file that need none."""
-        here = set(self._model.file_values.tolist()) if self._supplied else set()
         for value, stated in self._supplied.items():
-            if value in here and value not in listed:
+            if value not in listed:
                 info = encode_value_info(self._file.index.value_name(value), _type_message(stated))
                 yield encode_field(_VALUE_INFO, info)
 

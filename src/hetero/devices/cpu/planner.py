@@ -118,7 +118,7 @@ class Planner:
         """Compute the nodes that depend on constants alone, once, but for those whose results are known. The indices of
         all."""
         folded = set(known)
-        is_constant = self.model.is_constant
+        is_constant = self.model.is_constant.data  # gives plain bools, faster than the array gives scalars
         for i, plan in enumerate(self.nodes):
             if i in known or plan.operator.custom is not None:  # what the user's code does is not known to be constant
                 continue

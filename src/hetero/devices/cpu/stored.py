@@ -113,7 +113,7 @@ def version_descriptor() -> dict[str, str]:
 def write_stored(writer: PayloadWriter, planner: Planner, inputs: Sequence[Port], settings: Mapping[str, Any]) -> None:
     """The payload of a model. One that has packed nothing yet is planned, for the shapes that it states or for a guess
     where it states none, so that it is packed."""
-    if not planner.packed:
+    if not planner.packed and _may_pack(planner):
         _plan_once(planner, inputs)
     writer.version.update(version_descriptor())
     write_payload_model(writer, planner.model)
@@ -125,6 +125,11 @@ def read_stored(reader: PayloadReader) -> StoredModel:
     """What `write_stored` wrote. Raises `Corrupt`."""
     payload = reader.read_json("cpu.json", _Payload)
     return StoredModel(read_payload_model(reader), payload.settings, payload, reader)
+
+
+def _may_pack(planner: Planner) -> bool:
+    """Whether there is anything constant, here or in bodies of control flow."""
+    return bool(planner.folded) or bool(planner.model.is_constant.any()) or any(plan.nested for plan in planner.nodes)
 
 
 def _plan_once(planner: Planner, inputs: Sequence[Port]) -> None:
