@@ -6,10 +6,14 @@ Markdown with relative links, and the reference alone (``api/``) has directives 
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import Any
 
+from sphinx.util.nodes import make_refnode
+
 import hetero
+from hetero.properties import PROPERTIES, Property
 
 project = "hetero"
 author = "The hetero authors"
@@ -50,7 +54,56 @@ def add_navigation(app: Any, page: str, source: list[str]) -> None:
             source[0] += "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```", ""])
 
 
+PLUGINS = {
+    "CPU": "cpu.plugin:CpuPlugin",
+    "TEMPLATE": "template.plugin:TemplatePlugin",
+    "ORT": "ort.plugin:OrtPlugin",
+    "OPENVINO": "openvino.plugin:OpenvinoPlugin",
+    "HETERO": "hetero:HeteroPlugin",
+    "MULTI": "multi:MultiPlugin",
+}
+
+
+def add_properties(app: Any, page: str, source: list[str]) -> None:
+    """The table of all properties, from what devices declare, where properties.md has a comment for it."""
+    if page != "properties":
+        return
+    found: dict[str, Property] = dict(PROPERTIES)
+    devices: dict[str, list[str]] = {}
+    for device, place in PLUGINS.items():
+        module, _, name = place.partition(":")
+        for declared in getattr(importlib.import_module(f"hetero.devices.{module}"), name).properties:
+            entry = declared if isinstance(declared, Property) else PROPERTIES[declared]
+            found.setdefault(entry.name, entry)
+            devices.setdefault(entry.name, []).append(device)
+    rows = ["| property | values | default | | devices |", "|---|---|---|---|---|"]
+    for name, entry in sorted(found.items(), key=lambda item: (not item[1].writable, item[0])):
+        kinds = entry.type if isinstance(entry.type, tuple) else (entry.type,)
+        choices = [str(choice) or '""' for choice in entry.choices or ()]
+        values = ", ".join(choices or [{"NoneType": "None"}.get(kind.__name__, kind.__name__) for kind in kinds])
+        everywhere = len(devices.get(name, ())) == len(PLUGINS)
+        where = "all" if everywhere else ", ".join(devices.get(name, ["compiled models"]))
+        default = f"`{entry.default!r}`" if entry.writable else "read only"
+        rows.append(f"| `{name}` | {values} | {default} | {entry.doc} | {where} |")
+    source[0] = source[0].replace("<!-- the table -->", "\n".join(rows))
+
+
+def find_name(app: Any, env: Any, node: Any, text: Any) -> Any:
+    """Docstrings name things as readers know them (`PropertyError`, `Plugin.check_import`), not by their modules."""
+    if node.get("refdomain") != "py" or "reftarget" not in node:
+        return None
+    domain = env.domains["py"]
+    short = ".".join(node["reftarget"].split(".")[-2:] if "." in node["reftarget"] else [node["reftarget"]])
+    names = [name for name, _ in domain.find_obj(env, None, None, short, None, 1)]
+    if not names:
+        return None
+    name = min(names, key=lambda name: (name.count("."), name))  # what hetero itself gives goes first
+    return make_refnode(app.builder, node["refdoc"], *domain.objects[name][:2], text, name)
+
+
 def setup(app: Any) -> dict[str, Any]:
     app.connect("source-read", add_navigation)
+    app.connect("source-read", add_properties)
+    app.connect("missing-reference", find_name)
     app.connect("env-get-outdated", lambda *_: ["index"])  # a new page changes the navigation
     return {"parallel_read_safe": True}

@@ -26,7 +26,7 @@ from typing import Any
 __all__ = ["matches", "run_page"]
 
 BLOCK = re.compile(r"(<!-- numbers vary -->\n+)?^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"# ([\w-]+\.\w+)\n")
+FILE = re.compile(r"(?:#|//) ([\w-]+\.\w+)\n")
 
 
 def run_page(page: Path, folder: Path) -> int:

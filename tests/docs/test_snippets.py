@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 from pathlib import Path
 
 import onnx
@@ -22,6 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (minilm,) = (Path(package.__path__[0]) / "model").glob("*.onnx")
     (tmp_path / "minilm.onnx").write_bytes(minilm.read_bytes())
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 
@@ -31,6 +33,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         "plan.md",
         "memory.md",
+        "plugins.md",
+        "custom-operators.md",
         "howto/rehearse.md",
         "howto/many-subgraphs.md",
         "howto/from-openvino.md",
@@ -38,7 +42,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_snippets_do_what_the_page_says(page: str, folder: Path) -> None:
-    assert run_page(DOCS / page, folder) > 1
+    if page == "custom-operators.md" and shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    assert run_page(DOCS / page, folder) > 0
 
 
 @pytest.mark.slow
