@@ -13,7 +13,9 @@ from typing import Any
 from sphinx.util.nodes import make_refnode
 
 import hetero
+from hetero.plugin import Plugin
 from hetero.properties import PROPERTIES, Property
+from hetero.registry import _BUILT_IN
 
 project = "hetero"
 author = "The hetero authors"
@@ -54,14 +56,15 @@ def add_navigation(app: Any, page: str, source: list[str]) -> None:
             source[0] += "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```", ""])
 
 
-PLUGINS = {
-    "CPU": "cpu.plugin:CpuPlugin",
-    "TEMPLATE": "template.plugin:TemplatePlugin",
-    "ORT": "ort.plugin:OrtPlugin",
-    "OPENVINO": "openvino.plugin:OpenvinoPlugin",
-    "HETERO": "hetero:HeteroPlugin",
-    "MULTI": "multi:MultiPlugin",
-}
+def plugin_classes() -> dict[str, type[Plugin]]:
+    """Device -> class, of all that come with hetero; none is made, so their backends need not be here."""
+    found = {}
+    for device, place in _BUILT_IN.items():
+        module, _, function = place.partition(":")
+        home = importlib.import_module(getattr(importlib.import_module(module), function).__module__)
+        classes = [one for one in vars(home).values() if isinstance(one, type) and issubclass(one, Plugin)]
+        found[device] = next(one for one in classes if getattr(one, "name", None) == device)
+    return found
 
 
 def add_properties(app: Any, page: str, source: list[str]) -> None:
@@ -70,9 +73,9 @@ def add_properties(app: Any, page: str, source: list[str]) -> None:
         return
     found: dict[str, Property] = dict(PROPERTIES)
     devices: dict[str, list[str]] = {}
-    for device, place in PLUGINS.items():
-        module, _, name = place.partition(":")
-        for declared in getattr(importlib.import_module(f"hetero.devices.{module}"), name).properties:
+    classes = plugin_classes()
+    for device, plugin in classes.items():
+        for declared in plugin.properties:
             entry = declared if isinstance(declared, Property) else PROPERTIES[declared]
             found.setdefault(entry.name, entry)
             devices.setdefault(entry.name, []).append(device)
@@ -81,8 +84,11 @@ def add_properties(app: Any, page: str, source: list[str]) -> None:
         kinds = entry.type if isinstance(entry.type, tuple) else (entry.type,)
         choices = [str(choice) or '""' for choice in entry.choices or ()]
         values = ", ".join(choices or [{"NoneType": "None"}.get(kind.__name__, kind.__name__) for kind in kinds])
-        everywhere = len(devices.get(name, ())) == len(PLUGINS)
-        where = "all" if everywhere else ", ".join(devices.get(name, ["compiled models"]))
+        having = devices.get(name, [])
+        lacking = [device for device in classes if device not in having]
+        where = ", ".join(having) or "compiled models"
+        if len(lacking) < 3:
+            where = f"all but {' and '.join(lacking)}" if lacking else "all"
         default = f"`{entry.default!r}`" if entry.writable else "read only"
         rows.append(f"| `{name}` | {values} | {default} | {entry.doc} | {where} |")
     source[0] = source[0].replace("<!-- the table -->", "\n".join(rows))
