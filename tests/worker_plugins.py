@@ -39,6 +39,22 @@ class _Compiled(CompiledModel):
         return _Runner()
 
 
+class _PlacingRunner(_Runner):
+    """Makes 100 more than its input where it is told to, and the input itself otherwise."""
+
+    def run_into(self, inputs: Sequence[np.ndarray], places: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        if places[0].nbytes < inputs[0].nbytes:
+            return self.run(inputs)
+        result: np.ndarray = np.ndarray(inputs[0].shape, inputs[0].dtype, places[0])
+        result[...] = inputs[0] + 100
+        return [result]
+
+
+class _PlacingCompiled(CompiledModel):
+    def create_runner(self) -> Runner:
+        return _PlacingRunner()
+
+
 class FragilePlugin(Plugin):
     """Takes Identity. A model called ``crash`` ends the process that compiles it."""
 
@@ -58,3 +74,18 @@ class FragilePlugin(Plugin):
 
 def create_plugin() -> FragilePlugin:
     return FragilePlugin()
+
+
+class PlacingPlugin(FragilePlugin):
+    """`FragilePlugin` whose runners take places for results."""
+
+    name = "PLACING"
+
+    def compile_model(
+        self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
+    ) -> CompiledModel:
+        return _PlacingCompiled(self.name, model.inputs, model.outputs, self.full_config(config))
+
+
+def create_placing_plugin() -> PlacingPlugin:
+    return PlacingPlugin()

@@ -33,6 +33,15 @@ cdef object np_empty = np.empty
 cdef object np_ndarray = np.ndarray
 
 
+cdef object _array_in(place, shape, dtype):
+    """An array over ``place``, or a fresh one where that does not do."""
+    if place.nbytes >= math.prod(shape) * dtype.itemsize:
+        array = np_ndarray(shape, dtype, place)
+        if array.flags.aligned and array.flags.writeable:
+            return array
+    return np_empty(shape, dtype)
+
+
 cdef int64_t _now(int clock) noexcept nogil:
     cdef timespec time
     clock_gettime(clock, &time)
@@ -273,18 +282,21 @@ cdef class Workspace:
         for array in inputs:
             if type(array) is not np_ndarray:
                 return None
-        return self.run_checked(inputs)
+        return self.run_checked(inputs, None)
 
-    def run(self, inputs):
+    def run(self, inputs, places=None):
         """Run the program; returns fresh arrays, one per output, or None where the inputs have other shapes or dtypes
         than planned.
 
-        Inputs that are not C-contiguous are copied. Not for two threads at once, nor for two workspaces of one arena.
+        ``places``: per output memory to make it in, C-contiguous and writeable; where it is too small, or not aligned
+        for the output's dtype, that lies elsewhere. None of it may be an input's. Inputs that are not C-contiguous are copied. Not for two threads at once, nor for two workspaces of one arena.
         Raises `InferenceError` naming the label of the call that failed.
         """
-        return self.run_checked(inputs)
+        if places is not None and len(places) != self.program.num_outputs:
+            raise ValueError(f"expected {self.program.num_outputs} places, found {len(places)}")
+        return self.run_checked(inputs, places)
 
-    cdef list run_checked(self, inputs):
+    cdef list run_checked(self, inputs, places):
         cdef Program program = self.program
         cdef int position, tensor, axis, status = HT_OK
         cdef int64_t wall, cpu
@@ -314,7 +326,7 @@ cdef class Workspace:
         outputs = []
         for position in range(program.num_outputs):
             shape, dtype = program.output_specs[position]
-            array = np_empty(shape, dtype)
+            array = np_empty(shape, dtype) if places is None else _array_in(places[position], shape, dtype)
             self.addresses[program.num_inputs + position] = data_of(array)
             outputs.append(array)
         self.bind()

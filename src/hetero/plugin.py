@@ -44,7 +44,7 @@ from .properties import Property, PropertyTable
 from .runtime.executor import ExecutorManager
 from .runtime.profile import ProfileRow
 from .runtime.remote import RemoteContext, RemoteTensor
-from .runtime.request import InferRequest, RepeatingRunner, Runner
+from .runtime.request import InferRequest, PlacingRunner, RepeatingRunner, Runner
 
 if TYPE_CHECKING:
     from .artifact.payload import PayloadReader
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CompiledModel",
     "InferRequest",
+    "PlacingRunner",
     "Plugin",
     "Port",
     "ProfileRow",

@@ -91,12 +91,35 @@ def test_threads_get_blocks_of_their_own() -> None:
     assert not wrong
 
 
+def resident(pool: SharedPool) -> int:
+    """Bytes that have pages."""
+    return os.fstat(pool.descriptor).st_blocks * 512
+
+
 def test_pages_of_large_blocks_go_back() -> None:
     pool = SharedPool()
-    arrays = [pool.empty((4 << 20,), np.uint8)[0] for _ in range(20)]
+    arrays = [pool.empty((4 << 20,), np.uint8)[0] for _ in range(40)]
     for array in arrays:
         array[:] = 1
-    before = os.fstat(pool.descriptor).st_blocks
+    assert resident(pool) >= 160 << 20
     del array, arrays
     gc.collect()
-    assert os.fstat(pool.descriptor).st_blocks < before * 0.6
+    assert resident(pool) <= 64 << 20
+
+
+def test_blocks_that_have_pages_are_taken_first() -> None:
+    """Also when there are others: or every array would be one of fresh pages from then on."""
+    pool = SharedPool()
+    kept = [pool.empty((8 << 20,), np.uint8)[0] for _ in range(20)]
+    for array in kept:
+        array[:] = 1
+    del array, kept
+    gc.collect()
+    before = resident(pool)
+    assert 0 < before < 160 << 20
+    for _ in range(10):
+        several = [pool.empty((8 << 20,), np.uint8)[0] for _ in range(3)]
+        for array in several:
+            array[:] = 2
+        del array, several
+        assert resident(pool) == before

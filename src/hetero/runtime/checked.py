@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import HeteroError, InferenceError
 from ..model.types import Port
 from .cancellation import Cancellation
 from .profile import ProfileRow
-from .request import RepeatingRunner, Runner
+from .request import PlacingRunner, RepeatingRunner, Runner
 from .tensor import check_outputs
 
 __all__ = ["CheckedRunner", "RepeatingCheckedRunner", "checked_runner"]
@@ -30,8 +32,17 @@ class CheckedRunner:
         self.cancellation = getattr(runner, "cancellation", None) or Cancellation()
 
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        return self._checked(functools.partial(self._runner.run, inputs))
+
+    def run_into(self, inputs: Sequence[np.ndarray], places: Sequence[NDArray[np.uint8]]) -> Sequence[np.ndarray]:
+        """See `hetero.runtime.request.PlacingRunner`; of a runner that is none, `run`."""
+        if not isinstance(self._runner, PlacingRunner):
+            return self.run(inputs)
+        return self._checked(functools.partial(self._runner.run_into, inputs, places))
+
+    def _checked(self, run: Callable[[], Sequence[np.ndarray]]) -> Sequence[np.ndarray]:
         try:
-            results = self._runner.run(inputs)
+            results = run()
         except Exception as error:
             raise self._named(error) from error
         if not isinstance(results, (list, tuple)):

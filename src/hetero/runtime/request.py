@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import Cancelled, HeteroError, InferenceError, QueueFull
 from ..model.types import Port
@@ -22,7 +23,7 @@ from .executor import StreamExecutor
 from .profile import Profile, ProfileRow, Span
 from .tensor import Outputs, bind_inputs, check_outputs
 
-__all__ = ["AsyncRun", "Callback", "InferRequest", "RepeatingRunner", "RequestState", "Runner"]
+__all__ = ["AsyncRun", "Callback", "InferRequest", "PlacingRunner", "RepeatingRunner", "RequestState", "Runner"]
 
 Callback = Callable[[BaseException | None], None]
 
@@ -71,6 +72,16 @@ class RepeatingRunner(Runner, Protocol):
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
         """What `run` gives, as fresh arrays, if the inputs are NumPy arrays of the dtypes and shapes of the last
         successful run and there are no counters to take; None otherwise, and then nothing has happened."""
+        ...
+
+
+@runtime_checkable
+class PlacingRunner(Runner, Protocol):
+    """A runner that can make results where somebody else will read them, which spares copying them there."""
+
+    def run_into(self, inputs: Sequence[np.ndarray], places: Sequence[NDArray[np.uint8]]) -> Sequence[np.ndarray]:
+        """`run`. ``places``: per result memory for it, one-dimensional, C-contiguous and writeable, no input's; it may
+        be too small. A result of which the array does not begin where its place does was made elsewhere."""
         ...
 
 

@@ -17,6 +17,7 @@ from ..errors import InferenceError
 from ..model.detached import attach
 from ..plugin import CompiledModel
 from ..runtime.cancellation import Cancellation
+from ..runtime.request import PlacingRunner
 from .channel import BrokenChannel, Channel
 from .control import address_in, remove_folder
 from .mailbox import Mailbox
@@ -136,6 +137,7 @@ class _Lane:
         self._memory = memory
         self._runner = compiled.new_runner()
         self._channel = channel
+        self._run_into = self._runner.run_into if isinstance(self._runner, PlacingRunner) else None
         self._results: Sequence[NDArray[Any]] = ()
         self._cancellation = getattr(self._runner, "cancellation", None) or Cancellation()
         self._lock = threading.Lock()
@@ -164,7 +166,7 @@ class _Lane:
                 self._running = number
                 self._cancellation.clear()
             try:
-                self._results = self._runner.run(inputs)
+                self._results = self._run(inputs, request.rooms)
             finally:
                 with self._lock:
                     self._running = None
@@ -172,6 +174,11 @@ class _Lane:
         if isinstance(request, Settle):
             return self._written(request.rooms)
         raise InferenceError(f"a worker's lane does not take {type(request).__name__}")
+
+    def _run(self, inputs: Sequence[NDArray[Any]], rooms: Sequence[Room]) -> Sequence[NDArray[Any]]:
+        if self._run_into is None:
+            return self._runner.run(inputs)
+        return self._run_into(inputs, [self._memory.array(room.offset, (room.size,), np.uint8) for room in rooms])
 
     def cancel(self, number: int) -> None:
         """Ask the run of a request to stop, unless it is over."""
@@ -189,7 +196,8 @@ class _Lane:
         refs = []
         for result, room in zip(self._results, rooms, strict=True):
             ref = TensorRef(room.offset, dtype_name(result.dtype), result.shape)
-            ref.array(self._memory)[...] = result
+            if self._memory.offset_of(result) != room.offset:  # it was not made there
+                ref.array(self._memory)[...] = result
             refs.append(ref)
         rows = self._runner.profile()
         counters = [(r.node, r.status, r.layer_type, r.exec_type, r.real_us, r.cpu_us, r.subgraph) for r in rows]

@@ -20,7 +20,9 @@ _RESERVED = 1 << 40
 
 _ALIGNMENT = 64
 _LARGE = 1 << 20
-_SPARE_LARGE_BLOCKS = 8  # of one size, whose pages are kept for the next that wants one
+# Of large blocks of one size that nobody uses, so many, or so many bytes, keep their pages for whoever wants one next:
+# to take fresh ones costs ten times what it costs to fill them.
+_SPARE_BLOCKS, _SPARE_BYTES = 8, 64 << 20
 
 
 class SharedMemory:
@@ -68,8 +70,9 @@ class SharedPool(SharedMemory):
                     raise
         self._lock = threading.Lock()
         self._end = 0
-        # Neither is under the lock: blocks come back whenever an array goes.
+        # None of these is under the lock: blocks come back whenever an array goes.
         self._free: dict[int, list[int]] = {}  # bytes -> offsets
+        self._bare: dict[int, list[int]] = {}  # the same, of those without pages
         self._taken: dict[int, _Block] = {}  # by offset
         weakref.finalize(self, os.close, descriptor).atexit = False
 
@@ -93,11 +96,11 @@ class SharedPool(SharedMemory):
         return own, offset
 
     def _take(self, size: int) -> int:
-        spare = self._free.setdefault(size, [])
-        try:
-            return spare.pop()
-        except IndexError:
-            pass
+        for spare in (self._free, self._bare):
+            try:
+                return spare[size].pop()
+            except (KeyError, IndexError):
+                pass
         with self._lock:
             offset = -(-self._end // mmap.PAGESIZE) * mmap.PAGESIZE if size >= _LARGE else self._end
             if offset + size > self.size:
@@ -107,9 +110,10 @@ class SharedPool(SharedMemory):
 
     def _give_back(self, block: _Block) -> None:
         del self._taken[block.offset]
-        spare = self._free[block.size]
-        if block.size >= _LARGE and len(spare) >= _SPARE_LARGE_BLOCKS:
+        spare = self._free.setdefault(block.size, [])
+        if block.size >= _LARGE and len(spare) >= max(_SPARE_BLOCKS, _SPARE_BYTES // block.size):
             self._memory.madvise(mmap.MADV_REMOVE, block.offset, block.size)
+            spare = self._bare.setdefault(block.size, [])
         spare.append(block.offset)
 
 

@@ -134,6 +134,17 @@ class CpuRunner:
         except InferenceError as error:
             raise self._named(error) from error.__cause__
 
+    def run_into(self, inputs: Sequence[NDArray[Any]], places: Sequence[NDArray[np.uint8]]) -> Sequence[NDArray[Any]]:
+        """See `hetero.runtime.request.PlacingRunner`."""
+        if self._whole is not None:
+            try:
+                results = self._whole.run(inputs, places)
+            except InferenceError as error:
+                raise self._named(error) from error.__cause__
+            if results is not None:
+                return results
+        return self.run(inputs)
+
     def run_again(self, inputs: Sequence[Any]) -> list[NDArray[Any]] | None:
         """See `hetero.runtime.request.RepeatingRunner`."""
         if self._whole is None or self._timed:
