@@ -13,7 +13,7 @@ from hetero.partition import Graph, check_partition
 from hetero.pipeline import PipelineError, StageCosts, TooManyStages, balance_stages, timeline
 from hetero.pipeline.orders import depth_first, drawn, orders, stage_ranges
 from hetero.pipeline_assignment import stage_partition
-from pipeline.cases import least_bottleneck, naive_times, random_case
+from pipeline_cases import least_bottleneck, naive_times, random_case
 
 SEEDS = st.integers(0, 2**32 - 1)
 

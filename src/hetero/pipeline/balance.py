@@ -2,7 +2,7 @@
 
 1. For each of a few topological orders (`orders`), the best intervals (`line`): exact on chains.
 2. From the best of these, nodes at the boundaries of the slowest stage are moved one by one (`moves`), which reaches
-   stages that are intervals of none of the orders.
+   stages that are intervals of none of the orders; not in large graphs, in which single nodes do not matter.
 
 All stages are used unless that makes the slowest one slower, or a device takes no node that could be its. In general,
 finding the least bottleneck is NP-hard (it is bin packing, where no edges are), so the result comes with a lower bound.
@@ -19,7 +19,7 @@ from ..assign import AssignmentProblem
 from ..partition import Graph
 from .costs import StageCosts, StageTimes
 from .errors import TooManyStages
-from .line import Capacity, Line
+from .line import LARGE, Capacity, Line
 from .moves import moved_nodes
 from .orders import orders, stage_ranges
 
@@ -82,10 +82,11 @@ def balance_stages(
         if best is not None and best.slowest <= bound * (1 + _CLOSE):
             break
     assert line is not None
-    if best is not None and capacity is None and best.slowest > bound * (1 + _EQUAL):
+    enough = bound * (1 + (_EQUAL if n <= LARGE else _CLOSE))
+    if best is not None and capacity is None and n <= LARGE and best.slowest > enough:
         best = _Found.of(costs, moved_nodes(costs, best.stage_of))
     fewer = None
-    if best is None or best.slowest > bound * (1 + _EQUAL):
+    if best is None or best.slowest > enough:
         fewer = _with_fewer(costs, line, best, capacity)
     if fewer is None:
         if best is None:
@@ -117,7 +118,7 @@ def _with_fewer(costs: StageCosts, line: Line, best: _Found | None, capacity: Ca
     found = _of_line(costs, line, required)
     if found is None:
         return None
-    if capacity is None:
+    if capacity is None and len(found.stage_of) <= LARGE:
         found = _Found.of(costs, moved_nodes(costs, found.stage_of))
     if best is not None and not found.slowest < best.slowest * (1 - _EQUAL):
         return None

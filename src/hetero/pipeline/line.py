@@ -1,14 +1,16 @@
 """The best cuts of one topological order into stages.
 
 With the order given, a stage is an interval of positions. What it takes is its work, by prefix sums, and what it reads
-from before. For the search, everything that crosses its beginning counts as read (a value for stage 3 is charged to
-stage 2, too, if it passes over it): then a stage takes ``W(end) - W(begin) + T(begin)``, and
+from before. For the search, all that crosses its beginning counts as read that it could read: what is read so late that
+the work up to there is more than the bottleneck in question (the *horizon*) is not. Then a stage takes
+``W(end) - W(begin) + T(begin)``, and
 
 1. whether a bottleneck B is possible is asked stage by stage: the positions at which a stage can end are, for each
    position at which it can begin, all up to the last one within B (a binary search in W);
 2. the least possible B is found by bisection, in which positions that no B so far can use are left out;
 3. boundaries are moved one at a time to where the slower of the two stages beside it is least, by what stages really
-   read. This is exact for two stages.
+   read, which is exact for two stages; and where transfers matter, 2 is done once more, with the work that stages have
+   now as the horizon.
 
 On chains what crosses a boundary is what the next stage reads, so 2 is the exact optimum.
 
@@ -26,11 +28,14 @@ from numpy.typing import NDArray
 
 from .costs import StageCosts
 
-__all__ = ["Line"]
+__all__ = ["LARGE", "Capacity", "Line"]
 
 _PRECISION = 1e-9  # of the least bottleneck, relative
+LARGE = 10_000
+"""Nodes from which on a thousandth is close enough."""
+_FIRST_HORIZON = 1.25  # of the least bottleneck if transfers were free
+_NEAR = _COARSE = 0.01
 _LIKE = 0.005  # stages that differ by less are alike: the boundary of fewer bytes is taken
-_MOST_SWEEPS = 6
 
 Capacity = Callable[[int, NDArray[np.int32]], NDArray[np.int64]]
 """Of a stage and an order, int64 [n + 1]: for each position, the last at which the stage can end if it begins there."""
@@ -70,7 +75,11 @@ class Line:
         own[forbidden] = self.never
         self._own = _prefix(own)
         self._charged = _prefix(own + received)
-        self._crossing_count, self.crossing = crossing_count, crossing_bytes
+        self.crossing = crossing_bytes
+        self._is_free = not (costs.latency[:k, :k].any() or costs.per_unit[:k, :k].any())
+        self._crossings: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+        self._precision = _PRECISION if n <= LARGE else 1e-6 if self._is_free else 1e-5
+        self._sweeps = min(64, max(4, 600_000 // (n + 1)))
         self._capacity = None
         if capacity is not None:
             self._capacity = [np.asarray(capacity(s, order), np.int64) for s in range(k)]
@@ -105,8 +114,31 @@ class Line:
         if source < 0:
             return np.zeros(end - begin)
         latency, per_unit = self.costs.latency[source, stage], self.costs.per_unit[source, stage]
-        cross: NDArray[np.float64] = latency * self._crossing_count[begin:end] + per_unit * self.crossing[begin:end]
+        count, total = self._crossings[stage]
+        cross: NDArray[np.float64] = latency * count[begin:end] + per_unit * total[begin:end]
         return cross
+
+    def _look_ahead(self, horizon: float) -> None:
+        """Have `_cross` count what a stage can read that takes no longer than ``horizon``."""
+        n, k = len(self.order), self.costs.num_stages
+        self._crossings = []
+        if self._is_free:
+            nothing = np.zeros(n + 1)
+            self._crossings = [(nothing, nothing)] * k
+            return
+        inside = self._made >= 0
+        before, read, size = self._before[inside], self._read[inside], self._size[inside]
+        ends = np.bincount(read + 1, minlength=n + 2), np.bincount(read + 1, size, n + 2)
+        for s in range(k):
+            row = self._charged[s]
+            if s and np.array_equal(row, self._charged[s - 1]):
+                self._crossings.append(self._crossings[-1])
+                continue
+            since = np.searchsorted(row, row - horizon - self._slack(s), "left")[read]
+            begin = np.maximum(before + 1, since)
+            count = np.cumsum(np.bincount(begin, minlength=n + 2) - ends[0])[: n + 1].astype(np.float64)
+            total = np.cumsum(np.bincount(begin, size, n + 2) - ends[1])[: n + 1]
+            self._crossings.append((count, np.maximum(total, 0.0)))
 
     # ---- the least bottleneck
 
@@ -116,32 +148,51 @@ class Line:
 
         ``required``: bool [num_stages], stages that must not be empty; others may.
         """
-        k = self.costs.num_stages
-        if below < self.never and self._possible(below, required) is None:
+        if below < self.never:
+            self._look_ahead(below)
+            if self._possible(below, required) is None:
+                return None
+        least = self._least_without_transfers()
+        if least >= self.never / 4:
             return None
-        if k == 1:
-            return self._possible(self.never / 2, required)
-        low = self._least_without_transfers()
-        if low >= self.never / 4:
-            return None
-        step = max(low, 1e-12) * 1e-3
-        high, cuts = low * (1 + _PRECISION), None
+        low, step, horizon = least, max(least, 1e-12) * 1e-3, min(least * _FIRST_HORIZON, below)
+        high, cuts = low * (1 + self._precision), None
+        self._look_ahead(horizon)
         while cuts is None:
+            if high > horizon:
+                low, horizon = least, 2 * high
+                self._look_ahead(horizon)
             cuts = self._possible(high, required)
             if cuts is None:
                 low = high
                 if high > self.never / 4:
                     return None
                 high, step = high + step, 4 * step
+        best = self._improved(self._bisected(cuts, low, high, required))
+        slowest = self._rank(best)[0]
+        if not self._is_free and slowest > least * (1 + _NEAR) and (required.all() or len(self.order) <= LARGE):
+            self._look_ahead(float(self.costs.times(self.stage_of(best)).work.sum()) / self.costs.num_stages)
+            found = self._possible(slowest, required)
+            if found is not None:
+                closest = max(least, slowest / 2) if len(self.order) > LARGE else least
+                again = self._improved(self._bisected(found, closest, slowest, required))
+                best = min(best, again, key=self._rank)
+        return best
+
+    def _bisected(
+        self, cuts: NDArray[np.int64], low: float, high: float, required: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
+        """The best cuts as the search counts, whose bottleneck is between ``low`` and ``high``, that of ``cuts``."""
         high = min(high, self._slowest(cuts))
-        while high - low > _PRECISION * high:
+        precision = self._precision if required.all() or len(self.order) <= LARGE else _COARSE
+        while high - low > precision * high:
             middle = (low + high) / 2
             found = self._possible(middle, required)
             if found is None:
                 low = middle
             else:
                 cuts, high = found, min(middle, self._slowest(found))
-        return self._improved(cuts)
+        return cuts
 
     def _slowest(self, cuts: NDArray[np.int64]) -> float:
         """The slowest stage as the search counts."""
@@ -162,7 +213,7 @@ class Line:
             if high > self.never:
                 return np.inf
             high *= 2
-        while high - low > _PRECISION * high / 4:
+        while high - low > self._precision * high / 4:
             middle = (low + high) / 2
             if self._latest(middle)[-1] < n:
                 low = middle
@@ -281,7 +332,7 @@ class Line:
     def _improved(self, cuts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Step 3."""
         best, least = cuts, self._rank(cuts)
-        for _ in range(_MOST_SWEEPS):
+        for _ in range(self._sweeps):
             moved = self._swept(best, 0.0)
             rank = self._rank(moved)
             if not rank < least:
