@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from pathlib import Path
 from typing import Any
 
 from sphinx.util.nodes import make_refnode
@@ -94,6 +95,25 @@ def add_properties(app: Any, page: str, source: list[str]) -> None:
     source[0] = source[0].replace("<!-- the table -->", "\n".join(rows))
 
 
+def add_names(app: Any, page: str, source: list[str]) -> None:
+    """What each page of the reference describes, one line each, under the heading of index.md that links to it."""
+    if page != "api/index":
+        return
+
+    def with_names(heading: re.Match[str]) -> str:
+        described = Path(app.srcdir, "api", heading[1]).read_text(encoding="utf-8")
+        module = ""
+        lines = [heading[0], "", "```{eval-rst}", ".. autosummary::", "   :nosignatures:", ""]
+        for directive, name in re.findall(r"^\.\. (currentmodule|auto\w+):: (\S+)$", described, re.MULTILINE):
+            if directive == "currentmodule":
+                module = name
+            else:
+                lines.append(f"   {module}.{name}")
+        return "\n".join([*lines, "```", ""])
+
+    source[0] = re.sub(r"^## \[[^\]]*\]\((\w+\.md)\)$", with_names, source[0], flags=re.MULTILINE)
+
+
 def find_name(app: Any, env: Any, node: Any, text: Any) -> Any:
     """Docstrings name things as readers know them (`PropertyError`, `Plugin.check_import`), not by their modules."""
     if node.get("refdomain") != "py" or "reftarget" not in node:
@@ -110,6 +130,7 @@ def find_name(app: Any, env: Any, node: Any, text: Any) -> Any:
 def setup(app: Any) -> dict[str, Any]:
     app.connect("source-read", add_navigation)
     app.connect("source-read", add_properties)
+    app.connect("source-read", add_names)
     app.connect("missing-reference", find_name)
-    app.connect("env-get-outdated", lambda *_: ["index"])  # a new page changes the navigation
+    app.connect("env-get-outdated", lambda *_: ["index", "properties", "api/index"])  # they are made from others
     return {"parallel_read_safe": True}

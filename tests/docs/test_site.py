@@ -21,6 +21,8 @@ REFERENCE = {  # modules all of whose public names are in the reference
     "hetero.plugin": "hetero",
     "hetero.costs": "hetero.costs",
     "hetero.assign": "hetero.assign",
+    "hetero.memory": "hetero.memory",
+    "hetero.pipeline": "hetero.pipeline",
     "hetero.testing": "hetero.testing",
 }
 

@@ -57,6 +57,7 @@ class RangeMemory:
 
     @property
     def num_nodes(self) -> int:
+        """How many nodes there are."""
         return self._n
 
     def needs_from(self, begin: int, end: int | None = None) -> NDArray[np.float64]:

@@ -31,6 +31,7 @@ class StageTimes:
 
     @property
     def total(self) -> NDArray[np.float64]:
+        """Work, launch and transfers together, stage by stage, in seconds."""
         return self.work + self.launch + self.transfers
 
     @property
