@@ -1,73 +1,13 @@
-"""A Ray cluster of several nodes on this machine, for the tests of a module."""
+"""A Ray cluster of two nodes on this machine, for the tests of a module."""
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import logging
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import hetero
-from hetero.devices.ray.cluster import is_installed
-
-TESTS = Path(__file__).parent.parent
-ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_AUTH_MODE": "disabled",  # else a token is written to the home folder
-    "RAY_worker_niceness": "0",
-    "RAY_DISABLE_IMPORT_WARNING": "1",
-}
-# So that the death of a node is seen within a second, not within fifteen.
-SYSTEM = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 3}
-
-
-@contextlib.contextmanager
-def environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
-
-
-@contextlib.contextmanager
-def ray_cluster(nodes: int) -> Iterator[Any]:
-    """A `ray.cluster_utils.Cluster`, that this process is connected to. Node 1 has a resource ``place1``, and so on."""
-    if not is_installed():
-        pytest.skip("ray is not installed: pip install 'hetero[ray]'")
-    folder = tempfile.mkdtemp(prefix="hr", dir="/tmp")  # sockets in it have long names already
-    paths = os.pathsep.join([str(Path(hetero.__file__).parent.parent), str(TESTS), os.environ.get("PYTHONPATH", "")])
-    with environment(**ENVIRONMENT, RAY_TMPDIR=folder, PYTHONPATH=paths):
-        import ray
-        from ray.cluster_utils import Cluster
-
-        assert not ray.is_initialized()
-        cluster = Cluster()
-        options = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
-        try:
-            try:
-                cluster.add_node(**options, _system_config=SYSTEM)
-                cluster.others = [
-                    cluster.add_node(**options, resources={f"place{number}": 1}) for number in range(1, nodes)
-                ]
-                ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.CRITICAL)
-            except (OSError, RuntimeError, ConnectionError) as error:
-                pytest.skip(f"no Ray cluster can be started here: {error}")
-            yield cluster
-        finally:
-            gc.collect()
-            ray.shutdown()
-            cluster.shutdown()
-            shutil.rmtree(folder, ignore_errors=True)
+from ray_cases import ray_cluster
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import io
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,9 @@ from onnx import TensorProto, helper
 
 import hetero
 from model_zoo import light, make_model
+from ray_cases import X, chain, fragile, lives, until
 
 pytestmark = pytest.mark.slow
-X = np.linspace(-2, 2, 6, dtype=np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -29,42 +27,6 @@ def shared(cluster: Any) -> hetero.Core:
     core = hetero.Core()
     core.register_plugin("FRAGILE", "worker_plugins:create_plugin")
     return core
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def lives(process: int) -> bool:
-    try:
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
-def chain(core: hetero.Core, size: int | str = "n") -> hetero.Model:
-    nodes = [
-        helper.make_node("Relu", ["x"], ["h"], name="first"),
-        helper.make_node("Neg", ["h"], ["g"], name="second"),
-        helper.make_node("Exp", ["g"], ["y"], name="third"),
-    ]
-    return core.read_model(make_model(nodes, inputs={"x": [size]}))
-
-
-def identity(name: str = "identity") -> bytes:
-    port = [helper.make_tensor_value_info(value, TensorProto.FLOAT, ["n"]) for value in ("x", "y")]
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"], name="it")], name, port[:1], port[1:])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
-
-
-def fragile(core: hetero.Core, **config: object) -> hetero.CompiledModel:
-    return core.compile_model(core.read_model(identity()), "RAY.0", {"RAY_DEVICE": "FRAGILE", **config})
 
 
 def second_half(proto: onnx.ModelProto) -> list[str]:

@@ -30,6 +30,8 @@ class Janitor:
             work, arguments = self._work.get()
             try:
                 work(*arguments)
+            except SystemExit:
+                pass  # how Ray ends calls that are under way when its connection is ended
             except BaseException as error:  # nobody is there whom it would help; the next is to be done all the same
                 with contextlib.suppress(BaseException):  # at the end of the interpreter
                     print(f"hetero: an actor was not ended: {type(error).__name__}: {error}", file=sys.stderr)
