@@ -101,9 +101,9 @@ def script(text: str, folder: Path, **environment: str) -> subprocess.Popen[str]
     """A Python process that knows the tests and sees no cluster but its own."""
     values = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     values |= {**ENVIRONMENT, "RAY_TMPDIR": str(folder), "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}", **environment}
-    return subprocess.Popen(
-        [sys.executable, "-c", text], env=values, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", text]
+    return subprocess.Popen(command, env=values, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.fixture
@@ -137,20 +137,22 @@ for _ in range(2):
             said = process.communicate(timeout=60)[0]
         finally:
             process.kill()
+            process.communicate()
     assert "gives no answer within 2 s" in said, said
     assert "an earlier attempt to connect" in said, said
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Those of a cluster whose files are in ``folder``."""
+    """Those of a cluster whose files are in ``folder``, but Ray's agents, which wait for half a minute for a head that
+    is killed."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                environment = (entry / "environ").read_bytes()
+                environment, command = (entry / "environ").read_bytes(), (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if str(folder).encode() in environment and lives(int(entry.name)):
+            if str(folder).encode() in environment and b"Agent" not in command and lives(int(entry.name)):
                 found.append(int(entry.name))
     return found
 
@@ -172,8 +174,7 @@ thread = threading.Thread(target=work)  # the cluster outlives the thread that i
 thread.start()
 thread.join()
 print(made[0](X)[0].tolist(), *sorted(info.ids for info in core.devices() if info.name == "RAY"), flush=True)
-if sys.stdin.readline() == "go on":
-    pass
+sys.stdin.readline()
 """
     process = script(text, short_folder)
     assert process.stdout is not None
@@ -187,10 +188,11 @@ if sys.stdin.readline() == "go on":
             process.send_signal(signal.SIGKILL)
             process.wait()
         else:
-            process.wait(timeout=60)
-            assert process.returncode == 0, process.stdout.read()
+            said = process.communicate(timeout=60)[0]
+            assert process.returncode == 0, said
     finally:
         process.kill()
+        process.communicate()
     assert until(lambda: not processes_of(short_folder), 30), processes_of(short_folder)
 
 
