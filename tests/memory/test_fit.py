@@ -166,6 +166,23 @@ def test_large_activations_at_the_beginning_do_not_keep_the_rest_away():
     assert found.device_of.tolist() == [1, 1, 1, 1, 0, 0]
 
 
+def test_peaks_that_no_node_makes_alone_do_not_keep_the_rest_away():
+    """Each node would fit, but at the beginning more is alive than that; the device gets what comes later."""
+    n = 20
+    size = [40] * 4 + [1] * 16
+    # The first node's value is read by the fourth, so that up to three large ones are alive at once.
+    values = Values.from_arrays(n, range(n), size, [*range(n - 1), 0], [*range(1, n), 3])
+    found = fit(
+        values,
+        np.zeros(n, np.int32),
+        np.ones((2, n), np.bool_),
+        np.array([100, np.inf]),
+        lambda device_of: cut(values, device_of),
+    )
+    assert found.fits
+    assert found.device_of.tolist() == [1] * 4 + [0] * 16
+
+
 def test_nodes_that_can_be_nowhere_else_go_first():
     values, allowed = chain(10)
     allowed[1, 5:] = False

@@ -46,6 +46,9 @@ def test_ranges_are_footprints_of_a_subgraph_of_their_own(values, data):
     assert (np.diff(needs) >= 0).all()
     limit = data.draw(st.integers(-1, 400))
     assert memory.longest(begin, limit) == begin + int((needs <= limit).sum())
+    end = data.draw(st.integers(0, n))
+    fitting = [start for start in range(end + 1) if start == end or memory.need(start, end) <= limit]
+    assert memory.earliest(end, limit) == fitting[0]
 
 
 @settings(max_examples=60, deadline=None)

@@ -2,9 +2,10 @@
 
 Devices are filled one after the other, in topological order: a device keeps the longest beginning of its nodes that
 fits beside those that can be nowhere else, and hands on the rest, so that one cut arises where it became full; near the
-limit the place is chosen where the fewest bytes cross. Nodes that do not even fit alone go first. How much a beginning
-needs is bounded by one pass over its reads (`_Filling`); what a device really needs only the cut graph tells, so each
-result is cut and counted, and where it is too much, filled again to less. O(devices * reads) a round.
+limit the place is chosen where the fewest bytes cross. Where large values at the beginning would leave most of a device
+empty, it keeps a later range (`RangeMemory` counts both). How much a beginning needs beside nodes that stay is bounded by
+one pass over its reads. What a device really needs only the cut graph tells, so each result is cut and counted, and
+where it is too much, filled again to less. O(devices * reads) a round.
 Filling is a rule, no search: where memory is scarce it may find nothing although there is something. `proof_of_misfit`
 tells where there is nothing.
 """
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from ..partition import Partition
 from .footprint import Footprint, footprint
+from .ranges import RangeMemory
 from .values import Values
 
 __all__ = ["Fit", "Misfit", "fit", "proof_of_misfit"]
@@ -28,6 +30,7 @@ _ROUNDS = 5  # in which a device is filled to less, since the cut graph needs mo
 _WAYS = ((0.1, False), (0.0, False), (0.0, True))
 """Ways to fill, tried in this order: the part of a device's memory that may stay empty for a better cut, and whether
 nodes that no device without a limit takes are kept before others."""
+_MOST_STARTS = 16  # places tried where a device's range begins after its first node
 _MOST_DEVICES = 10  # whose subsets `proof_of_misfit` looks at
 
 Cut = Callable[[NDArray[np.int32]], Partition]
@@ -94,7 +97,7 @@ def fit(
             over = found.excess > 0
             if not filling.has_choice(filled)[over].any():
                 break
-            target = np.where(over, target - found.excess, target)
+            target = np.where(over, np.minimum(target, filling.estimate) - found.excess, target)
     return best
 
 
@@ -123,6 +126,8 @@ class _Filling:
         self._alone = alone = bytes_alone(values)
         self._possible = allowed & (alone <= limits[:, None])
         self._kept_first = kept_first
+        self.estimate = np.full(len(limits), np.inf)
+        """Bytes that each device was taken to need when it was filled last."""
         self._last_use = np.full(len(values.producer), -1)
         np.maximum.at(self._last_use, values.read_value, values.read_node)
         np.maximum(self._last_use, values.producer, out=self._last_use)
@@ -184,6 +189,11 @@ class _Filling:
     ) -> NDArray[np.intp]:
         """The nodes that go on, ascending."""
         movable = self._next(members, device, tried) >= 0
+        if movable.all() and not self._kept_first[members].any():
+            if not len(members):
+                return members
+            going, self.estimate[device] = self._outside_window(members, limit)
+            return going
         too_large = movable & ~self._possible[device, members]
         leaving: NDArray[np.intp] = members[too_large]
         members, movable = members[~too_large], movable[~too_large]
@@ -195,17 +205,59 @@ class _Filling:
             needs, _ = self._needs(members, kept)
             if needs[0] <= limit:
                 stays = kept
+        rest, self.estimate[device] = self._not_kept(members, stays, limit)
+        together: NDArray[np.intp] = np.union1d(leaving, rest)
+        return together
+
+    def _outside_window(self, members: NDArray[np.intp], limit: float) -> tuple[NDArray[np.intp], float]:
+        """What goes on if all of ``members`` may, and a range of them is kept; and what that needs.
+
+        It is the longest beginning, unless one that begins later, after nodes that are too large or among which too
+        much is alive, has more than twice as many nodes.
+        """
+        part = _part_of(self._values, members)
+        ranges = RangeMemory(part)
+        begin, end = 0, ranges.longest(0, limit)
+        if 2 * end < len(members):
+            for later in self._starts(part, limit):
+                reached = ranges.longest(later, limit)
+                if reached - later > (2 * end if begin == 0 else end - begin):
+                    begin, end = ranges.earliest(reached, limit), reached
+        needs = ranges.needs_from(begin, end)
+        if self._slack and end > begin and end < len(members):
+            near = np.flatnonzero(needs >= (1 - self._slack) * needs[-1]) + 1
+            crossing = _crossing(part, begin)[begin + near]
+            end = begin + int(near[len(near) - 1 - np.argmin(crossing[::-1])])
+        return np.concatenate([members[:begin], members[end:]]), float(needs[end - begin - 1]) if end > begin else 0.0
+
+    @staticmethod
+    def _starts(part: Values, limit: float) -> list[int]:
+        """Where ranges may begin: with the longest stretches of nodes that fit alone, and beside what else is alive;
+        and here and there."""
+        n = part.num_nodes
+        whole = _alive_at(part)
+        blocked = np.flatnonzero((bytes_alone(part) > limit) | (whole > limit))
+        edges = np.concatenate([[-1], blocked, [n]])
+        lengths = np.diff(edges)
+        longest = np.argsort(-lengths, kind="stable")[:_MOST_STARTS]
+        starts = np.unique(np.concatenate([edges[longest] + 1, np.arange(1, _MOST_STARTS) * n // _MOST_STARTS]))
+        return [start for start in starts.tolist() if 0 < start < n]
+
+    def _not_kept(
+        self, members: NDArray[np.intp], stays: NDArray[np.bool_], limit: float
+    ) -> tuple[NDArray[np.intp], float]:
+        """What goes on of ``members`` if the longest beginning is kept that fits, beside those that stay; and what
+        those that are kept are taken to need."""
         needs, crossing = self._needs(members, stays)
         if needs[-1] <= limit:
-            return leaving
+            return members[:0], float(needs[-1])
         fitting = np.flatnonzero(needs <= limit)
         keep = int(fitting[-1]) if len(fitting) else 0
         if self._slack and keep:
             near = fitting[needs[fitting] >= (1 - self._slack) * needs[keep]]
             keep = int(near[len(near) - 1 - np.argmin(crossing[near][::-1])])
-        rest = members[keep:][~stays[keep:]]
-        together: NDArray[np.intp] = np.union1d(leaving, rest)
-        return together
+        rest: NDArray[np.intp] = members[keep:][~stays[keep:]]
+        return rest, float(needs[keep])
 
     def _needs(
         self, members: NDArray[np.intp], stays: NDArray[np.bool_]
@@ -264,6 +316,62 @@ class _Filling:
         crossing = np.zeros(m + 1)
         crossing[1:] = np.cumsum(begins[:m]) - np.cumsum(ends)[1:]
         return alive, np.maximum(crossing, 0.0)
+
+
+def _part_of(values: Values, members: NDArray[np.intp]) -> Values:
+    """The values that these nodes (ascending) read and make, the nodes numbered anew; what others read of them are
+    outputs, what others make inputs."""
+    number = np.full(values.num_nodes + 1, -1)
+    number[members] = np.arange(len(members))
+    reader = number[values.read_node]
+    read_elsewhere = np.zeros(len(values.producer), np.bool_)
+    read_elsewhere[values.read_value[reader < 0]] = True
+    here = reader >= 0
+    return Values(
+        len(members),
+        number[values.producer].astype(np.int32),  # of none it is the last, which is no member
+        values.bytes,
+        values.known,
+        values.is_constant,
+        values.is_output | read_elsewhere,
+        values.read_value[here],
+        reader[here].astype(np.int32),
+        values.own[members],
+    )
+
+
+def _alive_at(values: Values) -> NDArray[np.float64]:
+    """float64 [num_nodes]: bytes, no constants, that are alive while each node runs, inputs from their first reader."""
+    n = values.num_nodes
+    first, last = _lifetimes(values)
+    lives = np.flatnonzero((first < n) & ~values.is_constant)
+    change = np.bincount(first[lives], values.bytes[lives], n + 1).astype(np.float64)
+    change -= np.bincount(np.minimum(last[lives], n - 1) + 1, values.bytes[lives], n + 1)
+    return np.cumsum(change)[:n]
+
+
+def _crossing(values: Values, begin: int) -> NDArray[np.float64]:
+    """float64 [num_nodes + 1]: bytes made from ``begin`` on and before each node that are read there or later."""
+    n = values.num_nodes
+    _, last = _lifetimes(values)
+    made = np.flatnonzero(values.producer >= begin)
+    change = np.bincount(values.producer[made] + 1, values.bytes[made], n + 2).astype(np.float64)
+    change -= np.bincount(np.minimum(last[made], n) + 1, values.bytes[made], n + 2)
+    return np.cumsum(change)[: n + 1]
+
+
+def _lifetimes(values: Values) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """intp [v] each: the node that makes a value, or else is the first to read it (num_nodes for none), and the last
+    that reads it (num_nodes for outputs)."""
+    n = values.num_nodes
+    first, last = np.full(len(values.producer), n), np.full(len(values.producer), -1)
+    np.minimum.at(first, values.read_value, values.read_node)
+    np.maximum.at(last, values.read_value, values.read_node)
+    made = values.producer >= 0
+    first[made] = values.producer[made]
+    np.maximum(last, values.producer, out=last)
+    last[values.is_output & made] = n
+    return first, last
 
 
 def bytes_alone(values: Values) -> NDArray[np.float64]:

@@ -91,6 +91,21 @@ class RangeMemory:
         """Bytes of one range."""
         return float(self.needs_from(begin, end)[-1]) if end > begin else 0.0
 
+    def earliest(self, end: int, limit: float) -> int:
+        """The smallest begin such that the range up to ``end`` takes no more than ``limit`` bytes; ``end`` where not
+        even one node fits. O(the range * log of it)."""
+        low, step = end, 1  # the range from `low` fits
+        while low and self.need(max(0, low - step), end) <= limit:
+            low, step = max(0, low - step), 2 * step
+        high = max(0, low - step)  # too long, unless `low` is 0
+        while low - high > 1:
+            middle = (low + high) // 2
+            if self.need(middle, end) <= limit:
+                low = middle
+            else:
+                high = middle
+        return low
+
     def longest(self, begin: int, limit: float) -> int:
         """The largest end such that the range from ``begin`` takes no more than ``limit`` bytes; ``begin`` where not
         even one node fits. O(the range that is found and as much again)."""
