@@ -19,6 +19,7 @@ import gc
 import importlib.util
 import itertools
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -209,6 +210,12 @@ def kinds(core: hetero.Core, folder: Path) -> Iterator[Kind]:
     yield Kind("compile what is refused", MODELS, lambda: _refused(lambda: core.compile_model(unknown, "CPU")))
     yield Kind("branches, compiled", MODELS, lambda: on_two(core, products, lambda key: key.startswith("b"))(wide))
 
+    if importlib.util.find_spec("zmq"):
+        isolated = compiled_for("CPU", ISOLATION="PROCESS", WORKER_RETRIES=1)
+        yield Kind("infer, in a worker process", INFERENCES // 10, functools.partial(isolated, X))
+        yield Kind("infer, after its worker was killed", MODELS // 20, lambda: _killed(isolated))
+        yield Kind("compile, run in a worker process", MODELS // 4, lambda: compiled_for("CPU", ISOLATION="PROCESS")(X))
+
     for device in devices:
         target = folder / "model.hetero"
 
@@ -266,6 +273,11 @@ def _refused(work: Callable[[], Any]) -> None:
     except hetero.HeteroError:
         return
     raise AssertionError("not refused")
+
+
+def _killed(isolated: Any) -> None:
+    os.kill(isolated.process, signal.SIGKILL)
+    isolated(X)
 
 
 def _whole_core(path: Path) -> None:

@@ -7,12 +7,9 @@ import functools
 import gc
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,17 +19,12 @@ from onnx import TensorProto, helper
 
 import hetero
 from model_zoo import make_model
+from worker_cases import children_of, identity, lives, parent_of, until
 
 pytest.importorskip("zmq")
 
 PROCESS = {"ISOLATION": "PROCESS"}
 X = np.linspace(-2, 2, 6, dtype=np.float32)
-
-
-def identity(name: str = "identity") -> bytes:
-    port = [helper.make_tensor_value_info(value, TensorProto.FLOAT, ["n"]) for value in ("x", "y")]
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"], name="it")], name, port[:1], port[1:])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
 
 
 @pytest.fixture
@@ -43,41 +35,6 @@ def core(core: hetero.Core) -> hetero.Core:
 
 def fragile(core: hetero.Core, **config: object) -> hetero.CompiledModel:
     return core.compile_model(core.read_model(identity()), "FRAGILE", {**PROCESS, **config})
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def stat(process: int) -> list[str]:
-    """The fields of its /proc/PID/stat that come after its name: state, parent, ..."""
-    with open(f"/proc/{process}/stat") as file:
-        return file.read().rpartition(")")[2].split()
-
-
-def parent_of(process: int) -> int:
-    return int(stat(process)[1])
-
-
-def children_of(process: int) -> set[int]:
-    found = set()
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if parent_of(int(name)) == process and lives(int(name)):
-                found.add(int(name))
-    return found
-
-
-def lives(process: int) -> bool:
-    try:
-        return stat(process)[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.mark.parametrize(
@@ -175,30 +132,6 @@ def test_a_worker_that_hangs_is_killed_and_replaced(core: hetero.Core) -> None:
     assert until(lambda: not lives(lost))
 
 
-def test_a_killed_worker_costs_nothing_but_time_with_retries(core: hetero.Core) -> None:
-    compiled = fragile(core, WORKER_RETRIES=2)
-    stop = threading.Event()
-
-    def kill() -> None:
-        while not stop.wait(0.05):
-            os.kill(compiled.process, signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        done = 0
-        for number in range(400):
-            try:
-                assert int(compiled(np.full(10, number, np.float32))[0][0]) == number
-                done += 1
-            except hetero.WorkerLost as error:
-                assert "after 3 attempts" in "".join(error.__notes__)  # noqa: PT017
-    finally:
-        stop.set()
-        killer.join()
-    assert done > 380
-
-
 def test_other_submodels_go_on(core: hetero.Core) -> None:
     first, second = fragile(core), fragile(core)
     before = second.process
@@ -250,32 +183,6 @@ def test_nothing_is_left_behind(core: hetero.Core) -> None:
     gc.collect()
     assert until(lambda: not any(map(lives, processes)))
     assert until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors + 2)
-
-
-def test_nothing_outlives_a_killed_parent(tmp_path: Path) -> None:
-    script = """
-import os, sys, time, numpy as np, hetero
-core = hetero.Core()
-compiled = core.compile_model(core.read_model(sys.argv[1]), "CPU", {"ISOLATION": "PROCESS"})
-compiled(np.ones(3, np.float32))
-print(compiled.process, flush=True)
-time.sleep(600)
-"""
-    (tmp_path / "m.onnx").write_bytes(identity())
-    (tmp_path / "tmp").mkdir()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path / "tmp")}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path / "m.onnx")], stdout=subprocess.PIPE, text=True, env=environment
-    )
-    assert parent.stdout is not None
-    worker = int(parent.stdout.readline())
-    nursery = parent_of(worker)
-    assert lives(worker)
-    assert lives(nursery)
-    parent.kill()
-    parent.communicate()
-    assert until(lambda: not lives(worker) and not lives(nursery))
-    assert os.listdir(tmp_path / "tmp") == []
 
 
 def test_a_forked_child_makes_its_own(core: hetero.Core) -> None:
