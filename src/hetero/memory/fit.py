@@ -3,8 +3,8 @@
 Devices are filled one after the other, in topological order: a device keeps the longest beginning of its nodes that
 fits beside those that can be nowhere else, and hands on the rest, so that one cut arises where it became full; near the
 limit the place is chosen where the fewest bytes cross. Where large values at the beginning would leave most of a device
-empty, it keeps a later range (`RangeMemory` counts both). How much a beginning needs beside nodes that stay is bounded by
-one pass over its reads. What a device really needs only the cut graph tells, so each result is cut and counted, and
+empty, it keeps a later range (`RangeMemory` counts both). How much a beginning needs beside nodes that stay is bounded
+by one pass over its reads. What a device really needs only the cut graph tells, so each result is cut and counted, and
 where it is too much, filled again to less. O(devices * reads) a round.
 Filling is a rule, no search: where memory is scarce it may find nothing although there is something. `proof_of_misfit`
 tells where there is nothing.
