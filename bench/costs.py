@@ -22,28 +22,77 @@ from hetero.assign import AssignmentProblem, assign_by_cost
 from hetero.partition import Graph
 from table import time_text
 
+
+def _grid(width: int) -> Callable[[int], tuple[Any, Any, int]]:
+    """So many nodes a row; each reads the one before it and the one above it."""
+
+    def make(n: int) -> tuple[Any, Any, int]:
+        v = np.arange(n // width * width).reshape(-1, width)
+        pairs = [(v[:, :-1], v[:, 1:]), (v[:-1], v[1:])]
+        return np.concatenate([a.ravel() for a, _ in pairs]), np.concatenate([b.ravel() for _, b in pairs]), v.size
+
+    return make
+
+
+def _layers(n: int) -> tuple[Any, Any, int]:
+    """Layers of 16, each node of which reads all of the layer before."""
+    v = np.arange(n // 16 * 16).reshape(-1, 16)
+    src, dst = np.broadcast_arrays(v[:-1, :, None], v[1:, None, :])
+    return src.ravel(), dst.ravel(), v.size
+
+
+def _dense_blocks(n: int) -> tuple[Any, Any, int]:
+    """As in DenseNet: blocks of 24 nodes, each of which reads all of its block before it; the last feeds the next."""
+    v = np.arange(n)
+    pairs = [(v[v % 24 >= d] - d, v[v % 24 >= d]) for d in range(1, 24)] + [(v[24::24] - 1, v[24::24])]
+    return np.concatenate([a for a, _ in pairs]), np.concatenate([b for _, b in pairs]), n
+
+
+def _far_apart(n: int) -> tuple[Any, Any, int]:
+    """Each node reads two of all before it."""
+    rng, node = np.random.default_rng(0), np.arange(1, n)
+    edges = [np.stack([(rng.random(n - 1) * node).astype(np.int64), node]) for _ in range(2)]
+    src, dst = np.unique(np.concatenate(edges, axis=1), axis=1)
+    return src, dst, n
+
+
+SHAPES: Mapping[str, Callable[[int], tuple[Any, Any, int]]] = {
+    "grid, 4 wide": _grid(4),
+    "grid, 30 wide": _grid(30),
+    "grid, 300 wide": _grid(300),
+    "dense layers": _layers,
+    "dense blocks": _dense_blocks,
+    "far apart": _far_apart,
+}
+"""Beside `KINDS`: what maximum flows may find hard. Sources, targets, number of nodes; no devices."""
+
 BUDGETS = {10_000: 0.05, 100_000: 1.0, 1_000_000: 20.0}
-REGIMES = ("small", "even", "large", "pins", "halves")
+REGIMES = ("small", "even", "large", "pins", "halves", "across")
 Network = tuple[Any, Any, Any, Any, Any]
 
 
 def problem(kind: str, n: int, regime: str) -> AssignmentProblem:
     """Exponential work and sizes. Transfers cost a tenth of the work, as much, or ten times as much. "pins": nodes of
     the kind's second device can only be there. "halves": each half of the graph prefers another device, and a transfer
-    costs more than all that is gained in a thousand nodes, so that flow has to go far."""
-    src, dst, device = make(kind, n)
-    n = len(device)
+    costs more than all that is gained in a thousand nodes, so that flow has to go far. "across": the same, but no cut pays,
+    and all flow has to pass to the other half."""
+    if kind in KINDS:
+        src, dst, device = make(kind, n)
+        n = len(device)
+    else:
+        src, dst, n = SHAPES[kind](n)
+        device = np.random.default_rng(1).random(n) < 0.1
     rng = np.random.default_rng(0)
     work, size = rng.exponential(1, (2, n)), rng.exponential(1, n)
     if regime in ("small", "large"):
         size *= 0.1 if regime == "small" else 10
     if regime == "pins":
         work[0, device == 1] = np.inf
-    if regime == "halves":
+    if regime in ("halves", "across"):
         work[:] = 1
         work[0, n // 2 :] += rng.random(n - n // 2)
         work[1, : n // 2] += rng.random(n // 2)
-        size[:] = 1000
+        size[:] = 1000 if regime == "halves" else n
     graph = Graph.from_edges(src, dst, n)
     return AssignmentProblem.from_graph(graph, work, size, np.zeros((2, 2)), np.ones((2, 2)))
 
@@ -53,7 +102,7 @@ def budgets(largest: int) -> Iterator[str]:
     yield "| kind | " + " | ".join(f"{n:,} nodes, {regime}" for n in sizes for regime in REGIMES) + " |"
     yield "|---" * (1 + len(sizes) * len(REGIMES)) + "|"
     worst = dict.fromkeys(sizes, 0.0)
-    for kind in KINDS:
+    for kind in (*KINDS, *SHAPES):
         cells = []
         for n in sizes:
             for regime in REGIMES:

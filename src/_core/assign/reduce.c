@@ -348,16 +348,43 @@ static int add_all(reducer *r, int32_t n, const double *excess, const hg_edge *e
     return HG_OK;
 }
 
-/* What is left, with its vertices in their order, as a network. */
+/* Numbers what is left in the order of a breadth-first search, so that neighbours are near each other in memory. The
+ * numbers are in `seen`, the vertices on the stack; gives how many there are, or a code. */
+static int32_t number_core(reducer *r, int32_t n)
+{
+    const link *arc = r->arc;
+    int32_t *number = r->seen, *order = r->stack, begin = 0, end = 0;
+    for (int32_t v = 0; v < n; v++) {
+        if (r->gone[v] || number[v] != NONE)
+            continue;
+        number[v] = end;
+        order[end++] = v;
+        while (begin < end) {
+            const int32_t u = order[begin++], last = r->last[u];
+            for (int32_t a = last; a != NONE;) {
+                const int32_t w = arc[a].head;
+                if (w != NONE && number[w] == NONE) {
+                    number[w] = end;
+                    order[end++] = w;
+                }
+                a = arc[a].next == last ? NONE : arc[a].next;
+            }
+            if (hg_interrupted(r->watch, 4 + r->length[u]))
+                return HG_INTERRUPTED;
+        }
+    }
+    return end;
+}
+
+/* What is left as a network. */
 static int build_core(reducer *r, int32_t n, int64_t count, hg_network *core, hg_arena *arena)
 {
     link *arc = r->arc;
-    int32_t vertices = 0;
+    const int32_t vertices = number_core(r, n);
+    if (vertices < 0)
+        return vertices;
+    const int32_t *number = r->seen;
     int64_t arcs = 0;
-    int32_t *number = r->seen;
-    for (int32_t v = 0; v < n; v++)
-        if (!r->gone[v])
-            number[v] = vertices++;
     for (int64_t i = 0; i < count; i++)
         arcs += 2 * (arc[2 * i].head != NONE);
     int32_t *start = HG_TAKE(arena, int32_t, (int64_t)vertices + 1);
@@ -367,12 +394,11 @@ static int build_core(reducer *r, int32_t n, int64_t count, hg_network *core, hg
     if (!start || !excess || !vertex || !network_arc)
         return HG_NO_MEMORY;
     int32_t next = 0;
-    for (int32_t v = 0; v < n; v++) {
-        if (r->gone[v])
-            continue;
-        start[number[v]] = next;
-        excess[number[v]] = r->excess[v];
-        vertex[number[v]] = v;
+    for (int32_t i = 0; i < vertices; i++) {
+        const int32_t v = r->stack[i];
+        start[i] = next;
+        excess[i] = r->excess[v];
+        vertex[i] = v;
         r->found->constant -= r->excess[v] < 0 ? -r->excess[v] : 0; /* the flow counts it */
         const int32_t last = r->last[v];
         for (int32_t a = last; a != NONE;) {
@@ -381,7 +407,7 @@ static int build_core(reducer *r, int32_t n, int64_t count, hg_network *core, hg
                 arc[a].next = next++; /* its place in the core */
             a = after == last ? NONE : after;
         }
-        if (hg_interrupted(r->watch, 4 + 2 * (next - start[number[v]])))
+        if (hg_interrupted(r->watch, 4 + 2 * (next - start[i])))
             return HG_INTERRUPTED;
     }
     start[vertices] = next;
