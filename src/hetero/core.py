@@ -41,7 +41,13 @@ _MANY_NODES = 10_000  # from here on a plan may have thousands of submodels
 
 
 class Core:
-    """Devices and their settings. Thread-safe; make one per application."""
+    """Devices and their settings. Thread-safe; make one per application.
+
+    Sends a model through the stages: `read_model`, `query_model`, `plan`, `compile_model`; `import_model` loads one
+    that was exported. A *device string* is a name (``CPU``), a name and an id (``ORT.CUDA``), or a list by priority
+    (``HETERO:FPGA,CPU``, ``MULTI:CPU,ORT``). A *configuration* maps properties to values (docs/properties.md); one that
+    is not declared is a `PropertyError` that names the nearest.
+    """
 
     def __init__(self) -> None:
         self._registry = Registry()
@@ -440,7 +446,11 @@ def _settled(
 def compile(
     model: Model | str | os.PathLike[str], device: str | Plan = "CPU", config: Mapping[str, Any] | None = None
 ) -> CompiledModel:
-    """Read and compile in one line, on a `Core` shared by all such calls."""
+    """Read and compile in one line, on a `Core` shared by all such calls.
+
+    ``model``: what was read, or a path. ``device``: a device string, or a plan. ``config``: properties for this model.
+    Raises as `Core.read_model` and `Core.compile_model` do.
+    """
     return _shared_core().compile_model(model, device, config)
 
 

@@ -57,3 +57,12 @@ def test_scripts_and_their_options(page: str, line: str) -> None:
             source = path.read_text(encoding="utf-8")
             for option in re.findall(r"(?<=\s)--[\w-]+", line.partition(script)[2]):
                 assert f'"{option}"' in source, f"{page}: {script} has no {option}"
+
+
+NAMED = re.compile(r"(?<![\w/.-])(?:src|bench|tools|tests|examples|docs)/[\w./-]*\w(?:\.\w+|/)(?![\w-])")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_pages_name(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert [name for name in NAMED.findall(text) if not (ROOT / name).exists()] == []
