@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hetero.memory import Values
 from hetero.memory.fit import fit, proof_of_misfit
+from hetero.memory.order import late_order
 from hetero.partition import check_partition
 from memory_graphs import cut, graph_of, random_values, simulated
 
@@ -216,3 +217,36 @@ def test_a_hundred_thousand_nodes(kind):
     assert found.fits
     assert (found.needs.total[:2] > 0.85 * limits[:2]).all()
     assert found.partition.num_subgraphs < 200
+
+
+def test_nodes_without_inputs_are_filled_with_their_readers():
+    # 0 and 1 make weights of 2 and 3, which read the input and each other; 1 comes long before 3.
+    values = Values.from_arrays(
+        4, [0, 1, -1, 2, 3], [8, 8, 8, 8, 8], [0, 1, 2, 3], [2, 3, 2, 3], is_output=[False] * 4 + [True]
+    )
+    assert late_order(values).tolist() == [0, 2, 1, 3]
+    assert values.renumbered(late_order(values)).producer.tolist() == [0, 2, -1, 1, 3]
+    # Without an order of its own, 0 and 1 would stay and 2 and 3 go on; an island for one value is none now.
+    found = fit(
+        values,
+        np.zeros(4, np.int32),
+        np.ones((2, 4), np.bool_),
+        np.array([24.0, np.inf]),
+        lambda device_of: cut(values, device_of),
+    )
+    assert found.fits
+    assert found.device_of.tolist() == [0, 1, 0, 1]
+
+
+@given(random_values(8))
+def test_late_order_is_topological(values):
+    order = late_order(values)
+    assert sorted(order.tolist()) == list(range(values.num_nodes))
+    position = np.argsort(order)
+    made = values.producer[values.read_value] >= 0
+    before, after = values.producer[values.read_value[made]], values.read_node[made]
+    assert (position[before] < position[after]).all()
+    back = values.renumbered(order).renumbered(position)
+    assert all(
+        np.array_equal(getattr(back, name), getattr(values, name)) for name in values.__slots__ if name != "num_nodes"
+    )

@@ -1,11 +1,11 @@
 """Assignments within limits of memory: what does not fit on a device goes on to another that takes it.
 
-Devices are filled one after the other, in topological order: a device keeps the longest beginning of its nodes that
-fits beside those that can be nowhere else, and hands on the rest, so that one cut arises where it became full; near the
-limit the place is chosen where the fewest bytes cross. Where large values at the beginning would leave most of a device
-empty, it keeps a later range (`RangeMemory` counts both). How much a beginning needs beside nodes that stay is bounded
-by one pass over its reads. What a device really needs only the cut graph tells, so each result is cut and counted, and
-where it is too much, filled again to less. O(devices * reads) a round.
+Devices are filled one after the other, in topological order (`late_order`): a device keeps the longest beginning of its
+nodes that fits beside those that can be nowhere else, and hands on the rest, so that one cut arises where it became
+full; near the limit the place is chosen where the fewest bytes cross. Where large values at the beginning would leave
+most of a device empty, it keeps a later range (`RangeMemory` counts both). How much a beginning needs beside nodes that
+stay is bounded by one pass over its reads. What a device really needs only the cut graph tells, so each result is cut
+and counted, and where it is too much, filled again to less. O(devices * reads) a round.
 Filling is a rule, no search: where memory is scarce it may find nothing although there is something. `proof_of_misfit`
 tells where there is nothing.
 """
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ..partition import Partition
 from .footprint import Footprint, footprint
+from .order import late_order
 from .ranges import RangeMemory
 from .values import Values
 
@@ -81,15 +82,20 @@ def fit(
     best = _cut_and_count(values, device_of, limits, cut)
     if best.fits:
         return best
+    order = late_order(values)
+    in_order = values.renumbered(order)
+    start, possible = device_of[order], allowed[:, order]
+    kept_anyway = np.zeros(len(order), np.bool_) if kept_first is None else kept_first[order]
+    scarce = ~possible[np.isinf(limits)].any(axis=0)
     for slack, scarce_first in _WAYS:
-        kept = np.zeros(values.num_nodes, np.bool_) if kept_first is None else kept_first
-        if scarce_first:
-            kept = kept | ~allowed[np.isinf(limits)].any(axis=0)
-        filling = _Filling(values, allowed, limits, work, slack, kept)
+        kept = kept_anyway | scarce if scarce_first else kept_anyway
+        filling = _Filling(in_order, possible, limits, None if work is None else work[:, order], slack, kept)
         target = limits.copy()
         for _ in range(_ROUNDS):
-            filled = filling.fill(device_of, target)
-            found = _cut_and_count(values, filled, limits, cut)
+            filled = filling.fill(start, target)
+            assigned = np.empty_like(device_of)
+            assigned[order] = filled
+            found = _cut_and_count(values, assigned, limits, cut)
             if found.excess.sum() < best.excess.sum():
                 best = found
             if found.fits:
@@ -109,7 +115,7 @@ def _cut_and_count(values: Values, device_of: NDArray[np.int32], limits: NDArray
 
 
 class _Filling:
-    """Fills devices to their limits."""
+    """Fills devices to their limits, in the order of the nodes' numbers."""
 
     def __init__(
         self,

@@ -75,6 +75,22 @@ class Values:
             np.zeros(num_nodes) if own is None else np.array(own, np.float64),
         )
 
+    def renumbered(self, order: NDArray[np.integer]) -> Values:
+        """The same values, with ``order[i]`` as node i. ``order``: int [num_nodes], a topological order."""
+        number = np.empty(self.num_nodes + 1, np.int32)
+        number[order] = np.arange(self.num_nodes)
+        number[-1] = -1  # of what no node makes
+        return Values.from_arrays(
+            self.num_nodes,
+            number[self.producer],
+            np.where(self.known, self.bytes, np.inf),
+            self.read_value,
+            number[self.read_node],
+            self.is_constant,
+            self.is_output,
+            self.own[order],
+        )
+
 
 def values_of(model: Model, sizes: Mapping[str, int] | None = None) -> Values:
     """The values of a model. ``sizes``: symbolic dim -> size. O(values + reads); may run shape inference, once.

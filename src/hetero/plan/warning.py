@@ -58,7 +58,12 @@ def _unused(bound: Bound) -> Iterator[PlanWarning]:
         if not model.num_nodes:
             continue
         if takes:
+            origins = affinity.origin[support.mask]
             why = f"the {counted(takes, 'node')} that it takes are on devices before it, or pinned elsewhere"
+            if moved := int(np.count_nonzero(origins == Origin.MEMORY)):
+                why = f"{moved} of the {counted(takes, 'node')} that it takes went to others, for want of memory"
+            elif moved := int(np.count_nonzero(origins == Origin.COST)):
+                why = f"{moved} of the {counted(takes, 'node')} that it takes are predicted to be faster elsewhere"
         else:
             reasons = Counter(support.reasons.values()).most_common(3)
             told = "; ".join(f"{counted(count, 'node')}: {reason}" for reason, count in reasons)
