@@ -72,6 +72,8 @@ typedef struct {
     int64_t units, parts;
 } pixel_packing;
 
+enum { LONGEST_BLOCK = 16 };
+
 static void store_quad(uint8_t *dst, uint32_t quad) { memcpy(dst, &quad, sizeof quad); } /* little-endian */
 
 /* Byte j of a run that is read every `stride`. Every second byte is the lower half of every word, which vectors take
@@ -91,20 +93,31 @@ HT_INLINE uint32_t quad_of(const uint8_t *a, const uint8_t *b, const uint8_t *c,
     return byte_of(a, j, stride) | byte_of(b, j, stride) << 8 | byte_of(c, j, stride) << 16 | byte_of(d, j, stride) << 24;
 }
 
-/* n quads of four runs of bytes that are read every `stride`. */
+/* n quads of four runs of bytes that are read every `stride`, `block` at a time; the last block overlaps the one before
+ * it. n >= block. */
+HT_INLINE void pack_blocks(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d,
+                           const int64_t stride, uint32_t flip, int64_t n, uint8_t *dst, const int64_t block)
+{
+    for (int64_t i = 0; i < n; i += block) {
+        uint32_t quads[LONGEST_BLOCK];
+        i = ht_min64(i, n - block);
+        for (int64_t j = 0; j < block; j++)
+            quads[j] = quad_of(a + i * stride, b + i * stride, c + i * stride, d + i * stride, j, stride) ^ flip;
+        memcpy(dst + HT_QUAD * i, quads, (size_t)(HT_QUAD * block));
+    }
+}
+
 HT_INLINE void pack_run(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, const int64_t stride,
                         uint32_t flip, int64_t n, uint8_t *dst)
 {
-    enum { BLOCK = 16 };
-    for (int64_t i = 0; n >= BLOCK && i < n; i += BLOCK) {
-        uint32_t quads[BLOCK];
-        i = ht_min64(i, n - BLOCK); /* the last block overlaps the one before it */
-        for (int64_t j = 0; j < BLOCK; j++)
-            quads[j] = quad_of(a + i * stride, b + i * stride, c + i * stride, d + i * stride, j, stride) ^ flip;
-        memcpy(dst + HT_QUAD * i, quads, sizeof quads);
-    }
-    for (int64_t i = 0; n < BLOCK && i < n; i++)
-        store_quad(dst + HT_QUAD * i, quad_of(a, b, c, d, i, stride) ^ flip);
+    if (n >= LONGEST_BLOCK)
+        pack_blocks(a, b, c, d, stride, flip, n, dst, LONGEST_BLOCK);
+    else if (n >= 8)
+        pack_blocks(a, b, c, d, stride, flip, n, dst, 8);
+    else if (n >= 4)
+        pack_blocks(a, b, c, d, stride, flip, n, dst, 4);
+    else
+        pack_blocks(a, b, c, d, stride, flip, n, dst, 1);
 }
 
 static void pack_runs(const uint8_t *const *from, int64_t stride, uint32_t flip, int64_t n, uint8_t *dst)
@@ -120,24 +133,26 @@ static void pack_runs(const uint8_t *const *from, int64_t stride, uint32_t flip,
     }
 }
 
-/* One row of quads: `length` positions, of which the first lies at column `at` of the input's row, the next `stride`
- * further. rows: of the four channels; NULL outside of the input. */
-static void pack_row(const pixel_packing *p, const uint8_t *const *rows, int64_t at, int64_t stride, int64_t length,
-                     uint8_t *dst)
+/* Where a row of quads comes from: `length` positions, of which the first lies at column `at` of the input's row, the
+ * next `stride` further; [low, high) are inside. */
+typedef struct {
+    int64_t at, stride, length, low, high;
+} row_source;
+
+/* rows: of the four channels; NULL outside of the input. */
+static void pack_row(const pixel_packing *p, const uint8_t *const *rows, const row_source *s, uint8_t *dst)
 {
     const uint32_t blank = p->blank * 0x01010101u;
-    int64_t low = length, high = length;
-    if (rows[0])
-        ht_valid_range(at, stride, p->in[2], length, &low, &high);
+    const int64_t low = rows[0] ? s->low : s->length, high = rows[0] ? s->high : s->length;
     for (int64_t i = 0; i < low; i++)
         store_quad(dst + HT_QUAD * i, blank);
     if (low < high) {
         const uint8_t *from[HT_QUAD];
         for (int i = 0; i < HT_QUAD; i++)
-            from[i] = rows[i] + at + low * stride;
-        pack_runs(from, stride, p->flip * 0x01010101u, high - low, dst + HT_QUAD * low);
+            from[i] = rows[i] + s->at + low * s->stride;
+        pack_runs(from, s->stride, p->flip * 0x01010101u, high - low, dst + HT_QUAD * low);
     }
-    for (int64_t i = high; i < length; i++)
+    for (int64_t i = high; i < s->length; i++)
         store_quad(dst + HT_QUAD * i, blank);
 }
 
@@ -172,7 +187,10 @@ static void pack_plane(const pixel_packing *p, int64_t unit)
     uint8_t *dst = p->packed + unit * l->plane;
     for (int64_t pz = 0; pz < l->phases[0]; pz++)
         for (int64_t py = 0; py < l->phases[1]; py++)
-            for (int64_t px = 0; px < l->phases[2]; px++)
+            for (int64_t px = 0; px < l->phases[2]; px++) {
+                row_source source = {.at = px * l->dilation[2] % l->stride[2] - l->pad[2], .stride = l->stride[2],
+                                     .length = l->length[2]};
+                ht_valid_range(source.at, source.stride, p->in[2], source.length, &source.low, &source.high);
                 for (int64_t z = 0; z < l->length[0]; z++)
                     for (int64_t y = 0; y < l->length[1]; y++, dst += HT_QUAD * l->length[2]) {
                         const int64_t iz = z * l->stride[0] + pz * l->dilation[0] % l->stride[0] - l->pad[0];
@@ -184,9 +202,9 @@ static void pack_plane(const pixel_packing *p, int64_t unit)
                         if (l->thin)
                             pack_thin_row(p, rows[0], HT_QUAD * px, dst);
                         else
-                            pack_row(p, rows, px * l->dilation[2] % l->stride[2] - l->pad[2], l->stride[2],
-                                     l->length[2], dst);
+                            pack_row(p, rows, &source, dst);
                     }
+            }
 }
 
 static void pack_part(void *context, int64_t part, int thread)
