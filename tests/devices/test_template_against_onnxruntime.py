@@ -120,8 +120,6 @@ def no_judge(case: Case, version: int) -> str | None:
         return "the mask of an inference is not specified; onnxruntime gives zeros"
     if case.op_type == "NonZero" and case.inputs[0] is not None and case.inputs[0].ndim == 0:
         return "the specification asks for [0, n] and not NumPy's [1, n], which onnxruntime gives"
-    if attributes.get("coordinate_transformation_mode") == "half_pixel_symmetric" and "nearest_mode" in attributes:
-        return "coordinates that are whole up to rounding: floor and ceil depend on the order of operations"
     if case.domain == "ai.onnx.ml" and case.outputs == 2 and _one_score_for_two(case):
         return "the specification does not say how one score becomes those of two classes; backends differ"
     if case.op_type == "LinearClassifier" and attributes.get("post_transform") == "PROBIT":

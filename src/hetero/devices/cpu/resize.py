@@ -213,7 +213,9 @@ def _places(
         case b"pytorch_half_pixel" if length <= 1:
             places = np.full_like(y, -half)
         case b"half_pixel_symmetric":
-            places = (y + half) / s - half + n / number(2) * (one - number(length) / (s * n))
+            centred = n / number(2) * (one - number(length) / (s * n))
+            # Rounded once, as in onnxruntime: a place that is whole but for rounding falls to the same side.
+            places = (float(centred) + np.float64(y + half) / float(s) - 0.5).astype(number)
         case _:
             places = (y + half) / s - half
     return places
