@@ -228,7 +228,7 @@ class _Filling:
             for later in self._starts(part, limit):
                 reached = ranges.longest(later, limit)
                 if reached - later > (2 * end if begin == 0 else end - begin):
-                    begin, end = ranges.earliest(reached, limit), reached
+                    begin, end = ranges.reach_back(reached, limit), reached
         needs = ranges.needs_from(begin, end)
         if self._slack and end > begin and end < len(members):
             near = np.flatnonzero(needs >= (1 - self._slack) * needs[-1]) + 1

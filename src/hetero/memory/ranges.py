@@ -19,7 +19,7 @@ __all__ = ["RangeMemory"]
 class RangeMemory:
     """Memory of ranges ``order[begin:end]`` of a topological order of the nodes.
 
-    ``order``: int [num_nodes], a topological order; None: by number. What a range needs grows with it at either end.
+    ``order``: int [num_nodes], a topological order; None: by number. What a range needs grows with its end.
     """
 
     def __init__(self, values: Values, order: ArrayLike | None = None) -> None:
@@ -91,9 +91,13 @@ class RangeMemory:
         """Bytes of one range."""
         return float(self.needs_from(begin, end)[-1]) if end > begin else 0.0
 
-    def earliest(self, end: int, limit: float) -> int:
-        """The smallest begin such that the range up to ``end`` takes no more than ``limit`` bytes; ``end`` where not
-        even one node fits. O(the range * log of it)."""
+    def reach_back(self, end: int, limit: float) -> int:
+        """A begin such that the range up to ``end`` takes no more than ``limit`` bytes, and with one node before it
+        would take more; ``end`` where not even one node fits. O(the range * log of it).
+
+        There may be earlier ones: a range that begins earlier makes what it would have to hold as an input otherwise,
+        and can take less.
+        """
         low, step = end, 1  # the range from `low` fits
         while low and self.need(max(0, low - step), end) <= limit:
             low, step = max(0, low - step), 2 * step
