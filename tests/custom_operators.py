@@ -15,7 +15,19 @@ import onnx.parser
 import hetero
 from hetero.extension.c_call import FUNCTION, CCall
 
-__all__ = ["DEVICES", "HEAD", "SOURCE", "build", "callback", "core_with", "model_of", "peak", "peak_shapes", "scale"]
+__all__ = [
+    "DEVICES",
+    "HEAD",
+    "SOURCE",
+    "build",
+    "callback",
+    "core_with",
+    "model_of",
+    "peak",
+    "peak_shapes",
+    "scale",
+    "scale_shape",
+]
 
 DEVICES = ("CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE", "HETERO:TEMPLATE,CPU")
 HEAD = '<ir_version: 8, opset_import: ["": 17, "com.acme": 1]>\n'
@@ -132,6 +144,10 @@ def build(folder: Path) -> ctypes.CDLL | None:
 
 def scale(x: np.ndarray, *, factor: float = 1.0) -> np.ndarray:
     return np.asarray(np.float32(factor) * x)
+
+
+def scale_shape(x: tuple[int, ...], *, factor: float = 1.0) -> tuple[int, ...]:
+    return x
 
 
 def peak(x: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

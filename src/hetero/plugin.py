@@ -49,6 +49,7 @@ from .runtime.request import InferRequest, PlacingRunner, RepeatingRunner, Runne
 if TYPE_CHECKING:
     from .artifact.payload import PayloadReader
     from .costs.speed import DeviceSpeed
+    from .extension.elsewhere import OpDescription
     from .model.model import Model
 
 __all__ = [
@@ -229,12 +230,12 @@ class Plugin(abc.ABC):
 
         if context is not None:
             raise PropertyError(f"{device}: a remote context belongs to this process, and ISOLATION is PROCESS")
-        bound = self.bound_to_process(model)
-        if bound:
-            raise NotSupported(
-                f"{device}: {bound} is code of this process, which no worker has: compile without ISOLATION=PROCESS"
-            )
-        return compile_isolated(model, device, self.full_config(config), self.registrations(device.partition(".")[0]))
+        try:
+            ops = self.described_ops(model)
+        except NotSupported as error:
+            raise NotSupported(f"{device}: {error}, or compile without ISOLATION=PROCESS") from error
+        registrations = self.registrations(device.partition(".")[0])
+        return compile_isolated(model, device, self.full_config(config), registrations, ops)
 
     def adopt(self, compiled: CompiledModel, config: Mapping[str, Any], subject: str = "") -> None:
         """What every model of this device gets when it is compiled or imported: the threads, and the properties that
@@ -368,9 +369,17 @@ class Plugin(abc.ABC):
         raise NotSupported(f"{self.name} takes no extensions")
 
     def bound_to_process(self, model: Model) -> str:
-        """What a model needs that no other process has, such as a custom operator; empty if there is nothing. With
-        ``ISOLATION=PROCESS`` it is refused."""
+        """What a model needs that no other process has by itself, such as a custom operator; empty if there is
+        nothing."""
         return ""
+
+    def described_ops(self, model: Model) -> Sequence[OpDescription]:
+        """The custom operators that a model needs, as another process of this machine can make them: with
+        ``ISOLATION=PROCESS`` a worker does. Raises `NotSupported` for what only this process has."""
+        bound = self.bound_to_process(model)
+        if bound:
+            raise NotSupported(f"{bound} is code of this process, which no worker has")
+        return ()
 
 
 def _trouble(support: object, num_nodes: int) -> str | None:

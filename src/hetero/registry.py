@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,6 +18,7 @@ from .errors import DeviceUnavailable, HeteroError, NotSupported, PropertyError,
 from .extension.custom_op import CustomOp
 from .extension.table import check_new
 from .guard import guarded
+from .importable import import_name, imported
 from .plugin import Plugin
 
 __all__ = ["ENTRY_POINT_GROUP", "DeviceInfo", "Registry"]
@@ -128,7 +127,7 @@ class Registry:
         factory: Factory
         spelled: str | None
         if callable(target):
-            factory, spelled = target, _spelled(target)
+            factory, spelled = target, import_name(target)
         elif isinstance(target, os.PathLike) or target.endswith(".toml"):
             spelled = os.path.abspath(os.fspath(target))
             factory = self._profile_factory(spelled)
@@ -287,18 +286,10 @@ def _offer(name: str, plugin: Plugin, extension: Any) -> None:
 def _lazy(target: str) -> Factory:
     def create() -> Plugin:
         module, _, function = target.partition(":")
-        plugin: Plugin = getattr(importlib.import_module(module), function or "create_plugin")()
+        plugin: Plugin = imported(f"{module}:{function or 'create_plugin'}")()
         return plugin
 
     return create
-
-
-def _spelled(factory: Factory) -> str | None:
-    """``module:function``, where that is what it takes to find it; a script's own functions are in no module."""
-    module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
-    if module in (None, "__main__") or getattr(sys.modules.get(str(module)), str(name), None) is not factory:
-        return None
-    return f"{module}:{name}"
 
 
 def _misnamed(name: str, package: str) -> Factory:

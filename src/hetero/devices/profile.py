@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from ..artifact.payload import PayloadReader, PayloadWriter
     from ..costs.speed import DeviceSpeed
+    from ..extension.elsewhere import OpDescription
     from ..model.model import Model, NodeView
 
 __all__ = ["Cost", "OpConstraints", "Profile", "ProfilePlugin", "load_profile"]
@@ -319,6 +320,9 @@ class ProfilePlugin(Plugin):
 
     def bound_to_process(self, model: Model) -> str:
         return self.executing_plugin().bound_to_process(model)
+
+    def described_ops(self, model: Model) -> Sequence[OpDescription]:
+        return self.executing_plugin().described_ops(model)
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         executed = self.executing_plugin().query_model(model, self._delegated(config))

@@ -12,6 +12,7 @@ from .custom_op import CustomOp
 if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader
     from ..model.model import Model
+    from .elsewhere import OpDescription
 
 __all__ = ["CUSTOM_OPS", "CustomOps", "check_new", "describe_ops", "require_ops"]
 
@@ -55,6 +56,23 @@ class CustomOps:
             if isinstance(found, CustomOp) and (domain, op_type) not in model.functions:
                 return found
         return None
+
+    def described_in(self, model: Model) -> list[OpDescription]:
+        """Those of the domains that a model imports, as another process can make them; of those that no node of it
+        needs (nested graphs left aside) only what can be made there. Raises `NotSupported`."""
+        from .elsewhere import describe
+
+        described = []
+        for (domain, op_type), versions in self._ops.items():
+            wanted = self.find(domain, op_type, model.opsets.get(domain)) if domain in model.opsets else ""
+            if isinstance(wanted, str):
+                continue
+            try:
+                described += [describe(op) for op in versions]
+            except NotSupported:
+                if f"{domain}::{op_type}" in model.op_types and (domain, op_type) not in model.functions:
+                    raise
+        return described
 
     def find(self, domain: str, op_type: str, version: int | None) -> CustomOp | str:
         """The operator for a model that imports ``version`` of the domain (None: none), or why there is none."""

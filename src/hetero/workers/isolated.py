@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from .shared_memory import SharedPool
 from .worker import Worker
 
 if TYPE_CHECKING:
+    from ..extension.elsewhere import OpDescription
     from ..model.model import Model
 
 __all__ = ["IsolatedModel", "compile_isolated"]
@@ -30,13 +32,17 @@ _NOT_PASSED_ON = ("ISOLATION", "WORKER_TIMEOUT_MS", "WORKER_RETRIES", "PLUGIN_TI
 
 
 def compile_isolated(
-    model: Model, device: str, settings: Mapping[str, Any], plugins: Sequence[tuple[str, str]]
+    model: Model,
+    device: str,
+    settings: Mapping[str, Any],
+    plugins: Sequence[tuple[str, str]],
+    ops: Sequence[OpDescription] = (),
 ) -> IsolatedModel:
     """Compile ``model`` for ``device`` in a worker process.
 
     ``settings``: all properties. ``plugins``: name and target of devices that were registered by hand, which the worker
-    registers too. Raises what the compilation does, `NotSupported` for what cannot pass between processes, and
-    `WorkerLost` if the worker ends meanwhile.
+    registers too. ``ops``: custom operators, which it adds. Raises what the compilation does, `NotSupported` for what
+    cannot pass between processes, and `WorkerLost` if the worker ends meanwhile.
     """
     if importlib.util.find_spec("zmq") is None:
         raise NotSupported("ISOLATION=PROCESS needs pyzmq: pip install 'hetero[workers]'")
@@ -61,6 +67,8 @@ def compile_isolated(
         device,
         config,
         list(plugins),
+        list(ops),
+        [str(entry) for entry in sys.path],
     )
     timeout = settings["PLUGIN_TIMEOUT_MS"]
     crew = Crew(device, functools.partial(_start, device, pool, request, kept, timeout / 1000 if timeout else None))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .. import errors
 from ..errors import HeteroError
+from ..extension.elsewhere import OpDescription
 from ..runtime.profile import ProfileRow
 from .shared_memory import SharedMemory
 
@@ -58,14 +59,16 @@ class Room(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Compile(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """Compile a model: its encoding without the weights, and those. ``plugins``: name and target of devices to
-    register first."""
+    """Compile a model: its encoding without the weights, and those. Before: ``path`` is where modules are looked for,
+    ``plugins`` (name and target) are registered, and ``ops`` are added."""
 
     model: TensorRef
     weights: list[tuple[str, TensorRef]]
     device: str
     config: dict[str, Any]
     plugins: list[tuple[str, str]]
+    ops: list[OpDescription]
+    path: list[str]
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, tag=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..core import Core
 from ..errors import InferenceError
+from ..extension.elsewhere import made
 from ..model.detached import attach
 from ..plugin import CompiledModel
 from ..runtime.cancellation import Cancellation
@@ -108,9 +110,12 @@ class _Worker:
                 raise InferenceError(f"a worker's control does not take {type(request).__name__}")
 
     def _compile(self, request: Compile) -> Compiled:
+        sys.path[:] = request.path
         core = Core()
         for name, target in request.plugins:
             core.register_plugin(name, target)
+        for op in request.ops:
+            core.add_extension(made(op))
         weights = {name: _read_only(ref.array(self._memory)) for name, ref in request.weights}
         encoded = _read_only(request.model.array(self._memory))
         model = attach(encoded.data, weights, "the model for a worker process")

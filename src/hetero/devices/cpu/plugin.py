@@ -26,6 +26,7 @@ from .values import Packed
 
 if TYPE_CHECKING:
     from ...artifact.payload import PayloadReader, PayloadWriter
+    from ...extension.elsewhere import OpDescription
     from ...model.model import Model
     from .stored import StoredModel
 
@@ -82,6 +83,9 @@ class CpuPlugin(Plugin):
     def bound_to_process(self, model: Model) -> str:
         op = self._custom_ops.first_in(model)
         return "" if op is None else f"the custom operator {op.name}"
+
+    def described_ops(self, model: Model) -> Sequence[OpDescription]:
+        return self._custom_ops.described_in(model)
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None

@@ -17,6 +17,7 @@ from ...runtime.profile import EXECUTED, ProfileRow
 
 if TYPE_CHECKING:
     from ...artifact.payload import PayloadReader, PayloadWriter
+    from ...extension.elsewhere import OpDescription
     from ...model.model import Model
     from .program import Program, Scope
 
@@ -46,6 +47,9 @@ class TemplatePlugin(Plugin):
     def bound_to_process(self, model: Model) -> str:
         op = self._custom_ops.first_in(model)
         return "" if op is None else f"the custom operator {op.name}"
+
+    def described_ops(self, model: Model) -> Sequence[OpDescription]:
+        return self._custom_ops.described_in(model)
 
     def read_only_property(self, name: str) -> Any:
         match name:

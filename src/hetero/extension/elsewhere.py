@@ -1,0 +1,124 @@
+"""Custom operators as data, for other processes of this machine: functions by their names, C functions by their
+libraries and names."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+import msgspec
+
+from ..errors import NotSupported
+from ..importable import import_name, imported
+from .custom_op import CustomOp
+
+__all__ = ["OpDescription", "describe", "made"]
+
+
+class OpDescription(msgspec.Struct, frozen=True, array_like=True):
+    """What `CustomOp` takes. ``function``, ``shape_rule``: ``module:name``, or empty; ``library``, ``symbol``: of the C
+    function; ``output_dtypes``: the number of an input, the name of a dtype, or the ``module:name`` of a function."""
+
+    op_type: str
+    domain: str
+    function: str
+    library: str
+    symbol: str
+    shape_rule: str
+    output_dtypes: list[int | str]
+    num_inputs: tuple[int, int]
+    input_dtypes: list[list[str] | None]
+    since_version: int
+    version: str
+
+
+def describe(op: CustomOp) -> OpDescription:
+    """Raises `NotSupported` if another process could not make it."""
+    library, symbol = _where_in_library(op) if op.address else ("", "")
+    return OpDescription(
+        op.op_type,
+        op.domain,
+        _named(op, "function", op.function) if op.function else "",
+        library,
+        symbol,
+        _named(op, "shape_rule", op.shape_rule) if op.shape_rule else "",
+        [_output(op, entry) for entry in op.output_dtypes],
+        op.num_inputs,
+        [None if accepted is None else sorted(dtype.name for dtype in accepted) for accepted in op.input_dtypes],
+        op.since_version,
+        op.version,
+    )
+
+
+def made(description: OpDescription) -> CustomOp:
+    """The operator, here. Raises `NotSupported` if its functions cannot be imported."""
+    try:
+        return CustomOp(
+            description.op_type,
+            description.domain,
+            function=_found(description.function),
+            c_function=getattr(ctypes.CDLL(description.library), description.symbol) if description.library else None,
+            shape_rule=_found(description.shape_rule),
+            output_dtypes=[
+                imported(entry) if isinstance(entry, str) and ":" in entry else entry
+                for entry in description.output_dtypes
+            ],
+            num_inputs=description.num_inputs,
+            input_dtypes=description.input_dtypes or None,
+            since_version=description.since_version,
+            version=description.version,
+        )
+    except (ImportError, AttributeError, OSError) as error:
+        raise NotSupported(
+            f"custom operator {description.domain}::{description.op_type}: another process cannot import it: {error}"
+        ) from error
+
+
+def _found(name: str) -> Any:
+    return imported(name) if name else None
+
+
+def _named(op: CustomOp, what: str, function: Any) -> str:
+    name = import_name(function)
+    if name is None:
+        raise _refusal(op, f"its {what} {function!r} is code of this process; define it at the top of a module")
+    return name
+
+
+def _output(op: CustomOp, entry: Any) -> int | str:
+    if isinstance(entry, int):
+        return entry
+    return _named(op, "output_dtypes", entry) if callable(entry) else str(entry.name)
+
+
+def _where_in_library(op: CustomOp) -> tuple[str, str]:
+    """The file and the symbol of the C function."""
+    if op.user_data:
+        raise _refusal(op, "its user_data is an address of this process")
+    found = _Found()
+    dladdr = ctypes.CDLL(None).dladdr
+    if dladdr(ctypes.c_void_p(op.address), ctypes.byref(found)) and found.symbol and found.address == op.address:
+        library, symbol = os.path.abspath(os.fsdecode(found.library)), os.fsdecode(found.symbol)
+        try:
+            there = ctypes.cast(getattr(ctypes.CDLL(library), symbol), ctypes.c_void_p).value
+        except (OSError, AttributeError):
+            there = None
+        if there == op.address:
+            return library, symbol
+    raise _refusal(op, "its c_function is an address of this process; give a function that a library exports")
+
+
+class _Found(ctypes.Structure):
+    """Dl_info of <dlfcn.h>."""
+
+    _fields_ = (
+        ("library", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def _refusal(op: CustomOp, why: str) -> NotSupported:
+    return NotSupported(f"the custom operator {op.name} cannot go to another process: {why}")

@@ -1,0 +1,28 @@
+"""Functions in words that another process of this machine understands: the module and the name there."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from typing import Any
+
+__all__ = ["import_name", "imported"]
+
+
+def import_name(function: object) -> str | None:
+    """``module:name``, where that gives the same object; None for what is local, a lambda, or of a script."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
+        return None
+    try:
+        found = functools.reduce(getattr, name.split("."), sys.modules.get(module))
+    except AttributeError:
+        return None
+    return f"{module}:{name}" if found is function else None
+
+
+def imported(name: str) -> Any:
+    """What `import_name` named. Raises what importing raises, and `AttributeError`."""
+    module, _, path = name.partition(":")
+    return functools.reduce(getattr, path.split("."), importlib.import_module(module))
