@@ -26,6 +26,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
 html_theme = "furo"
 html_title = f"hetero {version}"
 html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 # As code hosts do it: every heading can be linked to, and a link to a file that is no page downloads it.
 myst_heading_anchors = 4
