@@ -34,7 +34,8 @@ _STYLE = """\
 
 
 def affinity_dot(plan: Plan) -> str:
-    """Graphviz text: one vertex per node of the model, coloured by device."""
+    """Graphviz text: one vertex per node of the model, coloured by device. Raises `PropertyError` for a loaded plan that
+    is not bound to a model."""
     model, affinity, _ = _bound(plan)
     devices = affinity.device_of.tolist()
 
@@ -45,7 +46,8 @@ def affinity_dot(plan: Plan) -> str:
 
 
 def subgraphs_dot(plan: Plan) -> str:
-    """Graphviz text: one vertex per node of the model, coloured by subgraph and labelled with its device."""
+    """Graphviz text: one vertex per node of the model, coloured by subgraph and labelled with its device. Raises
+    `PropertyError` for a loaded plan that is not bound to a model."""
     model, _, partition = _bound(plan)
     subgraph_of = partition.subgraph_of.tolist()
 
