@@ -119,3 +119,42 @@ def test_a_type_that_nobody_knows_is_named(model: Model) -> None:
     part = model.extract([1])
     with pytest.raises(ModelError, match="value 'a', which is an input of the model"):
         part.known_type_of(part.value_id("a"))
+
+
+def symbolic(make_model: Make) -> Model:
+    """x [batch, n] -> Relu -> a [batch, n] -> Concat with itself -> b [batch, 2*n] -> Relu -> y."""
+    nodes = [
+        oh.make_node("Relu", ["x"], ["a"]),
+        oh.make_node("Concat", ["a", "a"], ["b"], axis=1),
+        oh.make_node("Relu", ["b"], ["y"]),
+    ]
+    infos = [oh.make_tensor_value_info("a", 1, ["batch", "n"]), oh.make_tensor_value_info("b", 1, ["batch", "2*n"])]
+    inputs = [oh.make_tensor_value_info("x", 1, ["batch", "n"])]
+    return read_model(make_model(nodes, inputs, [oh.make_tensor_value_info("y", 1, ["batch", "m"])], value_info=infos))
+
+
+def test_sizes_of_inputs_are_those_of_their_symbols_everywhere(make_model: Make) -> None:
+    model = symbolic(make_model)
+    assert types_of(model, "ab") == [ValueType(FLOAT, ("batch", "n")), ValueType(FLOAT, ("batch", "2*n"))]
+    sized = model.with_types({"x": (np.float32, (3, 5))})
+    expected = [ValueType(FLOAT, (3, 5)), ValueType(FLOAT, (3, 10)), ValueType(FLOAT, (3, 10))]
+    assert types_of(sized, "aby") == expected  # what no input has follows
+    assert types_of(sized.with_types({"y": (None, (3, 10))}), "aby") == expected
+    half = model.with_types({"x": (np.float32, (3, "n"))})
+    assert types_of(half, "ab")[0] == ValueType(FLOAT, (3, "n"))
+    assert types_of(half, "ab")[1].shape == (3, "2*n")
+    assert not sized.outputs[0].declared
+    assert model.outputs[0].declared
+    empty = model.with_types({"x": (np.float32, (0, 5))})
+    assert types_of(empty, "ab") == [ValueType(FLOAT, (0, 5)), ValueType(FLOAT, (0, 10))]
+
+
+def test_symbols_that_inputs_contradict_stay(make_model: Make) -> None:
+    inputs = [oh.make_tensor_value_info("x", 1, ["n", 2]), oh.make_tensor_value_info("z", 1, ["n"])]
+    infos = [oh.make_tensor_value_info("a", 1, ["n", 2])]
+    nodes = [oh.make_node("Frob", ["x", "z"], ["a"], domain="mine"), oh.make_node("Relu", ["a"], ["y"])]
+    proto = make_model(nodes, inputs, [oh.make_empty_tensor_value_info("y")], value_info=infos)
+    proto.opset_import.add(domain="mine", version=1)
+    model = read_model(proto)
+    assert types_of(model.with_types({"x": (None, (3, 2))}), "a") == [ValueType(FLOAT, (3, 2))]
+    assert types_of(model.with_types({"x": (None, (3, 2)), "z": (None, (4,))}), "a") == [ValueType(FLOAT, ("n", 2))]

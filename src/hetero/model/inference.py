@@ -64,11 +64,20 @@ class _StatedTypes:
 class ValueTypes:
     """Types of a file's values, by value id of the file. Safe to share between threads.
 
-    ``supplied``: types that the user stated, what the file states included; they go before all others.
+    ``supplied``: types that the user stated, what the file states included; they go before all others. ``sized``: what
+    follows from those for values that the file declares with symbols. That counts as inferred, as some files give one
+    name to different sizes.
     """
 
-    def __init__(self, file: ModelFile, constants: Constants, supplied: Mapping[int, ValueType] | None = None) -> None:
+    def __init__(
+        self,
+        file: ModelFile,
+        constants: Constants,
+        supplied: Mapping[int, ValueType] | None = None,
+        sized: Mapping[int, ValueType] | None = None,
+    ) -> None:
         self.supplied = types.MappingProxyType(dict(supplied or {}))
+        self._sized = sized or {}
         self._file = file
         self._constants = constants
         self._constant = file.value_constant.data
@@ -97,7 +106,29 @@ class ValueTypes:
                 raise self._file.error(f"value {name!r} is {kind}, which contradicts the type supplied: {given}")
             if constant < 0:
                 supplied[value] = refined
-        return ValueTypes(self._file, self._constants, supplied)
+        return ValueTypes(self._file, self._constants, supplied, self._with_sizes(supplied))
+
+    def _with_sizes(self, supplied: Mapping[int, ValueType]) -> dict[int, ValueType]:
+        """What is made by nodes and declared with symbols, where ``supplied`` has sizes for symbols of inputs: in a
+        graph a symbol is one size wherever it stands. Other symbols stay, for inference to find out."""
+        sizes: dict[str, int | None] = {}
+        for value, known in supplied.items():
+            declared = self._declared.find(value)[0]
+            if self._producer[value] < 0 and declared.shape is not None and known.shape is not None:
+                for symbol, size in zip(declared.shape, known.shape, strict=False):
+                    if isinstance(symbol, str) and isinstance(size, int):
+                        sizes[symbol] = size if sizes.setdefault(symbol, size) == size else None
+        if not any(size is not None for size in sizes.values()):
+            return {}
+        found = {}
+        for value in np.flatnonzero(self._file.value_info >= 0).tolist():
+            known = self._declared.find(value)[0]
+            if value in supplied or self._producer[value] < 0 or not _has_symbols(known):
+                continue
+            assert known.shape is not None
+            shape = tuple(_sized(dim, sizes) if isinstance(dim, str) else dim for dim in known.shape)
+            found[value] = ValueType(known.dtype, shape)
+        return found
 
     def with_inferred(self) -> ValueTypes:
         """The same with all that is known as if the user had stated it. Made once, since many parts of a model ask."""
@@ -142,7 +173,7 @@ class ValueTypes:
     def is_declared(self, value: int) -> bool:
         """Whether element type and shape of a value are stated, and not just inferred."""
         stated, _ = self._stated(value)
-        return stated.dtype is not None and stated.shape is not None
+        return stated.dtype is not None and stated.shape is not None and value not in self._sized
 
     def stated_dtype(self, value: int) -> np.dtype[Any] | None:
         """The element type that is stated, if one is."""
@@ -177,10 +208,12 @@ class ValueTypes:
         if constant >= 0:
             return self._constants.type_of(constant), b""
         declared, dtype, message = self._declared.find(value)
-        supplied = self.supplied.get(value)
+        sized = self._sized.get(value)
+        supplied = self.supplied.get(value) or sized
         if supplied is not None:
             declared, message = supplied, b""
-        if dtype == _NO_TENSOR or (declared.dtype is not None and declared.shape is not None):
+        complete = declared.dtype is not None and declared.shape is not None
+        if dtype == _NO_TENSOR or (complete and (sized is None or not _has_symbols(sized))):
             return declared, message
         if self._producer[value] < 0:  # a graph input: nothing to infer from
             return declared, message
@@ -193,7 +226,7 @@ class ValueTypes:
         except ModelError:  # such as a rank above NumPy's
             return declared, message
         if supplied is not None:
-            return _refined(found, supplied) or supplied, b""
+            return _refined(found, supplied) or (supplied if sized is None else found), b""
         knows_more = found.dtype is not None and (declared.dtype is None or found.shape is not None)
         return (found, found_message) if dtype == _NO_TENSOR or knows_more else (declared, message)
 
@@ -217,9 +250,26 @@ class ValueTypes:
         longest = int((file.info_type_end - file.info_type_begin).max(initial=0))
         harmless = is_harmless(file.op_types, bool(file.functions), len(file.node_op), longest)
         # Nothing harmless looks at data.
-        skeleton = skeleton_of(file, self._constants, self.supplied, with_data=not harmless)
+        stated = {**{value: _without_symbols(known) for value, known in self._sized.items()}, **self.supplied}
+        skeleton = skeleton_of(file, self._constants, stated, with_data=not harmless)
         answer = None if skeleton is None else infer_types(skeleton, harmless=harmless)
         return None if answer is None else _StatedTypes(ModelFile(memoryview(answer), label="inferred types"))
+
+
+def _without_symbols(known: ValueType) -> ValueType:
+    """Inference keeps the symbols that it is given."""
+    if known.shape is None:
+        return known
+    return ValueType(known.dtype, tuple(None if isinstance(dim, str) else dim for dim in known.shape))
+
+
+def _sized(symbol: str, sizes: Mapping[str, int | None]) -> int | str:
+    size = sizes.get(symbol)
+    return symbol if size is None else size
+
+
+def _has_symbols(known: ValueType) -> bool:
+    return known.shape is not None and any(isinstance(dim, str) for dim in known.shape)
 
 
 def _refined(stated: ValueType, more: ValueType) -> ValueType | None:
