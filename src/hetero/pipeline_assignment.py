@@ -17,12 +17,16 @@ from .affinity import Affinity, Origin
 from .costs.measured import Costs
 from .costs.speed import CostSource
 from .costs.table import CostTable, cost_table
+from .memory import values_of
+from .memory_assignment import allowed_devices, limits_array, require_fit
 from .partition import Graph, Partition, partition_graph
-from .pipeline import PipelineError, StageAssignment, TooManyStages, balance_stages
+from .pipeline import NoRoom, PipelineError, StageAssignment, TooManyStages, balance_stages
+from .pipeline_memory import StageLimits
 from .plan.schema import PlannedStage, PredictedPipeline
 from .plan.wording import counted, duration, short
 
 if TYPE_CHECKING:
+    from .assign import AssignmentProblem
     from .costs.speed import DeviceSpeed
     from .model.model import Model
     from .plugin import Support
@@ -56,14 +60,17 @@ def assign_stages(
     costs: Costs | None = None,
     original: Model | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    limits: Mapping[str, int] | None = None,
 ) -> StagedAffinity:
     """The stages whose slowest one is predicted to take the least time.
 
     ``affinity``: by priority, with pins, which are kept. ``supports``, ``speeds``: per device. ``costs``: measured on
     ``model`` or, before calls of functions were inlined, ``original``; ``shapes`` of inputs choose among them.
+    ``limits``: device -> bytes that it may take.
 
     Raises `TooManyStages` for more devices than nodes, `PipelineError` for a node that fits into no stage in the order
-    of the devices, `WrongModel` for costs of another model, and `PropertyError` for costs of none of the devices.
+    of the devices, `WrongModel` for costs of another model, `PropertyError` for costs of none of the devices, and
+    `InsufficientMemory` where no stages are found within the limits.
     """
     devices = affinity.devices
     if len(devices) > model.num_nodes:
@@ -75,14 +82,16 @@ def assign_stages(
         costs.check_model(*dict.fromkeys((model, original or model)))
         costs.check_devices(devices)
     table = cost_table(model, devices, speeds, costs, shapes)
-    allowed = np.stack([support.mask for support in supports])
+    allowed = allowed_devices(affinity, supports)
     pinned = affinity.origin != Origin.PRIORITY
-    allowed[:, pinned] = affinity.device_of[pinned] == np.arange(len(supports))[:, None]
+    problem = table.problem(allowed)
     try:
-        found = balance_stages(model.graph, table.problem(allowed), table.launch, len(devices))
+        found = balance_stages(model.graph, problem, table.launch, len(devices))
     except PipelineError as error:
         raise _in_words(model, affinity, allowed, error) from None
     partition = stage_partition(model.graph, found.stage_of)
+    if limits:
+        found, partition = _within(model, affinity, allowed, table, problem, found, partition, limits)
     pipeline = _predicted(table, allowed, found, partition)
     origin = affinity.origin.copy()
     origin[~pinned] = Origin.STAGE
@@ -110,6 +119,33 @@ def stage_partition(graph: Graph, stage_of: NDArray[np.int32]) -> Partition:
     return Partition(
         graph, parts.policy, number[parts.subgraph_of], parts.device_of[order], parts.cut_edges, parts.cut_weight
     )
+
+
+def _within(
+    model: Model,
+    affinity: Affinity,
+    allowed: NDArray[np.bool_],
+    table: CostTable,
+    problem: AssignmentProblem,
+    found: StageAssignment,
+    partition: Partition,
+    limits: Mapping[str, int],
+) -> tuple[StageAssignment, Partition]:
+    """The stages themselves if they fit, else the best that do. Raises `InsufficientMemory`."""
+    devices, values = affinity.devices, values_of(model)
+    most = limits_array(devices, limits)
+    stages = StageLimits(values, most)
+    needs = stages.counted(found.stage_of, partition)
+    if needs.fits:
+        return found, partition
+    try:
+        found = balance_stages(model.graph, problem, table.launch, len(devices), capacity=stages.capacity)
+        partition = stage_partition(model.graph, found.stage_of)
+        needs = stages.counted(found.stage_of, partition)
+    except NoRoom:
+        pass  # told by what the stages that were found without limits need
+    require_fit(model, devices, values, allowed, most, needs)
+    return found, partition
 
 
 def _predicted(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from hetero.assign import AssignmentProblem
 from hetero.errors import PartitionError
 from hetero.partition import Graph, check_partition
-from hetero.pipeline import PipelineError, StageCosts, TooManyStages, balance_stages, timeline
+from hetero.pipeline import NoRoom, PipelineError, StageCosts, TooManyStages, balance_stages, timeline
 from hetero.pipeline.orders import depth_first, drawn, orders, stage_ranges
 from hetero.pipeline_assignment import stage_partition
 from pipeline_cases import least_bottleneck, naive_times, random_case
@@ -212,3 +214,32 @@ def test_timeline():
     assert [(run.begin, run.end) for run in runs if run.stage == 1] == [(2, 5), (5, 8), (8, 11)]
     assert [(run.begin, run.end) for run in runs if run.stage == 2] == [(5, 6), (8, 9), (11, 12)]
     assert timeline([], 3) == []
+
+
+@settings(deadline=None, max_examples=40)
+@given(SEEDS, st.integers(2, 8), st.integers(2, 3))
+def test_capacity_holds_and_chains_are_exact_within_it(seed, n, k):
+    """Each node has a weight, each stage a limit of the sum."""
+    if n < k:
+        return
+    rng = np.random.default_rng(seed)
+    case = random_case(rng, n, k, chain=True)
+    weight, limits = rng.random(n), rng.random(k) * n
+    sums = np.concatenate([[0.0], np.cumsum(weight)])
+
+    def capacity(stage, order):
+        assert order.tolist() == list(range(n))
+        return np.searchsorted(sums, sums + limits[stage] + 1e-12, "right") - 1
+
+    least = np.inf
+    for stages in itertools.product(range(k), repeat=n):
+        loads = np.bincount(stages, weight, k)
+        if (np.diff(stages) >= 0).all() and (loads <= limits + 1e-12).all():
+            least = min(least, max(naive_times(case, stages)))
+    if np.isinf(least):
+        with pytest.raises(NoRoom):
+            balance_stages(case.graph, case.problem, case.launch, k, capacity=capacity)
+        return
+    found = balance_stages(case.graph, case.problem, case.launch, k, capacity=capacity)
+    assert (np.bincount(found.stage_of, weight, k) <= limits + 1e-9).all()
+    assert found.times.slowest == pytest.approx(least, rel=1e-6)

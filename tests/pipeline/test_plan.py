@@ -187,6 +187,32 @@ def test_a_stage_in_pieces_is_one_submodel():
     np.testing.assert_allclose(compiled(x)[0], CORE.compile_model(model, "CPU")(x)[0], rtol=1e-6)
 
 
+def weighted_chain(count, wide=16):
+    """Products by weights of [64, 64 * wide], means, and what makes them as wide as they were."""
+    nodes, last = [], "x"
+    weights = {f"w{i}": np.ones((64, 64 * wide), np.float32) for i in range(count)}
+    for i in range(count):
+        nodes.append(helper.make_node("MatMul", [last, f"w{i}"], [f"m{i}"], f"m{i}"))
+        nodes.append(helper.make_node("ReduceMean", [f"m{i}", "axes"], [f"v{i}"], f"v{i}", keepdims=1))
+        last = f"e{i}" if i + 1 < count else "y"
+        nodes.append(helper.make_node("Expand", [f"v{i}", "shape"], [last], f"e{i}"))
+    weights |= {"axes": np.array([1]), "shape": np.array([8, 64])}
+    return CORE.read_model(make_model(nodes, {"x": [8, 64]}, weights=weights, opset=18))
+
+
+def test_stages_stay_within_memory():
+    model = weighted_chain(8)
+    free = CORE.plan(model, "HETERO:CPU.0,CPU.1", PIPELINE)
+    first, second = (entry.weight_bytes for entry in free.totals)
+    assert 0.7 < first / second < 1.4
+    limited = CORE.plan(model, "HETERO:CPU.0,CPU.1", {**PIPELINE, "MAX_MEMORY": {"CPU.0": "600KiB"}})
+    first, second = (entry.weight_bytes for entry in limited.totals)
+    assert 0 < first <= 600 * 1024 < second
+    assert limited.pipeline.interval_s > free.pipeline.interval_s
+    with pytest.raises(hetero.errors.InsufficientMemory, match=r"CPU\.[01]"):
+        CORE.plan(model, "HETERO:CPU.0,CPU.1", {**PIPELINE, "MAX_MEMORY": {"CPU.0": "600KiB", "CPU.1": "1MiB"}})
+
+
 def test_what_is_hard_about_models():
     """Unknown sizes, constants that two stages share, inputs of late stages, several outputs, control flow."""
 

@@ -120,7 +120,7 @@ class HeteroPlugin(DeviceListPlugin):
                     "ASSIGNMENT=COST is for the least latency of one inference, MODEL_DISTRIBUTION_POLICY="
                     "PIPELINE_PARALLEL for the most inferences in a time: set one of them"
                 )
-            by_cost = functools.partial(self._by_stage, config=config, costs=_costs_of(settings))
+            by_cost = functools.partial(self._by_stage, config=config, costs=_costs_of(settings), limits=limits)
         elif settings[_ASSIGNMENT.name] == "COST":
             by_cost = functools.partial(
                 self._by_cost, config=config, costs=_costs_of(settings), policy=policy, limits=limits
@@ -163,12 +163,25 @@ class HeteroPlugin(DeviceListPlugin):
         )
 
     def _by_stage(
-        self, settled: SettledModel, affinity: Affinity, config: Mapping[str, Any], costs: Costs | None
+        self,
+        settled: SettledModel,
+        affinity: Affinity,
+        config: Mapping[str, Any],
+        costs: Costs | None,
+        limits: Mapping[str, int],
     ) -> StagedAffinity:
         from ..pipeline_assignment import assign_stages
 
         speeds = [self.device_of(device, config)[0].speed(device) for device in settled.devices]
-        return assign_stages(settled.model, affinity, settled.supports, speeds, costs=costs, original=settled.original)
+        return assign_stages(
+            settled.model,
+            affinity,
+            settled.supports,
+            speeds,
+            costs=costs,
+            original=settled.original,
+            limits=limits,
+        )
 
     def settings_of(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """With what the costs say, not where they are."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from .balance import StageAssignment, balance_stages
 from .costs import StageCosts, StageTimes
-from .errors import PipelineError, TooManyStages
+from .errors import NoRoom, PipelineError, TooManyStages
 from .timeline import Run, draw_timeline, timeline
 
 __all__ = [
+    "NoRoom",
     "PipelineError",
     "Run",
     "StageAssignment",

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..assign import AssignmentProblem
 from ..partition import Graph
 from .costs import StageCosts, StageTimes
-from .errors import TooManyStages
+from .errors import NoRoom, TooManyStages
 from .line import LARGE, Capacity, Line
 from .moves import moved_nodes
 from .orders import orders, stage_ranges
@@ -63,7 +63,8 @@ def balance_stages(
 
     ``capacity``: of a stage and a topological order, int64 [num_nodes + 1], not falling: for each position the last one
     at which the stage can end if it begins there (what its device's memory allows). Deterministic. Raises
-    `TooManyStages` if there are fewer nodes than stages, and `PipelineError` if there are no such stages.
+    `TooManyStages` if there are fewer nodes than stages, `PipelineError` if there are no such stages, and `NoRoom` if
+    none are found within ``capacity``.
     """
     costs = StageCosts(graph, problem, launch, num_stages)
     k, n = costs.num_stages, graph.num_nodes
@@ -90,7 +91,7 @@ def balance_stages(
         fewer = _with_fewer(costs, line, best, capacity)
     if fewer is None:
         if best is None:
-            raise _no_room(costs)
+            raise NoRoom(f"no {k} stages in this order were found that fit into the memory of their devices")
         return _assignment(best, bound, None)
     return _assignment(fewer, bound, np.inf if best is None else best.slowest)
 
@@ -130,12 +131,6 @@ def _with_fewer(costs: StageCosts, line: Line, best: _Found | None, capacity: Ca
             if more is not None and more.slowest <= found.slowest * (1 + _EQUAL):
                 found = more
     return found
-
-
-def _no_room(costs: StageCosts) -> Exception:
-    from ..errors import PartitionError
-
-    return PartitionError(f"no {costs.num_stages} stages in this order fit into the memory of their devices")
 
 
 def _assignment(found: _Found, bound: float, with_all: float | None) -> StageAssignment:

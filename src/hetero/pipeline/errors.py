@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import PartitionError
 
-__all__ = ["PipelineError", "TooManyStages"]
+__all__ = ["NoRoom", "PipelineError", "TooManyStages"]
 
 
 class PipelineError(PartitionError):
@@ -23,3 +23,7 @@ class PipelineError(PartitionError):
 
 class TooManyStages(PartitionError):
     """More stages than the graph has nodes."""
+
+
+class NoRoom(PartitionError):
+    """No stages were found that fit into the memory of their devices."""

@@ -40,10 +40,6 @@ def make_plan(
         if by_cost is None:
             return Decided(affinity, partition_graph(model.graph, affinity.device_of, policy=policy))
         found = by_cost(settled, affinity)
-        if limits and found.pipeline is not None:
-            from ..memory_assignment import check_limits
-
-            check_limits(model, settled.devices, found.partition, limits)
         costs = None if found.latency is None else found
         return Decided(found.affinity, found.partition, found.latency, found.pipeline, costs)
 
