@@ -157,9 +157,9 @@ def test_the_manifest_says_what_feeds_what(tmp_path: Path) -> None:
             fed("k", 3, 1, (2,)),
         ),
         (
-            Part("ALPHA", "subgraph_1.onnx", None, 1, (fed("x", None, 0),), (tensor(hostile),)),
-            Part("BETA", "subgraph_2.onnx", None, 1, (fed(hostile, 0, 0),), (tensor("b"),)),
-            Part("ALPHA", "subgraph_3.onnx", None, 1, (fed(hostile, 0, 0), fed("b", 1, 0)), (tensor("y"),)),
+            Part("ALPHA", "subgraph_1.onnx", None, 1, (fed("x", None, 0),), (tensor(hostile),), 1),
+            Part("BETA", "subgraph_2.onnx", None, 1, (fed(hostile, 0, 0),), (tensor("b"),), 2),
+            Part("ALPHA", "subgraph_3.onnx", None, 1, (fed(hostile, 0, 0), fed("b", 1, 0)), (tensor("y"),), 3),
             Part(None, "constants.onnx", None, 0, (), constants),
         ),
     )
@@ -226,7 +226,7 @@ def test_what_nobody_reads_is_left_out(tmp_path: Path) -> None:
     assert plan.num_subgraphs == 2
     manifest = split(model, plan, tmp_path / "parts")
     check_folder(tmp_path / "parts", manifest)
-    assert [(part.device, part.file) for part in manifest.parts] == [("BETA", "subgraph_2.onnx")]
+    assert [(part.device, part.file, part.subgraph) for part in manifest.parts] == [("BETA", "subgraph_2.onnx", 2)]
     feeds = {"x": np.full((2, 3), -1, np.float32)}
     assert run_example(tmp_path / "parts", feeds)["y"].tolist() == np.zeros((2, 3)).tolist()
 

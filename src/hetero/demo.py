@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from .core import Core
 from .errors import ModelError
+from .model.model import Model
 from .plan import Plan
 from .report.dot import write_affinity_dot, write_subgraphs_dot
 from .runtime.profile import ProfileRow
@@ -33,8 +34,9 @@ _TOLERANCE = 1e-4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What the demo shows."""
+    """What the demo shows. ``model``: the one that it planned and ran."""
 
+    model: Model
     plan: Plan
     profile: tuple[ProfileRow, ...]
     largest_difference: float
@@ -63,7 +65,7 @@ def run_demo(folder: str | os.PathLike[str] = ".", seed: int = 0) -> DemoResult:
     found = request.infer({port.name: image})[0]
     expected = core.compile_model(model, "CPU")({port.name: image})[0]
     difference = float(np.abs(found - expected).max() / np.abs(expected).max())
-    return DemoResult(plan, request.profiling_info, difference, dot_files)
+    return DemoResult(model, plan, request.profiling_info, difference, dot_files)
 
 
 def light_model_path(name: str) -> Path:

@@ -33,7 +33,8 @@ MANIFEST = "manifest.json"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """Where an array comes from: output ``index`` of part ``part``; of part None, the model's input ``index``."""
+    """Where an array comes from: output ``index`` of ``Manifest.parts[part]``; of part None, the model's input
+    ``index``. Both are places in lists, from 0 on."""
 
     part: int | None
     index: int
@@ -59,7 +60,8 @@ class PartInput(Tensor):
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
     """One ONNX file. ``device`` None: it has no nodes and gives constants that are outputs of the model, on any
-    device. ``data``: the file beside it with its weights, if there is one."""
+    device. ``data``: the file beside it with its weights, if there is one. ``subgraph``: its number in the plan, from 1
+    on, which is in the file's name too; None for those constants, and in manifests of earlier versions."""
 
     device: str | None
     file: str
@@ -67,6 +69,7 @@ class Part:
     num_nodes: int
     inputs: tuple[PartInput, ...]
     outputs: tuple[Tensor, ...]
+    subgraph: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -168,11 +171,13 @@ def _write(
     constants = [value for value in dict.fromkeys(model.output_ids) if model.is_constant[value]]
     width = len(str(len(subgraphs)))
     parts: list[Part] = []
-    for number, nodes in enumerate(subgraphs):
-        stem = f"subgraph_{number + 1:0{width}}"  # as profiles and drawings count
-        part = model.extract(nodes, name=f"{model.name}_subgraph{number + 1}")
+    names = [f"{model.name}_subgraph{number}" for number in range(1, len(subgraphs) + 1)]
+    for number, part in enumerate(model.extract_all(subgraphs, names), start=1):  # as profiles and drawings count
+        stem = f"subgraph_{number:0{width}}"
         if part.output_ids:  # else nobody reads what it computes, and runtimes refuse to run it
-            parts.append(_write_part(model, part, device_of[number], folder, stem, external_above, sources, len(parts)))
+            device = device_of[number - 1]
+            written = _write_part(model, part, device, folder, stem, external_above, sources, len(parts))
+            parts.append(dataclasses.replace(written, subgraph=number))
     if constants:
         part = model.extract_constants(constants, name=f"{model.name}_constants")
         parts.append(_write_part(model, part, None, folder, "constants", external_above, sources, len(parts)))

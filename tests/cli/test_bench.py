@@ -41,6 +41,14 @@ def test_options_of_benchmark_app(hetero_json: Json, diamond_path: Path) -> None
     assert both["inferences"] > 2
     (many,) = hetero_json("bench", diamond_path, "--niter", "5", "-hint", "throughput", "-nthreads", "2")["results"]
     assert many["in_flight"] == many["streams"] == 2
+    each = ("bench", diamond_path, "-d", "HETERO:FPGA,CPU", "-niter", "1", "-hint", "none", "-nstreams")
+    (listed,) = hetero_json(*each, "FPGA:3,CPU:2")["results"]
+    assert listed["streams"] == listed["in_flight"] == 5
+
+
+@pytest.mark.parametrize("streams", ["0", "-1", "x", "", "1,2", "CPU", "CPU:", ":2", "CPU:0", "CPU:1,2"])
+def test_streams_that_make_no_sense(hetero: Invoke, diamond_path: Path, streams: str) -> None:
+    assert "DEVICE:NUMBER" in hetero("bench", diamond_path, f"-nstreams={streams}", code=2).stderr
 
 
 def test_counters(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None:

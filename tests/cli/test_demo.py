@@ -30,6 +30,14 @@ def test_demo(runner: CliRunner, tmp_path: Path) -> None:
     }
 
 
+def test_demo_leaves_its_model(runner: CliRunner, tmp_path: Path) -> None:
+    demo = ["demo", "--output", str(tmp_path), "--save-model", str(tmp_path / "net.onnx")]
+    assert f"Wrote {tmp_path / 'net.onnx'}" in runner.invoke(main, demo, catch_exceptions=False).stdout
+    planned = json.loads(runner.invoke(main, ["plan", demo[-1], "-d", "HETERO:FPGA,CPU", "--json"]).stdout)
+    assert planned["model"]["name"] == "inception_v1"
+    assert "--force" in runner.invoke(main, demo).stderr
+
+
 def test_demo_json(runner: CliRunner, tmp_path: Path) -> None:
     found = json.loads(runner.invoke(main, ["demo", "--output", str(tmp_path), "--json"]).stdout)
     assert found["agrees"]

@@ -89,6 +89,7 @@ def test_damaged_files(hetero: Invoke, diamond_path: Path) -> None:
             error = hetero(command, path, code=1).stderr
             assert error.count("\n") == 1
             assert path in error
+            assert ("is it an ONNX file" in error) == (path in ("short.onnx", "text.onnx"))
     for command in (["query", "d.hetero"], ["split", "d.hetero", "-d", "CPU", "-o", "parts"]):
         assert "give the ONNX file" in hetero(*command, code=1).stderr
 
@@ -97,6 +98,7 @@ def test_split_and_run_with_onnxruntime(hetero: Invoke, hetero_json: Json, diamo
     onnxruntime = pytest.importorskip("onnxruntime")
     found = hetero_json("split", diamond_path, "-d", "HETERO:FPGA,CPU", "-o", "parts")
     assert [part["device"] for part in found["manifest"]["parts"]] == ["FPGA", "CPU", "FPGA"]
+    assert [part["subgraph"] for part in found["manifest"]["parts"]] == [1, 2, 3]
     manifest = read_manifest("parts")
     values = {"x": np.random.default_rng(0).random((1, 4, 5, 6), np.float32)}
     for part in manifest.parts:

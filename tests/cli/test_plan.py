@@ -58,6 +58,7 @@ def test_an_edited_plan(hetero: Invoke, hetero_json: Json, diamond_path: Path) -
     for command in ("plan", "run", "export"):
         error = hetero(command, diamond_path, "--plan", "half.json", code=1).stderr
         assert "half.json" in error
+        assert "is the file cut off?" in error
         assert error.count("\n") == 1
     assert not Path("other").exists()
 

@@ -14,7 +14,7 @@ import pytest
 
 import hetero
 from hetero.report.trace import node_times, to_trace, write_trace
-from hetero.runtime.profile import Profile, ProfileRow, Span
+from hetero.runtime.profile import EXECUTED, Profile, ProfileRow, Span
 from report_cases import HOSTILE_NAMES, chain
 
 Run = Callable[[hetero.Model, str | hetero.Plan], Profile]
@@ -100,6 +100,43 @@ def test_a_trace_of_several_inferences_has_one_axis(core: hetero.Core, diamond: 
     first, second = ([e for e in events if e.get("args", {}).get("inference") == i] for i in (1, 2))
     assert max(e["ts"] for e in first) <= min(e["ts"] for e in second)
     assert len({e["id"] for e in events if e["ph"] == "s"}) == 6
+
+
+def dropped_by_perfetto(text: str, whole_ns: Callable[[float], int]) -> list[str]:
+    """The slices that lie partly over another of their thread: Perfetto's trace processor leaves those out
+    (slice_drop_overlapping_complete_event). ``whole_ns``: how microseconds become nanoseconds."""
+    stacks: dict[tuple[int, int], list[int]] = {}
+    dropped = []
+    slices = [event for event in json.loads(text)["traceEvents"] if event["ph"] == "X"]
+    for event in sorted(slices, key=lambda event: event["ts"]):
+        begin, length = whole_ns(event["ts"]), whole_ns(event["dur"])
+        stack = stacks.setdefault((event["pid"], event["tid"]), [])
+        while stack and stack[-1] <= begin:
+            stack.pop()
+        if stack and begin + length > stack[-1]:
+            dropped.append(event["name"])
+        else:
+            stack.append(begin + length)
+    return dropped
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_slices_of_a_trace_nest(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    spans, rows, begin = [], [], 1_000_000_007
+    for subgraph in range(1, 20):
+        took = rng.integers(1, 5_000, 30)  # nanoseconds; of some subgraphs more than all of it, as of several threads
+        length = int(took.sum() * rng.uniform(0.3, 1.2))
+        spans.append(Span(subgraph, "CPU", "main", begin, begin + length))
+        begin += length + 20
+        rows += [
+            ProfileRow(f"{subgraph} {i}", EXECUTED, "Relu", "f32", real_us=ns / 1000, cpu_us=0.0, subgraph=subgraph)
+            for i, ns in enumerate(took.tolist())
+        ]
+    text = to_trace(Profile(rows, spans))
+    assert text.count('"ph":"X"') == 19 * 31
+    for whole_ns in (lambda us: int(us * 1000), lambda us: round(us * 1000)):
+        assert dropped_by_perfetto(text, whole_ns) == []
 
 
 def test_names_in_a_trace(core: hetero.Core, profile_of: Run) -> None:

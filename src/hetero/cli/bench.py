@@ -9,6 +9,7 @@ import click
 
 from .options import force_option, input_options, json_option, model_argument, new_command
 from .planning import Planning, planning_options
+from .streams import StreamCounts, stream_counts
 
 if TYPE_CHECKING:
     from .measuring import Contender
@@ -43,9 +44,21 @@ _SECONDS = 3.0
     type=click.IntRange(min=1),
     help="Requests in flight [default: 1, or NUM_STREAMS].",
 )
-@click.option("-nstreams", "--nstreams", "streams", type=click.IntRange(min=1), help="Sets NUM_STREAMS.")
+@click.option(
+    "-nstreams",
+    "--nstreams",
+    "streams",
+    metavar="N|DEVICE:N,…",
+    callback=stream_counts,
+    help="Sets NUM_STREAMS, of all devices or of each device of a list.",
+)
 @click.option("-nthreads", "--nthreads", "threads", type=click.IntRange(min=1), help="Sets INFERENCE_NUM_THREADS.")
-@click.option("-hint", "--hint", type=click.Choice(("latency", "throughput")), help="Sets PERFORMANCE_HINT.")
+@click.option(
+    "-hint",
+    "--hint",
+    type=click.Choice(("latency", "throughput", "none")),
+    help="Sets PERFORMANCE_HINT; none leaves it as it is.",
+)
 @click.option(
     "--warmup", type=click.IntRange(min=0), default=5, show_default=True, help="Inferences before, per request."
 )
@@ -66,7 +79,7 @@ def command(
     seconds: float | None,
     inferences: int | None,
     in_flight: int | None,
-    streams: int | None,
+    streams: StreamCounts | None,
     threads: int | None,
     hint: str | None,
     warmup: int,
@@ -97,8 +110,12 @@ def command(
     if costs_path is not None:
         _ = session.model  # an exported model has none
     config = planning.config()
-    given = {"NUM_STREAMS": streams, "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": hint and hint.upper()}
-    config |= {key: value for key, value in given.items() if value is not None}
+    if threads is not None:
+        config["INFERENCE_NUM_THREADS"] = threads
+    if hint not in (None, "none"):
+        config["PERFORMANCE_HINT"] = hint.upper()
+    if streams is not None:
+        streams.put_into(config)
     targets = _targets(planning)
     made: list[tuple[Contender, float]] = []
     inputs = None

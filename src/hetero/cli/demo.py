@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .group import Failure
-from .options import json_option, new_command
+from .options import force_option, json_option, new_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,23 +31,33 @@ __all__ = ["command"]
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the random weights and of the input.")
 @click.option("--per-node", is_flag=True, help="Print the counters of every node.")
+@click.option("--save-model", metavar="FILE.onnx", type=click.Path(), help="Write the model, to try other commands on.")
+@force_option
 @json_option
-def command(output: Path, seed: int, per_node: bool, as_json: bool) -> None:
+def command(output: Path, seed: int, per_node: bool, save_model: str | None, force: bool, as_json: bool) -> None:
     """GoogLeNet v1 on HETERO:FPGA,CPU, the FPGA simulated: plan, run, counters, check.
 
     Needs no network and no FPGA: the model comes with the onnx package, its weights are random, and the profile that
     stands in for the FPGA takes every operator of the model but LRN and Softmax.
     """
     from ..demo import run_demo
+    from .outfile import check_output
     from .progress import working
+    from .text import print_line
 
     output.mkdir(parents=True, exist_ok=True)
+    if save_model is not None:
+        check_output(save_model, force)
     with working("Running the demo"):
         result = run_demo(output, seed)
+        if save_model is not None:
+            result.model.save(save_model)
     if as_json:
         _print_json(result)
     else:
         _print(result, per_node)
+        if save_model is not None:
+            print_line(f"Wrote {save_model}")
     if not result.agrees:
         raise Failure("the result differs from the CPU's by more than rounding")
 

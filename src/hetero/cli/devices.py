@@ -10,7 +10,10 @@ from .planning import Planning, profile_option
 
 __all__ = ["command"]
 
-_LISTS = ("HETERO", "MULTI")
+_LISTS = {
+    "HETERO": "one model cut over a list of devices, by priority: HETERO:FPGA,CPU",
+    "MULTI": "requests spread over a list of devices: MULTI:CPU,ORT",
+}
 
 
 @new_command()
@@ -61,6 +64,6 @@ def _described(core: Any, info: Any) -> dict[str, Any]:
         "origin": origin,
         "version": version,
         "available": not info.unavailable,
-        "description": info.description,
+        "description": _LISTS.get(info.name, info.description),
         "reason": info.unavailable or None,
     }

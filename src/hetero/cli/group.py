@@ -124,7 +124,8 @@ def is_debugging(ctx: click.Context) -> bool:
 
 def _for_people(message: str) -> str:
     """What the library says to who catches an exception, said to who runs a command."""
-    return message.replace("the exception's `unsupported` lists all", "`hetero query --nodes` lists all")
+    message = message.replace("the exception's `unsupported` lists all", "`hetero query --nodes` lists all")
+    return message.replace("(Core.add_extension)", "(--extension)")
 
 
 def _first_lines(message: str) -> str:

@@ -137,7 +137,7 @@ def _print(found: Mapping[str, Any]) -> None:
     from .session import shape_text
     from .text import count_text, print_line, print_table, shorten, size_text
 
-    print_line(f"{found['path']}: {size_text(found['bytes'])}, {found['name'] or 'without a name'}")
+    print_line(f"{found['path']}: {size_text(found['bytes'])}, {shorten(found['name']) or 'without a name'}")
     if found["kind"] == "onnx":
         opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in found["opsets"].items())
         print_line(f"ONNX IR {found['ir_version']}, operators of {opsets}")
@@ -179,7 +179,7 @@ def _print(found: Mapping[str, Any]) -> None:
 def _print_onnx(found: Mapping[str, Any]) -> None:
     from .text import print_table, shorten, size_text
 
-    rows = [(shorten(name), count) for name, count in found["operators"].items()]
+    rows = [(shorten(name), f"{count:,}") for name, count in found["operators"].items()]
     print_table("Operators", ("operator", ">nodes"), rows)
     for title, key, columns in (
         ("External data", "external_data", ("file", ">bytes")),

@@ -134,6 +134,11 @@ def _write(plan: Plan, save: str | None, dot: str | None, svg: str | None, force
 
     from .outfile import check_folder, check_output, writing
 
+    drawn = ""
+    if svg is not None:  # before anything is written, since there may be no Graphviz
+        from ..report.svg import render
+
+        drawn = render(plan)
     written = []
     if save is not None:
         plan.save(save)
@@ -148,9 +153,7 @@ def _write(plan: Plan, save: str | None, dot: str | None, svg: str | None, force
             written.append(str(write(plan, dot)))
     if svg is not None:
         from ..files import write_atomically
-        from ..report.svg import render
 
-        drawn = render(plan)
         with writing(svg):
             write_atomically(svg, [drawn.encode()])
         written.append(svg)

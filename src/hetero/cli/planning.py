@@ -27,6 +27,7 @@ class Planning:
     limits: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
     follow_links: bool = False
+    extensions: tuple[str, ...] = ()
 
     @property
     def device(self) -> str | None:
@@ -112,6 +113,13 @@ profile_option = click.option(
     type=click.Path(),
     help="A profile of a device to simulate, added under its name.",
 )
+_extension_option = click.option(
+    "--extension",
+    "extensions",
+    metavar="FILE.py:NAME",
+    multiple=True,
+    help="Custom operators: a hetero.CustomOp, or a list of them, in a Python file or module, whose code is run.",
+)
 _property_option = click.option(
     "--property",
     "properties",
@@ -156,7 +164,7 @@ def planning_options(
         show_default=default is not None,
     )
     plan_options = (_plan_option, _pin_option, _limit_option) if plans else ()
-    options = (device_option, *plan_options, _property_option, profile_option, link_option)
+    options = (device_option, *plan_options, _property_option, profile_option, _extension_option, link_option)
 
     def decorate(function: _F) -> _F:
         @functools.wraps(function)

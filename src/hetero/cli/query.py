@@ -58,21 +58,21 @@ def command(
         )
     else:
         print_table(
-            f"{session.model.name} on {device}: {count_text(session.model.num_nodes, 'node')}",
+            f"{shorten(session.model.name)} on {device}: {count_text(session.model.num_nodes, 'node')}",
             ("device", ">takes", ">refuses", ">is given", "operators that it is given"),
             [
                 (
                     row["device"],
-                    len(nodes) - row["refused"],
-                    row["refused"],
-                    row["given"],
+                    f"{len(nodes) - row['refused']:,}",
+                    f"{row['refused']:,}",
+                    f"{row['given']:,}",
                     _operators_text(row["operators"]),
                 )
                 for row in rows
             ],
         )
         refusals = [
-            (row["device"], entry["nodes"], _operators_text(entry["operators"]), entry["reason"])
+            (row["device"], f"{entry['nodes']:,}", _operators_text(entry["operators"]), entry["reason"])
             for row in rows
             for entry in row["refusals"]
         ]
@@ -128,5 +128,5 @@ def _was_looked_into(key: str, answer: Mapping[str, str]) -> bool:
 
 
 def _operators_text(operators: Mapping[str, int]) -> str:
-    named = [f"{name} × {count}" for name, count in list(operators.items())[:_MOST_OPERATORS]]
+    named = [f"{name} × {count:,}" for name, count in list(operators.items())[:_MOST_OPERATORS]]
     return ", ".join(named) + (f", … {len(operators) - len(named)} more" if len(operators) > len(named) else "")

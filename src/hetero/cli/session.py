@@ -15,7 +15,7 @@ from ..plan import Plan
 from ..plugin import CompiledModel
 from .planning import Planning
 from .progress import working
-from .text import count_text
+from .text import count_text, shorten
 
 __all__ = ["Session", "core_with", "shape_text", "shown_shape"]
 
@@ -83,7 +83,7 @@ class Session:
 
 
 def core_with(planning: Planning) -> Core:
-    """A `Core` that also has the profiles of devices that were given, each under its own name."""
+    """A `Core` that also has the profiles of devices that were given, each under its own name, and custom operators."""
     core = Core()
     for path in planning.profiles:
         from pathlib import Path
@@ -91,6 +91,11 @@ def core_with(planning: Planning) -> Core:
         from ..devices.profile import load_profile
 
         core.register_plugin(load_profile(path).name, Path(path))
+    for given in planning.extensions:
+        from .extensions import load_extension
+
+        for op in load_extension(given):
+            core.add_extension(op)
     return core
 
 
@@ -100,7 +105,7 @@ def shape_text(shape: Sequence[int | str | None] | None) -> str:
         return "?"
     if all(isinstance(dim, int) for dim in shape):
         return "x".join(map(str, shape)) or "scalar"
-    return f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
+    return f"[{', '.join('?' if dim is None else shorten(str(dim)) for dim in shape)}]"
 
 
 def shown_shape(value: Any) -> str:

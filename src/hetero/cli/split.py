@@ -78,10 +78,10 @@ def _is_split(folder: str) -> bool:
 
 
 def _print(folder: str, manifest: Manifest) -> None:
-    from .text import print_line, print_table
+    from .text import count_text, print_line, print_table, shorten
 
     print_table(
-        f"{manifest.model} in {len(manifest.parts)} parts",
+        f"{shorten(manifest.model)} in {count_text(len(manifest.parts), 'part')}",
         ("file", "device", ">nodes", ">inputs", ">outputs"),
         [
             (

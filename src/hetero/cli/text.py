@@ -102,7 +102,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(clean(title)), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
     table.show_edge = table.pad_edge = False
     if caption is not None:
         table.caption, table.caption_justify = Text(clean(caption)), "left"
@@ -113,10 +113,13 @@ def print_table(
     for row in cells:
         table.add_row(*map(Text, row))
     console = _console()
+    above = Text(clean(title), style="bold")  # not as rich's title, which it wraps to the table's width
     if console.is_terminal:
+        console.print(above)
         console.print(table, "")
         return
     with console.capture() as captured:
+        console.print(above)
         console.print(table, "")
     click.echo("\n".join(line.rstrip() for line in captured.get().split("\n")), nl=False)
 

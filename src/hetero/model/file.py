@@ -95,7 +95,8 @@ class ModelFile:
         try:
             self.index = OnnxIndex(data, _HASH_KEY)
         except WireError as error:
-            raise self.error(str(error)) from error
+            whole = str(error).startswith("the model: ") and "there is no graph" not in str(error)
+            raise self.error(f"{error}{'; is it an ONNX file, and whole?' if whole else ''}") from error
         except MemoryError as error:
             raise self.error("not enough memory to index it") from error
         arrays = self.index.arrays

@@ -118,7 +118,9 @@ def _trouble(data: bytes, error: Exception) -> str:
     try:
         whole = json.loads(data)
     except json.JSONDecodeError as found:
-        return f"line {found.lineno}, column {found.colno}: {found.msg}"
+        is_cut = found.pos >= len(found.doc.rstrip()) or found.msg.startswith("Unterminated string")
+        what = found.msg.removesuffix(" starting at")
+        return f"line {found.lineno}, column {found.colno}: {what}{' (is the file cut off?)' if is_cut else ''}"
     except (RecursionError, ValueError) as found:
         return str(found)
     for name in ("affinity", "pins", "reasons"):

@@ -20,6 +20,10 @@ from ..files import write_atomically
 from ..runtime.profile import EXECUTED, Profile, ProfileRow, Span
 from .names import clean
 
+# Readers turn microseconds into whole nanoseconds, some by rounding, some by cutting off, and Perfetto drops a slice
+# that then ends after the one around it, or begins before the one before it has ended. Nodes leave that much room.
+_ROOM_NS = 3
+
 __all__ = ["node_times", "to_trace", "write_trace"]
 
 
@@ -111,7 +115,7 @@ def _span_events(
             "ph": "X",
             **_at(place),
             "ts": _us(begin, start),
-            "dur": round(duration / 1000, 3),
+            "dur": round(max(duration - _ROOM_NS, 0.0) / 1000, 3),
             "args": {
                 "operator": clean(row.layer_type),
                 "runs as": clean(row.exec_type),

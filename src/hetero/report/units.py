@@ -6,12 +6,12 @@ __all__ = ["bytes_text", "count_text", "time_text"]
 
 
 def bytes_text(size: float) -> str:
-    """As 12 B, 3.4 KiB, 56 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
+    """As 12 B, 3.4 kB, 56 MB: in thousands, as plans and commands say it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 999.5:
             return f"{size:.0f} B" if unit == "B" else f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:.3g} TiB"
+        size /= 1000
+    return f"{size:.3g} TB"
 
 
 def time_text(nanoseconds: float) -> str:

@@ -23,15 +23,15 @@ function breakable(name) {
 const plural = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
 const three = (number) => (number >= 100 ? number.toFixed(0) : number >= 10 ? number.toFixed(1) : number.toFixed(2));
 
-/** 12 B, 3.40 KiB; "?" for what is not known (negative). */
+/** 12 B, 3.40 kB; "?" for what is not known (negative). In thousands, as plans and commands say it. */
 function bytesText(size) {
   if (size < 0) return "?";
-  if (size < 1024) return `${size} B`;
-  for (const unit of ["KiB", "MiB", "GiB"]) {
-    size /= 1024;
-    if (size < 1024) return `${three(size)} ${unit}`;
+  if (size < 1000) return `${size} B`;
+  for (const unit of ["kB", "MB", "GB"]) {
+    size /= 1000;
+    if (size < 999.5) return `${three(size)} ${unit}`;
   }
-  return `${three(size / 1024)} TiB`;
+  return `${three(size / 1000)} TB`;
 }
 
 /** 850 ns, 12.3 µs, 4.56 ms; "" for what was not measured (negative). */
