@@ -36,6 +36,33 @@ def test_pins_and_policy(hetero_json: Json, hetero: Invoke, diamond_path: Path) 
     assert "not in the list" in hetero("plan", diamond_path, *LIST, "--pin", "last=ORT", code=1).stderr
 
 
+def test_limits_of_memory(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    """Values of 480 bytes: the first device keeps what is alive at one time, the rest goes on."""
+    devices = ("-d", "HETERO:CPU.0,CPU.1")
+    found = hetero_json("plan", diamond_path, *devices, "--max-memory", "CPU.0=1500B")
+    assert set(found["affinity"].values()) == {"CPU.0", "CPU.1"}
+    first = found["totals"][0]
+    assert first["limit_bytes"] == 1500
+    assert 0 < first["weight_bytes"] + first["activation_bytes"] <= 1500
+    assert "limit" in hetero("plan", diamond_path, *devices, "--max-memory", "CPU.0=1GiB").stdout
+    hetero("run", diamond_path, *devices, "--max-memory", "CPU.0=1500B")
+    same = hetero_json("plan", diamond_path, *devices, "--property", "MAX_MEMORY=CPU.0=1500B")
+    assert same["affinity"] == found["affinity"]
+    for command in ("plan", "run"):
+        for given, code, told in (
+            ("CPU.0=8B", 1, "does not fit"),
+            ("CPU.0=-8B", 1, "'-8B' is negative"),
+            ("CPU.0=8 XB", 1, "no unit 'XB'"),
+            ("CPU.2=8kB", 1, "did you mean CPU"),
+            ("CPU.0", 2, "expected DEVICE=SIZE"),
+        ):
+            extra = ["--max-memory", "CPU.1=8B"] if "fit" in told else []
+            error = hetero(command, diamond_path, *devices, "--max-memory", given, *extra, code=code).stderr
+            assert told in error
+    twice = ("--max-memory", "CPU.0=8B", "--max-memory", "CPU.0=9B")
+    assert "has a limit already" in hetero("plan", diamond_path, *devices, *twice, code=2).stderr
+
+
 def test_an_edited_plan(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     hetero("plan", diamond_path, *LIST, "--save", "p.json")
     edited = json.loads(Path("p.json").read_text())
