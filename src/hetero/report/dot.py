@@ -34,8 +34,8 @@ _STYLE = """\
 
 
 def affinity_dot(plan: Plan) -> str:
-    """Graphviz text: one vertex per node of the model, coloured by device. Raises `PropertyError` for a loaded plan that
-    is not bound to a model."""
+    """Graphviz text: one vertex per node of the model, coloured by device. Raises `PropertyError` for a loaded plan
+    that is not bound to a model."""
     model, affinity, _ = _bound(plan)
     devices = affinity.device_of.tolist()
 
