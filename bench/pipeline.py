@@ -35,6 +35,7 @@ PIPELINE = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
 DEVICES = 8
 NODES = 100_000
 REQUESTS = 24
+ROUNDS = 8
 
 
 def plan() -> None:
@@ -140,7 +141,7 @@ def run() -> None:
         "CPU with two threads for each request": one_by_one(two_threads),
     }
     least: dict[str, float] = dict.fromkeys(works, np.inf)
-    for _ in range(12):
+    for _ in range(ROUNDS):
         for name, work in works.items():
             begin = time.perf_counter()
             work()

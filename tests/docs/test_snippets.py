@@ -33,6 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         "plan.md",
         "memory.md",
+        "pipeline.md",
         "plugins.md",
         "custom-operators.md",
         "howto/rehearse.md",

@@ -25,7 +25,11 @@ from .orders import orders, stage_ranges
 
 __all__ = ["StageAssignment", "balance_stages"]
 
-_CLOSE = 1e-3  # to the lower bound: no other order is tried
+_CLOSE = 0.02  # to the lower bound: no other order is tried, and no single nodes are moved
+_LEAST_GAIN = (
+    0.01  # of another order: costs are not known better, and who exported the model chose an order for a reason
+)
+_NEAR = 1e-3  # to the lower bound: in large graphs, fewer stages are not tried
 _EQUAL = 1e-9
 
 
@@ -77,17 +81,16 @@ def balance_stages(
     line = None
     for order in orders(graph, first, last):
         tried = Line(costs, order, capacity)
-        found = _of_line(costs, tried, every, np.inf if best is None else best.slowest * (1 - _CLOSE))
-        if line is None or (found is not None and (best is None or found.slowest < best.slowest)):
+        found = _of_line(costs, tried, every, np.inf if best is None else best.slowest * (1 - _LEAST_GAIN))
+        if line is None or (found is not None and (best is None or found.slowest < best.slowest * (1 - _LEAST_GAIN))):
             line, best = tried, found if found is not None else best
         if best is not None and best.slowest <= bound * (1 + _CLOSE):
             break
     assert line is not None
-    enough = bound * (1 + (_EQUAL if n <= LARGE else _CLOSE))
-    if best is not None and capacity is None and n <= LARGE and best.slowest > enough:
+    if best is not None and capacity is None and n <= LARGE and best.slowest > bound * (1 + _CLOSE):
         best = _Found.of(costs, moved_nodes(costs, best.stage_of))
     fewer = None
-    if best is None or best.slowest > enough:
+    if best is None or best.slowest > bound * (1 + (_EQUAL if n <= LARGE else _NEAR)):
         fewer = _with_fewer(costs, line, best, capacity)
     if fewer is None:
         if best is None:

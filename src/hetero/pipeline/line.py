@@ -35,7 +35,7 @@ LARGE = 10_000
 """Nodes from which on a thousandth is close enough."""
 _FIRST_HORIZON = 1.25  # of the least bottleneck if transfers were free
 _NEAR = _COARSE = 0.01
-_LIKE = 0.005  # stages that differ by less are alike: the boundary of fewer bytes is taken
+_LIKE = 0.01  # stages that differ by less are alike: the boundary of fewer bytes is taken
 
 Capacity = Callable[[int, NDArray[np.int32]], NDArray[np.int64]]
 """Of a stage and an order, int64 [n + 1]: for each position, the last at which the stage can end if it begins there."""
