@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -45,7 +46,8 @@ def test_options_of_hetero(page: str, line: str) -> None:
         assert not re.search(r"\s-", line), f"{page}: {line}"  # prose that begins with the name
         return
     _, _, *arguments = shlex.split(line)
-    command.make_parser(click.Context(command, info_name=name)).parse_args(arguments)
+    with contextlib.suppress(click.BadOptionUsage):  # an option without its value, as prose names it
+        command.make_parser(click.Context(command, info_name=name)).parse_args(arguments)
 
 
 @pytest.mark.parametrize(("page", "line"), SCRIPTS)
@@ -66,3 +68,8 @@ NAMED = re.compile(r"(?<![\w/.-])(?:src|bench|tools|tests|examples|docs)/[\w./-]
 def test_files_that_pages_name(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert [name for name in NAMED.findall(text) if not (ROOT / name).exists()] == []
+
+
+def test_an_option_that_is_not_there_is_found_out() -> None:
+    with pytest.raises(click.NoSuchOption):
+        test_options_of_hetero("a page", "hetero bench model.onnx --no-such-option")
