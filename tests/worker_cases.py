@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable
 
 from onnx import TensorProto, helper
 
-__all__ = ["children_of", "identity", "lives", "parent_of", "resident_bytes", "until"]
+__all__ = ["children_of", "identity", "lives", "parent_of", "resident_bytes", "stop", "until"]
 
 
 def identity(name: str = "identity") -> bytes:
@@ -51,6 +52,17 @@ def lives(process: int) -> bool:
         return stat(process)[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def stop(process: int) -> None:
+    """Stop all of its threads, and wait until they have."""
+    os.kill(process, signal.SIGSTOP)
+
+    def state(thread: str) -> str:
+        with open(f"/proc/{process}/task/{thread}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+
+    assert until(lambda: all(state(thread) == "T" for thread in os.listdir(f"/proc/{process}/task")))
 
 
 def resident_bytes(process: int) -> int:

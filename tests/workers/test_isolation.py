@@ -122,12 +122,12 @@ def test_a_worker_that_crashes_is_replaced(core: hetero.Core) -> None:
 
 
 def test_a_worker_that_hangs_is_killed_and_replaced(core: hetero.Core) -> None:
-    compiled = fragile(core, WORKER_TIMEOUT_MS=300)
+    compiled = fragile(core, WORKER_TIMEOUT_MS=2000)
     lost = compiled.process
     begin = time.monotonic()
-    with pytest.raises(hetero.WorkerLost, match="did not answer within 0.3 s, and was killed"):
+    with pytest.raises(hetero.WorkerLost, match="did not answer within 2 s, and was killed"):
         compiled(np.full(3, -102, np.float32))
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 20
     np.testing.assert_array_equal(compiled(X)[0], X)
     assert until(lambda: not lives(lost))
 
@@ -192,6 +192,8 @@ def test_a_forked_child_makes_its_own(core: hetero.Core) -> None:
     if child == 0:
         status = 1
         try:
+            with pytest.raises(hetero.InferenceError, match="forked from: compile the model again here"):
+                compiled(X)
             own = fragile(hetero.Core())
             status = 2
         except hetero.UnknownDevice:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import hetero
-from worker_cases import children_of, identity, lives, parent_of, resident_bytes, until
+from worker_cases import children_of, identity, lives, parent_of, resident_bytes, stop, until
 
 pytest.importorskip("zmq")
 
@@ -34,10 +34,10 @@ def fragile(core: hetero.Core, **config: object) -> hetero.CompiledModel:
 
 def test_a_killed_worker_costs_nothing_but_time_with_retries(core: hetero.Core) -> None:
     compiled = fragile(core, WORKER_RETRIES=2)
-    stop = threading.Event()
+    over = threading.Event()
 
     def kill() -> None:
-        while not stop.wait(0.05):
+        while not over.wait(0.05):
             os.kill(compiled.process, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
@@ -51,7 +51,7 @@ def test_a_killed_worker_costs_nothing_but_time_with_retries(core: hetero.Core) 
             except hetero.WorkerLost as error:
                 assert "after 3 attempts" in "".join(error.__notes__)  # noqa: PT017
     finally:
-        stop.set()
+        over.set()
         killer.join()
     assert done > 380
 
@@ -117,16 +117,16 @@ while True:
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_stopped_worker_is_killed_at_the_deadline(core: hetero.Core, retries: int) -> None:
     """It takes messages yet, and answers none."""
-    compiled = fragile(core, WORKER_TIMEOUT_MS=300, WORKER_RETRIES=retries)
+    compiled = fragile(core, WORKER_TIMEOUT_MS=2000, WORKER_RETRIES=retries)
     lost = compiled.process
-    os.kill(lost, signal.SIGSTOP)
+    stop(lost)
     begin = time.monotonic()
     if retries:
         np.testing.assert_array_equal(compiled(X)[0], X)
     else:
-        with pytest.raises(hetero.WorkerLost, match="did not answer within 0.3 s, and was killed"):
+        with pytest.raises(hetero.WorkerLost, match="did not answer within 2 s, and was killed"):
             compiled(X)
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 20
     assert until(lambda: not lives(lost))
     np.testing.assert_array_equal(compiled(X)[0], X)
 
@@ -134,9 +134,9 @@ def test_a_stopped_worker_is_killed_at_the_deadline(core: hetero.Core, retries: 
 def test_inferences_on_other_lanes_of_a_hanging_worker_go_on_or_are_lost(core: hetero.Core) -> None:
     """The deadline of one ends the worker of all."""
     model = core.read_model(identity())
-    compiled = core.compile_model(model, "CPU", {**PROCESS, "NUM_STREAMS": 2, "WORKER_TIMEOUT_MS": 500})
+    compiled = core.compile_model(model, "CPU", {**PROCESS, "NUM_STREAMS": 2, "WORKER_TIMEOUT_MS": 2000})
     np.testing.assert_array_equal(compiled(X)[0], X)
-    os.kill(compiled.process, signal.SIGSTOP)
+    stop(compiled.process)
     futures = [compiled.submit(X) for _ in range(2)]
     for future in futures:
         with pytest.raises(hetero.WorkerLost):
@@ -152,11 +152,11 @@ def test_threads_share_a_model_whose_worker_is_killed(core: hetero.Core, streams
     compiled = core.compile_model(model, "CPU", config)
     wrong: list[object] = []
     done, lost = [0, 0], [0, 0]
-    stop = threading.Event()
+    over = threading.Event()
 
     def work(number: int) -> None:
         value = 0
-        while not stop.is_set():
+        while not over.is_set():
             value += 1
             x = np.full(50_000, 2 * value + number, np.float32)
             try:
@@ -177,7 +177,7 @@ def test_threads_share_a_model_whose_worker_is_killed(core: hetero.Core, streams
         os.kill(compiled.process, signal.SIGKILL)
     count = list(done)
     assert until(lambda: all(now > then for now, then in zip(done, count, strict=True)))  # both go on
-    stop.set()
+    over.set()
     for thread in threads:
         thread.join()
     assert not wrong

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Cancelled, NotSupported
+from ..errors import Cancelled, InferenceError, NotSupported
 from ..model.detached import detach
 from ..plugin import CompiledModel, Port, Runner
 from ..runtime.cancellation import Cancellation
@@ -72,7 +72,7 @@ def compile_isolated(
     )
     timeout = settings["PLUGIN_TIMEOUT_MS"]
     crew = Crew(device, functools.partial(_start, device, pool, request, kept, timeout / 1000 if timeout else None))
-    return IsolatedModel(model, device, crew, settings)
+    return IsolatedModel(model, device, crew, pool, settings)
 
 
 def _start(device: str, pool: SharedPool, request: Compile, kept: Sequence[Any], timeout: float | None) -> Worker:
@@ -90,7 +90,9 @@ def _start(device: str, pool: SharedPool, request: Compile, kept: Sequence[Any],
 class IsolatedModel(CompiledModel):
     """Runs in a worker process, which ends when nobody has this object, or a request of it, any longer."""
 
-    def __init__(self, model: Model, device: str, crew: Crew[Worker], settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: Model, device: str, crew: Crew[Worker], pool: SharedPool, settings: Mapping[str, Any]
+    ) -> None:
         streams = crew.worker().streams
         properties = {
             **settings,
@@ -100,6 +102,7 @@ class IsolatedModel(CompiledModel):
         }
         super().__init__(device, model.inputs, model.outputs, properties)
         self._crew = crew
+        self._pool = pool
 
     @property
     def process(self) -> int:
@@ -108,35 +111,43 @@ class IsolatedModel(CompiledModel):
 
     def create_runner(self) -> Runner:
         timeout_ms, retries = self._properties["WORKER_TIMEOUT_MS"], self._properties["WORKER_RETRIES"]
-        return _Runner(self._crew, self._outputs, timeout_ms / 1000 if timeout_ms else None, retries)
+        return _Runner(self._crew, self._pool, self._outputs, timeout_ms / 1000 if timeout_ms else None, retries)
 
 
 class _Runner:
     """One inference at a time in the worker; see `hetero.runtime.request.Runner`."""
 
-    def __init__(self, crew: Crew[Worker], outputs: Sequence[Port], timeout: float | None, retries: int) -> None:
+    def __init__(
+        self, crew: Crew[Worker], pool: SharedPool, outputs: Sequence[Port], timeout: float | None, retries: int
+    ) -> None:
         self.cancellation = Cancellation()
         self._crew = crew
+        self._pool = pool
         self._timeout = timeout
         self._retries = retries
         self._rows: Sequence[ProfileRow] = ()
         self._sizes = [_stated_bytes(port) for port in outputs]
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
-        pool = _pool.get()
+        pool = self._pool
+        if pool is not _pool.get():
+            raise InferenceError(
+                f"{self._crew.name}: its worker belongs to the process that this one was forked from: compile the "
+                "model again here"
+            )
         shared = [pool.share(array) for array in inputs]
         refs = [TensorRef(offset, dtype_name(array.dtype), array.shape) for array, offset in shared]
-        return self._crew.run(lambda worker: self._run_on(worker, pool, shared, refs), self._retries)
+        return self._crew.run(lambda worker: self._run_on(worker, shared, refs), self._retries)
 
-    def _run_on(self, worker: Worker, pool: SharedPool, shared: Any, refs: list[TensorRef]) -> list[NDArray[Any]]:
+    def _run_on(self, worker: Worker, shared: Any, refs: list[TensorRef]) -> list[NDArray[Any]]:
         with worker.lane(self._stop) as lane:
             if lane is None:
                 raise Cancelled("the inference was cancelled before it began")
-            rooms, places = self._rooms(pool)
+            rooms, places = self._rooms()
             answer = worker.ask(lane, Run(refs, places), (shared, rooms), self._timeout, self._stop)
             if isinstance(answer, TooSmall):
                 self._sizes = answer.sizes
-                rooms, places = self._rooms(pool)
+                rooms, places = self._rooms()
                 answer = worker.ask(lane, Settle(places), rooms, self._timeout, self._stop)
         if isinstance(answer, Failed):
             raise answer.error()
@@ -148,8 +159,8 @@ class _Runner:
             np.ndarray(ref.shape, ref.numpy_dtype, buffer=room) for room, ref in zip(rooms, answer.results, strict=True)
         ]
 
-    def _rooms(self, pool: SharedPool) -> tuple[list[NDArray[Any]], list[Room]]:
-        found = [pool.empty((size,), np.uint8) for size in self._sizes]
+    def _rooms(self) -> tuple[list[NDArray[Any]], list[Room]]:
+        found = [self._pool.empty((size,), np.uint8) for size in self._sizes]
         return [array for array, _ in found], [Room(offset, array.nbytes) for array, offset in found]
 
     def _stop(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 __all__ = ["Mailbox"]
 
+_ANNOUNCED, _DESCRIPTORS = b"a", b"d"  # kinds of messages
 _AT_ONCE = 128  # descriptors of one message; Linux takes 253
 
 
@@ -25,10 +26,14 @@ class Mailbox:
     def fileno(self) -> int:
         return self._socket.fileno()
 
+    def announce(self) -> None:
+        """Make the other end readable before anything is sent."""
+        self._socket.send(_ANNOUNCED)
+
     def send(self, descriptors: Sequence[int]) -> None:
         """Copies of them come out at the other end; these stay open."""
         for begin in range(0, len(descriptors), _AT_ONCE):
-            socket.send_fds(self._socket, [b"\0"], list(descriptors[begin : begin + _AT_ONCE]))
+            socket.send_fds(self._socket, [_DESCRIPTORS], list(descriptors[begin : begin + _AT_ONCE]))
 
     def receive(self, count: int) -> list[int]:
         """``count`` descriptors. Raises `OSError` if they do not come, or this process may not have as many."""
@@ -36,6 +41,8 @@ class Mailbox:
         try:
             while len(found) < count:
                 message, descriptors, flags, _ = socket.recv_fds(self._socket, 1, _AT_ONCE)
+                if message == _ANNOUNCED:
+                    continue
                 found += descriptors
                 if not message:
                     raise OSError("nobody sends them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -88,7 +89,8 @@ class _Worker:
         import zmq
 
         control = zmq.Context().socket(zmq.PAIR)
-        control.connect(address_in(self._folder))
+        control.bind(address_in(self._folder))  # the application connects: ZeroMQ aborts where it cannot accept
+        self._mailbox.announce()
         control.send(encode(Ready()))
         while True:
             answer: Answer | None
@@ -149,19 +151,18 @@ class _Lane:
         self._running: int | None = None  # the number of the request
 
     def serve(self) -> None:
-        while True:
-            try:
+        """Until nobody asks any longer."""
+        with contextlib.suppress(BrokenChannel):
+            while True:
                 number, message = self._channel.receive()
-            except BrokenChannel:  # nobody asks any longer
-                return
-            answer: Answer
-            try:
-                answer = self._answer(number, message)
-            except BaseException as error:
-                answer = failure(error)
-            if not isinstance(answer, TooSmall):
-                self._results = ()
-            self._channel.send(number, encode(answer))
+                answer: Answer
+                try:
+                    answer = self._answer(number, message)
+                except BaseException as error:
+                    answer = failure(error)
+                if not isinstance(answer, TooSmall):
+                    self._results = ()
+                self._channel.send(number, encode(answer))
 
     def _answer(self, number: int, message: bytes) -> Answer:
         request = request_decoder.decode(message)

@@ -31,6 +31,7 @@ from .shared_memory import SharedPool
 __all__ = ["Lane", "Worker"]
 
 _START_SECONDS = 60.0  # for a worker to connect: far more than it takes on a machine that is not lost
+_DESCRIPTORS = 16  # that a worker may take here until it has connected
 _ENDING_MILLISECONDS = 1000  # for a worker to be gone whose sockets are closed already
 _LOOK_SECONDS = 0.01  # between two looks at whether an inference is to be cancelled
 
@@ -70,6 +71,10 @@ class Worker:
         self._finalizer = weakref.finalize(
             self, _end, os.getpid(), self._ended, self._control, self._mailbox, self._lanes, self._folder
         )
+        if not _is_readable(self._mailbox.fileno(), round(_START_SECONDS * 1e3), self._ended):
+            self.kill()
+            raise self.lost("ended, or did not start")
+        self._control.connect(address_in(self._folder))
         self._expect(Ready, _START_SECONDS)
         self._leave_folder()
 
@@ -79,6 +84,7 @@ class Worker:
         self._lanes: list[Lane] = []
         self._idle: queue.SimpleQueue[Lane] = queue.SimpleQueue()
         self._control_lock = threading.Lock()
+        _check_descriptors()
         with contextlib.ExitStack() as undo:
             self._folder = tempfile.mkdtemp(prefix="hetero-")  # nobody else may enter it
             undo.callback(self._leave_folder)
@@ -88,7 +94,7 @@ class Worker:
                 self._control = _context.get().socket(zmq.PAIR)
                 undo.callback(self._control.close)
                 self._control.linger = 0
-                self._control.bind(address_in(self._folder))
+                self._control.reconnect_ivl, self._control.reconnect_ivl_max = 10, 1000
                 self.process, self._ended = nursery.get().fork(
                     pool.descriptor, pool.size, self._folder, theirs.fileno()
                 )
@@ -259,10 +265,24 @@ def _kill(ended: int) -> None:
         signal.pidfd_send_signal(ended, signal.SIGKILL)
 
 
-def _is_readable(descriptor: int, milliseconds: int | None) -> bool:
+def _is_readable(descriptor: int, milliseconds: int | None, ended: int | None = None) -> bool:
+    """Within the time, and before ``ended`` is."""
     poll = select.poll()  # `select.select` takes no descriptor from 1024 on
     poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(milliseconds))
+    if ended is not None:
+        poll.register(ended, select.POLLIN)
+    return any(found == descriptor for found, _ in poll.poll(milliseconds))
+
+
+def _check_descriptors() -> None:
+    """Raise OSError unless some can be opened: without them ZeroMQ ends this process rather than tell."""
+    spare: list[int] = []
+    try:
+        while len(spare) < _DESCRIPTORS:
+            spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    finally:
+        for descriptor in spare:
+            os.close(descriptor)
 
 
 def _new_context() -> Any:
