@@ -74,8 +74,8 @@ Network = tuple[Any, Any, Any, Any, Any]
 def problem(kind: str, n: int, regime: str) -> AssignmentProblem:
     """Exponential work and sizes. Transfers cost a tenth of the work, as much, or ten times as much. "pins": nodes of
     the kind's second device can only be there. "halves": each half of the graph prefers another device, and a transfer
-    costs more than all that is gained in a thousand nodes, so that flow has to go far. "across": the same, but no cut pays,
-    and all flow has to pass to the other half."""
+    costs more than all that is gained in a thousand nodes, so that flow has to go far. "across": the same, but no cut
+    pays, and all flow has to pass to the other half."""
     if kind in KINDS:
         src, dst, device = make(kind, n)
         n = len(device)
