@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import graphs
-from assign.problems import least_cost, naive_cost, problem_of, random_parts
+from assign.problems import Parts, least_cost, naive_cost, problem_of, random_parts
 from hetero.assign import AssignmentProblem, assign_by_cost
 from hetero.errors import PartitionError
 from hetero.partition import Graph
@@ -99,6 +99,30 @@ def test_one_transfer_however_many_readers():
     problem = AssignmentProblem.from_values(work, [0], [0, 3], [1, 2, 3], [7], np.full((2, 2), 2.0), np.ones((2, 2)))
     cost = problem.cost([0, 1, 1, 1])
     assert (cost.work, cost.transfers, cost.num_transfers) == (0, 9, 1)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_values_with_the_same_readers_or_one_more(k):
+    """All read all of the layer before; each reads all before it in its block: auxiliary vertices are shared."""
+    rng = np.random.default_rng(7)
+    for _ in range(40):
+        n = 8
+        sets = [(0, [3, 4, 5]), (1, [3, 4, 5]), (2, [5, 3, 4]), (3, [4, 5, 6, 7]), (4, [5, 6, 7]), (5, [6, 7])]
+        sets += [(6, [3, 4, 7]), (7, [0, 1, 2, 3]), (1, [0, 2, 3]), (3, [0, 1, 2])]
+        sets = [sets[i] for i in rng.permutation(len(sets))[: rng.integers(3, len(sets) + 1)]]
+        indptr = np.concatenate([[0], np.cumsum([len(readers) for _, readers in sets])])
+        readers = np.concatenate([readers for _, readers in sets])
+        work = rng.random((k, n)) * 2
+        work[rng.integers(0, k, 2), rng.permutation(n)[:2]] = np.inf
+        links = np.ones((k, k)) if rng.random() < 0.5 else rng.random((k, k))
+        size = rng.random(len(sets))
+        parts = Parts(work, np.array([u for u, _ in sets]), indptr, readers, size, np.zeros((k, k)), links)
+        found = assign_by_cost(problem_of(parts))
+        best = least_cost(parts)
+        assert found.lower_bound <= best + 1e-9
+        assert found.cost == pytest.approx(naive_cost(parts, tuple(found.device_of.tolist())))
+        if k == 2:
+            assert found.cost == pytest.approx(best)
 
 
 def test_an_island_that_costs_more_to_reach_than_it_saves_vanishes():

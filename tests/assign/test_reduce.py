@@ -96,6 +96,20 @@ def test_shapes(shape, largest):
         assert flow > 0
 
 
+def test_far_to_go():
+    """All flow has to pass to the other half, through layers that no reduction takes away, with and without a limit."""
+    rng = np.random.default_rng(0)
+    for shape in (grid, layers, skips):
+        for limit in (20, 10**6):
+            a, b = shape(4000)
+            n = 4000
+            capacity = rng.integers(1, limit, len(a)).astype(float)
+            back = rng.integers(1, limit, len(a)).astype(float)
+            excess = np.where(np.arange(n) < n / 2, rng.integers(1, 50, n), -rng.integers(1, 50, n))
+            both_ways(a, b, capacity, back, excess)
+            both_ways(a, b, capacity, np.zeros(len(a)), excess)
+
+
 def test_one_is_enough_to_tell_all():
     """A chain of unlimited arcs, one end on the sink's side: all are."""
     n = 50_000

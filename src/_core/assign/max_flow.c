@@ -8,7 +8,9 @@
  *    pushes its excess along arcs that lead one label down.
  * 2. One without such an arc is relabelled. Where a label is used no more (a gap), nothing above it can reach the sink.
  * 3. What a vertex that was relabelled pushes to where the wave has been already, waits for the next wave.
- * 4. Every so often all labels are made exact by a search from the sink, backwards.
+ * 4. Every so often excess is brought down the trees of a search forwards (all that goes the same long way at once, which
+ *    waves would bring to the next vertex that the sink takes flow from, then back, then to the next but one), and all
+ *    labels are made exact by a search from the sink, backwards.
  *
  * Excess that flows together is pushed as one, so long detours cost their length once, and not once for each path as in
  * methods that augment along paths. Without step 3, those who are stuck, which climb, would keep the rest from being
@@ -30,9 +32,11 @@ typedef struct {
     int32_t *next, *before;
     int32_t *active; /* [n + 1] by label, first of those that the wave goes to, which are linked */
     int32_t *next_active;
+    int32_t active_count;
     int32_t *waiting; /* [n] for the next wave */
     int32_t waiting_count;
     int32_t *queue;          /* [n] */
+    int64_t *demand;         /* [n] */
     int32_t top_active, top; /* greatest label in use */
     int64_t work;
     hg_watch *watch;
@@ -63,6 +67,7 @@ static inline void add_active(flow_state *s, int32_t v, int32_t label)
 {
     s->next_active[v] = s->active[label];
     s->active[label] = v;
+    s->active_count++;
     if (label > s->top_active)
         s->top_active = label;
 }
@@ -84,7 +89,7 @@ static int search(flow_state *s)
     s->active[n] = s->vertices[n] = NONE;
     if (hg_interrupted(s->watch, 2 * (int64_t)n))
         return HG_INTERRUPTED;
-    s->top = s->top_active = s->waiting_count = 0;
+    s->top = s->top_active = s->active_count = s->waiting_count = 0;
     while (begin < end) {
         const int32_t v = s->queue[begin++], label = s->label[v];
         add_vertex(s, v, label);
@@ -103,6 +108,98 @@ static int search(flow_state *s)
     }
     s->work = 0;
     return HG_OK;
+}
+
+/* A search forwards over residual arcs, from all vertices with an excess that can reach the sink, or (one) from the
+ * greatest of them and then from those that were not reached. The queue holds what was reached in order; arc_to: the arc
+ * from the parent, NONE for a root. Gives how many were reached, or a code. */
+static int32_t grow_trees(flow_state *s, int32_t *arc_to, int one)
+{
+    const hg_network *net = s->net;
+    const int32_t n = net->n, unreached = net->arcs;
+    int32_t begin = 0, end = 0, greatest = NONE;
+    for (int32_t v = 0; v < n; v++) {
+        const int has_excess = net->excess[v] > 0 && s->label[v] < n;
+        arc_to[v] = unreached;
+        if (has_excess && !one) {
+            arc_to[v] = NONE;
+            s->queue[end++] = v;
+        } else if (has_excess && (greatest == NONE || net->excess[v] > net->excess[greatest])) {
+            greatest = v;
+        }
+    }
+    if (greatest != NONE) {
+        arc_to[greatest] = NONE;
+        s->queue[end++] = greatest;
+    }
+    for (int32_t next = 0;;) {
+        while (begin < end) {
+            const int32_t v = s->queue[begin++];
+            for (int32_t a = net->start[v]; a < net->start[v + 1]; a++) {
+                const int32_t w = net->arc[a].head;
+                if (net->arc[a].residual > 0 && arc_to[w] == unreached && s->label[w] < n) {
+                    arc_to[w] = a;
+                    s->queue[end++] = w;
+                }
+            }
+            if (hg_interrupted(s->watch, 2 + net->start[v + 1] - net->start[v]))
+                return HG_INTERRUPTED;
+        }
+        while (next < n && !(net->excess[next] > 0 && s->label[next] < n && arc_to[next] == unreached))
+            next++;
+        if (next == n)
+            return end;
+        arc_to[next] = NONE;
+        s->queue[end++] = next;
+    }
+}
+
+/* Brings excess down the trees of a search: upwards, each vertex demands what the sink takes from it and what its children
+ * demand, less its own excess, as far as the arc to it can carry that; downwards, it is given. Labels must be made exact
+ * afterwards. What all has to go the same long way, goes there at once. */
+static int flow_down_trees(flow_state *s, int one)
+{
+    const hg_network *net = s->net;
+    int64_t *demand = s->demand;
+    int32_t *arc_to = s->before;
+    const int32_t reached = grow_trees(s, arc_to, one);
+    if (reached < 0)
+        return reached;
+    for (int32_t i = 0; i < reached; i++)
+        demand[s->queue[i]] = -net->excess[s->queue[i]];
+    for (int32_t i = reached; i-- > 0;) {
+        const int32_t v = s->queue[i], a = arc_to[v];
+        if (a == NONE)
+            continue;
+        if (demand[v] < 0)
+            demand[v] = 0;
+        if (demand[v] > net->arc[a].residual)
+            demand[v] = net->arc[a].residual;
+        demand[net->arc[net->arc[a].twin].head] += demand[v];
+    }
+    for (int32_t i = 0; i < reached; i++) { /* from the turn of its vertex on, demand is what is there to give */
+        const int32_t v = s->queue[i], a = arc_to[v];
+        int64_t amount = 0;
+        if (a != NONE) {
+            const int32_t twin = net->arc[a].twin, parent = net->arc[twin].head;
+            amount = demand[v] < demand[parent] ? demand[v] : demand[parent];
+            demand[parent] -= amount;
+            net->arc[a].residual -= amount;
+            net->arc[twin].residual += amount;
+        }
+        demand[v] = amount;
+        if (net->excess[v] > 0) {
+            demand[v] += net->excess[v];
+        } else {
+            const int64_t taken = amount < -net->excess[v] ? amount : -net->excess[v];
+            net->excess[v] += taken;
+            demand[v] -= taken;
+        }
+    }
+    for (int32_t i = 0; i < reached; i++)
+        if (net->excess[s->queue[i]] > 0)
+            net->excess[s->queue[i]] = demand[s->queue[i]];
+    return hg_interrupted(s->watch, 8 * (int64_t)reached) ? HG_INTERRUPTED : HG_OK;
 }
 
 /* Nobody has label `gap` any more: what is above cannot reach the sink. */
@@ -175,22 +272,24 @@ static void discharge(flow_state *s, int32_t v)
 /* The next vertex of the wave, or of the next wave; NONE: no excess can move. */
 static int32_t next_in_wave(flow_state *s)
 {
-    for (;;) {
-        while (s->top_active > 0 && s->active[s->top_active] == NONE)
-            s->top_active--;
-        const int32_t v = s->active[s->top_active];
-        if (v != NONE) {
-            s->active[s->top_active] = s->next_active[v];
-            return v;
-        }
-        if (!s->waiting_count)
-            return NONE;
+    if (!s->active_count) {
+        s->top_active = 0;
         while (s->waiting_count) {
             const int32_t w = s->waiting[--s->waiting_count];
             if (s->label[w] < s->net->n) /* else cut off meanwhile */
                 add_active(s, w, s->label[w]);
         }
+        if (!s->active_count)
+            return NONE;
     }
+    const int32_t from = s->top_active;
+    while (s->active[s->top_active] == NONE)
+        s->top_active--;
+    s->work += (from - s->top_active) / 8;
+    const int32_t v = s->active[s->top_active];
+    s->active[s->top_active] = s->next_active[v];
+    s->active_count--;
+    return v;
 }
 
 int hg_max_flow(hg_network *net, uint8_t *on_sink_side, int64_t *flow, hg_arena *arena, hg_watch *watch)
@@ -207,10 +306,12 @@ int hg_max_flow(hg_network *net, uint8_t *on_sink_side, int64_t *flow, hg_arena 
     s.next_active = HG_TAKE(arena, int32_t, n);
     s.waiting = HG_TAKE(arena, int32_t, n);
     s.queue = HG_TAKE(arena, int32_t, n);
+    s.demand = HG_TAKE(arena, int64_t, n);
     if (!s.label || !s.current || !s.vertices || !s.next || !s.before || !s.active || !s.next_active || !s.waiting ||
-        !s.queue)
+        !s.queue || !s.demand)
         return HG_NO_MEMORY;
     int64_t given = 0, left = 0, watched = 0;
+    unsigned trees = 0;
     for (int32_t v = 0; v < n; v++)
         given += net->excess[v] > 0 ? net->excess[v] : 0;
     int status = search(&s);
@@ -224,7 +325,7 @@ int hg_max_flow(hg_network *net, uint8_t *on_sink_side, int64_t *flow, hg_arena 
         if (hg_interrupted_after(watch, &watched, 4 + s.work - before))
             status = HG_INTERRUPTED;
         else if (s.work > often)
-            status = search(&s);
+            status = flow_down_trees(&s, trees++ & 1) == HG_OK ? search(&s) : HG_INTERRUPTED;
     }
     if (status == HG_OK)
         status = search(&s);

@@ -12,10 +12,22 @@
  * Of the last, the lesser is paid wherever u is, and the rest, where cost(t, d) is greater, over the same vertex. Where
  * cost(p, d) is greater, the rest is charged to u's staying alone. That overestimates only labellings in which the group
  * goes and u stays, so that a move never makes things worse; with one reader, and links of which none costs more than a
- * detour over t, it is exact again. */
+ * detour over t, it is exact again.
+ *
+ * The vertex that is at t as soon as one of some readers is, and the one that stays as soon as one does, depend on the
+ * readers alone: values with the same readers share them, and where a value has one reader more than another, its vertex
+ * refers to the other's. So layers in which all read all, and blocks in which each reads all before it, need as many edges
+ * as nodes. */
 #include "assign.h"
 
 enum { NONE = -1, STAYS = -1, GOES = -2 }; /* STAYS, GOES: vertices of nodes that have no choice */
+enum { ANY_GOES = -1 };                    /* kind of a set; else the device of a group that stays as soon as one does */
+
+/* A vertex that stands for a set of readers: those of a value that have a choice, for a group those of its device. */
+typedef struct {
+    uint64_t hash; /* 0: no entry */
+    int32_t vertex, value, kind;
+} reader_set;
 
 typedef struct {
     const hg_costs *costs;
@@ -30,8 +42,10 @@ typedef struct {
     int32_t *group_size;  /* readers that may stay there */
     int32_t *group_first; /* one of them that has a choice */
     uint8_t *group_stays; /* one of them has none */
-    int32_t *group_vertex;
     int32_t *groups; /* devices that have readers */
+    reader_set *sets; /* [set_mask + 1] hash table */
+    uint64_t set_mask;
+    int32_t *stamp; /* [n] the last value, plus one, among whose readers a node was looked for */
 } builder;
 
 /* What it costs when a node (its vertex) stays. */
@@ -66,6 +80,87 @@ static inline int32_t new_vertex(builder *b)
 {
     b->excess[b->vertices] = 0;
     return (int32_t)b->vertices++;
+}
+
+static inline int is_member(const builder *b, int32_t value, int32_t kind, int32_t reader)
+{
+    return b->vertex[reader] >= 0 && reader != b->costs->producer[value] && (kind == ANY_GOES || b->label[reader] == kind);
+}
+
+/* Finalizer of splitmix64: sums of it tell sets. */
+static inline uint64_t mixed(uint64_t number)
+{
+    number = (number + 0x9E3779B97F4A7C15u) * 0xBF58476D1CE4E5B9u;
+    number = (number ^ (number >> 27)) * 0x94D049BB133111EBu;
+    return number ^ (number >> 31);
+}
+
+/* Whether the members of the entry's set are those of value's, `count` of them, `without` not among them. */
+static int is_same_set(const builder *b, const reader_set *entry, int32_t value, int32_t count, int32_t without)
+{
+    const hg_costs *c = b->costs;
+    for (int32_t j = c->indptr[value]; j < c->indptr[value + 1]; j++)
+        if (is_member(b, value, entry->kind, c->readers[j]))
+            b->stamp[c->readers[j]] = value + 1;
+    for (int32_t j = c->indptr[entry->value]; j < c->indptr[entry->value + 1]; j++) {
+        const int32_t reader = c->readers[j];
+        if (!is_member(b, entry->value, entry->kind, reader))
+            continue;
+        if (b->stamp[reader] != value + 1 || reader == without)
+            return 0;
+        count--;
+    }
+    return !count;
+}
+
+/* The entry of this set, or an empty one. */
+static reader_set *find_set(const builder *b, uint64_t sum, int32_t value, int32_t kind, int32_t count, int32_t without)
+{
+    const uint64_t hash = (sum ^ mixed((uint64_t)kind)) | 1;
+    uint64_t i = mixed(hash) & b->set_mask;
+    for (;; i = (i + 1) & b->set_mask) {
+        reader_set *entry = &b->sets[i];
+        if (!entry->hash || (entry->hash == hash && entry->kind == kind && is_same_set(b, entry, value, count, without)))
+            return entry;
+    }
+}
+
+/* The vertex of the readers of a value, two or more: at the target as soon as one of them is; or, of a group, staying as
+ * soon as one of them stays. */
+static int32_t set_vertex(builder *b, int32_t value, int32_t kind)
+{
+    const hg_costs *c = b->costs;
+    const int32_t *readers = c->readers + c->indptr[value];
+    const int32_t length = c->indptr[value + 1] - c->indptr[value];
+    uint64_t sum = 0;
+    int32_t count = 0, first = NONE, last = NONE;
+    for (int32_t j = 0; j < length; j++) {
+        if (!is_member(b, value, kind, readers[j]))
+            continue;
+        sum += mixed((uint64_t)readers[j]);
+        first = count++ ? first : readers[j];
+        last = readers[j];
+    }
+    reader_set *entry = find_set(b, sum, value, kind, count, NONE);
+    if (entry->hash)
+        return entry->vertex;
+    const int32_t vertex = new_vertex(b);
+    *entry = (reader_set){(sum ^ mixed((uint64_t)kind)) | 1, vertex, value, kind};
+    int32_t rest = NONE, beside = NONE; /* the vertex of all but one, and that one */
+    for (int end = 0; end < 2 && count > 2 && rest == NONE; end++) {
+        beside = end ? last : first;
+        const reader_set *smaller = find_set(b, sum - mixed((uint64_t)beside), value, kind, count - 1, beside);
+        rest = smaller->hash ? smaller->vertex : NONE;
+    }
+    if (rest != NONE)
+        add_if_split(b, kind == ANY_GOES ? vertex : rest, kind == ANY_GOES ? rest : vertex, INFINITY);
+    for (int32_t j = 0; j < length; j++) {
+        if (!is_member(b, value, kind, readers[j]) || (rest != NONE && readers[j] != beside))
+            continue;
+        const int32_t r = b->vertex[readers[j]];
+        add_if_split(b, kind == ANY_GOES ? vertex : r, kind == ANY_GOES ? r : vertex, INFINITY);
+    }
+    return vertex;
 }
 
 /* The readers of a value by their labels: how many groups. *free_readers: those with a choice, of which *one is one;
@@ -131,7 +226,6 @@ static void add_value(builder *b, int32_t value)
     const int groups = group_readers(b, value, producer, &free_readers, &one, &at_target);
     const int alone = c->indptr[value + 1] - c->indptr[value] == 1;
     double to_target = hg_transfer(c, value, p, t);
-    int any_vertex = 0;
     for (int g = 0; g < groups; g++) {
         const int32_t d = b->groups[g];
         const double from_p = hg_transfer(c, value, p, d), from_t = hg_transfer(c, value, t, d);
@@ -154,33 +248,16 @@ static void add_value(builder *b, int32_t value)
             to_target -= both;
         }
         int32_t y = STAYS; /* stays as soon as one of the group does */
-        b->group_vertex[d] = NONE;
-        if (!b->group_stays[d] && (always > 0 || if_goes > 0)) {
-            y = b->group_first[d];
-            if (b->group_size[d] > 1) {
-                y = b->group_vertex[d] = new_vertex(b);
-                any_vertex = 1;
-            }
-        }
+        if (!b->group_stays[d] && (always > 0 || if_goes > 0))
+            y = b->group_size[d] > 1 ? set_vertex(b, value, d) : b->group_first[d];
         add_if_stays(b, y, always);
         add_if_split(b, y, u, if_goes);
     }
     int32_t z = at_target ? GOES : free_readers == 1 ? one : NONE; /* at t as soon as one of the readers is */
-    const int collect = u != GOES && to_target > 0 && !at_target && free_readers > 1;
-    if (collect)
-        z = new_vertex(b);
+    if (u != GOES && to_target > 0 && !at_target && free_readers > 1)
+        z = set_vertex(b, value, ANY_GOES);
     if (u != GOES && z != NONE)
         add_if_split(b, u, z, to_target);
-    if (any_vertex || collect)
-        for (int32_t j = c->indptr[value]; j < c->indptr[value + 1]; j++) {
-            const int32_t reader = c->readers[j], r = b->vertex[reader];
-            if (r < 0 || reader == producer)
-                continue;
-            if (b->group_vertex[b->label[reader]] != NONE)
-                add_if_split(b, r, b->group_vertex[b->label[reader]], INFINITY);
-            if (collect)
-                add_if_split(b, z, r, INFINITY);
-        }
     for (int g = 0; g < groups; g++)
         b->group_size[b->groups[g]] = 0;
 }
@@ -211,11 +288,12 @@ static int add_nodes(builder *b, hg_watch *watch)
 static int make_room(builder *b, hg_arena *arena, hg_watch *watch)
 {
     const hg_costs *c = b->costs;
-    int64_t vertices = c->n, edges = 0;
+    int64_t vertices = c->n, edges = 0, sets = 1;
     for (int32_t i = 0; i < c->num_values; i++) {
         const int64_t readers = c->indptr[i + 1] - c->indptr[i];
         vertices += readers > 1 ? readers / 2 + 1 : 0; /* groups of two and more, and one for all */
         edges += readers > 1 ? 3 * readers + 4 : 2 * readers;
+        sets += readers > 1 ? readers / 2 + 1 : 0;
         if (hg_interrupted_at(watch, i, 1))
             return HG_INTERRUPTED;
     }
@@ -227,10 +305,13 @@ static int make_room(builder *b, hg_arena *arena, hg_watch *watch)
     b->group_size = HG_TAKE_ZEROED(arena, int32_t, c->k);
     b->group_first = HG_TAKE(arena, int32_t, c->k);
     b->group_stays = HG_TAKE(arena, uint8_t, c->k);
-    b->group_vertex = HG_TAKE(arena, int32_t, c->k);
     b->groups = HG_TAKE(arena, int32_t, c->k);
+    b->stamp = HG_TAKE_ZEROED(arena, int32_t, c->n);
+    for (b->set_mask = 15; b->set_mask < 2 * (uint64_t)sets;)
+        b->set_mask = 2 * b->set_mask + 1;
+    b->sets = HG_TAKE_ZEROED(arena, reader_set, (int64_t)b->set_mask + 1);
     const int complete = b->vertex && b->excess && b->edges && b->group_size && b->group_first && b->group_stays &&
-                         b->group_vertex && b->groups;
+                         b->groups && b->stamp && b->sets;
     return complete ? HG_OK : HG_NO_MEMORY;
 }
 
@@ -277,7 +358,7 @@ int hg_move(const hg_costs *costs, int32_t target, int32_t *label, hg_move_resul
     int status = make_room(&b, &arena, watch);
     if (status == HG_OK)
         status = add_nodes(&b, watch);
-    for (int32_t i = 0; i < costs->num_values && status == HG_OK; i++) {
+    for (int32_t i = costs->num_values - 1; i >= 0 && status == HG_OK; i--) { /* later values have fewer readers */
         add_value(&b, i);
         if (hg_interrupted(watch, 8 * (1 + (int64_t)costs->indptr[i + 1] - costs->indptr[i])))
             status = HG_INTERRUPTED;
