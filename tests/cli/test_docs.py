@@ -34,7 +34,8 @@ def test_every_command_is_there() -> None:
 
 def test_options_are_there() -> None:
     known = {option for name in COMMANDS for option in _options(name)}
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT))
+    text = TEXT.replace("ray start --head", "")  # which a device without its cluster tells one to run
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     assert named <= known | {"--help"}
 
 

@@ -54,6 +54,7 @@ def test_shapes_and_symbols(hetero_json: Json, hetero: Invoke, two_inputs_path: 
     assert shapes() == [[1, 1], [1, 1]]
     assert shapes("--dim", "length=7") == [[1, 7], [1, 7]]
     assert shapes("--shape", "tokens=2x5") == [[2, 5], [2, 5]]
+    assert shapes("--shape", "tokens=2x5,mask=2x5") == [[2, 5], [2, 5]]
     assert shapes("-shape", "tokens[2,5],mask[2,5]") == [[2, 5], [2, 5]]
     np.save("tokens.npy", np.full((3, 2), 9))
     assert shapes("-i", "tokens=tokens.npy") == [[3, 2], [3, 2]]
@@ -61,6 +62,7 @@ def test_shapes_and_symbols(hetero_json: Json, hetero: Invoke, two_inputs_path: 
     for options, told in (
         (("--shape", "2x5"), "say which"),
         (("--shape", "token=2x5"), "did you mean tokens?"),
+        (("--shape", "token=2x5,mask=2x5"), "has no input"),
         (("--shape", "tokens=two"), "expected NAME=1x3x224x224"),
         (("--shape", "tokens[2,5]rest"), "expected NAME=1x3x224x224"),
         (("--dim", "lenght=2"), "did you mean length?"),

@@ -88,7 +88,7 @@ class InputChoice:
 
     def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
-        for entry in self.shapes:
+        for entry in (part for given in self.shapes for part in _listed(given, names)):
             found = _SHAPE.fullmatch(entry)
             if found:
                 dims = () if found["dims"] == "scalar" else tuple(map(int, found["dims"].split("x")))
@@ -134,6 +134,12 @@ class InputChoice:
             for chosen in names if name is None else [name]:
                 limits[chosen] = bounds
         return limits
+
+
+def _listed(entry: str, names: Sequence[str]) -> list[str]:
+    """The entries of ``NAME=1x3,NAME=4``, if each names an input; else the one entry that it is."""
+    parts = entry.split(",")
+    return parts if len(parts) > 1 and all(part.rpartition("=")[0] in names for part in parts) else [entry]
 
 
 def _named(entry: str, names: Sequence[str], option: str) -> tuple[str | None, str]:
