@@ -1,13 +1,14 @@
 """Pipelines: what planning them costs, how good the stages are, and what running them gains.
 
-    python bench/pipeline.py [plan | stages | run]
+    python bench/pipeline.py [plan | stages | run | waiting]
 
 - *plan*: CPU time to plan models of 100,000 nodes over eight simulated devices, from a model that is read to a plan
   that is printed; and of that the search for stages alone, on graphs of the kinds of `bench/graphs.py`.
 - *stages*: how far the slowest stage is above the least possible, by exhaustive search, on small random graphs.
 - *run*: two balanced stages of one thread each, by the wall: requests in flight through a pipeline (in threads, and in
   worker processes) beside the same one after the other, and beside a plan by priority, for two cores. Rounds alternate
-  and the least counts, so that it only means something on a machine that is quiet now and then.
+  and the least counts, so that it only means something on a machine that is quiet now and then. *waiting*: the same
+  of stages that need no processor.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from graphs import KINDS, make
 from hetero.assign import AssignmentProblem
 from hetero.partition import Graph
 from hetero.pipeline import balance_stages
+from hetero.plugin import CompiledModel, Plugin, Support
 from planning import model_of, spent
 from runtime import products_model
 
@@ -36,6 +38,7 @@ DEVICES = 8
 NODES = 100_000
 REQUESTS = 24
 ROUNDS = 8
+WAIT_SECONDS = 0.02
 
 
 def plan() -> None:
@@ -156,6 +159,52 @@ def run() -> None:
         print(f"| {name} | {1e3 * seconds / REQUESTS:.2f} | {gain:.2f} | {gain / ideal:.2f} |")
 
 
+class _Waiting(Plugin):
+    """Stages that wait, as for an accelerator: they need no processor, so a busy machine hardly matters."""
+
+    name = "WAITING"
+
+    def query_model(self, model: hetero.Model, config: Mapping[str, Any]) -> Support:
+        return Support.from_reasons(model.num_nodes, {})
+
+    def compile_model(self, model: hetero.Model, config: Mapping[str, Any], context: object = None) -> CompiledModel:
+        return _WaitingModel(f"WAITING.{config.get('DEVICE_ID', '')}", model.inputs, model.outputs)
+
+    def device_ids(self) -> tuple[str, ...]:
+        return tuple(map(str, range(4)))
+
+
+class _WaitingModel(CompiledModel):
+    def create_runner(self) -> _WaitingModel:
+        return self
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        time.sleep(WAIT_SECONDS)
+        return [inputs[0] for _ in self.outputs]
+
+    def profile(self) -> tuple[()]:
+        return ()
+
+
+def waiting() -> None:
+    core = hetero.Core()
+    core.register_plugin("WAITING", _Waiting)
+    proto = model_of("chain", 1_000)
+    x: NDArray[np.float32] = np.ones((8, 64), np.float32)
+    print(f"\n| stages that wait {1e3 * WAIT_SECONDS:.0f} ms | ms each | times as fast | of the ideal |")
+    print("|---|---|---|---|")
+    for count in (2, 3, 4):
+        devices = "HETERO:" + ",".join(f"WAITING.{i}" for i in range(count))
+        compiled = core.compile_model(core.read_model(proto), devices, PIPELINE)
+        least = np.inf
+        for _ in range(5):
+            begin = time.perf_counter()
+            collections.deque(compiled.map([x] * REQUESTS), maxlen=0)
+            least = min(least, time.perf_counter() - begin)
+        gain, ideal = count * REQUESTS * WAIT_SECONDS / least, count * REQUESTS / (REQUESTS + count - 1)
+        print(f"| {count} stages | {1e3 * least / REQUESTS:.2f} | {gain:.2f} | {gain / ideal:.3f} of {ideal:.2f} |")
+
+
 def main(what: str) -> None:
     if what in ("plan", "all"):
         plan()
@@ -164,6 +213,8 @@ def main(what: str) -> None:
         stages()
     if what in ("run", "all"):
         run()
+    if what in ("run", "waiting", "all"):
+        waiting()
 
 
 if __name__ == "__main__":

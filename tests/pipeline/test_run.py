@@ -391,3 +391,19 @@ def test_a_fork_leaves_the_child_a_pipeline_that_works(watch: Watch) -> None:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
     assert [float(future.result()[0][0, 0]) for future in futures] == [i + 3 for i in range(6)]
+
+
+def test_stages_in_worker_processes() -> None:
+    pytest.importorskip("zmq")
+    core = hetero.Core()
+    nodes = [helper.make_node("Exp", ["x" if i == 0 else f"v{i}"], [f"v{i + 1}"], f"n{i}") for i in range(6)]
+    nodes[-1].output[0] = "y"
+    model = core.read_model(make_model(nodes, {"x": [1, "n"]}))
+    config = {**PIPELINE, "ISOLATION": "PROCESS", "INFERENCE_NUM_THREADS": 1}
+    compiled = core.compile_model(model, "HETERO:CPU.0,CPU.1", config)
+    here = core.compile_model(model, "CPU")
+    batches = [np.full((1, 3 + i % 3), -4 - i, np.float32) for i in range(12)]
+    for found, given in zip(compiled.map(batches), batches, strict=True):
+        np.testing.assert_allclose(found[0], here(given)[0], rtol=1e-6)
+    found = list(compiled.map([batches[0], np.zeros((2, 3), np.float32), batches[1]], return_exceptions=True))
+    assert [isinstance(each, InferenceError) for each in found] == [False, True, False]

@@ -21,7 +21,7 @@ from .errors import PipelineError
 __all__ = ["depth_first", "drawn", "orders", "stage_ranges"]
 
 _SMALL = 1_000  # nodes
-_MOST_DRAWN = 12
+_MOST_DRAWN = 64
 
 
 def stage_ranges(graph: Graph, allowed: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
