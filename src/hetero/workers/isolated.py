@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
@@ -71,28 +70,35 @@ def compile_isolated(
         [str(entry) for entry in sys.path],
     )
     timeout = settings["PLUGIN_TIMEOUT_MS"]
-    crew = Crew(device, functools.partial(_start, device, pool, request, kept, timeout / 1000 if timeout else None))
-    return IsolatedModel(model, device, crew, pool, settings)
+    return IsolatedModel(model, _Crew(device, pool, request, kept, timeout / 1000 if timeout else None), settings)
 
 
-def _start(device: str, pool: SharedPool, request: Compile, kept: Sequence[Any], timeout: float | None) -> Worker:
-    """A worker that has compiled the model. ``kept``: the arrays that ``request`` names, for as long as there may be
-    another worker."""
-    worker = Worker(device, pool)
-    try:
-        worker.compile(request, timeout)
-    except BaseException:
-        worker.kill()
-        raise
-    return worker
+class _Crew(Crew[Worker]):
+    """Of worker processes that have compiled a model. ``kept``: the arrays that ``request`` names."""
+
+    def __init__(
+        self, device: str, pool: SharedPool, request: Compile, kept: Sequence[Any], timeout: float | None
+    ) -> None:
+        super().__init__(device)
+        self.pool = pool
+        self._request = request
+        self._kept = kept
+        self._timeout = timeout
+
+    def start(self) -> Worker:
+        worker = Worker(self.name, self.pool)
+        try:
+            worker.compile(self._request, self._timeout)
+        except BaseException:
+            worker.kill()
+            raise
+        return worker
 
 
 class IsolatedModel(CompiledModel):
     """Runs in a worker process, which ends when nobody has this object, or a request of it, any longer."""
 
-    def __init__(
-        self, model: Model, device: str, crew: Crew[Worker], pool: SharedPool, settings: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, model: Model, crew: _Crew, settings: Mapping[str, Any]) -> None:
         streams = crew.worker().streams
         properties = {
             **settings,
@@ -100,9 +106,8 @@ class IsolatedModel(CompiledModel):
             "NUM_STREAMS": streams,
             "OPTIMAL_NUMBER_OF_INFER_REQUESTS": streams,
         }
-        super().__init__(device, model.inputs, model.outputs, properties)
+        super().__init__(crew.name, model.inputs, model.outputs, properties)
         self._crew = crew
-        self._pool = pool
 
     @property
     def process(self) -> int:
@@ -111,18 +116,16 @@ class IsolatedModel(CompiledModel):
 
     def create_runner(self) -> Runner:
         timeout_ms, retries = self._properties["WORKER_TIMEOUT_MS"], self._properties["WORKER_RETRIES"]
-        return _Runner(self._crew, self._pool, self._outputs, timeout_ms / 1000 if timeout_ms else None, retries)
+        return _Runner(self._crew, self._outputs, timeout_ms / 1000 if timeout_ms else None, retries)
 
 
 class _Runner:
     """One inference at a time in the worker; see `hetero.runtime.request.Runner`."""
 
-    def __init__(
-        self, crew: Crew[Worker], pool: SharedPool, outputs: Sequence[Port], timeout: float | None, retries: int
-    ) -> None:
+    def __init__(self, crew: _Crew, outputs: Sequence[Port], timeout: float | None, retries: int) -> None:
         self.cancellation = Cancellation()
         self._crew = crew
-        self._pool = pool
+        self._pool = crew.pool
         self._timeout = timeout
         self._retries = retries
         self._rows: Sequence[ProfileRow] = ()

@@ -132,7 +132,7 @@ class Worker:
             try:
                 lane = self._idle.get(timeout=_LOOK_SECONDS)
             except queue.Empty:
-                if self.has_ended:  # lanes of inferences that were lost do not come back
+                if self.is_lost:  # lanes of inferences that were lost do not come back
                     raise self.lost("ended") from None
         try:
             yield lane
@@ -141,7 +141,7 @@ class Worker:
                 self._idle.put(lane)
 
     @property
-    def has_ended(self) -> bool:
+    def is_lost(self) -> bool:
         return _is_readable(self._ended, 0)
 
     def kill(self) -> None:

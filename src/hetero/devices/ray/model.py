@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from ...errors import HeteroError, InferenceError, NotSupported, WorkerLost
+from ...errors import HeteroError, InferenceError, NotSupported
 from ...log import tell
 from ...plugin import CompiledModel, Runner
 from ...runtime.cancellation import Cancellation
 from ...runtime.profile import ProfileRow
 from ...warn import warn
+from ...workers.crew import Crew
 from .actor import Actor, Place, Pool, ValueLost
 from .stage import Answer, Request
 from .values import LeftResults, LeftValue
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from ...artifact.payload import PayloadWriter
     from ...model.model import Model
 
-__all__ = ["Crew", "RayModel"]
+__all__ = ["RayCrew", "RayModel"]
 
 _INLINE_BYTES = 64 << 10
 """Arrays up to here go with the message; Ray would put those above 100 KB into its store by itself, and again for each
@@ -36,8 +35,8 @@ _IN_FLIGHT = 2
 """Inferences that keep an actor busy, for each stream: while one runs, another's tensors are on their way."""
 
 
-class Crew:
-    """The actor of a model, and all that is needed to have another. Thread-safe.
+class RayCrew(Crew[Actor]):
+    """The actor of a model, and all that is needed to have another.
 
     ``places``: gives where the next one goes. ``encoded``, ``weights``: references to what `detach` gave, which stay in
     the object store as long as there may be another actor.
@@ -54,7 +53,7 @@ class Crew:
         settings: Mapping[str, Any],
         num_results: int,
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self.settings = settings
         self.pool = pool
         self.streams = 1
@@ -65,30 +64,16 @@ class Crew:
         self._encoded = encoded
         self._weights = weights
         self._timeout = settings["PLUGIN_TIMEOUT_MS"] / 1000 or None
-        self._lock = threading.Lock()
-        self._held: list[Actor] = []  # one, or none; known to the finalizer, which must not know the crew
         weakref.finalize(self, pool.later, _leave, pool, self._held).atexit = False
-        self._start()
+        self.worker()
 
-    def actor(self) -> Actor:
-        """One that lives, as far as is known: a new one if the last is lost. Raises as compiling does."""
+    def worker(self) -> Actor:
+        """Also raises `InferenceError` where there is no connection to Ray any longer."""
         if os.getpid() != self._pid:
             raise InferenceError(f"{self.name}: Ray's connection belongs to the process that this one was forked from")
         if self.pool.cluster.is_over:  # or Ray would start a cluster
             raise InferenceError(f"{self.name}: the connection to the Ray cluster has been ended: compile anew")
-        with self._lock:
-            if self._held and not self._held[0].is_lost:
-                return self._held[0]
-            return self._start()
-
-    def replace(self) -> None:
-        """Have the next actor already, in a thread of its own."""
-
-        def work() -> None:
-            with contextlib.suppress(Exception):  # the next inference tries again, and tells
-                self.actor()
-
-        threading.Thread(target=work, name=f"hetero replaces an actor of {self.name}", daemon=True).start()
+        return super().worker()
 
     def pass_on(self, answer: Answer, where: str) -> None:
         """Tell here what was told there."""
@@ -102,8 +87,7 @@ class Crew:
         error.add_note(f"on {actor.where}")
         return error
 
-    def _start(self) -> Actor:
-        self._held.clear()
+    def start(self) -> Actor:
         place = self._places()
         actor = self.pool.actor(place, self._timeout)
         try:
@@ -120,7 +104,6 @@ class Crew:
             warn(f"{self.name}: {text}")
         self.streams = answer.streams
         actor.expect_results(self.num_results)
-        self._held.append(actor)
         tell(self.settings, self.name, "INFO", f"runs on {actor.where}")
         if self.settings["RAY_STANDBY"]:
             self.pool.prepare(actor.place)
@@ -140,7 +123,7 @@ class RayModel(CompiledModel):
 
     checks_results = False  # the device there has done that; errors are named here
 
-    def __init__(self, model: Model, crew: Crew, settings: Mapping[str, Any]) -> None:
+    def __init__(self, model: Model, crew: RayCrew, settings: Mapping[str, Any]) -> None:
         in_flight = crew.streams * _IN_FLIGHT
         properties = {
             **settings,
@@ -155,12 +138,12 @@ class RayModel(CompiledModel):
     @property
     def process(self) -> int:
         """Process id of the actor, on its host; of the next one when it is lost."""
-        return self._crew.actor().process
+        return self._crew.worker().process
 
     @property
     def node(self) -> str:
         """Ray's id of the node where the actor is; of the next one when it is lost."""
-        return self._crew.actor().node
+        return self._crew.worker().node
 
     def create_runner(self) -> Runner:
         timeout_ms, retries = self._properties["WORKER_TIMEOUT_MS"], self._properties["WORKER_RETRIES"]
@@ -176,7 +159,7 @@ class RayModel(CompiledModel):
 class _Runner:
     """One inference at a time in the actor; see `hetero.runtime.request.Runner`."""
 
-    def __init__(self, crew: Crew, subject: str, timeout: float | None, retries: int) -> None:
+    def __init__(self, crew: RayCrew, subject: str, timeout: float | None, retries: int) -> None:
         self.cancellation = Cancellation()
         self._crew = crew
         self._subject = subject
@@ -210,26 +193,23 @@ class _Runner:
 
     def _run(self, inputs: list[Any]) -> tuple[Answer, list[Any], list[Any]]:
         given: list[Any] = []
-        attempt = 0
-        while True:
-            arguments: list[Any] = []
+        lost: list[tuple[LeftValue, Any]] = []  # with the references that lead nowhere
+
+        def attempt(actor: Actor) -> tuple[Answer, list[Any], list[Any]]:
+            nonlocal given
+            given = given or [_argument(value) for value in inputs]
+            while lost:
+                value, reference = lost.pop()
+                value.make_again(reference)
+            arguments = [value.reference if isinstance(value, LeftValue) else value for value in given]
             try:
-                actor = self._crew.actor()
-                given = given or [_argument(value) for value in inputs]
-                arguments = [value.reference if isinstance(value, LeftValue) else value for value in given]
                 return self._run_on(actor, arguments)
-            except WorkerLost as error:
-                if not isinstance(error, ValueLost):
-                    self._crew.replace()
-                attempt += 1
-                if attempt > self._retries:
-                    if self._retries:
-                        error.add_note(f"after {attempt} attempts (WORKER_RETRIES)")
-                    raise
-                if isinstance(error, ValueLost):
-                    for value, lost in zip(given, arguments, strict=True):
-                        if isinstance(value, LeftValue):
-                            value.make_again(lost)
+            except ValueLost:
+                pairs = zip(given, arguments, strict=True)
+                lost.extend((value, reference) for value, reference in pairs if isinstance(value, LeftValue))
+                raise
+
+        return self._crew.run(attempt, self._retries)
 
     def _run_on(self, actor: Actor, arguments: list[Any]) -> tuple[Answer, list[Any], list[Any]]:
         stop: Callable[[], bool] = lambda: self.cancellation.requested  # noqa: E731

@@ -18,7 +18,7 @@ from ...properties import Property, without
 from ...warn import warn
 from .actor import Place, Pool
 from .cluster import INSTALL, Cluster, Node, connect, connected, is_installed, running_address
-from .model import Crew, RayModel
+from .model import RayCrew, RayModel
 from .stage import Request
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class RayPlugin(Plugin):
         registered = () if inner.plugin is None else self.registrations(inner.device.name)
         request, places = inner.request(registered), self._places(name, cluster, settings)
         encoded, weights = _put(model.with_inferred_types())
-        crew = Crew(name, self._pool_of(cluster), places, request, encoded, weights, settings, len(model.outputs))
+        crew = RayCrew(name, self._pool_of(cluster), places, request, encoded, weights, settings, len(model.outputs))
         return RayModel(model, crew, settings)
 
     def _pool_of(self, cluster: Cluster) -> Pool:
