@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import HeteroError
-from .files import sync_folder, write_atomically
+from .files import new_file, sync_files, sync_folder, write_all
 from .model.data_file import DataFile
 from .model.model import Model
 from .model.save import data_threshold
@@ -109,6 +109,7 @@ def split(model: Model, plan: Plan, folder: str | os.PathLike[str], *, external_
         temporary = tempfile.mkdtemp(dir=os.path.dirname(target), prefix=f".{os.path.basename(target)[:64]}.")
         try:
             manifest = _write(model, plan.devices, device_of, subgraphs, temporary, external_above)
+            sync_files(temporary)
             mask = os.umask(0)
             os.umask(mask)
             os.chmod(temporary, 0o777 & ~mask)
@@ -191,7 +192,8 @@ def _write(
         tuple(parts),
     )
     encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-    write_atomically(os.path.join(folder, MANIFEST), [encoded, b"\n"])
+    with new_file(os.path.join(folder, MANIFEST)) as number:
+        write_all(number, memoryview(encoded + b"\n"))
     return manifest
 
 

@@ -14,7 +14,7 @@ import mmap
 import os
 import re
 
-from ..files import atomic_file, write_atomically
+from ..files import atomic_file, new_file
 from .data_file import DataFile
 from .inference import ValueTypes
 from .rows import Rows
@@ -58,17 +58,24 @@ def data_threshold(model: Rows, external_above: int | None) -> int | None:
     return external_above
 
 
-def write_model(model: Rows, types: ValueTypes, path: str | os.PathLike[str], data_file: DataFile | None) -> None:
-    """Writes the data file, over a file of its name, if there is anything for it; then the model file."""
+def write_model(
+    model: Rows, types: ValueTypes, path: str | os.PathLike[str], data_file: DataFile | None, is_new: bool = False
+) -> None:
+    """Writes the data file, over a file of its name, if there is anything for it; then the model file.
+
+    ``is_new``: there are no files of these names, and the caller makes the new ones last (`sync_files`)."""
+    opened = new_file if is_new else atomic_file
     parts = model_parts(model, types, data_file=data_file)
     if data_file is not None and data_file.size:
         data_path = os.path.join(os.path.dirname(os.fspath(path)), data_file.name)
-        with atomic_file(data_path) as number:
+        with opened(data_path) as number:
             try:
                 data_file.write(number, model.constants.external)
             except ValueError as error:
                 raise model.file.error(str(error)) from error
-    write_atomically(path, parts)
+    with opened(path) as number, os.fdopen(number, "wb", closefd=False) as stream:
+        for part in parts:
+            stream.write(part)
 
 
 def _weight_bytes(model: Rows) -> int:
