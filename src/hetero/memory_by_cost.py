@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LimitedAssignment", "least_latency_within"]
 
+_GOOD_ENOUGH = 0.01  # what limits may cost of the latency without looking any further
 _PRICED_NODES = 400_000  # nodes in all assignments with a price together
 _MOST_PRICES = 12
 _FEWEST_PRICES = 4
@@ -69,13 +70,19 @@ def least_latency_within(
     excess = np.maximum(needs.total - most, 0.0)
     if excess.any():
         candidates.append(fit(values, least.device_of, allowed, most, cut, work))
-        candidates += _priced(values, problem, least.device_of, allowed, most, excess, cut)
     else:
         candidates.append(Fit(least.device_of, least.partition, needs, excess))
-    predicted = [
-        (predict(problem, candidate.partition, launches), candidate) for candidate in candidates if candidate.fits
-    ]
+
+    def fitting(some: list[Fit]) -> list[tuple[Prediction, Fit]]:
+        return [(predict(problem, candidate.partition, launches), candidate) for candidate in some if candidate.fits]
+
+    predicted = fitting(candidates)
     first = predicted[0][0] if by_priority.fits else None
+    good_enough = least.prediction.total * (1 + _GOOD_ENOUGH)
+    if excess.any() and not any(prediction.total <= good_enough for prediction, _ in predicted):
+        priced = _priced(values, problem, least.device_of, allowed, most, excess, cut)
+        candidates += priced
+        predicted += fitting(priced)
     if not predicted:
         best = min(candidates, key=lambda candidate: float(candidate.excess.sum()))
         require_fit(model, affinity.devices, values, allowed, most, best)
