@@ -1,7 +1,7 @@
 """`balance_stages`: the stages of a pipeline whose slowest one is least.
 
 1. For each of a few topological orders (`orders`), the best intervals (`line`): exact on chains.
-2. From the best of these, nodes at the boundaries of the slowest stage are moved one by one (`moves`), which reaches
+2. From the best of these, nodes of the slowest stage are moved one by one (`moves`), which reaches
    stages that are intervals of none of the orders; not in large graphs, in which single nodes do not matter.
 
 All stages are used unless that makes the slowest one slower, or a device takes no node that could be its. In general,

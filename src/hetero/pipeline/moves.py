@@ -1,8 +1,8 @@
-"""Moving nodes one by one from a slow stage to the one beside it.
+"""Moving nodes one by one from the slowest stage to others.
 
 After F. C. Fiduccia and R. M. Mattheyses (1982), for a bottleneck in place of a cut: of the slowest stage, the node
-whose move to the next or the previous used stage leaves the slower of the two fastest goes there, as long as this gets
-better. Only nodes whose readers (or producers) are all in later (or earlier) stages can go, so stages stay in order.
+whose move leaves the slower of the two stages fastest goes, as long as this gets better. A node can go to the stages
+from the last one of what it reads to the first one of what reads it, so stages stay in order.
 
 Cost: O(nodes + values) for each node that is looked at, so few are in large graphs, where single nodes matter less.
 """
@@ -23,7 +23,7 @@ _LEAST_GAIN = 1e-9
 
 
 def moved_nodes(costs: StageCosts, stage_of: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Stages of which the slowest is no slower; the same ones are used, and no others."""
+    """Stages of which the slowest is no slower. Those that are used stay so, others may come to be."""
     return _Moves(costs, stage_of).run()
 
 
@@ -32,9 +32,10 @@ class _Moves:
         self.costs = costs
         self.stage = stage_of.astype(np.int32).copy()
         self.total = costs.times(stage_of).total
-        self.count = np.bincount(stage_of, minlength=costs.num_stages)
-        self.used = np.flatnonzero(self.count).tolist()
         self.left = min(_MOST_LOOKS, _MOST_WORK // (len(stage_of) + len(costs.reader) + 1))
+        graph = costs.graph
+        self.source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+        self.target = graph.indices
 
     def run(self) -> NDArray[np.int32]:
         while self.left > 0 and self._step():
@@ -45,45 +46,38 @@ class _Moves:
         """One move off the slowest stage, if there is one that helps."""
         slowest = int(np.argmax(self.total))
         now = float(self.total[slowest])
-        if self.count[slowest] < 2:
+        nodes = np.flatnonzero(self.stage == slowest)
+        if len(nodes) < 2:
             return False
-        at = self.used.index(slowest)
+        first, last = self._ranges()
         best: tuple[float, int, int, NDArray[np.float64]] | None = None
-        for step in (1, -1):
-            if not 0 <= at + step < len(self.used):
+        for target in range(self.costs.num_stages):
+            work = self.costs.work[target, nodes]
+            can = (first[nodes] <= target) & (target <= last[nodes]) & (work < now - self.total[target])
+            if target == slowest or not can.any():
                 continue
-            target = self.used[at + step]
-            for node in self._frontier(slowest, step, now - float(self.total[target])):
+            order = np.argsort(-work[can], kind="stable")[:_LARGEST_FRONTIER]
+            for node in nodes[can][order].tolist():
                 self.left -= 1
-                total = self._after(node, slowest, target)
+                total = self._after(node, target)
                 reached = float(max(total[slowest], total[target]))
                 if total.max() < now * (1 - _LEAST_GAIN) and (best is None or reached < best[0]):
                     best = reached, node, target, total
         if best is None:
             return False
         _, node, target, self.total = best
-        self.count[self.stage[node]] -= 1
-        self.count[target] += 1
         self.stage[node] = target
         return True
 
-    def _frontier(self, stage: int, step: int, room: float) -> list[int]:
-        """Nodes of a stage that can go to the next (1) or previous (-1) one and are not too much for it, the largest
-        first."""
-        graph = self.costs.graph
-        nodes = np.flatnonzero(self.stage == stage)
-        source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-        here, there = (source, graph.indices) if step > 0 else (graph.indices, source)
-        tied = here[(self.stage[here] == stage) & (self.stage[there] == stage)]
-        free = np.setdiff1d(nodes, tied, assume_unique=False)
-        target = self.used[self.used.index(stage) + step]
-        work = self.costs.work[target, free]
-        fits = work < room
-        free, work = free[fits], work[fits]
-        order = np.argsort(-work, kind="stable")[:_LARGEST_FRONTIER]
-        return list(map(int, free[order]))
+    def _ranges(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The first and the last stage that each node can go to, the others staying where they are."""
+        n, k = self.costs.graph.num_nodes, self.costs.num_stages
+        first, last = np.zeros(n, np.int32), np.full(n, k - 1, np.int32)
+        np.maximum.at(first, self.target, self.stage[self.source])
+        np.minimum.at(last, self.source, self.stage[self.target])
+        return first, last
 
-    def _after(self, node: int, stage: int, target: int) -> NDArray[np.float64]:
+    def _after(self, node: int, target: int) -> NDArray[np.float64]:
         """What stages take once a node has moved."""
         moved = self.stage.copy()
         moved[node] = target
