@@ -211,6 +211,30 @@ def test_many_requests_in_flight_come_in_order(shared: hetero.Core) -> None:
         np.testing.assert_allclose(outputs[0], np.exp(-batches[number]), rtol=1e-6)
 
 
+def test_a_pipeline_has_a_stage_on_each_node(shared: hetero.Core) -> None:
+    proto, feed = light("light_squeezenet")
+    config = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
+    compiled = shared.compile_model(shared.read_model(proto), "HETERO:RAY.0,RAY.1", config)
+    assert [part.device for part in compiled.submodels] == ["RAY.0", "RAY.1"]  # type: ignore[attr-defined]
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, feed)
+    for outputs in compiled.map([feed] * 6):
+        np.testing.assert_allclose(outputs[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_program_that_ends_the_connection_is_told(cluster: Any) -> None:
+    import ray
+
+    core = hetero.Core()
+    compiled = core.compile_model(chain(core), "RAY.1")
+    ray.shutdown()
+    with pytest.raises(hetero.InferenceError, match="has been ended: compile anew"):
+        compiled(X)
+    assert not ray.is_initialized()  # Ray would connect by itself where it can
+    again = core.compile_model(chain(core), "RAY.1", {"RAY_ADDRESS": cluster.address})
+    np.testing.assert_allclose(again(X)[0], np.exp(-np.maximum(X, 0)), rtol=1e-6)
+
+
 def test_an_inference_can_be_waited_for_and_cancelled(shared: hetero.Core) -> None:
     body = helper.make_graph(
         [
