@@ -83,7 +83,6 @@ class Actor:
         self.process = 0
         self.host = ""
         self.is_lost = False
-        self._begun = time.monotonic()
         self._handle = _actor_class().options(**place.options()).remote()
         self._greeting = self._control("versions").remote()
         self._control("prepare").remote()

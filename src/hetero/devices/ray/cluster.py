@@ -53,11 +53,10 @@ def is_installed() -> bool:
 
 
 class Cluster:
-    """A connection. ``address``: of the cluster's head. ``started``: by this process, which it ends with."""
+    """A connection. ``address``: of the cluster's head."""
 
-    def __init__(self, address: str, started: bool) -> None:
+    def __init__(self, address: str) -> None:
         self.address = address
-        self.started = started
         self._key = _connection_key()
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -150,7 +149,7 @@ def connected() -> Cluster | None:
         if _state.current is None or _state.current.is_over:
             if _is_client():
                 raise NotSupported(_NO_CLIENT)
-            _state.current = Cluster(str(ray.get_runtime_context().gcs_address), started=False)
+            _state.current = Cluster(str(ray.get_runtime_context().gcs_address))
         return _state.current
 
 
@@ -211,7 +210,7 @@ def connect(wanted: str = "", init: Mapping[str, Any] | None = None) -> Cluster:
             raise _refusal(address, attempt.error) from attempt.error
         import ray
 
-        _state.current = Cluster(str(ray.get_runtime_context().gcs_address), started=not address)
+        _state.current = Cluster(str(ray.get_runtime_context().gcs_address))
         return _state.current
 
 
