@@ -74,7 +74,7 @@ class Session:
             planning.require()
             target = self.plan(planning, config)
         begin = time.perf_counter()
-        with working("Loading" if is_artifact else "Compiling"):
+        with working("Loading" if is_artifact else f"Compiling for {planning.label or 'CPU'}"):
             if is_artifact:
                 compiled = self.core.import_model(self.path, planning.device, config)
             else:

@@ -12,8 +12,8 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """``1 node``, ``2 nodes``, ``1,234 nodes``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def duration(seconds: float) -> str:
