@@ -67,8 +67,9 @@ def new_file(target: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def sync_files(folder: str | os.PathLike[str]) -> None:
-    """Makes the files of a folder last, and their names. For many small files that takes half as long as a sync, a rename
-    and a sync of the folder for each. Raises ``OSError``."""
+    """Makes the files of a folder last, and their names. Raises ``OSError``.
+
+    For many small files that takes half as long as a sync, a rename and a sync of the folder for each."""
     for entry in os.scandir(folder):
         number = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
