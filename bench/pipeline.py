@@ -17,6 +17,7 @@ import collections
 import pathlib
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -135,11 +136,23 @@ def run() -> None:
     def one_by_one(of: hetero.CompiledModel) -> Callable[[], Any]:
         return lambda: [of(x) for _ in range(REQUESTS)]
 
+    def apart() -> None:
+        """What two threads do at most: each runs its stage over and over, and waits for nothing."""
+        workers = [
+            threading.Thread(target=lambda runner=part.new_runner(): [runner.run([x]) for _ in range(REQUESTS)])
+            for part in threads.submodels  # type: ignore[attr-defined]
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
     works = {
         "one after the other, in this process": one_by_one(threads),
         "one after the other, processes": one_by_one(processes),
         "pipeline, threads": in_flight(threads),
         "pipeline, processes": in_flight(processes),
+        "two threads, each with its stage alone": apart,
         "by priority (all on CPU.0), in flight": in_flight(priority),
         "CPU with two threads for each request": one_by_one(two_threads),
     }
