@@ -1,16 +1,16 @@
 /* Maximum flow by push-relabel in waves, with global relabelling and the gap heuristic.
  *
- * A. V. Goldberg and R. E. Tarjan, "A new approach to the maximum-flow problem", J. ACM 35 (1988), with the heuristics of
- * B. V. Cherkassky and A. V. Goldberg, "On implementing the push-relabel method for the maximum flow problem",
+ * A. V. Goldberg and R. E. Tarjan, "A new approach to the maximum-flow problem", J. ACM 35 (1988), with the heuristics
+ * of B. V. Cherkassky and A. V. Goldberg, "On implementing the push-relabel method for the maximum flow problem",
  * Algorithmica 19 (1997). The first phase only, which finds a minimum cut:
  * 1. Each vertex has a distance label: at most how far, over residual arcs, the nearest vertex is from which the sink
- *    still takes flow. A wave goes through the vertices that have an excess, those of the greatest label first, and each
- *    pushes its excess along arcs that lead one label down.
+ *    still takes flow. A wave goes through the vertices that have an excess, those of the greatest label first, and
+ *    each pushes its excess along arcs that lead one label down.
  * 2. One without such an arc is relabelled. Where a label is used no more (a gap), nothing above it can reach the sink.
  * 3. What a vertex that was relabelled pushes to where the wave has been already, waits for the next wave.
- * 4. Every so often excess is brought down the trees of a search forwards (all that goes the same long way at once, which
- *    waves would bring to the next vertex that the sink takes flow from, then back, then to the next but one), and all
- *    labels are made exact by a search from the sink, backwards.
+ * 4. Every so often all labels are made exact by a search from the sink, backwards. Where waves get on slowly, excess
+ *    is brought down the trees of a search forwards before: all that goes the same long way at once, which waves would
+ *    bring to the next vertex that the sink takes flow from, then back, then to the next but one.
  *
  * Excess that flows together is pushed as one, so long detours cost their length once, and not once for each path as in
  * methods that augment along paths. Without step 3, those who are stuck, which climb, would keep the rest from being
@@ -37,6 +37,8 @@ typedef struct {
     int32_t waiting_count;
     int32_t *queue;          /* [n] */
     int64_t *demand;         /* [n] */
+    int64_t left;            /* excess that could still move when labels were made exact last */
+    int trees;               /* how often it went down trees */
     int32_t top_active, top; /* greatest label in use */
     int64_t work;
     hg_watch *watch;
@@ -111,8 +113,9 @@ static int search(flow_state *s)
 }
 
 /* A search forwards over residual arcs, from all vertices with an excess that can reach the sink, or (one) from the
- * greatest of them and then from those that were not reached. The queue holds what was reached in order; arc_to: the arc
- * from the parent, NONE for a root. Gives how many were reached, or a code. */
+ * greatest of them and then from those that were not reached: from all, each finds what is near; from one, it finds
+ * what is beyond the others, too. The queue holds what was reached in order; arc_to: the arc from the parent, NONE for
+ * a root. Gives how many were reached, or a code. */
 static int32_t grow_trees(flow_state *s, int32_t *arc_to, int one)
 {
     const hg_network *net = s->net;
@@ -154,9 +157,9 @@ static int32_t grow_trees(flow_state *s, int32_t *arc_to, int one)
     }
 }
 
-/* Brings excess down the trees of a search: upwards, each vertex demands what the sink takes from it and what its children
- * demand, less its own excess, as far as the arc to it can carry that; downwards, it is given. Labels must be made exact
- * afterwards. What all has to go the same long way, goes there at once. */
+/* Brings excess down the trees of a search: upwards, each vertex demands what the sink takes from it and what its
+ * children demand, less its own excess, as far as the arc to it can carry that; downwards, it is given. Labels must be
+ * made exact afterwards. O(n + arcs), however far it goes. */
 static int flow_down_trees(flow_state *s, int one)
 {
     const hg_network *net = s->net;
@@ -292,6 +295,20 @@ static int32_t next_in_wave(flow_state *s)
     return v;
 }
 
+/* Makes labels exact. Where waves have not brought half of the excess to the sink since, it goes down trees before. */
+static int start_again(flow_state *s)
+{
+    const int64_t before = s->left;
+    s->left = 0;
+    for (int32_t v = 0; v < s->net->n; v++)
+        if (s->net->excess[v] > 0 && s->label[v] < s->net->n)
+            s->left += s->net->excess[v];
+    int status = HG_OK;
+    if (s->left > before / 2)
+        status = flow_down_trees(s, s->trees++ & 1);
+    return status == HG_OK ? search(s) : status;
+}
+
 int hg_max_flow(hg_network *net, uint8_t *on_sink_side, int64_t *flow, hg_arena *arena, hg_watch *watch)
 {
     const int32_t n = net->n;
@@ -311,9 +328,9 @@ int hg_max_flow(hg_network *net, uint8_t *on_sink_side, int64_t *flow, hg_arena 
         !s.queue || !s.demand)
         return HG_NO_MEMORY;
     int64_t given = 0, left = 0, watched = 0;
-    unsigned trees = 0;
     for (int32_t v = 0; v < n; v++)
         given += net->excess[v] > 0 ? net->excess[v] : 0;
+    s.left = given;
     int status = search(&s);
     const int64_t often = SEARCH_WORK * (int64_t)n + net->arcs;
     while (status == HG_OK) {
@@ -325,7 +342,7 @@ int hg_max_flow(hg_network *net, uint8_t *on_sink_side, int64_t *flow, hg_arena 
         if (hg_interrupted_after(watch, &watched, 4 + s.work - before))
             status = HG_INTERRUPTED;
         else if (s.work > often)
-            status = flow_down_trees(&s, trees++ & 1) == HG_OK ? search(&s) : HG_INTERRUPTED;
+            status = start_again(&s);
     }
     if (status == HG_OK)
         status = search(&s);

@@ -15,13 +15,13 @@
  * detour over t, it is exact again.
  *
  * The vertex that is at t as soon as one of some readers is, and the one that stays as soon as one does, depend on the
- * readers alone: values with the same readers share them, and where a value has one reader more than another, its vertex
- * refers to the other's. So layers in which all read all, and blocks in which each reads all before it, need as many edges
- * as nodes. */
+ * readers alone: values with the same readers share them, and where a value has one reader more than another, its
+ * vertex refers to the other's. So layers in which all read all, and blocks in which each reads all before it, need as
+ * many edges as nodes. */
 #include "assign.h"
 
 enum { NONE = -1, STAYS = -1, GOES = -2 }; /* STAYS, GOES: vertices of nodes that have no choice */
-enum { ANY_GOES = -1 };                    /* kind of a set; else the device of a group that stays as soon as one does */
+enum { ANY_GOES = -1 };                    /* kind of a set; else the device of a group */
 
 /* A vertex that stands for a set of readers: those of a value that have a choice, for a group those of its device. */
 typedef struct {
@@ -84,7 +84,8 @@ static inline int32_t new_vertex(builder *b)
 
 static inline int is_member(const builder *b, int32_t value, int32_t kind, int32_t reader)
 {
-    return b->vertex[reader] >= 0 && reader != b->costs->producer[value] && (kind == ANY_GOES || b->label[reader] == kind);
+    const int in_group = kind == ANY_GOES || b->label[reader] == kind;
+    return in_group && b->vertex[reader] >= 0 && reader != b->costs->producer[value];
 }
 
 /* Finalizer of splitmix64: sums of it tell sets. */
@@ -120,13 +121,14 @@ static reader_set *find_set(const builder *b, uint64_t sum, int32_t value, int32
     uint64_t i = mixed(hash) & b->set_mask;
     for (;; i = (i + 1) & b->set_mask) {
         reader_set *entry = &b->sets[i];
-        if (!entry->hash || (entry->hash == hash && entry->kind == kind && is_same_set(b, entry, value, count, without)))
+        const int may_be = entry->hash == hash && entry->kind == kind;
+        if (!entry->hash || (may_be && is_same_set(b, entry, value, count, without)))
             return entry;
     }
 }
 
-/* The vertex of the readers of a value, two or more: at the target as soon as one of them is; or, of a group, staying as
- * soon as one of them stays. */
+/* The vertex of the readers of a value, two or more: at the target as soon as one of them is; or, of a group, staying
+ * as soon as one of them stays. */
 static int32_t set_vertex(builder *b, int32_t value, int32_t kind)
 {
     const hg_costs *c = b->costs;
@@ -165,7 +167,8 @@ static int32_t set_vertex(builder *b, int32_t value, int32_t kind)
 
 /* The readers of a value by their labels: how many groups. *free_readers: those with a choice, of which *one is one;
  * *at_target: some reader is at the target already. */
-static int group_readers(builder *b, int32_t value, int32_t producer, int32_t *free_readers, int32_t *one, int *at_target)
+static int group_readers(builder *b, int32_t value, int32_t producer, int32_t *free_readers, int32_t *one,
+                         int *at_target)
 {
     int groups = 0;
     *free_readers = 0;

@@ -2,7 +2,7 @@
  *
  * A cut's capacity is a sum of functions of one and of two vertices, each submodular. In turn, a vertex is
  * 1. decided, where its excess outweighs all its arcs: its neighbours' excesses take up what the arcs then cost
- *    (P. L. Hammer, P. Hansen, B. Simeone, "Roof duality, complementation and persistency", Math. Programming 28, 1984);
+ *    (P. L. Hammer, P. Hansen, B. Simeone, "Roof duality, complementation and persistency", Math. Prog. 28, 1984);
  * 2. eliminated, where it has at most two neighbours: the least capacity over both its sides is again a submodular
  *    function of the neighbours (U. Bertele, F. Brioschi, "Nonserial dynamic programming", 1972). So whatever has
  *    treewidth two vanishes: chains, trees, residual branches, towers;
@@ -11,7 +11,7 @@
  * Each makes arcs parallel, which are merged, and may let neighbours go. What is left, the core, is for the flow.
  *
  * All sums are of integers and stay within the total of the network, so nothing is rounded. Of equal capacities the one
- * with the vertex on the source side is taken, so that sides are those of the least sink side, as without the reduction.
+ * with the vertex on the source side is taken, so that the sink side is the least one, as without the reduction.
  *
  * A vertex is looked at when half its arcs have changed since the last time, or any, where it has few: O(n + edges). */
 #include "assign.h"
