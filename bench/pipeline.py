@@ -138,10 +138,14 @@ def run() -> None:
 
     def apart() -> None:
         """What two threads do at most: each runs its stage over and over, and waits for nothing."""
-        workers = [
-            threading.Thread(target=lambda runner=part.new_runner(): [runner.run([x]) for _ in range(REQUESTS)])
-            for part in threads.submodels  # type: ignore[attr-defined]
-        ]
+
+        def over_and_over(part: hetero.CompiledModel) -> None:
+            runner = part.new_runner()
+            for _ in range(REQUESTS):
+                runner.run([x])
+
+        parts = threads.submodels  # type: ignore[attr-defined]
+        workers = [threading.Thread(target=over_and_over, args=(part,)) for part in parts]
         for worker in workers:
             worker.start()
         for worker in workers:
