@@ -215,7 +215,7 @@ def _places(
         case b"half_pixel_symmetric":
             centred = n / number(2) * (one - number(length) / (s * n))
             # Rounded once, as in onnxruntime: a place that is whole but for rounding falls to the same side.
-            places = (float(centred) + np.float64(y + half) / float(s) - 0.5).astype(number)
+            places = (float(centred) + (y + half).astype(np.float64) / float(s) - 0.5).astype(number)
         case _:
             places = (y + half) / s - half
     return places

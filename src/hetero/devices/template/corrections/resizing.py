@@ -108,7 +108,7 @@ def coordinates(
             adjustment = np.float32(length) / np.float32(scale * np.float32(size))
             offset = np.float32(size) / 2 * (1 - adjustment)
             # Rounded once, as in onnxruntime: a place that is whole but for rounding falls to the same side.
-            return (float(offset) + np.float64(y + half) / float(scale) - 0.5).astype(np.float32)
+            return (float(offset) + (y + half).astype(np.float64) / float(scale) - 0.5).astype(np.float32)
         case "tf_crop_and_resize" if region is not None:
             start, end = region
             if length > 1:
