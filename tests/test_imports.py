@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -49,18 +50,16 @@ def test_help_does_not_import_the_library() -> None:
 
 
 def imports_of(path: Path) -> set[str]:
-    """Modules of the package that a file imports when it is imported (not under TYPE_CHECKING, not in functions)."""
+    """Modules of the package that a file imports, at once or in its functions (not under TYPE_CHECKING)."""
     relative = path.relative_to(PACKAGE.parent).with_suffix("")
     package = relative.parts if path.name == "__init__.py" else relative.parts[:-1]
     if path.name == "__init__.py":
         package = package[:-1]
     found = set()
 
-    def visit(body: list[ast.stmt]) -> None:
+    def visit(body: Iterable[ast.AST]) -> None:
         for node in body:
-            if isinstance(node, ast.If):
-                if "TYPE_CHECKING" not in ast.unparse(node.test):
-                    visit(node.body)
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
                 visit(node.orelse)
             elif isinstance(node, ast.ImportFrom) and node.level:
                 base = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
@@ -68,6 +67,8 @@ def imports_of(path: Path) -> set[str]:
                 for alias in node.names:
                     member = f"{name}.{alias.name}"
                     found.add(member if is_module(member) else name)
+            else:
+                visit(ast.iter_child_nodes(node))
 
     visit(ast.parse(path.read_text()).body)
     return found

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ..affinity import Affinity, assign
 from ..partition import partition_graph
 from .bind import PlacedModel, affinity_of_plan, stages_of_plan
-from .plan import Bound, Decided, Plan
+from .decided import Decided
+from .plan import Bound, Plan
 
 if TYPE_CHECKING:
     from ..calls import SettledModel

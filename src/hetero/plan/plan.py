@@ -16,6 +16,7 @@ from ..memory.footprint import Footprint, footprint
 from ..memory.values import values_of
 from ..model.identity import graph_digest
 from ..partition import Partition
+from .decided import Decided
 from .schema import (
     BoundaryValue,
     DeviceTotals,
@@ -29,12 +30,11 @@ from .schema import (
 from .traffic import Traffic, boundary_values, device_totals, traffic
 
 if TYPE_CHECKING:
-    from ..cost_assignment import CostAffinity
     from ..model.model import Model
     from .explain import Explanation, MissingOp
     from .what_if import Difference
 
-__all__ = ["Bound", "Decided", "Plan"]
+__all__ = ["Bound", "Plan"]
 
 
 class Bound(NamedTuple):
@@ -43,16 +43,6 @@ class Bound(NamedTuple):
     model: Model
     affinity: Affinity
     partition: Partition
-
-
-class Decided(NamedTuple):
-    """Where nodes go and how they are cut; for assignment by cost its prediction and costs, for pipelines theirs."""
-
-    affinity: Affinity
-    partition: Partition
-    latency: PredictedLatency | None = None
-    pipeline: PredictedPipeline | None = None
-    by_cost: CostAffinity | None = None
 
 
 class Plan:

@@ -14,12 +14,13 @@ from ..errors import PropertyError, did_you_mean
 from ..partition import partition_graph
 from ..pins import resolve_pins
 from ..plugin import Support
-from .plan import Decided, Plan
+from .decided import Decided
 from .traffic import cut_bytes, traffic
 from .wording import counted, duration, first_few, size
 
 if TYPE_CHECKING:
     from ..model.model import Model
+    from .plan import Plan
 
 __all__ = ["Difference", "Moved", "more_support", "what_if"]
 

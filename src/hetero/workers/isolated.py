@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..compiled_model import CompiledModel
 from ..errors import Cancelled, InferenceError, NotSupported
 from ..model.detached import detach
-from ..plugin import CompiledModel, Port, Runner
+from ..model.types import Port
 from ..runtime.cancellation import Cancellation
 from ..runtime.profile import ProfileRow
+from ..runtime.request import Runner
 from .crew import Crew
 from .messages import Compile, Done, Failed, Room, Run, Settle, TensorRef, TooSmall, dtype_name
 from .per_process import PerProcess

@@ -18,9 +18,9 @@ import weakref
 from ..errors import HeteroError, NotSupported
 from .per_process import PerProcess
 
-__all__ = ["Nursery", "nursery", "serve"]
+__all__ = ["Nursery", "nursery"]
 
-_CODE = "import sys; sys.path[:] = {path!r}; from hetero.workers.nursery import serve; serve({socket}, {alive})"
+_CODE = "import sys; sys.path[:] = {path!r}; from hetero.workers.forking import serve; serve({socket}, {alive})"
 
 
 class Nursery:
@@ -85,33 +85,3 @@ def _end(owner: int, own: socket.socket, alive: int, process: subprocess.Popen[b
 
 nursery = PerProcess(Nursery, lambda nursery: nursery.ended)
 """The one of this process."""
-
-
-def serve(descriptor: int, alive: int) -> None:
-    """Fork workers as asked for, until the application is gone. The main function of the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers: their ends are seen by descriptor
-    from . import process
-
-    process.preload()
-    own = socket.socket(fileno=descriptor)
-    while True:
-        message, descriptors, _, _ = socket.recv_fds(own, 4096, 2)
-        if not message:
-            os._exit(0)
-        size, _, folder = message.decode().partition(" ")
-        try:
-            memory, mailbox = descriptors
-            child = os.fork()
-            if child == 0:
-                own.close()
-                process.main(memory, int(size), folder, mailbox, alive)
-            ended = os.pidfd_open(child)
-        except (OSError, ValueError) as error:
-            own.send(f"{type(error).__name__}: {error}".encode()[:64])
-        else:
-            socket.send_fds(own, [str(child).encode()], [ended])
-            os.close(ended)
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)

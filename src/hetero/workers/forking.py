@@ -1,0 +1,39 @@
+"""What the process does that workers are forked from (`nursery`). Only that imports this, by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+
+from . import process
+
+__all__ = ["serve"]
+
+
+def serve(descriptor: int, alive: int) -> None:
+    """Fork workers as asked for, until the application is gone. The main function of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers: their ends are seen by descriptor
+    process.preload()
+    own = socket.socket(fileno=descriptor)
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(own, 4096, 2)
+        if not message:
+            os._exit(0)
+        size, _, folder = message.decode().partition(" ")
+        try:
+            memory, mailbox = descriptors
+            child = os.fork()
+            if child == 0:
+                own.close()
+                process.main(memory, int(size), folder, mailbox, alive)
+            ended = os.pidfd_open(child)
+        except (OSError, ValueError) as error:
+            own.send(f"{type(error).__name__}: {error}".encode()[:64])
+        else:
+            socket.send_fds(own, [str(child).encode()], [ended])
+            os.close(ended)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
