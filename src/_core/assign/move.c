@@ -296,7 +296,7 @@ static int make_room(builder *b, hg_arena *arena, hg_watch *watch)
         const int64_t readers = c->indptr[i + 1] - c->indptr[i];
         vertices += readers > 1 ? readers / 2 + 1 : 0; /* groups of two and more, and one for all */
         edges += readers > 1 ? 3 * readers + 4 : 2 * readers;
-        sets += readers > 1 ? readers / 2 + 1 : 0;
+        sets += readers > 1 ? 1 + (readers / 2 < c->k - 1 ? readers / 2 : c->k - 1) : 0;
         if (hg_interrupted_at(watch, i, 1))
             return HG_INTERRUPTED;
     }
@@ -310,9 +310,9 @@ static int make_room(builder *b, hg_arena *arena, hg_watch *watch)
     b->group_stays = HG_TAKE(arena, uint8_t, c->k);
     b->groups = HG_TAKE(arena, int32_t, c->k);
     b->stamp = HG_TAKE_ZEROED(arena, int32_t, c->n);
-    for (b->set_mask = 15; b->set_mask < 2 * (uint64_t)sets;)
+    for (b->set_mask = 15; b->set_mask < (uint64_t)sets + (uint64_t)sets / 2;)
         b->set_mask = 2 * b->set_mask + 1;
-    b->sets = HG_TAKE_ZEROED(arena, reader_set, (int64_t)b->set_mask + 1);
+    b->sets = calloc(b->set_mask + 1, sizeof *b->sets); /* not of the arena: the flow needs the memory */
     const int complete = b->vertex && b->excess && b->edges && b->group_size && b->group_first && b->group_stays &&
                          b->groups && b->stamp && b->sets;
     return complete ? HG_OK : HG_NO_MEMORY;
@@ -366,6 +366,7 @@ int hg_move(const hg_costs *costs, int32_t target, int32_t *label, hg_move_resul
         if (hg_interrupted(watch, 8 * (1 + (int64_t)costs->indptr[i + 1] - costs->indptr[i])))
             status = HG_INTERRUPTED;
     }
+    free(b.sets);
     if (status == HG_OK)
         status = cut_and_relabel(&b, label, result, &arena, watch);
     hg_arena_close(&arena);
