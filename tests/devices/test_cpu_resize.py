@@ -42,12 +42,13 @@ def test_images(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("size", range(3, 25))
-@pytest.mark.parametrize("coordinates", ["half_pixel", "half_pixel_symmetric"])
-def test_places_that_are_whole_numbers_but_for_rounding(size: int, coordinates: str) -> None:
+@pytest.mark.parametrize("coordinates", ["half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners"])
+@pytest.mark.parametrize("rounding", ["floor", "ceil", "round_prefer_ceil", "round_prefer_floor"])
+def test_places_that_are_whole_numbers_but_for_rounding(size: int, coordinates: str, rounding: str) -> None:
     x = np.arange(size, dtype=np.float32).reshape(1, size)
     for length in (size // 3, size * 2 // 3, size * 11 // 3, size * 13 // 3):
         sizes = np.array([1, length])
-        attributes = {"coordinate_transformation_mode": coordinates, "nearest_mode": "floor"}
+        attributes = {"coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
         assert_as_onnxruntime("Resize", [x, None, None, sizes], opset=19, mode="nearest", **attributes)
 
 
