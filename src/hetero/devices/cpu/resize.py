@@ -197,13 +197,13 @@ def _places(
     places: NDArray[Any]
     y, s, n = np.arange(length, dtype=number), number(scale), number(size)
     half, one = number(0.5), number(1)
-    # The scale of the lengths, but for its rounding, is none of its own: what falls between two places stays there.
-    resized = number(length) if abs(scale * size - length) <= 1e-6 * length else s * n
     match mode:
         case b"align_corners":
+            # The length itself where the scale is that of the lengths but for rounding: corners fall on whole numbers.
+            resized = number(length) if abs(scale * size - length) <= 1e-6 * length else s * n
             places = y * (n - one) / (resized - one) if resized != one else np.zeros_like(y)
         case b"asymmetric":
-            places = y * n / resized if resized == length else y / s
+            places = y / s
         case b"tf_half_pixel_for_nn":
             places = (y + half) / s
         case b"tf_crop_and_resize" if length > 1:

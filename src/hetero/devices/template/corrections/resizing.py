@@ -94,13 +94,13 @@ def coordinates(
     """float32[length]: where each element of the result lies in the input, along one axis."""
     y = np.arange(length, dtype=np.float32)
     half = np.float32(0.5)
-    # The scale of the lengths, but for its rounding, is none of its own: what falls between two places stays there.
-    is_ratio = abs(float(scale) * size - length) <= 1e-6 * length
-    resized = np.float32(length) if is_ratio else np.float32(scale * np.float32(size))
     match mode:
         case "asymmetric":
-            return y * np.float32(size) / resized if is_ratio else y / scale
+            return y / scale
         case "align_corners":
+            # The length itself where the scale is that of the lengths but for rounding: corners fall on whole numbers.
+            is_ratio = abs(float(scale) * size - length) <= 1e-6 * length
+            resized = np.float32(length) if is_ratio else np.float32(scale * np.float32(size))
             return y * np.float32(size - 1) / (resized - 1) if resized != 1 else np.zeros_like(y)
         case "pytorch_half_pixel":
             return (y + half) / scale - half if length > 1 else np.full_like(y, -0.5)
