@@ -10,6 +10,7 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -243,6 +244,15 @@ def test_counters_come_through(core: hetero.Core, diamond: hetero.Model) -> None
     assert {row.node for row in request.profiling_info} == {"one", "two", "three", "four", "five", "six", "seven"}
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises `KeyboardInterrupt`, also where tests were started with it ignored, as a shell starts jobs."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_wait_costs_the_next_inference_nothing(core: hetero.Core) -> None:
     """The worker still writes the results of the inference that nobody waits for: not where the next ones lie, and its
     late answer is not taken for the next."""
