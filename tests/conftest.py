@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
@@ -23,6 +24,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def core() -> hetero.Core:
     return hetero.Core()
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises `KeyboardInterrupt`, here and in programs that are started, also where it was ignored, as a shell
+    has it for jobs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

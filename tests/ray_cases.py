@@ -8,8 +8,7 @@ import logging
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,23 +74,6 @@ def ray_cluster(nodes: int) -> Iterator[Any]:
 
 
 X = np.linspace(-2, 2, 6, dtype=np.float32)
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def lives(process: int) -> bool:
-    try:
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 def chain(core: hetero.Core, size: int | str = "n") -> hetero.Model:

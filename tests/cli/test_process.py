@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,15 +67,7 @@ def test_a_terminal_of_few_characters(diamond_path: Path) -> None:
     assert not done.stderr
 
 
-@pytest.fixture
-def heeds_interrupts() -> Iterator[None]:
-    """Where a shell runs the tests in the background, SIGINT is ignored, and programs inherit that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("heeds_interrupts")
+@pytest.mark.usefixtures("interruptible")
 def test_interrupted(diamond_path: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, "bench", diamond_path, "-t", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

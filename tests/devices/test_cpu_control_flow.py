@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -313,14 +312,6 @@ def test_a_loop_without_a_trip_count_ends_by_its_condition() -> None:
     x = np.array([1, 0.5, 2], np.float32)
     np.testing.assert_array_equal(compiled({"start": np.array(True), "x": x})[0], 5 * x)
     np.testing.assert_array_equal(compiled({"start": np.array(False), "x": x})[0], x)
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt, also where the tests run in the background of a shell, which ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")

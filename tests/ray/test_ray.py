@@ -16,7 +16,8 @@ from onnx import TensorProto, helper
 
 import hetero
 from model_zoo import light, make_model
-from ray_cases import X, chain, fragile, lives, until
+from ray_cases import X, chain, fragile
+from worker_cases import lives, until
 
 pytestmark = pytest.mark.slow
 

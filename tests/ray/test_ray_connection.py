@@ -18,7 +18,8 @@ import pytest
 import hetero
 from hetero.devices.ray import cluster as connection
 from hetero.devices.ray.actor import Actor, Place, Pool
-from ray_cases import ENVIRONMENT, TESTS, X, chain, lives, ray_cluster, until
+from ray_cases import ENVIRONMENT, TESTS, X, chain, ray_cluster
+from worker_cases import lives, until
 
 SOURCE = str(Path(hetero.__file__).parent.parent)
 

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import hetero
-from ray_cases import X, chain, fragile, identity, lives, ray_cluster, until
+from ray_cases import X, chain, fragile, identity, ray_cluster
+from worker_cases import lives, until
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,6 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -242,14 +241,6 @@ def test_counters_come_through(core: hetero.Core, diamond: hetero.Model) -> None
     shape = [dim if isinstance(dim, int) else 3 for dim in diamond.inputs[0].shape or ()]
     request.infer(np.ones(shape, np.float32))
     assert {row.node for row in request.profiling_info} == {"one", "two", "three", "four", "five", "six", "seven"}
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """SIGINT raises `KeyboardInterrupt`, also where tests were started with it ignored, as a shell starts jobs."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")
