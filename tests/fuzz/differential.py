@@ -1,0 +1,339 @@
+"""Differential fuzzing: one random model on `CPU` in several ways, on `TEMPLATE`, and in onnxruntime.
+
+`differences` says where the answers disagree, `shrink` makes a smaller case that still disagrees, `reproduction` prints
+it. Generators of cases are in modules beside this one; `run.py` is the command and has their table.
+
+Every call on `CPU` goes through buffers that are reused and overwritten, inputs and results alike, so that a plan which
+keeps a reference to either one is caught by any generator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+import hetero
+
+__all__ = ["Answer", "Case", "Known", "Tally", "differences", "reproduction", "shrink"]
+
+Feeds = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A model, and the inputs of each call that one compiled model gets in turn.
+
+    ``tolerance``: of floating-point results, relative to the largest finite one of the output. Everything else must
+    match exactly. ``judges``: the names of what `CPU` is compared with, `TEMPLATE` and `onnxruntime`; a generator leaves
+    one out where ONNX does not define the result and the judge is known to choose another one.
+    ``properties``: of every compilation on `CPU`.
+    """
+
+    model: onnx.ModelProto
+    calls: Sequence[Feeds]
+    note: str = ""
+    tolerance: float = 2e-5
+    judges: tuple[str, ...] = ("TEMPLATE", "onnxruntime")
+    properties: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """A difference from a judge that is explained: ``applies`` says whether a case is one of these."""
+
+    judge: str
+    reason: str
+    applies: Callable[[Case], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What one implementation gave: per call the outputs, or the text of the error. ``refused``: it takes no such model."""
+
+    calls: Sequence[Sequence[np.ndarray] | str]
+    refused: str = ""
+
+
+@dataclasses.dataclass
+class Tally:
+    """What a run of the fuzzer saw: cases, those that `CPU` or a judge refused, and explained differences."""
+
+    cases: int = 0
+    calls: int = 0
+    seen: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        rest = ", ".join(f"{what}: {number}" for what, number in sorted(self.seen.items()))
+        return f"{self.cases} cases, {self.calls} calls; {rest or 'nothing refused'}"
+
+
+# ---- the implementations -------------------------------------------------------------------------------------------
+
+
+def on_hetero(case: Case, device: str, properties: Mapping[str, Any]) -> Answer:
+    core = hetero.Core()
+    try:
+        compiled = core.compile_model(core.read_model(case.model), device, dict(properties))
+    except hetero.HeteroError as error:
+        return Answer((), refused=str(error))
+    calls: list[Sequence[np.ndarray] | str] = []
+    buffers: dict[str, np.ndarray] = {}
+    for feeds in case.calls:
+        given = {name: _in_buffer(buffers, name, array) for name, array in feeds.items()}
+        try:
+            results = list(compiled(given).values())
+        except hetero.HeteroError as error:
+            calls.append(str(error))
+            continue
+        calls.append([np.array(result) for result in results])
+        for array in (*given.values(), *results):
+            _spoil(array)
+    return Answer(calls)
+
+
+def _in_buffer(buffers: dict[str, np.ndarray], name: str, array: np.ndarray) -> np.ndarray:
+    """``array`` in the memory of the last call's input of that name, if it fits exactly."""
+    buffer = buffers.get(name)
+    if buffer is None or buffer.nbytes != array.nbytes:
+        buffer = buffers[name] = np.empty(array.nbytes, np.uint8)
+    placed = buffer.view(array.dtype).reshape(array.shape) if array.nbytes else array.copy()
+    placed[...] = array
+    return placed
+
+
+def _spoil(array: np.ndarray) -> None:
+    """Overwrite an array with another valid value of its type; results that may not be written stay as they are."""
+    if array.flags.writeable and array.dtype != object:
+        array[...] = np.ones((), array.dtype)
+
+
+def on_template(case: Case) -> Answer:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the reference implementations divide by zero and overflow on purpose
+        return on_hetero(case, "TEMPLATE", {})
+
+
+def on_onnxruntime(case: Case) -> Answer:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    # Its own rewrite rules are not what is judged.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(
+            case.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # each kind of failure has a class of its own
+        return Answer((), refused=str(error))
+    calls: list[Sequence[np.ndarray] | str] = []
+    for feeds in case.calls:
+        try:
+            calls.append(session.run(None, dict(feeds)))
+        except Exception as error:
+            calls.append(str(error))
+    return Answer(calls)
+
+
+JUDGES: dict[str, Callable[[Case], Answer]] = {"TEMPLATE": on_template, "onnxruntime": on_onnxruntime}
+
+WAYS: dict[str, Mapping[str, Any]] = {
+    "CPU": {"INFERENCE_NUM_THREADS": 1},
+    "CPU without transformations": {"INFERENCE_NUM_THREADS": 1, "DISABLE_TRANSFORMATIONS": True},
+    "CPU with two threads": {"INFERENCE_NUM_THREADS": 2},
+}
+"""In which ways `CPU` runs each case. Transformations change rounding; threads do not change a bit."""
+
+
+# ---- comparing -----------------------------------------------------------------------------------------------------
+
+
+def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = None) -> list[str]:
+    """Where the answers disagree, one line each; empty if they agree or `CPU` refuses the model."""
+    tally = Tally() if tally is None else tally
+    tally.cases += 1
+    tally.calls += len(case.calls)
+    answers = {way: on_hetero(case, "CPU", {**settings, **case.properties}) for way, settings in WAYS.items()}
+    plain = answers["CPU"]
+    if plain.refused:
+        tally.seen["refused by CPU"] += 1
+        return [f"{way}: compiled, CPU refuses: {plain.refused}" for way, answer in answers.items() if not answer.refused]
+    found = [f"{way}: refused: {answer.refused}" for way, answer in answers.items() if answer.refused]
+    found += _compared(case, "CPU with two threads", plain, answers["CPU with two threads"], 0.0)
+    found += _compared(case, "CPU without transformations", plain, answers["CPU without transformations"], case.tolerance)
+    for judge in case.judges:
+        answer = JUDGES[judge](case)
+        if answer.refused:
+            tally.seen[f"refused by {judge}"] += 1
+            continue
+        disagreed = _compared(case, judge, plain, answer, case.tolerance)
+        reason = next((k.reason for k in known if k.judge == judge and k.applies(case)), None) if disagreed else None
+        if reason is None:
+            found += disagreed
+        else:
+            tally.seen[f"{judge}: {reason}"] += 1
+    return found
+
+
+def _compared(case: Case, name: str, cpu: Answer, other: Answer, tolerance: float) -> Iterator[str]:
+    if other.refused:
+        return
+    names = [output.name for output in case.model.graph.output]
+    for call, (mine, theirs) in enumerate(zip(cpu.calls, other.calls, strict=True)):
+        if isinstance(mine, str) or isinstance(theirs, str):
+            if isinstance(mine, str) != isinstance(theirs, str):
+                one, text = ("CPU", mine) if isinstance(mine, str) else (name, theirs)
+                yield f"call {call}: only {one} fails: {text}"
+            continue
+        for output, one, two in zip(names, mine, theirs, strict=True):
+            told = difference(one, np.asarray(two), tolerance)
+            if told:
+                yield f"call {call}, output {output!r}: CPU and {name}: {told}"
+
+
+def difference(mine: np.ndarray, theirs: np.ndarray, tolerance: float) -> str:
+    """How two arrays differ; empty if they do not. ``tolerance`` is relative to the largest finite number."""
+    if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
+        return f"{mine.dtype}{list(mine.shape)} and {theirs.dtype}{list(theirs.shape)}"
+    if mine.dtype.kind in "biuOUS" or not tolerance:
+        same = mine == theirs
+        if mine.dtype.kind == "f":
+            same |= np.isnan(mine) & np.isnan(theirs)
+    else:
+        one, two = mine.astype(np.float64), theirs.astype(np.float64)
+        rough = {2: 1e-2, 1: 1.5e-1}.get(mine.dtype.itemsize, tolerance)
+        largest = max((float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in (one, two)), default=0.0)
+        with np.errstate(invalid="ignore"):
+            same = (one == two) | (np.abs(one - two) <= rough * largest)
+        same |= np.isnan(one) & np.isnan(two)
+    wrong = int(np.count_nonzero(~np.asarray(same)))
+    if not wrong:
+        return ""
+    where = tuple(int(axis[0]) for axis in np.nonzero(~np.atleast_1d(same)))
+    at = f"at {list(where)} {np.atleast_1d(mine)[where]} and {np.atleast_1d(theirs)[where]}"
+    return f"{wrong} of {mine.size} differ, {at}"
+
+
+# ---- shrinking -----------------------------------------------------------------------------------------------------
+
+
+def shrink(case: Case, differs: Callable[[Case], bool], attempts: int = 200) -> Case:
+    """A smaller case for which ``differs`` still holds: fewer calls, outputs and nodes."""
+    progress = True
+    while progress and attempts > 0:
+        progress = False
+        for smaller in _smaller(case):
+            attempts -= 1
+            if attempts < 0:
+                break
+            with contextlib.suppress(Exception):  # of a candidate that is no valid model
+                if differs(smaller):
+                    case, progress = smaller, True
+                    break
+    return case
+
+
+def _smaller(case: Case) -> Iterator[Case]:
+    if len(case.calls) > 1:
+        half = len(case.calls) // 2
+        parts = [case.calls[:half], case.calls[half:]] if half > 1 else []
+        for calls in (*parts, *(case.calls[:i] + case.calls[i + 1 :] for i in range(len(case.calls)))):
+            yield dataclasses.replace(case, calls=calls)
+    graph = case.model.graph
+    if len(graph.output) > 1:
+        for output in graph.output:
+            yield _pruned(case, [output])
+    values = _values(case)
+    for node in reversed(graph.node):  # an earlier result becomes the model's
+        made = [name for name in node.output if name in values and all(name != o.name for o in graph.output)]
+        if made:
+            yield _pruned(case, [helper.make_empty_tensor_value_info(name) for name in made])
+    for node in graph.node:  # what a node makes becomes an input
+        if all(name in values for name in node.output if name):
+            yield _with_inputs(case, node, values)
+
+
+def _values(case: Case) -> dict[str, list[np.ndarray]]:
+    """All values of all calls, as far as TEMPLATE makes them."""
+    everything = onnx.ModelProto()
+    everything.CopyFrom(case.model)
+    names = [name for node in everything.graph.node for name in node.output if name]
+    del everything.graph.output[:]
+    everything.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
+    answer = on_template(dataclasses.replace(case, model=everything))
+    calls = [call for call in answer.calls if not isinstance(call, str)]
+    if len(calls) != len(case.calls):
+        return {}
+    return {name: [call[at] for call in calls] for at, name in enumerate(names)}
+
+
+def _pruned(case: Case, outputs: Sequence[onnx.ValueInfoProto]) -> Case:
+    """The case with these outputs, and without what they do not need."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    graph = model.graph
+    needed = {output.name for output in outputs}
+    kept = []
+    for node in reversed(case.model.graph.node):
+        if needed & set(node.output):
+            kept.append(node)
+            needed |= _read(node)
+    for field, items in (
+        (graph.node, kept[::-1]),
+        (graph.output, outputs),
+        (graph.input, [value for value in case.model.graph.input if value.name in needed]),
+        (graph.initializer, [tensor for tensor in case.model.graph.initializer if tensor.name in needed]),
+    ):
+        copies = list(items)
+        del field[:]
+        field.extend(copies)
+    names = {value.name for value in graph.input}
+    calls = [{name: array for name, array in feeds.items() if name in names} for feeds in case.calls]
+    return dataclasses.replace(case, model=model, calls=calls)
+
+
+def _read(node: onnx.NodeProto) -> set[str]:
+    read = set(node.input)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                read |= _read(inner)
+            read |= {output.name for output in graph.output}
+    return read
+
+
+def _with_inputs(case: Case, node: onnx.NodeProto, values: Mapping[str, list[np.ndarray]]) -> Case:
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    model.graph.node.remove(node)
+    calls = [dict(feeds) for feeds in case.calls]
+    for name in filter(None, node.output):
+        first = values[name][0]
+        dims = [
+            size if all(array.shape[axis] == size for array in values[name]) else f"{name}_{axis}"
+            for axis, size in enumerate(first.shape)
+        ]
+        dtype = helper.np_dtype_to_tensor_dtype(first.dtype)
+        model.graph.input.append(helper.make_tensor_value_info(name, dtype, dims))
+        for feeds, array in zip(calls, values[name], strict=True):
+            feeds[name] = array
+    return _pruned(dataclasses.replace(case, model=model, calls=calls), list(model.graph.output))
+
+
+def reproduction(case: Case) -> str:
+    """The case as text: the model in ONNX's syntax, its constants, and the inputs of each call."""
+    lines = [onnx.printer.to_text(case.model)]
+    with np.printoptions(threshold=64, precision=9):
+        for tensor in case.model.graph.initializer:
+            lines.append(f"{tensor.name} = {numpy_helper.to_array(tensor)!r}")
+        for number, feeds in enumerate(case.calls):
+            lines += [f"call {number}: {name} = {array!r}" for name, array in feeds.items()]
+    return "\n".join(lines)
