@@ -71,6 +71,19 @@ cdef ht_kernel_fn chosen_kernel(name) except NULL:
     return ht_kernel(_chosen, _kernel_number(name))
 
 
+cdef ht_in_place in_place_rule(name) except *:
+    """When the result of the kernel ``name`` may be the memory of an operand; ValueError if there is no such kernel."""
+    return ht_in_place_of(_kernel_number(name))
+
+
+def in_place(name):
+    """Which operands' memory the result of the kernel ``name`` may be, as (numbers, shared): see ``HT_IN_PLACE`` in
+    kernels.h for the conditions. ``shared``: whether other operands may be that memory too. ValueError for an unknown
+    kernel."""
+    cdef ht_in_place rule = in_place_rule(name)
+    return tuple([number for number in range(32) if rule.operands >> number & 1]), bool(rule.shared)
+
+
 # ---- Tensors --------------------------------------------------------------------------------------------------------
 
 cdef dict _dtype_codes = {

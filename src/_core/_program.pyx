@@ -12,7 +12,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from hetero._kernels cimport chosen_kernel, data_of, describe_type
+from hetero._kernels cimport chosen_kernel, data_of, describe_type, in_place_rule
 from kernels_c cimport *
 
 
@@ -202,6 +202,56 @@ cdef class Program:
             for value in float_values:
                 self.floats[float_position] = value
                 float_position += 1
+            self.check_overlaps(position, name, operand - len(ins) - len(outs))
+
+    cdef int check_overlaps(self, int position, name, int begin) except -1:
+        """ValueError unless a result of call ``position`` overlaps operands only as the kernel allows (`HT_IN_PLACE`),
+        so that no call reads what it has overwritten. ``begin``: of its operands in ``operands``."""
+        cdef const ht_call *call = &self.calls[position]
+        cdef const int32_t *ins = self.operands + begin
+        cdef const int32_t *outs = ins + call.num_in
+        cdef int result, other, places = 0, sharing = 0
+        cdef bint has_rule = False
+        cdef ht_in_place rule
+        for result in range(call.num_out):
+            if outs[result] < 0:
+                continue
+            if self.places[outs[result]] == IN_CONSTANT or self.places[outs[result]] == IN_INPUT:
+                raise ValueError(f"call {position}: result {result} is a constant or an input")
+            for other in range(result):
+                if outs[other] >= 0 and self.overlap(outs[result], outs[other]):
+                    raise ValueError(f"call {position}: results {other} and {result} overlap")
+            for other in range(call.num_in):
+                if ins[other] < 0 or not self.overlap(outs[result], ins[other]):
+                    continue
+                if not has_rule:
+                    if self.branches[position] is None:
+                        rule = in_place_rule(name)
+                    else:
+                        rule.operands = rule.shared = 0
+                    has_rule = True
+                sharing += 1
+                places += rule.operands >> other & 1
+                if result or not self.same_elements(outs[0], ins[other]):
+                    raise ValueError(f"call {position}: result {result} overlaps other elements of operand {other}")
+        if sharing and (places == 0 or (sharing > 1 and not rule.shared)):
+            raise ValueError(f"call {position}: the kernel does not work in place on these operands")
+        return 0
+
+    cdef bint overlap(self, int a, int b) noexcept:
+        """Whether two tensors share a byte."""
+        cdef int64_t size_a = self.tensors[a].size * ht_element_bytes(self.tensors[a].dtype)
+        cdef int64_t size_b = self.tensors[b].size * ht_element_bytes(self.tensors[b].dtype)
+        if self.places[a] != self.places[b] or size_a == 0 or size_b == 0:
+            return False
+        if self.places[a] == IN_ARENA:
+            return self.numbers[a] < self.numbers[b] + size_b and self.numbers[b] < self.numbers[a] + size_a
+        return self.numbers[a] == self.numbers[b]
+
+    cdef bint same_elements(self, int a, int b) noexcept:
+        """Whether element i of one tensor is, byte for byte, where element i of the other is."""
+        return (self.numbers[a] == self.numbers[b] and self.tensors[a].size == self.tensors[b].size
+                and ht_element_bytes(self.tensors[a].dtype) == ht_element_bytes(self.tensors[b].dtype))
 
     def __dealloc__(self):
         free(self.input_tensors)

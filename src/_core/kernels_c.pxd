@@ -47,10 +47,17 @@ cdef extern from "kernels/custom.h" nogil:
 cdef extern from "kernels/registry.h" nogil:
     int ht_num_kernels()
     const char *ht_kernel_name(int kernel)
+    ctypedef struct ht_in_place:
+        unsigned operands
+        int shared
+    ht_in_place ht_in_place_of(int kernel)
     int ht_num_variants()
     const char *ht_variant_name(int variant)
     int ht_variant_runs(int variant)
     ht_kernel_fn ht_kernel(int variant, int kernel)
+
+cdef extern from "kernels/elements.h" nogil:
+    int64_t ht_element_bytes(int32_t dtype)
 
 cdef extern from "pages.h" nogil:
     void *ht_allocate_pages(int64_t bytes)

@@ -33,8 +33,8 @@ class Case:
     """A model, and the inputs of each call that one compiled model gets in turn.
 
     ``tolerance``: of floating-point results, relative to the largest finite one of the output. Everything else must
-    match exactly. ``judges``: the names of what `CPU` is compared with, `TEMPLATE` and `onnxruntime`; a generator leaves
-    one out where ONNX does not define the result and the judge is known to choose another one.
+    match exactly. ``judges``: the names of what `CPU` is compared with, `TEMPLATE` and `onnxruntime`; a generator omits
+    one where ONNX does not define the result and the judge is known to choose another one.
     ``properties``: of every compilation on `CPU`.
     """
 
@@ -57,7 +57,8 @@ class Known:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What one implementation gave: per call the outputs, or the text of the error. ``refused``: it takes no such model."""
+    """What one implementation gave: per call the outputs, or the text of the error. ``refused``: why it does not take
+    the model."""
 
     calls: Sequence[Sequence[np.ndarray] | str]
     refused: str = ""
@@ -145,6 +146,9 @@ def on_onnxruntime(case: Case) -> Answer:
 
 JUDGES: dict[str, Callable[[Case], Answer]] = {"TEMPLATE": on_template, "onnxruntime": on_onnxruntime}
 
+SMALLEST = 1e-6
+"""Floating-point results that differ by less agree, however small they are."""
+
 WAYS: dict[str, Mapping[str, Any]] = {
     "CPU": {"INFERENCE_NUM_THREADS": 1},
     "CPU without transformations": {"INFERENCE_NUM_THREADS": 1, "DISABLE_TRANSFORMATIONS": True},
@@ -165,10 +169,14 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     plain = answers["CPU"]
     if plain.refused:
         tally.seen["refused by CPU"] += 1
-        return [f"{way}: compiled, CPU refuses: {plain.refused}" for way, answer in answers.items() if not answer.refused]
+        return [
+            f"{way}: compiled, CPU refuses: {plain.refused}" for way, answer in answers.items() if not answer.refused
+        ]
     found = [f"{way}: refused: {answer.refused}" for way, answer in answers.items() if answer.refused]
     found += _compared(case, "CPU with two threads", plain, answers["CPU with two threads"], 0.0)
-    found += _compared(case, "CPU without transformations", plain, answers["CPU without transformations"], case.tolerance)
+    found += _compared(
+        case, "CPU without transformations", plain, answers["CPU without transformations"], case.tolerance
+    )
     for judge in case.judges:
         answer = JUDGES[judge](case)
         if answer.refused:
@@ -212,7 +220,7 @@ def difference(mine: np.ndarray, theirs: np.ndarray, tolerance: float) -> str:
         rough = {2: 1e-2, 1: 1.5e-1}.get(mine.dtype.itemsize, tolerance)
         largest = max((float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in (one, two)), default=0.0)
         with np.errstate(invalid="ignore"):
-            same = (one == two) | (np.abs(one - two) <= rough * largest)
+            same = (one == two) | (np.abs(one - two) <= max(rough * largest, SMALLEST))
         same |= np.isnan(one) & np.isnan(two)
     wrong = int(np.count_nonzero(~np.asarray(same)))
     if not wrong:

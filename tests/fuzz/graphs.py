@@ -23,7 +23,14 @@ Dim = int | str
 
 TYPES = {"float32": 30, "int64": 20, "int32": 14, "bool": 10, "float64": 8, "uint8": 6, "int8": 4, "float16": 3}
 TYPES |= {"uint64": 2, "uint32": 2, "int16": 2, "uint16": 1}
-LARGEST = {"float32": 1 << 20, "float64": 1 << 20, "float16": 1 << 9, "int64": 1 << 40, "uint64": 1 << 40, "int32": 1 << 28}
+LARGEST = {
+    "float32": 1 << 20,
+    "float64": 1 << 20,
+    "float16": 1 << 9,
+    "int64": 1 << 40,
+    "uint64": 1 << 40,
+    "int32": 1 << 28,
+}
 LARGEST |= {"uint32": 1 << 28, "int16": 1 << 14, "uint16": 1 << 14, "int8": 120, "uint8": 240, "bool": 1}
 SIZES = (1, 1, 2, 3, 4, 4, 5, 8, 8, 16, 17)
 
@@ -107,7 +114,9 @@ class Maker:
         return self.constant(self.array(dtype, sizes))
 
     def constant(self, array: np.ndarray) -> Value:
-        made = Value(f"c{len(self.constants)}", str(array.dtype), array.shape, True, float(np.abs(array).max(initial=0)))
+        made = Value(
+            f"c{len(self.constants)}", str(array.dtype), array.shape, True, float(np.abs(array).max(initial=0))
+        )
         self.constants[made.name] = array
         return made
 
@@ -211,7 +220,9 @@ class Maker:
         if not ops:
             return
         op = self.pick(ops)
-        bound = {"Add": a.bound + b.bound, "Sub": a.bound + b.bound, "Mul": a.bound * b.bound}.get(op, max(a.bound, b.bound))
+        bound = {"Add": a.bound + b.bound, "Sub": a.bound + b.bound, "Mul": a.bound * b.bound}.get(
+            op, max(a.bound, b.bound)
+        )
         if op.startswith("Bitwise"):
             bound = 2 * bound + 1
         dtype = a.dtype
@@ -272,7 +283,9 @@ class Maker:
         elif op == "CumSum":
             if value.bound * 400 < LARGEST[value.dtype]:
                 result = dataclasses.replace(value, bound=value.bound * 400)
-                self.node(op, [value.name, self.constant(np.array(axis)).name], result, exclusive=int(self.rng.random() < 0.5))
+                self.node(
+                    op, [value.name, self.constant(np.array(axis)).name], result, exclusive=int(self.rng.random() < 0.5)
+                )
         else:
             exact = value.exact and op != "ReduceMean"
             bound = value.bound * (400 if op == "ReduceSum" else 1)
@@ -393,7 +406,11 @@ class Maker:
         size_of = {"N": self.pick(sizes), "M": self.pick(sizes)}
 
         def size(dim: Dim) -> int:
-            return dim if isinstance(dim, int) else math.prod(size_of[part] if part in size_of else int(part) for part in dim.split("*"))
+            return (
+                dim
+                if isinstance(dim, int)
+                else math.prod(size_of[part] if part in size_of else int(part) for part in dim.split("*"))
+            )
 
         return {value.name: self.array(value.dtype, tuple(map(size, value.shape))) for value in self.inputs}
 

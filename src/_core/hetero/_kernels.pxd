@@ -28,6 +28,7 @@ cdef inline int dtype_code(char kind, int itemsize) noexcept nogil:
 
 
 cdef ht_kernel_fn chosen_kernel(name) except NULL
+cdef ht_in_place in_place_rule(name) except *
 cdef void *data_of(array) except NULL
 cdef int64_t describe_type(ht_tensor *tensor, tuple shape, dtype) except -1
 cdef int check_status(int status, what, const void *scratch) except -1

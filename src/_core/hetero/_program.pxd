@@ -63,3 +63,6 @@ cdef class Program:
     cdef ht_kernel_fn *functions
     cdef int64_t *ints
     cdef double *floats
+    cdef int check_overlaps(self, int position, name, int begin) except -1
+    cdef bint overlap(self, int a, int b) noexcept
+    cdef bint same_elements(self, int a, int b) noexcept

@@ -92,3 +92,42 @@
     X(custom)
 
 #define HT_KERNELS(X) HT_OTHER_KERNELS(X) HT_BYTE_KERNELS(X)
+
+/* Kernels whose first result may be the memory of an operand: X(name, operands, shared).
+ *
+ * operands: one bit per operand that may be that memory. The operand must start at the result's first byte and have as
+ * many elements as the result, of the same size. Then no operand is broadcast, and each element is read before the
+ * element that replaces it is written. As many bytes are not enough: bool[8, 8] over int64[8, 1] would overwrite what
+ * later rows read.
+ * shared: 1 if other operands may be the same memory under the same conditions, 0 if they must lie elsewhere.
+ * A result may not overlap an operand in any other way. _program.pyx checks this for every call. */
+#define HT_IN_PLACE(X) \
+    X(unary, 1, 1) \
+    X(where, 6, 1) \
+    X(add, 3, 1) \
+    X(sub, 3, 1) \
+    X(mul, 3, 1) \
+    X(div, 3, 1) \
+    X(mod, 3, 1) \
+    X(fmod, 3, 1) \
+    X(pow, 3, 1) \
+    X(min, 3, 1) \
+    X(max, 3, 1) \
+    X(prelu, 3, 1) \
+    X(equal, 3, 1) \
+    X(less, 3, 1) \
+    X(less_or_equal, 3, 1) \
+    X(greater, 3, 1) \
+    X(greater_or_equal, 3, 1) \
+    X(and, 3, 1) \
+    X(or, 3, 1) \
+    X(xor, 3, 1) \
+    X(bitwise_and, 3, 1) \
+    X(bitwise_or, 3, 1) \
+    X(bitwise_xor, 3, 1) \
+    X(shift_left, 3, 1) \
+    X(shift_right, 3, 1) \
+    X(softmax, 1, 0) \
+    X(batch_norm, 1, 0) \
+    X(scatter_elements, 1, 0) \
+    X(scatter_nd, 1, 0)

@@ -35,6 +35,11 @@ static const ht_kernel_fn table_avx512_vnni[] = {HT_OTHER_KERNELS(ENTRY_avx512) 
 #define NAME(name) #name,
 static const char *const names[] = {HT_KERNELS(NAME)};
 
+#define NUMBER(name) NUMBER_##name,
+enum { HT_KERNELS(NUMBER) NUM_KERNELS };
+#define IN_PLACE(name, operands, shared) [NUMBER_##name] = {operands, shared},
+static const ht_in_place in_place[NUM_KERNELS] = {HT_IN_PLACE(IN_PLACE)};
+
 static const struct {
     const char *name;
     const ht_kernel_fn *table;
@@ -48,8 +53,9 @@ static const struct {
 #endif
 };
 
-int ht_num_kernels(void) { return (int)(sizeof names / sizeof names[0]); }
+int ht_num_kernels(void) { return NUM_KERNELS; }
 const char *ht_kernel_name(int kernel) { return names[kernel]; }
+ht_in_place ht_in_place_of(int kernel) { return in_place[kernel]; }
 int ht_num_variants(void) { return (int)(sizeof variants / sizeof variants[0]); }
 const char *ht_variant_name(int variant) { return variants[variant].name; }
 ht_kernel_fn ht_kernel(int variant, int kernel) { return variants[variant].table[kernel]; }

@@ -7,6 +7,13 @@
 int ht_num_kernels(void);
 const char *ht_kernel_name(int kernel);
 
+/* Which operands' memory a kernel's first result may be; see HT_IN_PLACE in kernels.h. No operands if there are none. */
+typedef struct {
+    unsigned operands; /* a bit for each */
+    int shared;
+} ht_in_place;
+ht_in_place ht_in_place_of(int kernel);
+
 /* Instruction-set variants compiled in, from the least to the most demanding; and whether this machine runs one. */
 int ht_num_variants(void);
 const char *ht_variant_name(int variant);

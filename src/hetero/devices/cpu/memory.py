@@ -3,7 +3,8 @@
 Every storage lives from the first call that fills it to the last that reads it; in the order of the calls, each takes
 the smallest free block that holds it. Two things save copies and memory:
 
-- an elementwise result may take the place of an operand that nobody reads later;
+- the result of a call may take the place of an operand that nobody reads later, where the kernel works in place
+  (`_in_place`);
 - what is joined by a concatenation along the outermost axis is made where it will lie in the whole, and a slice along
   that axis stays where it is (`join`).
 """
@@ -11,24 +12,16 @@ the smallest free block that holds it. Two things save copies and memory:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import numpy as np
 
-from ... import _program
+from ... import _kernels, _program
 from .values import Call, Value
 
 __all__ = ["Parts", "join", "place_in_arena"]
-
-# Kernels whose output may be the memory of one of these inputs, if that has the output's size in bytes.
-_ELEMENTWISE = ["add", "sub", "mul", "div", "mod", "fmod", "pow", "min", "max", "prelu", "and", "or", "xor", "equal"]
-_ELEMENTWISE += ["less", "less_or_equal", "greater", "greater_or_equal", "shift_left", "shift_right"]
-_ELEMENTWISE += ["bitwise_and", "bitwise_or", "bitwise_xor"]
-_IN_PLACE = dict.fromkeys(_ELEMENTWISE, (0, 1)) | {"unary": (0,), "where": (1, 2), "batch_norm": (0,), "softmax": (0,)}
-_IN_PLACE |= {"scatter_elements": (0,), "scatter_nd": (0,)}
-# The same, but no other operand may be that memory: it is read at other places than those just written.
-_IN_PLACE_ALONE = {"scatter_elements", "scatter_nd", "batch_norm"}
 
 _ALIGNMENT = 64  # of a part within the whole: vectors that straddle cache lines cost more than the copy saves
 
@@ -121,6 +114,43 @@ def _bytes(value: Value) -> int:
     return value.size * value.dtype.itemsize
 
 
+def _in_place(call: Call, whole_of: Callable[[int], int]) -> list[int]:
+    """The operands whose memory the first result of a call may be, if nothing reads them later.
+
+    The condition, which ``HT_IN_PLACE`` in kernels.h states and every `Program` checks: the kernel allows it for this
+    operand; the operand has as many elements as the result, of the same size, so that element i of one lies where
+    element i of the other does; and every other operand in that memory either meets the same condition, where the
+    kernel allows more than one, or does not exist. ``whole_of``: the storage that a storage lies in.
+    """
+    allowed, shared = _rule(call.kernel) if not call.branches else ((), False)
+    if not allowed:
+        return []
+    result = call.outputs[0]
+
+    def fits(value: Value) -> bool:
+        return value.size == result.size and value.dtype.itemsize == result.dtype.itemsize
+
+    fitting = []
+    for at in allowed:
+        operand = call.inputs[at] if at < len(call.inputs) else None
+        if operand is None or operand.data is not None or not fits(operand):
+            continue
+        whole = whole_of(operand.storage)
+        for number, other in enumerate(call.inputs):
+            if number == at or other is None or other.data is not None or whole_of(other.storage) != whole:
+                continue
+            if not (shared and other.storage == operand.storage and fits(other)):
+                break
+        else:
+            fitting.append(at)
+    return fitting
+
+
+@functools.cache
+def _rule(kernel: str) -> tuple[tuple[int, ...], bool]:
+    return _kernels.in_place(kernel)
+
+
 def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], parts: Parts) -> int:
     """Give every storage that has no place yet an offset, as (0, offset); returns the arena's size in bytes.
 
@@ -141,6 +171,9 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
             roots[step] = (storage, begin)
         return storage, begin
 
+    def whole_of(storage: int) -> int:
+        return root(storage)[0] if storage in parts else storage
+
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     size: dict[int, int] = {}
@@ -154,24 +187,16 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
                 size[whole] = end
         for operand in call.inputs:
             if operand is not None and operand.data is None:
-                last[root(operand.storage)[0] if operand.storage in parts else operand.storage] = position
+                last[whole_of(operand.storage)] = position
     outputs = {storage for storage, (kind, _) in place.items() if kind == 3}
     wholes = {root(part)[0] for part in parts}
     renamed: dict[int, int] = {}  # storage -> the one whose memory it continues
     for position, call in enumerate(calls):
-        for at in _IN_PLACE.get(call.kernel, ()):
+        for at in _in_place(call, whole_of):
             operand, result = call.inputs[at], call.outputs[0]
-            if operand is None or operand.data is not None or operand.storage not in first:
-                continue  # a constant, an input of the program, or a part of something
-            if call.kernel in _IN_PLACE_ALONE and any(
-                other is not None and other.storage == operand.storage for other in call.inputs[at + 1 :]
-            ):
-                continue
-            if operand.storage in wholes and any(
-                other is not None and other.storage in parts and root(other.storage)[0] == operand.storage
-                for other in call.inputs
-            ):
-                continue
+            assert operand is not None
+            if operand.storage not in first:
+                continue  # an input of the program, or a part of something
             old, new = renamed.get(operand.storage, operand.storage), result.storage
             if (
                 last[old] == position

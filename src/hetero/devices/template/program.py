@@ -282,8 +282,8 @@ class Program:
                     f"its implementation gave {len(results)}"
                 )
             for slot, result in zip(step.writes, results):  # noqa: B905 - trailing outputs may go unnamed
-                if slot >= 0:
-                    values[slot] = with_str_objects(result)
+                if slot >= 0:  # NumPy gives scalars, not arrays, for results without dimensions
+                    values[slot] = np.asarray(result) if isinstance(result, np.generic) else with_str_objects(result)
             for slot in step.dead:
                 values[slot] = None
         return [values[slot] for slot in self._outputs]
