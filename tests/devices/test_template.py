@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
@@ -645,3 +646,19 @@ def test_functions_that_double_are_refused() -> None:
     model = read_model(helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=8))
     support = create_plugin().query_model(model, {})
     assert "more than 1,000,000 nodes" in support.reasons[0]
+
+
+@pytest.mark.parametrize("op", ["Max", "Min", "Sum", "Mean"])
+@pytest.mark.parametrize("shapes", [[(), (), ()], [(1,), (3, 2), (2,)], [(2, 1), (2,)]])
+def test_operators_of_many_operands(op: str, shapes: list[tuple[int, ...]]) -> None:
+    """Results without dimensions are arrays too, and the first operand broadcasts as well as the others."""
+    rng = np.random.default_rng(1)
+    feeds = {f"x{i}": np.array(rng.random(shape), np.float32) for i, shape in enumerate(shapes)}
+    inputs = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, a.shape) for name, a in feeds.items()]
+    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node(op, list(feeds), ["y"])], "many", inputs, [output])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = create_plugin().compile_model(read_model(model), {})(feeds)["y"]
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)[0]
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

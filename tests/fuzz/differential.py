@@ -163,7 +163,8 @@ WAYS: dict[str, Mapping[str, Any]] = {
     "CPU with two threads": {"INFERENCE_NUM_THREADS": 2},
     CUT: {"INFERENCE_NUM_THREADS": 1},
 }
-"""In which ways each case runs, the last one in one case of four. Transformations and cuts change rounding; threads do not change a bit."""
+"""In which ways each case runs, the last one in one case of four. Transformations and cuts change rounding; threads do
+not change a bit."""
 
 
 # ---- comparing -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Random graphs of mixed element types, with broadcasting, views of one value in several shapes, and casts.
 
 Results are well-defined: floating-point values stay exact (small dyadic numbers) until an inexact function, and what is
-inexact is not compared, counted or cast. Magnitudes are tracked so that nothing overflows.
+inexact is not compared, counted or cast. Magnitudes are tracked so that nothing overflows. Some graphs get NaN and
+infinities; in these nothing depends on an order among them.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Maker:
         self.rng = rng
         self.opset = int(rng.choice([13, 14, 16, 17, 18, 20, 21]))
         self.may_be_empty = rng.random() < 0.1
+        self.is_special = not self.may_be_empty and rng.random() < 0.12  # some inputs are NaN or infinite
         self.nodes: list[onnx.NodeProto] = []
         self.values: list[Value] = []
         self.constants: dict[str, np.ndarray] = {}
@@ -182,8 +184,30 @@ class Maker:
                 bound = float(np.exp(value.bound)) + 1 if op == "Exp" else value.bound + 1
                 self.node(op, [value.name], dataclasses.replace(value, exact=False, bound=bound))
         elif value.is_float:
-            op = self.pick(("Neg", "Abs", "Relu", "Floor", "Ceil", "Sign", "LeakyRelu", "Clip"))
-            if op in ("Floor", "Ceil", "Sign") and not value.exact:
+            op = self.pick(
+                (
+                    "Neg",
+                    "Abs",
+                    "Relu",
+                    "Floor",
+                    "Ceil",
+                    "Sign",
+                    "LeakyRelu",
+                    "Clip",
+                    "Round",
+                    "IsNaN",
+                    "HardSwish",
+                    "Elu",
+                )
+            )
+            if op in ("Floor", "Ceil", "Sign", "Round") and not value.exact:
+                return
+            if op == "IsNaN" and value.dtype in ("float32", "float64", "float16"):
+                self.node(op, [value.name], Value("", "bool", value.shape, True, 1))
+                return
+            if op in ("HardSwish", "Elu"):
+                if value.bound <= 64 and (op == "Elu" or self.opset >= 14):
+                    self.node(op, [value.name], dataclasses.replace(value, exact=False, bound=2 * value.bound + 4))
                 return
             extra = [self.constant(np.array(x, value.dtype)).name for x in (-2, 3)] if op == "Clip" else []
             attributes = {"alpha": 0.5} if op == "LeakyRelu" else {}
@@ -235,6 +259,78 @@ class Maker:
             names.append(self.pick(names))
         self.node(op, names, Value("", dtype, shape, exact, bound))
 
+    def division(self, a: Value) -> None:
+        """Division, remainder, power and shift by constants for which they are defined."""
+        if a.dtype not in ("int32", "int64", "float32", "float64", "uint8", "uint32", "uint64", "int8"):
+            return
+        shape = tuple(size if isinstance(size, int) else 1 for size in self.beside(a.shape))
+        divisor = self.rng.choice([1, 2, 3, 4, 7], shape)
+        if a.is_float:
+            if self.rng.random() < 0.3 and a.bound <= 32:
+                two = self.constant(np.array(self.pick((1, 2, 3)), a.dtype))
+                bound = (a.bound + 1) ** 3
+                self.node("Pow", [a.name, two.name], dataclasses.replace(a, bound=bound, exact=False))
+                return
+            made = np.asarray(2.0 ** self.rng.integers(-1, 3, shape), a.dtype)  # the quotient stays exact
+            op = "Div"
+        elif a.dtype.startswith("u"):
+            op = self.pick(("Div", "Mod", "BitShift"))
+            made = np.asarray(self.rng.integers(0, 8, shape) if op == "BitShift" else divisor, a.dtype)
+        else:
+            op = self.pick(("Div", "Mod", "Mod"))
+            made = np.asarray(divisor * self.pick((1, -1)), a.dtype)
+        if a.dtype in ("uint8", "int8") and op == "Div" and self.opset < 14:
+            return
+        other = self.constant(made)
+        result = broadcast(a.shape, other.shape)
+        if result is None:
+            return
+        bound = 2 * a.bound + 8 if a.is_float else a.bound + 8
+        attributes: dict[str, Any] = {}
+        if op == "Mod":
+            attributes["fmod"] = int(self.rng.random() < 0.5)
+        elif op == "BitShift":
+            attributes["direction"] = "RIGHT"
+        if bound <= LARGEST[a.dtype]:
+            self.node(op, [a.name, other.name], dataclasses.replace(a, shape=result, bound=bound), **attributes)
+
+    def variadic(self, a: Value) -> None:
+        if a.dtype not in ("float32", "float64"):
+            return
+        parts = [a, *(self.operand(a) for _ in range(int(self.rng.integers(1, 3))))]
+        shape: tuple[Dim, ...] | None = a.shape
+        for part in parts:
+            shape = broadcast(shape, part.shape)
+        bound = sum(part.bound for part in parts)
+        if shape is not None and bound <= LARGEST[a.dtype]:
+            exact = all(part.exact for part in parts)
+            op = self.pick(("Sum", "Mean", "Max"))
+            self.node(op, [p.name for p in parts], Value("", a.dtype, shape, exact and op != "Mean", bound))
+
+    def sorting(self, value: Value) -> None:
+        """TopK, Trilu, Pad, OneHot: results of other shapes or types."""
+        if not value.shape or value.dtype not in ("float32", "int64", "int32"):
+            return
+        op = self.pick(("TopK", "Trilu", "Pad", "OneHot"))
+        size = value.shape[-1]
+        if op == "TopK" and isinstance(size, int) and size and value.exact and not self.is_special:
+            k = int(self.rng.integers(1, size + 1))
+            result = dataclasses.replace(value, shape=(*value.shape[:-1], k))
+            made = self.node("TopK", [value.name, self.ints(k)], result, largest=int(self.rng.random() < 0.5))
+            self.nodes[-1].output.append(f"{made.name}_indices")
+        elif op == "Trilu" and len(value.shape) >= 2 and self.opset >= 14:
+            self.node("Trilu", [value.name], value, upper=int(self.rng.random() < 0.5))
+        elif op == "Pad" and all(isinstance(s, int) for s in value.shape):
+            pads = [int(n) for n in self.rng.integers(0, 3, 2 * len(value.shape))]
+            rank = len(value.shape)
+            shape = tuple(int(s) + pads[i] + pads[rank + i] for i, s in enumerate(value.shape))
+            if math.prod(shape) <= 1 << 13:
+                self.node("Pad", [value.name, self.ints(*pads)], dataclasses.replace(value, shape=shape))
+        elif op == "OneHot" and value.dtype == "int64" and value.bound <= 1 << 20 and len(value.shape) <= 3:
+            off_on = self.constant(np.array([-1, 3], self.pick(("float32", "int64"))))
+            result = Value("", off_on.dtype, (*value.shape, 4), True, 3)
+            self.node("OneHot", [value.name, self.constant(np.array(4)).name, off_on.name], result)
+
     def where(self, a: Value) -> None:
         condition = self.value(lambda v: v.dtype == "bool" and broadcast(v.shape, a.shape) is not None)
         if condition is None:
@@ -250,6 +346,8 @@ class Maker:
         if not value.exact:
             return
         target = self.dtype()
+        if value.is_float and self.is_special and not target.startswith("float"):
+            return
         if value.is_float and not target.startswith(("float", "bool")):
             floor = self.node("Floor", [value.name], dataclasses.replace(value, bound=value.bound + 1))
             value = floor
@@ -270,13 +368,28 @@ class Maker:
         keep = int(self.rng.random() < 0.6)
         kept: tuple[Dim, ...] = (1,) if keep else ()
         shape = (*value.shape[:axis], *kept, *value.shape[axis + 1 :])
-        op = self.pick(("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ArgMax", "CumSum", "Hardmax", "Softmax"))
-        if op in ("ArgMax", "Hardmax") and not value.exact:
+        op = self.pick(
+            (
+                "ReduceSum",
+                "ReduceMax",
+                "ReduceMin",
+                "ReduceMean",
+                "ArgMax",
+                "CumSum",
+                "Hardmax",
+                "Softmax",
+                "LogSoftmax",
+            )
+        )
+        if op in ("ArgMax", "Hardmax") and (not value.exact or self.is_special):
             return
-        if op in ("ReduceMean", "Softmax", "Hardmax") and not value.is_float:
+        if op in ("ReduceMax", "ReduceMin") and self.is_special:
+            return  # implementations differ in what they make of NaN
+        if op in ("ReduceMean", "Softmax", "LogSoftmax", "Hardmax") and not value.is_float:
             return
-        if op in ("Hardmax", "Softmax"):
-            self.node(op, [value.name], dataclasses.replace(value, exact=op == "Hardmax", bound=1), axis=negative)
+        if op in ("Hardmax", "Softmax", "LogSoftmax"):
+            bound = 2 * value.bound + 10 if op == "LogSoftmax" else 1
+            self.node(op, [value.name], dataclasses.replace(value, exact=op == "Hardmax", bound=bound), axis=negative)
         elif op == "ArgMax":
             result = Value("", "int64", shape, True, 64)
             self.node(op, [value.name], result, axis=negative, keepdims=keep)
@@ -374,6 +487,7 @@ class Maker:
             self.add_input(self.dtype(), shape)
         makers = [self.unary] * 4 + [self.binary] * 8 + [self.where] * 2 + [self.cast] * 4
         makers += [self.reduction] * 2 + [self.joining] * 3 + [self.scatter, self.product]
+        makers += [self.division] * 2 + [self.variadic, self.sorting]
         for _ in range(int(self.rng.integers(2, 16))):
             value = self.value()
             assert value is not None
@@ -412,7 +526,14 @@ class Maker:
                 else math.prod(size_of[part] if part in size_of else int(part) for part in dim.split("*"))
             )
 
-        return {value.name: self.array(value.dtype, tuple(map(size, value.shape))) for value in self.inputs}
+        feeds = {value.name: self.array(value.dtype, tuple(map(size, value.shape))) for value in self.inputs}
+        if self.is_special:
+            for array in feeds.values():
+                if array.dtype.kind == "f" and array.size:
+                    flat = array.reshape(-1)
+                    for at in self.rng.integers(array.size, size=int(self.rng.integers(0, 3))):
+                        flat[at] = self.pick((np.nan, np.inf, -np.inf))
+        return feeds
 
 
 def joined(value: Value, other: Value) -> Value:

@@ -82,6 +82,16 @@ class Softsign(OpRun):
         return (np.asarray(x / (1 + np.abs(x)), x.dtype),)
 
 
+class Mean(OpRun):
+    # onnx.reference adds into the first operand, and fails if another one broadcasts it to a larger shape.
+
+    def _run(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
+        total = operands[0]
+        for operand in operands[1:]:
+            total = total + operand
+        return (np.asarray(total / len(operands)).astype(operands[0].dtype),)
+
+
 def _old_reduction(name: str, compute: Callable[..., Any]) -> type[OpRun]:
     # See `_new_reduction`; here the axes are an attribute.
     class Reduction(OpRun):
@@ -157,4 +167,5 @@ CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
     ("", "PRelu", 1, 6, PRelu_1),
     ("", "Gemm", 1, 6, Gemm_1),
     ("", "Softsign", 1, None, Softsign),
+    ("", "Mean", 8, None, Mean),
 )

@@ -1,0 +1,91 @@
+"""Random models on CPU against TEMPLATE and onnxruntime: a short run of each differential fuzzer.
+
+pytest -m fuzz tests/fuzz                          two minutes of each, with a new seed
+python tests/fuzz/run.py graphs --minutes 30       as long as one likes
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from fuzz import differential, run
+
+ASKED_FOR = "two minutes: pytest -m fuzz tests/fuzz"
+
+
+@pytest.mark.parametrize("kind", run.KINDS)
+def test_some_cases(kind: str) -> None:
+    tally, told = run.fuzz(kind, cases=150, seed=1)
+    assert not told, told[0]
+    assert tally.seen["refused by CPU"] < tally.cases / 4, tally
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("kind", run.KINDS)
+def test_for_two_minutes(kind: str, request: pytest.FixtureRequest) -> None:
+    if "fuzz" not in (request.config.option.markexpr or ""):
+        pytest.skip(ASKED_FOR)
+    tally, told = run.fuzz(kind, seconds=120, seed=int(time.time()))
+    assert not told, told[0]
+    assert tally.cases > 100
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "tolerance", "same"),
+    [
+        ([1.0, np.nan, np.inf], [1.0, np.nan, np.inf], 0.0, True),
+        ([1.0, np.nan], [1.0, 0.0], 1e-3, False),
+        ([1.0, np.inf], [1.0, -np.inf], 1e-3, False),
+        ([1000.0, 1.0], [1000.0, 1.005], 1e-5, True),  # relative to the largest
+        ([1000.0, 1.0], [1000.0, 1.05], 1e-5, False),
+        ([1000.0, 1.0], [1000.0, 1.005], 0.0, False),
+    ],
+)
+def test_what_is_a_difference(mine: list[float], theirs: list[float], tolerance: float, same: bool) -> None:
+    one, two = np.array(mine, np.float32), np.array(theirs, np.float32)
+    assert (not differential.difference(one, two, tolerance)) == same
+    assert differential.difference(one, two.astype(np.float64), tolerance)
+    assert differential.difference(one, two.reshape(1, -1), tolerance)
+
+
+def test_a_case_shrinks_to_what_differs() -> None:
+    """Whatever is not needed for a difference goes: outputs, calls, nodes before and after."""
+    for number in range(100):
+        case = run.case_of("graphs", 3, number)
+        if any(node.op_type == "Concat" for node in case.model.graph.node):
+            break
+    small = differential.shrink(
+        case, lambda candidate: any(node.op_type == "Concat" for node in candidate.model.graph.node)
+    )
+    assert [node.op_type for node in small.model.graph.node] == ["Concat"]
+    assert len(small.calls) <= 1
+    assert "Concat" in differential.reproduction(small)
+
+
+def test_a_wrong_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A judge that answers something else makes every case a difference, unless it is a known one."""
+
+    def wrong(case: differential.Case) -> differential.Answer:
+        answer = differential.on_template(case)
+        return differential.Answer(
+            [
+                call if isinstance(call, str) else [~a if a.dtype == bool else a + 1 for a in call]
+                for call in answer.calls
+            ]
+        )
+
+    monkeypatch.setitem(differential.JUDGES, "onnxruntime", wrong)
+    case = next(
+        case
+        for case in (run.case_of("graphs", 1, number) for number in range(50))
+        if all(output.type.tensor_type.elem_type for output in case.model.graph.output)
+        and "N" not in str(case.model.graph.input)
+    )
+    assert any("onnxruntime" in line for line in differential.differences(case))
+    tally = differential.Tally()
+    known = differential.Known("onnxruntime", "it is made wrong", lambda _: True)
+    assert not differential.differences(case, [known], tally)
+    assert tally.seen["onnxruntime: it is made wrong"] == 1
