@@ -12,7 +12,6 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
