@@ -15,21 +15,22 @@ from hetero import _kernels
 from hetero.devices.cpu.values import PACKING_VERSION
 
 # Of each case below and each layout that it is packed in, for the present PACKING_VERSION.
-VERSION = 1
+VERSION = 2
 KNOWN = {
-    "matmul ('pack_b', False, None)": "fe3ba1eb06a8fe87",
-    "batched ('pack_b', False, None)": "05f69470d60d7712",
-    "gemm ('pack_b', True, None)": "648adb707eb1d9dd",
-    "conv ('pack_b', True, None)": "0bff15ded69552f6",
-    "tiles of 4 ('pack_winograd', 4, None)": "8c7757e7319a4076",
-    "tiles of 2 ('pack_winograd', 2, None)": "4f1c78a5ad5e2ccd",
-    "groups ('pack_b', True, None)": "3be19a851fc46b90",
+    "matmul ('pack_b', 1, 33, 41, 0, None)": "fe3ba1eb06a8fe87",
+    "batched ('pack_b', 3, 33, 41, 0, None)": "05f69470d60d7712",
+    "gemm ('pack_b', 1, 33, 41, 1, None)": "648adb707eb1d9dd",
+    "conv ('pack_b', 1, 180, 24, 1, None)": "0bff15ded69552f6",
+    "tiles of 4 ('pack_winograd', 1, 4, None)": "8c7757e7319a4076",
+    "tiles of 2 ('pack_winograd', 1, 2, None)": "4f1c78a5ad5e2ccd",
+    "groups ('pack_b', 4, 45, 6, 1, None)": "3be19a851fc46b90",
     "transposed ('by_output', 1)": "473344475773c36b",
     "quantised ('pack_quads', b'\\x00')": "f4195e6b691e8806",
     "quantised conv ('pack_filters', b'\\x00')": "27ed0ca9227546e3",
-    "quantised depthwise pack_depthwise": "dcf0d41961c1cf4a",
+    "quantised depthwise ('pack_depthwise', 20)": "dcf0d41961c1cf4a",
     "quantised short ('pack_windows', b'\\x00')": "363334f7261f72c2",
-    "lstm ('pack_b', True, None)": "ba45922ee19ef55f",
+    "lstm ('pack_b', 1, 20, 64, 1, None)": "12cf798fc6dbadec",
+    "lstm ('pack_b', 4, 16, 16, 1, None)": "ba45922ee19ef55f",
 }
 
 

@@ -83,3 +83,27 @@ def test_as_onnxruntime(case: str, constant: bool) -> None:
         runs.append(found)
     for name in ("c", "y"):
         np.testing.assert_array_equal(runs[0][name], runs[1][name])
+
+
+@pytest.mark.parametrize("maps", [20, 32, 40])
+@pytest.mark.parametrize("kernel", [(3, 3), (5, 5)])
+def test_weights_that_convolutions_of_different_groups_share(maps: int, kernel: tuple[int, int]) -> None:
+    """How weights are packed depends on the groups: 20 maps in panels of 16 are 2 panels, in two groups of 10 too."""
+    rng = np.random.default_rng(1)
+    weights = rng.standard_normal((maps, 8, *kernel), np.float32)
+    feeds = {f"x{group}": rng.standard_normal((1, 8 * group, 12, 12), np.float32) for group in (1, 4, 2)}
+    nodes = [
+        helper.make_node("Conv", [name, "w"], [f"y{name}"], group=array.shape[1] // 8) for name, array in feeds.items()
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "shared",
+        [helper.make_tensor_value_info(name, FLOAT, array.shape) for name, array in feeds.items()],
+        [helper.make_tensor_value_info(node.output[0], FLOAT, None) for node in nodes],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    compiled = hetero.Core().compile_model(model, "CPU")
+    for found, wanted in zip(compiled(feeds).arrays(), session.run(None, feeds), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

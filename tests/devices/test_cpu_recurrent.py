@@ -145,3 +145,14 @@ def test_operands_that_do_not_fit_are_named(name: str, array: Array, message: st
     compiled = core.compile_model(core.read_model(model_of("LSTM", feeds, hidden_size=4)), "CPU")
     with pytest.raises(InferenceError, match=f"LSTM.*{message}"):
         compiled(feeds)
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("hidden", [5, 16])
+def test_one_tensor_as_input_and_recurrent_weights(op: str, hidden: int) -> None:
+    """The two are packed differently."""
+    feeds = feeds_of(op, 3, 2, hidden, hidden, 2)
+    feeds = {"x": feeds["x"], "w": feeds["w"]}
+    model = model_of(op, feeds, ("w",), hidden_size=hidden, direction="bidirectional")
+    model.graph.node[0].input.append("w")
+    assert_as_onnxruntime(model, feeds, ("w",))

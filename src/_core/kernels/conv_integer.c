@@ -215,6 +215,8 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
         w->size != (job.maps + 1) * HT_QUAD * (l->steps + 2) || (bias && bias->size != job.maps) ||
         call->scratch_bytes < 112 * l->steps)
         return HT_ERR_OPERAND;
+    if (l->pointwise)
+        ht_as_one_row(&job.l);
     job.zero = *(const uint8_t *)zero->data ^ (zero->dtype == HT_UINT8 ? 0 : 0x80);
     job.pixels = ((l->out[0] - 1) * l->length[1] + l->out[1] - 1) * l->length[2] + l->out[2];
     const double cost = (double)shape.n * (double)job.maps * (double)job.pixels * (double)l->steps;

@@ -46,19 +46,21 @@ int ht_quad_layout_of(ht_quad_layout *l, const ht_call *call)
             l->phases[d] = ht_min64(kernel, l->period[d]);
             l->length[d] = out + (kernel - 1) * dilation / stride;
         }
-        l->pointwise = l->pointwise && kernel == 1 && stride == 1 && l->pad[d] == 0;
+        l->pointwise = l->pointwise && kernel == 1 && stride == 1;
         l->taps *= l->thin && d == 2 ? ht_quads(kernel) : kernel;
         l->plane *= l->phases[d] * l->length[d];
         l->out_size *= out;
-    }
-    if (l->pointwise) {
-        l->out[2] = l->length[2] = l->out_size;
-        l->out[0] = l->out[1] = l->length[0] = l->length[1] = 1;
     }
     l->plane *= HT_QUAD;
     l->quads = ht_quads(l->channels);
     l->steps = l->quads * l->taps;
     return 1;
+}
+
+void ht_as_one_row(ht_quad_layout *l)
+{
+    l->out[2] = l->length[2] = l->out_size;
+    l->out[0] = l->out[1] = l->length[0] = l->length[1] = 1;
 }
 
 /* ---- pixels */
@@ -231,12 +233,14 @@ int HT_KERNEL(pack_pixels)(const ht_call *call)
     p.units = shape.n * p.l.group * p.l.quads;
     if (packed->size != p.units * p.l.plane + HT_PIXEL_SLACK)
         return HT_ERR_OPERAND;
-    for (int d = 0; d < 3; d++)
+    int padded = 0; /* at either end of any axis */
+    for (int d = 0; d < 3; d++) {
         p.in[d] = shape.in[d];
+        padded |= p.l.pad[d] != 0 || p.in[d] != p.l.out[d];
+    }
     p.in_size = shape.in_size;
-    if (p.l.pointwise) {
-        if (p.in_size != p.l.out_size)
-            return HT_ERR_OPERAND;
+    if (p.l.pointwise && !padded) { /* the input is the image as it is packed, so that its rows may be one as well */
+        ht_as_one_row(&p.l);
         p.in[0] = p.in[1] = 1;
         p.in[2] = p.in_size;
     }

@@ -117,4 +117,4 @@ def _packed_winograd(context: Context, weights: Value, group: int, tile: int) ->
         ints = [group, channels, maps, tile]
         return context.call("pack_winograd", [_scaled(weights)], (size,), weights.dtype, ints, lasting=True)
 
-    return context.packed(weights, ("pack_winograd", tile, weights.scale_key), make)
+    return context.packed(weights, ("pack_winograd", group, tile, weights.scale_key), make)

@@ -294,7 +294,7 @@ def _integer_convolution(
         def pack_depthwise() -> Value:
             return context.call("pack_depthwise", [weights], (size,), _BYTE, ints, lasting=True)
 
-        filters = context.packed(weights, "pack_depthwise", pack_depthwise)
+        filters = context.packed(weights, ("pack_depthwise", group), pack_depthwise)
         return context.call("depthwise_integer", [x, filters, *operands], shape, dtype, ints, scratch_bytes=scratch)
     if requantization is not None and _is_short(x, weights, weights_zero, window, shape, group):
         return _by_product(context, x, weights, zero, weights_zero, bias, requantization, window, shape)
@@ -319,9 +319,9 @@ def _is_short(
         return False
     if weights.shape[1] < _LEAST_CHANNELS or weights.shape[0] < _LEAST_CHANNELS:
         return False
-    (_, kh, kw), (_, sh, sw), (_, top, left), (_, _, dw) = (window[i : i + 3] for i in range(0, 12, 3))
+    (_, kh, kw), (_, sh, sw), _, (_, _, dw) = (window[i : i + 3] for i in range(0, 12, 3))
     rows, columns = shape[2:]
-    if (kh, kw, sh, sw, top, left) == (1, 1, 1, 1, 0, 0):
+    if (kh, kw, sh, sw) == (1, 1, 1, 1):
         pixels = rows * columns
     else:
         pixels = (rows - 1) * (columns + (kw - 1) * dw // sw) + columns
@@ -344,7 +344,8 @@ def _by_product(
     images, channels, height, width = x.shape
     rows, columns = shape[2:]
     turned = transposed(context, x, (0, 2, 3, 1))
-    if (kh, kw, sh, sw, top, left) != (1, 1, 1, 1, 0, 0):
+    # Pixels are windows as they lie only if one tap reads every pixel once: no strides, and no pads at either end.
+    if (kh, kw, sh, sw, top, left) != (1, 1, 1, 1, 0, 0) or (height, width) != (rows, columns):
         needed = ((rows - 1) * sh + (kh - 1) * dh + 1, (columns - 1) * sw + (kw - 1) * dw + 1)
         padded = (images, max(needed[0], height + top), max(needed[1], width + left), channels)
         if padded != turned.shape:

@@ -87,7 +87,7 @@ class Call:
     branches: tuple[_program.Branch, ...] = ()  # of the kernel ``branch``: where its first operand is false, is true
 
 
-PACKING_VERSION = 1
+PACKING_VERSION = 2
 """Of the packed forms of constants, all layouts together: those of another version are packed anew from the constants
 when an exported model is imported."""
 
