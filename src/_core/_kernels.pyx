@@ -156,7 +156,7 @@ cdef int check_status(int status, what, const void *scratch) except -1:
     if status == HT_ERR_INDEX:
         reason = "an index is outside its axis"
     elif status == HT_ERR_DIVIDE:
-        reason = "an integer division by zero or overflow"
+        reason = "an integer division by zero"
     elif status == HT_ERR_DTYPE:
         reason = "no code for these element types"
     elif status == HT_ERR_OPERAND:

@@ -112,9 +112,6 @@ CASES: dict[str, Case] = {
     "Div by zero": ("Div", [i64(1, 2), i64(1, 0)], {}),
     "Div by zero int8": ("Div", [np.int8([1, 2]), np.int8([0])], {}),
     "Div by zero uint32": ("Div", [np.uint32([1, 2]), np.uint32([0])], {}),
-    "Div least int32": ("Div", [np.int32([LEAST[4]]), np.int32([-1])], {}),
-    "Div least int64": ("Div", [i64(1, LEAST[8]), i64(-1)], {}),
-    "Div least int8": ("Div", [np.int8([-128]), np.int8([-1])], {}),
     "Mod by zero": ("Mod", [i64(1, 2), i64(1, 0)], {}),
     "Mod by zero with fmod": ("Mod", [np.int32([1, 2]), np.int32([1, 0])], {"fmod": 1}),
     "BitShift of other types": ("BitShift", [np.uint8([1]), np.uint16([1])], {"direction": "LEFT"}),
@@ -185,6 +182,16 @@ CASES: dict[str, Case] = {
 DEFINED: dict[str, tuple[str, Sequence[np.ndarray], dict[str, Any], np.ndarray]] = {
     "Mod least int32": ("Mod", [np.int32([LEAST[4]]), np.int32([-1])], {}, np.int32([0])),
     "Mod least int64": ("Mod", [i64(LEAST[8]), i64(-1)], {"fmod": 1}, i64(0)),
+    "Div least int8": ("Div", [np.int8([-128]), np.int8([-1])], {}, np.int8([-128])),
+    "Div least int32": ("Div", [np.int32([LEAST[4]]), np.int32([-1])], {}, np.int32([LEAST[4]])),
+    "Div least int64": ("Div", [i64(LEAST[8]), i64(-1)], {}, i64(LEAST[8])),
+    "Div none by zero": ("Div", [i64(), i64(0)], {}, i64()),
+    "Pow negative": ("Pow", [np.int32([2, 1, -1, -1]), np.int32([-1, -2, -3, -2])], {}, np.int32([0, 1, -1, 1])),
+    "Pow of a wide exponent": ("Pow", [np.int32([10, 3]), i64(1 << 40, 1 << 32)], {}, np.int32([0, 1])),
+    "Pow of a wide base": ("Pow", [np.uint64([4 * HUGE - 1, 5]), i64(-1, -2)], {}, np.uint64([0, 0])),
+    "Pow odd": ("Pow", [np.float32([-1]), i64((1 << 24) + 1)], {}, np.float32([-1])),
+    "Pow root": ("Pow", [np.float32([-np.inf, -0.0]), np.float32([0.5])], {}, np.float32([np.inf, 0])),
+    "BitShift more": ("BitShift", [np.uint8([255]), np.uint8([200])], {"direction": "RIGHT"}, np.uint8([0])),
     "Neg least": ("Neg", [np.int32([LEAST[4]])], {}, np.int32([LEAST[4]])),
     "Abs least": ("Abs", [i64(LEAST[8])], {}, i64(LEAST[8])),
     "Mul wraps": ("Mul", [np.int32([1 << 30]), np.int32([4])], {}, np.int32([0])),
@@ -217,14 +224,16 @@ def model_of(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def run(op: str, arrays: Sequence[np.ndarray | None], attributes: dict[str, Any], constant: bool) -> np.ndarray | str:
+def run(
+    op: str, arrays: Sequence[np.ndarray | None], attributes: dict[str, Any], constant: bool, device: str = "CPU"
+) -> np.ndarray | str:
     """The first output, or why the node is refused."""
     core = Core()
     model = core.read_model(model_of(op, arrays, attributes, constant))
-    support = core.query_model(model, "CPU")
+    support = core.query_model(model, device)
     if not len(support):
-        return str(support.reasons["the node"]["CPU"])
-    compiled = core.compile_model(model, "CPU")
+        return str(support.reasons["the node"][device])
+    compiled = core.compile_model(model, device)
     given = {f"x{i}": array for i, array in enumerate(arrays) if array is not None and not constant}
     return compiled(given)[0]
 
@@ -243,11 +252,71 @@ def test_nonsense_is_an_error_that_names_the_node(name: str, constant: bool) -> 
     assert named in trouble
 
 
+INTEGER_DIVISIONS = {
+    f"{op} {dtype} {attributes}": (op, [np.array([3, 1], dtype), np.array([1, 0], dtype)], attributes)
+    for op, attributes in (("Div", {}), ("Mod", {}), ("Mod", {"fmod": 1}))
+    for dtype in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+} | {
+    "Pow": ("Pow", [np.int32([2, 0]), np.int32([-1])], {}),
+    "Pow int64": ("Pow", [np.uint8([2, 0]), i64(-1)], {}),
+    "ReduceMean": ("ReduceMean", [np.zeros((2, 0), np.int32), i64(1)], {}),
+}
+
+
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "HETERO:TEMPLATE,CPU"])
+@pytest.mark.parametrize("constant", [False, True], ids=["inputs", "constants"])
+@pytest.mark.parametrize("name", INTEGER_DIVISIONS)
+def test_integers_divided_by_zero_are_an_error_of_every_device(name: str, constant: bool, device: str) -> None:
+    """Of the run, not of compiling: constants may be divided in a branch that is not taken."""
+    op, arrays, attributes = INTEGER_DIVISIONS[name]
+    compiled = Core().compile_model(model_of(op, arrays, attributes, constant), device)
+    given = {} if constant else {f"x{i}": array for i, array in enumerate(arrays)}
+    with pytest.raises(InferenceError, match=rf"'the node' \({op}\).*division by zero"):
+        compiled(given)
+
+
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE"])
+@pytest.mark.parametrize("trips", [None, 0], ids=["If", "Loop"])
+def test_constants_divided_by_zero_where_no_run_comes_are_no_error(trips: int | None, device: str) -> None:
+    constants = [numpy_helper.from_array(i64(4, 4), "a"), numpy_helper.from_array(i64(1, 0), "z")]
+
+    def body(op: str, inputs: Sequence[onnx.ValueInfoProto] = (), more: Sequence[str] = ()) -> onnx.GraphProto:
+        nodes = [helper.make_node(op, ["a", "z"], [f"{op}_result"])]
+        nodes += [helper.make_node("Identity", ["condition"], [name]) for name in more]
+        results = [helper.make_tensor_value_info(name, onnx.TensorProto.BOOL, []) for name in more]
+        results.append(helper.make_tensor_value_info(f"{op}_result", onnx.TensorProto.INT64, [2]))
+        return helper.make_graph(nodes, op, inputs, results)
+
+    if trips is None:
+        node = helper.make_node("If", ["c"], ["y"], then_branch=body("Div"), else_branch=body("Add"))
+        wanted = i64(5, 4)
+    else:
+        own = [
+            helper.make_tensor_value_info("trip", onnx.TensorProto.INT64, []),
+            helper.make_tensor_value_info("condition", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state", onnx.TensorProto.INT64, [2]),
+        ]
+        constants.append(numpy_helper.from_array(np.array(trips), "trips"))
+        node = helper.make_node("Loop", ["trips", "c", "a"], ["y"], body=body("Div", own, ["proceed"]))
+        wanted = i64(4, 4)
+    graph = helper.make_graph(
+        [node],
+        "not reached",
+        [helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, [])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.INT64, [2])],
+        constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    compiled = Core().compile_model(model, device)
+    assert np.array_equal(compiled({"c": np.array(False)})["y"], wanted)
+
+
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
 @pytest.mark.parametrize("constant", [False, True], ids=["inputs", "constants"])
 @pytest.mark.parametrize("name", DEFINED)
-def test_extremes_have_defined_results(name: str, constant: bool) -> None:
+def test_extremes_have_defined_results(name: str, constant: bool, device: str) -> None:
     *case, wanted = DEFINED[name]
-    found = run(*case, constant)
+    found = run(*case, constant, device)
     assert isinstance(found, np.ndarray), found
     assert found.dtype == wanted.dtype
     assert np.array_equal(found, wanted)

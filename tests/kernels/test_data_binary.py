@@ -97,12 +97,9 @@ def test_integer_division_truncates_and_mod_follows_the_divisor(dtype: str, vari
     rng = np.random.default_rng(1)
     a, b = random_array(rng, (500,), dtype), random_array(rng, (500,), dtype)
     b[b == 0] = 3
-    if dtype in SIGNED:
-        b[b == -1] = 5
     exact_a, exact_b = a.astype(object), b.astype(object)
-    quotient = np.array(
-        [abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(exact_a, exact_b, strict=True)], dtype
-    )
+    quotients = [abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(exact_a, exact_b, strict=True)]
+    quotient = np.array(quotients, object).astype(dtype)
     np.testing.assert_array_equal(run("div", a, b, a.dtype, variant), quotient)
     np.testing.assert_array_equal(run("mod", a, b, a.dtype, variant), np.mod(a, b))
     np.testing.assert_array_equal(run("fmod", a, b, a.dtype, variant), np.fmod(a, b))
@@ -112,12 +109,11 @@ def test_integer_division_truncates_and_mod_follows_the_divisor(dtype: str, vari
 def test_division_that_has_no_result_is_an_error(dtype: str) -> None:
     zero, one = np.zeros(3, dtype), np.ones(3, dtype)
     for name in ("div", "mod", "fmod"):
-        with pytest.raises(InferenceError, match=f"kernel {name}: an integer division by zero or overflow"):
+        with pytest.raises(InferenceError, match=f"kernel {name}: an integer division by zero"):
             _kernels.call(name, [one, zero], [((3,), dtype)])
     if dtype in SIGNED:
         least = np.full(3, np.iinfo(dtype).min, dtype)
-        with pytest.raises(InferenceError, match="overflow"):
-            _kernels.call("div", [least, -one], [((3,), dtype)])
+        np.testing.assert_array_equal(_kernels.call("div", [least, -one], [((3,), dtype)])[0], least)
         np.testing.assert_array_equal(_kernels.call("mod", [least, -one], [((3,), dtype)])[0], zero)
         with pytest.raises(InferenceError, match="division by zero"):
             _kernels.call("pow", [zero, -one], [((3,), dtype)])

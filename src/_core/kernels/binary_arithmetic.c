@@ -1,7 +1,7 @@
 /* Arithmetic of two operands: add sub mul div mod fmod pow min max prelu. Operands and broadcasting: binary.h.
  *
  *   add sub mul     integers wrap
- *   div             integers truncate; division by zero and INT_MIN / -1 give HT_ERR_DIVIDE
+ *   div             integers truncate; INT_MIN / -1 wraps to INT_MIN; a zero divisor gives HT_ERR_DIVIDE
  *   mod             integers only, sign of the divisor (Python's %); zero divisor gives HT_ERR_DIVIDE
  *   fmod            sign of the dividend (C's fmod and %); zero integer divisor gives HT_ERR_DIVIDE
  *   pow             integers by squaring, wrapping; a negative exponent truncates, of base 0 gives HT_ERR_DIVIDE
@@ -27,10 +27,9 @@ HT_NUMERIC_TYPES(ROWS_MAX)
 HT_FLOAT_TYPES(ROWS_PRELU)
 HT_SIGNED_TYPES(ROWS_PRELU)
 
-/* Division. For signed T, -y of y == -1 is the wrapped negation, so only the one overflowing pair is left to refuse. */
-#define LEAST(T) ((T)((uint64_t)1 << (8 * sizeof(T) - 1)))
+/* Division. By -1 it is the wrapping negation, since the processor traps on INT_MIN / -1. */
 #define ROWS_DIV_SIGNED(D, s, T, U) \
-    HT_BINARY_CHECKED_ROW(div_##s, T, T, y == 0 || (y == -1 && x == LEAST(T)) ? HT_ERR_DIVIDE : HT_OK, x / y)
+    HT_BINARY_CHECKED_ROW(div_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, y == -1 ? (T)((U)0 - (U)x) : x / y)
 #define ROWS_DIV_UNSIGNED(D, s, T, U) HT_BINARY_CHECKED_ROW(div_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, x / y)
 #define ROWS_DIV_FLOAT(D, s, T, U) HT_BINARY_ROW(div_##s, T, T, x / y)
 HT_SIGNED_TYPES(ROWS_DIV_SIGNED)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ...model.model import Model, NodeView
 
 _BOOL = np.dtype(np.bool_)
+_INT64 = np.dtype(np.int64)
 _SIGNED = (*FLOATS, "int8", "int16", "int32", "int64")
 
 # ONNX operator -> code in kernels/unary.h, element types, attributes: (name, default), in the order p0, p1.
@@ -261,15 +262,35 @@ def _dropout_refusal(model: Model, view: NodeView) -> str | None:
 def _pow(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, y = _old_broadcast(context, node, inputs)
     if y.data is not None and y.size == 1 and x.dtype.kind == "f":
-        exponent = float(y.data.reshape(()))
-        if exponent == 2.0 and broadcast(x, y) == x.shape:
+        # A power of 0.5 is no square root: that of -inf is inf, that of -0 is 0.
+        if float(y.data.reshape(())) == 2.0 and broadcast(x, y) == x.shape:
             return [binary(context, "mul", x, x)]
-        if exponent == 0.5 and broadcast(x, y) == x.shape:
-            return [unary(context, 21, x)]
-    if x.dtype != y.dtype:
-        wide = np.dtype(np.float64) if x.dtype.kind != "f" and y.dtype.kind == "f" else x.dtype
-        return [cast(context, binary(context, "pow", cast(context, x, wide), cast(context, y, wide)), x.dtype)]
-    return [binary(context, "pow", x, y)]
+    if x.dtype == y.dtype:
+        return [binary(context, "pow", x, y)]
+    wide = _type_of_powers(x, y)
+    power = cast(context, binary(context, "pow", cast(context, x, wide), cast(context, y, wide)), x.dtype)
+    if x.dtype == np.uint64 and y.dtype.kind == "i":
+        # As int64, the largest base is -1, the one base below 0 whose power of a negative exponent is not 0.
+        base_below, below = (_below_zero(context, cast(context, value, _INT64)) for value in (x, y))
+        both = binary(context, "and", base_below, below, _BOOL)
+        power = context.call("where", [both, context.scalar(0, x.dtype), power], power.shape, x.dtype)
+    return [power]
+
+
+def _below_zero(context: Context, x: Value) -> Value:
+    return binary(context, "less", x, context.scalar(0, x.dtype), _BOOL)
+
+
+def _type_of_powers(x: Value, y: Value) -> np.dtype[Any]:
+    """A type that holds both: of integers, whose powers wrap, one of 64 bits, signed if the exponent may be negative; of
+    a float base its own type, if that holds the exponents at hand exactly; else float64."""
+    if x.dtype.kind != "f" and y.dtype.kind != "f":
+        return _INT64 if y.dtype.kind == "i" else np.dtype(np.uint64)
+    if x.dtype.kind == "f":
+        exact = y.data is not None and y.size == 1 and y.data.astype(x.dtype).astype(y.dtype) == y.data
+        if exact or np.can_cast(y.dtype, x.dtype):
+            return x.dtype
+    return np.dtype(np.float64)
 
 
 @operator("Sum", "Max", "Min", "Mean", dtypes=NUMBERS, attributes={"consumed_inputs": None})

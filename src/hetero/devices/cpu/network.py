@@ -51,7 +51,7 @@ def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool
         return context.constant(scaled.reshape(-1))
 
     keep = context.packed if as_float32 else context.stored
-    # All parameters are in the key: one tensor may be the weights of convolutions of different groups, or of a Gemm too.
+    # The key holds all parameters: convolutions of different groups and a Gemm may share one tensor.
     return keep(b, ("pack_b", *ints, b.scale_key), make)
 
 

@@ -116,7 +116,7 @@ class Planner:
 
     def _fold(self, known: frozenset[int]) -> frozenset[int]:
         """Compute the nodes that depend on constants alone, once, but for those whose results are known. The indices of
-        all."""
+        all. A node that fails is left for the run that reaches it: a branch that is not taken may divide by zero."""
         folded = set(known)
         is_constant = self.model.is_constant.data  # gives plain bools, faster than the array gives scalars
         for i, plan in enumerate(self.nodes):
@@ -129,7 +129,7 @@ class Planner:
                 continue
             try:
                 results = self._lower(Context(self._packed), i, inputs)
-            except NeedsHost:  # a Loop, which may run forever, is not for compiling
+            except (NeedsHost, InferenceError):  # a Loop, which may run forever, is not for compiling
                 continue
             for value, result in zip(plan.outputs, results, strict=False):
                 if value >= 0:

@@ -23,7 +23,7 @@ _MEAN = 1  # kernels/reduce.c
 
 def recognise(graph: CallGraph) -> None:
     for position, call in graph:
-        if call.kernel == "unary" and call.ints[0] == _SQRT:
+        if _is_root(call):
             _around_root(graph, position, call)
 
 
@@ -93,6 +93,14 @@ def _is_mean_of_rows(reduce: Call) -> bool:
     marks = (0,) * (x.rank - 1) + (1,)
     kept = (*x.shape[:-1], 1)
     return x.size > 0 and reduce.ints == (_MEAN, x.rank, *marks) and reduce.outputs[0].shape == kept
+
+
+def _is_root(call: Call) -> bool:
+    """Of a variance and epsilon: that is not below 0, where a power of 0.5 is another than the root."""
+    base = call.inputs[0]
+    if call.kernel == "unary":
+        return call.ints[0] == _SQRT
+    return call.kernel == "pow" and base is not None and base.data is None and scalar_operand(call, base, 0.5)
 
 
 def _is_square(call: Call) -> bool:

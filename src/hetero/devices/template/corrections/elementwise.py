@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,12 +31,85 @@ def _limited(name: str, compute: Callable[[np.ndarray, np.ndarray], Any]) -> typ
     return Limited
 
 
+def _refuse_zero(a: np.ndarray, b: np.ndarray) -> None:
+    if np.any(np.broadcast_to(b == 0, np.broadcast_shapes(a.shape, b.shape))):
+        raise ZeroDivisionError("an integer division by zero")
+
+
 def _quotient(a: np.ndarray, b: np.ndarray) -> Any:
     if a.dtype.kind not in "iu":
         return a / b
-    # Towards zero, without a detour over floats.
+    _refuse_zero(a, b)
+    # Towards zero, without a detour over floats. The least integer divided by -1 wraps to itself.
     quotient = np.floor_divide(a, b)
     return quotient + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
+
+
+def _power(a: np.ndarray, b: np.ndarray) -> Any:
+    if a.dtype.kind not in "iu":
+        power = np.power(a, b)
+        # NumPy takes the square root, of -inf and of -0 too.
+        return np.where((b == 0.5) & ((a == 0) | (a == -np.inf)), np.abs(a), power).astype(a.dtype)
+    if b.dtype.kind not in "iu":
+        return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+    negative = np.broadcast_to(b < 0, np.broadcast_shapes(a.shape, b.shape))
+    if np.any(negative & (a == 0)):
+        raise ZeroDivisionError("an integer division by zero")
+    # Modulo 2**64, whatever the signs; the cast wraps.
+    exponent = np.where(b < 0, 0, b).astype(np.uint64)
+    whole = np.power(a.astype(np.uint64), exponent).astype(a.dtype)
+    inverse = np.where(np.abs(a) == 1, np.where(b % 2 == 0, a * a, a), 0).astype(a.dtype)  # truncated
+    return np.where(negative, inverse, whole)
+
+
+class Div(OpRun):
+    # onnx.reference gives 0 for integers divided by zero. onnxruntime fails, and so does the CPU device.
+
+    def _run(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.asarray(_quotient(a, b), a.dtype),)
+
+
+class Mod(OpRun):
+    # As Div.
+
+    def _run(self, a: np.ndarray, b: np.ndarray, fmod: int = 0) -> tuple[np.ndarray, ...]:
+        if a.dtype.kind in "iu":
+            _refuse_zero(a, b)
+        return (np.asarray(np.fmod(a, b) if fmod else np.mod(a, b), a.dtype),)
+
+
+class Pow(OpRun):
+    # onnx.reference fails for integers and negative exponents, where onnxruntime truncates the power, and wraps powers
+    # of int8 by int32 in one type and of int8 by int8 in another. By zero to a negative power this divides by zero.
+
+    def _run(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.asarray(_power(a, b), a.dtype),)
+
+
+class ReduceMean(OpRun):
+    # Of integers. onnx.reference divides their sum as float64, which rounds it, and the mean of no integer by zero,
+    # which it casts. By comparing with the CPU device.
+
+    def mean(self, x: np.ndarray, axes: tuple[int, ...] | None, keepdims: int) -> tuple[np.ndarray, ...]:
+        if x.dtype.kind not in "iu":
+            return (np.asarray(np.mean(x, axis=axes, keepdims=bool(keepdims), dtype=x.dtype)),)
+        total = np.asarray(x.sum(axis=axes, keepdims=bool(keepdims), dtype=x.dtype))
+        count = x.size if axes is None else math.prod(x.shape[axis] for axis in axes)
+        return (np.asarray(_quotient(total, np.array(count, x.dtype)), x.dtype),)
+
+
+class ReduceMean_1(ReduceMean):
+    def _run(self, x: np.ndarray, axes: Sequence[int] | None = None, keepdims: int = 1) -> tuple[np.ndarray, ...]:
+        return self.mean(x, tuple(axes) if axes else None, keepdims)
+
+
+class ReduceMean_18(ReduceMean):
+    def _run(
+        self, x: np.ndarray, axes: np.ndarray | None = None, keepdims: int = 1, noop_with_empty_axes: int = 0
+    ) -> tuple[np.ndarray, ...]:
+        if axes is None or not axes.size:
+            return (x,) if noop_with_empty_axes else self.mean(x, None, keepdims)
+        return self.mean(x, tuple(map(int, axes)), keepdims)
 
 
 class Clip_1(OpRun):
@@ -150,7 +224,7 @@ _BROADCASTS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("Sub", np.subtract),
     ("Mul", np.multiply),
     ("Div", _quotient),
-    ("Pow", lambda a, b: np.power(a, b).astype(a.dtype)),
+    ("Pow", _power),
     ("And", np.logical_and),
     ("Or", np.logical_or),
     ("Xor", np.logical_xor),
@@ -164,6 +238,11 @@ CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
     *(("", name, 1, 17, _old_reduction(name, compute)) for name, compute in _REDUCTIONS),
     *(("", name, 18, None, _new_reduction(name, compute)) for name, compute in _REDUCTIONS),
     ("", "Clip", 1, 5, Clip_1),
+    ("", "Div", 7, None, Div),
+    ("", "Mod", 10, None, Mod),
+    ("", "Pow", 7, None, Pow),
+    ("", "ReduceMean", 1, 17, ReduceMean_1),
+    ("", "ReduceMean", 18, None, ReduceMean_18),
     ("", "PRelu", 1, 6, PRelu_1),
     ("", "Gemm", 1, 6, Gemm_1),
     ("", "Softsign", 1, None, Softsign),
