@@ -1,7 +1,9 @@
 /* out = x with a border. Operands: in x, and for mode 0 optionally value (1 element of x's dtype; absent: zero bytes);
- * out of x's rank and dtype. Parameters: ints = mode, before[rank] (negative: cropped). out's dims say the rest.
+ * out of x's rank and dtype. Parameters: ints = mode, before[rank]. out's dims say the rest. What negative pads, at either
+ * end, cut off is cut off first: no mode reads it.
  * mode: 0 constant, 1 reflect (the edge not repeated; may bounce several times), 2 edge, 3 wrap.
- * Modes 1 to 3 of an empty axis give HT_ERR_OPERAND unless out is empty too. Elements are only moved: any dtype.
+ * Modes 1 to 3 of an axis of which nothing is left give HT_ERR_OPERAND unless out is empty too. Elements are only moved:
+ * any dtype.
  */
 #include "elements.h"
 
@@ -25,6 +27,11 @@ static int64_t source(int64_t i, int64_t size, int64_t mode)
     return i < size ? i : period - i;
 }
 
+/* What is left of x, and where it lies in out. */
+typedef struct {
+    int64_t first[HT_MAX_DIMS], size[HT_MAX_DIMS], before[HT_MAX_DIMS];
+} cropped;
+
 #define DEFINE_ROW(T)                                                                                          \
     static void row_##T(const T *x, T *out, int64_t n, int64_t before, int64_t size, int64_t mode, T value)    \
     {                                                                                                          \
@@ -40,7 +47,7 @@ static int64_t source(int64_t i, int64_t size, int64_t mode)
             out[i++] = k < 0 ? value : x[k];                                                                   \
         }                                                                                                      \
     }                                                                                                          \
-    static void rows_##T(const ht_tensor *x, ht_tensor *out, const int64_t *before, int64_t mode, T value)     \
+    static void rows_##T(const ht_tensor *x, ht_tensor *out, const cropped *c, int64_t mode, T value)          \
     {                                                                                                          \
         const int last = out->ndim - 1;                                                                        \
         int64_t position[HT_MAX_DIMS] = {0};                                                                   \
@@ -49,11 +56,11 @@ static int64_t source(int64_t i, int64_t size, int64_t mode)
         for (int64_t done = 0; done < out->size; done += n) {                                                  \
             int64_t at = 0;                                                                                    \
             for (int d = 0; d < last && at >= 0; d++) {                                                        \
-                const int64_t k = x->dims[d] > 0 ? source(position[d] - before[d], x->dims[d], mode) : -1;     \
-                at = k < 0 ? -1 : at * x->dims[d] + k;                                                         \
+                const int64_t k = c->size[d] > 0 ? source(position[d] - c->before[d], c->size[d], mode) : -1;  \
+                at = k < 0 ? -1 : at * x->dims[d] + c->first[d] + k;                                           \
             }                                                                                                  \
-            const T *row = at < 0 ? NULL : (const T *)x->data + at * x->dims[last];                            \
-            row_##T(x->dims[last] > 0 ? row : NULL, to + done, n, before[last], x->dims[last], mode, value);   \
+            const T *row = at < 0 ? NULL : (const T *)x->data + at * x->dims[last] + c->first[last];           \
+            row_##T(c->size[last] > 0 ? row : NULL, to + done, n, c->before[last], c->size[last], mode, value);\
             for (int d = last - 1; d >= 0 && ++position[d] == out->dims[d]; d--)                               \
                 position[d] = 0;                                                                               \
         }                                                                                                      \
@@ -77,9 +84,16 @@ int HT_KERNEL(pad)(const ht_call *call)
         return HT_ERR_OPERAND;
     if (out->size == 0)
         return HT_OK;
+    cropped c;
     for (int d = 0; d < x->ndim; d++) {
         const int64_t before = call->ints[1 + d];
-        if (before < -((int64_t)1 << 60) || before > ((int64_t)1 << 60) || (mode != CONSTANT && x->dims[d] == 0))
+        if (before < -((int64_t)1 << 60) || before > ((int64_t)1 << 60))
+            return HT_ERR_OPERAND;
+        const int64_t after = out->dims[d] - x->dims[d] - before;
+        c.before[d] = before > 0 ? before : 0;
+        c.first[d] = c.before[d] - before;
+        c.size[d] = x->dims[d] - c.first[d] + (after < 0 ? after : 0);
+        if (mode != CONSTANT && c.size[d] <= 0)
             return HT_ERR_OPERAND;
     }
     uint64_t bits = 0;
@@ -89,7 +103,7 @@ int HT_KERNEL(pad)(const ht_call *call)
     case size: {                                           \
         T v;                                               \
         memcpy(&v, &bits, sizeof v);                       \
-        rows_##T(x, out, call->ints + 1, mode, v);         \
+        rows_##T(x, out, &c, mode, v);                     \
         return HT_OK;                                      \
     }
     switch (bytes) {

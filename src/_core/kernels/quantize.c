@@ -7,8 +7,9 @@
  * Both: ints outer, axis, inner, block of x[outer][axis][inner]: scale and zero are [axis] (block = 0) or
  *   [outer][ceil(axis / block)][inner]. One scale for all: outer = axis = 1.
  *
- * dynamic_quantize: scale and zero from x's range, which is made to hold 0. in x float32; out y uint8, scale float32[],
- *   zero uint8[].
+ * dynamic_quantize: scale and zero from x's range, which is made to hold 0; of a range of nothing but 0 the scale is 1.
+ *   NaN in x makes the scale NaN; a zero point that is NaN (a scale of 0, NaN or infinity) is 255. in x float32; out y
+ *   uint8, scale float32[], zero uint8[].
  * requantize: see requantize.h. in x int32, scale float32, zero of y's type, broadcast to y: int8 or uint8.
  */
 #include "broadcast.h"
@@ -226,7 +227,7 @@ int HT_KERNEL(dynamic_quantize)(const ht_call *call)
     float *out_scale = scale->data;
     uint8_t *out_zero = zero->data;
     *out_scale = step;
-    *out_zero = (uint8_t)(start > 0 ? start < 255 ? rintf(start) : 255 : 0);
+    *out_zero = (uint8_t)(start < 255 ? start > 0 ? rintf(start) : 0 : 255); /* NaN: 255 */
     const ht_tensor *const operands[] = {x, scale, zero};
     const int64_t ints[] = {1, 1, x->size, 0};
     ht_call rows = *call;

@@ -125,35 +125,56 @@ def _is_inf(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     return [context.call("unary", [x], x.shape, _BOOL, [_ISINF], which)]
 
 
-@operator("Clip", dtypes=FLOATS, attributes={"min": None, "max": None, "consumed_inputs": None}, until=10)
+# Of each float type the largest finite number: a bound that is not given is that number or its negation, to which
+# infinities are clipped.
+_LARGEST = {
+    "float16": 65504.0,
+    "bfloat16": float.fromhex("0x1.fep127"),
+    "float32": float(np.finfo(np.float32).max),
+    "float64": float(np.finfo(np.float64).max),
+}
+_HALVES = ("float16", "bfloat16")
+
+
+def _clipped(context: Context, x: Value, low: Value | None, high: Value | None) -> Value:
+    for bound in (low, high):
+        if bound is not None and bound.size != 1:
+            raise InferenceError(f"min and max are scalars, found shape {list(bound.shape)}")
+    largest = _LARGEST.get(x.dtype.name)
+    if largest is not None:
+        low = context.scalar(-largest, x.dtype) if low is None else low
+        high = context.scalar(largest, x.dtype) if high is None else high
+    dtype = x.dtype
+    if dtype.name in _HALVES:  # they hold the bounds, so that clipping in float32 rounds nothing
+        wide = np.dtype(np.float32)
+        x, low, high = (None if value is None else cast(context, value, wide) for value in (x, low, high))
+        assert x is not None
+    numbers = [None if bound is None or bound.data is None else float(bound.data.reshape(())) for bound in (low, high)]
+    if x.dtype.kind == "f" and numbers[0] == numbers[0] and numbers[1] == numbers[1] and None not in numbers:
+        x = unary(context, _CLIP, x, *(number for number in numbers if number is not None))
+    else:  # a bound that is not a number makes all results so, as Min and Max do
+        for kernel, bound in (("max", low), ("min", high)):
+            if bound is not None:
+                x = binary(context, kernel, x, context.reshaped(bound, ()))
+    return cast(context, x, dtype)
+
+
+@operator(
+    "Clip",
+    dtypes=(*FLOATS, *_HALVES),
+    attributes={"min": None, "max": None, "consumed_inputs": None},
+    until=10,
+)
 def _clip_by_attributes(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    low, high = node.get("min", -np.inf), node.get("max", np.inf)
-    return [unary(context, _CLIP, _given(inputs[0]), low, high)]
+    x = _given(inputs[0])
+    numbers = (node.get(name, None) for name in ("min", "max"))
+    low, high = (None if number is None else context.scalar(number, x.dtype) for number in numbers)
+    return [_clipped(context, x, low, high)]
 
 
-def _known_bound(bound: Value | None, x: Value, absent: float) -> float | None:
-    """A bound that is known when planning, of floats; None for others."""
-    if x.dtype.kind != "f":
-        return None
-    if bound is None:
-        return absent
-    if bound.data is None or bound.size != 1 or np.isnan(bound.data).any():
-        return None
-    return float(bound.data.reshape(()))
-
-
-@operator("Clip", dtypes=NUMBERS, since=11)
+@operator("Clip", dtypes=(*NUMBERS, *_HALVES), since=11)
 def _clip(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, low, high = _given(inputs[0]), _optional(inputs, 1), _optional(inputs, 2)
-    limits = _known_bound(low, x, -np.inf), _known_bound(high, x, np.inf)
-    if limits[0] is not None and limits[1] is not None:
-        return [unary(context, _CLIP, x, limits[0], limits[1])]
-    for kernel, bound in (("max", low), ("min", high)):
-        if bound is not None:
-            if bound.size != 1:
-                raise InferenceError(f"min and max are scalars, found shape {list(bound.shape)}")
-            x = binary(context, kernel, x, context.reshaped(bound, ()))
-    return [x]
+    return [_clipped(context, _given(inputs[0]), _optional(inputs, 1), _optional(inputs, 2))]
 
 
 # ---- two operands and more
@@ -261,10 +282,9 @@ def _dropout_refusal(model: Model, view: NodeView) -> str | None:
 @operator("Pow", dtypes=(NUMBERS, NUMBERS), attributes=_OLD_BROADCAST)
 def _pow(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, y = _old_broadcast(context, node, inputs)
-    if y.data is not None and y.size == 1 and x.dtype.kind == "f":
-        # A power of 0.5 is no square root: that of -inf is inf, that of -0 is 0.
-        if float(y.data.reshape(())) == 2.0 and broadcast(x, y) == x.shape:
-            return [binary(context, "mul", x, x)]
+    # The kernel takes powers of 0.5, which are no square roots: that of -inf is inf, that of -0 is 0.
+    if x.dtype.kind == "f" and y.size == 1 and y.data is not None and y.data == 2 and broadcast(x, y) == x.shape:
+        return [binary(context, "mul", x, x)]
     if x.dtype == y.dtype:
         return [binary(context, "pow", x, y)]
     wide = _type_of_powers(x, y)
@@ -282,8 +302,8 @@ def _below_zero(context: Context, x: Value) -> Value:
 
 
 def _type_of_powers(x: Value, y: Value) -> np.dtype[Any]:
-    """A type that holds both: of integers, whose powers wrap, one of 64 bits, signed if the exponent may be negative; of
-    a float base its own type, if that holds the exponents at hand exactly; else float64."""
+    """A type that holds both: of integers, whose powers wrap, one of 64 bits, signed if the exponent may be negative;
+    of a float base its own type, if that holds the exponents at hand exactly; else float64."""
     if x.dtype.kind != "f" and y.dtype.kind != "f":
         return _INT64 if y.dtype.kind == "i" else np.dtype(np.uint64)
     if x.dtype.kind == "f":

@@ -3,8 +3,9 @@
 Operands of half precision are widened (exactly), the operator's lowering for float32 runs, and what it gives is rounded
 once, to nearest even. A constant is widened once per compiled model.
 
-Left out: operators that only move elements, which take halves as they are, and those whose parameters are read when
-they are planned (Range, OneHot, Resize), which must be the operands themselves.
+Left out: operators that only move elements, which take halves as they are, those whose parameters are read when they
+are planned (Range, OneHot, Resize), which must be the operands themselves, and Clip, whose default bounds depend on the
+type.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _F32 = np.dtype(np.float32)
 
 _OPERATORS = (
     # elementwise
-    "Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Div",
+    "Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Div",
     "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "IsInf",
     "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "PRelu",
     "Pow", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign",

@@ -78,6 +78,8 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
     if a.dtype.kind != "f" and (alpha != int(alpha) or beta != int(beta)):
         raise InferenceError("Gemm of integers takes whole alpha and beta")
+    if beta == 0:  # C is not read then: what is not finite in it plays no part
+        c, row, col = None, 0, 0
     packed = b.data is not None and b.dtype == np.float32 and a.data is None
     right = packed_b(context, b, 1, k, n, trans_b) if packed else b
     ints = [m, n, k, int(trans_a), int(trans_b and not packed), int(packed), row, col, 0]

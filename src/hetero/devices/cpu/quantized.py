@@ -101,8 +101,7 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     dtype = made if zero is None else zero.dtype
     if zero is not None and node.get("output_dtype", 0) and dtype != made:
         raise InferenceError(f"a zero point of output_dtype, {made}, is expected, found {dtype}")
-    common = x.dtype if x.dtype == scale.dtype else _F32
-    precision = _type_of(node.get("precision", None), common)
+    precision = _type_of(node.get("precision", None), scale.dtype)
     if precision != np.float32:  # the quotient is rounded to half precision before it is rounded to an integer
         x, scale = cast(context, x, precision), cast(context, scale, precision)
         divisor = cast(context, _along(context, x, scale, scheme, axis), _F32)

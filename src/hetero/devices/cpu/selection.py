@@ -114,9 +114,10 @@ def _one_hot(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
     shape = (*indices.shape[:axis], 1, *indices.shape[axis:])
     classes = (size, *[1] * (indices.rank - axis))
     found = context.reshaped(cast(context, indices, _INT64), shape)
-    negative = binary(context, "less", found, context.scalar(0, _INT64), _BOOL)
-    wrapped = binary(context, "add", found, context.scalar(size, _INT64))
-    found = context.call("where", [negative, wrapped, found], shape, _INT64)
+    if indices.dtype.kind != "u":  # what int64 cannot hold of uint64 becomes negative, and no class
+        negative = binary(context, "less", found, context.scalar(0, _INT64), _BOOL)
+        wrapped = binary(context, "add", found, context.scalar(size, _INT64))
+        found = context.call("where", [negative, wrapped, found], shape, _INT64)
     numbers = context.constant(np.arange(size, dtype=np.int64).reshape(classes))
     hit = binary(context, "equal", found, numbers, _BOOL)
     off, on = (strided(context, values, position, (1,), (0,)) for position in range(2))

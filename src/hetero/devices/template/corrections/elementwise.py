@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from onnx.reference.op_run import OpRun
 
@@ -113,12 +114,28 @@ class ReduceMean_18(ReduceMean):
 
 
 class Clip_1(OpRun):
-    # onnx.reference starts at 6.
+    # onnx.reference starts at 6, and takes infinity for a bound that is not given, where the specification has the
+    # largest finite number of the type.
 
     def _run(self, x: np.ndarray, max: float | None = None, min: float | None = None) -> tuple[np.ndarray, ...]:
-        low = -np.inf if min is None else min
-        high = np.inf if max is None else max
-        return (np.minimum(np.maximum(x, low), high).astype(x.dtype),)
+        bounds = (None if bound is None else np.array(bound, x.dtype) for bound in (min, max))
+        return (_clipped(x, *bounds),)
+
+
+class Clip_11(OpRun):
+    # As above.
+
+    def _run(
+        self, x: np.ndarray, low: np.ndarray | None = None, high: np.ndarray | None = None
+    ) -> tuple[np.ndarray, ...]:
+        return (_clipped(x, low, high),)
+
+
+def _clipped(x: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> np.ndarray:
+    limits: Any = ml_dtypes.iinfo(x.dtype) if x.dtype.kind in "iu" else ml_dtypes.finfo(x.dtype)
+    low = np.array(limits.min, x.dtype) if low is None else low.reshape(())
+    high = np.array(limits.max, x.dtype) if high is None else high.reshape(())
+    return np.asarray(np.minimum(np.maximum(x, low), high), x.dtype)
 
 
 class PRelu_1(OpRun):
@@ -144,9 +161,36 @@ class Gemm_1(OpRun):
         transA: int = 0,
         transB: int = 0,
     ) -> tuple[np.ndarray, ...]:
-        product = np.matmul(a.T if transA else a, b.T if transB else b)
         del broadcast  # what it allows is what NumPy does
-        return ((alpha * product + beta * c).astype(a.dtype),)
+        return (_gemm(a, b, c, alpha, beta, transA, transB),)
+
+
+class Gemm_7(OpRun):
+    # onnx.reference multiplies integers by a float alpha, which rounds what float64 cannot hold.
+
+    def _run(
+        self,
+        a: np.ndarray,
+        b: np.ndarray,
+        c: np.ndarray | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        transA: int = 0,
+        transB: int = 0,
+    ) -> tuple[np.ndarray, ...]:
+        return (_gemm(a, b, c, alpha, beta, transA, transB),)
+
+
+def _gemm(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray | None, alpha: float, beta: float, trans_a: int, trans_b: int
+) -> np.ndarray:
+    factors: tuple[Any, Any] = (alpha, beta)
+    if a.dtype.kind in "iu" and alpha == int(alpha) and beta == int(beta):
+        factors = (np.array(int(alpha)).astype(a.dtype), np.array(int(beta)).astype(a.dtype))
+    result = factors[0] * np.matmul(a.T if trans_a else a, b.T if trans_b else b)
+    if c is not None and beta != 0:  # else C is not read
+        result = result + factors[1] * c
+    return np.asarray(result, a.dtype)
 
 
 class Softsign(OpRun):
@@ -237,7 +281,8 @@ CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
     *(("", name, 1, 6, _limited(name, compute)) for name, compute in _BROADCASTS),
     *(("", name, 1, 17, _old_reduction(name, compute)) for name, compute in _REDUCTIONS),
     *(("", name, 18, None, _new_reduction(name, compute)) for name, compute in _REDUCTIONS),
-    ("", "Clip", 1, 5, Clip_1),
+    ("", "Clip", 1, 10, Clip_1),
+    ("", "Clip", 11, None, Clip_11),
     ("", "Div", 7, None, Div),
     ("", "Mod", 10, None, Mod),
     ("", "Pow", 7, None, Pow),
@@ -245,6 +290,7 @@ CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
     ("", "ReduceMean", 18, None, ReduceMean_18),
     ("", "PRelu", 1, 6, PRelu_1),
     ("", "Gemm", 1, 6, Gemm_1),
+    ("", "Gemm", 7, None, Gemm_7),
     ("", "Softsign", 1, None, Softsign),
     ("", "Mean", 8, None, Mean),
 )

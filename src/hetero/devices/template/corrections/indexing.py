@@ -23,6 +23,27 @@ class Scatter(UpstreamScatterElements):  # type: ignore[misc]
         return super()._run(data, indices, updates, axis=axis, reduction="none")
 
 
+class OneHot(OpRun):
+    # onnx.reference fails where the depth is a tensor of one element and not a scalar, compares fractional indices as
+    # they are, where the specification casts them to int64, wraps uint64, and computes with the values, so that an
+    # infinite one spoils the other. Compared with onnxruntime.
+
+    def _run(
+        self, indices: np.ndarray, depth: np.ndarray, values: np.ndarray, axis: int = -1
+    ) -> tuple[np.ndarray, ...]:
+        size = int(depth.reshape(-1)[0])
+        if size < 0:
+            raise ValueError(f"expected a depth of at least 0, found {size}")
+        wide = indices
+        if indices.dtype.kind not in "iu":  # the cast is defined between these bounds alone
+            wide = np.where((indices >= -(2.0**62)) & (indices < 2.0**62), indices, -(2.0**62)).astype(np.float64)
+        wide = np.expand_dims(wide.astype(np.int64), axis)
+        if indices.dtype.kind != "u":
+            wide = np.where(wide < 0, wide + size, wide)
+        classes = np.arange(size).reshape(-1, *(1,) * (indices.ndim - axis % (indices.ndim + 1)))
+        return (np.where(wide == classes, values[1], values[0]).astype(values.dtype),)
+
+
 class GridSample(UpstreamGridSample):  # type: ignore[misc]
     # Cubic mode with border padding: onnx.reference moves the sampling point into the image, where the specification
     # (and PyTorch, whence it comes) repeats the border's elements. Compared with onnxruntime over modes and paddings.
@@ -84,18 +105,6 @@ def _cubic_weights(fraction: np.ndarray, a: float = -0.75) -> np.ndarray:
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((distance - 5) * distance + 8) * distance * a - 4 * a
     return np.where(distance <= 1, near, far)
-
-
-class OneHot(OpRun):
-    # onnx.reference fails where the depth is a tensor of one element and not a scalar. Compared with onnxruntime.
-
-    def _run(self, indices: np.ndarray, depth: np.ndarray, values: np.ndarray, axis: int = -1) -> tuple[np.ndarray]:
-        count = int(depth.reshape(-1)[0])
-        wanted = np.floor(indices).astype(np.int64)
-        wanted = np.where(wanted < 0, wanted + count, wanted)
-        axis %= indices.ndim + 1
-        classes = np.arange(count).reshape(-1, *(1,) * (indices.ndim - axis))
-        return (np.where(np.expand_dims(wanted, axis) == classes, values[1], values[0]).astype(values.dtype),)
 
 
 class Unique(OpRun):

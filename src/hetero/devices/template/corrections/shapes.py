@@ -44,7 +44,7 @@ class Unsqueeze_1(OpRun):
 
 
 class Pad(OpRun):
-    # Negative pads remove elements; onnx.reference fails on them. Compared with onnxruntime.
+    # Negative pads remove elements, before any are added; onnx.reference fails on them. Compared with onnxruntime.
 
     def _run(
         self,
@@ -78,6 +78,17 @@ def _pad(x: np.ndarray, pads: Sequence[int], axes: Sequence[int], mode: str, val
     begin, end = [0] * x.ndim, [0] * x.ndim
     for position, axis in enumerate(axes):
         begin[axis], end[axis] = pads[position], pads[position + len(axes)]
+    sizes = [b + n + e for b, e, n in zip(begin, end, x.shape, strict=True)]
+    if min(sizes, default=1) < 0:
+        raise ValueError(f"pads {list(pads)} remove more than there is of {list(x.shape)}")
+    if 0 in sizes:
+        return np.empty(sizes, x.dtype)
+    for axis, (b, e, n) in enumerate(zip(begin, end, x.shape, strict=True)):
+        if min(b, 0) + n + min(e, 0) < 0:  # pads at one end are removed by those of the other: nothing of x is left
+            if mode != "constant":
+                raise ValueError(f"nothing of axis {axis} is left to pad with in mode {mode!r}")
+            x = np.full((*x.shape[:axis], b + n + e, *x.shape[axis + 1 :]), value, x.dtype)
+            begin[axis] = end[axis] = 0
     kept = tuple(slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begin, end, x.shape, strict=True))
     widths = [(max(b, 0), max(e, 0)) for b, e in zip(begin, end, strict=True)]
     if mode == "constant":

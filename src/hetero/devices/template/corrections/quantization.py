@@ -1,0 +1,258 @@
+"""Small integers: quantization, and products and convolutions of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops._quant_utils import reshape_input
+from onnx.reference.ops.op_dequantize_linear import _CommonDequantizeLinear
+from onnx.reference.ops.op_quantize_linear import _CommonQuantizeLinear
+
+__all__ = ["CORRECTIONS"]
+
+Array = np.ndarray[Any, Any]
+
+
+def _is_integer(dtype: Any) -> bool:
+    return dtype.kind in "iu" or dtype.name in ("int2", "uint2", "int4", "uint4")
+
+
+def _saturated(value: Array, zero: Any, dtype: Any) -> Array:
+    """round(value) + zero in ``dtype``, halves to even; NaN gives the least integer."""
+    limits = ml_dtypes.iinfo(dtype)
+    shifted = np.rint(value.astype(np.float64)) + np.asarray(zero).astype(np.float64)
+    inside = np.clip(np.where(np.isnan(shifted), limits.min, shifted), limits.min, limits.max)
+    return np.asarray(inside.astype(np.int32), np.int32).astype(dtype)
+
+
+class QuantizeLinear(_CommonQuantizeLinear):  # type: ignore[misc]
+    # onnx.reference casts the quotient to int32 before it saturates, so that what is too large becomes the least
+    # integer, and divides in a type that NumPy chooses, where the specification divides in the scale's.
+
+    def _run(
+        self,
+        x: Array,
+        y_scale: Array,
+        zero_point: Array | None = None,
+        axis: int = 1,
+        saturate: int = 1,
+        block_size: int = 0,
+        output_dtype: int | None = None,
+        precision: int | None = None,
+    ) -> tuple[Array, ...]:
+        made = tensor_dtype_to_np_dtype(output_dtype) if output_dtype else np.dtype(np.uint8)
+        made = made if zero_point is None else zero_point.dtype
+        if not _is_integer(made) or y_scale.dtype.kind in "iu":
+            results: tuple[Array, ...] = super()._run(
+                x, y_scale, zero_point, axis, bool(saturate), block_size, output_dtype, precision
+            )
+            return results
+        if output_dtype and tensor_dtype_to_np_dtype(output_dtype) != made:
+            raise ValueError(f"expected a zero point of {tensor_dtype_to_np_dtype(output_dtype)}, found {made}")
+        dtype = tensor_dtype_to_np_dtype(precision) if precision else y_scale.dtype
+        scale = np.asarray(reshape_input(y_scale, x.shape, axis, block_size))
+        zero = 0 if zero_point is None else reshape_input(zero_point, x.shape, axis, block_size)
+        return (_saturated(np.asarray(x.astype(dtype) / scale.astype(dtype)), zero, made),)
+
+
+class DequantizeLinear(_CommonDequantizeLinear):  # type: ignore[misc]
+    # onnx.reference rounds int32 to float32 before it subtracts the zero point.
+
+    def _run(
+        self,
+        x: Array,
+        x_scale: Array,
+        x_zero_point: Array | None = None,
+        axis: int = 1,
+        block_size: int = 0,
+        output_dtype: int | None = None,
+    ) -> tuple[Array, ...]:
+        if x.dtype.kind not in "iu" or (x_zero_point is not None and x_zero_point.dtype != x.dtype):
+            results: tuple[Array, ...] = super()._run(x, x_scale, x_zero_point, axis, block_size, output_dtype)
+            return results
+        zero = 0 if x_zero_point is None else reshape_input(x_zero_point, x.shape, axis, block_size)
+        scale = np.asarray(reshape_input(x_scale, x.shape, axis, block_size))
+        wide = np.asarray(x.astype(np.int64) - np.asarray(zero, np.int64)).astype(np.float32)
+        dtype = tensor_dtype_to_np_dtype(output_dtype) if output_dtype else x_scale.dtype
+        return (np.asarray(wide * scale.astype(np.float32)).astype(dtype),)
+
+
+class DynamicQuantizeLinear(OpRun):
+    # onnx.reference fails for no elements, and for zeros alone takes the scale 1 / 255, where onnxruntime takes 1. (The
+    # formula of the specification divides by zero.) NaN in x makes the scale NaN; a zero point that is NaN is 255.
+
+    def _run(self, x: Array) -> tuple[Array, ...]:
+        high = np.maximum(np.float32(0), x.max(initial=0)).astype(np.float32)
+        low = np.minimum(np.float32(0), x.min(initial=0)).astype(np.float32)
+        scale = np.float32(1) if high == low else np.float32((high - low) / np.float32(255))
+        start = -low / scale
+        zero = np.array(255 if np.isnan(start) else np.rint(np.clip(start, 0, 255)), np.uint8)
+        return (_saturated(np.asarray(x / scale), zero, np.dtype(np.uint8)), np.array(scale), zero)
+
+
+def _less_zero(x: Array, zero: Array | None, shape: Sequence[int] = ()) -> Array:
+    """x - zero as int64; a zero point of more than one element in ``shape``."""
+    if zero is None:
+        return x.astype(np.int64)
+    return np.asarray(x.astype(np.int64) - zero.astype(np.int64).reshape(() if zero.size == 1 else shape))
+
+
+def _wrapped(sums: Array) -> Array:
+    return sums.astype(np.int32)  # modulo 2**32
+
+
+def _product(a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) -> Array:
+    rows = () if a_zero is None else (-1, 1) if a_zero.ndim == 1 else a_zero.shape
+    columns = () if b_zero is None else b_zero.shape
+    return _wrapped(np.asarray(np.matmul(_less_zero(a, a_zero, rows), _less_zero(b, b_zero, columns))))
+
+
+class MatMulInteger(OpRun):
+    # A vector is a zero point per row of A; onnx.reference takes it for one per column.
+
+    def _run(
+        self, a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None
+    ) -> tuple[Array, ...]:
+        return (_product(a, b, a_zero_point, b_zero_point),)
+
+
+class QLinearMatMul(OpRun):
+    # As MatMulInteger, of scales too; and onnx.reference fails where the result may only be scaled in place.
+
+    def _run(
+        self,
+        a: Array,
+        a_scale: Array,
+        a_zero_point: Array,
+        b: Array,
+        b_scale: Array,
+        b_zero_point: Array,
+        y_scale: Array,
+        y_zero_point: Array,
+    ) -> tuple[Array, ...]:
+        sums = _product(a, b, a_zero_point, b_zero_point)
+        per_row = [v.reshape(()) if v.size == 1 else v.reshape(-1, 1) if v.ndim == 1 else v for v in (a_scale, y_scale)]
+        scale = per_row[0] * (b_scale.reshape(()) if b_scale.size == 1 else b_scale) / per_row[1]
+        zero = y_zero_point.reshape(()) if y_zero_point.size == 1 else y_zero_point
+        zero = zero.reshape(-1, 1) if zero.ndim == 1 else zero
+        return (_requantized(sums, scale, zero),)
+
+
+def _requantized(sums: Array, scale: Array, zero: Array) -> Array:
+    """saturate(round(sums * scale + zero)), halves to even, in float64."""
+    shifted = np.asarray(sums.astype(np.float64) * scale.astype(np.float64) + zero.astype(np.float64))
+    return _saturated(shifted, 0, zero.dtype)
+
+
+class _Convolution(OpRun):
+    def sums(
+        self,
+        x: Array,
+        w: Array,
+        auto_pad: str | None,
+        dilations: Sequence[int] | None,
+        group: int,
+        kernel_shape: Sequence[int] | None,
+        pads: Sequence[int] | None,
+        strides: Sequence[int] | None,
+    ) -> Array:
+        """Exact, modulo 2**32; x and w: int64 less their zero points."""
+        rank, kernel = x.ndim - 2, w.shape[2:]
+        if kernel_shape is not None and tuple(kernel_shape) != kernel:
+            raise ValueError(f"kernel_shape is {list(kernel_shape)}, the weights have {list(kernel)}")
+        if x.shape[1] != w.shape[1] * group or w.shape[0] % group:
+            raise ValueError(f"weights {list(w.shape)} and group {group} do not fit {x.shape[1]} channels")
+        strides, dilations = strides or [1] * rank, dilations or [1] * rank
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        ends = [(0, 0)] * rank
+        if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            for axis, (size, stride) in enumerate(zip(x.shape[2:], strides, strict=True)):
+                total = max((-(-size // stride) - 1) * stride + reach[axis] - size, 0)
+                small, large = total // 2, total - total // 2
+                ends[axis] = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
+        elif auto_pad in (None, "", "NOTSET") and pads:
+            ends = [(pads[axis], pads[axis + rank]) for axis in range(rank)]
+        x = np.pad(x, [(0, 0), (0, 0), *ends])
+        sizes = [(n - r) // s + 1 for n, r, s in zip(x.shape[2:], reach, strides, strict=True)]
+        if min(sizes, default=1) < 1:
+            raise ValueError(f"a window of {reach} does not fit an input of {list(x.shape[2:])} with its pads")
+        batch, maps = x.shape[0], w.shape[0]
+        windows = x.reshape(batch, group, w.shape[1], *x.shape[2:])
+        filters = w.reshape(group, maps // group, w.shape[1], *kernel)
+        total_sums = np.zeros((batch, group, maps // group, *sizes), np.int64)
+        for offset in itertools.product(*map(range, kernel)):
+            places = tuple(
+                slice(o * d, o * d + (n - 1) * s + 1, s)
+                for o, d, n, s in zip(offset, dilations, sizes, strides, strict=True)
+            )
+            taps = windows[(slice(None),) * 3 + places].reshape(batch, group, w.shape[1], -1)
+            total_sums += np.matmul(filters[(slice(None),) * 3 + offset], taps).reshape(total_sums.shape)
+        return _wrapped(total_sums.reshape(batch, maps, *sizes))
+
+
+class ConvInteger(_Convolution):
+    # onnx.reference takes a zero point per channel for two spatial axes only. Compared with sums in NumPy.
+
+    def _run(
+        self,
+        x: Array,
+        w: Array,
+        x_zero_point: Array | None = None,
+        w_zero_point: Array | None = None,
+        auto_pad: str | None = None,
+        dilations: Sequence[int] | None = None,
+        group: int = 1,
+        kernel_shape: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[Array, ...]:
+        per_map = (-1, *(1,) * (w.ndim - 1))
+        operands = _less_zero(x, x_zero_point), _less_zero(w, w_zero_point, per_map)
+        return (self.sums(*operands, auto_pad, dilations, group, kernel_shape, pads, strides),)
+
+
+class QLinearConv(_Convolution):
+    # As ConvInteger, of scales too; and onnx.reference adds the bias to sums of float32.
+
+    def _run(
+        self,
+        x: Array,
+        x_scale: Array,
+        x_zero_point: Array,
+        w: Array,
+        w_scale: Array,
+        w_zero_point: Array,
+        y_scale: Array,
+        y_zero_point: Array,
+        bias: Array | None = None,
+        auto_pad: str | None = None,
+        dilations: Sequence[int] | None = None,
+        group: int = 1,
+        kernel_shape: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[Array, ...]:
+        per_map = (-1, *(1,) * (w.ndim - 1))
+        operands = _less_zero(x, x_zero_point), _less_zero(w, w_zero_point, per_map)
+        sums = self.sums(*operands, auto_pad, dilations, group, kernel_shape, pads, strides)
+        if bias is not None:
+            sums = _wrapped(sums + bias.astype(np.int64).reshape(per_map[:-1]))
+        scale = np.asarray(x_scale.reshape(()) * w_scale / y_scale.reshape(()))
+        return (_requantized(sums, scale.reshape(() if scale.size == 1 else per_map[:-1]), y_zero_point.reshape(())),)
+
+
+CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+    ("", "QuantizeLinear", 10, None, QuantizeLinear),
+    ("", "DequantizeLinear", 10, None, DequantizeLinear),
+    ("", "DynamicQuantizeLinear", 11, None, DynamicQuantizeLinear),
+    ("", "MatMulInteger", 10, None, MatMulInteger),
+    ("", "QLinearMatMul", 10, None, QLinearMatMul),
+    ("", "ConvInteger", 10, None, ConvInteger),
+    ("", "QLinearConv", 10, None, QLinearConv),
+)
