@@ -313,3 +313,12 @@ def test_random_nets_are_the_same_with_and_without(first):
         for name in outputs:
             scale = max(1, np.abs(plain[name]).max())
             assert np.abs(fused[name] - plain[name]).max() <= 1e-4 * scale, (seed, name)
+
+
+@pytest.mark.parametrize("beta", [0.0, 2.0])
+def test_what_joins_a_gemm_without_its_bias(beta):
+    """With beta = 0 the bias is not read, and what is added afterwards is not multiplied by beta."""
+    net = Net(["N", 8])
+    bias = np.full(6, np.nan, np.float32) if beta == 0 else array(6)
+    product = net("Gemm", "x", array(8, 6), bias, beta=beta)
+    check(net.model(net("Relu", net("Add", product, array(6)))), (5, 8), 1 if beta == 0 else 3)

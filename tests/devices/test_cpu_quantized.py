@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from hetero import Core, InferenceError
+from hetero import Core, InferenceError, _kernels
 
 Array = np.ndarray[Any, Any]
 
@@ -133,6 +133,34 @@ def test_dynamic_quantize_as_onnxruntime(values: list[float]) -> None:
     model = model_of("DynamicQuantizeLinear", feeds, outputs=3)
     for found, wanted in zip(run(model, feeds), onnxruntime_gives(model, feeds), strict=True):
         assert np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("variant", _kernels.variants())
+@pytest.mark.parametrize(
+    ("values", "scale", "zero", "wanted"),
+    [
+        ([1e-45, 2e-45], 0, 255, [255, 255]),  # the scale is rounded to 0, and 0 / 0 is the zero point
+        ([-1e-45, 0], 0, 255, [0, 0]),
+        ([-0.0, 0.0], 1, 0, [0, 0]),
+        ([], 1, 0, []),
+        ([np.nan, 1, 2], np.nan, 255, [0, 0, 0]),
+        ([1, 2] * 40 + [np.nan], np.nan, 255, [0] * 81),
+        ([1, np.inf], np.inf, 0, [0, 0]),
+        ([-np.inf, 1], np.inf, 255, [0, 255]),
+        ([3e38, -3e38], np.inf, 0, [0, 0]),
+    ],
+)
+def test_dynamic_quantize_at_its_limits(
+    values: list[float], scale: float, zero: int, wanted: list[int], variant: str
+) -> None:
+    feeds = {"x": np.array(values, np.float32)}
+    specs = [(feeds["x"].shape, np.uint8), ((), np.float32), ((), np.uint8)]
+    by_kernel = _kernels.call("dynamic_quantize", [feeds["x"]], specs, variant=variant)
+    by_template = Core().compile_model(model_of("DynamicQuantizeLinear", feeds, outputs=3), "TEMPLATE")(feeds).arrays()
+    for found in (by_kernel, by_template):
+        assert found[0].tolist() == wanted
+        assert np.array_equal(found[1], np.float32(scale), equal_nan=True)
+        assert found[2] == zero
 
 
 # ---- products

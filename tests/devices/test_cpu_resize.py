@@ -220,3 +220,33 @@ def test_lengths_are_onnxruntimes(size: int, scale: float, length: int) -> None:
     else:
         with pytest.warns(RuntimeWarning, match=f"declared float32 .{declared}., found float32 .{length}."):
             assert hetero.compile(inferred, "CPU")(x)[0].shape == (length,)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("by_size", [False, True])
+def test_a_region_of_images_and_channels(mode: str, by_size: bool) -> None:
+    """TEMPLATE interpolates by matrices. onnxruntime ignores the region of an axis whose length stays."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((3, 4, 5, 4), np.float32)
+    roi = np.array([0.25, -0.3, 0.1, 0.0, 0.75, 0.6, 1.4, 1.0], np.float32)
+    attributes = {"mode": mode, "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}
+    # 5 * 1.5 is 7.5: the formula takes the length, 7. One of 4 is 1: the middle of the region.
+    target = {"sizes": np.array([3, 6, 7, 1])} if by_size else {"scales": np.array([1, 1.5, 1.5, 0.3], np.float32)}
+    names = ["x", "roi", *(["", "sizes"] if by_size else ["scales"])]
+    feeds = {"x": x, "roi": roi, **target}
+    graph = helper.make_graph(
+        [helper.make_node("Resize", names, ["y"], **attributes)],
+        "cropped",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None] * 4)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(feeds[name], name) for name in names[1:] if name],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    core = Core()
+    found, wanted = (core.compile_model(model, device)({"x": x})["y"] for device in ("CPU", "TEMPLATE"))
+    assert found.shape == (3, 6, 7, 1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    if mode == "nearest":
+        places = [0.25 * 2 + 1 * 0.5 * 2 / 2, -0.3 * 3 + 4 * 0.9 * 3 / 5, 0.1 * 4 + 2 * 1.3 * 4 / 6, 0.5 * 3]
+        image, channel, row, column = (int(np.ceil(place - 0.5)) for place in places)
+        assert found[1, 4, 2, 0] == x[image, channel, row, column]

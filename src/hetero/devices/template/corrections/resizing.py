@@ -17,7 +17,9 @@ UpstreamResize: Any = load_op("", "Resize", None)
 class Resize(UpstreamResize):  # type: ignore[misc]
     # Nearest mode of onnx.reference: it computes coordinates in double precision, where 1.5 / 0.6f - 0.5 is not 2, and
     # so takes another element than every backend, which compute in float32; and where a coordinate is whole it treats
-    # it as the one before. Found by comparing with onnxruntime over coordinate modes and roundings.
+    # it as the one before. Its tf_crop_and_resize puts the length that scales give, before that is rounded down, in the
+    # place of the result's length, and so reads other places. Found by comparing with onnxruntime over coordinate modes
+    # and roundings.
 
     def _run(
         self,
@@ -32,6 +34,11 @@ class Resize(UpstreamResize):  # type: ignore[misc]
         sizes = None if sizes is None or not sizes.size else sizes
         if mode == "nearest":
             return (_nearest(x, roi, scales, sizes, **attributes),)
+        cropped = attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+        if cropped and not attributes.get("antialias") and x.size:
+            if roi is None:
+                raise ValueError("tf_crop_and_resize takes a roi")
+            return (_cropped(x, roi, scales, sizes, mode, **attributes),)
         result: tuple[np.ndarray, ...] = super()._run(x, roi, scales, sizes, mode=mode, **attributes)
         return result
 
@@ -69,6 +76,51 @@ def _nearest(
     if outside.any():
         result = np.where(outside, np.asarray(extrapolation_value, x.dtype), result)
     return result
+
+
+def _cropped(
+    x: np.ndarray,
+    roi: np.ndarray,
+    scales: np.ndarray | None,
+    sizes: np.ndarray | None,
+    mode: str,
+    axes: Sequence[int] | None = None,
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    **_: Any,
+) -> np.ndarray:
+    """The region ``roi`` of ``x`` interpolated, one axis after the other; any axis may be cropped."""
+    chosen = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
+    _factors, lengths = _target(x, chosen, scales, sizes, keep_aspect_ratio_policy)
+    result = x.astype(np.float64)
+    outside = np.zeros((), np.bool_)
+    for position, (axis, length) in enumerate(zip(chosen, lengths, strict=True)):
+        size, start, end = x.shape[axis], float(roi[position]), float(roi[position + len(chosen)])
+        if length > 1:
+            places = start * (size - 1) + np.arange(length) * (end - start) * (size - 1) / (length - 1)
+        else:
+            places = np.full(length, 0.5 * (start + end) * (size - 1))
+        beyond = (places < 0) | (places > size - 1)
+        outside = outside | beyond.reshape(-1, *(1,) * (x.ndim - axis - 1))
+        taps = np.floor(places.clip(-2, size + 1))[:, None] + np.arange(-1, 3)
+        distance = np.abs(taps - places.clip(-2, size + 1)[:, None])
+        if mode == "cubic":
+            a = cubic_coeff_a
+            near = (a + 2) * distance**3 - (a + 3) * distance**2 + 1
+            far = a * distance**3 - 5 * a * distance**2 + 8 * a * distance - 4 * a
+            weights = np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+        else:
+            weights = np.maximum(1 - distance, 0)
+        if exclude_outside:
+            weights = np.where((taps < 0) | (taps > size - 1), 0, weights)
+            total = weights.sum(axis=1, keepdims=True)
+            weights = weights / np.where(total == 0, 1, total)
+        matrix = np.zeros((length, size))
+        np.add.at(matrix, (np.arange(length)[:, None], taps.clip(0, size - 1).astype(np.int64)), weights)
+        result = np.moveaxis(np.tensordot(matrix, result, (1, axis)), 0, axis)
+    return np.where(outside, extrapolation_value, result).astype(x.dtype)
 
 
 def _target(
