@@ -222,7 +222,7 @@ def test_parameters_per_row_and_column() -> None:
     feeds |= {"b_scale": rng.uniform(0.01, 0.1, 4).astype(np.float32), "b_zero": random_bytes(rng, "int8", 4)}
     sums = (feeds["a"].astype(int) - feeds["a_zero"][:, None]) @ (feeds["b"].astype(int) - feeds["b_zero"])
     scale = feeds["a_scale"][:, None] * feeds["b_scale"] / feeds["y_scale"]
-    wanted = np.clip(np.rint(sums * scale.astype(np.float64) + feeds["y_zero"]), 0, 255)
+    wanted = np.clip(np.rint(sums * scale.astype(np.float64)) + feeds["y_zero"], 0, 255)
     assert np.array_equal(run(model_of("QLinearMatMul", feeds), feeds)[0], wanted)
     # In higher ranks they are given in a shape that broadcasts.
     stacked = feeds | {
@@ -275,9 +275,9 @@ def test_convolutions(types: tuple[str, str], attributes: dict[str, Any], consta
     (wanted,) = onnxruntime_gives(model_of("Conv", wide, **attributes), wide)
     assert np.array_equal(sums, wanted)
     scale = feeds["x_scale"] * feeds["w_scale"] / feeds["y_scale"]
-    shifted = (sums + feeds["bias"][:, None, None]) * scale.astype(np.float64)[:, None, None] + feeds["y_zero"]
+    scaled = (sums + feeds["bias"][:, None, None]) * scale.astype(np.float64)[:, None, None]
     limits = np.iinfo(types[0])
-    assert np.array_equal(found, np.clip(np.rint(shifted), limits.min, limits.max))
+    assert np.array_equal(found, np.clip(np.rint(scaled) + feeds["y_zero"], limits.min, limits.max))
 
 
 @pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
@@ -368,9 +368,9 @@ def test_convolutions_of_short_rows(
     if bias:
         sums = sums + feeds["bias"][:, None, None]
     scale = feeds["x_scale"] * feeds["w_scale"] / feeds["y_scale"]
-    shifted = sums.astype(np.float64) * scale.astype(np.float64)[:, None, None] + feeds["y_zero"]
+    scaled = sums.astype(np.float64) * scale.astype(np.float64)[:, None, None]
     limits = np.iinfo(types[0])
-    assert np.array_equal(found, np.clip(np.rint(shifted), limits.min, limits.max))
+    assert np.array_equal(found, np.clip(np.rint(scaled) + feeds["y_zero"], limits.min, limits.max))
 
 
 @pytest.mark.parametrize("pads", [[0, 0, 1, 1], [0, 0, 0, 2], [0, 0, 2, 0], [1, 0, 0, 0], [0, 1, 0, 0], [2, 1, 0, 3]])
@@ -414,6 +414,28 @@ def test_filters_that_two_convolutions_of_different_groups_share() -> None:
         wide = {"x": array.astype(np.float32), "w": weights.astype(np.float32)}
         (wanted,) = onnxruntime_gives(model_of("Conv", wide, group=array.shape[1]), wide)
         assert np.array_equal(found, wanted), name
+
+
+@pytest.mark.parametrize("zero", [0, 1, 7, 128, 255])
+@pytest.mark.parametrize("op", ["QLinearMatMul", "QLinearConv", "QLinearConv of one channel each"])
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
+def test_halves_are_rounded_before_the_zero_point_is_added(op: str, zero: int, device: str) -> None:
+    """As the specification says, and onnxruntime does: 0.5 with an odd zero point goes down."""
+    rng = np.random.default_rng(14)
+    x_scale, y_scale, y_zero = np.float32(0.25), np.float32(2), np.uint8(zero)
+    if op == "QLinearMatMul":
+        operands = [rng.integers(0, 9, (30, 40)).astype(np.uint8), rng.integers(-9, 9, (40, 50)).astype(np.int8)]
+        attributes = {}
+    else:
+        group = 1 if op == "QLinearConv" else 16
+        operands = [rng.integers(0, 9, (1, 16, 9, 9)).astype(np.uint8)]
+        operands.append(rng.integers(-9, 9, (16, 16 // group, 3, 3)).astype(np.int8))
+        attributes = {"group": group}
+    parts = [operands[0], x_scale, np.uint8(0), operands[1], np.float32(1), np.int8(0), y_scale, y_zero]
+    feeds = {f"i{number}": np.asarray(part) for number, part in enumerate(parts)}
+    model = model_of(op.split()[0], feeds, ("i3", "i4", "i5"), **attributes)
+    given = {name: feeds[name] for name in ("i0", "i1", "i2", "i6", "i7")}
+    assert np.array_equal(Core().compile_model(model, device)(given)[0], onnxruntime_gives(model, feeds)[0])
 
 
 def test_a_whole_quantised_chain_as_onnxruntime() -> None:

@@ -29,7 +29,7 @@ def random_bytes(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
 
 def requantized(sums: Array, scale: Array, zero: Array) -> Array:
     limits = np.iinfo(zero.dtype)
-    return np.clip(np.rint(sums * scale.astype(np.float64) + zero), limits.min, limits.max).astype(zero.dtype)
+    return np.clip(np.rint(sums * scale.astype(np.float64)) + zero, limits.min, limits.max).astype(zero.dtype)
 
 
 def product(
@@ -281,7 +281,7 @@ def test_requantize(dtype: Any, variant: str) -> None:
         scale = rng.choice(np.float32([0.5, 1.0, 0.013, 1e-7, 1e30, np.nan, np.inf]), scale_shape)
         zero = random_bytes(rng, dtype, *zero_shape)
         with np.errstate(invalid="ignore"):
-            wanted = np.rint(x * scale.astype(np.float64) + zero)
+            wanted = np.rint(x * scale.astype(np.float64)) + zero
         wanted = np.where(np.isnan(wanted), limits.min, np.clip(wanted, limits.min, limits.max))
         found = _kernels.call("requantize", [x, scale, zero], [(x.shape, dtype)], variant=variant)[0]
         assert np.array_equal(found, wanted)

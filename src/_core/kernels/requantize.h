@@ -1,9 +1,9 @@
-/* From 32-bit sums to bytes: y = saturate(round(x * scale + zero)), halves to even, as computed in float64.
+/* From 32-bit sums to bytes: y = saturate(round(x * scale) + zero), halves to even, as computed in float64.
  *
- * float32 is tried first. In it, where the result is at most 256 away from 0, the product is within 2^-14 of the true
- * one (at most two roundings of 2^-24 of at most 512) and the sum within 2^-13, so that the nearest integer is the same,
- * unless the sum is that close to the middle of two. Only blocks with such an element are computed in float64; results
- * beyond 256 saturate in both. NaN gives the least value.
+ * float32 is tried first. In it, where the product is at most 256 away from 0, it is within 2^-14 of the true one (at
+ * most two roundings of 2^-24 of at most 512), so that the nearest integer is the same, unless the product is that close
+ * to the middle of two. Only blocks with such an element are computed in float64; products beyond 256 saturate in both.
+ * NaN gives the least value.
  */
 #ifndef HETERO_REQUANTIZE_H
 #define HETERO_REQUANTIZE_H
@@ -15,10 +15,10 @@
 
 HT_INLINE int32_t ht_requantize_one(int32_t x, float scale, int32_t zero, int32_t low, int32_t high)
 {
-    double v = (double)x * (double)scale + (double)zero;
-    v = v >= low ? v : low; /* NaN too */
-    v = v <= high ? v : high;
-    return (int32_t)((v + HT_ROUND_SHIFT) - HT_ROUND_SHIFT);
+    double v = (double)x * (double)scale;
+    v = v >= low - zero ? v : low - zero; /* NaN too */
+    v = v <= high - zero ? v : high - zero;
+    return (int32_t)((v + HT_ROUND_SHIFT) - HT_ROUND_SHIFT) + zero;
 }
 
 #define HT_REQUANTIZE_BLOCK 32
@@ -31,8 +31,10 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
                                  uint8_t *y, int64_t n)
 {
     const int32_t low = is_signed ? INT8_MIN : 0, high = is_signed ? INT8_MAX : UINT8_MAX;
-    const vf z = vf_set1((float)zero), least = vf_set1((float)low), most = vf_set1((float)high);
-    const vf certain = vf_set1(0.5f - 0x1p-12f), shift = vf_set1(HT_ROUND_SHIFT_F32);
+    const vf least = vf_set1((float)(low - zero)), most = vf_set1((float)(high - zero));
+    /* The zero point is in the shift, and so in the lowest bits: only halves, which are not certain, would be rounded to
+     * another side by it. */
+    const vf certain = vf_set1(0.5f - 0x1p-12f), shift = vf_set1(HT_ROUND_SHIFT_F32 + (float)zero);
     int32_t whole[HT_REQUANTIZE_BLOCK];
     for (int64_t at = 0; at < n; at += HT_REQUANTIZE_BLOCK) {
         const int64_t count = ht_min64(HT_REQUANTIZE_BLOCK, n - at);
@@ -44,7 +46,7 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
             for (int i = 0; i < 2; i++) {
                 const vf sums = vi_to_float(vf_bits(vf_load((const float *)(const void *)(x + at + 16 * i))));
                 const vf s = scale_step ? vf_load(scale + at + 16 * i) : vf_set1(*scale);
-                const vf v = vf_min(vf_max(vf_fma(sums, s, z), least), most), rounded = v + shift;
+                const vf v = vf_min(vf_max(sums * s, least), most), rounded = v + shift;
                 off = vf_max(off, vf_abs(v - (rounded - shift)));
                 shifted[i] = vf_bits(rounded);
             }
@@ -59,7 +61,7 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
             const int64_t left = ht_min64(VF_LANES, count - i);
             const vf sums = vi_to_float(vf_bits(vf_load_n((const float *)(const void *)(x + at + i), left)));
             const vf s = scale_step ? vf_load_n(scale + at + i, left) : vf_set1(*scale);
-            const vf v = vf_min(vf_max(vf_fma(sums, s, z), least), most), rounded = v + shift;
+            const vf v = vf_min(vf_max(sums * s, least), most), rounded = v + shift;
             off = vf_max(off, vf_abs(v - (rounded - shift)));
             vf_store((float *)(void *)(whole + i), rounded);
         }

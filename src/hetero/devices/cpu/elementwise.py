@@ -147,8 +147,8 @@ def _clipped(context: Context, x: Value, low: Value | None, high: Value | None) 
     dtype = x.dtype
     if dtype.name in _HALVES:  # they hold the bounds, so that clipping in float32 rounds nothing
         wide = np.dtype(np.float32)
-        x, low, high = (None if value is None else cast(context, value, wide) for value in (x, low, high))
-        assert x is not None
+        x = cast(context, x, wide)
+        low, high = (None if bound is None else cast(context, bound, wide) for bound in (low, high))
     numbers = [None if bound is None or bound.data is None else float(bound.data.reshape(())) for bound in (low, high)]
     if x.dtype.kind == "f" and numbers[0] == numbers[0] and numbers[1] == numbers[1] and None not in numbers:
         x = unary(context, _CLIP, x, *(number for number in numbers if number is not None))

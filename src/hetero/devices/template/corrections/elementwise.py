@@ -132,7 +132,8 @@ class Clip_11(OpRun):
 
 
 def _clipped(x: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> np.ndarray:
-    limits: Any = ml_dtypes.iinfo(x.dtype) if x.dtype.kind in "iu" else ml_dtypes.finfo(x.dtype)
+    limits_of: Any = ml_dtypes.iinfo if x.dtype.kind in "iu" else ml_dtypes.finfo
+    limits = limits_of(x.dtype)
     low = np.array(limits.min, x.dtype) if low is None else low.reshape(())
     high = np.array(limits.max, x.dtype) if high is None else high.reshape(())
     return np.asarray(np.minimum(np.maximum(x, low), high), x.dtype)

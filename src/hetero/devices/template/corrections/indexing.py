@@ -16,6 +16,19 @@ UpstreamRoiAlign: Any = load_op("", "RoiAlign", None)
 UpstreamScatterElements: Any = load_op("", "ScatterElements", None)
 
 
+class GatherElements(OpRun):
+    # onnx.reference refuses indices that are shorter than the data along the other axes. Compared with onnxruntime.
+
+    def _run(self, x: np.ndarray, indices: np.ndarray, axis: int = 0) -> tuple[np.ndarray, ...]:
+        axis %= x.ndim
+        if x.ndim != indices.ndim or any(
+            n > size for at, (n, size) in enumerate(zip(indices.shape, x.shape, strict=True)) if at != axis
+        ):
+            raise ValueError(f"indices of shape {list(indices.shape)} do not fit {list(x.shape)} along axis {axis}")
+        beside = tuple(slice(None) if at == axis else slice(n) for at, n in enumerate(indices.shape))
+        return (np.take_along_axis(x[beside], indices, axis),)
+
+
 class Scatter(UpstreamScatterElements):  # type: ignore[misc]
     # Scatter of opsets 9 and 10 is ScatterElements by its old name; onnx.reference does not know it. Backend suite.
 
@@ -172,6 +185,7 @@ class RoiAlign_10(UpstreamRoiAlign):  # type: ignore[misc]
 
 CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
     ("", "Scatter", 9, 10, Scatter),
+    ("", "GatherElements", 11, None, GatherElements),
     ("", "GridSample", 16, 19, GridSample_16),
     ("", "GridSample", 20, None, GridSample),
     ("", "OneHot", 9, None, OneHot),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,13 +11,14 @@ import ml_dtypes
 import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import load_op
 from onnx.reference.ops._quant_utils import reshape_input
-from onnx.reference.ops.op_dequantize_linear import _CommonDequantizeLinear
-from onnx.reference.ops.op_quantize_linear import _CommonQuantizeLinear
 
 __all__ = ["CORRECTIONS"]
 
 Array = np.ndarray[Any, Any]
+UpstreamQuantizeLinear: Any = load_op("", "QuantizeLinear", 25)
+UpstreamDequantizeLinear: Any = load_op("", "DequantizeLinear", 25)
 
 
 def _is_integer(dtype: Any) -> bool:
@@ -25,13 +27,13 @@ def _is_integer(dtype: Any) -> bool:
 
 def _saturated(value: Array, zero: Any, dtype: Any) -> Array:
     """round(value) + zero in ``dtype``, halves to even; NaN gives the least integer."""
-    limits = ml_dtypes.iinfo(dtype)
+    limits: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     shifted = np.rint(value.astype(np.float64)) + np.asarray(zero).astype(np.float64)
     inside = np.clip(np.where(np.isnan(shifted), limits.min, shifted), limits.min, limits.max)
     return np.asarray(inside.astype(np.int32), np.int32).astype(dtype)
 
 
-class QuantizeLinear(_CommonQuantizeLinear):  # type: ignore[misc]
+class QuantizeLinear(UpstreamQuantizeLinear):  # type: ignore[misc]
     # onnx.reference casts the quotient to int32 before it saturates, so that what is too large becomes the least
     # integer, and divides in a type that NumPy chooses, where the specification divides in the scale's.
 
@@ -50,7 +52,14 @@ class QuantizeLinear(_CommonQuantizeLinear):  # type: ignore[misc]
         made = made if zero_point is None else zero_point.dtype
         if not _is_integer(made) or y_scale.dtype.kind in "iu":
             results: tuple[Array, ...] = super()._run(
-                x, y_scale, zero_point, axis, bool(saturate), block_size, output_dtype, precision
+                x,
+                y_scale,
+                zero_point,
+                axis=axis,
+                saturate=bool(saturate),
+                block_size=block_size,
+                output_dtype=output_dtype,
+                precision=precision,
             )
             return results
         if output_dtype and tensor_dtype_to_np_dtype(output_dtype) != made:
@@ -61,7 +70,7 @@ class QuantizeLinear(_CommonQuantizeLinear):  # type: ignore[misc]
         return (_saturated(np.asarray(x.astype(dtype) / scale.astype(dtype)), zero, made),)
 
 
-class DequantizeLinear(_CommonDequantizeLinear):  # type: ignore[misc]
+class DequantizeLinear(UpstreamDequantizeLinear):  # type: ignore[misc]
     # onnx.reference rounds int32 to float32 before it subtracts the zero point.
 
     def _run(
@@ -74,7 +83,9 @@ class DequantizeLinear(_CommonDequantizeLinear):  # type: ignore[misc]
         output_dtype: int | None = None,
     ) -> tuple[Array, ...]:
         if x.dtype.kind not in "iu" or (x_zero_point is not None and x_zero_point.dtype != x.dtype):
-            results: tuple[Array, ...] = super()._run(x, x_scale, x_zero_point, axis, block_size, output_dtype)
+            results: tuple[Array, ...] = super()._run(
+                x, x_scale, x_zero_point, axis=axis, block_size=block_size, output_dtype=output_dtype
+            )
             return results
         zero = 0 if x_zero_point is None else reshape_input(x_zero_point, x.shape, axis, block_size)
         scale = np.asarray(reshape_input(x_scale, x.shape, axis, block_size))
@@ -123,7 +134,8 @@ class MatMulInteger(OpRun):
 
 
 class QLinearMatMul(OpRun):
-    # As MatMulInteger, of scales too; and onnx.reference fails where the result may only be scaled in place.
+    # As MatMulInteger, of scales too; and onnx.reference adds the zero point before it rounds, so that halves go to the
+    # other side where it is odd. By the text of the specification; onnxruntime does so too.
 
     def _run(
         self,
@@ -145,9 +157,13 @@ class QLinearMatMul(OpRun):
 
 
 def _requantized(sums: Array, scale: Array, zero: Array) -> Array:
-    """saturate(round(sums * scale + zero)), halves to even, in float64."""
-    shifted = np.asarray(sums.astype(np.float64) * scale.astype(np.float64) + zero.astype(np.float64))
-    return _saturated(shifted, 0, zero.dtype)
+    """saturate(round(sums * scale) + zero), halves to even, in float64."""
+    made = _saturated(np.asarray(sums.astype(np.float64) * scale.astype(np.float64)), zero, zero.dtype)
+    if made.shape != sums.shape:
+        raise ValueError(
+            f"scales of {list(scale.shape)} and a zero point of {list(zero.shape)} do not fit {sums.shape}"
+        )
+    return made
 
 
 class _Convolution(OpRun):
@@ -191,7 +207,7 @@ class _Convolution(OpRun):
                 slice(o * d, o * d + (n - 1) * s + 1, s)
                 for o, d, n, s in zip(offset, dilations, sizes, strides, strict=True)
             )
-            taps = windows[(slice(None),) * 3 + places].reshape(batch, group, w.shape[1], -1)
+            taps = windows[(slice(None),) * 3 + places].reshape(batch, group, w.shape[1], math.prod(sizes))
             total_sums += np.matmul(filters[(slice(None),) * 3 + offset], taps).reshape(total_sums.shape)
         return _wrapped(total_sums.reshape(batch, maps, *sizes))
 
@@ -218,7 +234,7 @@ class ConvInteger(_Convolution):
 
 
 class QLinearConv(_Convolution):
-    # As ConvInteger, of scales too; and onnx.reference adds the bias to sums of float32.
+    # As ConvInteger and QLinearMatMul; and onnx.reference adds the bias to sums of float32.
 
     def _run(
         self,
