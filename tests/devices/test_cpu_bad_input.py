@@ -208,6 +208,14 @@ DEFINED: dict[str, tuple[str, Sequence[np.ndarray], dict[str, Any], np.ndarray]]
     "Clip crossed": ("Clip", [np.float32([-9, 0, 9]), scalar(2, "f"), scalar(-2, "f")], {}, np.float32([-2, -2, -2])),
     "Clip NaN": ("Clip", [np.float32([-9, 9]), scalar(NAN, "f"), scalar(1, "f")], {}, np.float32([NAN, NAN])),
     "Clip int8": ("Clip", [np.int8([-128, 127]), None, scalar(1, "b")], {}, np.int8([-128, 1])),
+    "PRelu of 0": ("PRelu", [np.float32([0, NAN, -1]), np.float32([INF, 1, 2])], {}, np.float32([0, NAN, -2])),
+    "ScatterElements NaN": (
+        "ScatterElements", [np.float32([0, 1]), i64(1, 1), np.float32([NAN, 2])], {"reduction": "min"},
+        np.float32([0, NAN]),
+    ),
+    "GatherElements of less": (
+        "GatherElements", [SIX.reshape(2, 3), i64(2, 0, 1, 2).reshape(1, 4)], {"axis": 1}, np.float32([[2, 0, 1, 2]])
+    ),
     # What negative pads remove is removed before any mode reads.
     "Pad wrap": ("Pad", [SIX, i64(-1, 2)], {"mode": "wrap"}, np.float32([1, 2, 3, 4, 5, 1, 2])),
     "Pad wrap end": ("Pad", [SIX, i64(3, -2)], {"mode": "wrap"}, np.float32([1, 2, 3, 0, 1, 2, 3])),

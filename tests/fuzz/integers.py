@@ -236,7 +236,7 @@ def _product(m: Maker) -> None:
     per_row, per_column = len(left) == len(right) == 2 and m.often(0.2), len(right) == 2 and m.often(0.4)
     if per_row or (is_scaled and m.often(0.5)) or len(left) == 1 or len(right) == 1:
         m.judges = TEMPLATE
-    if is_scaled and (per_column or a_type == "int8"):
+    if (is_scaled and (per_column or a_type == "int8")) or 0 in batch:
         m.judges = TEMPLATE
     fixed = 1.0 if m.often(0.6) else 0.0
     a, b = m.numbers(a_type, left, constant=0), m.numbers(b_type, right, constant=fixed)

@@ -145,7 +145,17 @@ class PRelu_1(OpRun):
     def _run(self, x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, ...]:
         if slope.ndim == 1 and slope.size > 1 and x.ndim > 1:
             slope = slope.reshape(-1, *(1,) * (x.ndim - 2))
-        return (np.where(x > 0, x, x * slope).astype(x.dtype),)
+        return (np.where(x < 0, x * slope, x).astype(x.dtype),)
+
+
+class PRelu_7(PRelu_1):
+    # onnx.reference multiplies 0 by the slope, which may be infinite.
+
+    def _run(self, x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, ...]:
+        channels = slope.ndim == 1 and x.ndim > 1 and slope.size == x.shape[1] and slope.size not in (1, x.shape[-1])
+        if channels:  # one slope per channel, which broadcasts to no other axis: as onnx.reference takes it
+            return super()._run(x, slope)
+        return (np.where(x < 0, x * slope, x).astype(x.dtype),)
 
 
 class Gemm_1(OpRun):
@@ -290,6 +300,7 @@ CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
     ("", "ReduceMean", 1, 17, ReduceMean_1),
     ("", "ReduceMean", 18, None, ReduceMean_18),
     ("", "PRelu", 1, 6, PRelu_1),
+    ("", "PRelu", 7, None, PRelu_7),
     ("", "Gemm", 1, 6, Gemm_1),
     ("", "Gemm", 7, None, Gemm_7),
     ("", "Softsign", 1, None, Softsign),

@@ -36,6 +36,23 @@ class Scatter(UpstreamScatterElements):  # type: ignore[misc]
         return super()._run(data, indices, updates, axis=axis, reduction="none")
 
 
+class ScatterElements(UpstreamScatterElements):  # type: ignore[misc]
+    # min and max of onnx.reference are Python's, which pass NaN or not by the order of operands; its ScatterND and
+    # Min and Max pass it.
+
+    def _run(
+        self, data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int = 0, reduction: str = "none"
+    ) -> Any:
+        if reduction not in ("min", "max"):
+            return super()._run(data, indices, updates, axis=axis, reduction=reduction)
+        choose = np.minimum if reduction == "min" else np.maximum
+        result, axis = data.copy(), axis % data.ndim
+        for place in np.ndindex(indices.shape):
+            at = (*place[:axis], indices[place], *place[axis + 1 :])
+            result[at] = choose(result[at], updates[place])
+        return (result,)
+
+
 class OneHot(OpRun):
     # onnx.reference fails where the depth is a tensor of one element and not a scalar, compares fractional indices as
     # they are, where the specification casts them to int64, wraps uint64, and computes with the values, so that an
@@ -186,6 +203,7 @@ class RoiAlign_10(UpstreamRoiAlign):  # type: ignore[misc]
 CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
     ("", "Scatter", 9, 10, Scatter),
     ("", "GatherElements", 11, None, GatherElements),
+    ("", "ScatterElements", 16, None, ScatterElements),
     ("", "GridSample", 16, 19, GridSample_16),
     ("", "GridSample", 20, None, GridSample),
     ("", "OneHot", 9, None, OneHot),
