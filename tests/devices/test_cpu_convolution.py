@@ -107,3 +107,35 @@ def test_weights_that_convolutions_of_different_groups_share(maps: int, kernel: 
     compiled = hetero.Core().compile_model(model, "CPU")
     for found, wanted in zip(compiled(feeds).arrays(), session.run(None, feeds), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "pads"),
+    [
+        ((1, 0, 1, 0), (40, 0, 1, 1), (0, 0, 2, 2)),
+        ((2, 0, 5, 20), (16, 0, 3, 3), (1, 1, 1, 1)),
+        ((2, 0, 30), (4, 0, 5), (0, 0)),
+        ((1, 8, 0, 4), (8, 8, 3, 3), (2, 1, 2, 1)),
+        ((1, 8, 0, 4), (8, 1, 3, 3), (2, 1, 2, 1)),
+    ],
+)
+def test_no_channels_and_empty_images(
+    x_shape: tuple[int, ...], w_shape: tuple[int, ...], pads: tuple[int, ...], constant: bool
+) -> None:
+    """Sums of nothing: the bias everywhere."""
+    arrays = {"x": np.zeros(x_shape, np.float32), "w": np.ones(w_shape, np.float32)}
+    arrays["b"] = np.arange(w_shape[0], dtype=np.float32)
+    given = ["x"] if constant else ["x", "w", "b"]
+    group = max(1, x_shape[1] // max(1, w_shape[1]))
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=pads, group=group)],
+        "empty",
+        [helper.make_tensor_value_info(name, FLOAT, [None] * arrays[name].ndim) for name in given],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [numpy_helper.from_array(arrays[name], name) for name in arrays if name not in given],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = hetero.Core().compile_model(model, "CPU")({name: arrays[name] for name in given})["y"]
+    assert found.size
+    assert np.array_equal(found, np.broadcast_to(arrays["b"].reshape(-1, *[1] * (len(x_shape) - 2)), found.shape))

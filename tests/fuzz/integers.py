@@ -367,8 +367,8 @@ def _division(m: Maker) -> None:
     op, attributes = m.pick(("Div", {}), ("Mod", {}), ("Mod", {"fmod": 1}))
     dtype, shape = m.pick(*INTEGERS), m.shape()
     wraps = m.often(0.2)  # the least integer by -1, where onnxruntime's process ends
-    m.judges = TEMPLATE if wraps else BOTH
     by_zero = m.often(0.1)
+    m.judges = TEMPLATE if wraps or (by_zero and 0 in shape) else BOTH  # which fails for no quotients too
     other = m.beside(shape)
 
     def divisor(_: int) -> Array:

@@ -278,7 +278,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     } else if (depthwise)
         job.way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;
     else
-        job.way = cheapest(&c);
+        job.way = c.in_channels > 0 ? cheapest(&c) : WIDE; /* others divide channels into blocks */
     divide(&job, batch, (double)y->size * (double)c.depth_k);
     ht_parallel(call->team, job.parts, convolve_part, &job);
     return HT_OK;

@@ -71,7 +71,7 @@ def winograd_tile(
     ``extent``: height and width of the input; ``sizes``: of the result. Estimates are in vector operations of 16 lanes,
     fitted to measurements with AVX-512; the ratios of the other instruction sets are much the same.
     """
-    if max(extent[1], sizes[1]) > _LONGEST_ROW or channels > _LONGEST_ROW or not math.prod(sizes):
+    if max(extent[1], sizes[1]) > _LONGEST_ROW or not 0 < channels <= _LONGEST_ROW or not math.prod(sizes):
         return 0
     if max(dilations) > 1:  # a convolution for each phase, whose inputs and outputs are moved one by one
         if min(channels, maps) < _LEAST_DILATED or max(dilations) > min(sizes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,7 +55,7 @@ class ConvTranspose(OpRun):
         canvas = np.zeros(
             (batch, group, maps, *(max(f, p + n) for f, p, n in zip(full, begin, sizes, strict=True))), dtype
         )
-        grouped = x.reshape(batch, group, channels // group, -1)
+        grouped = x.reshape(batch, group, channels // group, math.prod(x.shape[2:]))
         weights = w.reshape(group, channels // group, maps, *kernel)
         for offset in itertools.product(*map(range, kernel)):
             tap_weights = weights.transpose(0, 2, 1, *range(3, weights.ndim))[(slice(None),) * 3 + offset]
