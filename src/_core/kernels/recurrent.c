@@ -69,7 +69,7 @@ HT_INLINE vf activate(const int code, const activation *f, vf v)
     case SCALED_TANH: return a * vf_tanh(b * v);
     case HARD_SIGMOID: return vf_min(one, vf_max(zero, vf_fma(a, v, b)));
     case ELU: return vf_select(vf_lt(v, zero), a * vf_expm1(v), v);
-    case SOFTSIGN: return v / (one + vf_abs(v));
+    case SOFTSIGN: return vf_softsign(v);
     default: return vf_softplus(v);
     }
 }

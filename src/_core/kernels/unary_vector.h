@@ -10,10 +10,11 @@ HT_INLINE vf one(void) { return vf_set1(1.0f); }
 HT_INLINE vf unit_clip(vf v) { return vf_min(one(), vf_max(zero(), v)); }
 
 /* x (1/2 + c P(c^2) / Q(c^2)), where the fraction is half of erf(c / sqrt(2)): the polynomials of vf_erf with the factors
- * put into their coefficients. Up to the clip of c it has passed 1/2, to which it is cut, so that the tail is zero. */
+ * put into their coefficients. Up to the clip of c it has passed 1/2, to which it is cut, so that the tail is zero.
+ * Adding 0 makes c a positive zero where v is -0, so that the two terms of the result are -0 there. */
 HT_INLINE vf gelu_erf(vf v)
 {
-    const vf c = vf_min(vf_set1(5.7275649f), vf_max(vf_set1(-5.7275649f), v)), u = c * c;
+    const vf c = vf_min(vf_set1(5.7275649f), vf_max(vf_set1(-5.7275649f), v + zero())), u = c * c;
     vf p = vf_set1(2.26051286e-08f), q = vf_set1(1.18897299e-06f);
     p = vf_fma(p, u, vf_set1(6.29413881e-06f));
     q = vf_fma(q, u, vf_set1(7.27407025e-05f));
@@ -26,7 +27,7 @@ HT_INLINE vf gelu_erf(vf v)
     p = vf_fma(p, u, vf_set1(0.39894226f));
     q = vf_fma(q, u, vf_set1(1.0f));
     const vf half = vf_min(vf_set1(0.5f), vf_max(vf_set1(-0.5f), c * p / q));
-    return v * (vf_set1(0.5f) + half);
+    return vf_fma(v, half, v * vf_set1(0.5f));
 }
 
 /* x / 2 * (1 + tanh(t)) = x * sigmoid(2 t) */
@@ -88,7 +89,7 @@ HT_INLINE vf sine(vf v, int shift)
     X(GELU_ERF, gelu_erf(v))                                     \
     X(GELU_TANH, gelu_tanh(v))                                   \
     X(SOFTPLUS, vf_softplus(v))                                  \
-    X(SOFTSIGN, v / (one() + vf_abs(v)))                         \
+    X(SOFTSIGN, vf_softsign(v))                                  \
     X(MISH, mish(v))                                             \
     X(ERF, vf_erf(v))                                            \
     X(EXP, vf_exp(v))                                            \

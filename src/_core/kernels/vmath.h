@@ -2,9 +2,9 @@
  *
  * Range reduction is that of Cody and Waite ("Software Manual for the Elementary Functions", 1980); the polynomials
  * and rationals were fitted to least maximal relative error (Lawson's reweighted least squares on Chebyshev nodes;
- * each comment names function, interval and the error of the fit before rounding to float32). Measured errors, in
- * units in the last place, over a dense sample of all finite inputs, are in tests/kernels/test_unary.py, which
- * holds every instruction set to them. NaN gives NaN; tanh, erf and expm1 keep the sign of zero.
+ * each comment names function, interval and the error of the fit before rounding to float32). tests/unary_sweep.py
+ * holds every function to a bound, its limits and its monotonicity, over all 2^32 inputs. NaN gives NaN; odd functions
+ * and expm1 keep the sign of zero.
  */
 #ifndef HETERO_VMATH_H
 #define HETERO_VMATH_H
@@ -102,57 +102,90 @@ HT_INLINE vf vf_log(vf x)
     return vf_select(vf_lt(x, vf_set1(0.0f)), vf_set1(NAN), y);
 }
 
-/* log(1 + t) for 0 <= t <= 1: the rounding error of 1 + t is put back to first order. */
-HT_INLINE vf vf_log1p_unit(vf t)
+/* 2^t for |t| <= 125, monotone: t - n is exact, and each of the other roundings is of a monotone value whose steps are
+ * larger than the error before. Adding and taking away 1.5 * 2^23 rounds t to n and leaves n in the low bits.
+ * (2^r - 1) / r on |r| <= 1/2: fit 2e-9 of 2^r. NaN gives anything. */
+HT_INLINE vf vf_exp2_(vf t)
 {
-    const vf u = vf_set1(1.0f) + t;
-    return vf_log(u) + (t - (u - vf_set1(1.0f))) / u;
+    const vf magic = vf_set1(12582912.0f), k = t + magic, r = t - (k - magic);
+    vf p = vf_set1(0.00015353362f);
+    p = vf_fma(p, r, vf_set1(0.0013398874f));
+    p = vf_fma(p, r, vf_set1(0.009618437f));
+    p = vf_fma(p, r, vf_set1(0.055503324f));
+    p = vf_fma(p, r, vf_set1(0.24022648f));
+    p = vf_fma(p, r, vf_set1(0.6931472f));
+    return vi_as_float(vi_add(vf_bits(vf_fma(p, r, vf_set1(1.0f))), vi_shl(vf_bits(k), 23)));
 }
 
-/* tanh(x) = x P(x^2) / Q(x^2) on |x| <= 9.02, beyond which it rounds to 1. Fit: 2.1e-8. */
+/* tanh, monotone and 1 where it rounds to 1. From 0.55 on 1 - 2 / (1 + exp(2 |x|)), all steps of which are monotone;
+ * below |x| + |x|^3 P(x^2), whose second term is small: fit 1e-9. */
 HT_INLINE vf vf_tanh(vf x)
 {
-    const vf c = vf_min(vf_set1(9.02f), vf_max(vf_set1(-9.02f), x)), u = c * c;
-    vf p = vf_set1(1.33192293e-08f), q = vf_set1(7.76209049e-07f);
-    p = vf_fma(p, u, vf_set1(2.05836186e-05f));
-    q = vf_fma(q, u, vf_set1(0.000328310736f));
-    p = vf_fma(p, u, vf_set1(0.00349404383f));
-    q = vf_fma(q, u, vf_set1(0.0258711092f));
-    p = vf_fma(p, u, vf_set1(0.133797258f));
-    q = vf_fma(q, u, vf_set1(0.467130423f));
-    p = vf_fma(p, u, vf_set1(1.0f));
-    q = vf_fma(q, u, vf_set1(1.0f));
-    const vf y = c * p / q;
-    return vf_min(vf_set1(1.0f), vf_max(vf_set1(-1.0f), y));
+    const vf a = vf_abs(x), u = a * a, one = vf_set1(1.0f);
+    const vf power = vf_exp2_(vf_min(vf_set1(30.0f), a * vf_set1(2.885390082f)));
+    const vf large = one - vf_set1(2.0f) / (power + one);
+    vf p = vf_set1(-0.0062742396f);
+    p = vf_fma(p, u, vf_set1(0.02107168f));
+    p = vf_fma(p, u, vf_set1(-0.05385231f));
+    p = vf_fma(p, u, vf_set1(0.13332586f));
+    p = vf_fma(p, u, vf_set1(-0.33333316f));
+    const vf small = vf_fma(a * u, p, a);
+    return vf_copysign(vf_select(vf_le(vf_set1(0.55f), a), large, small), x); /* NaN is small */
 }
 
-/* erf(x) = x P(x^2) / Q(x^2) on |x| <= 3.925, beyond which it rounds to 1. Fit: 1.9e-8. */
+/* erf, monotone and 1 where it rounds to 1. From 0.6 on 1 - 2^-R(|x|), where R = |x| + |x| P(|x|) is -log2(erfc(|x|)), fit
+ * 1.1e-8 of erf, so all steps are monotone; below |x| + |x| P(x^2), whose second term is small: fit 8e-9. */
 HT_INLINE vf vf_erf(vf x)
 {
-    const vf u = vf_min(vf_set1(3.925f * 3.925f), x * x);
-    vf p = vf_set1(2.04598268e-06f), q = vf_set1(3.80471356e-05f);
-    p = vf_fma(p, u, vf_set1(0.000284840207f));
-    q = vf_fma(q, u, vf_set1(0.00116385124f));
-    p = vf_fma(p, u, vf_set1(0.00377254956f));
-    q = vf_fma(q, u, vf_set1(0.0149832051f));
-    p = vf_fma(p, u, vf_set1(0.0527692996f));
-    q = vf_fma(q, u, vf_set1(0.114182852f));
-    p = vf_fma(p, u, vf_set1(0.190594196f));
-    q = vf_fma(q, u, vf_set1(0.502242446f));
-    p = vf_fma(p, u, vf_set1(1.12837911f));
-    q = vf_fma(q, u, vf_set1(1.0f));
-    const vf y = x * p / q;
-    const vf inside = vf_min(vf_set1(1.0f), vf_max(vf_set1(-1.0f), y));
-    return vf_select(vf_le(vf_set1(3.925f), vf_abs(x)), vf_copysign(vf_set1(1.0f), x), inside);
+    const vf a = vf_abs(x), u = a * a, t = vf_min(vf_set1(3.95f), a);
+    vf r = vf_set1(-0.0002984815f), p = vf_set1(0.0045123626f);
+    r = vf_fma(r, t, vf_set1(0.0045743175f));
+    p = vf_fma(p, u, vf_set1(-0.02664699f));
+    r = vf_fma(r, t, vf_set1(-0.03287448f));
+    p = vf_fma(p, u, vf_set1(0.11280992f));
+    r = vf_fma(r, t, vf_set1(0.15170227f));
+    p = vf_fma(p, u, vf_set1(-0.37612513f));
+    r = vf_fma(r, t, vf_set1(0.91722184f));
+    p = vf_fma(p, u, vf_set1(0.12837915f));
+    r = vf_fma(r, t, vf_set1(0.62809116f));
+    const vf large = vf_set1(1.0f) - vf_exp2_(vf_neg(vf_fma(r, t, t)));
+    const vf small = vf_fma(p, a, a);
+    return vf_copysign(vf_select(vf_le(vf_set1(0.6f), a), large, small), x); /* NaN is small */
 }
 
 /* 1 / (1 + exp(-x)) */
 HT_INLINE vf vf_sigmoid(vf x) { return vf_set1(1.0f) / (vf_set1(1.0f) + vf_exp(vf_neg(x))); }
 
-/* log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|)) */
+/* log(1 + exp(x)), monotone. From |x| = 1 on max(x, 0) + (t + t^2 Q(t)) with t = exp(-|x|): fit 4e-10 of log(1 + t).
+ * Below log(2) + (x / 2 + x^2 P(x^2)): fit 7e-11. What is added last is exact or monotone, and the other term is small. */
 HT_INLINE vf vf_softplus(vf x)
 {
-    return vf_max(vf_set1(0.0f), x) + vf_log1p_unit(vf_exp(vf_neg(vf_abs(x))));
+    const vf t = vf_exp(vf_neg(vf_abs(x))), u = x * x;
+    vf p = vf_set1(1.6807924e-06f), q = vf_set1(-0.0396582f);
+    q = vf_fma(q, t, vf_set1(0.10379911f));
+    p = vf_fma(p, u, vf_set1(-2.5879726e-05f));
+    q = vf_fma(q, t, vf_set1(-0.15616232f));
+    p = vf_fma(p, u, vf_set1(0.00034699406f));
+    q = vf_fma(q, t, vf_set1(0.19836234f));
+    p = vf_fma(p, u, vf_set1(-0.0052082846f));
+    q = vf_fma(q, t, vf_set1(-0.24985972f));
+    p = vf_fma(p, u, vf_set1(0.125f));
+    q = vf_fma(q, t, vf_set1(0.33332756f));
+    q = vf_fma(q, t, vf_set1(-0.4999999f));
+    const vf near = vf_set1(0.6931472f) + vf_fma(p, u, x * vf_set1(0.5f));
+    const vf far = vf_max(vf_set1(0.0f), x) + vf_fma(q, t * t, t);
+    return vf_select(vf_lt(vf_abs(x), vf_set1(1.0f)), near, far); /* NaN is far */
+}
+
+/* x / (1 + |x|), rounded once: in float32 the rounding of the sum makes it fall where x rises. The infinities give NaN, as
+ * by the formula. */
+HT_INLINE vf vf_softsign(vf x)
+{
+    float lanes[VF_LANES];
+    vf_store(lanes, x);
+    for (int i = 0; i < VF_LANES; i++)
+        lanes[i] = (float)((double)lanes[i] / (1.0 + fabs((double)lanes[i])));
+    return vf_load(lanes);
 }
 
 /* Sine (shift = 0) or cosine (shift = 1) for |x| <= 8192; the error is absolute: 2^-23 or so near the zeros.
@@ -174,8 +207,9 @@ HT_INLINE vf vf_sincos_(vf x, int shift)
     s = vf_fma(s * u, r, r);
     c = vf_fma(c, u, vf_set1(0.0416666679f));
     c = vf_fma(c, u * u, vf_fnma(vf_set1(0.5f), u, vf_set1(1.0f)));
-    const vf y = vf_select(vi_eq(vi_and(quadrant, vi_set1(1)), vi_set1(0)), s, c);
-    return vi_as_float(vi_xor(vf_bits(y), vi_shl(vi_and(quadrant, vi_set1(2)), 30)));
+    vf y = vf_select(vi_eq(vi_and(quadrant, vi_set1(1)), vi_set1(0)), s, c);
+    y = vi_as_float(vi_xor(vf_bits(y), vi_shl(vi_and(quadrant, vi_set1(2)), 30)));
+    return shift ? y : vf_select(vf_eq(x, vf_set1(0.0f)), x, y); /* the sine of -0 is -0 */
 }
 
 #endif
