@@ -173,14 +173,35 @@ def test_empty(variant: str, shape: tuple[int, ...]) -> None:
     assert y.shape == (shape[0], 4, *shape[2:])
 
 
+BAD = [np.nan, np.inf, -np.inf, 1e38]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_nan_stays_in_its_window(variant: str) -> None:
-    x, w = np.ones((1, 16, 9, 9), np.float32), np.ones((16, 16, 3, 3), np.float32)
-    x[0, 3, 4, 4] = np.nan
-    y = conv(x, w, (9, 9), 1, [1, 1], [1, 1], [1, 1], variant=variant, packed=True, activation=1)
-    expected = np.zeros((9, 9), bool)
-    expected[3:6, 3:6] = True
-    np.testing.assert_array_equal(np.isnan(y[0]), np.broadcast_to(expected, (16, 9, 9)))
+@pytest.mark.parametrize("case", [case for case in CASES if "larger" not in case and "1089" not in case])
+def test_bad_inputs_stay_in_their_windows(variant: str, case: str) -> None:
+    """Each way of computing a convolution, with a bad value in a corner, in the middle, and in the last pixel."""
+    x_shape, w_shape, group, stride, dilation, pad = CASES[case]
+    rng = np.random.default_rng(0)
+    clean, w = rng.standard_normal(x_shape, np.float32), rng.uniform(-0.1, 0.1, w_shape).astype(np.float32)
+    w[w == 0] = 0.1
+    geometry = (group, [stride] * 2, [dilation] * 2, [pad] * 2, [pad] * 2)
+    for number, value in enumerate(BAD):
+        x = clean.copy()
+        x[(0,) * 4] = value
+        x[(-1,) * 4] = value
+        x[-1, number % x_shape[1], x_shape[2] // 2, x_shape[3] // 2] = value
+        with np.errstate(invalid="ignore"):
+            expected = naive(x, w, *geometry)
+            terms = naive(np.abs(x), np.abs(w), *geometry)
+        for packed in (False, True):
+            if packed and w_shape[1] == 1 and w_shape[0] // group <= 4:
+                continue
+            found = conv(x, w, expected.shape[2:], *geometry[:4], variant=variant, packed=packed)
+            np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+            infinite = np.isinf(expected)
+            np.testing.assert_array_equal(found[infinite], expected[infinite])
+            finite = np.isfinite(expected)
+            assert (np.abs(found[finite] - expected[finite]) <= 1e-5 * terms[finite]).all()
 
 
 def test_rejected() -> None:

@@ -91,13 +91,14 @@ def test_convolutions(shape, batch):
 @pytest.mark.parametrize(("channels", "maps", "size"), [(64, 64, 30), (200, 40, 14), (24, 130, 61)])
 def test_winograd(tile, channels, maps, size):
     x, w, bias = normal(2, channels, size, size), normal(maps, channels, 3, 3, seed=1), normal(maps, seed=2)
-    packed_size = (tile + 2) ** 2 * -(-maps // 16) * 16 * channels
+    packed_size = -(-maps // 16) * 16 * ((tile + 2) ** 2 * channels + 1)
     (packed,) = _kernels.call("pack_winograd", [w], [((packed_size,), np.float32)], [1, channels, maps, tile])
-    ints = [1, tile, 0, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1]
+    ints, plain = [1, tile, 0, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1], w.reshape(-1).view(np.uint8)
+    x[0, 5, 3, 4], x[1, 7, 1, 1] = np.inf, 1e7  # outputs that are computed anew
     for dilation in (1, 3):
         ints[10:] = [dilation, dilation, 1, dilation, dilation]
         assert_no_split_matters(
-            "conv", [x, packed, bias, None], [((2, maps, size, size), np.float32)], ints, [0, 0], 4 << 20
+            "conv", [x, packed, bias, None, plain], [((2, maps, size, size), np.float32)], ints, [0, 0], 4 << 20
         )
 
 

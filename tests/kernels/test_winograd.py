@@ -30,7 +30,7 @@ def scratch_bytes(channels: int, tile: int) -> int:
 
 def pack(w: Array, group: int, tile: int, variant: str) -> Array:
     maps, channels = w.shape[0] // group, w.shape[1]
-    size = group * (tile + 2) ** 2 * -(-maps // 16) * 16 * channels
+    size = group * -(-maps // 16) * 16 * ((tile + 2) ** 2 * channels + 1)
     packed: Array = _kernels.call(
         "pack_winograd", [w], [((size,), np.float32)], [group, channels, maps, tile], variant=variant
     )[0]
@@ -38,15 +38,23 @@ def pack(w: Array, group: int, tile: int, variant: str) -> Array:
 
 
 def convolve(
-    x: Array, packed: Array, shape: tuple[int, ...], group: int, tile: int, begin: Sequence[int], variant: str,
+    x: Array, w: Array, shape: tuple[int, ...], group: int, tile: int, begin: Sequence[int], variant: str,
     bias: Array | None = None, addend: Array | None = None, activation: int = 0, dilations: Sequence[int] = (1, 1),
+    scale: Array | None = None,
 ) -> Array:  # fmt: skip
     ints = [group, tile, activation, 1, 3, 3, 1, 1, 1, 0, *begin, 1, *dilations]
     scratch = scratch_bytes(x.shape[1] // group, tile) + 4 * (x.size + int(np.prod(shape)) + 32)
-    y: Array = _kernels.call("conv", [x, packed, bias, addend], [(shape, np.float32)], ints, [-1, 2], scratch, variant)[
-        0
-    ]
+    packed = pack(w if scale is None else w * scale.reshape(-1, 1, 1, 1), group, tile, variant)
+    operands = [x, packed, bias, addend, as_bytes(w), scale]
+    y: Array = _kernels.call("conv", operands, [(shape, np.float32)], ints, [-1, 2], scratch, variant)[0]
     return y
+
+
+def as_bytes(w: Array) -> Array:
+    """The weights' bytes, at an odd address."""
+    room = np.empty(w.nbytes + 1, np.uint8)
+    room[1:] = w.reshape(-1).view(np.uint8)
+    return room[1:]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -71,7 +79,7 @@ def test_random_geometry(variant: str, data: st.DataObject) -> None:
     activation = draw(st.sampled_from(sorted(ACTIVATIONS)))
     found = convolve(
         x,
-        pack(w, group, tile, variant),
+        w,
         expected.shape,
         group,
         tile,
@@ -94,7 +102,7 @@ def test_many_channels(variant: str, tile: int) -> None:
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((1, 530, 9, 14), np.float32), rng.standard_normal((20, 530, 3, 3), np.float32)
     expected = naive(x, w, 1, [1, 1], [1, 1], [1, 1], [1, 1])
-    found = convolve(x, pack(w, 1, tile, variant), expected.shape, 1, tile, [1, 1], variant)
+    found = convolve(x, w, expected.shape, 1, tile, [1, 1], variant)
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[tile] * np.abs(expected).max())
 
 
@@ -105,7 +113,7 @@ def test_rounding_is_that_of_a_plain_sum(tile: int) -> None:
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((1, 64, 32, 32), np.float32), rng.standard_normal((32, 64, 3, 3), np.float32)
     expected = naive(x, w, 1, [1, 1], [1, 1], [1, 1], [1, 1])
-    found = convolve(x, pack(w, 1, tile, VARIANTS[-1]), expected.shape, 1, tile, [1, 1], VARIANTS[-1])
+    found = convolve(x, w, expected.shape, 1, tile, [1, 1], VARIANTS[-1])
     assert np.sqrt(np.mean((found - expected) ** 2)) < {2: 1e-6, 4: 1.5e-6}[tile] * expected.std()
 
 
@@ -117,6 +125,110 @@ def test_packed_alike_by_all_variants(tile: int) -> None:
         np.testing.assert_array_equal(other, packed[0])
 
 
+BAD = [np.nan, np.inf, -np.inf, 1e38, -3e30, 1e20, 1e10, 1e6]
+
+
+def affected(x: Array, wrong: Array, dilations: Sequence[int] = (1, 1)) -> Array:
+    """Where windows of a 3x3 kernel with a pad of the dilation hold a true element of ``wrong``, over all channels."""
+    marked = np.pad(wrong.any(1, keepdims=True), [(0, 0), (0, 0), (dilations[0],) * 2, (dilations[1],) * 2])
+    height, width = x.shape[2:]
+    reached: Array = np.zeros((x.shape[0], 1, height, width), bool)
+    for dy in range(3):
+        for dx in range(3):
+            top, left = dy * dilations[0], dx * dilations[1]
+            reached |= marked[:, :, top : top + height, left : left + width]
+    return reached
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("dilations", [(1, 1), (2, 3)])
+def test_bad_inputs_stay_in_their_windows(variant: str, tile: int, dilations: tuple[int, int]) -> None:
+    """Every bad value at every place of a tile: outputs beyond its windows are as if it were not there."""
+    rng = np.random.default_rng(0)
+    for number, (value, channels, size) in enumerate(
+        zip(BAD * 5, [1, 3, 20, 5, 64] * 8, [(9, 11), (23, 70), (6, 6), (14, 33), (5, 140)] * 8, strict=True)
+    ):
+        x, w = rng.standard_normal((2, channels, *size), np.float32), rng.uniform(-0.5, 0.5, (17, channels, 3, 3))
+        w = w.astype(np.float32)
+        bias, addend = rng.standard_normal(17, np.float32), rng.standard_normal((2, 17, *size), np.float32)
+        clean = naive(x, w, 1, [1, 1], dilations, dilations, dilations) + bias.reshape(-1, 1, 1) + addend
+        wrong = np.zeros(x.shape, bool)
+        wrong[number % 2, number % channels, number % size[0], number * 3 % size[1]] = True
+        x[wrong] = value
+        expected = naive(x, w, 1, [1, 1], dilations, dilations, dilations) + bias.reshape(-1, 1, 1) + addend
+        size_of_terms = naive(np.abs(x), np.abs(w), 1, [1, 1], dilations, dilations, dilations)
+        reached = np.broadcast_to(affected(x, wrong, dilations), clean.shape)
+        found = convolve(x, w, clean.shape, 1, tile, dilations, variant, bias, addend, 0, dilations)
+        error = np.abs(found[~reached] - clean[~reached])
+        assert error.max() <= TOLERANCE[tile] * np.abs(clean).max() + 1e-6, (value, channels, size)
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(np.isnan(found[reached]), np.isnan(expected[reached]))
+            infinite = np.isinf(expected[reached])
+            np.testing.assert_array_equal(found[reached][infinite], expected[reached][infinite])
+            finite = reached & np.isfinite(expected)
+        bound = 1e-5 * size_of_terms[finite] + TOLERANCE[tile] * (abs(value) if abs(value) < np.inf else 1)
+        assert (np.abs(found[finite] - expected[finite]) <= bound).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("tile", [2, 4])
+def test_bad_weights_stay_in_their_outputs(variant: str, tile: int) -> None:
+    """A weight that is not finite or extreme: other filters are as before, and its own as a plain sum gives it. In
+    groups, and with a factor per filter."""
+    rng = np.random.default_rng(0)
+    for value in BAD:
+        x, w = rng.standard_normal((1, 6, 9, 14), np.float32), rng.uniform(-0.5, 0.5, (34, 3, 3, 3)).astype(np.float32)
+        x[0, :, 3:7] = 0  # a large weight meets nothing but zeros
+        scale = rng.uniform(0.5, 2, 34).astype(np.float32)
+        w[20, 1, 2, 0] = w[33, 2, 0, 0] = value
+        scaled = w * scale.reshape(-1, 1, 1, 1)
+        with np.errstate(invalid="ignore"):
+            expected = naive(x, scaled, 2, [1, 1], [1, 1], [1, 1], [1, 1])
+            terms = naive(np.abs(x), np.abs(scaled), 2, [1, 1], [1, 1], [1, 1], [1, 1])
+        found = convolve(x, w, expected.shape, 2, tile, [1, 1], variant, scale=scale)
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+        extreme = np.zeros(expected.shape, bool)
+        extreme[:, [20, 33]] = True
+        ordinary = np.abs(expected[~extreme])
+        assert np.abs(found[~extreme] - expected[~extreme]).max() <= TOLERANCE[tile] * ordinary.max()
+        finite = extreme & np.isfinite(expected)
+        assert (np.abs(found[finite] - expected[finite]) <= 2e-6 * terms[finite] + 1e-6).all()
+        np.testing.assert_array_equal(found[np.isinf(expected)], expected[np.isinf(expected)])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("largest", [100, 8000, 9000, 1e9])
+def test_large_inputs_leave_little_behind(variant: str, tile: int, largest: float) -> None:
+    """What docs/cpu.md states: beyond its windows an input leaves rounding errors as of one of 8,192, or of 1,024 times
+    the largest input there. All inputs large, and none but one."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 16, 30, 30), np.float32), rng.uniform(-0.5, 0.5, (16, 16, 3, 3)).astype(np.float32)
+    alone = x.copy()
+    alone[0, 3, 13, 14] = largest
+    for inputs in (alone, x * np.float32(largest)):
+        expected = naive(inputs, w, 1, [1, 1], [1, 1], [1, 1], [1, 1])
+        found = convolve(inputs, w, expected.shape, 1, tile, [1, 1], variant)
+        window = naive(np.abs(inputs), np.ones((1, 16, 3, 3), np.float32), 1, [1, 1], [1, 1], [1, 1], [1, 1])
+        bound = TOLERANCE[tile] * np.maximum(min(largest, 8192), window)
+        assert (np.abs(found - expected) <= bound).all()
+
+
+def test_everything_bad() -> None:
+    """Nothing but NaN, infinities, or numbers so large that the transforms would overflow."""
+    w = np.full((20, 8, 3, 3), 0.01, np.float32)
+    for value in (np.nan, np.inf, 1e37):
+        x = np.full((1, 8, 13, 13), value, np.float32)
+        found = convolve(x, w, (1, 20, 13, 13), 1, 4, [1, 1], VARIANTS[-1])
+        with np.errstate(invalid="ignore"):
+            expected = naive(x, w, 1, [1, 1], [1, 1], [1, 1], [1, 1])
+        if np.isinf(value):
+            np.testing.assert_array_equal(np.isinf(found[..., 1:-1, 1:-1]), True)
+        else:
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_rejected() -> None:
     x, w = np.ones((1, 4, 5, 5), np.float32), np.ones((4, 4, 3, 3), np.float32)
     packed, spec, good = (
@@ -125,14 +237,23 @@ def test_rejected() -> None:
         [1, 4, 0, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1],
     )
     scratch = scratch_bytes(4, 4)
-    _kernels.call("conv", [x, packed], spec, good, [0, 0], scratch)
+    operands = [x, packed, None, None, as_bytes(w)]
+    _kernels.call("conv", operands, spec, good, [0, 0], scratch)
     for at, value in [(1, 2), (1, 3), (1, 5), (4, 2), (7, 2), (9, 1), (14, 0)]:
         bad = good.copy()
         bad[at] = value
         with pytest.raises(InferenceError):
-            _kernels.call("conv", [x, packed], spec, bad, [0, 0], scratch)
-    with pytest.raises(InferenceError):
-        _kernels.call("conv", [x, packed[:-1].copy()], spec, good, [0, 0], scratch)
+            _kernels.call("conv", operands, spec, bad, [0, 0], scratch)
+    bad_operands: list[list[Array | None]] = [
+        [x, packed],
+        [x, packed[:-1].copy(), None, None, as_bytes(w)],
+        [x, packed, None, None, as_bytes(w)[:-1]],
+        [x, packed, None, None, w],
+        [x, packed, None, None, as_bytes(w), np.ones(3, np.float32)],
+    ]
+    for wrong in bad_operands:
+        with pytest.raises(InferenceError):
+            _kernels.call("conv", wrong, spec, good, [0, 0], scratch)
     for ints in ([1, 4, 4, 3], [0, 4, 4, 4], [1, 5, 4, 4]):
         with pytest.raises(InferenceError):
             _kernels.call("pack_winograd", [w], [(packed.shape, np.float32)], ints)

@@ -3,7 +3,8 @@
  * in: x[N][C][spatial]; w[M][C / group][kernel], or packed by pack_b with ints (group, K, M / group, 1) where
  *   K = C / group * product(kernel) (not where C == group and M / group <= 4: that takes plain weights);
  *   or of a 3x3 kernel without strides by pack_winograd (conv_winograd.c);
- *   bias[M] or NULL; addend (y's shape) or NULL. out: y[N][M][spatial]; overlaps no input.
+ *   bias[M] or NULL; addend (y's shape) or NULL; if w is by pack_winograd, then also the bytes (uint8) of the float32
+ *   weights that it was made of, before scale[M] or NULL was multiplied in. out: y[N][M][spatial]; overlaps no input.
  * ints: group, w_packed (0, 1 by pack_b, else pack_winograd's m), activation (unary.h), then triples (see spatial.h)
  *   kernel, strides, pads before, dilations.
  *   Pads after follow from y's shape: what lies outside x counts as zero.
@@ -146,6 +147,8 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
     c.scratch = scratch;
     c.x += image * c.in_channels * c.in_plane;
     c.w += g * job->w_group;
+    c.plain = c.plain ? c.plain + g * c.out_channels * c.depth_k * (int64_t)sizeof(float) : NULL;
+    c.scale = c.scale ? c.scale + g * c.out_channels : NULL;
     c.bias = c.bias ? c.bias + g * c.out_channels : NULL;
     c.addend = c.addend ? c.addend + y_at : NULL;
     c.y += y_at;
@@ -243,7 +246,8 @@ int HT_KERNEL(conv)(const ht_call *call)
     if (y->size == 0)
         return HT_OK;
     const int64_t packed_maps = ht_ceil_div(c.out_channels, HT_PANEL) * HT_PANEL;
-    const int64_t packed_group = packed_maps * (winograd ? (winograd + 2) * (winograd + 2) * c.in_channels : c.depth_k);
+    const int64_t packed_group =
+        winograd ? ht_conv_winograd_packed(c.in_channels, c.out_channels, winograd) : packed_maps * c.depth_k;
     const int dilated = c.dilation[1] > 1 || c.dilation[2] > 1;
     if (winograd && !(dilated ? ht_conv_dilated_fits : ht_conv_winograd_fits)(&c, winograd, call->scratch_bytes))
         return HT_ERR_OPERAND;
@@ -252,6 +256,15 @@ int HT_KERNEL(conv)(const ht_call *call)
         return HT_ERR_OPERAND;
     if ((bias && bias->dtype != HT_FLOAT32) || (addend && addend->dtype != HT_FLOAT32))
         return HT_ERR_DTYPE;
+    if (winograd) {
+        const ht_tensor *plain = call->num_in > 4 ? call->in[4] : NULL, *scale = call->num_in > 5 ? call->in[5] : NULL;
+        if (!plain || plain->size != maps * c.depth_k * (int64_t)sizeof(float) || (scale && scale->size != maps))
+            return HT_ERR_OPERAND;
+        if (plain->dtype != HT_UINT8 || (scale && scale->dtype != HT_FLOAT32))
+            return HT_ERR_DTYPE;
+        c.plain = (const char *)plain->data;
+        c.scale = scale ? (const float *)scale->data : NULL;
+    }
 
     const int depthwise = !w_packed && c.out_channels <= HT_CONV_DEPTHWISE_MAPS && ht_conv_depthwise_fits(&c);
     const int64_t packed_bytes = w_packed || depthwise ? 0 : group * packed_group * (int64_t)sizeof(float);

@@ -12,6 +12,17 @@
  * the plain sum; those of m = 2 are smaller than those.
  * Cost: per tile and pair of channels n * n multiply-adds instead of 9 * m * m (2.25 and 4 times fewer), plus some 16 *
  * n operations per tile and channel for the transforms. Sums do not depend on how tiles and channels are split.
+ *
+ * The transforms mix all inputs of a tile, so a number that is not finite would reach outputs whose windows do not hold it,
+ * and a large one would leave its rounding error there. Such outputs are computed anew as plain sums (`plain_sums`), from
+ * the weights as they were before pack_winograd:
+ *   - all outputs of a filter with a weight that is not finite or beyond HT_WINOGRAD_EXTREME;
+ *   - all outputs of a tile with an input that is not finite or beyond OVERFLOWS, in any channel;
+ *   - of a tile with an input beyond HT_WINOGRAD_EXTREME, those whose windows hold nothing beyond 1 / OUTSHONE of it.
+ * So what an output inherits from beyond its window is at most the rounding error of inputs of HT_WINOGRAD_EXTREME, or of
+ * OUTSHONE times the largest input of the window. Only blocks of tiles are looked at in which the squares of four of the n *
+ * n transformed inputs, which hold all inputs between them, have a large sum: it is always large if an input is not finite,
+ * and if one is extreme, unless there are several that cancel there.
  */
 #include "conv.h"
 
@@ -20,6 +31,9 @@
 #define TOGETHER 4         /* input channels whose rows are split before the first one's are loaded again */
 #define PHASE (HT_WINOGRAD_COLUMNS + 32) /* floats per phase of a split row */
 #define MAX_N 6
+#define OVERFLOWS 0x1p64f  /* sums of transformed inputs up to here, times weights that are not extreme, are finite */
+#define OUTSHONE 1024.0f
+#define TOGETHER_PLAIN 8   /* outputs whose plain sums share the weights that are loaded */
 
 static int64_t positions(int64_t m) { return (m + 2) * (m + 2); }
 
@@ -50,6 +64,13 @@ static int64_t prepare(const ht_conv *c, int64_t m, work *w)
     w->rows = w->split + TOGETHER * n * m * PHASE;
     w->zeros = w->rows + m * m * (w->columns + 16);
     return (w->zeros - w->v + HT_WINOGRAD_WIDTH) * (int64_t)sizeof(float);
+}
+
+static int64_t panels_of(const ht_conv *c) { return ht_ceil_div(c->out_channels, HT_PANEL); }
+
+int64_t ht_conv_winograd_packed(int64_t in_channels, int64_t out_channels, int64_t m)
+{
+    return ht_ceil_div(out_channels, HT_PANEL) * HT_PANEL * (positions(m) * in_channels + 1);
 }
 
 int ht_conv_winograd_fits(const ht_conv *c, int64_t m, int64_t scratch_bytes)
@@ -185,9 +206,11 @@ HT_INLINE void split_channel(const ht_conv *c, const work *w, const segment *s, 
 }
 
 /* v: of the segment. Whole vectors are stored where there is room: what lies behind the segment is overwritten by
- * the next one. */
-HT_INLINE void transform_channel(const work *w, const segment *s, const float *src, float *v, const int m)
+ * the next one. Returns the sum of the squares of the corners of V, whose first and last rows and columns between them
+ * hold every input once: one that is not finite shows there whatever the others are. */
+HT_INLINE vf transform_channel(const work *w, const segment *s, const float *src, float *v, const int m)
 {
+    vf squares = vf_set1(0.0f);
     for (int64_t i = 0; i < s->count; i += VF_LANES) {
         const int64_t room = w->columns - s->first - i;
 #pragma GCC unroll 6
@@ -198,6 +221,8 @@ HT_INLINE void transform_channel(const work *w, const segment *s, const float *s
             for (int q = 0; q < m + 2; q++)
                 d[q] = vf_load(phases + q % m * PHASE + q / m);
             transform_in(d, m);
+            if (r == 0 || r == m + 1)
+                squares = vf_fma(d[0], d[0], vf_fma(d[m + 1], d[m + 1], squares));
 #pragma GCC unroll 6
             for (int q = 0; q < m + 2; q++)
                 if (room >= VF_LANES)
@@ -206,20 +231,29 @@ HT_INLINE void transform_channel(const work *w, const segment *s, const float *s
                     vf_store_n(v + (r * (m + 2) + q) * w->v_step + i, room, d[q]);
         }
     }
+    return squares;
 }
 
-HT_INLINE void transform_inputs(const ht_conv *c, const work *w, const segment *segments, int64_t count, const int m)
+/* Whether no input is extreme or not finite, as far as the corners show. */
+HT_INLINE int transform_inputs(const ht_conv *c, const work *w, const segment *segments, int64_t count, const int m)
 {
+    vf squares = vf_set1(0.0f);
+    /* What a last lane reads behind the vectors of its row, if nothing is there: no number of earlier calls. */
+    for (int64_t i = 0; i < TOGETHER * (m + 2) * m; i++)
+        for (int64_t at = VF_LANES; at <= HT_WINOGRAD_COLUMNS; at += VF_LANES)
+            w->split[i * PHASE + at] = 0.0f;
     for (int64_t channel = 0; channel < c->in_channels; channel += TOGETHER) {
         const int64_t end = ht_min64(channel + TOGETHER, c->in_channels);
         for (const segment *s = segments; s < segments + count; s++) {
             for (int64_t i = channel; i < end; i++)
                 split_channel(c, w, s, i, w->split + (i - channel) * (m + 2) * m * PHASE, m);
             for (int64_t i = channel; i < end; i++)
-                transform_channel(w, s, w->split + (i - channel) * (m + 2) * m * PHASE,
-                                  w->v + i * w->columns + s->first, m);
+                squares += transform_channel(w, s, w->split + (i - channel) * (m + 2) * m * PHASE,
+                                             w->v + i * w->columns + s->first, m);
         }
     }
+    const vf most = vf_set1(HT_WINOGRAD_EXTREME * HT_WINOGRAD_EXTREME / 4);
+    return !vm_any(vm_or(vf_isnan(squares), vf_lt(most, squares)));
 }
 
 /* The tiles of one output channel as m rows of m * columns pixels. */
@@ -319,6 +353,121 @@ static void multiply(const ht_conv *c, const work *w, int64_t channel, int64_t c
         }
 }
 
+/* ---- Outputs that are computed anew */
+
+/* Bits of the magnitude: they order numbers by size, infinity and NaN above all. */
+HT_INLINE int32_t magnitude(float x)
+{
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits & INT32_MAX;
+}
+
+/* Per tile of a segment, which of its m * m outputs to compute anew: bit r * m + q for row r, column q. */
+__attribute__((noinline, cold)) static void find_plain(const ht_conv *c, const segment *s, const int64_t m, uint16_t *plain)
+{
+    enum { WIDEST = 4 * HT_WINOGRAD_COLUMNS + 2 };
+    int32_t largest[MAX_N][WIDEST] = {{0}}; /* over all channels; zero in the padding */
+    const int64_t left = s->x0 * m - c->pad[2], top = s->y * m - c->pad[1], width = s->count * m + 2;
+    const int64_t low = ht_max64(0, -left), high = ht_min64(width, c->in[2] - left);
+    for (int64_t channel = 0; channel < c->in_channels; channel++)
+        for (int64_t r = ht_max64(0, -top); r < ht_min64(m + 2, c->in[1] - top); r++) {
+            const float *row = c->x + channel * c->in_plane + (top + r) * c->in[2] + left;
+            for (int64_t i = low; i < high; i++) {
+                const int32_t found = magnitude(row[i]);
+                largest[r][i] = found > largest[r][i] ? found : largest[r][i];
+            }
+        }
+    for (int64_t tile = 0; tile < s->count; tile++) {
+        int32_t most = 0;
+        for (int64_t r = 0; r < m + 2; r++)
+            for (int64_t q = 0; q < m + 2; q++)
+                most = most < largest[r][tile * m + q] ? largest[r][tile * m + q] : most;
+        plain[s->first + tile] = 0;
+        if (most <= magnitude(HT_WINOGRAD_EXTREME))
+            continue;
+        float size;
+        memcpy(&size, &most, sizeof size);
+        const int32_t outshone = most > magnitude(OVERFLOWS) ? INT32_MAX : magnitude(size / OUTSHONE);
+        for (int64_t r = 0; r < m; r++)
+            for (int64_t q = 0; q < m; q++) {
+                int32_t window = 0;
+                for (int64_t i = 0; i < 9; i++) {
+                    const int32_t tap = largest[r + i / 3][tile * m + q + i % 3];
+                    window = window < tap ? tap : window;
+                }
+                if (window <= outshone)
+                    plain[s->first + tile] |= (uint16_t)(1 << (r * m + q));
+            }
+    }
+}
+
+/* The window of an output as one filter's weights lie: windows[channel][tap], zero in the padding. */
+static void gather_window(const ht_conv *c, int64_t y, int64_t x, float *window)
+{
+    const int64_t top = y - c->pad[1], left = x - c->pad[2];
+    for (int64_t channel = 0; channel < c->in_channels; channel++)
+        for (int64_t r = top; r < top + 3; r++)
+            for (int64_t q = left; q < left + 3; q++) {
+                const int inside = r >= 0 && r < c->in[1] && q >= 0 && q < c->in[2];
+                *window++ = inside ? c->x[channel * c->in_plane + r * c->in[2] + q] : 0.0f;
+            }
+}
+
+/* y of `count` outputs at places `at` of their planes, for filters [m0, m1), as plain sums over their windows. */
+static void plain_sums(const ht_conv *c, const float *windows, const int64_t *at, int64_t count, int64_t m0, int64_t m1)
+{
+    const int64_t depth = 9 * c->in_channels;
+    for (int64_t m = m0; m < m1; m++) {
+        const float *filter = (const float *)c->plain + m * depth; /* at any address */
+        const vf factor = vf_set1(c->scale ? c->scale[m] : 1.0f);
+        vf sums[TOGETHER_PLAIN];
+        for (int i = 0; i < TOGETHER_PLAIN; i++)
+            sums[i] = vf_set1(0.0f);
+        for (int64_t k = 0; k < depth; k += VF_LANES) {
+            const int64_t n = ht_min64(VF_LANES, depth - k);
+            const vf weights = (n == VF_LANES ? vf_load(filter + k) : vf_load_n(filter + k, n)) * factor;
+            for (int64_t i = 0; i < count; i++) {
+                const float *window = windows + i * depth + k;
+                sums[i] = vf_fma(weights, n == VF_LANES ? vf_load(window) : vf_load_n(window, n), sums[i]);
+            }
+        }
+        for (int64_t i = 0; i < count; i++) {
+            float *y = c->y + m * c->pixels + at[i];
+            float sum = vf_hsum(sums[i]) + (c->bias ? c->bias[m] : 0.0f);
+            if (c->addend)
+                sum += c->addend[m * c->pixels + at[i]];
+            sum = sum < c->low ? c->low : sum; /* NaN passes */
+            *y = sum > c->high ? c->high : sum;
+            if (!ht_unary_is_clip(c->activation))
+                ht_unary_f32(c->activation, c->p0, c->p1, y, y, 1);
+        }
+    }
+}
+
+/* Filters [m0, m1) of all outputs of the block that `plain` names; NULL: of all outputs. */
+__attribute__((noinline, cold)) static void compute_anew(const ht_conv *c, const work *w, const segment *segments,
+                                                         int64_t count, const uint16_t *plain, int64_t m0, int64_t m1)
+{
+    float *windows = w->v; /* transformed inputs are not needed any more, and take more room */
+    int64_t at[TOGETHER_PLAIN], pending = 0;
+    for (const segment *s = segments; s < segments + count; s++)
+        for (int64_t i = 0; i < s->count * w->m * w->m; i++) {
+            const int64_t tile = i / (w->m * w->m), pixel = i % (w->m * w->m);
+            const int64_t y = s->y * w->m + pixel / w->m, x = (s->x0 + tile) * w->m + pixel % w->m;
+            if (y >= c->out[1] || x >= c->out[2] || (plain && !(plain[s->first + tile] >> pixel & 1)))
+                continue;
+            gather_window(c, y, x, windows + pending * 9 * c->in_channels);
+            at[pending++] = y * c->out[2] + x;
+            if (pending == TOGETHER_PLAIN) {
+                plain_sums(c, windows, at, pending, m0, m1);
+                pending = 0;
+            }
+        }
+    if (pending > 0)
+        plain_sums(c, windows, at, pending, m0, m1);
+}
+
 HT_INLINE void winograd(const ht_conv *c, int64_t block, int64_t m0, int64_t m1, const int m)
 {
     work w;
@@ -333,7 +482,7 @@ HT_INLINE void winograd(const ht_conv *c, int64_t block, int64_t m0, int64_t m1,
     }
     for (int64_t i = 0; i < c->in[2]; i += VF_LANES)
         vf_store_n(w.zeros + i, ht_min64(VF_LANES, c->in[2] - i), vf_set1(0.0f));
-    transform_inputs(c, &w, segments, count, m);
+    const int ordinary = transform_inputs(c, &w, segments, count, m);
     for (int64_t channel = m0; channel < m1; channel += CHANNELS) {
         const int64_t channels = ht_min64(CHANNELS, m1 - channel);
         multiply(c, &w, channel, channels, tiles);
@@ -342,6 +491,16 @@ HT_INLINE void winograd(const ht_conv *c, int64_t block, int64_t m0, int64_t m1,
             store_rows(c, &w, segments, count, channel + i);
         }
     }
+    if (HT_UNLIKELY(!ordinary)) {
+        uint16_t plain[HT_WINOGRAD_COLUMNS];
+        for (const segment *s = segments; s < segments + count; s++)
+            find_plain(c, s, m, plain);
+        compute_anew(c, &w, segments, count, plain, m0, m1);
+    }
+    const float *extreme = c->w + ht_conv_winograd_packed(c->in_channels, c->out_channels, m) - panels_of(c) * CHANNELS;
+    for (int64_t channel = m0; channel < m1; channel++)
+        if (HT_UNLIKELY(extreme[channel] != 0))
+            compute_anew(c, &w, segments, count, NULL, channel, channel + 1);
 }
 
 static void winograd_2(const ht_conv *c, int64_t block, int64_t m0, int64_t m1) { winograd(c, block, m0, m1, 2); }
@@ -423,8 +582,19 @@ HT_INLINE void transform_filters(float taps[9][HT_PANEL], float *dst, int64_t st
     }
 }
 
-/* pack_winograd: in w[group * M][C][3][3], at any address; out packed[group][ceil(M / 16)][n * n][C][16], all float32.
- * ints: group, C, M, m. */
+/* extreme[lane] := 1 where a tap is not finite or extreme. */
+static void find_extreme(float taps[][HT_PANEL], int64_t count, float extreme[HT_PANEL])
+{
+    const vf most = vf_set1(HT_WINOGRAD_EXTREME), one = vf_set1(1.0f);
+    for (int64_t i = 0; i < count; i++)
+        for (int lane = 0; lane < HT_PANEL; lane += VF_LANES) {
+            const vm fits = vf_le(vf_abs(vf_load(&taps[i][lane])), most);
+            vf_store(extreme + lane, vf_select(fits, vf_load(extreme + lane), one));
+        }
+}
+
+/* pack_winograd: in w[group * M][C][3][3], at any address; out packed[group]: [ceil(M / 16)][n * n][C][16], then
+ * [ceil(M / 16)][16], 1 for a filter with extreme weights, else 0; all float32. ints: group, C, M, m. */
 int HT_KERNEL(pack_winograd)(const ht_call *call)
 {
     if (call->num_in != 1 || call->num_out != 1 || call->num_ints != 4)
@@ -436,16 +606,21 @@ int HT_KERNEL(pack_winograd)(const ht_call *call)
     if (group < 1 || channels < 1 || maps < 1 || (m != 2 && m != 4) || w->size != group * maps * channels * 9)
         return HT_ERR_OPERAND;
     const int64_t panels = ht_ceil_div(maps, HT_PANEL), n = m + 2, step = channels * HT_PANEL;
-    if (packed->size != group * panels * n * n * step)
+    const int64_t packed_group = ht_conv_winograd_packed(channels, maps, m);
+    if (packed->size != group * packed_group)
         return HT_ERR_OPERAND;
     float taps[VF_LANES * 9][HT_PANEL] __attribute__((aligned(64)));
     for (int64_t i = 0; i < group * panels; i++) {
         const int64_t first = i % panels * HT_PANEL, count = ht_min64(HT_PANEL, maps - first);
         const float *src = (const float *)w->data + (i / panels * maps + first) * channels * 9;
-        float *dst = (float *)packed->data + i * n * n * step;
+        float *of_group = (float *)packed->data + i / panels * packed_group, *dst = of_group + i % panels * n * n * step;
+        float *extreme = of_group + panels * n * n * step + i % panels * HT_PANEL;
+        for (int lane = 0; lane < HT_PANEL; lane++)
+            extreme[lane] = 0.0f;
         for (int64_t c = 0; c < channels; c += VF_LANES) {
             const int64_t together = ht_min64(VF_LANES, channels - c);
             gather_taps(src + c * 9, channels * 9, together, count, taps);
+            find_extreme(taps, together * 9, extreme);
             for (int64_t j = 0; j < together; j++, dst += HT_PANEL) {
                 if (m == 2)
                     transform_filters(taps + j * 9, dst, step, G2, 4);

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from .elementwise import _given, _optional
 from .network import WINDOW, convolution_of, packed_b
 from .registry import F32, Node, operator
@@ -26,12 +28,13 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     depth, maps = math.prod(weights.shape[1:]), weights.shape[0] // group
     constant = weights.data is not None and x.data is None
     depthwise = weights.shape[1] == 1 and maps <= _DEPTHWISE_MAPS
-    tile = 0
+    tile, plain = 0, list[Value | None]()
     if constant and not depthwise and x.rank == 4 and window[:7] == [1, 3, 3, 1, 1, 1, 0]:
         # Weights of 16 bits lose too much in the transform, and it makes more of them to be widened in every run.
         tile = 0 if context.halves else winograd_tile(weights.shape[1], maps, x.shape[2:], shape[2:], window[10:])
     if tile:
         packing, operand = tile, _packed_winograd(context, weights, group, tile)
+        plain = _bytes_and_scale(context, weights)
         scratch = max(_SCRATCH, _winograd_scratch(weights.shape[1], tile))
         if window[10:] != [1, 1]:
             (height, width), sizes = (_phase(extent, window[10:]) for extent in (x.shape[2:], shape[2:]))
@@ -44,7 +47,7 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         scratch = _SCRATCH + 4 * group * _panels(maps) * _PANEL * depth
     return [
         context.call(
-            "conv", [x, operand, bias, None], shape, x.dtype, [group, packing, 0, *window], [0.0, 0.0], scratch
+            "conv", [x, operand, bias, None, *plain], shape, x.dtype, [group, packing, 0, *window], [0.0, 0.0], scratch
         )
     ]
 
@@ -111,10 +114,18 @@ def _winograd_scratch(channels: int, tile: int) -> int:
 def _packed_winograd(context: Context, weights: Value, group: int, tile: int) -> Value:
     outputs, channels = weights.shape[:2]
     maps = outputs // group
-    size = group * (tile + 2) ** 2 * _panels(maps) * _PANEL * channels
+    size = group * _panels(maps) * _PANEL * ((tile + 2) ** 2 * channels + 1)
 
     def make() -> Value:
         ints = [group, channels, maps, tile]
         return context.call("pack_winograd", [_scaled(weights)], (size,), weights.dtype, ints, lasting=True)
 
     return context.packed(weights, ("pack_winograd", group, tile, weights.scale_key), make)
+
+
+def _bytes_and_scale(context: Context, weights: Value) -> list[Value | None]:
+    """The weights themselves, from which the kernel computes outputs beside extreme inputs. They are read then alone, so
+    they stay in the model's file; as bytes, so that they may lie at any address."""
+    assert weights.data is not None
+    plain = Value(np.dtype(np.uint8), (weights.data.nbytes,), weights.data.reshape(-1).view(np.uint8), shared=True)
+    return [plain, None if weights.scale is None else context.constant(weights.scale)]
