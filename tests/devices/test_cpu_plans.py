@@ -147,6 +147,57 @@ def test_plans_are_cut_where_a_shape_depends_on_data() -> None:
     assert rows["Reshape"] == rows["Shape"] == "OPTIMIZED_OUT"
 
 
+def tile_by_data() -> onnx.ModelProto:
+    """z = x repeated l times; y = l + i, of which l is known once z's shape is."""
+    nodes = [
+        helper.make_node("Tile", ["x", "l"], ["z"]),
+        helper.make_node("Add", ["l", "i"], ["y"]),
+        helper.make_node("Identity", ["l"], ["same"]),
+        helper.make_node("Reshape", ["l", "column"], ["bent"]),
+        helper.make_node("Shape", ["z"], ["dims"]),
+    ]
+    inputs = {"x": ("float32", ["a", "b"]), "l": ("int64", [2]), "i": ("int64", [2])}
+    outputs = {"z": "float32", "y": "int64", "same": "int64", "bent": "int64", "dims": "int64"}
+    return model_of(nodes, inputs, outputs, {"column": np.array([2, 1])})
+
+
+def test_the_caller_may_write_what_a_plan_depends_on() -> None:
+    """Both the arrays that were given and those that were returned."""
+    request = compiled(tile_by_data()).create_infer_request()
+    x, i = np.ones((1, 1), np.float32), np.array([0, 1])
+    raw = np.zeros(2 * 8 + 1, np.uint8)
+    layouts = [
+        np.empty(2, np.int64),
+        np.empty(4, np.int64)[::2],
+        np.empty(2, np.int64)[::-1],
+        np.empty(2, ">i8"),
+        np.ndarray((2,), np.int64, raw, 1),  # unaligned
+    ]
+    for number in range(40):
+        lengths = layouts[number % len(layouts)]
+        wanted = np.array([[2, 3], [1, 4], [3, 2]][number % 3])
+        lengths[...] = wanted
+        found = request.infer({"x": x, "l": lengths, "i": i})
+        assert found["z"].shape == tuple(wanted)
+        for name, expected in (("y", wanted + i), ("same", wanted), ("bent", wanted[:, None]), ("dims", wanted)):
+            np.testing.assert_array_equal(found[name], expected, f"call {number}, {name}")
+        for array in (lengths, *found.values()):
+            array[...] = 1
+
+
+def test_plans_are_kept_by_the_bits_of_what_they_depend_on() -> None:
+    nodes = [
+        helper.make_node("Range", ["start", "limit", "delta"], ["r"]),
+        helper.make_node("Identity", ["start"], ["first"]),
+    ]
+    scalars = {name: ("float32", []) for name in ("start", "limit", "delta")}
+    request = compiled(model_of(nodes, scalars, {"r": "float32", "first": "float32"})).create_infer_request()
+    for start in (0.0, -0.0, 0.0, -0.0):
+        found = request.infer({"start": np.float32(start), "limit": np.float32(2), "delta": np.float32(1)})
+        assert np.signbit(found["first"]) == np.signbit(start)
+        assert found["r"].tolist() == [0, 1]
+
+
 def test_a_reshape_to_an_input_reads_it_every_time() -> None:
     """The last segment takes x alone, as if it were the whole model: the shape still counts."""
     nodes = [helper.make_node("Reshape", ["x", "s"], ["y"]), helper.make_node("Relu", ["y"], ["z"])]

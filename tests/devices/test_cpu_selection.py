@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from hypothesis import given, settings
@@ -124,6 +125,86 @@ def test_counts_that_follow_each_other() -> None:
     for step in range(6):
         x = (rng.standard_normal((5, 7)) * 2 - step * 0.8).astype(np.float32)
         for found, wanted in zip(request.infer({"x": x}).arrays(), session.run(None, {"x": x}), strict=True):
+            assert found.dtype == wanted.dtype
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_several_nodes_that_count() -> None:
+    """What one of them found before its plan was cut is an output, and is not taken for what the next one found."""
+    uniques = ["values", "first", "inverse", "counts"]
+    nodes = [
+        helper.make_node("Unique", ["x"], [f"x_{name}" for name in uniques]),
+        helper.make_node("Unique", ["y"], [f"y_{name}" for name in uniques], axis=0),
+        helper.make_node("NonZero", ["x"], ["x_places"]),
+        helper.make_node("NonZero", ["x_inverse"], ["inverse_places"]),
+        helper.make_node("Cast", ["x_inverse"], ["chosen"], to=onnx.TensorProto.BOOL),
+        helper.make_node("Compress", ["x", "chosen"], ["x_chosen"]),
+        helper.make_node("NonMaxSuppression", ["boxes", "scores", "most"], ["best"]),
+        helper.make_node("Unique", ["y"], [f"all_{name}" for name in uniques], sorted=0),
+        helper.make_node("NonZero", ["y"], ["y_places"]),
+    ]
+    kinds = [f"{of}_{name}" for of in ["x", "y", "all"] for name in uniques]
+    outputs = [*kinds, "x_places", "inverse_places", "x_chosen", "best", "y_places"]
+    rng = np.random.default_rng(0)
+    corners = np.sort(rng.random((1, 5, 2, 2), np.float32), 2).reshape(1, 5, 4)
+    feeds = {"x": np.zeros((2, 3), np.float32), "y": np.zeros((5, 2), np.int64), "boxes": corners}
+    feeds |= {"scores": rng.random((1, 2, 5), np.float32), "most": np.array([3])}
+    proto = model(nodes, feeds, outputs, 17)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    core = Core()
+    request = core.compile_model(core.read_model(proto), "CPU").create_infer_request()
+    for step in range(12):
+        feeds["x"] = rng.integers(0, 2 + step % 4, (2, 3)).astype(np.float32)
+        feeds["y"] = rng.integers(0, 2 + step % 3, (step % 5 + 1, 2))
+        feeds["scores"] = rng.random((1, 2, 5), np.float32)
+        wanted = session.run(None, feeds)
+        for name, found, expected in zip(outputs, request.infer(feeds).arrays(), wanted, strict=True):
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected, name)
+
+
+BODY_THAT_COUNTS = """
+    {
+        u0, f0, i0, c0 = Unique (a)
+        g = Cast <to = 1> (i0)
+        h = Neg (g)
+        u1, f1, i1, c1 = Unique (h)
+        places = NonZero (g)
+        k = Cast <to = 1> (i1)
+        b = Add (g, k)
+        REST
+    }"""
+
+
+@pytest.mark.parametrize("around", ["a Loop", "an If that is known", "an If"])
+def test_several_nodes_that_count_in_a_body(around: str) -> None:
+    body = BODY_THAT_COUNTS.replace("REST", "go2 = Identity (go)" if around == "a Loop" else "")
+    condition = "yes" if around == "an If that is known" else "p"
+    inner = {
+        "a Loop": f"""y, i, p0 = Loop (n, , x) <body = b (int64 trip, bool go, float[j] a)
+            => (bool go2, float[j] b, int64[j] i0, int64[2] s) {body.replace("go2 =", "s = Shape (places) go2 =")}>""",
+    }.get(
+        around,
+        f"""a = Neg (x)  y, i, p0 = If ({condition}) <
+            then_branch = t () => (float[j] b, int64[j] i0, int64[1, l] places) {body},
+            else_branch = e () => (float[j] a0, int64[j] z, int64[1, l] nz)
+            {{ a0 = Identity (x)  z = Cast <to = 7> (x)  nz = NonZero (x) }}>""",
+    )
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[m] x, int64 n, bool p) => (float[o] y, int64[q, r] i, int64[s, t] p0, int64[m] own, int64[v] counts)
+        <bool yes = {{1}}>
+        {{ u, f, own, counts = Unique (x)  {inner} }}"""
+    proto = onnx.parser.parse_model(text)
+    for value in proto.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    core = Core()
+    request = core.compile_model(core.read_model(proto), "CPU").create_infer_request()
+    rng = np.random.default_rng(1)
+    for step in range(10):
+        x = rng.integers(0, 2 + step % 4, step % 3 + 3).astype(np.float32)
+        feeds = {"x": x, "n": np.array(step % 4 + 1), "p": np.array(step % 2 == 0)}
+        for found, wanted in zip(request.infer(feeds).arrays(), session.run(None, feeds), strict=True):
             assert found.dtype == wanted.dtype
             np.testing.assert_array_equal(found, wanted)
 

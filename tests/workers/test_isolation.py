@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
@@ -59,6 +60,24 @@ def test_weights_and_all_sizes_pass(core: hetero.Core) -> None:
     for rows in (1, 5, 0, 300, 2):  # results outgrow their room, and fit again
         x = np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float32)
         np.testing.assert_array_equal(there(x)[0], here(x)[0])
+
+
+@pytest.mark.parametrize("device", ["CPU", "HETERO:CPU.0,CPU.1"])
+def test_memory_that_is_used_again_changes_no_plan(core: hetero.Core, device: str) -> None:
+    """A plan depends on ``k``, which lies in memory that the next inference writes."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (int64 k, float[2] x) => (int64[n] r, float[2] y)
+        <int64 zero = {0}, int64 one = {1}>
+        {
+            r = Range (zero, k, one)
+            y = Loop (k, , x) <body = b (int64 i, bool go, float[2] a) => (bool go2, float[2] a2)
+                { go2 = Identity (go)  c = Constant <value_float = 1.0> ()  a2 = Add (a, c) }>
+        }""")
+    compiled = core.compile_model(core.read_model(model), device, PROCESS)
+    for trips in (3, 1, 3, 2, 3, 5, 1, 2, 3, 0, 4, 4, 2):
+        found = compiled({"k": np.array(trips), "x": np.zeros(2, np.float32)})
+        assert found["r"].tolist() == list(range(trips))
+        assert found["y"].tolist() == [trips, trips]
 
 
 def test_results_outlive_later_inferences(core: hetero.Core) -> None:

@@ -56,10 +56,11 @@ class Segment:
     """A part of a plan that runs without a stop.
 
     ``program`` takes the arrays of ``inputs`` (value ids) and gives those of ``outputs``. ``known``: values that need
-    no program. ``aliases``: values that are another one under a new shape. ``needs``: values whose data the rest of
-    the plan waits for; empty for the last segment. ``handed_on``: all that the rest may read. ``node_of``: the node of
-    each call of the program. ``next_node``: where planning goes on. ``host``: the node, of control flow or of the
-    user's, that runs after the program, -1 for none; ``host_outputs``: what of it the rest reads.
+    no program, as read-only arrays that no caller has or had. ``aliases``: values that are another one under a new
+    shape. ``needs``: values whose data the rest of the plan waits for; empty for the last segment. ``handed_on``: all
+    that the rest may read. ``node_of``: the node of each call of the program. ``next_node``: where planning goes on.
+    ``host``: the node, of control flow or of the user's, that runs after the program, -1 for none; ``host_outputs``:
+    what of it the rest reads.
     """
 
     program: _program.Program
@@ -133,7 +134,8 @@ class Planner:
                 continue
             for value, result in zip(plan.outputs, results, strict=False):
                 if value >= 0:
-                    self._constants[value] = Value(result.dtype, result.shape, result.data, shared=True)
+                    assert result.data is not None, "all operands are known"
+                    self._constants[value] = Value(result.dtype, result.shape, _read_only(result.data), shared=True)
             folded.add(i)
         return frozenset(folded)
 
@@ -255,11 +257,14 @@ class Planner:
         segment = self._segment(0, given)
         return segment if segment.host < 0 and segment.next_node == len(self.nodes) else None
 
-    def following(self, segment: Segment, arrays: Mapping[int, NDArray[Any]]) -> Segment:
-        """The segment after one that waits for data. ``arrays``: all values made or known so far."""
+    def following(
+        self, segment: Segment, arrays: Mapping[int, NDArray[Any]], waited: Mapping[int, NDArray[Any]]
+    ) -> Segment:
+        """The segment after one that waits for data. ``arrays``: all values made or known so far, of which the types
+        are read. ``waited``: the data of ``segment.needs``; plans keep them, so nobody may write them later."""
         given = {}
         for value, array in arrays.items():
-            data = array if value in segment.needs or value in segment.known else None
+            data = waited[value] if value in waited else segment.known.get(value)
             given[value] = Value(array.dtype, array.shape, data)
         return self._segment(segment.next_node, given)
 
@@ -269,7 +274,7 @@ class Planner:
         for value in given.values():
             if value.data is None:
                 value.storage = context.new_storage()
-        staged = [number for number in sorted(values) if number >= self.model.num_values]
+        staged = [number for number in sorted(values) if number >= self.model.num_values]  # all are of node ``start``
         if staged:
             context.stages[start] = [values.pop(number) for number in staged]
         needs: tuple[int, ...] = ()
@@ -288,8 +293,9 @@ class Planner:
             except NeedsData as need:
                 stage = context.stages.get(i, [])
                 if any(value is need.value for value in stage):
-                    # The node's own values: they get ids after the model's, and are handed on to its next lowering.
-                    numbers = [self.model.num_values + position for position in range(len(stage))]
+                    # The node's own values: they get ids after the model's, no two nodes the same, since a value that
+                    # an earlier node staged may be an output, and are handed on to the node's next lowering.
+                    numbers = [self.model.num_values + i + position * len(self.nodes) for position in range(len(stage))]
                     values.update(zip(numbers, stage, strict=True))
                     needs = tuple(n for n, value in zip(numbers, stage, strict=True) if value is need.value)
                 else:
@@ -343,7 +349,7 @@ class Planner:
             value = values.get(number) or self.constant(number)
             assert value is not None, "checked when the model was read"
             if value.data is not None:
-                known[number] = value.data
+                known[number] = _read_only(value.data)
             elif value.storage in given_storage:
                 aliases[number] = (given_storage[value.storage], value.shape)
             elif value.storage in storage_output:
@@ -378,6 +384,14 @@ class Planner:
             host,
             host_outputs,
         )
+
+
+def _read_only(data: NDArray[Any]) -> NDArray[Any]:
+    """``data``, so that whoever gets it from a plan cannot change what later runs find there."""
+    if data.flags.writeable:
+        data = data.view()
+        data.flags.writeable = False
+    return data
 
 
 class _Within:

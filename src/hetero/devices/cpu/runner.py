@@ -58,13 +58,23 @@ class PlanCache:
         return self._planned((shapes, dtypes), lambda: self.planner.first(shapes, dtypes))
 
     def following(self, segment: Segment, arrays: Mapping[int, NDArray[Any]]) -> Segment:
-        """The segment after ``segment``, given the data that it waits for and the shapes of the rest."""
-        waited = tuple((arrays[value].shape, arrays[value].tobytes()) for value in segment.needs)
+        """The segment after ``segment``, given the data that it waits for and the types of the rest.
+
+        The key holds all that planning reads: the data of ``segment.needs``, with their types, and the types of what
+        the host made. Those of all other values, and the data of the known ones, follow from ``segment``, which lives
+        as long as the entry, so that its id stands for it alone.
+        """
+        waited = tuple((arrays[value].shape, arrays[value].dtype, arrays[value].tobytes()) for value in segment.needs)
         made = tuple((arrays[value].shape, arrays[value].dtype) for value in segment.host_outputs)
 
         def plan() -> Segment:
-            found = self.planner.following(segment, arrays)
-            found.keep_alive.append(segment)  # its id stands in the key
+            # Of the key's own bytes, not of the arrays: those are the caller's, or others that are written again.
+            data = {
+                value: np.ndarray(shape, dtype, buffer)
+                for value, (shape, dtype, buffer) in zip(segment.needs, waited, strict=True)
+            }
+            found = self.planner.following(segment, arrays, data)
+            found.keep_alive.append(segment)
             return found
 
         return self._planned((id(segment), waited, made), plan)
