@@ -64,6 +64,30 @@ def test_between_operators_of_onnx(make: Any, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_a_function_may_give_what_it_keeps(device: str) -> None:
+    """A table, its inputs, one array for two outputs: writing a result changes none of them."""
+    table = np.arange(6, dtype=np.float32)
+
+    def give(x: np.ndarray) -> tuple[np.ndarray, ...]:
+        moved = x + 1
+        return x, table, moved, moved[::-1], moved
+
+    core = core_with(hetero.CustomOp("Give", "com.acme", function=give, output_dtypes=(0,) * 5))
+    model = model_of(
+        "g (float[6] x) => (float[6] r, float[6] a, float[6] b, float[6] c, float[6] d, float[6] e) "
+        "{ r = Relu(x) a, b, c, d, e = com.acme.Give(r) }"
+    )
+    compiled = core.compile_model(core.read_model(model), device)
+    for call in range(4):
+        x = np.arange(call, call + 6, dtype=np.float32)
+        found = compiled({"x": x}).arrays()
+        for array, wanted in zip(found, (x, x, range(6), x + 1, x[::-1] + 1, x + 1), strict=True):
+            np.testing.assert_array_equal(array, list(wanted))
+            array[...] = -1
+    np.testing.assert_array_equal(table, range(6))
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("bias", [True, False, None])
 def test_several_outputs_and_an_optional_input(make: Any, device: str, bias: bool | None) -> None:
     op = make("Peak", peak, shape_rule=peak_shapes, num_inputs=(1, 2), output_dtypes=(0, np.int64))

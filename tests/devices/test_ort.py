@@ -14,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -462,6 +463,20 @@ def test_a_run_can_be_stopped(core: hetero.Core) -> None:
     assert type(caught[0]).__name__ == "Cancelled"
     runner.cancellation.clear()  # type: ignore[attr-defined]
     np.testing.assert_array_equal(runner.run([np.array(False), x])[0], x)
+
+
+def test_sequences_lie_apart(core: hetero.Core) -> None:
+    """onnxruntime lets two sequences share their tensors."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[3] x, float[3] y) => (seq(float[3]) s, seq(float[3]) t)
+        { s = SequenceConstruct (x, y)  t = SequenceInsert (s, x) }""")
+    request = core.compile_model(core.read_model(model), "ORT").create_infer_request()
+    for call in range(3):
+        x = np.full(3, call, np.float32)
+        found = request.infer({"x": x, "y": x + 1})
+        for item, wanted in zip([*found["s"], *found["t"]], [x, x + 1, x, x + 1, x], strict=True):
+            np.testing.assert_array_equal(item, wanted)
+            item[...] = -1
 
 
 def test_what_it_takes_one_by_one_but_not_together(core: hetero.Core) -> None:

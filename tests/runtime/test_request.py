@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import concurrent.futures
+import importlib.util
 import re
 import types
 
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper
 
 import hetero
-from hetero.runtime.request import RequestState
+from hetero.plugin import Port
+from hetero.runtime.request import InferRequest, RequestState
 from model_zoo import make_model
 
 DEVICES = ("CPU", "TEMPLATE", "HETERO:TEMPLATE,CPU")
@@ -182,6 +185,68 @@ def test_parameter_and_constant_results(core: hetero.Core, device: str) -> None:
     assert x[0, 0] == -1
     out["w"][:] = 0
     np.testing.assert_array_equal(compiled({"x": x})["w"], [7, 8])
+
+
+def test_results_lie_apart() -> None:
+    """From the inputs, from each other, and from what the device keeps; what already does is not copied."""
+    constant, own, base, given = np.zeros(2), np.zeros(2), np.zeros(6), np.zeros(2)
+    constant.flags.writeable = False
+    shared = np.zeros(3)
+
+    class Sharing:
+        def run(self, inputs: object) -> list[object]:
+            apart = [own, base[:2], base[2:4]]
+            return [*apart, own, base[1:3], base[5:], constant, given[:1], [shared, shared[::-1], [shared]], None]
+
+        def profile(self) -> tuple[()]:
+            return ()
+
+    ports = [Port(f"y{at}", None, None, is_tensor=at < 8) for at in range(10)]
+    request = InferRequest("TEST", [Port("x", None, None)], ports, Sharing())
+    results = request.infer({"x": given}).arrays()
+    assert results[0] is own
+    assert np.shares_memory(results[1], base)
+    arrays = [*results[:8], *results[8][:2], results[8][2][0]]
+    for at, array in enumerate(arrays):
+        assert array.flags.writeable
+        assert not any(np.shares_memory(array, other) for other in (*arrays[:at], given, constant))
+
+
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "ORT", "HETERO:CPU,TEMPLATE", "HETERO:TEMPLATE,CPU"])
+def test_results_may_be_written(core: hetero.Core, device: str) -> None:
+    """Where outputs are constants, also of bodies, or views of other outputs: a caller that writes them changes nothing
+    else."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[n] x, int64 trips, bool p) => (float[n] a, float[n] b, float[1, n] c, float[2] d, float[2] e,
+            int64[1] f, float[2] h, float[n] i)
+        <float[2] w = {1, 2}, int64[2] row = {1, -1}>
+        {
+            a = Relu (x)
+            b = Identity (a)
+            c = Reshape (b, row)
+            d = Identity (w)
+            e = If (p) <then_branch = t () => (float[2] y) { y = Constant <value = float[2] {3, 4}> () },
+                else_branch = o () => (float[2] y) { y = Identity (w) }>
+            f = Shape (x)
+            h, i = Loop (trips, , w, x) <body = l (int64 at, bool go, float[2] v, float[m] u)
+                => (bool go2, float[2] v2, float[m] u2) { go2 = Identity (go)  v2 = Identity (v)  u2 = Identity (u) }>
+        }""")
+    if device == "ORT" and importlib.util.find_spec("onnxruntime") is None:
+        pytest.skip("there is no onnxruntime")
+    request = core.compile_model(core.read_model(model), device).create_infer_request()
+    for call in range(12):
+        x = np.arange(call % 3 + 1, dtype=np.float32)
+        feeds = {"x": x, "trips": np.array(call % 2), "p": np.array(call % 4 < 2)}
+        found = request.infer(feeds)
+        branch = [3, 4] if feeds["p"] else [1, 2]
+        wanted = [x, x, x[None], [1, 2], branch, [len(x)], [1, 2], x]
+        for array, expected in zip(found.arrays(), wanted, strict=True):
+            np.testing.assert_array_equal(array, expected)
+        for array in found.arrays():
+            array[...] = 7  # in turn: one that shares memory with a result before it would have changed that
+        for array in found.arrays():
+            np.testing.assert_array_equal(array, 7)
+        assert not (x == 7).any()
 
 
 @pytest.mark.parametrize("device", DEVICES)

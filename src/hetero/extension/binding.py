@@ -116,7 +116,8 @@ class BoundOp:
         return self._checked(frozen, given)
 
     def _checked(self, inputs: Sequence[Array | None], given: Sequence[Any]) -> list[Array]:
-        """Results as arrays that lie apart from the inputs, if they are of the types that were promised."""
+        """Results as arrays that lie apart from the inputs, if they are of the types that were promised. Read-only: the
+        function may keep them, and give them again."""
         dtypes = self.output_dtypes([None if array is None else array.dtype for array in inputs])
         shapes: Sequence[Shape | None] = [None] * len(given)
         if self.op.shape_rule is not None:
@@ -136,7 +137,7 @@ class BoundOp:
             shares = any(other is not None and np.may_share_memory(array, other) for other in inputs)
             if shares or not array.dtype.isnative:
                 array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
-            results.append(np.ascontiguousarray(array).reshape(array.shape))
+            results.append(_frozen(np.ascontiguousarray(array).reshape(array.shape)))
         return results
 
     def _run_c(self, inputs: Sequence[Array | None]) -> list[Array]:

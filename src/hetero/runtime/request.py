@@ -55,8 +55,9 @@ class Runner(Protocol):
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Results in the order of the output ports.
 
-        ``inputs`` have the ports' dtypes and shapes, may be non-contiguous and are not written. The results are not
-        written again by the runner, and may be inputs, views of inputs, or constants marked read-only.
+        ``inputs`` have the ports' dtypes and shapes, may be non-contiguous and are not written. They are valid until
+        this returns: the caller may write them then. The results are not written again by the runner, and may be
+        inputs, views of inputs or of each other, or constants marked read-only.
         """
         ...
 
@@ -226,14 +227,14 @@ class InferRequest:
         if rows or self._profile:
             self._profile = self._noted(rows, begin, end)
         self._may_repeat = self._run_again is not None
-        return [_owned(result, arrays) for result in results]
+        return _owned(results, arrays)
 
     def accept(self, results: Sequence[Any], arrays: list[Any], profile: Profile) -> list[Any]:
         """What `infer` would give, of results that were computed elsewhere. Raises `InferenceError` for wrong ones."""
         check_outputs(self._outputs, results, self._device)
         if profile or self._profile:
             self._profile = profile
-        return [_owned(result, arrays) for result in results]
+        return _owned(results, arrays)
 
     def _noted(self, rows: Sequence[ProfileRow], begin: int, end: int) -> Profile:
         """The counters, with when the whole ran if the runner did not tell it of its parts."""
@@ -459,13 +460,29 @@ class AsyncRun:
         return self._finished.wait(timeout)
 
 
-def _owned(result: Any, inputs: Sequence[Any]) -> Any:
-    """``result``, or a copy if it is a constant or shares memory with an input: the caller may write into it."""
-    if not isinstance(result, np.ndarray):
-        return [_owned(item, inputs) for item in result] if isinstance(result, list) else result
-    if not result.flags.writeable or any(_shares_memory(result, given) for given in inputs):
-        return result.copy()
-    return result
+def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """``results`` as the caller may write into them: a copy of each that is a constant (read-only), or that shares
+    memory with an input or with a result before it."""
+    owners: set[int] = set()  # those that are no view, by id: two of them are apart
+    alone: list[np.ndarray] = []  # all that lie apart so far
+    views: list[np.ndarray] = []  # of those, the others
+
+    def owned(result: Any) -> Any:
+        if not isinstance(result, np.ndarray):
+            return [owned(item) for item in result] if isinstance(result, list) else result
+        if not result.flags.writeable or any(_shares_memory(result, given) for given in inputs):
+            return result.copy()
+        is_owner = result.base is None
+        if id(result) in owners or any(np.may_share_memory(result, other) for other in (views if is_owner else alone)):
+            return result.copy()
+        alone.append(result)
+        if is_owner:
+            owners.add(id(result))
+        else:
+            views.append(result)
+        return result
+
+    return [owned(result) for result in results]
 
 
 def _shares_memory(result: np.ndarray, given: Any) -> bool:

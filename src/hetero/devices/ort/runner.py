@@ -92,7 +92,7 @@ class OrtRunner:
         except Exception as error:
             raise self._failure(error) from error
         if self._counters is None and not self._by_ort_value:
-            self._remember(inputs)
+            self._remember(inputs, results)
         return results
 
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
@@ -130,8 +130,12 @@ class OrtRunner:
             return ort_value(backend.load(), value)
         return value
 
-    def _remember(self, inputs: Sequence[Any]) -> None:
-        if all(type(value) is np.ndarray and value.dtype.kind in "biuf" for value in inputs):
+    def _remember(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        """Note types that `run_again` takes. Only where all results are tensors, which onnxruntime makes apart: the
+        tensors of two sequences may share memory."""
+        if all(type(value) is np.ndarray and value.dtype.kind in "biuf" for value in inputs) and all(
+            type(result) is np.ndarray for result in results
+        ):
             self._like = [(value.dtype, value.shape) for value in inputs]
 
     def _failure(self, error: Exception) -> Exception:

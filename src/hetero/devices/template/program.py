@@ -207,7 +207,7 @@ class Program:
 
         def define(name: str, value: Any = None) -> int:
             slots[name] = len(initial)
-            initial.append(value)
+            initial.append(frozen(value))  # one that is a result, too, must not be written by whoever gets that
             return slots[name]
 
         def read(name: str) -> int:
