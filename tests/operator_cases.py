@@ -508,7 +508,15 @@ def _shapes() -> Iterator[Case]:
     ):
         yield Case("Slice", (x,), _given(starts=starts, ends=ends, axes=axes))
         yield Case("Slice", (x, _ints(*starts), _ints(*ends), *(() if axes is None else (_ints(*axes),))), {})
-    for start, end, step in ((3, -100, -1), (-1, 0, -2), (0, 4, 3), (3, 0, -1), (10, -10, -3)):
+    for start, end, step in (
+        (3, -100, -1),
+        (-1, 0, -2),
+        (0, 4, 3),
+        (3, 0, -1),
+        (10, -10, -3),
+        (-9, -9, -1),
+        (-9, 0, -2),
+    ):
         yield Case("Slice", (x, _ints(start), _ints(end), _ints(2), _ints(step)), {})
         yield Case("Slice", (x, _ints(start), _ints(end), _ints(-1), _ints(step)), {})
         yield Case("Slice", (x, _ints(start), _ints(end), None, _ints(step)), {})

@@ -15,6 +15,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from onnx import helper, numpy_helper
 
 import hetero
 
-__all__ = ["Answer", "Case", "Known", "Tally", "differences", "reproduction", "shrink"]
+__all__ = ["Answer", "Caller", "Case", "Known", "Tally", "differences", "reproduction", "shrink"]
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -36,7 +37,8 @@ class Case:
     ``tolerance``: of floating-point results, relative to the largest finite one of the output. Everything else must
     match exactly. ``judges``: the names of what `CPU` is compared with, `TEMPLATE` and `onnxruntime`; a generator omits
     one where ONNX does not define the result and the judge is known to choose another one.
-    ``properties``: of every compilation on `CPU`.
+    ``properties``: of every compilation on `CPU`. ``manner``: how it is called there: ``in turn``, by one caller;
+    ``asynchronous``, by three whose inferences are under way at one time; ``threads``, by two.
     """
 
     model: onnx.ModelProto
@@ -45,6 +47,7 @@ class Case:
     tolerance: float = 2e-5
     judges: tuple[str, ...] = ("TEMPLATE", "onnxruntime")
     properties: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    manner: str = "in turn"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,10 +62,11 @@ class Known:
 @dataclasses.dataclass(frozen=True)
 class Answer:
     """What one implementation gave: per call the outputs, or the text of the error. ``refused``: why it does not take
-    the model."""
+    the model. ``troubles``: memory that a call wrote or shared and should not have."""
 
     calls: Sequence[Sequence[np.ndarray] | str]
     refused: str = ""
+    troubles: Sequence[str] = ()
 
 
 @dataclasses.dataclass
@@ -92,19 +96,89 @@ def on_hetero(case: Case, device: str, properties: Mapping[str, Any]) -> Answer:
         compiled = core.compile_model(model, device, dict(properties))
     except hetero.HeteroError as error:
         return Answer((), refused=str(error))
-    calls: list[Sequence[np.ndarray] | str] = []
-    buffers: dict[str, np.ndarray] = {}
-    for feeds in case.calls:
-        given = {name: _in_buffer(buffers, name, array) for name, array in feeds.items()}
+    calls: list[Sequence[np.ndarray] | str] = [""] * len(case.calls)
+    callers = [Caller(compiled, case, calls) for _ in range({"asynchronous": 3, "threads": 2}.get(case.manner, 1))]
+    if case.manner == "threads":
+        with ThreadPoolExecutor(len(callers)) as pool:
+            list(pool.map(lambda at: [callers[at].call(n) for n in range(at, len(calls), len(callers))], range(2)))
+    elif case.manner == "asynchronous":
+        for number in range(len(calls) + len(callers)):
+            caller = callers[number % len(callers)]
+            caller.end()
+            if number < len(calls):
+                caller.begin(number)
+    else:
+        for number in range(len(calls)):
+            callers[0].call(number)
+    return Answer(calls, troubles=[trouble for caller in callers for trouble in caller.troubles])
+
+
+class Caller:
+    """One user of a compiled model, who writes the same memory for each call, and writes into what the calls return:
+    at once, or after the next call."""
+
+    def __init__(self, compiled: hetero.CompiledModel, case: Case, calls: list[Sequence[np.ndarray] | str]) -> None:
+        """``calls``: filled with what each returns."""
+        self._request = compiled.create_infer_request()
+        self._case = case
+        self._calls = calls
+        self._buffers: dict[str, np.ndarray] = {}
+        self._given: dict[str, np.ndarray] = {}
+        self._held: list[tuple[np.ndarray, bytes]] = []
+        self._number: int | None = None  # of the call under way
+        self.troubles: list[str] = []
+
+    def call(self, number: int) -> None:
+        self._give(number)
         try:
-            results = list(compiled(given).values())
+            results = list(self._request.infer(self._given).values())
         except hetero.HeteroError as error:
-            calls.append(str(error))
-            continue
-        calls.append([np.array(result) for result in results])
-        for array in (*given.values(), *results):
+            self._calls[number] = str(error)
+        else:
+            self._take(number, results)
+
+    def begin(self, number: int) -> None:
+        self._give(number)
+        self._request.start_async(self._given)
+        self._number = number
+
+    def end(self) -> None:
+        """Of what `begin` began, if there is something."""
+        number, self._number = self._number, None
+        if number is None:
+            return
+        try:
+            self._request.wait()
+        except hetero.HeteroError as error:
+            self._calls[number] = str(error)
+        else:
+            self._take(number, list(self._request.outputs.values()))
+
+    def _give(self, number: int) -> None:
+        feeds = self._case.calls[number]
+        self._given = {name: _in_buffer(self._buffers, name, array) for name, array in feeds.items()}
+
+    def _take(self, number: int, results: Sequence[np.ndarray]) -> None:
+        self._calls[number] = [np.array(result) for result in results]
+        for name, array in self._given.items():
+            if array.tobytes() != self._case.calls[number][name].tobytes():
+                self.troubles.append(f"call {number}: input {name!r} was written")
+        others = list(self._given.values())
+        for position, result in enumerate(results):
+            if not result.flags.writeable:
+                self.troubles.append(f"call {number}: output {position} is read-only")
+            if any(np.shares_memory(result, other) for other in others):
+                self.troubles.append(f"call {number}: output {position} shares memory with an input or another output")
+            others.append(result)
+        if any(array.tobytes() != before for array, before in self._held):
+            self.troubles.append(f"call {number}: a result of the call before was written")
+        for array in (*self._given.values(), *(array for array, _ in self._held)):
             _spoil(array)
-    return Answer(calls)
+        self._held = [(result, result.tobytes()) for result in results]
+        if number % 3:
+            for result in results:
+                _spoil(result)
+            self._held = []
 
 
 def _in_buffer(buffers: dict[str, np.ndarray], name: str, array: np.ndarray) -> np.ndarray:
@@ -126,7 +200,7 @@ def _spoil(array: np.ndarray) -> None:
 def on_template(case: Case) -> Answer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the reference implementations divide by zero and overflow on purpose
-        return on_hetero(case, "TEMPLATE", {})
+        return on_hetero(dataclasses.replace(case, manner="in turn"), "TEMPLATE", {})
 
 
 def on_onnxruntime(case: Case) -> Answer:
@@ -190,6 +264,7 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
             if way != CUT and not answer.refused
         ]
     found = [f"{way}: refused: {answer.refused}" for way, answer in answers.items() if answer.refused]
+    found += [f"{way}: {trouble}" for way, answer in answers.items() for trouble in answer.troubles]
     for way in list(answers)[1:]:
         tolerance = 0.0 if way == "CPU with two threads" else case.tolerance
         found += _compared(case, way, plain, answers[way], tolerance)

@@ -241,7 +241,9 @@ def _slice(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
     for start, end, axis, step in zip(starts, ends, axes_of(axes, x.rank), steps, strict=True):
         if step == 0:
             raise InferenceError("a step of 0")
-        chosen = range(*slice(start, end, step).indices(x.shape[axis]))
+        # ONNX has it as NumPy does, except that backwards a start before the first element is that element.
+        begin = max(start, -x.shape[axis]) if step < 0 else start
+        chosen = range(*slice(begin, end, step).indices(x.shape[axis]))
         offset += chosen.start * walk[axis] if len(chosen) else 0
         shape[axis] = len(chosen)
         walk[axis] *= step if len(chosen) > 1 else 1  # a step that is not taken may be of any size

@@ -14,6 +14,7 @@ UpstreamGridSample: Any = load_op("", "GridSample", None)
 UpstreamNonMaxSuppression: Any = load_op("", "NonMaxSuppression", None)
 UpstreamRoiAlign: Any = load_op("", "RoiAlign", None)
 UpstreamScatterElements: Any = load_op("", "ScatterElements", None)
+UpstreamSlice: Any = load_op("", "Slice", 13)
 
 
 class GatherElements(OpRun):
@@ -72,6 +73,24 @@ class OneHot(OpRun):
             wide = np.where(wide < 0, wide + size, wide)
         classes = np.arange(size).reshape(-1, *(1,) * (indices.ndim - axis % (indices.ndim + 1)))
         return (np.where(wide == classes, values[1], values[0]).astype(values.dtype),)
+
+
+class Slice(UpstreamSlice):  # type: ignore[misc]
+    # Backwards, a start before the first element is that element, by the specification; onnx.reference slices as NumPy
+    # does, which chooses nothing then. Found by fuzzing against onnxruntime.
+
+    def _run(
+        self,
+        data: np.ndarray,
+        starts: np.ndarray,
+        ends: np.ndarray,
+        axes: np.ndarray | None = None,
+        steps: np.ndarray | None = None,
+    ) -> Any:
+        if steps is not None:
+            sizes = np.array(data.shape)[: np.size(starts)] if axes is None else np.array(data.shape)[axes]
+            starts = np.where(steps < 0, np.maximum(starts, -sizes), starts)
+        return super()._run(data, starts, ends, axes, steps)
 
 
 class GridSample(UpstreamGridSample):  # type: ignore[misc]
@@ -204,6 +223,7 @@ CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
     ("", "Scatter", 9, 10, Scatter),
     ("", "GatherElements", 11, None, GatherElements),
     ("", "ScatterElements", 16, None, ScatterElements),
+    ("", "Slice", 10, None, Slice),
     ("", "GridSample", 16, 19, GridSample_16),
     ("", "GridSample", 20, None, GridSample),
     ("", "OneHot", 9, None, OneHot),
