@@ -45,9 +45,10 @@ def device_numbers(Csr csr not None, device):
 
 
 def partition(Csr csr not None, str policy, device, const double[::1] weight):
-    """(subgraph_of int32 [n], device_of int32 [k], cut edges, cut weight) of a policy.
+    """(subgraph_of int32 [n], device_of int32 [k], cut edges, cut weight, maximal) of a policy.
 
-    `weight`: None, or what `Csr.edge_weights` returned.
+    `weight`: None, or what `Csr.edge_weights` returned. `maximal`: whether the policy promises that no two adjacent
+    subgraphs of a device can be merged: `auto` does, unless its searches used up their steps.
     """
     cdef const uint8_t[::1] numbers = device_array(device, csr.c.n)
     cdef const uint8_t *devices = in8(numbers)
@@ -60,11 +61,11 @@ def partition(Csr csr not None, str policy, device, const double[::1] weight):
     cdef int32_t count = 0, chosen = 0
     cdef int64_t cut = 0
     cdef double total = 0
-    cdef int status
+    cdef int status, maximal = 0
     cdef hg_watch watch = new_watch()
     with nogil:
         if which == 0:
-            status = hg_auto(&csr.c, devices, weights, labels, label_device, &count, &watch)
+            status = hg_auto(&csr.c, devices, weights, labels, label_device, &count, &maximal, &watch)
         elif which == 1:
             status = hg_linear(&csr.c, devices, labels, label_device, &count, &cut, &watch)
         else:
@@ -78,7 +79,7 @@ def partition(Csr csr not None, str policy, device, const double[::1] weight):
         if status == HG_OK and (which != 1 or weights != NULL):
             status = hg_cut(&csr.c, labels, weights, &cut, &total, &watch)
     finish_documented(status, csr.c.n)
-    return subgraph_of, device_of[:count].copy(), cut, total
+    return subgraph_of, device_of[:count].copy(), cut, total, maximal != 0
 
 
 def greedy_within(Csr csr not None, device, int64_t explore_first, int64_t explore_each, int64_t max_covered,

@@ -117,3 +117,31 @@ def test_debug_switch_checks_every_partition(monkeypatch):
     monkeypatch.setattr(policies, "check_partition", lambda *args, **options: seen.append(options))
     partition_graph(WORKED, WORKED_DEVICE, "linear")
     assert seen == [{"maximal": False, "ordered": True}]
+
+
+def test_debug_switch_demands_maximality_only_where_the_search_was_finished(monkeypatch):
+    from hetero.partition import policies
+
+    demanded = []
+
+    def check(*args, **options):
+        demanded.append(options["maximal"])
+        check_partition(*args, **options)
+
+    monkeypatch.setattr(policies, "CHECK_ALWAYS", True)
+    monkeypatch.setattr(policies, "check_partition", check)
+    partition_graph(WORKED, WORKED_DEVICE)
+    assert demanded == [True]
+    for seed, degree in ((0, 2), (1, 4), (2, 6)):  # edges between any two nodes: searches use up their steps
+        rng = np.random.default_rng(seed)
+        nodes = 20_000
+        source = rng.integers(0, nodes - 1, degree * nodes)
+        target = source + 1 + rng.integers(0, nodes, len(source)) % (nodes - 1 - source)
+        graph = Graph.from_edges(source, target, nodes)
+        device = rng.integers(0, 3, nodes)
+        partition = partition_graph(graph, device)
+        assert demanded[-1] is False
+        with pytest.raises(PartitionError, match="not maximal"):
+            check_partition(graph, device, partition.subgraph_of, maximal=True)
+        partition_graph(graph, device, max_nodes=3)
+        partition_graph(graph, device, min_nodes=2, allowed=np.ones((nodes, 3), bool))

@@ -49,6 +49,7 @@ typedef struct {
 typedef struct {
     int32_t *label; /* [n] */
     int32_t count;
+    int maximal; /* known to be: where it was contracted last, the steps sufficed */
 } labels;
 
 /* Merges adjacent subgraphs while any two can be: count and label shrink. */
@@ -63,7 +64,8 @@ static int contract(improver *s, float heavy, labels *result)
                                      s->watch)
                         : HG_NO_MEMORY;
     if (status == HG_OK)
-        status = hg_contract(&coarse, heavy, INT32_MAX, work, merged, &result->count, s->arena, s->watch);
+        status = hg_contract(&coarse, heavy, INT32_MAX, work, merged, &result->count, &result->maximal, s->arena,
+                             s->watch);
     if (status == HG_OK && result->count < before)
         for (int32_t v = 0; v < s->g->n && status == HG_OK; v++) {
             result->label[v] = merged[result->label[v]];
@@ -96,7 +98,7 @@ static int move_pieces(improver *s, double split_gain, int32_t *piece, double *g
 {
     const int32_t n = s->g->n;
     const hg_mark mark = hg_arena_mark(s->arena);
-    labels pieces = {piece, 0};
+    labels pieces = {.label = piece};
     hg_coarse coarse;
     int status = components(s, s->depth, &pieces);
     if (status == HG_OK)
@@ -158,6 +160,7 @@ static int sweep_and_improve(improver *s, labels *result, int *whole)
     if (status == HG_OK)
         status = hg_sweep(&s->dag, s->by_depth, s->level, &lost, whole, s->arena, s->watch);
     hg_arena_release(s->arena, mark);
+    result->maximal = *whole; /* no edge within a device is cut */
     if (status == HG_OK && *whole)
         return components(s, NULL, result);
     return status == HG_OK ? improve(s, foreign + lost, result) : status;
@@ -210,6 +213,7 @@ static int keep_better(const improver *s, labels *best, double *cut, const label
     for (int32_t v = 0; v < s->g->n; v++)
         best->label[v] = reversed ? other->count - 1 - other->label[v] : other->label[v];
     best->count = other->count;
+    best->maximal = other->maximal;
     *cut = other_cut;
     return HG_OK;
 }
@@ -226,7 +230,8 @@ static int recombine(improver *s, labels *result)
 /* Step 6, in one direction: s->level and s->depth are what the sweep led to. */
 static int try_more(improver *s, const improver *judge, int reversed, labels *best, double *cut)
 {
-    labels alone = {HG_TAKE(s->arena, int32_t, s->g->n), s->g->n}, other = {HG_TAKE(s->arena, int32_t, s->g->n), 0};
+    labels alone = {HG_TAKE(s->arena, int32_t, s->g->n), s->g->n, 0};
+    labels other = {HG_TAKE(s->arena, int32_t, s->g->n), 0, 0};
     if (!alone.label || !other.label)
         return HG_NO_MEMORY;
     for (int32_t i = 0; i < s->g->n; i++)
@@ -250,7 +255,7 @@ static int try_every_way(improver *s, labels *best)
 {
     const int32_t n = s->g->n;
     int32_t *order = HG_TAKE(s->arena, int32_t, n);
-    labels other = {HG_TAKE(s->arena, int32_t, n), n};
+    labels other = {HG_TAKE(s->arena, int32_t, n), n, 0};
     if (!order || !other.label)
         return HG_NO_MEMORY;
     for (int32_t i = 0; i < n; i++) {
@@ -281,10 +286,10 @@ static int try_every_way(improver *s, labels *best)
 }
 
 int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of, int32_t *device_of,
-            int32_t *count, hg_watch *watch)
+            int32_t *count, int *maximal, hg_watch *watch)
 {
     hg_arena arena;
-    labels result = {subgraph_of, 0};
+    labels result = {.label = subgraph_of};
     /* What the sweep needs; what later steps need beyond comes in another block. */
     if (!hg_arena_open(&arena, (size_t)g->n * 48 + 4096))
         return HG_NO_MEMORY;
@@ -312,6 +317,7 @@ int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int3
     if (status != HG_OK)
         return status;
     *count = result.count;
+    *maximal = result.maximal;
     for (int32_t v = 0; v < g->n && status == HG_OK; v++) {
         device_of[subgraph_of[v]] = device[v];
         if (hg_interrupted(watch, 2))

@@ -227,7 +227,7 @@ static int set_landmarks(contraction *s, int32_t *length, int32_t *best, hg_watc
 }
 
 int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t work, int32_t *merged,
-                int32_t *count, hg_arena *arena, hg_watch *watch)
+                int32_t *count, int *finished, hg_arena *arena, hg_watch *watch)
 {
     const int32_t k = coarse->k;
     contraction s = {.k = k, .c = coarse, .work = work};
@@ -312,5 +312,6 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
     for (int32_t x = 0; x < k; x++)
         merged[x] = new_id[find(s.node, x)];
     *count = id;
+    *finished = s.work > 0; /* edges that were skipped or not decided for want of steps leave none */
     return HG_OK;
 }

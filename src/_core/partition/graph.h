@@ -135,9 +135,10 @@ int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, in
 
 /* ---- auto.c: few subgraphs, then little cut ---- */
 
-/* As hg_linear, without the cut. weight [m] in CSR order, or NULL: 1 each. */
+/* As hg_linear, without the cut. weight [m] in CSR order, or NULL: 1 each. *maximal: whether no two adjacent subgraphs of
+ * a device can be merged; 0 where searches used up their steps, and nobody knows. */
 int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of, int32_t *device_of,
-            int32_t *count, hg_watch *watch);
+            int32_t *count, int *maximal, hg_watch *watch);
 
 /* ---- documented.c: the documented loop ---- */
 

@@ -29,6 +29,7 @@ int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int
     if ((status = hg_members(n, label, g->order, *count, start, member, watch)) != HG_OK)
         goto out;
     int32_t used = 0;
+    int finished;
     status = HG_INTERRUPTED;
     for (int32_t s = 0; s < *count; s++) { /* members come in topological order: so do the pieces */
         const int split = start[s + 1] - start[s] > max_nodes;
@@ -56,7 +57,7 @@ int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int
         for (int64_t j = 0; j < coarse.edges; j++)
             total += coarse.out_weight[j];
         const float heavy = coarse.edges ? (float)(2 * total / (double)coarse.edges) : HUGE_VALF;
-        status = hg_contract(&coarse, heavy, max_nodes, work, merged, count, &arena, watch);
+        status = hg_contract(&coarse, heavy, max_nodes, work, merged, count, &finished, &arena, watch);
         for (int32_t v = 0; v < n && status == HG_OK; v++)
             label[v] = merged[pieces[v]];
     }

@@ -40,7 +40,7 @@ def fallen_back(
     mask = _allowed_mask(allowed, numbers)
     sizes = _smallest_sizes(min_nodes, mask.shape[1])
     while True:
-        subgraph_of, device_of, _, _ = _partition.partition(graph._csr, policy, numbers, weight)
+        subgraph_of, device_of, *_ = _partition.partition(graph._csr, policy, numbers, weight)
         if not _partition.fall_back(numbers, subgraph_of, len(device_of), sizes, mask):
             return numbers
 

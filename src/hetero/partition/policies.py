@@ -39,7 +39,8 @@ def partition_graph(
     ``device``: int [num_nodes], each node's device number, 0 to 254; the number is the device's priority, 0 first.
     ``policy``: one of `POLICIES`:
 
-    - ``auto``: the best result that near-linear time allows; no two adjacent subgraphs can be merged;
+    - ``auto``: the best result that near-linear time allows; unless its searches use up their steps, no two adjacent
+      subgraphs can be merged;
     - ``linear``: the fastest: connected components of equal depth, in a few passes over the edges;
     - ``greedy``: the documented loop, largest candidate first, with early rejection;
     - ``documented``: the documented loop, literally; for graphs of thousands of nodes.
@@ -67,7 +68,7 @@ def partition_graph(
         device = fallen_back(graph, device, policy, weight, min_nodes, allowed)
     elif allowed is not None:
         raise PartitionError("allowed tells who may take what falls below min_nodes: give min_nodes too")
-    subgraph_of, device_of, cut_edges, cut_weight = _partition.partition(csr, policy, device, weight)
+    subgraph_of, device_of, cut_edges, cut_weight, maximal = _partition.partition(csr, policy, device, weight)
     steps = _replayed(_partition.documented_steps(csr, device)) if trace else None
     if limit is not None:
         subgraph_of, device_of, cut_edges, cut_weight = _partition.limit(
@@ -75,7 +76,7 @@ def partition_graph(
         )
     partition = Partition(graph, policy, subgraph_of, device_of, cut_edges, cut_weight, steps)
     if CHECK_ALWAYS:
-        check_partition(graph, device, subgraph_of, maximal=policy == "auto" and limit is None, ordered=True)
+        check_partition(graph, device, subgraph_of, maximal=maximal and limit is None, ordered=True)
     return partition
 
 
