@@ -7,36 +7,48 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
 
 from .affinity import SupportedNodes, assign
 from .calls import SettledModel, settle_calls
 from .collection import collection_paused
 from .device_string import DeviceString, parse_device, parse_device_list
-from .errors import DeviceUnavailable, ExtensionError, HeteroError, NotSupported, PropertyError, UnsupportedModel
+from .errors import (
+    DeviceUnavailable,
+    ExtensionError,
+    HeteroError,
+    ModelError,
+    NotSupported,
+    PropertyError,
+    UnsupportedModel,
+    did_you_mean,
+    shown,
+)
 from .extension.custom_op import CustomOp
 from .extension.table import CustomOps, describe_ops
 from .extension.types import with_custom_types
 from .guard import guarded
 from .memory.limits import MaxMemory, limits_of, parse_limits
 from .model.model import Model
-from .model.read import read_model
+from .model.read import ModelSource, as_model, read_model
 from .plan import Plan, make_plan
 from .plan.bind import place_plan
 from .plugin import CompiledModel, Plugin, RemoteContext
+from .properties import check_config
 from .registry import DeviceInfo, Registry
 from .runtime.remote import DeviceContexts
 from .warn import each_once, warn
 
 if TYPE_CHECKING:
-    import onnx
-
     from .devices.hetero import HeteroPlugin
 
-__all__ = ["Core", "compile", "load"]
+__all__ = ["Core", "compile", "load", "with_shapes"]
 
 _MAX_MEMORY = "MAX_MEMORY"
+Shapes: TypeAlias = Mapping[str, "Sequence[int | str | None]"]
+"""Input -> shape; a dim that is None, or a symbol, is not known."""
+
 _MANY_NODES = 10_000  # from here on a plan may have thousands of submodels
 
 
@@ -60,7 +72,7 @@ class Core:
 
     def read_model(
         self,
-        source: str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto,
+        source: ModelSource,
         *,
         folder: str | os.PathLike[str] | None = None,
         follow_links: bool = False,
@@ -75,7 +87,9 @@ class Core:
         return read_model(source, folder=folder, follow_links=follow_links)
 
     @each_once()
-    def query_model(self, model: Model, device: str, config: Mapping[str, Any] | None = None) -> SupportedNodes:
+    def query_model(
+        self, model: Model | ModelSource, device: str, config: Mapping[str, Any] | None = None
+    ) -> SupportedNodes:
         """Which device takes each node: node key -> device, with ``.reasons`` for every refusal.
 
         Affinities in the model play no part. A call of a model-local function is answered as one node, unless its nodes
@@ -83,7 +97,7 @@ class Core:
         `Model.with_affinity`.
         """
         parsed, plugin, full = self._resolve(device, config)
-        model = self._with_custom_types(model)
+        model = self._with_custom_types(as_model(model))
         if parsed.name == "HETERO":
             return cast("HeteroPlugin", plugin).query_devices(model, full)
         return _settled(model, parsed, plugin, full).supported_nodes()
@@ -91,32 +105,36 @@ class Core:
     @each_once()
     def plan(
         self,
-        model: Model,
+        model: Model | ModelSource,
         device: str | Plan,
         config: Mapping[str, Any] | None = None,
         *,
         pins: Mapping[str, str] | None = None,
         max_memory: MaxMemory | None = None,
+        shapes: Shapes | None = None,
     ) -> Plan:
         """Assign and partition without compiling.
 
         ``device``: a device string, or a plan that was loaded (and edited), which is then checked against the model
         and bound to it. ``pins``: node key, regular expression over whole keys, or ``op:`` and an operator type ->
         device of the list; see docs/plan.md. ``max_memory``: device -> what it may take for weights and activations,
-        in bytes or as ``"512MiB"``; see docs/memory.md.
+        in bytes or as ``"512MiB"``; see docs/memory.md. ``shapes``: input -> its shape, for inputs whose sizes the file
+        leaves open; the model is planned, and compiles, for those sizes only. A dim that is None, or a symbol, stays
+        open.
 
+        Warns where a device has a limit and the sizes of some of its values are not known, as those count as 0 bytes.
         Raises `UnsupportedModel` listing every node that no device takes, `InsufficientMemory` with what is short, and
         `PropertyError` for a bad device string, pin, limit or plan.
         """
         config = _with_limits(config, max_memory)
-        model = self._with_custom_types(model)
+        model = self._with_custom_types(with_shapes(as_model(model), shapes))
         if isinstance(device, Plan):
             _no_pins(pins)
             one = _lone_list(device)
             if one is not None:
                 place_plan(model, device)
                 return self.plan(model, one, config)
-            hetero, full = self._planned(device, config or {})
+            hetero, full = self._planned(device, config)
             return hetero.bind(model, device, full)
         _check_pins(pins)
         parsed, plugin, full = self._resolve(device, config)
@@ -128,31 +146,30 @@ class Core:
     @each_once()
     def compile_model(
         self,
-        model: Model | str | os.PathLike[str],
+        model: Model | ModelSource,
         device: str | Plan,
         config: Mapping[str, Any] | None = None,
         *,
         pins: Mapping[str, str] | None = None,
         max_memory: MaxMemory | None = None,
+        shapes: Shapes | None = None,
         context: RemoteContext | None = None,
     ) -> CompiledModel:
         """Compile for a device, or by a plan.
 
-        ``config``: properties for this model, over those of `set_property`. ``max_memory``, and with ``HETERO:…``
-        ``pins``, are as in `plan`. Raises `UnsupportedModel`, `InsufficientMemory`, `PropertyError`,
+        ``config``: properties for this model, over those of `set_property`. ``max_memory``, ``shapes``, and with
+        ``HETERO:…`` ``pins``, are as in `plan`. Raises `UnsupportedModel`, `InsufficientMemory`, `PropertyError`,
         `DeviceUnavailable`, and what the plugin raises.
         """
         config = _with_limits(config, max_memory)
-        if not isinstance(model, Model):
-            model = self.read_model(model)
-        model = self._with_custom_types(model)
+        model = self._with_custom_types(with_shapes(as_model(model), shapes))
         if isinstance(device, Plan):
             _no_pins(pins)
             one = _lone_list(device)
             if one is not None:
                 place_plan(model, device)
                 return self.compile_model(model, one, config, context=context)
-            return self._compile_plan(model, device, config or {})
+            return self._compile_plan(model, device, config)
         _check_pins(pins)
         parsed, plugin, full = self._resolve(device, config)
         if parsed.name != "HETERO":
@@ -215,7 +232,7 @@ class Core:
         from .artifact.reader import open_artifact
 
         if device is None:
-            callbacks = (config or {}).get("CACHE_ENCRYPTION_CALLBACKS")
+            callbacks = check_config(config).get("CACHE_ENCRYPTION_CALLBACKS")
         else:
             _, plugin, full = self._resolve(device, config)
             callbacks = plugin.full_config({key: full[key] for key in full if plugin.declares(key)}).get(
@@ -266,7 +283,7 @@ class Core:
         parsed = parse_device(device)
         if parsed.id or parsed.devices is not None:
             raise PropertyError(f"set_property takes a plain device name, found {device!r}; use {parsed.name!r}")
-        self._registry.plugin(parsed.name).set_property(values)
+        self._registry.plugin(parsed.name).set_property(check_config(values))
 
     def register_plugin(self, name: str, plugin: str | os.PathLike[str] | Callable[[], Plugin]) -> None:
         """Add a device: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
@@ -365,7 +382,7 @@ class Core:
         """The parsed name, its plugin, and the configuration with the device list or id put in."""
         parsed = parse_device(device)
         plugin = self._registry.plugin(parsed.name)
-        full = dict(config or {})
+        full = dict(check_config(config))
         if parsed.devices is not None:
             if not plugin.declares("MULTI_DEVICE_PRIORITIES"):
                 raise PropertyError(f"{parsed.name} runs on one device and takes no list, found {device!r}")
@@ -386,6 +403,8 @@ class Core:
 
         def compile_anew() -> CompiledModel:
             with collection_paused(model.num_nodes >= _MANY_NODES):
+                if plan.original is model:
+                    hetero.check_limits(plan, full)
                 bound = plan if plan.original is model else hetero.bind(model, plan, full)
                 return hetero.compile_plan(bound, full)
 
@@ -402,17 +421,58 @@ def _check_pins(pins: Mapping[str, str] | None) -> None:
     if pins is None:
         return
     if not isinstance(pins, Mapping):
-        raise PropertyError(f"pins are a mapping such as {{'/head/.*': 'CPU'}}, found {pins!r}")
+        raise PropertyError(f"pins are a mapping such as {{'/head/.*': 'CPU'}}, found {shown(pins)}")
     for pin, device in pins.items():
         if not isinstance(pin, str) or not isinstance(device, str):
             raise PropertyError(
-                f"a pin maps the text of a node key or expression to a device, found {pin!r}: {device!r}"
+                f"a pin maps the text of a node key or expression to a device, found {shown(pin)}: {shown(device)}"
             )
 
 
-def _with_limits(config: Mapping[str, Any] | None, max_memory: MaxMemory | None) -> Mapping[str, Any] | None:
+def with_shapes(model: Model, shapes: Shapes | None) -> Model:
+    """The model with sizes of its inputs. `PropertyError` for what are no shapes, or not those of its inputs."""
+    if shapes is None:
+        return model
+    if not isinstance(shapes, Mapping):
+        raise PropertyError(f"shapes are a mapping such as {{'x': (1, 3, 224, 224)}}, found {shown(shapes)}")
+    ports = {port.name: port for port in model.inputs}
+    typed, sizes = model, dict[str, tuple[int, str]]()
+    for name, shape in shapes.items():
+        if name not in ports:
+            nearest = did_you_mean(name, ports) if isinstance(name, str) else ""
+            raise PropertyError(
+                f"shapes: model {model.name!r} has no input {shown(name)}{nearest}; its inputs: {', '.join(ports)}"
+            )
+        if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
+            raise PropertyError(f"shapes: expected a sequence of sizes for {name!r}, found {shown(shape)}")
+        dims, known = tuple(shape), ports[name].shape
+        for symbol, size in zip(known or (), dims, strict=False):
+            if isinstance(symbol, str) and isinstance(size, int):
+                first, owner = sizes.setdefault(symbol, (size, name))
+                if first != size:
+                    raise PropertyError(
+                        f"shapes: {symbol} = {size} in input {name!r}, and {symbol} = {first} in {owner!r}"
+                    )
+        try:
+            typed = typed.with_types({name: (None, dims)})
+        except ModelError as error:
+            raise PropertyError(
+                f"shapes: {shown(list(dims))} does not fit input {name!r}, whose shape is "
+                f"{'not that of a tensor' if known is None else list(known)}"
+            ) from error
+    # A symbol is one size wherever it stands.
+    more = {
+        port.name: (None, tuple(sizes[dim][0] if isinstance(dim, str) and dim in sizes else dim for dim in port.shape))
+        for port in typed.inputs
+        if port.shape is not None and not sizes.keys().isdisjoint(port.shape)
+    }
+    return typed.with_types(more) if more else typed
+
+
+def _with_limits(config: Mapping[str, Any] | None, max_memory: MaxMemory | None) -> Mapping[str, Any]:
     """The configuration with ``max_memory``, which goes before what it has."""
-    return config if max_memory is None else {**(config or {}), _MAX_MEMORY: parse_limits(max_memory)}
+    checked = check_config(config)
+    return checked if max_memory is None else {**checked, _MAX_MEMORY: parse_limits(max_memory)}
 
 
 def _lone_limits(device: str, plugin: Plugin, config: dict[str, Any]) -> dict[str, int]:
@@ -444,12 +504,12 @@ def _settled(
 
 
 def compile(
-    model: Model | str | os.PathLike[str], device: str | Plan = "CPU", config: Mapping[str, Any] | None = None
+    model: Model | ModelSource, device: str | Plan = "CPU", config: Mapping[str, Any] | None = None
 ) -> CompiledModel:
     """Read and compile in one line, on a `Core` shared by all such calls.
 
-    ``model``: what was read, or a path. ``device``: a device string, or a plan. ``config``: properties for this model.
-    Raises as `Core.read_model` and `Core.compile_model` do.
+    ``model``: what was read, or what can be read: a path, bytes, a ``ModelProto``. ``device``: a device string, or a
+    plan. ``config``: properties for this model. Raises as `Core.read_model` and `Core.compile_model` do.
     """
     return _shared_core().compile_model(model, device, config)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from .errors import PropertyError
+from .errors import PropertyError, shown
 
 __all__ = ["DeviceString", "is_device_name", "parse_device", "parse_device_list"]
 
@@ -37,7 +37,7 @@ def is_device_name(text: str) -> bool:
 def parse_device(text: str) -> DeviceString:
     """Parse ``NAME``, ``NAME.ID`` or ``NAME:LIST``. Raises `PropertyError` saying what is malformed."""
     if not isinstance(text, str):
-        raise PropertyError(f"a device is named by a string such as 'CPU' or 'HETERO:FPGA,CPU', found {text!r}")
+        raise PropertyError(f"a device is named by a string such as 'CPU' or 'HETERO:FPGA,CPU', found {shown(text)}")
     head, colon, tail = text.partition(":")
     name, dot, id_ = head.strip().partition(".")
     if "," in head:

@@ -31,6 +31,7 @@ __all__ = [
     "WrongDevice",
     "WrongVersion",
     "did_you_mean",
+    "shown",
 ]
 
 
@@ -156,6 +157,18 @@ def _shortened(message: str) -> str:
 def _shortened_word(found: re.Match[str]) -> str:
     word = found[0]
     return word if len(word) <= _LONGEST_WORD else f"{word[: _LONGEST_WORD // 2]}…{word[-_LONGEST_WORD // 4 :]}"
+
+
+def shown(value: object) -> str:
+    """``repr`` for messages, also of values that have none: Python refuses that of very large integers."""
+    try:
+        return repr(value)
+    except Exception as error:
+        if isinstance(error, MemoryError):
+            raise
+        if isinstance(value, int):
+            return f"an integer of {value.bit_length()} bits"
+        return f"a {type(value).__name__} that has no repr ({type(error).__name__})"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import mmap
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 
 from .errors import HeteroError
 
-__all__ = ["atomic_file", "copy_range", "map_file", "sync_folder", "write_all", "write_atomically"]
+__all__ = [
+    "atomic_file",
+    "atomic_folder",
+    "copy_range",
+    "map_file",
+    "moved_away",
+    "path_text",
+    "read_file",
+    "remove_leftovers",
+    "sync_folder",
+    "write_all",
+    "write_atomically",
+]
 
 _MOST_AT_ONCE = 8 << 20  # bytes
+
+# Names of temporary files: a dot, the beginning of the target's name, a random number, for some the mark of another
+# file, and one of the ends. 255 bytes is the most that file systems allow for all of it.
+_TEMPORARY_END = ".hetero-part"
+_MOVED_END = ".hetero-moved"
+_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}(?:\.(?P<needs>[0-9a-f]{16}))?\.hetero-(?:part|moved)", re.DOTALL)
+_NAME_BYTES = 160
 
 # What copy_file_range says where it cannot do it: between file systems, or on one that lacks it.
 _NOT_HERE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.ETXTBSY, errno.EPERM)
@@ -27,30 +48,191 @@ def write_atomically(target: str | os.PathLike[str], parts: Iterable[bytes | mem
 
 
 @contextlib.contextmanager
-def atomic_file(target: str | os.PathLike[str]) -> Iterator[int]:
+def atomic_file(target: str | os.PathLike[str], needs: str | None = None) -> Iterator[int]:
     """A file descriptor to write to, so that a reader of ``target`` sees the old file or the new one, never a piece.
 
     Temporary file in the same folder, fsync, rename; the new file has the permissions that ``open`` would give.
+    Removes what killed processes left in that folder. ``needs``: a file there that is of use only beside the new one,
+    which goes with the temporary file if this process is killed before the rename.
     Raises ``OSError``, and then, or if the block raises, leaves nothing behind.
     """
-    import tempfile  # ten milliseconds that reading and running a model should not pay
+    folder, name = os.path.split(path_text(target))
+    remove_leftovers(folder)
+    temporary, number = _temporary_file(folder, name, needs)
+    try:
+        yield number
+        os.fsync(number)
+        os.replace(temporary, path_text(target))  # while it is locked, or it might be taken for a leftover
+    except BaseException:
+        _unlink(temporary)
+        raise
+    finally:
+        os.close(number)
+    sync_folder(folder or ".")
 
-    folder, name = os.path.split(os.fspath(target))
-    number, temporary = tempfile.mkstemp(dir=folder or ".", prefix=f".{name[:64]}.")
+
+@contextlib.contextmanager
+def atomic_folder(target: str | os.PathLike[str]) -> Iterator[str]:
+    """The path of an empty folder that becomes ``target``, with all that the block puts into it, as a whole.
+
+    ``target`` must not be there, or be an empty folder. Removes what killed processes left beside it. Raises
+    ``OSError``, and then, or if the block raises, leaves nothing behind.
+    """
+    folder, name = os.path.split(os.path.abspath(path_text(target)))
+    remove_leftovers(folder)
+    temporary, number = locked_folder(folder, name)
+    try:
+        yield temporary
+        sync_files(temporary)
+        os.rename(temporary, path_text(target))
+    except BaseException:
+        _remove_tree(temporary)
+        raise
+    finally:
+        os.close(number)
+    sync_folder(folder)
+
+
+def locked_folder(folder: str, name: str, end: str = _TEMPORARY_END) -> tuple[str, int]:
+    """A new folder in ``folder``, and the descriptor that keeps it locked (see `remove_leftovers`). ``OSError``."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+    while True:
+        path = os.path.join(folder, _temporary_name(name, end))
+        os.mkdir(path)
+        with contextlib.suppress(FileNotFoundError):  # removed before it was locked
+            number = os.open(path, flags)
+            if _lock_new(path, number):
+                return path, number
+
+
+def remove_leftovers(folder: str) -> None:
+    """Removes the temporary files and folders in ``folder`` whose processes are gone, and puts back what they moved.
+
+    A process holds a lock (``flock``) on each of its own as long as it lives, also on one that another container
+    shares. Where the file system knows no locks, or they belong to another user, leftovers stay. Raises nothing.
+    """
+    with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
+        found = [entry.name for entry in entries if entry.name.endswith((_TEMPORARY_END, _MOVED_END))]
+        for name in filter(_TEMPORARY.fullmatch, found):
+            with contextlib.suppress(OSError):
+                _remove_if_left(folder, name)
+
+
+def _remove_if_left(folder: str, name: str) -> None:
+    """Removes a temporary file or folder unless its process lives, which holds the lock."""
+    path = os.path.join(folder, name)
+    is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
+    # Over NFS only a file that is open for writing can be locked. O_NONBLOCK: a FIFO must not be waited for.
+    kind = os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR | os.O_NONBLOCK
+    number = os.open(path, kind | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(number), os.lstat(path)):
+            return
+        if not is_folder:
+            needed = _TEMPORARY.fullmatch(name)
+            if needed is not None and needed["needs"]:
+                for other in os.listdir(folder or "."):
+                    if other != name and _mark(other) == needed["needs"]:
+                        _unlink(os.path.join(folder, other))
+            os.unlink(path)
+            return
+        if name.endswith(_MOVED_END):
+            for moved in os.listdir(path):
+                if not os.path.lexists(os.path.join(folder, moved)):
+                    os.rename(os.path.join(path, moved), os.path.join(folder, moved))
+        _remove_tree(path)
+    finally:
+        os.close(number)
+
+
+@contextlib.contextmanager
+def moved_away(path: str) -> Iterator[None]:
+    """While the block runs, what is at ``path`` is elsewhere, from where it is put back if the block raises, or by
+    `remove_leftovers` if the process is killed; afterwards it is gone. Raises ``OSError``."""
+    folder, name = os.path.split(os.path.abspath(path))
+    remove_leftovers(folder)
+    holder, number = locked_folder(folder, name, _MOVED_END)
+    kept = os.path.join(holder, name)
     try:
         try:
-            yield number
-            os.fsync(number)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.fchmod(number, 0o666 & ~mask)
+            os.rename(path, kept)
+            yield
+        except BaseException:
+            if os.path.lexists(kept):
+                os.rename(kept, path)
+            raise
         finally:
-            os.close(number)
-        os.replace(temporary, target)
+            _remove_tree(holder)
+    finally:
+        os.close(number)
+
+
+def _temporary_file(folder: str, name: str, needs: str | None) -> tuple[str, int]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    while True:
+        path = os.path.join(folder, _temporary_name(name, _TEMPORARY_END, needs))
+        number = os.open(path, flags, 0o666)  # less what the process's mask takes away
+        if _lock_new(path, number):
+            return path, number
+
+
+def _lock_new(path: str, number: int) -> bool:
+    """Locks what was just made; False, and it is closed, if it was taken for a leftover in between."""
+    try:
+        # Who removes leftovers holds the lock for a moment. Without locks on this file system, it stays unlocked.
+        with contextlib.suppress(OSError):
+            fcntl.flock(number, fcntl.LOCK_EX)
+        if os.path.samestat(os.fstat(number), os.lstat(path)):
+            return True
+    except FileNotFoundError:
+        pass
     except BaseException:
-        os.unlink(temporary)
+        os.close(number)
         raise
-    sync_folder(folder or ".")
+    os.close(number)
+    return False
+
+
+def _temporary_name(name: str, end: str, needs: str | None = None) -> str:
+    short = os.fsencode(name)[:_NAME_BYTES].decode("utf-8", "ignore").replace("\n", "")
+    return f".{short}.{os.urandom(8).hex()}{'' if needs is None else f'.{_mark(needs)}'}{end}"
+
+
+def _mark(name: str) -> str:
+    """What a temporary file's name says about the file that it ``needs``."""
+    import hashlib  # ten milliseconds that reading and running a model should not pay
+
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(OSError):  # somebody else was faster
+        os.unlink(path)
+
+
+def _remove_tree(path: str) -> None:
+    import shutil  # which few programs need
+
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """A path as text. ``TypeError`` for what is no path, ``OSError`` for a text that no file can be called."""
+    text = os.fsdecode(path)
+    if "\0" in text:
+        raise OSError(errno.EINVAL, "a path has no NUL character")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise OSError(errno.EINVAL, f"no path: {error.reason} in {text!r}") from error
+    return text
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """All bytes of a file. Raises as `path_text` does, and ``OSError``."""
+    with open(path_text(path), "rb") as stream:
+        return stream.read()
 
 
 @contextlib.contextmanager
@@ -134,9 +316,9 @@ def map_file(path: str, expected: str, error: type[HeteroError], empty: type[Het
     """
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
-        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as raised:  # ValueError: a NUL in the path
-        raise error(f"{path}: cannot be opened: {getattr(raised, 'strerror', None) or raised}") from raised
+        number = os.open(path_text(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as raised:
+        raise error(f"{path}: cannot be opened: {raised.strerror or raised}") from raised
     try:
         status = os.fstat(number)
         if stat.S_ISDIR(status.st_mode):

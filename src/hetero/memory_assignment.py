@@ -19,13 +19,23 @@ from .memory.fit import Fit, Misfit, fit, proof_of_misfit
 from .memory.footprint import Footprint, footprint
 from .memory.values import Values, values_of
 from .partition import Partition, partition_graph
+from .plan.warning import unknown_size
 from .plan.wording import first_few, size
 from .plugin import Support
+from .warn import warn
 
 if TYPE_CHECKING:
     from .model.model import Model
 
-__all__ = ["allowed_devices", "check_limits", "fit_affinity", "limits_array", "moved_for_memory", "require_fit"]
+__all__ = [
+    "allowed_devices",
+    "check_limits",
+    "check_whole",
+    "fit_affinity",
+    "limits_array",
+    "moved_for_memory",
+    "require_fit",
+]
 
 
 def limits_array(devices: Sequence[str], limits: Mapping[str, int]) -> NDArray[np.float64]:
@@ -101,6 +111,14 @@ def check_limits(
             f"model {model.name!r} does not fit as it is placed: {told}", _shortfall(devices, excess)
         )
     return needs
+
+
+def check_whole(model: Model, device: str, limit: int) -> None:
+    """`InsufficientMemory` if the whole model on one device needs more than it may have; a warning if nobody knows."""
+    whole = partition_graph(model.graph, np.zeros(model.num_nodes, np.uint8))
+    needs = check_limits(model, [device], whole, {device: limit})
+    if needs is not None and needs.unknown[0]:
+        warn(unknown_size(model, device, limit, needs, 0))
 
 
 def require_fit(

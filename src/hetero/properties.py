@@ -11,10 +11,24 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from .errors import PropertyError, did_you_mean
+from .errors import PropertyError, did_you_mean, shown
 from .log import LEVELS
 
-__all__ = ["PROPERTIES", "STREAM_PROPERTIES", "Property", "PropertyTable", "streams_and_threads", "without"]
+__all__ = [
+    "PROPERTIES",
+    "STREAM_PROPERTIES",
+    "Property",
+    "PropertyTable",
+    "check_config",
+    "streams_and_threads",
+    "up_to",
+    "without",
+]
+
+# More threads than the largest machines have processors, and few enough for one process.
+MOST_THREADS: Final = 4096
+# What 32 bits hold: timeouts are given to C functions as an int of milliseconds (24 days).
+MOST: Final = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,26 +48,60 @@ class Property:
         if self.type is bool and isinstance(value, str) and value.upper() in _BOOLEANS:
             value = _BOOLEANS[value.upper()]
         if isinstance(value, bool) and self.type is int:
-            raise PropertyError(f"property {self.name}: expected int, found {value!r}")
+            raise PropertyError(f"property {self.name}: expected int, found {shown(value)}")
         if not isinstance(value, self.type):
             kinds = self.type if isinstance(self.type, tuple) else (self.type,)
             wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise PropertyError(f"property {self.name}: expected {wanted}, found {value!r}")
+            raise PropertyError(f"property {self.name}: expected {wanted}, found {shown(value)}")
         if self.choices is not None and value not in self.choices:
             raise PropertyError(
                 f"property {self.name}: expected one of "
-                f"{', '.join(str(choice) or repr(choice) for choice in self.choices)}, found {value!r}"
+                f"{', '.join(str(choice) or repr(choice) for choice in self.choices)}, found {shown(value)}"
             )
         if self.accepts is not None and not self.accepts(value):
-            raise PropertyError(f"property {self.name}: {value!r} is out of range; {self.doc}")
+            raise PropertyError(f"property {self.name}: {shown(value)} is out of range; {self.doc}")
         return value
 
 
 _BOOLEANS = {"YES": True, "NO": False, "TRUE": True, "FALSE": False}
 
 
-def _not_negative(value: int) -> bool:
-    return value >= 0
+def up_to(most: int) -> Callable[[int], bool]:
+    """Whether a number is 0 to ``most``."""
+    return lambda value: 0 <= value <= most
+
+
+def _is_path(value: object) -> bool:
+    return not isinstance(value, str) or "\0" not in value
+
+
+def _check_device_properties(value: Mapping[Any, Any]) -> bool:
+    """`PropertyError` saying what is wrong; True."""
+    for device, properties in value.items():
+        if not isinstance(device, str) or not isinstance(properties, Mapping):
+            raise PropertyError(
+                "property DEVICE_PROPERTIES: expected a mapping of properties for each device, such as "
+                f"{{'CPU': {{'NUM_STREAMS': 2}}}}, found {shown(device)}: {shown(properties)}"
+            )
+        check_config(properties, f"DEVICE_PROPERTIES of {device}")
+    return True
+
+
+def check_config(config: object, what: str = "the configuration") -> Mapping[str, Any]:
+    """A configuration as a caller gave it, None for an empty one. `PropertyError` unless it maps names to values; the
+    values are checked by who has the properties."""
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping):
+        raise PropertyError(
+            f"{what}: expected a mapping from properties to values, such as {{'NUM_STREAMS': 2}}, found {shown(config)}"
+        )
+    for name in config:
+        if not isinstance(name, str):
+            raise PropertyError(f"{what}: expected the name of a property, found {shown(name)}")
+    if "DEVICE_PROPERTIES" in config:  # read by those that run over other devices, before anything is checked
+        PROPERTIES["DEVICE_PROPERTIES"].check(config["DEVICE_PROPERTIES"])
+    return config
 
 
 _NONE = type(None)
@@ -83,7 +131,7 @@ _TABLE: Final = (
         "PERFORMANCE_HINT", str, "LATENCY", choices=("LATENCY", "THROUGHPUT"), doc="what NUM_STREAMS is chosen for"
     ),
     Property(
-        "PERFORMANCE_HINT_NUM_REQUESTS", int, 0, accepts=_not_negative, doc="at least 0; 0 = as many as there can be"
+        "PERFORMANCE_HINT_NUM_REQUESTS", int, 0, accepts=up_to(MOST), doc=f"0 to {MOST}; 0 = as many as there can be"
     ),
     Property(
         "INFERENCE_PRECISION_HINT",
@@ -99,8 +147,8 @@ _TABLE: Final = (
         choices=("ACCURACY", "PERFORMANCE"),
         doc="PERFORMANCE: the device chooses INFERENCE_PRECISION_HINT, unless that is set",
     ),
-    Property("NUM_STREAMS", int, 0, accepts=_not_negative, doc="at least 0; 0 = by PERFORMANCE_HINT"),
-    Property("INFERENCE_NUM_THREADS", int, 0, accepts=_not_negative, doc="at least 0; 0 = all"),
+    Property("NUM_STREAMS", int, 0, accepts=up_to(MOST_THREADS), doc=f"0 to {MOST_THREADS}; 0 = by PERFORMANCE_HINT"),
+    Property("INFERENCE_NUM_THREADS", int, 0, accepts=up_to(MOST_THREADS), doc=f"0 to {MOST_THREADS}; 0 = all"),
     Property(
         "MODEL_PRIORITY",
         str,
@@ -113,8 +161,9 @@ _TABLE: Final = (
         "PLUGIN_TIMEOUT_MS",
         int,
         0,
-        accepts=_not_negative,
-        doc="at least 0: how long a query, a compilation, an import or an export of the device may take; 0 = any time",
+        accepts=up_to(MOST),
+        doc=f"0 to {MOST}: how long a query, a compilation, an import or an export of the device may take; "
+        "0 = any time",
     ),
     Property(
         "ISOLATION",
@@ -127,21 +176,29 @@ _TABLE: Final = (
         "WORKER_TIMEOUT_MS",
         int,
         0,
-        accepts=_not_negative,
-        doc="at least 0: a worker that takes longer for an inference is killed and replaced; 0 = any time",
+        accepts=up_to(MOST),
+        doc=f"0 to {MOST}: a worker that takes longer for an inference is killed and replaced; 0 = any time",
     ),
     Property(
         "WORKER_RETRIES",
         int,
         0,
-        accepts=_not_negative,
-        doc="at least 0: how often an inference that lost its worker is tried again",
+        accepts=up_to(MOST),
+        doc=f"0 to {MOST}: how often an inference that lost its worker is tried again",
     ),
     Property("EXCLUSIVE_ASYNC_REQUESTS", bool, False, doc="asynchronous requests of all models that set it take turns"),
     Property("DISABLE_TRANSFORMATIONS", bool, False, doc="compile the nodes as they stand"),
     Property("MULTI_DEVICE_PRIORITIES", str, "", doc="device list, for HETERO and MULTI given without one"),
-    Property("DEVICE_PROPERTIES", Mapping, {}, doc="{device: {key: value}}, handed to that device only"),
-    Property("CACHE_DIR", str, "", doc="folder where compiled models are kept and looked for"),
+    Property(
+        "DEVICE_PROPERTIES",
+        Mapping,
+        {},
+        accepts=_check_device_properties,
+        doc="{device: {key: value}}, handed to that device only",
+    ),
+    Property(
+        "CACHE_DIR", str, "", accepts=_is_path, doc="folder where compiled models are kept and looked for, without NUL"
+    ),
     Property(
         "CACHE_ENCRYPTION_CALLBACKS",
         (tuple, _NONE),
@@ -157,7 +214,13 @@ _TABLE: Final = (
         choices=("", "PIPELINE_PARALLEL"),
         doc="PIPELINE_PARALLEL: a stage of the model on each device of the list, for many requests in flight",
     ),
-    Property("HETERO_DUMP_GRAPH_DOT", (bool, str), False, doc="write both DOT files: True, or a folder"),
+    Property(
+        "HETERO_DUMP_GRAPH_DOT",
+        (bool, str),
+        False,
+        accepts=_is_path,
+        doc="write both DOT files: True, or a folder, without NUL",
+    ),
     Property("STRICT", bool, False, doc="raise where the default is to warn and go on"),
 )
 PROPERTIES: Final[Mapping[str, Property]] = {entry.name: entry for entry in _TABLE}

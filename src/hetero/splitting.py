@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import HeteroError
-from .files import new_file, sync_files, sync_folder, write_all
+from .files import atomic_folder, new_file, path_text, read_file, write_all
 from .model.data_file import DataFile
 from .model.model import Model
+from .model.read import ModelSource, as_model
 from .model.save import data_threshold
 from .plan import Plan
 from .plan.bind import place_plan
@@ -85,41 +86,41 @@ class Manifest:
     parts: tuple[Part, ...]
 
 
-def split(model: Model, plan: Plan, folder: str | os.PathLike[str], *, external_above: int | None = None) -> Manifest:
+def split(
+    model: Model | ModelSource,
+    plan: Plan,
+    folder: str | os.PathLike[str],
+    *,
+    external_above: int | None = None,
+) -> Manifest:
     """Writes a folder with an ONNX file per subgraph of the plan and ``manifest.json``; any runtime can run them.
 
     The folder must not be there yet, or be empty; it appears complete or not at all. Files are named by number, never
     by what the model says. A subgraph whose results nobody reads is left out. ``external_above``: as in `Model.save`,
     for each file; weights are copied from file to file. Gives the manifest.
 
+    ``model``: what was read, or what can be read.
+
     Raises `ModelError` naming a boundary value whose type nobody knows (`Model.with_types` supplies it), or data that
     cannot be read; `PropertyError` where the plan is for another model; `HeteroError` for a folder that is not empty
     or cannot be written.
     """
-    placed = place_plan(model, plan)
+    if not isinstance(plan, Plan):
+        raise TypeError(f"expected a hetero.Plan, such as Core.plan gives, got {type(plan).__name__}")
+    placed = place_plan(as_model(model), plan)
     model, partition = placed.model, placed.partition
     device_of = [plan.devices[number] for number in partition.device_of.tolist()]
     subgraphs = [partition.nodes(number) for number in range(partition.num_subgraphs)]
-    target = os.path.abspath(os.fspath(folder))
-    if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise HeteroError(f"cannot split into {target}: it is there already and not an empty folder")
-    import tempfile  # ten milliseconds that reading and running a model should not pay
-
     try:
-        temporary = tempfile.mkdtemp(dir=os.path.dirname(target), prefix=f".{os.path.basename(target)[:64]}.")
-        try:
+        target = os.path.abspath(path_text(folder))
+        taken = os.path.lexists(target) and (not os.path.isdir(target) or bool(os.listdir(target)))
+    except OSError as error:
+        raise HeteroError(f"cannot split into {os.fsdecode(folder)}: {error.strerror or error}") from error
+    if taken:
+        raise HeteroError(f"cannot split into {target}: it is there already and not an empty folder")
+    try:
+        with atomic_folder(target) as temporary:
             manifest = _write(model, plan.devices, device_of, subgraphs, temporary, external_above)
-            sync_files(temporary)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(temporary, 0o777 & ~mask)
-            os.rename(temporary, target)
-        except BaseException:
-            import shutil
-
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
-        sync_folder(os.path.dirname(target))
     except OSError as error:
         raise HeteroError(f"cannot split into {target}: {error.strerror or error}") from error
     return manifest
@@ -129,10 +130,9 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     """Reads and checks the manifest in a folder that `split` wrote. `HeteroError` says what is wrong with it."""
     import msgspec
 
-    path = os.path.join(os.fspath(folder), MANIFEST)
+    path = os.path.join(os.fsdecode(folder), MANIFEST)
     try:
-        with open(path, "rb") as stream:
-            manifest = msgspec.json.decode(stream.read(), type=Manifest)
+        manifest = msgspec.json.decode(read_file(path), type=Manifest)
     except OSError as error:
         raise HeteroError(f"cannot read {path}: {error.strerror or error}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -68,6 +68,8 @@ def test_sizes(given, expected):
         ("1e400", "'1e400' is not finite"),
         ("1e30", "more than 2..63 - 1 bytes"),
         (2**63, "more than 2..63 - 1 bytes"),
+        pytest.param(10**5000, "more than 2..63 - 1 bytes", id="huge"),
+        pytest.param("9" * 5000, "is not finite", id="huge text"),
         ("12 parsecs", "no unit 'parsecs'"),
         ("1 MyB", r"no unit 'MyB' \(did you mean MB\?\)"),
         ("much", "'much' is no size"),
@@ -198,7 +200,9 @@ def test_a_device_alone_is_checked():
 
 def profile(tmp_path, memory):
     path = tmp_path / "npu.toml"
-    path.write_text(f'name = "NPU"\nruns_on = "CPU"\n[ops]\nMatMul = {{}}\n[cost]\nmemory_bytes = {memory}\n')
+    path.write_text(
+        f'name = "NPU"\nruns_on = "CPU"\n[ops]\nMatMul = {{}}\nExp = {{}}\n[cost]\nmemory_bytes = {memory}\n'
+    )
     core = hetero.Core()
     core.register_plugin("NPU", path)
     return core
@@ -215,10 +219,21 @@ def test_the_memory_of_a_profile_is_a_limit(tmp_path):
         core.compile_model(matmuls(), "NPU")
 
 
-def test_unknown_sizes_are_warned_of():
+def open_model():
+    """Two Exp over x [batch, 4], of which nobody knows the batch: 16 bytes each per row."""
     nodes = [helper.make_node("Exp", ["x"], ["a"], "n0"), helper.make_node("Exp", ["a"], ["y"], "n1")]
-    model = CORE.read_model(make_model(nodes, {"x": ["batch", 4]}))
-    plan = CORE.plan(model, DEVICES, max_memory={"CPU.0": 40})
+    return CORE.read_model(make_model(nodes, {"x": ["batch", 4]}))
+
+
+UNKNOWN = (
+    r"may need more than its 40 B: the size of . values is not known .* by shapes=.*, or --shape: 'x' \[batch, 4\]"
+)
+
+
+def test_unknown_sizes_are_warned_of():
+    model = open_model()
+    with pytest.warns(RuntimeWarning, match=f"CPU.0 {UNKNOWN}"):
+        plan = CORE.plan(model, DEVICES, max_memory={"CPU.0": 40})
     (warning,) = [warning for warning in plan.warnings if warning.kind == "memory"]
     assert warning.device == "CPU.0"
     assert "the size of 3 values is not known ('x' and 2 more) and counts as 0 bytes" in warning.message
@@ -226,6 +241,94 @@ def test_unknown_sizes_are_warned_of():
     sized = model.with_types({"x": (np.float32, (2, 4))})
     with pytest.raises(hetero.InsufficientMemory):
         CORE.plan(sized, DEVICES, max_memory={"CPU": 40})
+
+
+@pytest.mark.parametrize(
+    ("device", "config"),
+    [
+        (DEVICES, {}),
+        (DEVICES, {"ASSIGNMENT": "COST"}),
+        (DEVICES, {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}),
+        ("CPU.0", {}),
+    ],
+)
+def test_compiling_warns_and_refuses_as_planning_does(device, config):
+    model, limits = open_model(), {"CPU.0": 40}
+    for call in (CORE.plan, CORE.compile_model):
+        with pytest.warns(RuntimeWarning, match=f"CPU.0 {UNKNOWN}"):
+            call(model, device, config, max_memory=limits)
+        with pytest.raises(hetero.InsufficientMemory):
+            call(model, device, config, max_memory={"CPU": 40}, shapes={"x": (2, 4)})
+        call(model, device, config, max_memory={"CPU": 50}, shapes={"x": (1, 4)})  # no warning
+    with pytest.warns(RuntimeWarning, match=f"CPU.0 {UNKNOWN}"):
+        plan = CORE.plan(model, device, config, max_memory=limits)
+    for call in (CORE.plan, CORE.compile_model):
+        with pytest.raises(hetero.InsufficientMemory):
+            call(model, plan, max_memory={"CPU": 40}, shapes={"x": (2, 4)})
+
+
+def test_shapes_hold_for_what_is_compiled():
+    model = open_model()
+    compiled = CORE.compile_model(model, DEVICES, shapes={"x": [3, 4]})
+    assert compiled.inputs[0].shape == (3, 4)
+    assert compiled(np.zeros((3, 4), np.float32))["y"].shape == (3, 4)
+    with pytest.raises(hetero.InferenceError, match=r"expected float32 \[3, 4\]"):
+        compiled(np.zeros((2, 4), np.float32))
+    plan = CORE.plan(model, DEVICES, shapes={"x": (3, None)})
+    assert CORE.compile_model(model, plan).inputs[0].shape == (3, 4)  # the plan's own reading of the model
+    assert CORE.compile_model(model, CORE.plan(model, DEVICES), shapes={"x": (3, 4)}).inputs[0].shape == (3, 4)
+    assert CORE.compile_model(model, DEVICES, shapes={}).inputs[0].shape == ("batch", 4)
+
+
+def test_a_symbol_in_shapes_holds_for_all_inputs():
+    node = helper.make_node("Add", ["x", "z"], ["y"], "n0")
+    model = CORE.read_model(make_model([node], {"x": ["batch", 4], "z": ["batch", 1]}))
+    ports = CORE.compile_model(model, "CPU", shapes={"z": (7, 1)}).inputs
+    assert [port.shape for port in ports] == [(7, 4), (7, 1)]
+    with pytest.raises(PropertyError, match="batch = 6 in input 'z', and batch = 7 in 'x'"):
+        CORE.plan(model, "CPU", shapes={"x": (7, 4), "z": (6, 1)})
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ([(1, 4)], "shapes are a mapping"),
+        ({"X": (1, 4)}, r"no input 'X' \(did you mean x\?\); its inputs: x"),
+        ({1: (1, 4)}, "no input 1"),
+        ({"x": "1x4"}, "expected a sequence of sizes"),
+        ({"x": 4}, "expected a sequence of sizes"),
+        ({"x": (1, 5)}, r"\[1, 5\] does not fit input 'x', whose shape is \['batch', 4\]"),
+        ({"x": (1, 4, 1)}, "does not fit input 'x'"),
+        ({"x": (-1, 4)}, "does not fit input 'x'"),
+        ({"x": (1.5, 4)}, "does not fit input 'x'"),
+        ({"x": (float("nan"), 4)}, "does not fit input 'x'"),
+        ({"x": (10**5000, 4)}, "does not fit input 'x'"),
+    ],
+)
+def test_shapes_that_are_none(shapes, message):
+    for call in (CORE.plan, CORE.compile_model):
+        with pytest.raises(PropertyError, match=message):
+            call(open_model(), DEVICES, shapes=shapes)
+
+
+def test_the_limit_of_a_profile_is_not_passed_over_in_silence(tmp_path):
+    core = profile(tmp_path, 40)
+    for device in ("NPU", "HETERO:NPU,CPU", "MULTI:NPU,CPU"):
+        with pytest.warns(RuntimeWarning, match=f"NPU {UNKNOWN}"):
+            core.compile_model(open_model(), device)
+    with pytest.raises(hetero.InsufficientMemory):
+        core.compile_model(open_model(), "NPU", shapes={"x": (2, 4)})
+    with pytest.warns(RuntimeWarning, match="MULTI goes without a device: .* NPU would need"):
+        compiled = core.compile_model(open_model(), "MULTI:NPU,CPU", shapes={"x": (2, 4)})
+    assert compiled.get_property("EXECUTION_DEVICES") == ("CPU",)
+
+
+def test_limits_given_with_a_plan_hold_though_it_has_its_model():
+    model = matmuls()
+    plan = CORE.plan(model, DEVICES)
+    with pytest.raises(hetero.InsufficientMemory, match="does not fit as it is placed: CPU.0 would need"):
+        CORE.compile_model(model, plan, max_memory={"CPU.0": "50KiB"})
+    CORE.compile_model(model, plan, max_memory={"CPU.0": "500KiB"})
 
 
 def test_saved_plans_keep_what_they_say_and_are_checked(tmp_path):

@@ -9,11 +9,8 @@ entry that cannot be used is replaced, with a warning.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import re
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["cached", "digest_of"]
 
 _LENT_BYTES = 4096
-_LEFTOVER_SECONDS = 3600.0  # a temporary file this old is of a process that was killed
-_TEMPORARY = re.compile(r"\.[0-9a-f]{64}\.")  # see `files.atomic_file`
 _NOT_KEYS = ("CACHE_DIR", "CACHE_ENCRYPTION_CALLBACKS")
 
 
@@ -79,7 +74,6 @@ def cached(
         os.makedirs(folder, exist_ok=True)
         export_model(compiled, path, encrypt)
         tell(settings, device, "INFO", f"kept {model.name!r} in the cache: {path}")
-        _remove_leftovers(path)
     except NotSupported:  # a device of it exports nothing
         pass
     except (ArtifactError, OSError) as error:
@@ -90,12 +84,12 @@ def cached(
 def _load(
     path: str, plugin: Plugin, config: Mapping[str, Any], decrypt: Callable[[bytes], bytes] | None
 ) -> CompiledModel | None:
-    if not os.path.exists(path):
-        return None
     try:
         artifact = open_artifact(path, decrypt)
         compiled = import_model(artifact, plugin, config)
     except HeteroError as error:
+        if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
+            return None  # never there, or removed by another process
         warn(f"CACHE_DIR: an entry cannot be used and is made anew: {error}")
         return None
     compiled.mark_loaded_from_cache()
@@ -122,14 +116,3 @@ def _without(settings: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in settings.items()
         if key not in _NOT_KEYS
     }
-
-
-def _remove_leftovers(path: str) -> None:
-    """Remove temporary files that processes left which were killed while they wrote an entry."""
-    folder, before = os.path.dirname(path), time.time() - _LEFTOVER_SECONDS
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if _TEMPORARY.match(entry.name):
-                with contextlib.suppress(OSError):  # somebody else was faster
-                    if entry.stat(follow_symlinks=False).st_mtime < before:
-                        os.unlink(entry.path)

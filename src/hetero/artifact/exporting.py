@@ -42,7 +42,7 @@ def export_model(compiled: CompiledModel, target: Any, encrypt: Callback | None 
         for part in parts:
             target.write(part)
         return
-    if not isinstance(target, (str, os.PathLike)):
+    if not isinstance(target, (str, bytes, os.PathLike)):
         raise TypeError(f"expected a path or a binary stream, got {type(target).__name__}")
     try:
         with atomic_file(target) as number:

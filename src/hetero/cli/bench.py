@@ -107,6 +107,7 @@ def command(
     for path in filter(None, (trace, costs_path)):
         check_output(path, force or path == costs_path)  # costs are merged
     session = Session(model, planning)
+    session.state_sizes(**choice)
     if costs_path is not None:
         _ = session.model  # an exported model has none
     config = planning.config()
@@ -122,7 +123,7 @@ def command(
     for target in targets:
         compiled, compile_seconds = session.compile(target, config)
         if inputs is None:
-            inputs = InputChoice(**choice).make(compiled.inputs)
+            inputs = InputChoice(**choice).make(session.ports(compiled))
         optimal = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if streams or hint == "throughput" else 1
         arrays = {entry.name: entry.array for entry in inputs}
         label = target.label or compiled.device

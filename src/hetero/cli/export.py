@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from .options import force_option, json_option, model_argument, new_command
+from .options import force_option, json_option, model_argument, new_command, shape_options
 from .planning import Planning, planning_options
 
 __all__ = ["command"]
@@ -14,6 +16,7 @@ __all__ = ["command"]
 @model_argument()
 @planning_options("What to compile for [default: CPU].")
 @click.option("-o", "--output", metavar="FILE.hetero", type=click.Path(), help="Default: the model's name, here.")
+@shape_options
 @force_option
 @json_option
 def command(
@@ -22,6 +25,7 @@ def command(
     output: str | None,
     force: bool,
     as_json: bool,
+    **sizes: Any,
 ) -> None:
     """Compile a model and write it as one file that loads without compiling.
 
@@ -37,6 +41,7 @@ def command(
     target = output or f"{os.path.basename(model).removesuffix('.onnx') or 'model'}.hetero"
     check_output(target, force)
     session = Session(model, planning)
+    session.state_sizes(**sizes)
     compiled, seconds = session.compile(planning, planning.config())
     with working("Writing"):
         compiled.export_model(target)

@@ -47,6 +47,24 @@ class InputChoice:
     ranges: Sequence[str]
     seed: int
 
+    def stated_shapes(self, ports: Sequence[Port]) -> dict[str, tuple[int | str | None, ...]]:
+        """The shape of each input of which files, shapes or dims say something; what they leave open stays open. Raises
+        as `make` does."""
+        names = [port.name for port in ports]
+        shapes: dict[str, tuple[int | str | None, ...]] = dict(self._shapes(names))
+        shapes.update({name: array.shape for name, (array, _) in self._read(names).items()})
+        symbols = self._symbols(ports)
+        for port in ports:
+            for dim, size in zip(port.shape or (), shapes.get(port.name, ()), strict=False):
+                if isinstance(dim, str) and isinstance(size, int):
+                    symbols.setdefault(dim, size)
+        for port in ports:
+            if port.name not in shapes and any(dim in symbols for dim in port.shape or () if isinstance(dim, str)):
+                shapes[port.name] = tuple(
+                    symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in port.shape or ()
+                )
+        return shapes
+
     def make(self, ports: Sequence[Port]) -> list[Input]:
         """An array for each input. Raises `click.UsageError` for options that make no sense, and `HeteroError` for a
         file that cannot be read or an input that random numbers do not serve."""

@@ -16,6 +16,7 @@ __all__ = [
     "json_option",
     "model_argument",
     "new_command",
+    "shape_options",
 ]
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
@@ -64,6 +65,27 @@ def model_argument(what: str = "MODEL") -> _Decorator[Any]:
     return decorate
 
 
+_dim_option = click.option(
+    "--dim", "dims", metavar="SYMBOL=SIZE", multiple=True, help="The size of a symbolic dim; else 1."
+)
+_shape_option = click.option(
+    "-shape",
+    "--shape",
+    "shapes",
+    metavar="[NAME=]1x3x224x224",
+    multiple=True,
+    help="Of an input; also as name[1,3,224,224].",
+)
+
+
+def shape_options(function: _F) -> _F:
+    """``shapes`` and ``dims``, for `hetero.cli.session.Session.state_sizes`."""
+    plain_dim = click.option(
+        "--dim", "dims", metavar="SYMBOL=SIZE", multiple=True, help="The size of a symbolic dim; else it stays open."
+    )
+    return plain_dim(_shape_option(function))
+
+
 def input_options(function: _F) -> _F:
     """``inputs``, ``shapes``, ``dims``, ``ranges`` and ``seed``, for `hetero.cli.inputs.InputChoice`."""
     for option in (
@@ -75,15 +97,8 @@ def input_options(function: _F) -> _F:
             multiple=True,
             help="Random values from LOW up to, not including, HIGH; else 0:1, integers 0:2, bytes all of theirs.",
         ),
-        click.option("--dim", "dims", metavar="SYMBOL=SIZE", multiple=True, help="The size of a symbolic dim; else 1."),
-        click.option(
-            "-shape",
-            "--shape",
-            "shapes",
-            metavar="[NAME=]1x3x224x224",
-            multiple=True,
-            help="Of an input; also as name[1,3,224,224].",
-        ),
+        _dim_option,
+        _shape_option,
         click.option(
             "-i",
             "--input",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 
 import click
 
+from ..files import moved_away
 from .group import Failure
 from .text import clean
 
@@ -80,14 +79,5 @@ def replacing_folder(folder: str, force: bool, is_ours: Callable[[str], bool]) -
     if not is_ours(folder):
         raise Failure(f"cannot write {folder}: it is not empty, and holds other things than an earlier split")
     _ask(folder, force)
-    old = tempfile.mkdtemp(dir=os.path.dirname(os.path.abspath(folder)), prefix=".replaced.")
-    kept = os.path.join(old, "folder")
-    with writing(folder):
-        os.rename(folder, kept)
-    try:
+    with writing(folder), moved_away(folder):
         yield folder
-    except BaseException:
-        os.rename(kept, folder)
-        raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)

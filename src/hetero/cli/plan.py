@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .completing import complete_support
-from .options import force_option, json_option, model_argument, new_command
+from .options import force_option, json_option, model_argument, new_command, shape_options
 from .planning import Planning, planning_options
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ _POLICIES = ("auto", "linear", "greedy", "documented")
 @click.option("--save", metavar="PLAN.json", type=click.Path(), help="Write the plan, for editing and for --plan.")
 @click.option("--dot", metavar="FOLDER", type=click.Path(), help="Write both Graphviz files there.")
 @click.option("--svg", metavar="FILE.svg", type=click.Path(), help="Draw it; pip install 'hetero[svg]'.")
+@shape_options
 @force_option
 @json_option
 def command(
@@ -50,6 +51,7 @@ def command(
     svg: str | None,
     force: bool,
     as_json: bool,
+    **sizes: Any,
 ) -> None:
     """Say which node goes where and why, and how the model is cut, without compiling.
 
@@ -67,6 +69,7 @@ def command(
     if policy is not None:
         config["PARTITION_POLICY"] = policy
     session = Session(model, planning)
+    session.state_sizes(**sizes)
     plan = session.plan(planning, config)
     answers = _answers(plan, explain, what_if, missing_ops)
     if as_json:

@@ -56,6 +56,7 @@ def command(
     if overlays is not None:
         check_folder(overlays, overlays)
     session = Session(model, planning)
+    session.state_sizes(**choice)
     config = planning.config()
     with progress("Reporting") as tell:
         plan = session.plan(planning, config)
@@ -93,7 +94,7 @@ def _check_overlays(plan: Plan, folder: str | None, timed: bool, force: bool) ->
 def _run(session: Session, plan: Plan, config: dict[str, Any], choice: InputChoice) -> Profile:
     """The counters of the second inference: the first plans, too."""
     compiled = session.core.compile_model(session.model, plan, {**config, "PERF_COUNT": True})
-    arrays = {entry.name: entry.array for entry in choice.make(compiled.inputs)}
+    arrays = {entry.name: entry.array for entry in choice.make(session.ports(compiled))}
     request = compiled.create_infer_request()
     request.infer(arrays)
     request.infer(arrays)

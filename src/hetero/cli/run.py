@@ -44,12 +44,13 @@ def command(
     for path in filter(None, (save, trace)):
         check_output(path, force)
     session = Session(model, planning)
+    session.state_sizes(**choice)
     config = planning.config()
     timed = counted or trace is not None
     if timed:
         config["PERF_COUNT"] = True
     compiled, _ = session.compile(planning, config)
-    inputs = InputChoice(**choice).make(compiled.inputs)
+    inputs = InputChoice(**choice).make(session.ports(compiled))
     arrays = {entry.name: entry.array for entry in inputs}
     request = compiled.create_infer_request()
     if timed:

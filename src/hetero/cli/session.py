@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from ..core import Core
+from ..core import Core, with_shapes
 from ..errors import ModelError
 from ..model.model import Model
 from ..plan import Plan
-from ..plugin import CompiledModel
+from ..plugin import CompiledModel, Port
 from .planning import Planning
 from .progress import working
 from .text import count_text, shorten
@@ -31,6 +31,7 @@ class Session:
         self.core = core_with(planning)
         self._follow_links = planning.follow_links
         self._model: Model | None = None
+        self._ports: Sequence[Port] | None = None  # before sizes were stated
 
     @property
     def is_artifact(self) -> bool:
@@ -51,6 +52,23 @@ class Session:
                 )
             self._model = self.core.read_model(self.path, follow_links=self._follow_links)
         return self._model
+
+    def state_sizes(
+        self, inputs: Sequence[str] = (), shapes: Sequence[str] = (), dims: Sequence[str] = (), **_: Any
+    ) -> None:
+        """Plan and compile the model for the sizes that the options give, if they give any. An exported model has been
+        planned already."""
+        if not (inputs or shapes or dims) or self.is_artifact:
+            return
+        from .inputs import InputChoice
+
+        model = self.model
+        self._ports = model.inputs
+        self._model = with_shapes(model, InputChoice(inputs, shapes, dims, (), 0).stated_shapes(model.inputs))
+
+    def ports(self, compiled: CompiledModel) -> Sequence[Port]:
+        """What a compiled model takes, with the symbols that the file has."""
+        return compiled.inputs if self._ports is None else self._ports
 
     def plan(self, planning: Planning, config: Mapping[str, Any]) -> Plan:
         """A plan made, or one from a file, checked against the model."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import force_option, json_option, model_argument, new_command
+from .options import force_option, json_option, model_argument, new_command, shape_options
 from .planning import Planning, planning_options
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = ["command"]
     type=click.IntRange(min=0),
     help="Tensors from this size on go to a file beside each ONNX file [default: 1024, if there are 128 MiB of them].",
 )
+@shape_options
 @force_option
 @json_option
 def command(
@@ -35,6 +36,7 @@ def command(
     external_above: int | None,
     force: bool,
     as_json: bool,
+    **sizes: Any,
 ) -> None:
     """Write an ONNX file per subgraph, for any runtime, and a manifest.
 
@@ -52,6 +54,7 @@ def command(
     planning.require()
     check_folder(os.path.dirname(os.path.abspath(folder)), folder)
     session = Session(model, planning)
+    session.state_sizes(**sizes)
     with replacing_folder(folder, force, _is_split) as target:
         plan = session.plan(planning, planning.config())
         with working("Writing"):

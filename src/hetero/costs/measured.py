@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import HeteroError, PropertyError, did_you_mean
-from ..files import write_atomically
+from ..files import read_file, write_atomically
 from ..model.identity import graph_digest
 from ..runtime.profile import NOT_RUN, OPTIMIZED_OUT, ProfileRow
 
@@ -195,7 +195,7 @@ class Costs:
         try:
             write_atomically(path, [msgspec.json.format(self.to_json(), indent=1), b"\n"])
         except OSError as error:
-            raise HeteroError(f"cannot write costs {os.fspath(path)}: {error.strerror or error}") from error
+            raise HeteroError(f"cannot write costs {os.fsdecode(path)}: {error.strerror or error}") from error
 
     def to_json(self) -> bytes:
         """What `save` writes, on one line."""
@@ -209,10 +209,9 @@ class Costs:
         """Read what `save` wrote. Raises `CostFileError` saying what is wrong with the file, and where."""
         import msgspec
 
-        label = f"costs {os.fspath(path)}"
+        label = f"costs {os.fsdecode(path)}"
         try:
-            with open(path, "rb") as stream:
-                file = msgspec.json.decode(stream.read(), type=_CostFile)
+            file = msgspec.json.decode(read_file(path), type=_CostFile)
         except OSError as error:
             raise CostFileError(f"{label}: cannot be read: {error.strerror or error}") from error
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,13 @@ from ..costs.measured import Costs
 from ..device_string import parse_device, parse_device_list
 from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError
 from ..log import tell
+from ..memory.footprint import footprint
 from ..memory.limits import limits_of, parse_limits
+from ..memory.values import values_of
 from ..plan import Plan, bind_plan, make_plan
 from ..plan.bind import place_plan, with_nested_calls_inlined
 from ..plugin import CompiledModel, InferRequest, Port, RemoteContext, Runner, Support
-from ..properties import PROPERTIES, Property
+from ..properties import MOST, PROPERTIES, Property, up_to
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
 from ..runtime.beside import Beside
 from ..runtime.executor import DeviceExecutors, ExecutorManager
@@ -70,8 +73,8 @@ _QUEUE_LIMIT = Property(
     "QUEUE_LIMIT",
     int,
     0,
-    accepts=lambda value: value >= 0,
-    doc="at least 0: how many requests may wait for the first stage of a pipeline before QueueFull; 0 = any number",
+    accepts=up_to(MOST),
+    doc=f"0 to {MOST}: how many requests may wait for the first stage of a pipeline before QueueFull; 0 = any number",
 )
 
 
@@ -204,6 +207,15 @@ class HeteroPlugin(DeviceListPlugin):
         limits = self._limits(devices, config)
         return bind_plan(plan, placed, devices, supports, self._skipped(config, devices), limits)
 
+    def check_limits(self, plan: Plan, config: Mapping[str, Any]) -> None:
+        """`InsufficientMemory` if a plan that has its model needs more than ``config`` allows."""
+        limits = self._limits(plan.devices, config)
+        if limits != plan.limits:
+            from ..memory_assignment import check_limits
+
+            model, _, partition = plan.require_bound()
+            check_limits(model, plan.devices, partition, limits)
+
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> HeteroCompiledModel:
@@ -237,6 +249,7 @@ class HeteroPlugin(DeviceListPlugin):
             devices, nodes = devices[:1], [np.arange(model.num_nodes, dtype=np.int32)]
         submodels = model.extract_all(nodes, [f"{model.name}_subgraph{i + 1}" for i in range(len(nodes))])
         fallbacks: list[Fallback] = []
+        room = _Room(plan, devices, nodes)
 
         def compile_part(i: int) -> CompiledModel:
             try:
@@ -245,7 +258,7 @@ class HeteroPlugin(DeviceListPlugin):
                 raise
             except HeteroError as error:
                 following = () if settings["STRICT"] else plan.devices[plan.devices.index(devices[i]) + 1 :]
-                compiled = self._compile_elsewhere(i, following, submodels[i], config)
+                compiled = self._compile_elsewhere(i, following, submodels[i], config, room)
                 if compiled is None:
                     raise
                 fallbacks.append(Fallback(i + 1, devices[i], compiled.device, str(error)))
@@ -325,13 +338,13 @@ class HeteroPlugin(DeviceListPlugin):
             raise
 
     def _compile_elsewhere(
-        self, i: int, devices: Sequence[str], submodel: Model, config: Mapping[str, Any]
+        self, i: int, devices: Sequence[str], submodel: Model, config: Mapping[str, Any], room: _Room
     ) -> CompiledModel | None:
-        """The part on the first of ``devices`` that takes all of it and compiles it; None if there is none."""
+        """The part on the first of ``devices`` that takes it, has room and compiles it; None if there is none."""
         for device in devices:
             try:
                 plugin, device_config = self.device_of(device, config)
-                if plugin.query(submodel, device_config, device).mask.all():
+                if plugin.query(submodel, device_config, device).mask.all() and room.move(i, device):
                     return self._compile_submodel(i, device, submodel, config)
             except HeteroError:
                 continue  # the first failure is the one to report
@@ -356,6 +369,33 @@ class HeteroPlugin(DeviceListPlugin):
             return self.ask(asked, available, config)
 
         return settle_calls(model, [device for device, _, _ in available], ask, pins)
+
+
+class _Room:
+    """What the devices of a plan may still take of its submodels. ``devices``, ``nodes``: of each submodel."""
+
+    def __init__(self, plan: Plan, devices: Sequence[str], nodes: Sequence[NDArray[np.int32]]) -> None:
+        self._plan = plan
+        self._device_of = np.array([plan.devices.index(device) for device in devices], np.int32)
+        self._nodes = nodes
+        self._lock = threading.Lock()
+
+    def move(self, submodel: int, device: str) -> bool:
+        """Whether a device has room for a submodel of another, which then counts as being there."""
+        number, limit = self._plan.devices.index(device), self._plan.limits.get(device)
+        with self._lock:
+            moved = self._device_of.copy()
+            moved[submodel] = number
+            if limit is not None:
+                model, _, _ = self._plan.require_bound()
+                subgraph_of = np.empty(model.num_nodes, np.int32)
+                for i, part in enumerate(self._nodes):
+                    subgraph_of[part] = i
+                needs = footprint(values_of(model), subgraph_of, moved, len(self._plan.devices))
+                if needs.total[number] > limit:
+                    return False
+            self._device_of = moved
+            return True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -492,7 +532,7 @@ def _costs_of(settings: Mapping[str, Any]) -> Costs | None:
     given = settings[_COSTS.name]
     if isinstance(given, Costs):
         return given
-    return Costs.load(given) if os.fspath(given) else None
+    return Costs.load(given) if os.fsdecode(given) else None
 
 
 def create_plugin() -> HeteroPlugin:

@@ -47,8 +47,8 @@ class MultiPlugin(DeviceListPlugin):
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> MultiCompiledModel:
-        """Compile on each device that takes all of the model; one warning for each other, or its error if ``STRICT``
-        is set or none is left."""
+        """Compile on each device that takes all of the model and has the memory; one warning for each other, or its
+        error if ``STRICT`` is set or none is left."""
         settings = self.full_config(self.own(config))
         compiled: list[CompiledModel] = []
         failures: list[HeteroError] = []
@@ -62,6 +62,11 @@ class MultiPlugin(DeviceListPlugin):
                         f"{device} takes all of {model.name!r} but {len(refused)} nodes, {first}",
                         {model.key_of(node): {device: reason} for node, reason in refused.items()},
                     )
+                limit = plugin.memory_bytes(device)
+                if limit is not None:
+                    from ..memory_assignment import check_whole
+
+                    check_whole(model, device, int(limit))
                 compiled.append(plugin.compile(model, device_config, None, device))
             except PropertyError:
                 raise

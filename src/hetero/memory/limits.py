@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from ..errors import PropertyError, did_you_mean
+from ..errors import PropertyError, did_you_mean, shown
 
 __all__ = ["MaxMemory", "limits_of", "parse_bytes", "parse_limits"]
 
@@ -25,6 +25,7 @@ _UNITS = {
     **{f"{prefix.lower()}i": 1024**power for power, prefix in enumerate(_PREFIXES, 1)},
 }
 _LARGEST = 2**63 - 1
+_MOST_DIGITS = 100  # beyond, a size is too large, and Python may refuse to make a number of it
 
 
 def parse_bytes(given: object, what: str = "a size") -> int:
@@ -46,23 +47,22 @@ def parse_bytes(given: object, what: str = "a size") -> int:
                 f"; expected B, kB, MB, GB, TB (1000s) or KiB, MiB, GiB, TiB (1024s)"
             )
         factor = _UNITS[unit.lower()]
-        size = (
-            int(number) * factor if number.isdigit() and not exponent else float(f"{number}e{exponent or 0}") * factor
-        )
+        is_whole = number.isdigit() and not exponent and len(number) < _MOST_DIGITS
+        size = int(number) * factor if is_whole else float(f"{number}e{exponent or 0}") * factor
     elif isinstance(given, bool) or not isinstance(given, (int, float)):
-        raise PropertyError(f"{what}: {given!r} is no size, expected bytes such as 4096, '512MiB' or '1.5GB'")
+        raise PropertyError(f"{what}: {shown(given)} is no size, expected bytes such as 4096, '512MiB' or '1.5GB'")
     else:
         size = given
-    if math.isnan(size) or math.isinf(size):
+    if isinstance(size, float) and not math.isfinite(size):
         raise PropertyError(f"{what}: {given!r} is not finite; leave the device out for no limit")
     if size < 0:
-        raise PropertyError(f"{what}: {given!r} is negative, expected more than 0 bytes")
+        raise PropertyError(f"{what}: {shown(given)} is negative, expected more than 0 bytes")
     if size < 1:
         raise PropertyError(
             f"{what}: {given!r} is less than a byte; leave the device out of the list to give it nothing"
         )
     if size > _LARGEST:
-        raise PropertyError(f"{what}: {given!r} is more than 2**63 - 1 bytes; leave the device out for no limit")
+        raise PropertyError(f"{what}: {shown(given)} is more than 2**63 - 1 bytes; leave the device out for no limit")
     return int(size)
 
 
@@ -79,10 +79,10 @@ def parse_limits(given: object) -> dict[str, int]:
             entries[device.strip()] = size
         given = entries
     if not isinstance(given, Mapping):
-        raise PropertyError(f"max_memory is a mapping such as {{'CPU.0': '1GiB'}}, found {given!r}")
+        raise PropertyError(f"max_memory is a mapping such as {{'CPU.0': '1GiB'}}, found {shown(given)}")
     for device in given:
         if not isinstance(device, str):
-            raise PropertyError(f"max_memory maps names of devices to sizes, found {device!r}")
+            raise PropertyError(f"max_memory maps names of devices to sizes, found {shown(device)}")
     return {device: parse_bytes(size, f"max_memory of {device}") for device, size in given.items()}
 
 

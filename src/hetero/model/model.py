@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import shown
 from .constants import Constants
 from .data_file import DataFile
 from .extract import Selection, select, select_constants
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Model", "NodeView", "Nodes"]
 
 _INITIALIZER = 0  # constant_source of the index
+_LARGEST_DIM = 2**63 - 1  # what ONNX can store
 _LENT_BYTES = 4096  # weights from this size on are lent to a model with other nodes rather than copied
 _LAYER_ANNOTATION = 1  # affinity_kind of onnxruntime's "layer_ann"
 
@@ -136,6 +138,10 @@ class Model(Rows):
             {self.file_value(self.value_id(name)): _value_type(self, name, one) for name, one in stated.items()}
         )
         return model
+
+    def states_more_than(self, other: Model) -> bool:
+        """Whether types of values were supplied here (`with_types`) that ``other``, of the same file, does not have."""
+        return any(other._types.supplied.get(value) != given for value, given in self._types.supplied.items())
 
     def with_inferred_types(self) -> Model:
         """The same model with what shape inference found as stated types, if it ran: they are saved with the model,
@@ -425,11 +431,15 @@ def _value_type(model: Model, name: str, stated: ValueType | tuple[Any, Any]) ->
         dims = None if shape is None else tuple(_dim(dim) for dim in shape)
         found = ValueType(None if dtype is None else np.dtype(dtype), dims)
     except (TypeError, ValueError) as error:
-        raise model.file.error(f"type of value {name!r}: expected a dtype and a shape, found {stated!r}") from error
+        raise model.file.error(
+            f"type of value {name!r}: expected a dtype and a shape, found {shown(stated)}"
+        ) from error
     if found.dtype is not None and not onnx_dtype_of(found.dtype):
         raise model.file.error(f"type of value {name!r}: ONNX has no dtype {found.dtype}")
     if any(isinstance(dim, int) and dim < 0 for dim in found.shape or ()):
-        raise model.file.error(f"type of value {name!r}: a dim of shape {list(found.shape or ())} is negative")
+        raise model.file.error(f"type of value {name!r}: a dim of shape {shown(list(found.shape or ()))} is negative")
+    if any(isinstance(dim, int) and dim > _LARGEST_DIM for dim in found.shape or ()):
+        raise model.file.error(f"type of value {name!r}: a dim of its shape is more than {_LARGEST_DIM}")
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import ModelError
 from ..files import map_file
@@ -13,11 +13,18 @@ from .model import Model
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["read_model"]
+__all__ = ["ModelSource", "as_model", "read_model"]
+
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto"
+
+
+def as_model(given: Model | ModelSource) -> Model:
+    """A `Model` as it is; anything else as `read_model` reads it."""
+    return given if isinstance(given, Model) else read_model(given)
 
 
 def read_model(
-    source: str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto,
+    source: ModelSource,
     *,
     folder: str | os.PathLike[str] | None = None,
     follow_links: bool = False,
@@ -53,7 +60,7 @@ def _bytes_of(source: bytes | bytearray | memoryview | onnx.ModelProto) -> tuple
             raise ModelError("<bytes>: there are no bytes")
         return data.cast("B"), "<bytes>"
     if not hasattr(source, "SerializeToString") or not hasattr(source, "graph"):
-        raise TypeError(f"expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}")
+        raise TypeError(f"expected a hetero.Model, a path, bytes or an onnx.ModelProto, got {type(source).__name__}")
     try:
         return memoryview(source.SerializeToString()), "<ModelProto>"
     except Exception as error:  # protobuf's EncodeError, or ValueError above 2 GiB

@@ -3,7 +3,8 @@
 What is read at any moment is one ``.onnx`` file and the data file that it names. So the weights are written first,
 under a name that no file has, synced, and only then the ``.onnx`` file is renamed into place, which is the moment at
 which new replaces old. The old data file goes last, and only if `save_model` made it (``m.onnx.1.data``) and the old
-model refers to it. Whatever happens before the rename leaves the old pair as it was.
+model refers to it. Whatever happens before the rename leaves the old pair as it was. The temporary ``.onnx`` file
+names the data file, so that both go at the next write beside them if the process is killed before the rename.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import mmap
 import os
 import re
 
-from ..files import atomic_file, new_file
+from ..errors import PropertyError
+from ..files import atomic_file, new_file, path_text, remove_leftovers
 from .data_file import DataFile
 from .inference import ValueTypes
 from .rows import Rows
@@ -32,7 +34,9 @@ _EXTERNAL = 3  # constant_kind of the index
 def save_model(model: Rows, types: ValueTypes, path: str | os.PathLike[str], external_above: int | None = None) -> None:
     """See `Model.save`."""
     external_above = data_threshold(model, external_above)
-    folder, name = os.path.split(os.fspath(path))
+    path = path_text(path)
+    folder, name = os.path.split(path)
+    remove_leftovers(folder)  # before names are reserved
     replaced = _replaced_data_files(folder, name)
     if model.file.folder is not None and _is_same_folder(folder, model.file.folder):
         for old in (name, *replaced):
@@ -54,7 +58,7 @@ def data_threshold(model: Rows, external_above: int | None) -> int | None:
     if external_above is None:
         return _AT_LEAST if _weight_bytes(model) > _INSIDE_BYTES else None
     if external_above < 0:
-        raise ValueError(f"external_above is a number of bytes, found {external_above}")
+        raise PropertyError(f"external_above is a number of bytes, zero or more, found {external_above}")
     return external_above
 
 
@@ -64,16 +68,17 @@ def write_model(
     """Writes the data file, over a file of its name, if there is anything for it; then the model file.
 
     ``is_new``: there are no files of these names, and the caller makes the new ones last (`sync_files`)."""
-    opened = new_file if is_new else atomic_file
     parts = model_parts(model, types, data_file=data_file)
-    if data_file is not None and data_file.size:
-        data_path = os.path.join(os.path.dirname(os.fspath(path)), data_file.name)
-        with opened(data_path) as number:
-            try:
-                data_file.write(number, model.constants.external)
-            except ValueError as error:
-                raise model.file.error(str(error)) from error
-    with opened(path) as number, os.fdopen(number, "wb", closefd=False) as stream:
+    needs = None if data_file is None else data_file.name
+    opened = new_file(path) if is_new else atomic_file(path, needs)
+    with opened as number, os.fdopen(number, "wb", closefd=False) as stream:
+        if data_file is not None and data_file.size:
+            data_path = os.path.join(os.path.dirname(os.fspath(path)), data_file.name)
+            with new_file(data_path) if is_new else atomic_file(data_path) as data:
+                try:
+                    data_file.write(data, model.constants.external)
+                except ValueError as error:
+                    raise model.file.error(str(error)) from error
         for part in parts:
             stream.write(part)
 

@@ -56,7 +56,10 @@ def place_plan(model: Model, plan: Plan) -> PlacedModel:
     """
     if plan.bound is not None and plan.original is not None and _same_nodes(plan.original, model):
         bound = plan.bound
-        return PlacedModel(model, bound.model, bound.affinity.device_of, bound.partition)
+        if model is plan.original or not model.states_more_than(plan.original):
+            return PlacedModel(model, bound.model, bound.affinity.device_of, bound.partition)
+        if bound.model.num_nodes == model.num_nodes and _same_nodes(bound.model, model):  # no call was inlined
+            return PlacedModel(model, model, bound.affinity.device_of, bound.partition)
     whole = model
     identity = plan.identity
     fits = identity.digest is None or identity.digest == graph_digest(model)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from ..affinity import Affinity, assign
 from ..partition import partition_graph
+from ..warn import warn
 from .bind import PlacedModel, affinity_of_plan, stages_of_plan
 from .decided import Decided
 from .plan import Bound, Plan
+from .warning import unknown_sizes
 
 if TYPE_CHECKING:
     from ..calls import SettledModel
@@ -45,7 +47,7 @@ def make_plan(
         return Decided(found.affinity, found.partition, found.latency, found.pipeline, costs)
 
     decided = decide(assign(model, settled.devices, settled.supports, pins, settled.enclosing))
-    return Plan(
+    plan = Plan(
         bound=Bound(model, decided.affinity, decided.partition),
         original=settled.original,
         policy=policy,
@@ -57,6 +59,8 @@ def make_plan(
         decided=decided,
         decide=decide,
     )
+    _warn_of_unknown_sizes(plan)
+    return plan
 
 
 def bind_plan(
@@ -84,7 +88,7 @@ def bind_plan(
 
         check_limits(placed.model, devices, partition, limits)
     bound = Bound(placed.model, affinity, partition)
-    return Plan(
+    made = Plan(
         bound=bound,
         original=placed.original,
         policy=plan.policy,
@@ -94,3 +98,12 @@ def bind_plan(
         pipeline=pipeline,
         limits=limits,
     )
+    _warn_of_unknown_sizes(made)
+    return made
+
+
+def _warn_of_unknown_sizes(plan: Plan) -> None:
+    """Say that limits may not hold, also to those who compile without looking at the plan."""
+    if plan.limits:
+        for found in unknown_sizes(plan):
+            warn(found.message)

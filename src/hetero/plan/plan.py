@@ -11,7 +11,7 @@ import numpy as np
 
 from ..affinity import Affinity
 from ..errors import HeteroError, PropertyError
-from ..files import write_atomically
+from ..files import read_file, write_atomically
 from ..memory.footprint import Footprint, footprint
 from ..memory.values import values_of
 from ..model.identity import graph_digest
@@ -241,7 +241,7 @@ class Plan:
         try:
             write_atomically(path, encode_lines(self.to_file()))
         except OSError as error:
-            raise HeteroError(f"cannot write plan {os.fspath(path)}: {error.strerror or error}") from error
+            raise HeteroError(f"cannot write plan {os.fsdecode(path)}: {error.strerror or error}") from error
 
     def to_json(self) -> bytes:
         """What `save` writes, on one line."""
@@ -276,10 +276,9 @@ class Plan:
         where; what can only be told from the model is checked when it is put to use."""
         from .file import decode
 
-        label = f"plan {os.fspath(path)}"
+        label = f"plan {os.fsdecode(path)}"
         try:
-            with open(path, "rb") as stream:
-                data = stream.read()
+            data = read_file(path)
         except OSError as error:
             raise HeteroError(f"cannot read {label}: {error.strerror or error}") from error
         return cls(file=decode(data, label), label=label)

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from ..affinity import Origin, first_supporting
 from .schema import PlanWarning, PredictedPipeline
 from .trial import Trials
-from .wording import counted, first_few, size
+from .wording import counted, first_few, short, size
 
 if TYPE_CHECKING:
+    from ..memory.footprint import Footprint
+    from ..model.model import Model
+    from ..model.types import Port
     from .plan import Bound, Plan
 
-__all__ = ["plan_warnings"]
+__all__ = ["plan_warnings", "unknown_sizes"]
 
 _TINY = 3  # nodes of a subgraph that is an island
 _FEW = 5  # nodes and subgraphs that a warning names
@@ -28,12 +31,12 @@ def plan_warnings(plan: Plan) -> tuple[PlanWarning, ...]:
     """The warnings of a bound plan. Cuts the model again, without each pin and island, within the bound of `Trials`."""
     bound = plan.require_bound()
     if plan.pipeline is not None:  # others ask what fewer subgraphs would be
-        return (*_unavailable(plan), *_idle(plan.pipeline))
+        return (*_unavailable(plan), *_idle(plan.pipeline), *unknown_sizes(plan))
     trials = Trials(plan)
     return (
         *_unavailable(plan),
         *_unused(bound),
-        *_unknown_sizes(plan, bound),
+        *unknown_sizes(plan),
         *_pins(plan, bound, trials),
         *_islands(bound, trials),
     )
@@ -71,21 +74,40 @@ def _unused(bound: Bound) -> Iterator[PlanWarning]:
         yield PlanWarning("unused", f"{device} has no node: {why}", device)
 
 
-def _unknown_sizes(plan: Plan, bound: Bound) -> Iterator[PlanWarning]:
-    """Devices whose limit may not hold, since nobody knows the size of some of their values."""
+def unknown_sizes(plan: Plan) -> Iterator[PlanWarning]:
+    """Devices whose limit may not hold, since the sizes of some of their values are not known, and how to give them."""
+    bound = plan.require_bound()
     for number, device in enumerate(bound.affinity.devices):
-        if device not in plan.limits:
-            continue
-        count = int(plan.footprint.unknown[number])
-        if not count:
-            continue
-        name = bound.model.value_name(int(plan.footprint.first_unknown[number]))
-        yield PlanWarning(
-            "memory",
-            f"{device} may need more than its {size(plan.limits[device])}: the size of {counted(count, 'value')} is "
-            f"not known ({first_few([name], 1, count)}) and counts as 0 bytes; model.with_types states sizes",
-            device,
-        )
+        if device in plan.limits and plan.footprint.unknown[number]:
+            told = unknown_size(bound.model, device, plan.limits[device], plan.footprint, number)
+            yield PlanWarning("memory", told, device)
+
+
+def unknown_size(model: Model, device: str, limit: int, needs: Footprint, number: int) -> str:
+    """The same for one device, of that number in ``needs``, in words."""
+    count = int(needs.unknown[number])
+    name = model.value_name(int(needs.first_unknown[number]))
+    open_inputs = [port for port in model.inputs if port.is_tensor and not _has_sizes(port)]
+    if open_inputs:
+        shapes = ", ".join(f"{short(port.name)!r} {_shape_text(port)}" for port in open_inputs[:_FEW])
+        more = f" and {len(open_inputs) - _FEW} more" if len(open_inputs) > _FEW else ""
+        advice = f"give the sizes of the inputs by shapes={{...}}, or --shape: {shapes}{more}"
+    else:
+        advice = "they do not follow from the sizes of the inputs; state them by Model.with_types"
+    return (
+        f"{device} may need more than its {size(limit)}: the size of {counted(count, 'value')} is not known "
+        f"({first_few([name], 1, count)}) and counts as 0 bytes; {advice}"
+    )
+
+
+def _has_sizes(port: Port) -> bool:
+    return port.shape is not None and all(isinstance(dim, int) for dim in port.shape)
+
+
+def _shape_text(port: Port) -> str:
+    if port.shape is None:
+        return "(any shape)"
+    return f"[{', '.join('?' if dim is None else short(str(dim)) for dim in port.shape)}]"
 
 
 def _pins(plan: Plan, bound: Bound, trials: Trials) -> Iterator[PlanWarning]:
