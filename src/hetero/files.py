@@ -33,7 +33,7 @@ _MOST_AT_ONCE = 8 << 20  # bytes
 # file, and one of the ends. 255 bytes is the most that file systems allow for all of it.
 _TEMPORARY_END = ".hetero-part"
 _MOVED_END = ".hetero-moved"
-_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}(?:\.(?P<needs>[0-9a-f]{16}))?\.hetero-(?:part|moved)", re.DOTALL)
+_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}(?:\.for-(?P<needs>[0-9a-f]{16}))?\.hetero-(?:part|moved)", re.DOTALL)
 _NAME_BYTES = 160
 
 # What copy_file_range says where it cannot do it: between file systems, or on one that lacks it.
@@ -196,7 +196,7 @@ def _lock_new(path: str, number: int) -> bool:
 
 def _temporary_name(name: str, end: str, needs: str | None = None) -> str:
     short = os.fsencode(name)[:_NAME_BYTES].decode("utf-8", "ignore").replace("\n", "")
-    return f".{short}.{os.urandom(8).hex()}{'' if needs is None else f'.{_mark(needs)}'}{end}"
+    return f".{short}.{os.urandom(8).hex()}{'' if needs is None else f'.for-{_mark(needs)}'}{end}"
 
 
 def _mark(name: str) -> str:

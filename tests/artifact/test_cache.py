@@ -18,6 +18,7 @@ from onnx import numpy_helper
 import hetero
 from exported_models import X, bits, network
 from hetero import errors
+from hetero.artifact import cache
 
 DEVICES = ("CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE", "MULTI:CPU,CPU.1")
 
@@ -147,17 +148,22 @@ def test_a_folder_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
         assert not loaded(compiled(tmp_path / "file" / "c"))
 
 
-def test_leftovers_of_killed_processes_go_when_they_are_old(tmp_path: pathlib.Path) -> None:
-    old, new, other = (tmp_path / f".{'0' * 64}.{name}" for name in ("old", "new", "other"))
-    other = tmp_path / ".keep"
-    for path in (old, new, other):
-        path.write_bytes(b"")
-    for path in (old, other):
-        os.utime(path, (0, 0))
+def test_an_entry_that_another_process_removes_is_no_news(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compiled(tmp_path)
-    assert not old.exists()
-    assert new.exists()
-    assert other.exists()
+    (name,) = entries(tmp_path)
+    opened = cache.open_artifact
+
+    def open_late(path: str, decrypt: object) -> object:
+        os.unlink(path)  # after it was looked for, at the latest
+        return opened(path, decrypt)
+
+    monkeypatch.setattr(cache, "open_artifact", open_late)
+    assert not loaded(compiled(tmp_path))  # a warning would be an error
+    monkeypatch.undo()
+    assert entries(tmp_path) == [name]
+    assert loaded(compiled(tmp_path))
 
 
 CHILD = """
