@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .affinity import SupportedNodes, first_supporting, supported_nodes
-from .errors import ModelError
+from .errors import ModelError, raise_out_of_memory
 from .model.function_library import FunctionKey, FunctionLibrary
 from .model.functions import calls_in, inline_calls, may_hold_graphs
 from .pins import placed_numbers
@@ -230,7 +230,8 @@ class _Settling:
             totals.update(calls_in(model, node, self._library))
         try:
             self._library.check(totals)
-        except ModelError:
+        except ModelError as error:
+            raise_out_of_memory(error)
             return False
         return True
 

@@ -6,6 +6,7 @@ exception that caused it is chained with ``from``.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Mapping
 
@@ -31,6 +32,7 @@ __all__ = [
     "WrongDevice",
     "WrongVersion",
     "did_you_mean",
+    "raise_out_of_memory",
     "shown",
 ]
 
@@ -52,6 +54,10 @@ class HeteroError(Exception):
 
 class ModelError(HeteroError):
     """A model that cannot be read, or that contradicts itself. Names the file and the node or tensor."""
+
+
+class ModelTooLarge(ModelError, MemoryError):
+    """A model, or a tensor of it, for which there is not enough memory."""
 
 
 class PropertyError(HeteroError, ValueError):
@@ -157,6 +163,26 @@ def _shortened(message: str) -> str:
 def _shortened_word(found: re.Match[str]) -> str:
     word = found[0]
     return word if len(word) <= _LONGEST_WORD else f"{word[: _LONGEST_WORD // 2]}…{word[-_LONGEST_WORD // 4 :]}"
+
+
+# What libraries written in C++ end their messages with where an allocation failed, and nothing else.
+_NO_MEMORY = re.compile(
+    r"(?:std::bad_alloc|bad allocation|Arena alloc failed|Failed to serialize proto"
+    r"|allocate memory for requested buffer of size \d+)\W*$"
+)
+
+
+def raise_out_of_memory(error: BaseException) -> None:
+    """Raise a `MemoryError` if an exception is about that. First in each ``except`` that takes exceptions for what a
+    model, a node or a plugin did wrong: the next attempt may succeed."""
+    if isinstance(error, MemoryError):
+        raise error
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        raise MemoryError(str(error)) from error
+    if not isinstance(error, HeteroError):
+        last = str(error)[-200:]
+        if _NO_MEMORY.search(last):
+            raise MemoryError(last) from error
 
 
 def shown(value: object) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from .errors import PropertyError
+from .errors import PropertyError, raise_out_of_memory
 
 __all__ = ["matching"]
 
@@ -37,7 +38,10 @@ def matching(pattern: str, names: Sequence[str]) -> list[int]:
 
     Raises `re.error` for what is no expression, and `PropertyError` for one that takes too long.
     """
-    match = re.compile(pattern).fullmatch
+    try:
+        match = re.compile(pattern).fullmatch
+    except (OverflowError, RecursionError) as error:  # a count of repetitions, or brackets, beyond what Python can do
+        raise PropertyError(f"the expression {pattern!r} cannot be used: {error}") from error
     if _is_quick(pattern, names) or not _can_start_python() or "\0" in pattern:
         return [i for i, name in enumerate(names) if match(name)]
     clean = [name.replace("\0", "\1") for name in names]
@@ -52,13 +56,18 @@ def matching(pattern: str, names: Sequence[str]) -> list[int]:
             cwd="/",
             timeout=10 * _SECONDS,
             check=True,
+            start_new_session=True,  # Ctrl-C is for this process
         ).stdout
     except OSError as error:
+        raise_out_of_memory(error)
         raise PropertyError(
             f"the expression {pattern!r} may take very long, and the process in which to match it cannot be started: "
             f"{error}"
         ) from error
     except subprocess.SubprocessError as error:
+        code = getattr(error, "returncode", -signal.SIGPROF)
+        if code == -signal.SIGKILL or code >= 0:  # it was compiled here, so nothing is wrong with it
+            raise MemoryError(f"the process that matches the expression {pattern!r} failed") from error
         raise PropertyError(
             f"the expression {pattern!r} takes more than {_SECONDS:g} seconds on the names of this model: write it "
             "without repetitions inside of repetitions, or name nodes by their keys"

@@ -11,7 +11,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 
-from .errors import HeteroError
+from .errors import HeteroError, raise_out_of_memory
 
 __all__ = [
     "atomic_file",
@@ -318,6 +318,7 @@ def map_file(path: str, expected: str, error: type[HeteroError], empty: type[Het
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         number = os.open(path_text(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as raised:
+        raise_out_of_memory(raised)
         raise error(f"{path}: cannot be opened: {raised.strerror or raised}") from raised
     try:
         status = os.fstat(number)
@@ -329,6 +330,7 @@ def map_file(path: str, expected: str, error: type[HeteroError], empty: type[Het
             raise (empty or error)(f"{path}: is empty")
         return memoryview(mmap.mmap(number, 0, access=mmap.ACCESS_READ))
     except OSError as raised:
+        raise_out_of_memory(raised)
         raise error(f"{path}: cannot be mapped: {raised.strerror}") from raised
     finally:
         os.close(number)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import HeteroError, PluginTimeout
+from .errors import HeteroError, PluginTimeout, raise_out_of_memory
 
 if TYPE_CHECKING:
     from .model.model import Model
@@ -29,8 +29,9 @@ def guarded(
     timeout_ms: int = 0,
     kind: type[HeteroError] = HeteroError,
 ) -> Given:
-    """What ``call`` gives. Errors of hetero get a note, all others become a ``kind`` that names ``device``, the
-    ``stage`` (``query_model``, ...) and its ``subject``; `PluginTimeout` after ``timeout_ms``, unless that is 0."""
+    """What ``call`` gives. Errors of hetero and `MemoryError` get a note, all others become a ``kind`` that names
+    ``device``, the ``stage`` (``query_model``, ...) and its ``subject``; `PluginTimeout` after ``timeout_ms``, unless
+    that is 0."""
     try:
         return call() if timeout_ms == 0 else within(timeout_ms, call)
     except _TimeOver:
@@ -41,6 +42,11 @@ def guarded(
         error.add_note(f"in {stage} {subject}, by {device}")
         raise
     except Exception as error:
+        try:
+            raise_out_of_memory(error)
+        except MemoryError as short:
+            short.add_note(f"in {stage} {subject}, by {device}")
+            raise
         raise kind(f"{device} failed in {stage} {subject}: {type(error).__name__}: {error}") from error
 
 

@@ -14,7 +14,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .device_string import is_device_name
-from .errors import DeviceUnavailable, HeteroError, NotSupported, PropertyError, UnknownDevice, did_you_mean
+from .errors import (
+    DeviceUnavailable,
+    HeteroError,
+    NotSupported,
+    PropertyError,
+    UnknownDevice,
+    did_you_mean,
+    raise_out_of_memory,
+)
 from .extension.custom_op import CustomOp
 from .extension.table import check_new
 from .guard import guarded
@@ -170,6 +178,7 @@ class Registry:
         except HeteroError as error:
             return DeviceInfo(name, (), "", str(error), origin)
         except Exception as error:
+            raise_out_of_memory(error)
             return DeviceInfo(name, (), "", f"its plugin failed: {type(error).__name__}: {error}", origin)
         return DeviceInfo(name, ids, description, "", origin)
 
@@ -228,6 +237,7 @@ class Registry:
         except DeviceUnavailable:
             raise
         except (Exception, SystemExit) as error:  # a script that is no module ends the program when it is imported
+            raise_out_of_memory(error)
             raise DeviceUnavailable(
                 f"device {name}{package}: its plugin failed: {type(error).__name__}: {error}"
             ) from error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..collection import collection_paused
-from ..errors import ArtifactError, PropertyError
+from ..errors import ArtifactError, PropertyError, raise_out_of_memory
 from ..files import atomic_file, write_all
 from .writer import ArtifactWriter
 
@@ -35,6 +35,7 @@ def export_model(compiled: CompiledModel, target: Any, encrypt: Callback | None 
         try:
             parts = [bytes(encrypt(b"".join(parts)))]
         except Exception as error:
+            raise_out_of_memory(error)
             raise ArtifactError(
                 f"the function of CACHE_ENCRYPTION_CALLBACKS that encrypts failed: {type(error).__name__}: {error}"
             ) from error

@@ -17,6 +17,7 @@ from ..errors import (
     PropertyError,
     UnknownDevice,
     WrongDevice,
+    raise_out_of_memory,
 )
 from ..guard import guarded
 from ..log import tell
@@ -105,5 +106,6 @@ def import_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]
     except (ArtifactError, DeviceUnavailable, NotSupported, PluginTimeout, PropertyError):
         raise
     except Exception as error:
+        raise_out_of_memory(error)
         detail = str(error) if isinstance(error, HeteroError) else f"{type(error).__name__}: {error}"
         raise Corrupt(f"{reader.label}: {reader.device} cannot import its part: {detail}") from error

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from .._checksum import crc32
 from ..device_string import parse_device
-from ..errors import ArtifactError, Corrupt, PropertyError
+from ..errors import ArtifactError, Corrupt, PropertyError, raise_out_of_memory
 from ..files import map_file
 from .layout import MANIFEST, Entry, Layout, comment_of, first_entry, is_entry_name
 from .manifest import Manifest, decode_manifest
@@ -115,5 +115,6 @@ def open_artifact(source: object, decrypt: Callable[[bytes], bytes] | None = Non
         try:
             data = memoryview(bytes(decrypt(bytes(data))))
         except Exception as error:
+            raise_out_of_memory(error)
             raise Corrupt(f"{label}: cannot be decrypted: {type(error).__name__}: {error}") from error
     return Artifact(data, label)

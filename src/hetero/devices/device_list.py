@@ -7,7 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..device_string import parse_device, parse_device_list
-from ..errors import Corrupt, DeviceUnavailable, HeteroError, ModelError, PropertyError, UnknownDevice
+from ..errors import (
+    Corrupt,
+    DeviceUnavailable,
+    HeteroError,
+    ModelError,
+    PropertyError,
+    UnknownDevice,
+    raise_out_of_memory,
+)
 from ..guard import guarded
 from ..log import tell
 from ..plugin import CompiledModel, Plugin, Support
@@ -77,6 +85,7 @@ class DeviceListPlugin(Plugin):
             except (PropertyError, ModelError):
                 raise
             except HeteroError as error:
+                raise_out_of_memory(error)
                 if settings["STRICT"]:
                     raise
                 tell(settings, self.name, "WARNING", f"goes without {device}: {error}")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..calls import SettledModel, settle_calls
 from ..costs.measured import Costs
 from ..device_string import parse_device, parse_device_list
-from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError
+from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError, raise_out_of_memory
 from ..log import tell
 from ..memory.footprint import footprint
 from ..memory.limits import limits_of, parse_limits
@@ -257,6 +257,7 @@ class HeteroPlugin(DeviceListPlugin):
             except PropertyError:
                 raise
             except HeteroError as error:
+                raise_out_of_memory(error)
                 following = () if settings["STRICT"] else plan.devices[plan.devices.index(devices[i]) + 1 :]
                 compiled = self._compile_elsewhere(i, following, submodels[i], config, room)
                 if compiled is None:
@@ -346,7 +347,8 @@ class HeteroPlugin(DeviceListPlugin):
                 plugin, device_config = self.device_of(device, config)
                 if plugin.query(submodel, device_config, device).mask.all() and room.move(i, device):
                     return self._compile_submodel(i, device, submodel, config)
-            except HeteroError:
+            except HeteroError as error:
+                raise_out_of_memory(error)
                 continue  # the first failure is the one to report
         return None
 

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import Cancelled, Corrupt, HeteroError, InferenceError, PropertyError, UnsupportedModel
+from ..errors import (
+    Cancelled,
+    Corrupt,
+    HeteroError,
+    InferenceError,
+    PropertyError,
+    UnsupportedModel,
+    raise_out_of_memory,
+)
 from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
 from ..runtime.cancellation import Cancellation
 from ..runtime.executor import ExecutorManager
@@ -71,6 +79,7 @@ class MultiPlugin(DeviceListPlugin):
             except PropertyError:
                 raise
             except HeteroError as error:
+                raise_out_of_memory(error)
                 if settings["STRICT"]:
                     raise
                 failures.append(error)

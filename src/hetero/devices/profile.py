@@ -38,7 +38,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import Corrupt, HeteroError, PropertyError, UnsupportedModel, WrongDevice, did_you_mean
+from ..errors import (
+    Corrupt,
+    HeteroError,
+    PropertyError,
+    UnsupportedModel,
+    WrongDevice,
+    did_you_mean,
+    raise_out_of_memory,
+)
 from ..model.types import dtype_of
 from ..plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
 from ..properties import PropertyTable, without
@@ -249,6 +257,7 @@ class ProfilePlugin(Plugin):
             try:
                 plugin = self._resolve(runs_on)
             except HeteroError as error:
+                raise_out_of_memory(error)
                 raise PropertyError(f"profile {self.profile.path}: runs_on: {error}") from error
         return self._resolve(chain[1])
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ModelError
+from ..errors import ModelError, raise_out_of_memory
 from ..model.types import ValueType, dtype_of
 from .binding import BoundOp, bind
 from .custom_op import CustomOp
@@ -138,11 +138,13 @@ def _stating(model: Model, stated: Mapping[int, ValueType]) -> Model:
     named = {model.value_name(value): known for value, known in stated.items()}
     try:
         return model.with_types(named)
-    except ModelError:
+    except ModelError as error:
+        raise_out_of_memory(error)
         for name, known in named.items():
             try:
                 model = model.with_types({name: known})
-            except ModelError:
+            except ModelError as error:
+                raise_out_of_memory(error)
                 continue
         return model
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import read_fields, read_tensor, read_varints, unpack_bits
-from ..errors import ModelError
+from ..errors import ModelError, ModelTooLarge
 from .external import ExternalFiles, Location, parse_location
 from .file import ModelFile
 from .types import ValueType, dtype_of, element_bits
@@ -146,6 +146,7 @@ class Constants:
             message = "a string is not UTF-8"
         elif isinstance(error, MemoryError):
             message = f"not enough memory for shape {list(self.dims(number))}"
+            return ModelTooLarge(str(file.error(f"{kind} {name!r}: {message}")))
         else:
             message = str(error)
         return file.error(f"{kind} {name!r}: {message}")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import NodeKeys, OnnxIndex, WireError, read_fields, read_varints
-from ..errors import ModelError
+from ..errors import ModelError, ModelTooLarge
 from .external import find_locations
 
 __all__ = ["ModelFile"]
@@ -98,7 +98,7 @@ class ModelFile:
             whole = str(error).startswith("the model: ") and "there is no graph" not in str(error)
             raise self.error(f"{error}{'; is it an ONNX file, and whole?' if whole else ''}") from error
         except MemoryError as error:
-            raise self.error("not enough memory to index it") from error
+            raise ModelTooLarge(str(self.error("not enough memory to index it"))) from error
         arrays = self.index.arrays
         for name in type(self).__annotations__:
             setattr(self, name, arrays[name])

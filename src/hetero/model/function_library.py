@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ..errors import raise_out_of_memory
 from .file import ModelFile
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ class FunctionLibrary:
         try:
             proto = onnx.FunctionProto.FromString(bytes(file.data[begin:end]))
         except Exception as error:  # protobuf's DecodeError
+            raise_out_of_memory(error)
             raise file.error(f"function {_name_of(key)} cannot be parsed: {error}") from error
         ops: Counter[tuple[str, str]] = Counter()
         calls: Counter[FunctionKey] = Counter()

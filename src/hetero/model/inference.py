@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import WireError, read_type
-from ..errors import ModelError
+from ..errors import ModelError, raise_out_of_memory
 from .constants import Constants
 from .file import ModelFile
 from .function_library import FunctionLibrary
-from .isolation import infer_types, is_harmless
+from .isolation import InferenceFailed, infer_types, is_harmless
 from .skeleton import hidden_length, skeleton_of
 from .types import ValueType, dtype_of, onnx_dtype_of
 from .wire import encode_tensor_type
@@ -223,7 +223,8 @@ class ValueTypes:
             return declared, message
         try:
             found, dtype, found_message = inferred.find(other)
-        except ModelError:  # such as a rank above NumPy's
+        except ModelError as error:  # such as a rank above NumPy's
+            raise_out_of_memory(error)
             return declared, message
         if supplied is not None:
             return _refined(found, supplied) or (supplied if sized is None else found), b""
@@ -240,7 +241,10 @@ class ValueTypes:
                         if inferred is not None:
                             self._same = self._file.index.values_in_answer(inferred.file.index).data
                         self._inferred = inferred
-                except Exception:  # whatever onnx stumbles over: the types stay unknown, which is an answer
+                except Exception as error:  # whatever onnx stumbles over: the types stay unknown, which is an answer
+                    raise_out_of_memory(error)
+                    if isinstance(error, InferenceFailed):
+                        raise
                     self._inferred = None
                 self._tried = True
             return self._inferred
@@ -299,6 +303,7 @@ def _expands_within_bounds(file: ModelFile) -> bool:
     used = dict(zip(zip(file.op_domains, file.op_names, strict=True), uses, strict=True))
     try:
         library.check({key: 1 + used.get(key[:2], 0) for key in library.keys})
-    except ModelError:
+    except ModelError as error:
+        raise_out_of_memory(error)
         return False
     return True

@@ -6,19 +6,24 @@ holds the interpreter's lock meanwhile. So it runs in a child process under limi
 nothing but onnx's C++ library. Started afresh, never forked: 20 ms. Models made only of operators whose results are
 known to be no larger than their inputs, or of which onnx knows nothing, need no child.
 
-What inference does not answer within the limits stays unknown.
+What inference does not answer within the limits stays unknown: that is the model's fault, and the same each time. What
+is not the model's fault, such as a machine without memory, is an error.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib.machinery
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Iterable
 
-__all__ = ["infer_types", "is_harmless"]
+from ..errors import HeteroError, raise_out_of_memory
+
+__all__ = ["InferenceFailed", "infer_types", "is_harmless"]
 
 # Memory of the child above what it takes to start, per byte of the model too: nodes become objects.
 _MEMORY = 64 << 20
@@ -55,23 +60,54 @@ _HARMLESS_NAMES = (
 )
 _HARMLESS = frozenset(_HARMLESS_NAMES.split())
 
-_CHILD = """
-import importlib.machinery, importlib.util, resource, signal, sys
-library, memory, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-name = "onnx_cpp2py_export"
-loader = importlib.machinery.ExtensionFileLoader(name, library)
-onnx = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, library, loader=loader))
-loader.exec_module(onnx)
-try:
+# How the child ends if there was not even the memory that the model may take; and what it writes before it begins.
+_SHORT = 77
+_BEGUN = b"\x01"
+
+# How it ends where the model is too much for onnx: over its time, or by a fault of the library.
+_FAULTS = (signal.SIGPROF, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+
+# What says that no process can be made now; elsewhere there may be no Python to start.
+_EXHAUSTED = (errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+
+_CHILD = f"""
+import sys
+def used():
     with open("/proc/self/statm") as statm:
-        memory += int(statm.read().split()[0]) * resource.getpagesize()
-except OSError:
-    memory += 1 << 30
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-signal.setitimer(signal.ITIMER_PROF, seconds)
-sys.stdout.buffer.write(onnx.shape_inference.infer_shapes(sys.stdin.buffer.read(), False, False, True))
+        return int(statm.read().split()[0]) * resource.getpagesize()
+try:
+    import importlib.machinery, importlib.util, mmap, resource, signal
+    library, memory, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    name = "onnx_cpp2py_export"
+    loader = importlib.machinery.ExtensionFileLoader(name, library)
+    onnx = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, library, loader=loader))
+    loader.exec_module(onnx)
+    model = sys.stdin.buffer.read()
+    try:
+        memory += used()
+    except OSError:
+        memory += 1 << 30
+    limit = min([memory, *(n for n in resource.getrlimit(resource.RLIMIT_AS) if n != resource.RLIM_INFINITY)])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    sys.stdout.buffer.write({_BEGUN!r})
+    sys.stdout.buffer.flush()
+except MemoryError:
+    sys.exit({_SHORT})
+try:
+    sys.stdout.buffer.write(onnx.shape_inference.infer_shapes(model, False, False, True))
+except MemoryError:
+    try:  # whether it was the limit of the model: then what is left of that is there
+        mmap.mmap(-1, max(1, memory - used() - (1 << 20)))
+    except (MemoryError, OSError):
+        sys.exit({_SHORT})
+    raise
 """
+
+
+class InferenceFailed(HeteroError):
+    """The process for type inference could not be made, or was ended by somebody, for no fault of the model."""
 
 
 def is_harmless(op_types: Iterable[str], functions: bool, nodes: int, longest_type: int) -> bool:
@@ -94,6 +130,7 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
     """An encoded ModelProto with inferred value infos, or None if there is no answer within the limits.
 
     ``harmless``: in this process. Else in one of its own. Whatever onnx raises may come out in the first case.
+    `MemoryError` if there is not as much memory as the model may take, and `InferenceFailed` if there is no process.
     """
     if harmless:
         return _infer_here(model)
@@ -109,7 +146,7 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
     if len(model) > _HUGE_PAGES_FROM:
         environment["GLIBC_TUNABLES"] = f"glibc.malloc.hugetlb=1:glibc.malloc.top_pad={_TOP_PAD * len(model)}"
     try:
-        answer = subprocess.run(
+        ended = subprocess.run(
             command,
             input=model,
             stdout=subprocess.PIPE,
@@ -117,11 +154,34 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
             env=environment,
             cwd="/",
             timeout=10 * seconds + 10,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
+            check=False,
+            start_new_session=True,  # Ctrl-C is for this process, and an interrupted child would look like a bad model
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InferenceFailed(
+            f"type inference did not end in {error.timeout:g} s: is the machine overloaded?"
+        ) from error
+    except OSError as error:
+        raise_out_of_memory(error)
+        if error.errno in _EXHAUSTED:
+            raise InferenceFailed(f"the process for type inference cannot be started: {error.strerror}") from error
         return None
-    return answer if len(answer) <= _ANSWER + _ANSWER_PER_BYTE * len(model) else None
+    has_begun, answer = ended.stdout.startswith(_BEGUN), ended.stdout[len(_BEGUN) :]
+    if ended.returncode == 0:
+        return answer if len(answer) <= _ANSWER + _ANSWER_PER_BYTE * len(model) else None
+    if ended.returncode in (_SHORT, -signal.SIGKILL) or (_is_limited() and (not has_begun or ended.returncode < 0)):
+        raise MemoryError("not enough memory for the process in which types are inferred")
+    if ended.returncode < 0 and -ended.returncode not in _FAULTS:
+        raise InferenceFailed(f"the process for type inference was ended by signal {-ended.returncode}")
+    return None
+
+
+def _is_limited() -> bool:
+    """Whether a limit on memory is set from outside, so that a child that cannot start may lack that."""
+    import resource
+
+    kinds = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+    return any(resource.getrlimit(kind)[0] != resource.RLIM_INFINITY for kind in kinds)
 
 
 def _infer_here(model: bytes) -> bytes:

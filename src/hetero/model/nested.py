@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import raise_out_of_memory
 from .constants import raw_size
 from .data_file import DataFile
 from .external import parse_location
@@ -60,6 +61,7 @@ class NestedTensors:
         try:
             return kind.FromString(bytes(body))
         except Exception as error:  # protobuf's DecodeError, which needs protobuf to be named
+            raise_out_of_memory(error)
             raise self._model.file.error(f"{where}: cannot be parsed: {error}") from error
 
     def _place_all(self, nodes: Any, where: str) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..errors import ModelError
+from ..errors import ModelError, raise_out_of_memory
 from ..files import map_file
 from .file import ModelFile
 from .model import Model
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     import onnx
 
 __all__ = ["ModelSource", "as_model", "read_model"]
+
+_MOST_LEVELS = 100
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto"
 
@@ -64,4 +67,22 @@ def _bytes_of(source: bytes | bytearray | memoryview | onnx.ModelProto) -> tuple
     try:
         return memoryview(source.SerializeToString()), "<ModelProto>"
     except Exception as error:  # protobuf's EncodeError, or ValueError above 2 GiB
+        if not _is_too_deep(source):  # of which protobuf says the same
+            raise_out_of_memory(error)
         raise ModelError(f"<ModelProto>: cannot be encoded: {error}") from error
+
+
+def _is_too_deep(message: Any) -> bool:
+    """Whether messages are nested deeper than protobuf encodes."""
+    level = [message]
+    for _ in range(_MOST_LEVELS):
+        level = [
+            part
+            for parent in level
+            for field, value in parent.ListFields()
+            if field.message_type is not None
+            for part in (value if isinstance(value, Sequence) else (value,))
+        ]
+        if not level:
+            return False
+    return True

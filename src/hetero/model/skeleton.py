@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import read_type, vector_lengths
-from ..errors import ModelError
+from ..errors import ModelError, raise_out_of_memory
 from .constants import Constants
 from .file import ModelFile
 from .types import Dim, ValueType, onnx_dtype_of
@@ -99,7 +99,8 @@ def _small_data(constants: Constants, number: int) -> bytes | None:
     """The data of a tensor that lie outside of the file, if they are few and can be had."""
     try:
         return bytes(constants.raw(number)) if constants.nbytes(number) <= _CONSTANT_BYTES else None
-    except ModelError:
+    except ModelError as error:
+        raise_out_of_memory(error)
         return None  # its type is all that inference needs
 
 

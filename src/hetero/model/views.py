@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError
+from ..errors import ModelError, raise_out_of_memory
 from .rows import Rows
 from .types import Ragged
 
@@ -99,6 +99,7 @@ class NodeView:
             try:
                 self._proto = onnx.NodeProto.FromString(self._body())
             except Exception as error:  # protobuf's DecodeError, which needs protobuf to be named
+                raise_out_of_memory(error)
                 raise self._error(f"cannot be parsed: {error}") from error
         return self._proto
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import read_fields
-from ..errors import ModelError
+from ..errors import ModelError, raise_out_of_memory
 from .data_file import DataFile
 from .nested import NestedTensors
 from .rows import Rows
@@ -147,7 +147,8 @@ class _Writer:
                     self._moved[number] = _inside(model.constants.raw(number))
                 else:
                     kept[i] = False
-            except ModelError:
+            except ModelError as error:
+                raise_out_of_memory(error)
                 if max_constant_bytes is None:
                     raise
                 kept[i] = False  # its type is all that a skeleton needs

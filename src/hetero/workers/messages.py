@@ -124,7 +124,9 @@ class Failed(msgspec.Struct, array_like=True, frozen=True, tag=True):
     text: str
     notes: list[str]
 
-    def error(self) -> HeteroError:
+    def error(self) -> HeteroError | MemoryError:
+        if self.kind == "MemoryError":
+            return MemoryError(self.text)
         kind = getattr(errors, self.kind, None)
         known = isinstance(kind, type) and issubclass(kind, HeteroError)
         error: HeteroError = kind(self.text) if known and kind is not None else HeteroError(self.text)
@@ -146,6 +148,8 @@ def failure(error: BaseException) -> Failed:
     notes = [str(note) for note in getattr(error, "__notes__", ())]
     if isinstance(error, HeteroError):
         return Failed(type(error).__name__, str(error), notes)
+    if isinstance(error, MemoryError):
+        return Failed("MemoryError", str(error), notes)
     return Failed("InferenceError", f"{type(error).__name__}: {error}", notes)
 
 

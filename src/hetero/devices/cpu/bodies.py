@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import HeteroError, InferenceError
+from ...errors import HeteroError, InferenceError, raise_out_of_memory
 from ...model.functions import fill_references
 from ...model.read import read_model
 from ...model.types import onnx_dtype_of
@@ -145,6 +145,7 @@ class Bodies:
         except _NoBody:
             raise
         except Exception as error:  # whatever onnx makes of attributes that contradict each other
+            raise_out_of_memory(error)
             raise _NoBody(f"onnx gives no definition of it: {str(error)[:200]}") from error
         plans, reasons = examine(inner, self)
         if reasons:

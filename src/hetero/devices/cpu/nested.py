@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import HeteroError
+from ...errors import HeteroError, raise_out_of_memory
 from ...model.read import read_model
 from ...model.types import Dim, dtype_of, onnx_dtype_of
 from .appends import Append, without_appends
@@ -119,6 +119,7 @@ def _read(
         )
         plans, reasons = examine(inner, expand)
     except HeteroError as error:
+        raise_out_of_memory(error)
         raise _Refused(f"its {name} cannot be read: {error}") from error
     if reasons:
         first, reason = next(iter(reasons.items()))

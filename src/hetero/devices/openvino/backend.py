@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DeviceUnavailable
+from ...errors import DeviceUnavailable, raise_out_of_memory
 from ...model.types import onnx_dtype_of
 
 __all__ = [
@@ -43,6 +43,7 @@ def load() -> Any:
             "OPENVINO needs openvino, which is not installed: pip install 'hetero[openvino]'"
         ) from error
     except Exception as error:
+        raise_out_of_memory(error)
         raise DeviceUnavailable(f"OPENVINO: openvino is installed but cannot be imported: {error}") from error
     return openvino
 

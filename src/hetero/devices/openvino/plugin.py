@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...errors import HeteroError, UnsupportedModel, WrongVersion
+from ...errors import HeteroError, UnsupportedModel, WrongVersion, raise_out_of_memory
 from ...plugin import CompiledModel, Plugin, RemoteContext, Support
 from ...properties import Property
 from . import backend
@@ -104,6 +104,7 @@ class OpenvinoPlugin(Plugin):
             origins = Origins({node.key: node.op_type for node in model.nodes}, originals(model, converted))
             compiled = self._core.compile_model(converted, device, self._config(settings, device))
         except Exception as error:
+            raise_out_of_memory(error)
             self._refuse(model, name, refusals(self._core, model, device, {}), error)
             raise HeteroError(f"{name} failed to compile {model.name!r}: {backend.error_text(error)}") from error
         properties = {**settings, "NETWORK_NAME": model.name}
@@ -124,6 +125,7 @@ class OpenvinoPlugin(Plugin):
                 io.BytesIO(bytes(reader.read("blob"))), device, self._config(settings, device)
             )
         except Exception as error:
+            raise_out_of_memory(error)
             raise WrongVersion(
                 f"{reader.label}: OpenVINO does not take its blob on {device}: {backend.error_text(error)}"
             ) from error

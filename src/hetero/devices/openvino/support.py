@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import raise_out_of_memory
 from ..handover import values_not_passing, with_keys
 from . import backend
 
@@ -71,6 +72,7 @@ def refusals(core: Any, model: Model, device: str, config: Mapping[str, Any]) ->
             converted = read(core, part)
             taken = core.query_model(converted, device, dict(config))
         except Exception as error:
+            raise_out_of_memory(error)
             found = _named(part, error)
             if found:
                 reasons.update((group[node], why) for node, why in found.items())

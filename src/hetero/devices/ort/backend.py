@@ -6,7 +6,7 @@ import functools
 import re
 from typing import Any
 
-from ...errors import DeviceUnavailable
+from ...errors import DeviceUnavailable, raise_out_of_memory
 
 __all__ = ["error_text", "failed_node", "load", "missing_kernel", "provider_ids"]
 
@@ -39,6 +39,7 @@ def load() -> Any:
             "(or one of its other builds, such as onnxruntime-gpu)"
         ) from error
     except Exception as error:
+        raise_out_of_memory(error)
         raise DeviceUnavailable(f"ORT: onnxruntime is installed but cannot be imported: {error}") from error
     if not hasattr(onnxruntime, "InferenceSession"):  # what is left of a package that was removed
         raise DeviceUnavailable(

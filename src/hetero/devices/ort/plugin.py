@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...errors import DeviceUnavailable, HeteroError, UnsupportedModel
+from ...errors import DeviceUnavailable, HeteroError, UnsupportedModel, raise_out_of_memory
 from ...plugin import CompiledModel, Plugin, RemoteContext, Support
 from ...properties import Property
 from . import backend
@@ -117,6 +117,7 @@ class OrtPlugin(Plugin):
             if settings["PERF_COUNT"]:
                 counters = Counters(model, source, lambda: session_options(settings), providers)
         except Exception as error:
+            raise_out_of_memory(error)
             self._refuse(model, device, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]), error)
             raise self._failure(model, device, error) from error
         properties = {

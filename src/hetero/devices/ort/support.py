@@ -18,7 +18,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...errors import DeviceUnavailable
+from ...errors import DeviceUnavailable, raise_out_of_memory
 from ...model.types import onnx_dtype_of
 from ...model.write import header_of
 from ..handover import values_not_passing
@@ -85,6 +85,7 @@ def _session_error(encoded: bytes) -> Exception | None:
     try:
         backend.load().InferenceSession(encoded, plain_options(), providers=[CPU_PROVIDER])
     except Exception as error:
+        raise_out_of_memory(error)
         return error
     return None
 

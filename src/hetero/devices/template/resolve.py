@@ -21,7 +21,7 @@ import onnx.defs
 import onnx.helper
 from onnx.reference.op_run import OpRun, RuntimeContextError
 
-from ...errors import did_you_mean
+from ...errors import did_you_mean, raise_out_of_memory
 from ...extension.binding import BoundOp, bind
 from .control_flow import CONTROL_FLOW
 from .corrections import correction
@@ -254,6 +254,7 @@ def _bind(found: Implementation, node: onnx.NodeProto, scope: Scope) -> Callable
     except Refused:
         raise
     except Exception as error:
+        raise_out_of_memory(error)
         raise Refused(f"its implementation refuses it: {type(error).__name__}: {error}") from error
     if found.accepted is not None:  # the newest schema may have added attributes this implementation is too old for
         operator.attributes_names_ &= found.accepted
