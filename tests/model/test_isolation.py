@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import pathlib
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,8 +17,9 @@ import onnx.numpy_helper as onh
 import onnx.shape_inference
 import pytest
 
+import hetero
 from hetero.model import isolation
-from hetero.model.isolation import _HARMLESS, infer_types, is_harmless
+from hetero.model.isolation import _HARMLESS, InferenceFailed, infer_types, is_harmless
 from hetero.model.read import read_model
 
 Make = Callable[..., onnx.ModelProto]
@@ -93,3 +98,129 @@ def test_without_a_python_to_start_types_are_unknown(make_model: Make, monkeypat
         assert model.type_of(model.value_id("y")).shape is None
     finally:
         isolation._onnx_library.cache_clear()
+
+
+def needs_a_child(make_model: Make) -> onnx.ModelProto:
+    nodes = [oh.make_node("Shape", ["x"], ["s"]), oh.make_node("Expand", ["x", "s"], ["y"], "expand")]
+    return make_model(nodes, outputs=[oh.make_tensor_value_info("y", 1, None)])
+
+
+def harmless(make_model: Make) -> onnx.ModelProto:
+    nodes = [oh.make_node("Relu", ["x"], ["a"]), oh.make_node("Exp", ["a"], ["y"], "exp")]
+    return make_model(nodes, outputs=[oh.make_tensor_value_info("y", 1, None)])
+
+
+@pytest.mark.parametrize("make", [needs_a_child, harmless])
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "HETERO:FPGA,CPU", "MULTI:CPU,TEMPLATE"])
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc"), OSError(errno.ENOMEM, "no memory")])
+def test_out_of_memory_comes_out(
+    make_model: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Make], onnx.ModelProto],
+    device: str,
+    error: Exception,
+) -> None:
+    """And types are inferred the next time."""
+    core = hetero.Core()
+    model = core.read_model(make(make_model))
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    for call in (core.query_model, core.plan, core.compile_model):
+        with monkeypatch.context() as patch:
+            patch.setattr(isolation, "_infer_here", fail)
+            patch.setattr(subprocess, "run", fail)
+            with pytest.raises(MemoryError):
+                model.type_of(model.value_id("y"))
+            with contextlib.suppress(MemoryError):  # not every device needs types
+                call(model, device)
+    assert model.type_of(model.value_id("y")).shape == model.inputs[0].shape
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", MemoryError),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", InferenceFailed),
+        ("raise SystemExit(77)", MemoryError),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", None),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGPROF)", None),
+        ("raise ValueError", None),
+    ],
+)
+def test_how_the_child_ends(
+    make_model: Make, monkeypatch: pytest.MonkeyPatch, program: str, expected: type[Exception] | None
+) -> None:
+    model = read_model(needs_a_child(make_model))
+    with monkeypatch.context() as patch:
+        patch.setattr(isolation, "_CHILD", program)
+        if expected is not None:
+            with pytest.raises(expected):
+                model.type_of(model.value_id("y"))
+        else:
+            assert model.type_of(model.value_id("y")).shape is None
+    if expected is not None:
+        assert model.type_of(model.value_id("y")).shape == model.inputs[0].shape
+
+
+def test_an_interrupt_is_not_for_the_child(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C goes to all processes of a terminal; a child that it ended would look like a model without types."""
+    seen: list[object] = []
+    run = subprocess.run
+
+    def watched(*given: object, **options: object) -> object:
+        seen.append(options.get("start_new_session"))
+        return run(*given, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "run", watched)
+    model = read_model(needs_a_child(make_model))
+    assert model.type_of(model.value_id("y")).shape is not None
+    assert seen == [True]
+
+
+# Asks in a fork that may have so many bytes of address space, as its children may, and writes whether the answer is the right one.
+TRIALS = """
+import os, resource, sys
+sys.path[:0] = {path!r}
+import hetero
+core = hetero.Core()
+def answer():
+    plan = core.plan(model, "HETERO:FPGA,CPU")
+    return sorted(core.query_model(model, "HETERO:FPGA,CPU").items()), sorted(plan.affinity.items()), plan.values
+model = core.read_model({model!r})
+expected = answer()
+for limit in {limits}:
+    model = core.read_model({model!r})
+    child = os.fork()
+    if child == 0:
+        code = 3
+        try:
+            unlimited = resource.getrlimit(resource.RLIMIT_AS)
+            resource.setrlimit(resource.RLIMIT_AS, (limit, unlimited[1]))
+            try:
+                found = answer()
+            finally:
+                resource.setrlimit(resource.RLIMIT_AS, unlimited)
+            code = 0 if found == expected else 2
+        except MemoryError:
+            code = 1
+        finally:
+            os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def test_with_little_memory_the_answer_is_the_same_or_an_error(make_model: Make, tmp_path: pathlib.Path) -> None:
+    nodes = [oh.make_node("Shape", ["x"], ["s0"]), oh.make_node("Expand", ["x", "s0"], ["v0"])]
+    for i in range(200):
+        nodes += [
+            oh.make_node("Shape", [f"v{i}"], [f"s{i + 1}"]),
+            oh.make_node("Expand", ["x", f"s{i + 1}"], [f"v{i + 1}"]),
+        ]
+    onnx.save(make_model(nodes, outputs=[oh.make_tensor_value_info("v200", 1, None)]), tmp_path / "m.onnx")
+    limits = [size << 20 for size in (1, 4, 8, 10, 12, 14, 16, 20, 24, 28, *range(32, 160, 6), 256, 1024)]
+    program = TRIALS.format(path=[*filter(None, sys.path)], model=str(tmp_path / "m.onnx"), limits=limits)
+    told = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    assert len(told) == len(limits)
+    assert set(told) == {"0", "1"}

@@ -63,7 +63,7 @@ def _bytes_of(source: bytes | bytearray | memoryview | onnx.ModelProto) -> tuple
             raise ModelError("<bytes>: there are no bytes")
         return data.cast("B"), "<bytes>"
     if not hasattr(source, "SerializeToString") or not hasattr(source, "graph"):
-        raise TypeError(f"expected a hetero.Model, a path, bytes or an onnx.ModelProto, got {type(source).__name__}")
+        raise TypeError(f"expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}")
     try:
         return memoryview(source.SerializeToString()), "<ModelProto>"
     except Exception as error:  # protobuf's EncodeError, or ValueError above 2 GiB

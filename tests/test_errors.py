@@ -1,0 +1,137 @@
+"""Out of memory is told apart from what a model, a node or a plugin did wrong."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import hetero
+from hetero.errors import ModelTooLarge, raise_out_of_memory, shown
+from hetero.model import read
+from hetero.workers.messages import failure
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("x"),
+        ModelTooLarge("m.onnx: not enough memory"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        RuntimeError("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Exception during initialization: std::bad_alloc"),
+        RuntimeError("Failed to allocate memory for requested buffer of size 4194304"),
+        ValueError("Error parsing message with type 'onnx.NodeProto': Arena alloc failed"),
+    ],
+)
+def test_out_of_memory(error: Exception) -> None:
+    with pytest.raises(MemoryError):
+        raise_out_of_memory(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("bad"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("node 'std::bad_alloc' has no kernel"),
+        hetero.ModelError("the node is called std::bad_alloc"),
+        RuntimeError(""),
+    ],
+)
+def test_other_errors(error: Exception) -> None:
+    raise_out_of_memory(error)
+
+
+def test_values_that_have_no_repr() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    assert shown(10**5000) == "an integer of 16610 bits"
+    assert shown(Odd()) == "a Odd that has no repr (RuntimeError)"
+    assert shown([1]) == "[1]"
+
+
+def relu() -> onnx.ModelProto:
+    ports = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], "relu")], "one", ports[:1], ports[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+class Short(hetero.Plugin):
+    """Takes every node, and has no memory at one stage."""
+
+    name = "SHORT"
+
+    def __init__(self, stage: str, error: Callable[[], Exception]) -> None:
+        super().__init__()
+        self._stage, self._error = stage, error
+
+    def query_model(self, model: hetero.Model, config: Mapping[str, Any]) -> hetero.Support:
+        if self._stage == "query":
+            raise self._error()
+        return hetero.Support(np.ones(model.num_nodes, np.bool_), {})
+
+    def compile_model(
+        self, model: hetero.Model, config: Mapping[str, Any], context: Any = None
+    ) -> hetero.CompiledModel:
+        raise self._error()
+
+
+@pytest.mark.parametrize("device", ["SHORT", "HETERO:SHORT,CPU", "MULTI:SHORT,CPU"])
+@pytest.mark.parametrize("error", [MemoryError, lambda: RuntimeError("std::bad_alloc"), lambda: ModelTooLarge("x")])
+@pytest.mark.parametrize("timeout", [0, 10_000])
+def test_a_plugin_without_memory_is_not_one_that_refuses(
+    device: str, error: Callable[[], Exception], timeout: int
+) -> None:
+    """Nothing goes to another device, with or without a warning."""
+    for stage in ("query", "compile"):
+        core = hetero.Core()
+        core.register_plugin("SHORT", lambda stage=stage: Short(stage, error))
+        core.set_property("SHORT", {"PLUGIN_TIMEOUT_MS": timeout})
+        model = core.read_model(relu())
+        with pytest.raises(MemoryError) as raised:
+            core.compile_model(model, device)
+        assert any("by SHORT" in note for note in raised.value.__notes__)
+        if stage == "query" and not device.startswith("MULTI"):
+            with pytest.raises(MemoryError):
+                core.query_model(model, device)
+            with pytest.raises(MemoryError):
+                core.plan(model, device)
+
+
+def test_a_tensor_without_memory_is_both_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ModelTooLarge("m.onnx: initializer 'w': not enough memory for shape [8]")
+    assert isinstance(error, hetero.ModelError)
+    assert isinstance(error, MemoryError)
+    back = failure(error).error()
+    assert type(back) is ModelTooLarge
+    assert isinstance(failure(MemoryError("x")).error(), MemoryError)
+
+
+def test_graphs_nested_too_deep_are_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    class EncodeError(Exception):
+        pass
+
+    class Proto:
+        graph = None
+
+        def __init__(self, depth: int) -> None:
+            self._depth = depth
+
+        def SerializeToString(self) -> bytes:
+            raise EncodeError("Failed to serialize proto")
+
+        def ListFields(self) -> list[tuple[Any, Any]]:
+            field = type("Field", (), {"message_type": object()})
+            return [(field, [Proto(self._depth - 1)])] if self._depth else []
+
+    with pytest.raises(MemoryError):
+        read.read_model(Proto(99))  # type: ignore[arg-type]
+    with pytest.raises(hetero.ModelError, match="cannot be encoded"):
+        read.read_model(Proto(100))  # type: ignore[arg-type]
