@@ -15,7 +15,7 @@ from partition_c cimport *
 
 import numpy as np
 
-from hetero.errors import PartitionError
+from hetero.errors import PartitionError, shown
 
 cdef int64_t MAX_COUNT = 2**31 - 1
 cdef int64_t PIECE = 1 << 20  # elements copied between two looks at signals: about a millisecond
@@ -282,9 +282,9 @@ cdef int32_t node_count(object num_nodes) except -1:
     try:
         count = num_nodes.__index__()
     except AttributeError:
-        raise PartitionError(f"num_nodes must be an integer, found {num_nodes!r}") from None
+        raise PartitionError(f"num_nodes must be an integer, found {shown(num_nodes)}") from None
     if not 0 <= count < MAX_COUNT:
-        raise PartitionError(f"num_nodes must lie within 0 and {MAX_COUNT - 1}, found {count}")
+        raise PartitionError(f"num_nodes must lie within 0 and {MAX_COUNT - 1}, found {shown(count)}")
     return count
 
 

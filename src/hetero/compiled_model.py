@@ -178,9 +178,9 @@ class CompiledModel(abc.ABC):
     def get_property(self, name: str) -> Any:
         """A property the model was compiled with; `PropertyError` if it has none of that name."""
         names = ("SUPPORTED_PROPERTIES", *self._properties)
-        if name == "SUPPORTED_PROPERTIES":
+        if isinstance(name, str) and name == "SUPPORTED_PROPERTIES":
             return names
-        if name not in self._properties:
+        if not isinstance(name, str) or name not in self._properties:
             PropertyTable(Property(key, object) for key in names).declared(name, f"a model compiled for {self._device}")
         return self._properties[name]
 

@@ -32,6 +32,7 @@ from .guard import guarded
 from .memory.limits import MaxMemory, limits_of, parse_limits
 from .model.model import Model
 from .model.read import ModelSource, as_model, read_model
+from .pins import check_pins
 from .plan import Plan, make_plan
 from .plan.bind import place_plan
 from .plugin import CompiledModel, Plugin, RemoteContext
@@ -136,7 +137,7 @@ class Core:
                 return self.plan(model, one, config)
             hetero, full = self._planned(device, config)
             return hetero.bind(model, device, full)
-        _check_pins(pins)
+        check_pins(pins)
         parsed, plugin, full = self._resolve(device, config)
         if parsed.name == "HETERO":
             return cast("HeteroPlugin", plugin).plan(model, full, pins)
@@ -170,7 +171,7 @@ class Core:
                 place_plan(model, device)
                 return self.compile_model(model, one, config, context=context)
             return self._compile_plan(model, device, config)
-        _check_pins(pins)
+        check_pins(pins)
         parsed, plugin, full = self._resolve(device, config)
         if parsed.name != "HETERO":
             limits = _lone_limits(str(parsed), plugin, full)
@@ -269,9 +270,9 @@ class Core:
     def get_property(self, device: str, name: str) -> Any:
         """A property of a device. Raises `PropertyError`, with the nearest name, for one it does not have."""
         _, plugin, _ = self._resolve(device, None)
+        declared = plugin.declared(name)
         subject = f"({name})"
         found = guarded(device, "get_property", subject, lambda: plugin.get_property(name), plugin.timeout_ms({}))
-        declared = plugin.declared(name)
         if not isinstance(found, declared.type):
             kinds = declared.type if isinstance(declared.type, tuple) else (declared.type,)
             wanted = " or ".join(kind.__name__ for kind in kinds)
@@ -296,6 +297,8 @@ class Core:
         device that has no memory to offer, `PropertyError` for parameters that it does not have.
         """
         parsed, plugin, _ = self._resolve(device, None)
+        if parameters is not None and not isinstance(parameters, Mapping):
+            raise PropertyError(f"parameters of a context are a mapping, found {shown(parameters)}")
         if parsed.devices is None:
             return plugin.create_context(parameters or {})
         chosen = parameters if parameters is not None else {name: {} for name in parsed.devices}
@@ -417,18 +420,6 @@ def _lone_list(plan: Plan) -> str | None:
     return plan.devices[0] if len(plan.devices) == 1 and ":" in plan.devices[0] else None
 
 
-def _check_pins(pins: Mapping[str, str] | None) -> None:
-    if pins is None:
-        return
-    if not isinstance(pins, Mapping):
-        raise PropertyError(f"pins are a mapping such as {{'/head/.*': 'CPU'}}, found {shown(pins)}")
-    for pin, device in pins.items():
-        if not isinstance(pin, str) or not isinstance(device, str):
-            raise PropertyError(
-                f"a pin maps the text of a node key or expression to a device, found {shown(pin)}: {shown(device)}"
-            )
-
-
 def with_shapes(model: Model, shapes: Shapes | None) -> Model:
     """The model with sizes of its inputs. `PropertyError` for what are no shapes, or not those of its inputs."""
     if shapes is None:
@@ -488,7 +479,9 @@ def _no_pins(pins: Mapping[str, str] | None) -> None:
 
 def _caches(plugin: Plugin, config: Mapping[str, Any]) -> bool:
     """Whether ``CACHE_DIR`` is set, for this model or for all."""
-    return plugin.declares("CACHE_DIR") and bool(config.get("CACHE_DIR", plugin.get_property("CACHE_DIR")))
+    if not plugin.declares("CACHE_DIR"):
+        return False
+    return bool(plugin.declared("CACHE_DIR").check(config.get("CACHE_DIR", plugin.get_property("CACHE_DIR"))))
 
 
 def _settled(
@@ -500,6 +493,8 @@ def _settled(
 ) -> SettledModel:
     """The model as one device can take it; affinities in it play no part."""
     name = str(device)
+    if device.devices is None:  # who runs over others checks what is for those, too
+        plugin.full_config(config)
     return settle_calls(model.with_affinity({}), [name], lambda asked: [plugin.query(asked, config, name)], pins)
 
 

@@ -197,11 +197,13 @@ def shown(value: object) -> str:
         return f"a {type(value).__name__} that has no repr ({type(error).__name__})"
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """`` (did you mean X?)`` for the nearest of ``known``, ignoring case, or an empty string."""
     import difflib  # only errors need it
 
-    if len(word) > _LONGEST_WORD:  # the comparison is quadratic, and names may come from a file
+    if (
+        not isinstance(word, str) or len(word) > _LONGEST_WORD
+    ):  # the comparison is quadratic, and names may come from a file
         return ""
     by_folded = {name.casefold(): name for name in known if len(name) <= _LONGEST_WORD}
     nearest = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.5)

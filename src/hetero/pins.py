@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import PropertyError, did_you_mean
+from .errors import PropertyError, did_you_mean, shown
 from .expressions import matching
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OPERATOR_PREFIX",
     "PinMatcher",
+    "check_pins",
     "device_number",
     "find_pinned",
     "placed_numbers",
@@ -38,6 +39,19 @@ __all__ = [
 OPERATOR_PREFIX = "op:"
 
 _MOST_KEYS_TO_GUESS_FROM = 10_000  # difflib is slow
+
+
+def check_pins(pins: Mapping[str, str] | None) -> None:
+    """`PropertyError` for what cannot be pins, whatever the model is."""
+    if pins is None:
+        return
+    if not isinstance(pins, Mapping):
+        raise PropertyError(f"pins are a mapping such as {{'/head/.*': 'CPU'}}, found {shown(pins)}")
+    for pin, device in pins.items():
+        if not isinstance(pin, str) or not isinstance(device, str):
+            raise PropertyError(
+                f"a pin maps the text of a node key or expression to a device, found {shown(pin)}: {shown(device)}"
+            )
 
 
 def resolve_pins(

@@ -294,7 +294,7 @@ class Plugin(abc.ABC):
 
     def set_property(self, values: Mapping[str, Any]) -> None:
         """Set defaults for models compiled later. All or nothing. Raises `PropertyError`."""
-        if values.get("DEVICE_ID"):
+        if "DEVICE_ID" in values:
             self._check_own_id(values)
         with self._property_lock:
             self._table.update(values, self.name)
@@ -310,14 +310,15 @@ class Plugin(abc.ABC):
         """Every writable property: default < `set_property` < ``config``. Raises `PropertyError`."""
         with self._property_lock:
             layered = self._table.layered(config, self.name)
-        if config.get("DEVICE_ID"):
+        if "DEVICE_ID" in config:
             self._check_own_id(config)
         return layered
 
     def _check_own_id(self, config: Mapping[str, Any]) -> None:
         """Nothing may be set and then play no part: an id must be there."""
         id_ = self._table.checked({"DEVICE_ID": config["DEVICE_ID"]}, self.name)["DEVICE_ID"]
-        self.check_device_id(id_)
+        if id_:
+            self.check_device_id(id_)
 
     def declared(self, name: str) -> Property:
         """A property of this device: its type, its default, whether it can be set. `PropertyError`, with the nearest

@@ -8,6 +8,7 @@ with the nearest name.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -72,7 +73,10 @@ def up_to(most: int) -> Callable[[int], bool]:
 
 
 def _is_path(value: object) -> bool:
-    return not isinstance(value, str) or "\0" not in value
+    try:
+        return not isinstance(value, str) or b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
 
 
 def _check_device_properties(value: Mapping[Any, Any]) -> bool:
@@ -197,7 +201,11 @@ _TABLE: Final = (
         doc="{device: {key: value}}, handed to that device only",
     ),
     Property(
-        "CACHE_DIR", str, "", accepts=_is_path, doc="folder where compiled models are kept and looked for, without NUL"
+        "CACHE_DIR",
+        str,
+        "",
+        accepts=_is_path,
+        doc="folder where compiled models are kept and looked for; any path that a folder can have",
     ),
     Property(
         "CACHE_ENCRYPTION_CALLBACKS",
@@ -219,7 +227,7 @@ _TABLE: Final = (
         (bool, str),
         False,
         accepts=_is_path,
-        doc="write both DOT files: True, or a folder, without NUL",
+        doc="write both DOT files: True, or any path that a folder can have",
     ),
     Property("STRICT", bool, False, doc="raise where the default is to warn and go on"),
 )
@@ -283,7 +291,7 @@ class PropertyTable:
         """The property ``name``, or `PropertyError` with the nearest name."""
         if name not in self._declared:
             raise PropertyError(
-                f"{owner} has no property {name!r}{did_you_mean(name, self._declared)}; "
+                f"{owner} has no property {shown(name)}{did_you_mean(name, self._declared)}; "
                 f"SUPPORTED_PROPERTIES lists them all"
             )
         return self._declared[name]

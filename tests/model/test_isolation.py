@@ -179,7 +179,8 @@ def test_an_interrupt_is_not_for_the_child(make_model: Make, monkeypatch: pytest
     assert seen == [True]
 
 
-# Asks in a fork that may have so many bytes of address space, as its children may, and writes whether the answer is the right one.
+# Asks in forks that may have so many bytes of address space, as their children may, and writes whether the answer is
+# the right one.
 TRIALS = """
 import os, resource, sys
 sys.path[:0] = {path!r}

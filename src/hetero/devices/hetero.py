@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..calls import SettledModel, settle_calls
 from ..costs.measured import Costs
 from ..device_string import parse_device, parse_device_list
-from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError, raise_out_of_memory
+from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError, raise_out_of_memory, shown
 from ..log import tell
 from ..memory.footprint import footprint
 from ..memory.limits import limits_of, parse_limits
@@ -226,7 +226,9 @@ class HeteroPlugin(DeviceListPlugin):
     ) -> HeteroCompiledModel:
         """Compile a plan made by `plan` (one with its model). ``context``: a `DeviceContexts`."""
         if context is not None and not isinstance(context, DeviceContexts):
-            raise PropertyError(f"HETERO takes the contexts of its devices, found {context!r}; see Core.create_context")
+            raise PropertyError(
+                f"HETERO takes the contexts of its devices, found {shown(context)}; see Core.create_context"
+            )
         contexts = {} if context is None else context.contexts
         model, _, partition = plan.require_bound()
         settings = self.full_config(self.own(config))

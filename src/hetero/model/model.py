@@ -133,6 +133,8 @@ class Model(Rows):
         or nothing, serve inference, and are saved with the model. `ModelError` names a value that the model does not
         have, or of which something else is known.
         """
+        if not isinstance(stated, Mapping):
+            raise TypeError(f"expected a mapping from names of values to types, got {type(stated).__name__}")
         model = self._copy()
         model._types = self._types.with_supplied(
             {self.file_value(self.value_id(name)): _value_type(self, name, one) for name, one in stated.items()}
@@ -236,10 +238,12 @@ class Model(Rows):
         """The same model with these devices for these node keys, and none for others. Keys of Constant nodes are
         accepted and mean nothing. Keys of nodes inside of calls (``call/node``) hold once the call is inlined, and are
         not saved. `ModelError` names an unknown key."""
+        if not isinstance(affinity, Mapping):
+            raise TypeError(f"expected a mapping from node keys to devices, got {type(affinity).__name__}")
         stated: dict[str, str] = {}
         for key, device in affinity.items():
             if not isinstance(device, str) or not device:
-                raise self.file.error(f"affinity of {key!r}: expected the name of a device, found {device!r}")
+                raise self.file.error(f"affinity of {shown(key)}: expected the name of a device, found {shown(device)}")
             entry = self.file.keys.entry_of(key)
             if entry >= len(self.file.node_op) and key in self.constant_keys:
                 continue

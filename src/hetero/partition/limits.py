@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _partition
-from ..errors import PartitionError
+from ..errors import PartitionError, shown
 from .graph import Graph
 
 __all__ = ["MinNodes", "fallen_back", "largest_size"]
@@ -47,13 +47,13 @@ def fallen_back(
 
 def _whole(value: object, name: str, least: int) -> int:
     if isinstance(value, bool | np.bool_):
-        raise PartitionError(f"{name} must be an integer, found {value!r}")
+        raise PartitionError(f"{name} must be an integer, found {shown(value)}")
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise PartitionError(f"{name} must be an integer, found {value!r}") from None
+        raise PartitionError(f"{name} must be an integer, found {shown(value)}") from None
     if number < least:
-        raise PartitionError(f"{name} must be {least} or more, found {number}")
+        raise PartitionError(f"{name} must be {least} or more, found {shown(number)}")
     return number
 
 

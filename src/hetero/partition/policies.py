@@ -7,7 +7,7 @@ import os
 from numpy.typing import ArrayLike
 
 from .. import _partition
-from ..errors import PartitionError, did_you_mean
+from ..errors import PartitionError, did_you_mean, shown
 from .check import check_partition
 from .graph import Graph
 from .limits import MinNodes, fallen_back, largest_size
@@ -55,9 +55,9 @@ def partition_graph(
 
     Every policy is deterministic. Raises `PartitionError` for a device array or weights that do not fit the graph.
     """
-    if policy not in POLICIES:
+    if not isinstance(policy, str) or policy not in POLICIES:
         raise PartitionError(
-            f"unknown policy {policy!r}{did_you_mean(str(policy), POLICIES)}: expected one of {', '.join(POLICIES)}"
+            f"unknown policy {shown(policy)}{did_you_mean(policy, POLICIES)}: expected one of {', '.join(POLICIES)}"
         )
     if trace and policy != "documented":
         raise PartitionError(f"policy {policy!r} takes no traceable steps: trace=True needs policy='documented'")

@@ -229,7 +229,8 @@ class Plan:
         """
         from .what_if import what_if
 
-        return what_if(self, device_supports or {}, pins or {}, tuple(without_pins))
+        supports = {} if device_supports is None else device_supports
+        return what_if(self, supports, {} if pins is None else pins, tuple(without_pins))
 
     # ---- as a file
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..affinity import Origin, first_supporting, place
-from ..errors import PropertyError, did_you_mean
+from ..errors import PropertyError, did_you_mean, shown
 from ..partition import partition_graph
-from ..pins import resolve_pins
+from ..pins import check_pins, resolve_pins
 from ..plugin import Support
 from .decided import Decided
 from .traffic import cut_bytes, traffic
@@ -96,6 +96,9 @@ def what_if(
 ) -> Difference:
     """See `Plan.what_if`."""
     model, affinity, partition = plan.require_bound()
+    check_pins(pins)
+    if not isinstance(device_supports, Mapping):
+        raise PropertyError(f"device_supports is a mapping from devices to operators, found {shown(device_supports)}")
     if plan.pipeline is not None:
         raise PropertyError(
             f"{plan.label} is one of a pipeline, whose stages depend on each other: plan the model anew with other pins"
@@ -105,9 +108,11 @@ def what_if(
     for device, op_types in device_supports.items():
         if device not in devices:
             raise PropertyError(
-                f"device {device!r} is not in the plan's list {', '.join(devices)}{did_you_mean(device, devices)}"
+                f"device {shown(device)} is not in the plan's list {', '.join(devices)}{did_you_mean(device, devices)}"
             )
         number = devices.index(device)
+        if not isinstance(op_types, Iterable):
+            raise PropertyError(f"device_supports of {device}: expected operators, found {shown(op_types)}")
         names = [op_types] if isinstance(op_types, str) else list(op_types)
         supports[number] = more_support(supports[number], model, [_operator(model, name) for name in names])
     left_out = set(without_pins)
