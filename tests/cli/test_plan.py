@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import onnx
 import pytest
 
 import hetero as library
@@ -165,3 +168,59 @@ def test_hostile_names(hetero: Invoke, hetero_json: Json, nasty_path: Path) -> N
     made = set(os.listdir()) - before
     assert len(made) == 2
     assert all(name.startswith("hetero_") and name.endswith(".dot") and name.isprintable() for name in made)
+
+
+RealModel = Callable[[str], tuple[onnx.ModelProto, Any]]
+LIMITED = ["-d", "HETERO:CPU.0,CPU", "--max-memory", "CPU.0=900"]
+SIZES = ["--shape", "tokens=7x6"]
+
+
+@pytest.mark.filterwarnings("default:.* may need more than its")
+def test_commands_plan_within_limits_for_the_sizes_that_are_given(
+    hetero: Invoke, hetero_json: Json, two_inputs_path: Path
+) -> None:
+    """7 x 6 rows of three floats each do not fit where the sizes are known, and nobody knows where they are not."""
+    for command, *more in (
+        ("plan",),
+        ("run",),
+        ("bench", "--niter", "1", "--warmup", "0"),
+        ("split", "-o", "parts", "-f"),
+        ("export", "-o", "m.hetero", "-f"),
+        ("report", "-f"),
+    ):
+        found = hetero(command, two_inputs_path, *LIMITED, *more)
+        assert "Warning: CPU.0 may need more than its 900 B" in found.stderr, command
+        assert "--shape: 'tokens' [batch, length], 'mask' [batch, length]" in found.stderr
+        for sizes in (SIZES, ["--dim", "batch=7", "--dim", "length=6"]):
+            found = hetero(command, two_inputs_path, *LIMITED, *more, *sizes)
+            assert "may need more" not in found.stderr, command
+    plan = hetero_json("plan", two_inputs_path, *LIMITED, *SIZES)
+    assert set(plan["affinity"].values()) == {"CPU.0", "CPU"}
+    counted = hetero_json("run", two_inputs_path, *LIMITED, *SIZES, "-pc")["counters"]["subgraphs"]
+    assert [part["device"] for part in counted] == [part["device"] for part in plan["subgraphs"]]
+    hetero("compare", two_inputs_path, "-d", "HETERO:CPU.0,CPU", "-d", "CPU", *SIZES, "--max-memory", "CPU.0=900")
+    wrong = hetero("plan", two_inputs_path, *LIMITED, "--shape", "tokens=7", code=1)
+    assert "does not fit input 'tokens'" in wrong.stderr
+    short = hetero("run", two_inputs_path, "-d", "CPU", "--max-memory", "CPU=900", *SIZES, code=1)
+    assert "CPU would need" in short.stderr
+
+
+@pytest.mark.filterwarnings("default:.* may need more than its")
+def test_a_saved_plan_is_checked_for_the_sizes_that_are_given(hetero: Invoke, two_inputs_path: Path) -> None:
+    hetero("plan", two_inputs_path, "-d", "HETERO:CPU.0,CPU", "--save", "plan.json")
+    limit = ["--plan", "plan.json", "--max-memory", "CPU.0=900"]
+    assert "CPU.0 may need more than its 900 B" in hetero("run", two_inputs_path, *limit).stderr
+    assert "CPU.0 would need" in hetero("run", two_inputs_path, *limit, *SIZES, code=1).stderr
+
+
+def test_a_real_model_of_open_sizes(hetero_json: Json, real_model: RealModel) -> None:
+    model, _ = real_model("PP-OCRv6_det_small")
+    onnx.save(model, "det.onnx")
+    path = Path("det.onnx")
+    options = ["-d", "HETERO:FPGA,CPU", "--shape", "1x3x96x96", "--max-memory", "FPGA=400kB"]
+    plan = hetero_json("plan", path, *options)
+    assert not [warning for warning in plan["warnings"] if warning["kind"] == "memory"]
+    (limited,) = [total for total in plan["totals"] if total["device"] == "FPGA"]
+    assert 0 < limited["weight_bytes"] + limited["activation_bytes"] <= 400_000
+    counted = hetero_json("run", path, *options, "-pc")["counters"]["subgraphs"]
+    assert len(counted) == len(plan["subgraphs"])

@@ -107,7 +107,7 @@ def command(
     for path in filter(None, (trace, costs_path)):
         check_output(path, force or path == costs_path)  # costs are merged
     session = Session(model, planning)
-    session.state_sizes(**choice)
+    session.state_sizes(InputChoice(**choice))
     if costs_path is not None:
         _ = session.model  # an exported model has none
     config = planning.config()

@@ -50,7 +50,7 @@ def command(
     judged, reference = _pair(planning)
     session = Session(model, planning)
     inputs = InputChoice(**choice).make(session.model.inputs)
-    session.state_sizes(**choice)
+    session.state_sizes(InputChoice(**choice))
     found = _differences(session, judged, reference, planning.config(), inputs, boundaries, (rtol, atol))
     passed = all(entry.passes for entry in found)
     if as_json:

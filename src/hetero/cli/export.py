@@ -33,6 +33,7 @@ def command(
     """
     import os
 
+    from .inputs import InputChoice
     from .outfile import check_output
     from .progress import working
     from .session import Session
@@ -41,7 +42,7 @@ def command(
     target = output or f"{os.path.basename(model).removesuffix('.onnx') or 'model'}.hetero"
     check_output(target, force)
     session = Session(model, planning)
-    session.state_sizes(**sizes)
+    session.state_sizes(InputChoice(**sizes))
     compiled, seconds = session.compile(planning, planning.config())
     with working("Writing"):
         compiled.export_model(target)

@@ -41,11 +41,11 @@ class Input:
 class InputChoice:
     """What `input_options` gave, as text."""
 
-    inputs: Sequence[str]
-    shapes: Sequence[str]
-    dims: Sequence[str]
-    ranges: Sequence[str]
-    seed: int
+    inputs: Sequence[str] = ()
+    shapes: Sequence[str] = ()
+    dims: Sequence[str] = ()
+    ranges: Sequence[str] = ()
+    seed: int = 0
 
     def stated_shapes(self, ports: Sequence[Port]) -> dict[str, tuple[int | str | None, ...]]:
         """The shape of each input of which files, shapes or dims say something; what they leave open stays open. Raises

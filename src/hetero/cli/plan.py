@@ -58,6 +58,7 @@ def command(
     With --plan, a plan that was saved, and perhaps edited, is checked against the model. --json prints the plan as
     --save writes it; with --explain, --what-if or --missing-ops, the answers to those.
     """
+    from .inputs import InputChoice
     from .outfile import check_output
     from .session import Session
     from .text import print_line
@@ -69,7 +70,7 @@ def command(
     if policy is not None:
         config["PARTITION_POLICY"] = policy
     session = Session(model, planning)
-    session.state_sizes(**sizes)
+    session.state_sizes(InputChoice(**sizes))
     plan = session.plan(planning, config)
     answers = _answers(plan, explain, what_if, missing_ops)
     if as_json:

@@ -56,7 +56,7 @@ def command(
     if overlays is not None:
         check_folder(overlays, overlays)
     session = Session(model, planning)
-    session.state_sizes(**choice)
+    session.state_sizes(InputChoice(**choice))
     config = planning.config()
     with progress("Reporting") as tell:
         plan = session.plan(planning, config)

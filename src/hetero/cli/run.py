@@ -44,7 +44,7 @@ def command(
     for path in filter(None, (save, trace)):
         check_output(path, force)
     session = Session(model, planning)
-    session.state_sizes(**choice)
+    session.state_sizes(InputChoice(**choice))
     config = planning.config()
     timed = counted or trace is not None
     if timed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from ..plugin import CompiledModel, Port
 from .planning import Planning
 from .progress import working
 from .text import count_text, shorten
+
+if TYPE_CHECKING:
+    from .inputs import InputChoice
 
 __all__ = ["Session", "core_with", "shape_text", "shown_shape"]
 
@@ -53,18 +56,13 @@ class Session:
             self._model = self.core.read_model(self.path, follow_links=self._follow_links)
         return self._model
 
-    def state_sizes(
-        self, inputs: Sequence[str] = (), shapes: Sequence[str] = (), dims: Sequence[str] = (), **_: Any
-    ) -> None:
+    def state_sizes(self, choice: InputChoice) -> None:
         """Plan and compile the model for the sizes that the options give, if they give any. An exported model has been
         planned already."""
-        if not (inputs or shapes or dims) or self.is_artifact:
-            return
-        from .inputs import InputChoice
-
-        model = self.model
-        self._ports = model.inputs
-        self._model = with_shapes(model, InputChoice(inputs, shapes, dims, (), 0).stated_shapes(model.inputs))
+        if (choice.inputs or choice.shapes or choice.dims) and not self.is_artifact:
+            model = self.model
+            self._ports = model.inputs
+            self._model = with_shapes(model, choice.stated_shapes(model.inputs))
 
     def ports(self, compiled: CompiledModel) -> Sequence[Port]:
         """What a compiled model takes, with the symbols that the file has."""

@@ -46,6 +46,7 @@ def command(
     import os
 
     from ..splitting import split
+    from .inputs import InputChoice
     from .outfile import check_folder, replacing_folder
     from .progress import working
     from .session import Session
@@ -54,7 +55,7 @@ def command(
     planning.require()
     check_folder(os.path.dirname(os.path.abspath(folder)), folder)
     session = Session(model, planning)
-    session.state_sizes(**sizes)
+    session.state_sizes(InputChoice(**sizes))
     with replacing_folder(folder, force, _is_split) as target:
         plan = session.plan(planning, planning.config())
         with working("Writing"):
