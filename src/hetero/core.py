@@ -101,6 +101,7 @@ class Core:
         model = self._with_custom_types(as_model(model))
         if parsed.name == "HETERO":
             return cast("HeteroPlugin", plugin).query_devices(model, full)
+        _lone_limits(str(parsed), plugin, full)
         return _settled(model, parsed, plugin, full).supported_nodes()
 
     @each_once()

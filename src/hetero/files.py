@@ -127,7 +127,7 @@ def _remove_if_left(folder: str, name: str) -> None:
     number = os.open(path, kind | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(number), os.lstat(path)):
+        if not os.path.lexists(path):  # its process has renamed it before the lock was free
             return
         if not is_folder:
             needed = _TEMPORARY.fullmatch(name)
@@ -183,10 +183,8 @@ def _lock_new(path: str, number: int) -> bool:
         # Who removes leftovers holds the lock for a moment. Without locks on this file system, it stays unlocked.
         with contextlib.suppress(OSError):
             fcntl.flock(number, fcntl.LOCK_EX)
-        if os.path.samestat(os.fstat(number), os.lstat(path)):
+        if os.path.lexists(path):  # nobody else gives a file this name
             return True
-    except FileNotFoundError:
-        pass
     except BaseException:
         os.close(number)
         raise

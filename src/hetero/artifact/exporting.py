@@ -46,7 +46,7 @@ def export_model(compiled: CompiledModel, target: Any, encrypt: Callback | None 
     if not isinstance(target, (str, bytes, os.PathLike)):
         raise TypeError(f"expected a path or a binary stream, got {type(target).__name__}")
     try:
-        with atomic_file(target) as number:
+        with atomic_file(os.fsdecode(target)) as number:
             for part in parts:
                 write_all(number, memoryview(part))
     except OSError as error:

@@ -80,7 +80,7 @@ class RayCrew(Crew[Actor]):
         for level, text in answer.told:
             tell(self.settings, self.name, level, f"{where}: {text}")
 
-    def failed(self, answer: Answer, actor: Actor) -> HeteroError:
+    def failed(self, answer: Answer, actor: Actor) -> HeteroError | MemoryError:
         """The error that an answer tells of, with the device and the node."""
         assert answer.failure is not None
         error = msgspec.structs.replace(answer.failure, text=f"{self.name}: {answer.failure.text}").error()
