@@ -3,6 +3,10 @@
 Contract: a `BatchNormalization` with known statistics that alone reads the result of a `Conv` with known weights
 becomes a scale per output channel of the weights and a new bias; the node passes its input on. The scale is multiplied
 in when the weights are packed, so that no second copy of them is kept. Results agree to rounding.
+
+Conditions: weights, bias and statistics are known float32, and the input is not known; bias and statistics have one
+number per output channel; no other node, body of control flow or output reads the convolution's result; the new bias is
+finite, and each channel's scale is finite and at most `_LARGEST_SCALE`.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ from .registry import NodePlan
 from .values import Value
 
 __all__ = ["fold"]
+
+_LARGEST_SCALE = 2.0**64
+"""Of a channel, so that the scaled weights do not overflow, as long as the weights themselves are below this too."""
 
 
 def fold(
@@ -54,14 +61,16 @@ def _folded(
     arrays = [value.data for value in statistics if value is not None and value.data is not None]
     if len(arrays) != 4 or any(array.shape != (channels,) or array.dtype != np.float32 for array in arrays):
         return None
-    if weights.dtype != np.float32 or (bias is not None and bias.shape != (channels,)):
+    if weights.dtype != np.float32 or (
+        bias is not None and (bias.shape != (channels,) or bias.dtype != np.float32 or bias.data is None)
+    ):
         return None
     gain, shift, mean, variance = (array.astype(np.float64) for array in arrays)
     with np.errstate(all="ignore"):
         scale = gain / np.sqrt(variance + normalisation.node.get("epsilon", 1e-5))
         before = 0.0 if bias is None or bias.data is None else bias.data.astype(np.float64)
         after = ((before - mean) * scale + shift).astype(np.float32)
-    if not np.isfinite(scale).all() or not np.isfinite(after).all():
-        return None
+    if not (np.abs(scale) <= _LARGEST_SCALE).all() or not np.isfinite(after).all():
+        return None  # NaN and infinity are not within the limit either
     scaled = Value(weights.dtype, weights.shape, weights.data, shared=weights.shared, scale=scale.astype(np.float32))
     return scaled, Value(after.dtype, after.shape, after, shared=True)

@@ -41,7 +41,6 @@ _EXPANDED = frozenset({
     "CenterCropPad",
     "HammingWindow",
     "HannWindow",
-    "LayerNormalization",
     "MeanVarianceNormalization",
     "NegativeLogLikelihoodLoss",
     "RMSNormalization",

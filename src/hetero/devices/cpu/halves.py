@@ -3,9 +3,9 @@
 Operands of half precision are widened (exactly), the operator's lowering for float32 runs, and what it gives is rounded
 once, to nearest even. A constant is widened once per compiled model.
 
-Left out: operators that only move elements, which take halves as they are, those whose parameters are read when they
-are planned (Range, OneHot, Resize), which must be the operands themselves, and Clip, whose default bounds depend on the
-type.
+Left out: operators that only move elements, which take halves as they are; those whose parameters are read when they
+are planned (Range, OneHot, Resize), which must be the operands themselves; Clip, whose default bounds depend on the
+type; and LayerNormalization, whose further outputs have another type than its operands.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OPERATORS = (
     # products, windows, normalisations, reductions
     "AveragePool", "BatchNormalization", "Col2Im", "Conv", "ConvTranspose", "Det", "Einsum", "Gemm",
     "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample", "GroupNormalization",
-    "InstanceNormalization", "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization", "LpPool", "MatMul",
+    "InstanceNormalization", "LRN", "LogSoftmax", "LpNormalization", "LpPool", "MatMul",
     "MaxPool", "RMSNormalization", "RoiAlign", "Softmax",
     "ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
     "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",

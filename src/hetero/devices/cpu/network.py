@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ...errors import InferenceError
+from ...model.types import dtype_of
 from .elementwise import _given, _optional, binary, broadcast, cast, unary
 from .movement import axes_of, axis_of, integers, lines_of, strided, strides_of
 from .registry import F32, FLOATS, Node, operator
 from .values import Context, Value
 
-_EXP, _LOG, _SQRT = 19, 20, 21
+_EXP, _LOG, _SQRT, _RECIPROCAL = 19, 20, 21, 22
 _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 
 
@@ -334,23 +336,64 @@ def _group_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
 
 @operator(
     "LayerNormalization",
-    dtypes=F32,
-    attributes={"axis": None, "epsilon": None, "stash_type": (1,)},
-    check=lambda model, view: (
-        "LayerNormalization with Mean or InvStdDev" if len([o for o in view.outputs if o]) > 1 else None
-    ),
+    dtypes=(*FLOATS, "float16", "bfloat16"),
+    attributes={"axis": None, "epsilon": None, "stash_type": (1, 10, 11, 16)},
 )
 def _layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """Computed in float64 if x or the stash type is that, else in float32; rounded once. Mean and InvStdDev have the
+    stash type."""
     x, scale, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
-    axis = axis_of(node.get("axis", -1), x.rank)
+    for name, value in (("scale", scale), ("bias", bias)):
+        if value is not None and (value.dtype != x.dtype or broadcast(x, value) != x.shape):
+            raise InferenceError(f"{name} {value.dtype}{list(value.shape)} does not fit {x.dtype}{list(x.shape)}")
+    axis, epsilon = axis_of(node.get("axis", -1), x.rank), node.get("epsilon", 1e-5)
+    stash = dtype_of(node.get("stash_type", 1))
+    assert stash is not None
+    wide = np.dtype(np.float64) if np.float64 in (x.dtype, stash) else np.dtype(np.float32)
+    wide_x, wide_scale = cast(context, x, wide), _widened(context, scale, wide)
+    wide_bias = None if bias is None else _widened(context, bias, wide)
+    if node.num_outputs == 1 and wide == np.float32:
+        result = _normalized_rows(context, wide_x, wide_scale, wide_bias, axis, epsilon)
+        return [cast(context, result, x.dtype)]
+    mean = reduced(context, wide_x, "mean", range(axis, x.rank), keep=True)
+    centred = binary(context, "sub", wide_x, mean)
+    variance = reduced(context, binary(context, "mul", centred, centred), "mean", range(axis, x.rank), keep=True)
+    inverse = unary(context, _RECIPROCAL, _root_of(context, variance, epsilon))
+    result = binary(context, "mul", binary(context, "mul", centred, inverse), wide_scale)
+    if wide_bias is not None:
+        result = binary(context, "add", result, wide_bias)
+    return [cast(context, result, x.dtype), cast(context, mean, stash), cast(context, inverse, stash)]
+
+
+def _normalized_rows(
+    context: Context, x: Value, scale: Value, bias: Value | None, axis: int, epsilon: float
+) -> Value:
+    """Layer normalization of float32 by the kernel, which reads scale and bias along each row.
+
+    So they go to the kernel only if they are the same for every row and have each element of a row: after leading 1s
+    are added up to the rank of ``x``, their shape is 1 before ``axis`` and that of ``x`` from ``axis`` on. A count of
+    elements that happens to agree is not enough.
+    """
     rows, width = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
-    epsilon = [node.get("epsilon", 1e-5)]
-    if scale.size == width and (bias is None or bias.size == width):
-        return [context.call("layer_norm", [x, scale, bias], x.shape, x.dtype, [rows, width], epsilon)]
+    row = (*[1] * axis, *x.shape[axis:])
+    fits = [value is None or (*[1] * (x.rank - value.rank), *value.shape) == row for value in (scale, bias)]
+    if fits[0]:
+        taken = bias if fits[1] else None
+        result = context.call("layer_norm", [x, scale, taken], x.shape, x.dtype, [rows, width], [epsilon])
+        return result if fits[1] or bias is None else binary(context, "add", result, bias)
     ones = context.constant(np.ones(width, np.float32))
-    result = context.call("layer_norm", [x, ones, None], x.shape, x.dtype, [rows, width], epsilon)
+    result = context.call("layer_norm", [x, ones, None], x.shape, x.dtype, [rows, width], [epsilon])
     result = binary(context, "mul", result, scale)
-    return [result if bias is None else binary(context, "add", result, bias)]
+    return result if bias is None else binary(context, "add", result, bias)
+
+
+def _widened(context: Context, value: Value, dtype: np.dtype[Any]) -> Value:
+    """A value in a wider type; a constant once per compiled model."""
+    return context.packed(value, dtype.name, lambda: cast(context, value, dtype)) if value.dtype != dtype else value
+
+
+def _root_of(context: Context, variance: Value, epsilon: float) -> Value:
+    return unary(context, _SQRT, binary(context, "add", variance, context.scalar(epsilon, variance.dtype)))
 
 
 @operator("LRN", dtypes=F32, attributes={"alpha": None, "beta": None, "bias": None, "size": None})
@@ -383,11 +426,13 @@ def _lp_normalization(context: Context, node: Node, inputs: Sequence[Value | Non
 @operator("RMSNormalization", dtypes=FLOATS, attributes={"axis": None, "epsilon": None, "stash_type": (1,)})
 def _rms_normalization(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, scale = _given(inputs[0]), _given(inputs[1])
+    if broadcast(x, scale) != x.shape:
+        raise InferenceError(f"scale {list(scale.shape)} does not fit {list(x.shape)}")
     axis = axis_of(node.get("axis", -1), x.rank)
     squares = binary(context, "mul", x, x)
     mean = reduced(context, squares, "mean", range(axis, x.rank), keep=True)
-    shifted = binary(context, "add", mean, context.scalar(node.get("epsilon", 1e-5), x.dtype))
-    return [binary(context, "mul", binary(context, "div", x, unary(context, _SQRT, shifted)), scale)]
+    root = _root_of(context, mean, node.get("epsilon", 1e-5))
+    return [binary(context, "mul", binary(context, "div", x, root), scale)]
 
 
 # ---- reductions

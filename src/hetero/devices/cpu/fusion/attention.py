@@ -4,7 +4,12 @@ Contract: ``softmax(scale * Q K' + masks) V`` over the last axis, to rounding. T
 or at its operands, as products with or divisions by known numbers; up to two addends follow it, then a choice between
 the scores and one known number. Between softmax and V another choice of one known number may stand, by a condition or
 where the softmax is NaN. Transpositions of Q, K and V are read through their strides, and the one after the whole is
-written through them, so they make no copies. Where scores or weights are read elsewhere, all stays as it is.
+written through them, so they make no copies.
+
+Conditions, beside those in the functions: all is float32 and not empty; scores and weights keep one shape
+``(*batch, m, n)`` from the first product to the second, so no operand of a step adds axes or sizes to it; each of the
+softmax's lines is one row of that shape; each step between the products is read once, by the next step, and by nothing
+after the segment.
 """
 
 from __future__ import annotations
@@ -25,6 +30,9 @@ MIN_ROWS = 24
 
 _ISNAN = 50  # kernels/unary.h
 _DEPTH = 8  # calls between the product and the softmax
+_LARGEST_FACTOR = 2.0**24
+"""Of each number that Q, K or their product is multiplied by, which the kernel moves behind the product. A number beyond
+this or below its reciprocal may be there to keep the product from overflow, so it stays where it is; so do 0 and NaN."""
 _SCORES, _LEAST_ROWS, _PANEL, _MAX_DIM = 8192, 24, 16, 1 << 24  # src/_core/kernels/attention.c
 
 
@@ -70,8 +78,15 @@ class _After:
 
 def recognise(graph: CallGraph) -> None:
     for position, call in graph:
-        if call.kernel == "softmax" and call.ints[2:] == (1, 0) and call.outputs[0].dtype == np.float32:
+        if call.kernel == "softmax" and call.outputs[0].dtype == np.float32 and _is_over_rows(call):
             _around_softmax(graph, position, call)
+
+
+def _is_over_rows(softmax: Call) -> bool:
+    """Whether a softmax, not its logarithm, normalizes each row along the last axis. Sizes of 1 and the flattening of
+    axes before opset 13 make other lines that are just as dense, so the length of the lines decides."""
+    shape = softmax.outputs[0].shape
+    return bool(shape) and softmax.ints[1:] == (shape[-1], 1, 0)
 
 
 def _around_softmax(graph: CallGraph, position: int, softmax: Call) -> None:
@@ -127,14 +142,16 @@ def _padded(columns: int) -> int:
 
 
 def _is_plain_product(call: Call) -> bool:
-    """A product of two batches as they are."""
+    """A product of two batches as they are: neither operand transposed or packed, no bias, addend or activation, no
+    factor."""
     if call.kernel != "matmul" or call.outputs[0].dtype != np.float32:
         return False
     return call.ints[3:9] == (0,) * 6 and call.inputs[2:] == (None, None) and call.floats[0] == 1.0
 
 
 def _is_batch(product: Call, batch: tuple[int, ...], m: int) -> bool:
-    """Whether the product runs over just these batch axes."""
+    """Whether the product runs over just these batch axes, with ``m`` rows each. A batch folded into the rows has
+    another number of rows, unless it has one matrix."""
     dims = product.ints[10 : 10 + product.ints[9]]
     return product.ints[0] == m and (dims == batch or (not dims and math.prod(batch) == 1))
 
@@ -146,15 +163,18 @@ def _known_number(value: Value | None) -> float | None:
 
 
 def _scaled(call: Call) -> tuple[Value, float] | None:
-    """What a call multiplies by a known number, in its own shape, and the number."""
+    """What a call multiplies by a known number, or divides by one, and the number or its reciprocal. The number has one
+    element and adds no axes, and its magnitude is between ``1 / _LARGEST_FACTOR`` and ``_LARGEST_FACTOR``."""
     first, second = call.inputs[0], call.inputs[1] if len(call.inputs) > 1 else None
     for value, other in ((first, second), (second, first)):
         number = _known_number(other)
         if number is None or value is None or value.data is not None or value.shape != call.outputs[0].shape:
             continue
+        if not 1 / _LARGEST_FACTOR <= abs(number) <= _LARGEST_FACTOR:
+            continue
         if call.kernel == "mul":
             return value, number
-        if call.kernel == "div" and value is first and number != 0:
+        if call.kernel == "div" and value is first:
             return value, 1 / number
     return None
 
@@ -168,7 +188,8 @@ def _private_maker(graph: CallGraph, value: Value) -> tuple[int, Call] | None:
 
 def _scores(graph: CallGraph, value: Value | None, shape: tuple[int, ...], depth: int) -> _Scores | None:
     """Backwards from a value that only a softmax reads, in the end, to the product. Each call has one reader, so none
-    is met twice."""
+    is met twice. The order is fixed, from the product on: factors, up to two addends, one choice; each keeps ``shape``,
+    and each value is read once."""
     if value is None or value.shape != shape or depth == 0:
         return None
     maker = _private_maker(graph, value)
@@ -206,7 +227,10 @@ def _scores(graph: CallGraph, value: Value | None, shape: tuple[int, ...], depth
 
 def _matrices(graph: CallGraph, product: Call, which: int, batch: tuple[int, ...], packed: bool) -> _Matrices | None:
     """An operand of a product, read through the numbers it is multiplied by and transpositions. ``packed``: rows or
-    columns have to be dense."""
+    columns have to be dense.
+
+    A copy is passed if each axis of the operand longer than 1 is one axis of the copy with the same size, walked
+    forwards, and no copy before it started at an offset. Who else reads these calls does not matter: they stay then."""
     value = product.inputs[which]
     if value is None or value.rank < 2 or value.dtype != np.float32:
         return None
@@ -300,7 +324,8 @@ def _masks(found: _Scores, after: _After, shape: tuple[int, ...]) -> list[Mask] 
 
 
 def _after(graph: CallGraph, weights: Value) -> _After | None:
-    """From what a softmax makes to what a product reads: itself, or with a number where a condition holds."""
+    """From what a softmax makes to what a product reads: itself, or with a number where a condition holds. Then the
+    choice alone reads the softmax; or IsNaN and the choice, once each, and the choice alone reads IsNaN's result."""
     reader = graph.only_reader(weights)
     if reader is not None:
         call = graph.call(reader)
@@ -327,7 +352,7 @@ def _after(graph: CallGraph, weights: Value) -> _After | None:
 
 def _chosen(where: Call) -> tuple[Value, Value, int, float] | None:
     """Of a choice between a value, in its own shape, and a known number: the value, the condition, by which condition
-    the number is taken, and the number."""
+    the number is taken, and the number. None if both are known, or if the condition or the number adds axes."""
     condition, yes, no = where.inputs
     numbers = _known_number(yes), _known_number(no)
     chosen = 0 if numbers[0] is None else 1
@@ -338,7 +363,8 @@ def _chosen(where: Call) -> tuple[Value, Value, int, float] | None:
 
 
 def _result(graph: CallGraph, value: Value, shape: tuple[int, ...], removed: list[int]) -> tuple[Value, int, list[int]]:
-    """Where the result goes: through the transposition that alone reads it, which is then removed, too."""
+    """Where the result goes: through the transposition that alone reads it, which is then removed, too. The copy must
+    take each element once, start at no offset, and keep the columns dense."""
     dense = _dense_steps(shape)
     reader = graph.only_reader(value)
     copy = None if reader is None else graph.call(reader)

@@ -1,7 +1,12 @@
 """Products and convolutions take over what is done to their results alone: a bias, an addend, an activation.
 
-Contract: the result is ``activation(product + bias + addend)``, added in this order. An addend must be there when the
-product is computed. Elementwise functions see the sum before it is rounded to memory; nothing else changes.
+Contract: the result is ``activation(product + bias + addend)``, added in this order. Elementwise functions see the sum
+before it is rounded to memory; nothing else changes.
+
+Conditions, of every step: it alone reads the product's result, once; it is float32 and keeps the number of elements; no
+activation came before it. A bias has one number per column or output channel, and 1 along every other axis of the result
+as the product made it; no bias or addend came before it. An addend has the shape under which the result is read; no
+addend came before it. Bias and addend are complete before the product runs.
 """
 
 from __future__ import annotations

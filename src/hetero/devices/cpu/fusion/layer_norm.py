@@ -3,8 +3,13 @@
 Contract of `recognise`: ``(x - mean) / sqrt(mean((x - mean)**2) + epsilon) * scale + bias`` over the last axis, and the
 root-mean-square form ``x / sqrt(mean(x**2) + epsilon) * scale``, become one call; scale and bias are known vectors. The
 variance is summed in another order, and no digits are lost to the intermediate results.
+Conditions: float32 and not empty; both means are over the last axis alone and keep it; the result has the shape of x, so
+no epsilon, scale or bias adds axes; scale and bias have the length of the last axis there, and 1 elsewhere; epsilon is
+one known number; each intermediate result is read within the pattern only, as often as the pattern reads it.
 
 Contract of `add_before`: ``layer_norm(a + b)`` becomes one call, which gives the sum too where others read it.
+Conditions: a and b have the shape of their sum; the normalization reads the sum once, not as its scale or bias as well;
+nothing reads the sum before the normalization. a and b may be the same value, and may be known.
 """
 
 from __future__ import annotations
@@ -87,7 +92,7 @@ def _with_scale_and_bias(
 
 
 def _is_mean_of_rows(reduce: Call) -> bool:
-    """Over the last axis alone, which is kept."""
+    """Over the last axis alone, which is kept, and of what it is not nothing."""
     x = reduce.inputs[0]
     assert x is not None
     marks = (0,) * (x.rank - 1) + (1,)
@@ -112,7 +117,7 @@ def _is_square(call: Call) -> bool:
 
 
 def _row(value: Value | None, x: Value) -> Value | None:
-    """A known vector along the last axis of ``x``, as one row."""
+    """A known vector along the last axis of ``x``, as one row: its last axis has that size, all others 1."""
     if value is None or value.data is None or value.size != x.shape[-1] or value.shape[-1:] != x.shape[-1:]:
         return None
     return Value(value.dtype, (value.size,), value.data.reshape(-1), value.storage, value.shared)
@@ -132,7 +137,8 @@ def add_before(graph: CallGraph) -> None:
         assert first is not None
         assert second is not None
         made = addition.outputs[0]
-        if not first.shape == second.shape == made.shape or min(graph.reader_positions(x)) < position:
+        readers = graph.reader_positions(x)
+        if not first.shape == second.shape == made.shape or min(readers) < position or readers.count(position) > 1:
             continue
         graph.remove(maker)
         outputs = call.outputs if graph.is_unread(made, position) else (*call.outputs, made)

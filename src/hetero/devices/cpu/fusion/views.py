@@ -12,7 +12,8 @@ __all__ = ["compose", "join_copies"]
 
 def join_copies(graph: CallGraph) -> None:
     """Copies read what the copy before them read, which goes if nobody else reads it. Those that repeat elements stay:
-    they had better repeat what lies side by side."""
+    they had better repeat what lies side by side. Conditions: one call makes all that the second copy reads from, and
+    each axis of the second view walks along one axis of the first one's result without leaving it (`compose`)."""
     for position, call in graph:
         if call.kernel != "copy_strided":
             continue
