@@ -46,7 +46,7 @@ class Net:
         self.weights.append(numpy_helper.from_array(array, name))
         return name
 
-    def model(self, *outputs: str) -> onnx.ModelProto:
+    def model(self, *outputs: str, opset: int = 20) -> onnx.ModelProto:
         def port(name: str, array: Array) -> onnx.ValueInfoProto:
             return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
@@ -57,14 +57,17 @@ class Net:
             [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs],
             self.weights,
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
-def check(monkeypatch: pytest.MonkeyPatch, net: Net, *outputs: str, kernels: list[str] | None = None) -> None:
+def check(
+    monkeypatch: pytest.MonkeyPatch, net: Net, *outputs: str, kernels: list[str] | None = None, opset: int = 20
+) -> None:
     """The results with and without fusion are onnxruntime's; the kernels that remain are these."""
-    model = net.model(*outputs)
+    model = net.model(*outputs, opset=opset)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # it moves factors, too
     wanted = onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, net.inputs)
     left: list[str] = []
     fuse = planner.fuse
@@ -241,6 +244,34 @@ def test_a_softmax_over_queries_is_another_function(monkeypatch: pytest.MonkeyPa
     product = net("MatMul", heads(net, "q", [0, 2, 1, 3]), heads(net, "k", [0, 2, 3, 1]))
     made = net("MatMul", net("Softmax", product, axis=2), heads(net, "v", [0, 2, 1, 3]))
     check(monkeypatch, net, joined(net, made))
+
+
+@pytest.mark.parametrize("opset", [11, 12])
+@pytest.mark.parametrize("axis", [1, -2])
+def test_a_softmax_over_queries_and_keys_at_once_is_another_function(
+    monkeypatch: pytest.MonkeyPatch, opset: int, axis: int
+) -> None:
+    """Before opset 13 the axes from the given one on are one."""
+    net = Net(q=normal(2, 32, 8), k=normal(2, 8, 16, seed=1), v=normal(2, 16, 8, seed=2))
+    made = net("MatMul", net("Softmax", net("MatMul", "q", "k"), axis=axis), "v")
+    check(monkeypatch, net, made, kernels=["matmul", "softmax", "matmul"], opset=opset)
+
+
+@pytest.mark.parametrize("keys", [1, 3])
+def test_a_softmax_over_queries_is_another_function_for_one_key(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
+    """Nothing but a size of 1 follows the axis."""
+    net = Net(q=normal(2, 32, 8), k=normal(2, 8, keys, seed=1), v=normal(2, keys, 8, seed=2))
+    made = net("MatMul", net("Softmax", net("MatMul", "q", "k"), axis=-2), "v")
+    check(monkeypatch, net, made, kernels=["matmul", "softmax", "matmul"])
+
+
+@pytest.mark.parametrize("number", [1e-30, 0.0, np.inf])
+def test_a_factor_that_keeps_the_product_from_overflow_stays(monkeypatch: pytest.MonkeyPatch, number: float) -> None:
+    inputs = qkv()
+    net = Net(**inputs | {"q": inputs["q"] * np.float32(1e30), "k": inputs["k"] * np.float32(1e9)})
+    queries = net("Mul", heads(net, "q", [0, 2, 1, 3]), number)
+    weights = net("Softmax", net("MatMul", queries, net("Mul", heads(net, "k", [0, 2, 3, 1]), 1e-9)), axis=-1)
+    check(monkeypatch, net, joined(net, net("MatMul", weights, heads(net, "v", [0, 2, 1, 3]))))
 
 
 def test_heads_that_share_keys(monkeypatch: pytest.MonkeyPatch) -> None:

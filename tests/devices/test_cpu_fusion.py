@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import hetero
 
@@ -177,6 +178,87 @@ def test_a_sum_that_is_read_before_the_normalisation_stays():
     check(net.model(early, normal), SHAPE, 4)
 
 
+@pytest.mark.parametrize("at", ["scale", "bias", "both"])
+def test_a_sum_that_is_its_own_scale_or_bias(at):
+    net = Net((24,))
+    total = net("Add", net("Sin", "x"), "x")
+    scale, bias = (total if at in (name, "both") else array(24) for name in ("scale", "bias"))
+    check(net.model(net("LayerNormalization", total, scale, bias)), (24,), 3)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_value_added_to_itself_before_layer_normalisation(known):
+    net = Net(SHAPE)
+    total = net("Add", "x", array(*SHAPE) if known else "x")
+    check(net.model(net("LayerNormalization", total, array(24), array(24))), SHAPE, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "scale", "bias", "num_calls"),
+    [
+        ((4, 4), -1, (4, 1), (4,), 3),
+        ((4, 4), -1, (4,), (4, 1), 2),
+        ((4, 4), 0, (4, 1), (1, 4), 3),
+        ((2, 3, 6), -1, (2, 3, 1), (), 3),
+        ((3, 2, 6), 1, (3, 2, 6), (2, 1), 3),
+        ((12, 3, 4), 1, (12, 1, 1), (4,), 3),
+        ((5, 3, 4), 1, (5, 1, 1), (1, 3, 4), 3),
+        ((1, 3, 4), -2, (1, 3, 4), (3, 4), 1),
+        ((5, 1), -1, (5, 1), (1,), 3),
+        ((4, 1, 4), -2, (4,), (1, 4), 1),
+    ],
+)
+def test_scale_and_bias_of_layer_normalisation_broadcast(shape, axis, scale, bias, num_calls):
+    """As many elements as a row do not make a row; NumPy's rules do."""
+    net = Net(shape)
+    check(net.model(net("LayerNormalization", "x", array(*scale), array(*bias), axis=axis)), shape, num_calls)
+
+
+def test_scale_of_layer_normalisation_for_several_sizes():
+    """For 12 rows the scale has as many elements as a row."""
+    node = helper.make_node("LayerNormalization", ["x", "scale"], ["y"], axis=1)
+    ports = [helper.make_tensor_value_info(name, 1, ["N", *rest]) for name, rest in (("x", (3, 4)), ("scale", (1, 1)))]
+    graph = helper.make_graph([node], "g", ports, [helper.make_tensor_value_info("y", 1, ["N", 3, 4])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled, reference = hetero.Core().compile_model(model, "CPU"), ReferenceEvaluator(model)
+    for n in (5, 12, 1, 12, 0):
+        inputs = {"x": array(n, 3, 4), "scale": array(n, 1, 1)}
+        assert np.allclose(compiled(inputs)[0], reference.run(None, inputs)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("scale", [(4,), (3, 1), (2, 1, 1)])
+def test_mean_and_deviation_of_layer_normalisation(dtype, scale):
+    """Far from zero, where the mean of the squares would cancel."""
+    offset = 3 if dtype == np.float16 else 1000
+    inputs = {"x": (array(2, 3, 4) + offset).astype(dtype), "scale": array(*scale).astype(dtype)}
+    node = helper.make_node("LayerNormalization", ["x", "scale"], ["y", "mean", "inverse"], axis=-1)
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    ports = [helper.make_tensor_value_info(name, element, value.shape) for name, value in inputs.items()]
+    types = {"y": element, "mean": TensorProto.FLOAT, "inverse": TensorProto.FLOAT}
+    graph = helper.make_graph([node], "g", ports, [helper.make_tensor_value_info(*item, None) for item in types.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    y, mean, inverse = hetero.Core().compile_model(model, "CPU")(inputs).values()
+    wide = inputs["x"].astype(np.float64)
+    assert (y.dtype, mean.dtype, inverse.dtype) == (dtype, np.float32, np.float32)
+    wanted = 1 / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+    assert np.allclose(mean, wide.mean(-1, keepdims=True), rtol=1e-6)
+    assert np.allclose(inverse, wanted, rtol=1e-3)
+    normal = (wide - wide.mean(-1, keepdims=True)) * wanted * inputs["scale"].astype(np.float64)
+    assert np.allclose(y, normal, rtol=1e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 4), (2, 2, 4), (1, 1, 2, 4)])
+@pytest.mark.parametrize("op_type", ["LayerNormalization", "RMSNormalization"])
+def test_scales_that_do_not_fit_are_refused(op_type, shape):
+    """The scale broadcasts to the input, not the input to the scale."""
+    net = Net((2, 4))
+    model = net.model(net(op_type, "x", array(*shape)))
+    model.opset_import[0].version = 23
+    with pytest.raises(hetero.InferenceError, match="do not broadcast|does not fit"):
+        hetero.Core().compile_model(model, "CPU")({"x": array(2, 4)})
+
+
 @pytest.mark.parametrize("activation", ["Relu", "Sigmoid", "Tanh"])
 def test_products_take_bias_addend_and_activation(activation):
     net = Net(SHAPE)
@@ -248,6 +330,17 @@ def test_a_normalisation_that_divides_by_nothing_stays():
     inputs = {"x": array(*IMAGE)}
     assert calls(compiled, inputs) == 2
     assert np.isnan(compiled(inputs)[0]).all()
+
+
+def test_a_scale_that_may_overflow_the_weights_stays():
+    net = Net(IMAGE)
+    convolution = net("Conv", "x", array(6, 6, 1, 1, scale=1e19))
+    gain = np.full(6, 1e20, np.float32)
+    model = net.model(net("BatchNormalization", convolution, gain, *(np.zeros(6, np.float32),) * 2, gain / gain))
+    inputs = {"x": array(*IMAGE, scale=1e-19)}
+    compiled = hetero.Core().compile_model(model, "CPU")
+    assert calls(compiled, inputs) == 2
+    assert np.isfinite(compiled(inputs)[0]).all()
 
 
 def test_not_a_number_passes_through_fused_activations():
