@@ -236,7 +236,9 @@ def test_mean_and_deviation_of_layer_normalisation(dtype, scale):
     element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     ports = [helper.make_tensor_value_info(name, element, value.shape) for name, value in inputs.items()]
     types = {"y": element, "mean": TensorProto.FLOAT, "inverse": TensorProto.FLOAT}
-    graph = helper.make_graph([node], "g", ports, [helper.make_tensor_value_info(*item, None) for item in types.items()])
+    graph = helper.make_graph(
+        [node], "g", ports, [helper.make_tensor_value_info(*item, None) for item in types.items()]
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     y, mean, inverse = hetero.Core().compile_model(model, "CPU")(inputs).values()
     wide = inputs["x"].astype(np.float64)

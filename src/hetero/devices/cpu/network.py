@@ -365,9 +365,7 @@ def _layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     return [cast(context, result, x.dtype), cast(context, mean, stash), cast(context, inverse, stash)]
 
 
-def _normalized_rows(
-    context: Context, x: Value, scale: Value, bias: Value | None, axis: int, epsilon: float
-) -> Value:
+def _normalized_rows(context: Context, x: Value, scale: Value, bias: Value | None, axis: int, epsilon: float) -> Value:
     """Layer normalization of float32 by the kernel, which reads scale and bias along each row.
 
     So they go to the kernel only if they are the same for every row and have each element of a row: after leading 1s
