@@ -36,7 +36,7 @@ class Net:
         """How likely each place of the pattern is off."""
         self.leaks = float(rng.choice([0.0, 0.0, 0.06, 0.2]))
         """How likely each step is read elsewhere."""
-        self.opset = int(rng.choice([11, 12, 13, 14, 17, 18, 20]))
+        self.opset = int(rng.choice([11, 12, 13, 14, 17, 18, 20, 23]))
         self.dtype = np.dtype(rng.choice(["float32"] * 10 + ["float64", "float16"]))
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: dict[str, tuple[np.dtype[Any], tuple[Dim, ...]]] = {}
@@ -316,15 +316,20 @@ def layer_norm(net: Net) -> str:
     """The operator, with operands that broadcast, after a sum that others may read."""
     net.opset = max(net.opset, 17)
     net.width = int(net.pick([1, 2, 4, 8, 12]))
-    dims: tuple[Dim, ...] = tuple(net.pick([1, 2, 3, 4, 12, "N"]) for _ in range(int(net.rng.integers(0, 3)))) + (
-        net.width,
-    )
+    lead = [net.pick([1, 2, 3, 4, 12, "N"]) for _ in range(int(net.rng.integers(0, 3)))]
+    dims: tuple[Dim, ...] = (*lead, net.width)
     net.rank = len(dims)
     x = net.input(*dims)
     if net.chance(0.6):
-        other = net.pick(
-            [net.same(x), net.input(*dims), net.input(*net.dims(*dims)), net.constant(net.normal(net.width))]
-        )
+        match net.pick(["same", "input", "smaller", "row"]):
+            case "same":
+                other = net.same(x)
+            case "input":
+                other = net.input(*dims)
+            case "smaller":
+                other = net.input(*net.dims(*dims))
+            case _:
+                other = net.constant(net.normal(net.width))
         x = net("Add", x, other)
     axis = int(net.rng.integers(-net.rank, net.rank)) if net.chance(0.4) else -1
 
@@ -358,6 +363,8 @@ def attention(net: Net) -> str:
         mine = list(net.dims(*batch)) if batch else []
         mine = mine[1:] if mine and net.off() else mine
         rank = len(mine) + 2
+        if net.chance(0.15):
+            return view(mine, rows, columns, turned)
         if rank == 4 and net.chance(0.5):  # [batch, length, heads, width]
             made = net.input(mine[0], columns if turned else rows, mine[1], rows if turned else columns)
             return net("Transpose", scaled(made), perm=[0, 2, 3, 1] if turned else [0, 2, 1, 3])
@@ -366,11 +373,52 @@ def attention(net: Net) -> str:
             return net("Transpose", scaled(net.input(*mine, columns, rows)), perm=swap)
         return net.input(*mine, rows, columns)
 
+    def view(mine: list[Dim], rows: Dim, columns: Dim, turned: bool) -> str:
+        """A part of something larger: every other row, rows from the end, one of three, rows or columns repeated."""
+        if turned:
+            rows, columns = columns, rows
+        rank = len(mine) + 2
+        match net.pick(["steps", "backwards", "one of three", "repeated"]):
+            case "one of three":
+                axis = int(net.rng.integers(rank))
+                sizes = [*mine, rows, columns]
+                made = net("Gather", net.input(*sizes[:axis], 3, *sizes[axis:]), ints(1, scalar=True), axis=axis)
+            case "repeated":
+                axis = int(net.rng.integers(rank))
+                sizes = [*mine, rows, columns]
+                if not all(isinstance(size, int) for size in sizes):
+                    return operand(*((columns, rows) if turned else (rows, columns)), turned)
+                made = net("Expand", net.input(*sizes[:axis], 1, *sizes[axis + 1 :]), ints(*map(int, sizes)))
+            case way:
+                axis = int(net.rng.integers(rank - 2, rank))
+                sizes = [*mine, rows, columns]
+                size = sizes[axis]
+                if not isinstance(size, int):
+                    return operand(*((columns, rows) if turned else (rows, columns)), turned)
+                wider = net.input(*sizes[:axis], 2 * size + 1, *sizes[axis + 1 :])
+                begin, end, step = (1, 2 * size + 1, 2) if way == "steps" else (size - 1, -1000, -1)
+                made = net("Slice", wider, ints(begin), ints(end), ints(axis), ints(step))
+        return net("Transpose", made, perm=[*range(rank - 2), rank - 1, rank - 2]) if turned else made
+
+    def ints(*numbers: int, scalar: bool = False) -> str:
+        return net.constant(np.array(numbers[0] if scalar else numbers, np.int64), plain=True)
+
     def scaled(value: str, likely: float = 0.2) -> str:
         if not net.chance(likely):
             return value
         factor = net.number(float(net.pick([0.125, 0.5, 2.0, 1e-30 if net.off() else 0.25])))
+        if net.off():
+            return net("Div", factor, net("Add", net("Abs", value), net.number(1.0)))
         return net(net.pick(["Mul", "Div"]) if net.rate < 0.1 else "Mul", value, factor)
+
+    def regrouped(value: str) -> str:
+        """The scores under another shape while something is added to them."""
+        first, second = batch
+        if net.off():
+            second, first = first, second
+        made = net("Reshape", value, ints(int(second), int(first), m, n))
+        made = net("Add", made, net.input(*(1 if net.chance(0.5) else int(size) for size in (second, first, m, n))))
+        return net("Reshape", made, ints(*map(int, batch), m, n))
 
     def around(dtype: Any = None) -> str:
         """What broadcasts to the scores."""
@@ -388,7 +436,8 @@ def attention(net: Net) -> str:
             operands.reverse()
         return net("Where", around(bool), *operands)
 
-    if m == d and n == m and net.chance(0.5):
+    if net.chance(0.08):
+        m = n = d = 24
         q = k = v = net.input(*batch, m, m)
     else:
         q, k = operand(m, d, False), operand(d, n, True)
@@ -398,6 +447,8 @@ def attention(net: Net) -> str:
     scores = scaled(net("MatMul", scaled(q), scaled(k)), 0.4)
     for _ in range(int(net.pick([0, 0, 1, 1, 2, 3]))):
         scores = net("Add", scores, around())
+    if net.chance(0.1) and len(batch) == 2 and all(isinstance(size, int) for size in (*batch, m, n)):
+        scores = regrouped(scores)
     if net.off():
         scores = scaled(scores, 1.0)
     large = False
@@ -415,7 +466,8 @@ def attention(net: Net) -> str:
         weights = chosen(weights, 0.0)
     elif net.chance(0.15) and net.opset >= 13:
         test = net("IsNaN", weights, dtype=bool)
-        weights = net("Where", test, net.number(0.0), net.same(weights))
+        operands = [net.number(0.0), net.same(weights)]
+        weights = net("Where", test, *(operands[::-1] if net.off() else operands))
     made = net("MatMul", net.same(weights), scaled(v) if net.off() else v)
     if net.off():
         made = net("Mul", made, net.number(2.0))
@@ -606,7 +658,6 @@ def copies(net: Net) -> str:
             case "expand" if math.prod(shape) < 2000:
                 shape = [int(net.pick([1, 2])), *shape]
                 made = net("Expand", made, net.constant(np.array(shape, np.int64)))
-                shape = shape if len(shape) < 6 else shape
             case "gather" if rank > 1:
                 axis = int(net.rng.integers(rank))
                 if shape[axis]:
