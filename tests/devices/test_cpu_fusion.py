@@ -153,6 +153,20 @@ def test_root_mean_square_normalisation_is_one_call():
     check(net.model(net("Mul", net("Div", "x", root), array(24))), SHAPE, 1)
 
 
+def test_a_power_of_a_half_normalises_too():
+    net = Net(SHAPE)
+    variance = net("Add", net("ReduceMean", net("Mul", "x", "x"), np.array([-1]), keepdims=1), 1e-6)
+    check(net.model(net("Mul", net("Div", "x", net("Pow", variance, 0.5)), array(24))), SHAPE, 1)
+
+
+def test_a_power_of_a_half_is_no_square_root():
+    net = Net((4,))
+    model = net.model(net("Pow", "x", 0.5))
+    found = hetero.Core().compile_model(model, "CPU")({"x": np.array([4, 0.0, -0.0, -np.inf], np.float32)})[0]
+    assert found.tolist() == [2, 0, 0, np.inf]
+    assert not np.signbit(found).any()
+
+
 def test_the_mean_of_other_axes_is_another_normalisation():
     net = Net((2, 24, 24))
     centred = net("Sub", "x", net("ReduceMean", "x", np.array([1]), keepdims=1))

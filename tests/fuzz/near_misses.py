@@ -24,6 +24,7 @@ __all__ = ["case"]
 Dim = int | str
 SIZES = {"N": (1, 2, 5), "M": (1, 3, 24, 30), "L": (1, 2, 33)}  # of the dimensions that change from call to call
 RESHAPES = ([-1], [1, -1], [-1, 1], [0, -1])
+LIMITS = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 4.0)
 ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "HardSigmoid", "LeakyRelu", "Elu", "Softplus", "Clip", "Neg", "Abs", "Exp")
 
 
@@ -45,6 +46,8 @@ class Net:
         self.types: dict[str, np.dtype[Any]] = {}
         self.outputs: list[str] = []
         self.late: list[tuple[str, str]] = []
+        self.limits: set[str] = set()  # inputs of `LIMITS`
+        self.judges: tuple[str, ...] = ("TEMPLATE", "onnxruntime")
         self.rank, self.width = 2, 4  # of the pattern's main value, for constants that are off
 
     # -- choosing
@@ -200,7 +203,7 @@ class Net:
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
         calls = [self.feeds() for _ in range(int(self.rng.integers(1, 4)))]
-        return Case(model, calls, f"{note}, {self.dtype}, opset {self.opset}, rate {self.rate}", tolerance)
+        return Case(model, calls, f"{note}, {self.dtype}, opset {self.opset}, rate {self.rate}", tolerance, self.judges)
 
     def into_branch(self, outputs: Sequence[str]) -> None:
         """The whole pattern becomes a branch of an If."""
@@ -226,6 +229,7 @@ class Net:
             made[name] = (
                 np.asarray(self.rng.random(shape) < 0.7) if dtype == np.bool_ else self.normal(*shape).astype(dtype)
             )
+        made.update((name, self.rng.permutation(np.asarray(LIMITS, self.dtype))) for name in sorted(self.limits))
         return made
 
     def main_input(self) -> str:
@@ -298,7 +302,8 @@ def decomposed_norm(net: Net) -> str:
         # Not by its own transposition: the sums of that are 0 but for rounding.
         squares = net("Mul", centred, net.same(centred, ("identity", "negated", "reshape")))
     variance = net("Add", net.mean(squares, axes(), keep), net.number(float(net.pick([1e-5, 1e-3, 0.1]))))
-    made = net("Div", net.same(centred), net("Sqrt", variance))
+    root = net("Sqrt", variance) if net.chance(0.8) else net("Pow", variance, net.number(0.5))
+    made = net("Div", net.same(centred), root)
     made = net("Mul", made, row(net))
     return net("Add", made, row(net)) if net.chance(0.7) else made
 
@@ -673,8 +678,12 @@ def small_rules(net: Net) -> str:
     """Powers, softmax over any axes, pools over the whole plane, products of any ranks."""
     match net.pick(["power", "softmax", "pool", "product"]):
         case "power":
-            x = net("Abs", net.main_input())
-            return net("Pow", x, net.number(float(net.pick([2.0, 0.5, 3.0, 1.0, 0.0, -1.0, 1.5]))))
+            net.rank, net.width = 1, len(LIMITS)
+            x = net.input(len(LIMITS))
+            net.limits.add(x)
+            net.judges = ("onnxruntime",)  # NumPy's power of 0.5 is its square root, also for -0 and -inf
+            made = net("Pow", x, net.number(float(net.pick([2.0, 0.5, 0.5, 3.0, 1.0, 0.0, -1.0]))))
+            return net("Reciprocal", made) if net.chance(0.5) else made
         case "softmax":
             x = net.main_input()
             return net(net.pick(["Softmax", "LogSoftmax"]), x, axis=int(net.rng.integers(-net.rank, net.rank)))

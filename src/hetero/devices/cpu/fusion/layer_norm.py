@@ -32,6 +32,13 @@ def recognise(graph: CallGraph) -> None:
             _around_root(graph, position, call)
 
 
+def _is_root(call: Call) -> bool:
+    """Square root or power of 0.5, which differ for -0 and -inf alone: no mean of squares is one of these."""
+    if call.kernel == "pow":
+        return call.inputs[0] is not None and scalar_operand(call, call.inputs[0], 0.5)
+    return call.kernel == "unary" and call.ints[0] == _SQRT
+
+
 def _around_root(graph: CallGraph, position: int, root: Call) -> None:
     assert root.inputs[0] is not None
     plus = maker_of(graph, root.inputs[0], ("add",))
