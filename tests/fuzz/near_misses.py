@@ -38,7 +38,7 @@ class Net:
         self.leaks = float(rng.choice([0.0, 0.0, 0.06, 0.2]))
         """How likely each step is read elsewhere."""
         self.opset = int(rng.choice([11, 12, 13, 14, 17, 18, 20, 23]))
-        self.dtype = np.dtype(rng.choice(["float32"] * 10 + ["float64", "float16"]))
+        self.dtype = np.dtype(rng.choice(["float32"] * 10 + ["float64"]))
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: dict[str, tuple[np.dtype[Any], tuple[Dim, ...]]] = {}
         self.constants: dict[str, np.ndarray] = {}
@@ -46,7 +46,9 @@ class Net:
         self.types: dict[str, np.dtype[Any]] = {}
         self.outputs: list[str] = []
         self.late: list[tuple[str, str]] = []
-        self.limits: set[str] = set()  # inputs of `LIMITS`
+        self.extreme = self.chance(0.05)
+        """Whether the inputs have infinities and NaN among their elements."""
+        self.limits: set[str] = set()  # inputs of which half are such
         self.judges: tuple[str, ...] = ("TEMPLATE", "onnxruntime")
         self.rank, self.width = 2, 4  # of the pattern's main value, for constants that are off
 
@@ -229,7 +231,10 @@ class Net:
             made[name] = (
                 np.asarray(self.rng.random(shape) < 0.7) if dtype == np.bool_ else self.normal(*shape).astype(dtype)
             )
-        made.update((name, self.rng.permutation(np.asarray(LIMITS, self.dtype))) for name in sorted(self.limits))
+        for name in self.inputs if self.extreme else sorted(self.limits):
+            if made[name].dtype.kind == "f":
+                at = self.rng.random(made[name].shape) < (0.5 if name in self.limits else 0.05)
+                made[name][at] = self.rng.choice(LIMITS, int(at.sum()))
         return made
 
     def main_input(self) -> str:
@@ -360,8 +365,6 @@ def attention(net: Net) -> str:
     batch: list[Dim] = [net.pick([1, 2, 3, "N"]) for _ in range(int(net.pick([0, 1, 2, 2])))]
     m, n, d, e = (net.pick(sizes) for sizes in ((24, 25, 32, "M"), (1, 2, 16, 17, "L"), (1, 4, 8), (1, 4, 8)))
     net.rank, net.width = len(batch) + 2, n if isinstance(n, int) else 2
-    if net.dtype == np.float16:
-        net.dtype = np.dtype(np.float32)
 
     def operand(rows: Dim, columns: Dim, turned: bool) -> str:
         """[*batch, rows, columns], as it is or by a transposition."""
@@ -472,7 +475,7 @@ def attention(net: Net) -> str:
     elif net.chance(0.15) and net.opset >= 13:
         test = net("IsNaN", weights, dtype=bool)
         operands = [net.number(0.0), net.same(weights)]
-        weights = net("Where", test, *(operands[::-1] if net.off() else operands))
+        weights = net("Where", test, *(operands[::-1] if net.chance(0.2) else operands))
     made = net("MatMul", net.same(weights), scaled(v) if net.off() else v)
     if net.off():
         made = net("Mul", made, net.number(2.0))
@@ -489,6 +492,7 @@ def product(net: Net) -> str:
     net.width = n
     kind = net.pick(["Gemm", "MatMul", "MatMul", "Conv"])
     if kind == "Conv":
+        net.extreme = False
         side: Dim = net.pick([1, 3, n, 6, "L"])
         net.rank = int(net.pick([3, 4, 4]))
         space: list[Dim] = [side, n if net.chance(0.2) else 3][: net.rank - 2]
@@ -688,6 +692,7 @@ def small_rules(net: Net) -> str:
             x = net.main_input()
             return net(net.pick(["Softmax", "LogSoftmax"]), x, axis=int(net.rng.integers(-net.rank, net.rank)))
         case "pool":
+            net.extreme = False  # onnxruntime passes over NaN in a window
             spatial = [int(net.pick([1, 2, 5])) for _ in range(int(net.rng.integers(1, 3)))]
             kernel = [max(1, size - net.off()) for size in spatial]
             x = net.input("N", int(net.pick([1, 3])), *spatial)
@@ -705,11 +710,15 @@ RULES: dict[Callable[[Net], str], float] = {
     gelu: 2, gated: 2, decomposed_norm: 3, layer_norm: 3, attention: 5, product: 4, run: 2, copies: 2, small_rules: 1.5,
 }  # fmt: skip
 """How often each is drawn."""
+WELL_CONDITIONED = {gated, copies, small_rules}
+"""Those whose results in float16 are the same to 1 %, however each step is rounded."""
 
 
 def case(rng: np.random.Generator) -> Case:
     weights = np.array(list(RULES.values()))
     build = list(RULES)[int(rng.choice(len(RULES), p=weights / weights.sum()))]
     net = Net(rng)
+    if build in WELL_CONDITIONED and net.chance(0.1):
+        net.dtype = np.dtype(np.float16)
     end = build(net)
     return net.case(build.__name__, end, 1e-4)
