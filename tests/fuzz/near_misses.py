@@ -358,7 +358,13 @@ def layer_norm(net: Net) -> str:
     epsilon = float(net.pick([1e-5, 1e-3]))
     if net.opset >= 23 and net.chance(0.5):
         return net("RMSNormalization", *operands[:2], axis=axis, epsilon=epsilon)
-    return net("LayerNormalization", *operands, axis=axis, epsilon=epsilon)
+    made = net("LayerNormalization", *operands, axis=axis, epsilon=epsilon)
+    if net.dtype == np.float32 and net.chance(0.15):
+        further = [f"{made}_mean", f"{made}_inverse"][: int(net.pick([1, 2]))]
+        net.nodes[-1].output.extend(further)
+        net.types.update((name, net.dtype) for name in further)
+        net.outputs += further
+    return made
 
 
 def attention(net: Net) -> str:

@@ -4,9 +4,12 @@ Contract: a `BatchNormalization` with known statistics that alone reads the resu
 becomes a scale per output channel of the weights and a new bias; the node passes its input on. The scale is multiplied
 in when the weights are packed, so that no second copy of them is kept. Results agree to rounding.
 
-Conditions: weights, bias and statistics are known float32, and the input is not known; bias and statistics have one
-number per output channel; no other node, body of control flow or output reads the convolution's result; the new bias is
-finite, and each channel's scale is finite and at most `_LARGEST_SCALE`.
+Conditions:
+
+- Weights, bias and statistics are known float32; the input is not known.
+- Bias and statistics have one number per output channel.
+- No other node, body of control flow or output reads the convolution's result.
+- The new bias is finite, and each channel's scale is at most `_LARGEST_SCALE` in magnitude.
 """
 
 from __future__ import annotations

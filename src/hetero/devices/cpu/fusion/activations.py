@@ -1,9 +1,12 @@
 """Activations that exporters write as several nodes: GELU (both forms), SiLU, HardSwish, Mish.
 
-Contract: the same function of the same value, to rounding, where no intermediate result overflows. Conditions, of every
-form: each constant is one known float32 number, equal to the expected one to a relative 1e-6, and adds no axes; each step
-has the shape of x, and x is one storage under one shape wherever the form reads it, not known itself; each intermediate
-result is read within the form only, as often as the form reads it, and by nothing after the segment.
+Contract: the same function of the same value, to rounding, where no intermediate result overflows.
+
+Conditions of every form:
+
+- Each constant is one known float32 number, within a relative 1e-6 of the expected one, and adds no axes.
+- Each step has the shape of x. Wherever the form reads x, it reads one storage under one shape; x is not known.
+- Each intermediate result is read within the form only, as often as the form reads it, and not after the segment.
 
 - GELU: ``x / 2 * (1 + erf(x / sqrt(2)))``, or with ``tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))``; the factors in any
   order.

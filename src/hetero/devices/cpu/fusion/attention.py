@@ -6,10 +6,13 @@ the scores and one known number. Between softmax and V another choice of one kno
 where the softmax is NaN. Transpositions of Q, K and V are read through their strides, and the one after the whole is
 written through them, so they make no copies.
 
-Conditions, beside those in the functions: all is float32 and not empty; scores and weights keep one shape
-``(*batch, m, n)`` from the first product to the second, so no operand of a step adds axes or sizes to it; each of the
-softmax's lines is one row of that shape; each step between the products is read once, by the next step, and by nothing
-after the segment.
+Conditions, beside those in the functions:
+
+- All operands are float32 and not empty.
+- Scores and weights keep one shape ``(*batch, m, n)`` from the first product to the second: no operand of a step adds
+  axes or sizes.
+- Each of the softmax's lines is one row of that shape.
+- Each step between the products is read once, by the next step, and not after the segment.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ MIN_ROWS = 24
 _ISNAN = 50  # kernels/unary.h
 _DEPTH = 8  # calls between the product and the softmax
 _LARGEST_FACTOR = 2.0**24
-"""Of each number that Q, K or their product is multiplied by, which the kernel moves behind the product. A number beyond
-this or below its reciprocal may be there to keep the product from overflow, so it stays where it is; so do 0 and NaN."""
+"""Of each number that Q, K or their product is multiplied by. The kernel multiplies after the product instead. Numbers
+beyond this or below its reciprocal may keep the product from overflow, so they stay; so do 0 and NaN."""
 _SCORES, _LEAST_ROWS, _PANEL, _MAX_DIM = 8192, 24, 16, 1 << 24  # src/_core/kernels/attention.c
 
 

@@ -3,10 +3,14 @@
 Contract: the result is ``activation(product + bias + addend)``, added in this order. Elementwise functions see the sum
 before it is rounded to memory; nothing else changes.
 
-Conditions, of every step: it alone reads the product's result, once; it is float32 and keeps the number of elements; no
-activation came before it. A bias has one number per column or output channel, and 1 along every other axis of the result
-as the product made it; no bias or addend came before it. An addend has the shape under which the result is read; no
-addend came before it. Bias and addend are complete before the product runs.
+Conditions:
+
+- Each step alone reads the result before it, once, is float32 and keeps the number of elements. No step follows an
+  activation.
+- A bias has one number per column or output channel, and size 1 along every other axis of the result as the product
+  made it. No bias or addend came before it.
+- An addend has the shape under which the result is read. No addend came before it.
+- Bias and addend are complete before the product runs.
 """
 
 from __future__ import annotations

@@ -2,14 +2,19 @@
 
 Contract of `recognise`: ``(x - mean) / sqrt(mean((x - mean)**2) + epsilon) * scale + bias`` over the last axis, and the
 root-mean-square form ``x / sqrt(mean(x**2) + epsilon) * scale``, become one call; scale and bias are known vectors. The
-variance is summed in another order, and no digits are lost to the intermediate results.
-Conditions: float32 and not empty; both means are over the last axis alone and keep it; the result has the shape of x, so
-no epsilon, scale or bias adds axes; scale and bias have the length of the last axis there, and 1 elsewhere; epsilon is
-one known number; each intermediate result is read within the pattern only, as often as the pattern reads it.
+variance is summed in another order, and no digits are lost to the intermediate results. Conditions:
+
+- x is float32 and not empty. The result has its shape: epsilon, scale and bias add no axes.
+- Both means are over the last axis alone and keep it.
+- Scale and bias have the size of the last axis there and 1 along all others; epsilon is one known number.
+- Each intermediate result is read within the pattern only, as often as the pattern reads it.
 
 Contract of `add_before`: ``layer_norm(a + b)`` becomes one call, which gives the sum too where others read it.
-Conditions: a and b have the shape of their sum; the normalization reads the sum once, not as its scale or bias as well;
-nothing reads the sum before the normalization. a and b may be the same value, and may be known.
+Conditions:
+
+- a and b have the shape of their sum. They may be the same value, and may be known.
+- The normalization reads the sum once: not as its scale or bias as well.
+- Nothing reads the sum before the normalization.
 """
 
 from __future__ import annotations
