@@ -48,6 +48,7 @@ class Net:
         self.late: list[tuple[str, str]] = []
         self.extreme = self.chance(0.05)
         """Whether the inputs have infinities and NaN among their elements."""
+        self.fixed: dict[str, np.ndarray] = {}  # inputs that get the same in every call
         self.limits: set[str] = set()  # inputs of which half are such
         self.judges: tuple[str, ...] = ("TEMPLATE", "onnxruntime")
         self.rank, self.width = 2, 4  # of the pattern's main value, for constants that are off
@@ -147,18 +148,22 @@ class Net:
             operands.reverse()
         made = self.node(op_type, *operands, **attributes)
         if self.chance(self.leaks):
-            self.leak(made, self.pick(["output", "output", "reader", "late reader", "body"]))
+            self.leak(made, self.pick(["output", "output", "reader", "late reader", "body", "cut"]))
         return made
 
     def leak(self, value: str, way: str) -> None:
         if way == "output":
             self.outputs.append(value)
         elif way == "late reader":
-            self.late.append((value, self.pick(["reader", "body"])))
+            self.late.append((value, self.pick(["reader", "body", "cut"])))
         elif way == "reader":
             self.outputs.append(self.node("Not" if self.types[value] == np.bool_ else "Neg", value))
-        else:
+        elif way == "body":
             self.outputs.append(self.branch(value))
+        else:  # by a shape that is known when the model runs, so the plan is cut here
+            shape = self.input(1, dtype=np.int64)
+            self.fixed[shape] = np.array([-1])
+            self.outputs.append(self.node("Reshape", value, shape))
 
     def branch(self, value: str) -> str:
         """An If that reads the value within its branches."""
@@ -228,9 +233,12 @@ class Net:
         made = {}
         for name, (dtype, dims) in self.inputs.items():
             shape = tuple(dim if isinstance(dim, int) else sizes[dim] for dim in dims)
-            made[name] = (
-                np.asarray(self.rng.random(shape) < 0.7) if dtype == np.bool_ else self.normal(*shape).astype(dtype)
-            )
+            if name in self.fixed:
+                made[name] = self.fixed[name]
+            elif dtype == np.bool_:
+                made[name] = np.asarray(self.rng.random(shape) < 0.7)
+            else:
+                made[name] = self.normal(*shape).astype(dtype)
         for name in self.inputs if self.extreme else sorted(self.limits):
             if made[name].dtype.kind == "f":
                 at = self.rng.random(made[name].shape) < (0.5 if name in self.limits else 0.05)
@@ -495,6 +503,7 @@ def attention(net: Net) -> str:
 def product(net: Net) -> str:
     """A product or convolution and what is added to it and done to it."""
     k, n = int(net.pick([1, 2, 3, 8])), int(net.pick([1, 2, 4, 8, 16, 17]))
+    k = n if net.chance(0.2) else k
     net.width = n
     kind = net.pick(["Gemm", "MatMul", "MatMul", "Conv"])
     if kind == "Conv":
@@ -525,7 +534,7 @@ def product(net: Net) -> str:
         attributes = {"alpha": 0.5, "beta": 2.0} if kind == "Gemm" and net.chance(0.3) else {}
         net.rank = max(1, len(full))
         made = net(kind, x, *operands, **attributes)
-    early = [net("Sin", net.input(*full)) if net.dtype == np.float32 else net.input(*full)]
+    early = net("Sin", net.input(*full)) if net.dtype == np.float32 else net.input(*full)
     reshaped = False
     for _ in range(int(net.rng.integers(1, 5))):
         match net.pick(["bias", "bias", "addend", "activation", "activation", "reshape", "twice", "norm"]):
@@ -537,7 +546,17 @@ def product(net: Net) -> str:
                     )
                 made = net("Add", made, net.constant(net.normal(*shape)))
             case "addend":
-                other = net.pick([early[0], net.input(*full), net.input(*net.dims(*full)), net("Neg", early[0])])
+                match net.pick(["early", "late", "input", "smaller", "x"]):
+                    case "x" if len(full) == len(net.inputs[x][1]) and k == n:
+                        other = x  # what the product reads, of its result's shape
+                    case "late":
+                        other = net("Neg", early)
+                    case "input":
+                        other = net.input(*full)
+                    case "smaller":
+                        other = net.input(*net.dims(*full))
+                    case _:
+                        other = early
                 made = net("Add", made, other)
             case "activation":
                 made = activation(net, made)
