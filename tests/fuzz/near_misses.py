@@ -50,7 +50,6 @@ class Net:
         """Whether the inputs have infinities and NaN among their elements."""
         self.fixed: dict[str, np.ndarray] = {}  # inputs that get the same in every call
         self.limits: set[str] = set()  # inputs of which half are such
-        self.judges: tuple[str, ...] = ("TEMPLATE", "onnxruntime")
         self.rank, self.width = 2, 4  # of the pattern's main value, for constants that are off
 
     # -- choosing
@@ -210,7 +209,7 @@ class Net:
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
         calls = [self.feeds() for _ in range(int(self.rng.integers(1, 4)))]
-        return Case(model, calls, f"{note}, {self.dtype}, opset {self.opset}, rate {self.rate}", tolerance, self.judges)
+        return Case(model, calls, f"{note}, {self.dtype}, opset {self.opset}, rate {self.rate}", tolerance)
 
     def into_branch(self, outputs: Sequence[str]) -> None:
         """The whole pattern becomes a branch of an If."""
@@ -707,11 +706,13 @@ def small_rules(net: Net) -> str:
     """Powers, softmax over any axes, pools over the whole plane, products of any ranks."""
     match net.pick(["power", "softmax", "pool", "product"]):
         case "power":
+            if net.chance(0.3):  # NumPy takes its square root for this, also of -0 and -inf
+                net.extreme = False
+                return net("Pow", net("Abs", net.main_input()), net.number(0.5))
             net.rank, net.width = 1, len(LIMITS)
             x = net.input(len(LIMITS))
             net.limits.add(x)
-            net.judges = ("onnxruntime",)  # NumPy's power of 0.5 is its square root, also for -0 and -inf
-            made = net("Pow", x, net.number(float(net.pick([2.0, 0.5, 0.5, 3.0, 1.0, 0.0, -1.0]))))
+            made = net("Pow", x, net.number(float(net.pick([2.0, 3.0, 1.0, 0.0, -1.0]))))
             return net("Reciprocal", made) if net.chance(0.5) else made
         case "softmax":
             x = net.main_input()
