@@ -44,7 +44,7 @@ def run_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) ->
 
 
 def assert_agrees(found: Mapping[str, Any], expected: Mapping[str, np.ndarray]) -> None:
-    assert list(found) == list(expected)
+    assert list(found.keys()) == list(expected)
     for name, wanted in expected.items():
         assert found[name].dtype == wanted.dtype
         assert found[name].shape == wanted.shape

@@ -26,6 +26,7 @@ __all__ = [
     "PropertyError",
     "QueueFull",
     "UnknownDevice",
+    "UnknownOutput",
     "UnsupportedModel",
     "VersionMismatch",
     "WorkerLost",
@@ -130,6 +131,12 @@ class ExtensionError(HeteroError, ValueError):
 
 class InferenceError(HeteroError):
     """A request that failed: a bad input, or a node that cannot compute its output."""
+
+
+class UnknownOutput(HeteroError, KeyError, IndexError):
+    """A name or a position that a model has no output for. Lists the outputs that there are."""
+
+    __str__ = Exception.__str__  # KeyError shows the repr of its message
 
 
 class Cancelled(InferenceError):

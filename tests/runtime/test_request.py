@@ -17,6 +17,7 @@ from onnx import helper
 import hetero
 from hetero.plugin import Port
 from hetero.runtime.request import InferRequest, RequestState
+from hetero.runtime.tensor import Outputs
 from model_zoo import make_model
 
 DEVICES = ("CPU", "TEMPLATE", "HETERO:TEMPLATE,CPU")
@@ -62,9 +63,60 @@ def test_bad_inputs_leave_the_request_usable(
 def test_outputs_by_name_and_position(compiled: hetero.CompiledModel) -> None:
     out = compiled({"a": A, "b": A})
     np.testing.assert_array_equal(out["c"], out[0])
-    assert (list(out), len(out)) == (["c"], 1)
+    assert (list(out.keys()), len(out)) == (["c"], 1)
     with pytest.raises(KeyError):
         out["d"]
+
+
+def test_outputs_are_values_with_names() -> None:
+    first, second = np.arange(3), np.array(1)
+    out = Outputs({"sum": 0, "rest": 1}, [first, second])
+    a, b = out
+    assert a is first
+    assert b is second
+    assert [*out] == list(out.values()) == list(out.arrays()) == [out[0], out[1]]
+    assert list(out.keys()) == ["sum", "rest"]
+    assert [(name, id(value)) for name, value in out.items()] == [("sum", id(first)), ("rest", id(second))]
+    assert {**out} == dict(out) == dict(out.items()) == {"sum": first, "rest": second}
+    assert out[-1] is second
+    assert out[:1] == (first,)
+    assert out[np.int64(1)] is second
+    assert "sum" in out
+    assert "c" not in out
+    assert out.get("rest") is second
+    assert out.get("c", 5) == 5
+    assert repr(out) == "Outputs({'sum': int64[3], 'rest': int64[]})"
+
+
+def test_wrong_guesses_about_outputs_fail() -> None:
+    out = Outputs({"sum": 0, "rest": 1}, [np.arange(3), np.array(1)])
+    for wrong, says in (
+        ("summ", "no output 'summ' (did you mean sum?); its outputs: sum, rest"),
+        ("typo", "no output 'typo'; its outputs: sum, rest"),
+        (2, "no output number 2; its outputs: sum, rest"),
+        (-3, "no output number -3; its outputs: sum, rest"),
+    ):
+        for kind in (hetero.UnknownOutput, hetero.HeteroError, KeyError, IndexError):
+            with pytest.raises(kind) as caught:
+                out[wrong]
+            assert str(caught.value) == f"the model has {says}"
+    # As if they were a mapping: an integer result of one element is no position either.
+    for key in (*out, None, True, 1.0, ("sum",), np.array("sum")):
+        with pytest.raises(TypeError, match=r"use \.keys\(\) for names"):
+            out[key]
+    with pytest.raises(TypeError, match=r"use \.values\(\)"):
+        out[0] in out  # noqa: B015
+    with pytest.raises(ValueError, match="unpack"):
+        (_,) = out
+
+
+def test_outputs_are_inputs(compiled: hetero.CompiledModel, core: hetero.Core) -> None:
+    out = Outputs({"b": 0, "a": 1}, [A, 2 * A])
+    np.testing.assert_array_equal(compiled(out)["c"], 3 * A)
+    with pytest.raises(hetero.InferenceError, match="input 'b' is missing"):
+        compiled(Outputs({"a": 0}, [A]))
+    with pytest.raises(hetero.InferenceError, match="no input 'd'"):
+        compiled(Outputs({"a": 0, "b": 1, "d": 2}, [A, A, A]))
 
 
 def test_input_forms(compiled: hetero.CompiledModel) -> None:

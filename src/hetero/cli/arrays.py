@@ -48,10 +48,9 @@ def save_arrays(path: str, outputs: Outputs) -> dict[str, str]:
     """
     called: dict[str, str] = {}
     arrays: dict[str, NDArray[Any]] = {}
-    for position, name in enumerate(outputs):
+    for position, (name, value) in enumerate(outputs.items()):
         key = name if _PLAIN.fullmatch(name) and len(name) < 200 else f"output_{position}"
         called[name] = key
-        value = outputs[name]
         if isinstance(value, np.ndarray):
             arrays[key] = _storable(value)
         else:

@@ -122,7 +122,8 @@ def _differences(
         second = beside(arrays)
         tell(0.9)
         found = [
-            difference(name, first[name], second[name], *tolerances, subgraph=sources.get(name)) for name in second
+            difference(name, first[name], value, *tolerances, subgraph=sources.get(name))
+            for name, value in second.items()
         ]
     return sorted(found, key=lambda entry: (entry.passes, -entry.badness))
 

@@ -71,7 +71,7 @@ def command(
         "model": model,
         "device": compiled.device,
         "inputs": [entry.as_json() for entry in inputs],
-        "outputs": [{"name": name, **summary(outputs[name])} for name in outputs],
+        "outputs": [{"name": name, **summary(value)} for name, value in outputs.items()],
         "saved": None if saved is None else {"path": save, "arrays": saved},
         "trace": trace,
     }

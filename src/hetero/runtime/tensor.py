@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Iterator, KeysView, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..errors import InferenceError
+from ..errors import InferenceError, UnknownOutput, did_you_mean
 from ..model.types import Dim, Port
+from .conversion import Unfit, as_array
 
 __all__ = ["Outputs", "bind_inputs", "check_outputs"]
 
 
-class Outputs(Mapping[str, Any]):
-    """The results of one inference: ``out["name"]``, or ``out[0]`` by position.
+class Outputs:
+    """The results of one inference, in the order of the model's outputs: ``first, second = compiled(x)``,
+    ``out["name"]``, or ``out[0]`` by position.
 
     Each is an array; for a sequence a list of arrays, for an empty optional None. Iteration and ``len`` are those of a
-    mapping over names, in the order of the model's outputs.
+    tuple of results; `keys` gives the names, so ``dict(out)`` and ``**out`` are by name. ``"name" in out`` asks for a
+    name. `UnknownOutput`, a `KeyError` and an `IndexError`, for a name or a position that the model does not have;
+    TypeError for any other key.
     """
 
     __slots__ = ("_arrays", "_positions")
@@ -27,40 +32,95 @@ class Outputs(Mapping[str, Any]):
         self._positions = positions
         self._arrays = arrays
 
-    def __getitem__(self, key: str | int) -> Any:
+    def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            return self._arrays[self._positions[key]]
-        return self._arrays[key]
+            position = self._positions.get(key)
+            if position is None:
+                near = did_you_mean(key, self._positions)
+                raise UnknownOutput(f"the model has no output {key!r}{near}; {self._known()}")
+            return self._arrays[position]
+        if isinstance(key, slice):
+            return tuple(self._arrays[key])
+        try:
+            position = _as_position(key)
+        except TypeError:
+            raise TypeError(
+                f"an output is asked for by its name or its position, found {_key_text(key)}; iterating over outputs "
+                "gives their values: use .keys() for names, .items() for both"
+            ) from None
+        try:
+            return self._arrays[position]
+        except IndexError:
+            raise UnknownOutput(f"the model has no output number {position}; {self._known()}") from None
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._positions)
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._arrays)
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return len(self._arrays)
 
-    def arrays(self) -> tuple[Any, ...]:
-        """The results by position."""
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            raise TypeError(f"'in' asks for the name of an output, found {_key_text(name)}; use .values() for values")
+        return name in self._positions
+
+    def keys(self) -> KeysView[str]:
+        """The names, in order."""
+        return self._positions.keys()
+
+    def values(self) -> tuple[Any, ...]:
+        """The results, in order."""
         return tuple(self._arrays)
 
+    def items(self) -> tuple[tuple[str, Any], ...]:
+        """Name and result of each output, in order."""
+        return tuple((name, self._arrays[position]) for name, position in self._positions.items())
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The result of that name; ``default`` if there is no such output."""
+        position = self._positions.get(name)
+        return default if position is None else self._arrays[position]
+
+    def arrays(self) -> tuple[Any, ...]:
+        """`values`."""
+        return tuple(self._arrays)
+
+    def _known(self) -> str:
+        return f"its outputs: {', '.join(self._positions) or 'none'}"
+
     def __repr__(self) -> str:
-        entries = (f"{name!r}: {_describe_value(self[name])}" for name in self)
+        entries = (f"{name!r}: {_describe_value(value)}" for name, value in self.items())
         return f"Outputs({{{', '.join(entries)}}})"
+
+
+def _as_position(key: Any) -> int:
+    if isinstance(key, (np.ndarray, bool)):  # an integer result of one element is no position
+        raise TypeError
+    return operator.index(key)
+
+
+def _key_text(key: object) -> str:
+    return "an array" if isinstance(key, np.ndarray) else f"{type(key).__name__}"
 
 
 def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
     """Arrays in the order of ``ports``, checked for dtype and shape; for a sequence a list of arrays, for an empty
     optional None.
 
-    ``inputs``: a mapping from input name to array; for a model of one input also the array alone. Arrays are NumPy
-    arrays or offer ``__dlpack__``; lists and Python numbers are converted. Nothing is copied unless an array is in
-    the other byte order. Dimensions of one symbol must agree across inputs.
+    ``inputs``: a mapping from input name to array, or the `Outputs` of another model; for a model of one input also the
+    array alone. Arrays are NumPy arrays or offer ``__dlpack__``; Python numbers and lists of them are converted where
+    no element is lost (see `conversion`). Nothing is copied unless an array is in the other byte order. Dimensions of
+    one symbol must agree across inputs.
 
     Raises `InferenceError` naming the input, what was expected and what was found.
     """
-    if not isinstance(inputs, Mapping):
+    if isinstance(inputs, Outputs):
+        inputs = dict(inputs.items())
+    elif not isinstance(inputs, Mapping):
         if len(ports) != 1:
             wanted = ", ".join(port.name for port in ports) or "none"
-            raise InferenceError(f"expected a mapping from input name to array (inputs: {wanted}), found one array")
+            found = "one array" if isinstance(inputs, np.ndarray) else type(inputs).__name__
+            raise InferenceError(f"expected a mapping from input name to array (inputs: {wanted}), found {found}")
         inputs = {ports[0].name: inputs}
     symbols: dict[str, tuple[int, str]] = {}
     bound: list[Any] = []
@@ -115,36 +175,37 @@ def check_outputs(ports: Sequence[Port], results: Sequence[np.ndarray], device: 
 
 
 def _as_array(value: Any, port: Port) -> np.ndarray:
-    if isinstance(value, np.ndarray):
-        array = value
-    elif hasattr(value, "__dlpack__"):
-        try:
-            array = np.from_dlpack(value)
-        except Exception as error:
-            raise InferenceError(f"input {port.name!r}: its __dlpack__ gave no CPU array: {error}") from error
-    else:
-        try:
-            array = np.asarray(value, port.dtype)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InferenceError(
-                f"input {port.name!r}: expected {_describe(port)}, found {type(value).__name__}: {error}"
-            ) from error
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    return array
+    try:
+        return as_array(value, port.dtype)
+    except Unfit as unfit:
+        raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found {unfit}") from unfit.__cause__
 
 
 def _as_items(value: Any, port: Port) -> Any:
     """A sequence as a list of arrays; what an optional holds; None."""
     if value is None:
         return None
-    if isinstance(value, (list, tuple)):
-        return [None if item is None else _as_array(item, port) for item in value]
+    if not isinstance(value, (list, tuple)):
+        return _as_item(value, port)
+    items = [None if item is None else _as_item(item, port) for item in value]
+    dtypes = {str(item.dtype): None for item in items if item is not None}
+    if len(dtypes) > 1:
+        raise InferenceError(f"input {port.name!r}: expected elements of one type, found {' and '.join(dtypes)}")
+    return items
+
+
+def _as_item(value: Any, port: Port) -> np.ndarray:
+    """An element of a sequence, whose type the port does not know: so it must have one of its own."""
+    if isinstance(value, (bool, int, float, complex, list, tuple)):
+        raise InferenceError(
+            f"input {port.name!r}: expected {_describe(port)}, found a Python {type(value).__name__} as an element; "
+            "make an array of it, with the model's element type"
+        )
     return _as_array(value, port)
 
 
 def _check(array: np.ndarray, port: Port, symbols: dict[str, tuple[int, str]]) -> None:
-    if port.dtype is not None and array.dtype != port.dtype and not (port.dtype == object and array.dtype.kind in "US"):
+    if port.dtype is not None and array.dtype != port.dtype:
         raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found dtype {array.dtype}")
     if port.shape is None:
         return

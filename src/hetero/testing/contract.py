@@ -21,6 +21,7 @@ from ..model.read import read_model
 from ..plugin import CompiledModel, Plugin, Support
 from ..properties import PROPERTIES
 from ..runtime.profile import EXECUTED, NOT_RUN, OPTIMIZED_OUT
+from ..runtime.tensor import Outputs
 from .cases import ContractCase, make_model, standard_cases
 
 __all__ = ["PluginContract"]
@@ -60,9 +61,9 @@ class PluginContract:
     def compiled(self, plugin: Plugin, model: Model, **config: Any) -> CompiledModel:
         return plugin.compile(model, {**self.config, **config})
 
-    def check(self, case: ContractCase, feed: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> None:
+    def check(self, case: ContractCase, feed: Mapping[str, np.ndarray], outputs: Outputs) -> None:
         expected = case.expected(feed)
-        assert set(outputs) == set(expected), case.name
+        assert set(outputs.keys()) == set(expected), case.name
         for name, array in expected.items():
             found = outputs[name]
             assert isinstance(found, np.ndarray), f"{case.name}: {name} is a {type(found).__name__}"
@@ -417,6 +418,8 @@ class PluginContract:
         outputs = compiled(case.feeds[0])
         for position, port in enumerate(compiled.outputs):
             np.testing.assert_array_equal(outputs[port.name], outputs[position])
+        assert list(outputs.keys()) == [port.name for port in compiled.outputs]
+        assert all(value is outputs[position] for position, value in enumerate(outputs))
 
     def test_bad_inputs_are_named_and_the_request_stays_usable(self, plugin: Plugin) -> None:
         case, compiled = self.first(plugin)

@@ -1,0 +1,217 @@
+"""One input as a caller gives it, made a plain NumPy array.
+
+What has an element type of its own (arrays, and objects with ``__dlpack__``, ``__array__`` or a buffer) keeps it.
+Python numbers and lists of them take the element type of the port if they are of its kind and in its range: integers
+for an integer port, integers and floats for a float port. Everything else is refused, so that no element is invented,
+truncated or unmasked on the way, whatever the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import InferenceError
+
+__all__ = ["Unfit", "as_array"]
+
+_MOST_LEVELS = 64
+"""Of nested lists: the most dimensions that NumPy has."""
+
+# The kinds of Python numbers and NumPy's that a port of a kind takes. Floats are rounded to the port's precision.
+_TAKES = {"bool": {"bool"}, "int": {"int"}, "float": {"int", "float"}, "complex": {"int", "float", "complex"}}
+_KIND_OF_DTYPE = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex", "U": "str", "S": "bytes"}
+_KIND_OF_TYPE = {bool: "bool", int: "int", float: "float", complex: "complex", str: "str", bytes: "bytes"}
+_ML_INTEGERS = ("int4", "uint4", "int2", "uint2")
+
+
+class Unfit(InferenceError):
+    """A value that is no array of the port's element type and cannot become one. The message is a phrase that follows
+    "found"."""
+
+
+def as_array(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
+    """``value`` as a plain array in native byte order, without a copy where it is one; its dtype and shape may be
+    others than the port's unless it was made of Python numbers. ``dtype``: the port's; None if nobody knows it.
+
+    Arrays of strings become object arrays of `str`. Raises `Unfit`.
+    """
+    if type(value) is np.ndarray:
+        array = value
+    else:
+        array = _converted(value, dtype)
+    kind = array.dtype.kind
+    if kind in "OUST":
+        if dtype is None or dtype.hasobject:
+            return _strings(array)
+        if kind == "O":
+            raise Unfit(f"an array of Python objects ({_first_types(array)}); convert it to an array of numbers first")
+    elif kind in "mM" or array.dtype.names is not None:
+        raise Unfit(f"dtype {array.dtype}, which ONNX does not have; convert it to an array of numbers first")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array
+
+
+def _converted(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
+    """What is no plain array, as one."""
+    if value is None:
+        raise Unfit("None; pass an array")
+    if isinstance(value, np.ndarray):
+        _check_mask(value)
+        return np.asarray(value)  # without the subclass: matrix, memmap, ...
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except Exception as error:
+            raise Unfit(f"{type(value).__name__}, whose __dlpack__ gave no CPU array: {error}") from error
+    if not isinstance(value, np.generic) and _has_own_dtype(value):
+        try:
+            array = np.asanyarray(value)
+        except Exception as error:
+            raise Unfit(f"{type(value).__name__}, which gave no array: {error}") from error
+        _check_mask(array)
+        return np.asarray(array)
+    return _from_numbers(value, dtype)
+
+
+def _check_mask(array: np.ndarray) -> None:
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        count = int(np.count_nonzero(np.ma.getmaskarray(array)))
+        elements = "1 masked element" if count == 1 else f"{count} masked elements"
+        raise Unfit(f"a masked array with {elements}; replace them first, with .filled(value)")
+
+
+def _has_own_dtype(value: Any) -> bool:
+    if isinstance(value, (list, tuple, str, bytes, int, float)):
+        return False
+    if any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__array_struct__")):
+        return True
+    try:
+        memoryview(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _from_numbers(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
+    """An array of Python numbers, NumPy scalars or strings, or of nested sequences of them."""
+    kinds = _kinds_of(value)
+    what = type(value).__name__ if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else ""
+    found = f"a {what} of {' and '.join(sorted(kinds)) or 'nothing'}" if what else f"{type(value).__name__}"
+    is_text = kinds <= {"str", "bytes"} and bool(kinds)
+    wanted = "str" if dtype is not None and dtype.hasobject else None if dtype is None else _kind(dtype)
+    if wanted == "str" or (dtype is None and is_text):
+        if not kinds <= {"str", "bytes"}:
+            raise Unfit(f"{found}; convert the elements to str first")
+        return _made(value, np.dtype(object), found)
+    if not kinds <= (_TAKES.get(wanted, set()) if wanted is not None else {"bool", "int", "float", "complex"}):
+        remedy = "pass an array" if dtype is None else f"convert it explicitly to an array of {dtype} first"
+        raise Unfit(f"{found}; {remedy}")
+    if dtype is None:
+        return _made(value, None, found)
+    if wanted == "bool" or not kinds:
+        return _made(value, dtype, found)
+    exact = _made(value, np.dtype(object), found)
+    if wanted == "int":
+        low, high = _range(dtype)
+        for number in (min(exact.flat, default=0), max(exact.flat, default=0)):
+            if not low <= int(number) <= high:
+                raise Unfit(f"the value {number}, outside the range of {dtype} ({low} to {high})")
+        return exact.astype(np.int64 if low < 0 else np.uint64).astype(dtype)
+    with np.errstate(over="ignore"):
+        try:
+            wide = exact.astype(np.complex128 if wanted == "complex" else np.float64)
+        except OverflowError:
+            raise Unfit(f"a number outside the range of {dtype}") from None
+        array = wide.astype(dtype)
+        lost = np.isfinite(wide) & ~np.isfinite(array.astype(wide.dtype))
+    if lost.any():
+        raise Unfit(f"the value {wide[lost].flat[0]}, outside the range of {dtype}")
+    return array
+
+
+def _made(value: Any, dtype: np.dtype[Any] | None, found: str) -> np.ndarray:
+    try:
+        array = np.array(value, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Unfit(f"{found}: {error}") from error
+    if array.dtype.hasobject:
+        if not set(map(type, array.flat)) <= _KIND_OF_TYPE.keys():
+            for position, item in enumerate(array.flat):
+                if isinstance(item, np.ndarray) and item.ndim == 0:
+                    array.flat[position] = item[()]
+                elif isinstance(item, (Sequence, np.ndarray)) and not isinstance(item, (str, bytes)):
+                    raise Unfit(f"{found} with rows of different lengths")
+        if dtype is None:
+            raise Unfit(f"{found}; pass an array")
+    return array
+
+
+def _kinds_of(value: Any, level: int = 0) -> set[str]:
+    """The kinds of elements in a value: of `_TAKES`, or the names of their types."""
+    if level > _MOST_LEVELS:
+        raise Unfit(f"lists nested more than {_MOST_LEVELS} levels deep")
+    kind = _KIND_OF_TYPE.get(type(value))
+    if kind is not None:
+        return {kind}
+    if isinstance(value, np.ndarray):
+        _check_mask(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return {_kind(value.dtype)}
+    if isinstance(value, (int, float, complex, str, bytes)):  # of a subclass, such as an IntEnum
+        return {next(kind for base, kind in _KIND_OF_TYPE.items() if isinstance(value, base))}
+    if isinstance(value, Sequence) and not _has_own_dtype(value):
+        return _kinds_in(value, level + 1)
+    if _has_own_dtype(value) or hasattr(value, "__dlpack__"):
+        return {_kind(as_array(value, None).dtype)}
+    return {type(value).__name__}
+
+
+def _kinds_in(values: Iterable[Any], level: int) -> set[str]:
+    types = set(map(type, values))
+    kinds = {_KIND_OF_TYPE[known] for known in types if known in _KIND_OF_TYPE}
+    if not types <= _KIND_OF_TYPE.keys():
+        for value in values:
+            if type(value) not in _KIND_OF_TYPE:
+                kinds |= _kinds_of(value, level)
+    return kinds
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    """The kind of an element type, of `_TAKES`; else its name."""
+    kind = _KIND_OF_DTYPE.get(dtype.kind)
+    if kind is None and dtype.kind == "V" and dtype.names is None and dtype.type.__module__ == "ml_dtypes":
+        return "int" if dtype.name in _ML_INTEGERS else "float"
+    return kind or dtype.name
+
+
+def _range(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The least and the greatest value of an integer type."""
+    if dtype.kind in "iu":
+        return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    bits = int(dtype.name[-1])  # int4, uint2, ...
+    return (0, 2**bits - 1) if dtype.name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _strings(array: np.ndarray) -> np.ndarray:
+    """An array of strings in any form as an object array of str; as it is where it is that."""
+    objects = array if array.dtype == object else array.astype(object)
+    types = set(map(type, objects.flat))
+    if all(issubclass(found, str) for found in types):
+        return objects
+    if not all(issubclass(found, (str, bytes)) for found in types):
+        raise Unfit(f"an array of Python objects ({_first_types(objects)}); convert the elements to str first")
+    decoded = np.empty(objects.size, object)
+    try:
+        decoded[:] = [item.decode() if isinstance(item, bytes) else item for item in objects.flat]
+    except UnicodeDecodeError as error:
+        raise Unfit(f"bytes that are not UTF-8: {error}") from error
+    return decoded.reshape(objects.shape)
+
+
+def _first_types(array: np.ndarray) -> str:
+    names = sorted({"None" if item is None else type(item).__name__ for item in array.flat})
+    return ", ".join(names[:4]) or "empty"
