@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from onnx import helper
 
 import hetero
 from hetero.device_string import DeviceString, parse_device
+from hetero.devices.template import TemplatePlugin
 from hetero.registry import Registry
+from model_zoo import make_model
 
 
 @pytest.mark.parametrize(
@@ -99,6 +104,115 @@ def test_register_twice(core: hetero.Core) -> None:
         core.register_plugin("CPU", "a:b")
     with pytest.raises(hetero.PropertyError, match="cannot be a device name"):
         core.register_plugin("A,B", "a:b")
+
+
+SECOND_NAMES = {
+    "CPU": "hetero.devices.cpu:create_plugin",
+    "TEMPLATE": "hetero.devices.template:create_plugin",
+    "ORT": "hetero.devices.ort:create_plugin",
+}
+
+
+@pytest.fixture(params=[*SECOND_NAMES, "profile", "hardcoded", "shared"])
+def renamed(request: pytest.FixtureRequest, core: hetero.Core, tmp_path: Path) -> hetero.Core:
+    """A core on which a device has the second name TWO."""
+    kind = request.param
+    if kind == "ORT":
+        pytest.importorskip("onnxruntime")
+    if kind == "profile":
+        ops = "".join(f"[ops.{op}]\n" for op in ("Relu", "LeakyRelu", "Exp", "Add"))
+        (tmp_path / "npu.toml").write_text(f'name = "NPU"\nruns_on = "CPU"\n{ops}')
+        core.register_plugin("TWO", tmp_path / "npu.toml")
+    elif kind == "hardcoded":
+        core.register_plugin("TWO", Hardcoded)
+    elif kind == "shared":
+        plugin = TemplatePlugin()
+        core.register_plugin("ONE", lambda: plugin)
+        core.register_plugin("TWO", lambda: plugin)
+        core.get_property("ONE", "FULL_DEVICE_NAME")
+    else:
+        core.register_plugin("TWO", SECOND_NAMES[kind])
+    return core
+
+
+class Hardcoded(TemplatePlugin):
+    """Its author has written the device's name into its models."""
+
+    name = "HARD"
+
+    def compile_model(self, model: Any, config: Any, context: Any = None) -> hetero.CompiledModel:
+        compiled = super().compile_model(model, config, context)
+        compiled.rename("HARD")
+        return compiled
+
+
+def test_a_second_name_stays(renamed: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
+    """As models, subgraphs, counters, threads, messages and exported files say it."""
+    core, x = renamed, np.float32([[-1, 2, 3], [4, -5, 6]])
+    expected = core.compile_model(diamond, "TEMPLATE")(x)[0]
+    alone = core.compile_model(diamond, "TWO", {"PERF_COUNT": True})
+    assert alone.device == "TWO"
+    assert alone.get_property("EXECUTION_DEVICES") == ("TWO",)
+    cut = core.compile_model(diamond, "HETERO:CPU,TWO", {"PERF_COUNT": True}, pins={"one": "TWO"})
+    assert cut.device == "HETERO:CPU,TWO"
+    assert set(cut.get_property("EXECUTION_DEVICES")) == {"CPU", "TWO"}
+    both = core.compile_model(diamond, "MULTI:TWO,CPU")
+    assert both.get_property("EXECUTION_DEVICES") == ("TWO", "CPU")
+    for compiled in (alone, cut, both):
+        np.testing.assert_allclose(compiled(x)[0], expected, 1e-6)
+        np.testing.assert_allclose(compiled.submit(x).result()[0], expected, 1e-6)
+    request = cut.create_infer_request()
+    request.infer(x)
+    assert {span.device for span in request.profiling_info.spans} == {"CPU", "TWO"}
+    assert core.query_model(diamond, "TWO") == dict.fromkeys(diamond.keys, "TWO")
+    for number, compiled in enumerate((alone, cut)):
+        path = tmp_path / f"{number}.hetero"
+        compiled.export_model(path)
+        again = core.import_model(path)
+        assert again.device == compiled.device
+        assert again.get_property("EXECUTION_DEVICES") == compiled.get_property("EXECUTION_DEVICES")
+        np.testing.assert_allclose(again(x)[0], expected, 1e-6)
+        with pytest.raises(hetero.DeviceUnavailable, match="TWO"):
+            hetero.Core().import_model(path)
+    with pytest.raises(hetero.WrongDevice):
+        core.import_model(tmp_path / "0.hetero", "TEMPLATE")
+    caching = {"CACHE_DIR": str(tmp_path / "cache")}
+    for loaded in (False, True):
+        compiled = core.compile_model(diamond, "TWO", caching)
+        assert (compiled.device, compiled.get_property("LOADED_FROM_CACHE")) == ("TWO", loaded)
+    assert core.compile_model(diamond, "TEMPLATE", caching).device == "TEMPLATE"
+
+
+def test_messages_have_the_second_name(core: hetero.Core) -> None:
+    node = helper.make_node("Mystery", ["x"], ["y"], name="strange", domain="nobody")
+    proto = make_model([node], {"x": [2]}, ["y"])
+    proto.opset_import.append(helper.make_opsetid("nobody", 1))
+    model = core.read_model(proto)
+    for name, target in SECOND_NAMES.items():
+        core.register_plugin(f"MY_{name}", target)
+        with pytest.raises(hetero.UnsupportedModel) as caught:
+            core.compile_model(model, f"MY_{name}")
+        assert list(caught.value.unsupported["strange"]) == [f"MY_{name}"]
+        with pytest.raises(hetero.UnsupportedModel, match=f"^MY_{name} cannot compile"):
+            core._registry.plugin(f"MY_{name}").compile_model(model, {})
+        with pytest.raises(hetero.PropertyError, match=rf"MY_{name}\b"):
+            core.get_property(f"MY_{name}", "NO_SUCH_PROPERTY")
+
+
+def test_ids_and_workers_of_a_second_name(core: hetero.Core, diamond: hetero.Model) -> None:
+    core.register_plugin("TWO", SECOND_NAMES["CPU"])
+    x = np.float32([[-1, 2, 3], [4, -5, 6]])
+    expected = core.compile_model(diamond, "TEMPLATE")(x)[0]
+    assert core.compile_model(diamond, "TWO.0").get_property("EXECUTION_DEVICES") == ("TWO.0",)
+    for device in ("TWO", "TWO.0"):
+        compiled = core.compile_model(diamond, device, {"ISOLATION": "PROCESS"})
+        assert compiled.get_property("EXECUTION_DEVICES") == (device,)
+        np.testing.assert_allclose(compiled(x)[0], expected, 1e-6)
+    slow, fast = (core._registry.plugin(name).speed(name) for name in ("TEMPLATE", "TWO"))
+    assert fast == core._registry.plugin("CPU").speed("CPU")
+    assert fast != slow
+    core.register_plugin("SLOW", SECOND_NAMES["TEMPLATE"])
+    assert core._registry.plugin("SLOW").speed("SLOW") == slow
 
 
 def test_available_devices(core: hetero.Core) -> None:

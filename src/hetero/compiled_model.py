@@ -199,6 +199,12 @@ class CompiledModel(abc.ABC):
         `NotSupported` unless overridden."""
         raise NotSupported(f"{self._device} cannot export compiled models")
 
+    def rename(self, device: str) -> None:
+        """Be a model of ``device``: its plugin is registered under another name than its author's."""
+        if self._properties["EXECUTION_DEVICES"] == (self._device,):
+            self._properties["EXECUTION_DEVICES"] = (device,)
+        self._device = self._executor.name = device
+
     def mark_loaded_from_cache(self) -> None:
         """Called once, by the cache, before anybody else has the model."""
         self._properties["LOADED_FROM_CACHE"] = True

@@ -94,7 +94,11 @@ class Plugin(abc.ABC):
     """
 
     name: str
-    """The device name, e.g. ``CPU``, without an id."""
+    """The device name, e.g. ``CPU``, without an id. A plugin that is registered under another name gets that one, so
+    build the names of models and messages from ``self.name`` (`device_name`)."""
+
+    registered_names: tuple[str, ...] = ()
+    """The names that it is registered under: several if a factory gives one plugin for each of them."""
 
     properties: ClassVar[Sequence[str | Property]] = (
         "SUPPORTED_PROPERTIES",
@@ -210,7 +214,7 @@ class Plugin(abc.ABC):
         except HeteroError as error:
             tell(settings, name, "ERR", str(error))
             raise
-        self.adopt(compiled, config, subject)
+        self.adopt(compiled, config, subject, name)
         if is_told(settings, "INFO"):
             milliseconds = (time.perf_counter() - begin) * 1e3
             tell(settings, name, "INFO", f"compiled in {milliseconds:.3g} ms: {compiled!r} {subject}")
@@ -237,10 +241,17 @@ class Plugin(abc.ABC):
         registrations = self.registrations(device.partition(".")[0])
         return compile_isolated(model, device, self.full_config(config), registrations, ops)
 
-    def adopt(self, compiled: CompiledModel, config: Mapping[str, Any], subject: str = "") -> None:
-        """What every model of this device gets when it is compiled or imported: the threads, and the properties that
-        its author left out. ``subject``: what it was compiled of, for errors."""
+    def adopt(
+        self, compiled: CompiledModel, config: Mapping[str, Any], subject: str = "", device: str | None = None
+    ) -> None:
+        """What every model of this device gets when it is compiled or imported: the threads, the properties that its
+        author left out, and the name that the device was asked for by (``device``), if its author has built in
+        another. ``subject``: what it was compiled of, for errors."""
         compiled.subject = subject
+        built_in, rest = _split_name(compiled.device)
+        called, _ = _split_name(device or self.name)
+        if built_in != called and built_in in (self.name, getattr(type(self), "name", self.name)):
+            compiled.rename(called + rest)
         missing = [name for name in self._table.names if name not in compiled._properties]
         if any(map(self.declares, missing)):
             own = self.full_config({key: value for key, value in config.items() if self.declares(key)})
@@ -265,11 +276,15 @@ class Plugin(abc.ABC):
         """What assignment by cost takes the device for (``device``: as it was asked for) where nothing was measured."""
         from .costs.speed import default_speed
 
-        return default_speed(device)
+        return default_speed(getattr(type(self), "name", device))  # speeds are known by the name that it is made under
 
     def memory_bytes(self, device: str) -> float | None:
         """How much memory the device has for a model, which plans hold to; None where nothing is to be held to."""
         return None
+
+    def device_name(self, id_: str = "") -> str:
+        """What the device with an id is called: ``CPU`` or ``CPU.1``."""
+        return f"{self.name}.{id_}" if id_ else self.name
 
     def device_ids(self) -> tuple[str, ...]:
         """Ids that may stand after the dot; empty if the device has no ids."""
@@ -381,6 +396,12 @@ class Plugin(abc.ABC):
         if bound:
             raise NotSupported(f"{bound} is code of this process, which no worker has")
         return ()
+
+
+def _split_name(device: str) -> tuple[str, str]:
+    """``CPU.1`` as ``CPU`` and ``.1``, ``HETERO:A,B`` as ``HETERO`` and ``:A,B``."""
+    end = next((position for position, character in enumerate(device) if character in ".:"), len(device))
+    return device[:end], device[end:]
 
 
 def _trouble(support: object, num_nodes: int) -> str | None:

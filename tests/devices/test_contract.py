@@ -8,13 +8,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import hetero
 from hetero.devices.profile import ProfilePlugin, load_profile
 from hetero.devices.template import create_plugin as create_template
+from hetero.devices.template.plugin import TemplatePlugin
 from hetero.errors import DeviceUnavailable
-from hetero.plugin import Plugin
+from hetero.plugin import CompiledModel, Plugin, Runner
 from hetero.registry import Registry
+from hetero.runtime.checked import checked_runner
 from hetero.testing import PluginContract
 
 
@@ -38,6 +42,84 @@ class TestShippedProfile(PluginContract):
     def plugin(self) -> Plugin:
         with resources.as_file(resources.files("hetero") / "profiles" / "fpga.toml") as path:
             return ProfilePlugin(load_profile(Path(path)), resolve)
+
+
+class _AtHome:
+    """What stands for a result that stays with its device."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class _HomeRunner:
+    def __init__(self, inner: Runner) -> None:
+        self._inner = inner
+        self._left: Sequence[int] = ()
+
+    def leave(self, positions: Sequence[int]) -> None:
+        self._left = positions
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        given = [value.value if isinstance(value, _AtHome) else value for value in inputs]
+        results = self._inner.run(given)
+        return [_AtHome(result) if at in self._left else result for at, result in enumerate(results)]
+
+    def profile(self) -> Sequence[Any]:
+        return self._inner.profile()
+
+
+class _HomeModel(CompiledModel):
+    """An ordinary model, whose results are checked, with a home."""
+
+    def __init__(self, inner: CompiledModel, home: object) -> None:
+        super().__init__(inner.device, inner.inputs, inner.outputs, inner.settings)
+        self._inner = inner
+        self.home = home
+
+    def create_runner(self) -> Runner:
+        return _HomeRunner(self._inner.create_runner())
+
+
+class HomePlugin(TemplatePlugin):
+    def __init__(self) -> None:
+        super().__init__()
+        self._home = object()
+
+    def compile_model(self, model: Any, config: Any, context: Any = None) -> CompiledModel:
+        return _HomeModel(super().compile_model(model, config, context), self._home)
+
+
+class TestHome(PluginContract):
+    """A device of somebody else's that leaves results where they are made."""
+
+    @pytest.fixture
+    def plugin(self) -> Plugin:
+        return HomePlugin()
+
+
+def test_left_results(core: hetero.Core, diamond: hetero.Model) -> None:
+    core.register_plugin("HOME", HomePlugin)
+    core.register_plugin("OTHER", HomePlugin)
+    x = np.float32([[-1, 2, 3], [4, -5, 6]])
+    expected = core.compile_model(diamond, "TEMPLATE")({diamond.inputs[0].name: x})[0]
+    for pins in ({"one": "OTHER"}, {"one": "CPU"}, {"two": "CPU"}, {"one": "CPU", "two": "OTHER"}):
+        compiled = core.compile_model(diamond, "HETERO:HOME,OTHER,CPU", pins=pins)
+        for outputs in (compiled(x), compiled(x), compiled.submit(x).result()):
+            np.testing.assert_array_equal(outputs[0], expected)
+
+
+def test_a_home_needs_runners_that_leave() -> None:
+    runner = checked_runner(_Silent(), "HOME", "of 'm'", [])
+    with pytest.raises(hetero.InferenceError, match=r"HOME: .* of 'm'.*_Silent.* no method leave"):
+        runner.leave([0])
+
+
+class _Silent:
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        return []
+
+    def profile(self) -> Sequence[Any]:
+        return ()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("hetero.devices.cpu") is None, reason="the CPU device is not built yet")

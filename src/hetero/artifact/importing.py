@@ -79,7 +79,7 @@ def check_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any])
 
     Raises `WrongDevice`, `WrongVersion` and `DeviceUnavailable`.
     """
-    if parse_device(reader.device).name != plugin.name:
+    if parse_device(reader.device).name not in (plugin.name, *plugin.registered_names):
         raise WrongDevice(f"{reader.label}: was compiled for {reader.device}, expected {plugin.name}")
     call = functools.partial(plugin.check_import, reader, config)
     guarded(reader.device, "check_import", f"of {reader.name!r}", call, plugin.timeout_ms(config))
@@ -100,7 +100,7 @@ def import_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]
         if not isinstance(compiled, CompiledModel):
             raise HeteroError(f"import_payload gave {type(compiled).__name__}, expected a CompiledModel")
         compiled.adopt_ports(reader.inputs, reader.outputs)
-        plugin.adopt(compiled, config, f"of {reader.name!r}")
+        plugin.adopt(compiled, config, f"of {reader.name!r}", reader.device)
         tell(compiled.settings, reader.device, "INFO", f"imported: {compiled!r} of {reader.name!r}")
         return compiled
     except (ArtifactError, DeviceUnavailable, NotSupported, PluginTimeout, PropertyError):

@@ -273,7 +273,7 @@ class HeteroPlugin(DeviceListPlugin):
             text = "; ".join(map(str, fallbacks))
             tell(settings, self.name, "WARNING", text)
             warn(text)
-        schedule = _schedule(model, list(zip(submodels, compiled, strict=True)), DeviceExecutors(self.executors))
+        schedule = schedule_of(model, list(zip(submodels, compiled, strict=True)), DeviceExecutors(self.executors))
         ports = (model.inputs, model.outputs)
         return HeteroCompiledModel(plan, ports, model.name, compiled, schedule, settings, self.executors, fallbacks)
 
@@ -489,7 +489,9 @@ class HeteroCompiledModel(CompiledModel):
         return ScheduleRunner(self._schedule, bool(self._properties["PERF_COUNT"]))
 
 
-def _schedule(model: Model, submodels: Sequence[tuple[Model, CompiledModel]], executor_of: DeviceExecutors) -> Schedule:
+def schedule_of(
+    model: Model, submodels: Sequence[tuple[Model, CompiledModel]], executor_of: DeviceExecutors
+) -> Schedule:
     """Slots for the model's inputs, the constants among its outputs, and every boundary value; then the steps."""
     slot_of: dict[int, int] = {}
     for value in model.input_ids:

@@ -14,13 +14,16 @@ from onnx import helper
 
 from ..artifact.importing import import_model
 from ..artifact.reader import open_artifact
+from ..devices.hetero import schedule_of
 from ..errors import DeviceUnavailable, HeteroError, InferenceError, NotSupported, PropertyError, UnsupportedModel
 from ..log import LEVELS
 from ..model.model import Model
 from ..model.read import read_model
 from ..plugin import CompiledModel, Plugin, Support
 from ..properties import PROPERTIES
+from ..runtime.executor import DeviceExecutors
 from ..runtime.profile import EXECUTED, NOT_RUN, OPTIMIZED_OUT
+from ..runtime.schedule import ScheduleRunner
 from ..runtime.tensor import Outputs
 from .cases import ContractCase, make_model, standard_cases
 
@@ -354,6 +357,23 @@ class PluginContract:
         plugin.set_property({"PERF_COUNT": True})
         assert counted()
         assert not counted(PERF_COUNT=False)
+
+    def test_results_are_left_at_home(self, plugin: Plugin) -> None:
+        """For devices whose models have a `CompiledModel.home`: a part's results, left there, are the next part's
+        inputs."""
+        for case, model in self.supported(plugin):
+            for cut in range(1, model.num_nodes):
+                halves = [np.arange(cut, dtype=np.int32), np.arange(cut, model.num_nodes, dtype=np.int32)]
+                parts = model.extract_all(halves, ["first", "second"])
+                compiled = [self.compiled(plugin, part) for part in parts]
+                if any(entry.home is None for entry in compiled):
+                    pytest.skip("the device's models have no home")
+                executors = DeviceExecutors(plugin.executors)
+                schedule = schedule_of(model, list(zip(parts, compiled, strict=True)), executors)
+                runner = ScheduleRunner(schedule)
+                for feed in (*case.feeds, *case.feeds):
+                    results = runner.run([feed[port.name] for port in model.inputs])
+                    self.check(case, feed, Outputs({port.name: at for at, port in enumerate(model.outputs)}, results))
 
     # -- requests -----------------------------------------------------------------------------------------------
 

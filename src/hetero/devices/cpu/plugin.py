@@ -98,14 +98,14 @@ class CpuPlugin(Plugin):
         expansions = Expansions(self._custom_ops)
         plans, trouble = examine(model, expansions)
         if trouble:
-            refused = {model.key_of(i): {"CPU": why} for i, why in trouble.items()}
+            refused = {model.key_of(i): {self.name: why} for i, why in trouble.items()}
             first, reasons = next(iter(refused.items()))
             raise UnsupportedModel(
-                f"CPU cannot compile {model.name!r}: {len(refused)} nodes are refused, the first is {first!r}: "
-                f"{reasons['CPU']}",
+                f"{self.name} cannot compile {model.name!r}: {len(refused)} nodes are refused, the first is {first!r}: "
+                f"{reasons[self.name]}",
                 refused,
             )
-        device = f"CPU.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "CPU"
+        device = self.device_name(settings["DEVICE_ID"])
         streams, threads = streams_and_threads(settings, len(_processors()))
         threads = min(threads, MAX_THREADS)
         processors = None

@@ -92,7 +92,7 @@ class OpenvinoPlugin(Plugin):
     ) -> CompiledModel:
         settings = self.full_config(config)
         device = self._device(settings)
-        name = f"OPENVINO.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "OPENVINO"
+        name = self.device_name(settings["DEVICE_ID"])
         for port in (*model.inputs, *model.outputs):
             if not port.is_tensor or (port.dtype is not None and not backend.passes(port.dtype)):
                 self._refuse(model, name, refusals(self._core, model, device, {}))

@@ -101,7 +101,7 @@ class OrtPlugin(Plugin):
     ) -> CompiledModel:
         settings = self.full_config(config)
         provider = self._provider(settings)
-        device = f"ORT.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "ORT"
+        device = self.device_name(settings["DEVICE_ID"])
         if provider != CPU_PROVIDER:  # it would leave to the CPU what it refuses
             self._refuse(model, device, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]))
         for port in (*model.inputs, *model.outputs):

@@ -123,7 +123,7 @@ class RayPlugin(Plugin):
             return inner.query(model)
         cluster = connect(settings["RAY_ADDRESS"], settings["RAY_INIT"])
         pool = self._pool_of(cluster)
-        place = self._places(_name(settings), cluster, settings)()
+        place = self._places(self.device_name(settings["DEVICE_ID"]), cluster, settings)()
         actor = pool.actor(place, settings["PLUGIN_TIMEOUT_MS"] / 1000 or None)
         answer = actor.ask("query", inner.request(()), *_put(model))
         pool.later(pool.give_back, actor)
@@ -136,7 +136,7 @@ class RayPlugin(Plugin):
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
         settings = self.full_config(config)
-        name = _name(settings)
+        name = self.device_name(settings["DEVICE_ID"])
         if context is not None:
             raise PropertyError(f"{name}: a remote context belongs to this process, found {context!r}")
         inner = _Inner(self, settings)
@@ -238,10 +238,6 @@ class _Inner:
             if bound:
                 reasons[node] = f"{bound} is code of this process, which no actor has"
         return Support.from_reasons(model.num_nodes, reasons)
-
-
-def _name(settings: Mapping[str, Any]) -> str:
-    return f"RAY.{settings['DEVICE_ID']}" if settings["DEVICE_ID"] else "RAY"
 
 
 def _reserved(resources: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
