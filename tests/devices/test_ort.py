@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import builtins
 import re
+import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hetero
 from hetero.devices.ort import backend, support
+from hetero.devices.ort.session import SessionSource
 from model_zoo import make_model
 from template_runs import difference, node_tests, value_of
 
@@ -136,7 +139,7 @@ def test_many_refusals_are_found_at_once(core: hetero.Core, monkeypatch: pytest.
     sessions = []
     monkeypatch.setattr(support, "_found", {})
     made = support._session_error
-    monkeypatch.setattr(support, "_session_error", lambda encoded: sessions.append(1) or made(encoded))
+    monkeypatch.setattr(support, "_session_error", lambda *given: sessions.append(1) or made(*given))
     begin = time.process_time()
     refused = core.query_model(model, "ORT").reasons
     assert time.process_time() - begin < 2
@@ -191,6 +194,70 @@ def test_another_execution_provider_is_asked(core: hetero.Core, diamond: hetero.
         core.compile_model(diamond, "ORT.AZURE")
     plan = core.plan(diamond, "HETERO:ORT.AZURE,ORT.CPU")
     assert [part.device for part in plan.subgraphs] == ["ORT.CPU"]
+
+
+class Posing:
+    """onnxruntime with one provider more, which is the CPU's and has kernels for Max of int16 besides."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(onnxruntime, name)
+
+    def get_available_providers(self) -> list[str]:
+        return ["PosingExecutionProvider", *onnxruntime.get_available_providers()]
+
+    def InferenceSession(self, encoded: bytes, options: Any, providers: list[Any]) -> Any:
+        names = [entry if isinstance(entry, str) else entry[0] for entry in providers]
+        if "PosingExecutionProvider" not in names:
+            return onnxruntime.InferenceSession(encoded, options, providers=providers)
+        proto = onnx.ModelProto.FromString(encoded)
+        taken = [each for each in proto.graph.node if each.op_type in ("Max", "Neg")]
+        self.asked += [each.op_type for each in proto.graph.node]
+        info = [types.SimpleNamespace(ep_name="PosingExecutionProvider", get_nodes=lambda: taken)]
+        for each in proto.graph.node:
+            if each.op_type == "Max":
+                each.op_type = "Identity"
+                del each.input[1:]
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return types.SimpleNamespace(
+            run=session.run,
+            get_inputs=session.get_inputs,
+            get_outputs=session.get_outputs,
+            get_providers=lambda: names,
+            get_provider_graph_assignment_info=lambda: info,
+        )
+
+
+def test_a_provider_is_asked_about_what_the_cpu_lacks(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    posing = Posing()
+    monkeypatch.setattr(backend, "load", lambda: posing)
+    monkeypatch.setattr(support, "_found", {})
+    nodes = [
+        node("Max", ["x", "x"], ["a"], name="max"),
+        node("Neg", ["a"], ["b"], name="neg"),
+        node("Abs", ["b"], ["y"], name="abs"),
+    ]
+    model = core.read_model(typed_model(nodes, {"x": TensorProto.INT16}, {"y": TensorProto.INT16}))
+    assert (
+        set(core.query_model(model, "ORT").reasons) == {"max", "neg"} or "max" in core.query_model(model, "ORT").reasons
+    )
+    for _ in range(2):
+        reasons = core.query_model(model, "ORT.POSING").reasons
+        assert set(reasons) == {"abs"}
+        assert reasons["abs"]["ORT.POSING"] == "PosingExecutionProvider leaves Abs to another execution provider"
+        assert "max" in core.query_model(model, "ORT").reasons  # what one provider lacks says nothing of another
+    compiled = core.compile_model(model, "HETERO:ORT.POSING,TEMPLATE")
+    x = np.int16([-3, 4])
+    np.testing.assert_array_equal(compiled(x)[0], [3, 4])
+    assert "ORT.POSING" in compiled.get_property("EXECUTION_DEVICES")
+    # What neither has stays refused, with the reason of the provider that was asked last.
+    nodes[1] = node("Mystery", ["a"], ["b"], name="neg")
+    model = core.read_model(typed_model(nodes[:2], {"x": TensorProto.INT16}, {"b": TensorProto.INT16}))
+    reasons = core.query_model(model, "ORT.POSING").reasons
+    assert set(reasons) == {"neg"}
+    assert "Mystery" in reasons["neg"]["ORT.POSING"]
 
 
 def test_ids(core: hetero.Core, diamond: hetero.Model) -> None:
@@ -310,6 +377,117 @@ def test_weights_are_shared_with_the_file(core: hetero.Core, tmp_path: Path) -> 
         assert "raw" in lent
         del model
         np.testing.assert_array_equal(compiled(x)[0], wanted)
+
+
+TABLE = """
+import gc, sys
+import numpy as np
+import hetero
+
+def resident():
+    with open("/proc/self/smaps_rollup") as lines:
+        sizes = {line.split()[0]: int(line.split()[1]) for line in list(lines)[1:]}
+    return sizes["Private_Dirty:"] / 1024
+
+core = hetero.Core()
+model = core.read_model(sys.argv[1])
+small = core.compile_model(sys.argv[2], "ORT")
+small(np.zeros(5, np.int64))
+before = resident()
+compiled = core.compile_model(model, "ORT", {"INFERENCE_NUM_THREADS": 1, "PERF_COUNT": sys.argv[3] == "counted"})
+del model
+gc.collect()
+found = compiled(np.array([0, 77, 262143]))[0]
+gc.collect()
+print(resident() - before)
+np.save(sys.argv[4], found)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process from /proc")
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_a_table_takes_no_memory_of_its_own(tmp_path: Path, offset: int, counted: bool) -> None:
+    """64 MiB that only a Gather reads, at addresses that are aligned, odd and even."""
+    table = np.arange(1 << 24, dtype=np.float32).reshape(1 << 18, 64)
+    proto = gathering(table)
+    proto.doc_string = "x"
+    begin = proto.SerializeToString().find(table.tobytes()[:256])
+    proto.doc_string = "x" * (1 + (offset - begin) % 64)
+    data = proto.SerializeToString()
+    assert data.find(table.tobytes()[:256]) % 64 == offset
+    (tmp_path / "table.onnx").write_bytes(data)
+    (tmp_path / "small.onnx").write_bytes(gathering(table[:9]).SerializeToString())
+    files = [str(tmp_path / name) for name in ("table.onnx", "small.onnx")]
+    arguments = [*files, "counted" if counted else "", str(tmp_path / "found.npy")]
+    done = subprocess.run([sys.executable, "-c", TABLE, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "found.npy"), table[[0, 77, 262143]])
+    assert float(done.stdout.split()[-1]) < 24  # MiB; 65 for a copy
+
+
+def gathering(table: np.ndarray) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [node("Gather", ["table", "i"], ["y"])],
+        "gathering",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, ["n"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 64])],
+        [numpy_helper.from_array(table, "table")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    "reader", ["Add", "Mul", "Concat", "Where", "Gather data", "Gather axis 1", "folded", "captured"]
+)
+def test_shared_tables_are_not_taken_for_what_became_of_them(core: hetero.Core, reader: str) -> None:
+    """onnxruntime transposes constants in place, under their names, when it moves a Transpose through a node."""
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((64, 64)).astype(np.float32)
+    there, back = node("Transpose", ["x"], ["t"], perm=[1, 0]), node("Transpose", ["u"], ["v"], perm=[1, 0])
+    gather = node("Gather", ["w", "i"], ["g"])
+    middle = {
+        "Add": [node("Add", ["t", "w"], ["u"])],
+        "Mul": [node("Mul", ["w", "t"], ["u"])],
+        "Concat": [node("Concat", ["t", "w"], ["u"], axis=0)],
+        "Where": [node("Less", ["t", "w"], ["l"]), node("Where", ["l", "t", "w"], ["u"])],
+        "Gather data": [node("Gather", ["w", "i"], ["k"]), node("Add", ["t", "k"], ["u"])],
+        "Gather axis 1": [node("Gather", ["w", "i"], ["k"], axis=1), node("Add", ["t", "k"], ["u"])],
+        "folded": [node("Gather", ["w", "c"], ["k"]), node("Add", ["t", "k"], ["u"])],
+    }
+    if reader == "captured":
+        branch = helper.make_graph(
+            [
+                node("Transpose", ["x"], ["p"], perm=[1, 0]),
+                node("Add", ["p", "w"], ["q"]),
+                node("Transpose", ["q"], ["r"]),
+            ],
+            "branch",
+            [],
+            [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)],
+        )
+        nodes = [gather, node("If", ["b"], ["v"], then_branch=branch, else_branch=branch)]
+    else:
+        nodes = [there, *middle[reader], back, gather]
+    graph = helper.make_graph(
+        nodes,
+        "shared",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, 64]),
+            helper.make_tensor_value_info("i", TensorProto.INT64, [64]),
+            helper.make_tensor_value_info("b", TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("v", "g")],
+        [numpy_helper.from_array(table, "w"), numpy_helper.from_array(rng.permutation(64), "c")],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    given = {"x": rng.standard_normal((64, 64)).astype(np.float32), "i": rng.permutation(64), "b": np.array(True)}
+    expected = core.compile_model(proto, "TEMPLATE")(given)
+    assert SessionSource(core.read_model(proto))._tables == (
+        ["w"] if reader in ("Gather data", "Gather axis 1", "folded") else []
+    )
+    for found, wanted in zip(core.compile_model(proto, "ORT")(given), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, 1e-6)
 
 
 # -- properties -------------------------------------------------------------------------------------------------------

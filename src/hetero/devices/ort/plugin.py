@@ -11,8 +11,8 @@ from ...properties import Property
 from . import backend
 from .counters import Counters
 from .runner import PAYLOAD_VERSION, SHAPING, OrtModel
-from .session import SessionSource, num_streams, session_options
-from .support import CPU_PROVIDER, refusals
+from .session import CPU_PROVIDER, SessionSource, num_streams, session_options
+from .support import refusals
 from .values import passes
 
 if TYPE_CHECKING:

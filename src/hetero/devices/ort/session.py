@@ -14,10 +14,13 @@ from .values import ort_value
 if TYPE_CHECKING:
     from ...model.model import Model
 
-__all__ = ["LENT_BYTES", "SessionSource", "num_streams", "plain_options", "session_options"]
+__all__ = ["CPU_PROVIDER", "LENT_BYTES", "SessionSource", "num_streams", "plain_options", "session_options"]
+
+CPU_PROVIDER = "CPUExecutionProvider"
 
 LENT_BYTES = 4096
-"""Tensors from this size on are lent to sessions: onnxruntime reads them where they lie, in the mapped file."""
+"""Tensors from this size on are lent to sessions: onnxruntime reads them where they lie, in the mapped file, when it
+packs or folds them. It copies those that it does neither with, but for those of `_only_gathered`."""
 
 _SEVERITY = {"NO": 4, "ERR": 3, "WARNING": 2, "INFO": 1, "DEBUG": 0, "TRACE": 0}
 
@@ -59,6 +62,24 @@ def plain_options() -> Any:
     return options
 
 
+def _only_gathered(model: Model, weights: Mapping[str, Any]) -> list[str]:
+    """The weights that a session may keep reading where they lie (``SessionOptions.add_initializer``).
+
+    onnxruntime then takes the given data for whatever has that name once the model is optimized. Its optimizer of
+    transposes replaces a weight by a transposed or reshaped one of the same name where it moves a Transpose through a
+    node that reads the weight, so results would be wrong without an error. It moves none through a Gather or GatherND
+    towards its table. So the condition is: every reader is one of these nodes, by its first input, in the main graph.
+    They copy elements byte by byte, so the table may lie at any address.
+    """
+    candidates = {model.value_id(name) for name in weights}
+    for node, reads in enumerate(model.node_inputs):
+        values = reads.tolist()
+        is_table = model.op_types[int(model.op_type_of[node])].removeprefix("ai.onnx::") in ("Gather", "GatherND")
+        candidates.difference_update(values[1:] if is_table else values)
+    candidates.difference_update(model.node_captures.values.tolist(), model.output_ids)
+    return [name for name in weights if model.value_id(name) in candidates]
+
+
 class SessionSource:
     """A model as onnxruntime takes it: encoded without its larger weights, and those beside it.
 
@@ -68,13 +89,19 @@ class SessionSource:
     def __init__(self, model: Model) -> None:
         self.encoded, self.weights = model.to_bytes_lending(LENT_BYTES)
         self.encoded = with_keys(model, self.encoded)
+        self._tables = _only_gathered(model, self.weights)
+        self._values: dict[str, Any] = {}
 
     def session(self, options: Any, providers: list[Any]) -> Any:
         """A session over the weights of this object, which it must not outlive."""
         ort = backend.load()
         if self.weights:
-            values = [ort_value(ort, array) for array in self.weights.values()]
-            options.add_external_initializers(list(self.weights), values)
+            if not self._values:
+                self._values = {name: ort_value(ort, array) for name, array in self.weights.items()}
+            options.add_external_initializers(list(self._values), list(self._values.values()))
+            if all(CPU_PROVIDER in (entry, entry[0]) for entry in providers):  # others have memory of their own
+                for name in self._tables:
+                    options.add_initializer(name, self._values[name])
         session = ort.InferenceSession(self.encoded, options, providers=providers)
         for array in self.weights.values():  # most have been packed, and nobody looks at them again
             release_pages(array)

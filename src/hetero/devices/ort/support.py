@@ -5,8 +5,9 @@
 2. If not, each kind of node is tried: a model of a node each, all that are not known yet in one session. An error
    names a node, which is refused and left out; one that names none is narrowed down by halves. What is found out is
    kept for the process, by operator, version, types and attributes.
-3. Another execution provider than the one for the CPU is asked with the whole model which nodes it takes, which
-   may depend on weights and shapes.
+3. Steps 1 and 2 ask the CPU's provider, whose sessions are made fastest. For another execution provider, the nodes that
+   the CPU's refuses are tried again with it, since it may have kernels that the CPU's lacks. Then it is asked with the
+   whole model which nodes it takes, which may depend on weights and shapes.
 
 A model of a thousand nodes costs some 60 ms.
 """
@@ -23,7 +24,7 @@ from ...model.types import onnx_dtype_of
 from ...model.write import header_of
 from ..handover import values_not_passing
 from . import backend
-from .session import SessionSource, plain_options
+from .session import CPU_PROVIDER, SessionSource, plain_options
 from .values import passes
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from ...model.model import Model
 
 __all__ = ["refusals"]
-
-CPU_PROVIDER = "CPUExecutionProvider"
 
 _SKELETON_BYTES = 1024  # constants up to this size are in the models tried: kernels may look at them
 _MOST_NAMED = 32  # errors that name a node, after which a group is halved all the same
@@ -46,6 +45,8 @@ _found_lock = threading.Lock()
 def refusals(model: Model, provider: str, provider_options: Mapping[str, Any]) -> dict[int, str]:
     """Node -> why it is refused, for the nodes that are."""
     reasons = _without_kernels(model)
+    if provider != CPU_PROVIDER and reasons:
+        reasons = _tried(model, list(reasons), [(provider, dict(provider_options)), CPU_PROVIDER])
     for node, (name, dtype) in values_not_passing(model, passes).items():
         why = f"{name!r} has elements of {dtype}, which onnxruntime's Python interface cannot take or give"
         reasons.setdefault(node, why)
@@ -58,32 +59,35 @@ def refusals(model: Model, provider: str, provider_options: Mapping[str, Any]) -
 
 
 def _without_kernels(model: Model) -> dict[int, str]:
-    """Nodes that onnxruntime cannot run on the CPU, where all that it can run can run."""
+    """Nodes that onnxruntime cannot run on the CPU."""
     if not model.num_nodes:
         return {}
-    whole = _session_error(model.to_bytes(max_constant_bytes=_SKELETON_BYTES))
-    if whole is None:
-        return {}
-    functions = hashlib.sha256(header_of(model)).digest() if model.functions else b""
-    probes = [_Probe(model, node, functions) for node in range(model.num_nodes)]
+    whole = _session_error(model.to_bytes(max_constant_bytes=_SKELETON_BYTES), [CPU_PROVIDER])
+    return {} if whole is None else _tried(model, range(model.num_nodes), [CPU_PROVIDER])
+
+
+def _tried(model: Model, nodes: Sequence[int], providers: list[Any]) -> dict[int, str]:
+    """Those of ``nodes`` for which a session with these providers cannot be made, each tried by itself, and why."""
+    shared = repr(providers).encode() + (hashlib.sha256(header_of(model)).digest() if model.functions else b"")
+    probes = {node: _Probe(model, node, shared) for node in nodes}
     reasons = {}
     with _found_lock:
         unknown: dict[bytes, _Probe] = {}
-        for probe in probes:
+        for probe in probes.values():
             if probe.trouble is None and probe.signature not in _found:
                 unknown.setdefault(probe.signature, probe)
-        _Trial(model, list(unknown.values())).run()
-        for node, probe in enumerate(probes):
+        _Trial(model, list(unknown.values()), providers).run()
+        for node, probe in probes.items():
             why = probe.trouble or _found[probe.signature]
             if why:
                 reasons[node] = why
     return reasons
 
 
-def _session_error(encoded: bytes) -> Exception | None:
+def _session_error(encoded: bytes, providers: list[Any]) -> Exception | None:
     """What goes wrong when a session is made, if anything does."""
     try:
-        backend.load().InferenceSession(encoded, plain_options(), providers=[CPU_PROVIDER])
+        backend.load().InferenceSession(encoded, plain_options(), providers=providers)
     except Exception as error:
         raise_out_of_memory(error)
         return error
@@ -93,10 +97,10 @@ def _session_error(encoded: bytes) -> Exception | None:
 class _Probe:
     """A node by itself: typed inputs without shapes, and its outputs. ``trouble``: why it cannot even be tried.
 
-    ``functions``: what tells the model's functions from those of others.
+    ``shared``: what else the answer depends on: the model's functions and the providers.
     """
 
-    def __init__(self, model: Model, node: int, functions: bytes) -> None:
+    def __init__(self, model: Model, node: int, shared: bytes) -> None:
         import onnx
         from onnx import helper
 
@@ -124,7 +128,7 @@ class _Probe:
             bytes(bool(name) for name in view.outputs),
             *sorted(attribute.SerializeToString(deterministic=True) for attribute in self.proto.attribute),
             *(info.SerializeToString(deterministic=True) for info in self.outer.values()),
-            functions,
+            shared,
         ]
         self.signature = b"\0".join(b"%d:%b" % (len(part), part) for part in parts)
 
@@ -157,8 +161,9 @@ def _probe_name(number: int) -> str:
 class _Trial:
     """Probes tried together. Writes into ``_found``."""
 
-    def __init__(self, model: Model, probes: Sequence[_Probe]) -> None:
+    def __init__(self, model: Model, probes: Sequence[_Probe], providers: list[Any]) -> None:
         self._model = model
+        self._providers = providers
         self._probes = probes
         self._header = b""
 
@@ -229,7 +234,7 @@ class _Trial:
         if not group:
             proto.graph.input.append(onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, None))
             proto.graph.output.append(onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, None))
-        return _session_error(proto.SerializeToString())
+        return _session_error(proto.SerializeToString(), self._providers)
 
 
 def _type_proto(model: Model, name: str) -> onnx.TypeProto | None:
