@@ -84,6 +84,15 @@ def in_place(name):
     return tuple([number for number in range(32) if rule.operands >> number & 1]), bool(rule.shared)
 
 
+# The thread's watch is a variable of this module's: others reach it by these.
+cdef ht_watch *exchange_watch(ht_watch *watch) noexcept nogil:
+    return ht_watch_exchange(watch)
+
+
+cdef int is_stopping() noexcept nogil:
+    return ht_stopping()
+
+
 # ---- Tensors --------------------------------------------------------------------------------------------------------
 
 cdef dict _dtype_codes = {

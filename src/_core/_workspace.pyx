@@ -4,16 +4,22 @@ Running binds addresses of inputs and outputs, then calls kernels one after anot
 """
 
 import math
+import threading
 
 import numpy as np
 
+from hetero.errors import Cancelled
+
 cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
-from hetero._kernels cimport ALIGNED, C_CONTIGUOUS, NATIVE, Team, check_status, data_of, dtype_code
+from hetero._kernels cimport (
+    ALIGNED, C_CONTIGUOUS, NATIVE, Team, check_status, data_of, dtype_code, exchange_watch, is_stopping
+)
 from hetero._program cimport IN_ARENA, IN_INPUT, IN_OUTPUT, Branch, Program, ht_branch, ht_branches, ht_copy
 from kernels_c cimport *
 
@@ -107,12 +113,34 @@ cdef class Arena:
 
 
 @cython.final
+cdef class StopFlag:
+    """What asks the run of a `Workspace` in another thread to end: kernels look at it while they run."""
+
+    cdef ht_flag flag
+
+    def set(self):
+        """Ask for it."""
+        ht_flag_set(&self.flag, 1)
+
+    def clear(self):
+        """Take it back, before the next run."""
+        ht_flag_set(&self.flag, 0)
+
+
+cdef int _look(void *workspace) noexcept nogil:
+    """Handle signals within a run, on its own thread: whether a handler raised something."""
+    with gil:
+        return (<Workspace> workspace).interrupted()
+
+
+@cython.final
 cdef class Workspace:
     """One run of a `Program` at a time: a table of tensors bound to the addresses of an `Arena`, a fresh one if none
     is given.
 
     ``timed``: measure each call; `times` then gives the last run's. ``team``: threads for kernels to use whenever it is
-    free.
+    free. ``stop``: ends a run with `Cancelled`, between two calls or within a kernel that looks at it. In the main
+    thread a signal's handler that raises, such as Ctrl-C's, ends a run likewise.
     """
 
     cdef Program program
@@ -130,11 +158,15 @@ cdef class Workspace:
     cdef ht_branches *branches  # of the calls that have some, in order
     cdef int num_branches
     cdef list inner             # the workspaces of branches, two for each of `branches`
+    cdef StopFlag stop
+    cdef ht_watch watch         # of the run under way
+    cdef object raised          # by a signal's handler in this run
 
-    def __init__(self, Program program not None, timed=False, Arena arena=None, Team team=None):
+    def __init__(self, Program program not None, timed=False, Arena arena=None, Team team=None, StopFlag stop=None):
         cdef int position, operand = 0
         cdef int num_calls = program.num_calls
         self.program = program
+        self.stop = stop
         self.timed = timed
         self.team = team
         self.arena = Arena() if arena is None else arena
@@ -277,6 +309,37 @@ cdef class Workspace:
                 self.calls[position].team = team
         return 0
 
+    cdef ht_watch *begin_watch(self) noexcept:
+        """Have the calling thread's run watched; gives what `end_watch` takes."""
+        self.watch.stop = NULL if self.stop is None else &self.stop.flag
+        self.watch.look = _look
+        self.watch.context = <void *> self
+        ht_flag_set(&self.watch.ended, 0)
+        self.watch.next_look = 0
+        return exchange_watch(&self.watch)
+
+    cdef int end_watch(self, ht_watch *before) except -1:
+        """Raise what ended the run early, if anything did."""
+        exchange_watch(before)
+        if not ht_watch_ended(&self.watch):
+            return 0
+        raised, self.raised = self.raised, None
+        if raised is not None:
+            raise raised
+        raise Cancelled("the run was cancelled")
+
+    cdef int interrupted(self) noexcept:
+        """Handle signals: 1 if a handler raised something, which is kept for `end_watch`."""
+        try:  # all of it: Python may call a handler wherever it runs
+            if threading.current_thread() is not threading.main_thread():
+                self.watch.look = NULL  # no other thread handles signals
+                return 0
+            PyErr_CheckSignals()
+        except BaseException as error:
+            self.raised = error
+            return 1
+        return 0
+
     def run_again(self, inputs):
         """`run` for a caller that has not looked at the inputs: also None if one is no NumPy array, exactly."""
         for array in inputs:
@@ -333,6 +396,7 @@ cdef class Workspace:
         cdef ht_team *team = NULL
         if self.team is not None:
             team = self.team.enter()
+        cdef ht_watch *before = self.begin_watch()
         with nogil:
             self.use(team)
             for position in range(self.num_outside):
@@ -345,15 +409,16 @@ cdef class Workspace:
                     status = program.functions[position](&self.calls[position])
                     self.times_ns[2 * position] = _now(CLOCK_MONOTONIC) - wall
                     self.times_ns[2 * position + 1] = _now(CLOCK_THREAD_CPUTIME_ID) - cpu
-                    if status != HT_OK:
+                    if status != HT_OK or is_stopping():
                         break
             else:
                 for position in range(program.num_calls):
                     status = program.functions[position](&self.calls[position])
-                    if status != HT_OK:
+                    if status != HT_OK or ht_watch_ended(&self.watch) or (position & 7 == 7 and is_stopping()):
                         break
             if team != NULL:
                 self.team.leave(team)
+        self.end_watch(before)
         if status != HT_OK:
             check_status(status, self.failure(position), self.failure_scratch(position))
         return outputs
@@ -379,6 +444,7 @@ cdef class Workspace:
         cdef ht_slot *slots = NULL
         cdef int *pairs = NULL
         cdef ht_team *team = NULL
+        cdef ht_watch *before
         operands = program.num_inputs + program.num_outputs
         if num < operands or not 0 <= trip < stop or not -1 <= flag < num:
             raise ValueError("expected a binding per input and output, and trips to make")
@@ -407,6 +473,7 @@ cdef class Workspace:
             self.bind()
             if self.team is not None:
                 team = self.team.enter()
+            before = self.begin_watch()
             with nogil:
                 self.use(team)
                 end = _now(CLOCK_MONOTONIC) + <int64_t> (seconds * 1e9)
@@ -422,7 +489,9 @@ cdef class Workspace:
                         if status != HT_OK:
                             failed = position
                             break
-                    if failed >= 0:
+                        if ht_watch_ended(&self.watch) or (position & 7 == 7 and is_stopping()):
+                            break
+                    if failed >= 0 or ht_watch_ended(&self.watch):
                         break
                     for position in range(num_copies):
                         memcpy(_at(&slots[pairs[2 * position + 1]], trip), _at(&slots[pairs[2 * position]], trip),
@@ -434,6 +503,7 @@ cdef class Workspace:
                         break
                 if team != NULL:
                     self.team.leave(team)
+            self.end_watch(before)
         finally:
             free(slots)
             free(pairs)

@@ -12,6 +12,17 @@ cdef extern from "kernels/team.h" nogil:
     int ht_team_is_near(const ht_team *team)
     int ht_team_enter(ht_team *team)
     void ht_team_leave(ht_team *team)
+    ctypedef int ht_flag
+    ctypedef struct ht_watch:
+        const ht_flag *stop
+        int (*look)(void *) noexcept
+        void *context
+        ht_flag ended
+        int64_t next_look
+    int ht_watch_ended(const ht_watch *watch)
+    ht_watch *ht_watch_exchange(ht_watch *watch)
+    int ht_stopping()
+    void ht_flag_set(ht_flag *flag, int value)
 
 cdef extern from "kernels/kernel.h" nogil:
     enum:

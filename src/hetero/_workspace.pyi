@@ -13,9 +13,19 @@ from ._program import Program
 class Arena: ...
 
 @final
+class StopFlag:
+    def set(self) -> None: ...
+    def clear(self) -> None: ...
+
+@final
 class Workspace:
     def __init__(
-        self, program: Program, timed: bool = False, arena: Arena | None = None, team: Team | None = None
+        self,
+        program: Program,
+        timed: bool = False,
+        arena: Arena | None = None,
+        team: Team | None = None,
+        stop: StopFlag | None = None,
     ) -> None: ...
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray[Any, Any]] | None: ...
     def run(

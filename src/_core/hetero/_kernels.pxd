@@ -29,6 +29,8 @@ cdef inline int dtype_code(char kind, int itemsize) noexcept nogil:
 
 cdef ht_kernel_fn chosen_kernel(name) except NULL
 cdef ht_in_place in_place_rule(name) except *
+cdef ht_watch *exchange_watch(ht_watch *watch) noexcept nogil
+cdef int is_stopping() noexcept nogil
 cdef void *data_of(array) except NULL
 cdef int64_t describe_type(ht_tensor *tensor, tuple shape, dtype) except -1
 cdef int check_status(int status, what, const void *scratch) except -1

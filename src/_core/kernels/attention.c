@@ -90,7 +90,7 @@ static void attention_part(void *context, int64_t part, int thread)
         data[k] = call->in[k - 1] ? call->in[k - 1]->data : NULL;
     int64_t packed = -1;
     const int64_t end = ht_part_begin(job->batch * job->blocks, job->parts, part + 1);
-    for (int64_t unit = ht_part_begin(job->batch * job->blocks, job->parts, part); unit < end; unit++) {
+    for (int64_t unit = ht_part_begin(job->batch * job->blocks, job->parts, part); unit < end && !ht_stopping(); unit++) {
         const int64_t i = unit / job->blocks, first = unit % job->blocks * job->block_rows;
         const int64_t rows = ht_min64(job->block_rows, m - first);
         if (i != packed) {
@@ -176,7 +176,9 @@ int HT_KERNEL(attention)(const ht_call *call)
     if (call->scratch_bytes / (int64_t)sizeof(float) < floats)
         return HT_ERR_OPERAND;
     job.blocks = ht_ceil_div(job.m, job.block_rows);
-    job.parts = ht_parts(call, job.batch * job.blocks, (double)(job.batch * job.m) * (double)job.n * (double)(job.d + job.e));
+    /* No more parts than threads can use: each packs its keys and values anew. */
+    job.parts = ht_min64(job.batch * job.blocks,
+                         ht_wanted(call, (double)(job.batch * job.m) * (double)job.n * (double)(job.d + job.e)));
     ht_parallel(call->team, job.parts, attention_part, &job);
     return HT_OK;
 }

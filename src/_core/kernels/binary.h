@@ -117,7 +117,10 @@ static inline int ht_binary_run(const ht_call *call, ht_binary_row row, int32_t 
     const int a_step = (int)loops.step[0][0], b_step = (int)loops.step[0][1];
     int64_t index[HT_MAX_DIMS + 1] = {0}, offset[HT_MAX_BROADCAST] = {0};
     char *target = (char *)out->data;
+    int64_t left = HT_PACE;
     do {
+        if (ht_paced_stop(&left, n))
+            return HT_OK;
         const int status = row((const char *)a->data + offset[0] * in_bytes,
                                (const char *)b->data + offset[1] * in_bytes, target, n, a_step, b_step);
         if (status != HT_OK)

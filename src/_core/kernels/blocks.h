@@ -21,7 +21,7 @@ HT_INLINE ht_blocks ht_divide(const ht_call *call, int64_t matrices, int64_t m, 
                               int64_t tile_columns, int64_t most_rows, double cost)
 {
     ht_blocks b = {.m = m, .n = n};
-    const int64_t wanted = ht_ceil_div(ht_parts(call, INT64_MAX, cost), matrices);
+    const int64_t wanted = ht_ceil_div(ht_wanted(call, cost), matrices);
     const int64_t wide = ht_ceil_div(n, tile_columns), tall = ht_ceil_div(m, tile_rows);
     b.block_columns = ht_ceil_div(wide, ht_min64(wide, wanted)) * tile_columns;
     b.column_blocks = ht_ceil_div(n, b.block_columns);

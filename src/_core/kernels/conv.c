@@ -168,7 +168,7 @@ static void convolve_part(void *context, int64_t part, int thread)
 {
     const convolution *job = (const convolution *)context;
     const int64_t end = ht_part_begin(job->units, job->parts, part + 1);
-    for (int64_t unit = ht_part_begin(job->units, job->parts, part); unit < end; unit++)
+    for (int64_t unit = ht_part_begin(job->units, job->parts, part); unit < end && !ht_stopping(); unit++)
         convolve_unit(job, unit, (float *)ht_scratch(job->call, thread));
 }
 
@@ -176,7 +176,7 @@ static void convolve_part(void *context, int64_t part, int thread)
 static void divide(convolution *job, int64_t batch, double cost)
 {
     const ht_conv *c = &job->image;
-    const int64_t wanted = ht_parts(job->call, INT64_MAX, cost), images = batch * job->group;
+    const int64_t wanted = ht_wanted(job->call, cost), images = batch * job->group;
     job->blocks = job->chunks = 1;
     job->chunk = c->out_channels;
     if (job->way == DEPTHWISE || job->way == NARROW) {

@@ -176,7 +176,7 @@ static void convolve_part(void *context, int64_t part, int thread)
     for (int64_t unit = ht_part_begin(blocks->units, blocks->parts, part); unit < end; unit++) {
         const ht_block b = ht_block_of(blocks, unit);
         const int64_t last = b.column + b.columns;
-        for (int64_t p = b.column; p < last; p += chunk)
+        for (int64_t p = b.column; p < last && !ht_stopping(); p += chunk)
             convolve_block(job, b.matrix / job->l.group, b.matrix % job->l.group, b.row, b.rows, p,
                            ht_min64(p + chunk, last), steps, (uint8_t *)(steps + job->l.steps));
     }

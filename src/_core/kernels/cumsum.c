@@ -18,6 +18,7 @@ HT_INLINE int accumulate(const ht_call *call, const int product)
     const int64_t inner = ht_product(x->dims, (int)axis + 1, x->ndim);
     if (x->size == 0)
         return HT_OK;
+    int64_t left = HT_PACE;
     switch (x->dtype) {
     /* Row k of the axis is row k-1 of out plus row k of x (exclusive: row k-1 of x); walked from either end. */
 #define CASE(D, s, T, U)                                                                              \
@@ -29,6 +30,8 @@ HT_INLINE int accumulate(const ht_call *call, const int product)
             for (int64_t i = 0; i < inner; i++)                                                       \
                 to[first * inner + i] = exclusive ? (T)product : from[first * inner + i];                      \
             for (int64_t k = 1; k < n; k++) {                                                         \
+                if (ht_paced_stop(&left, inner))                                                      \
+                    return HT_OK;                                                                     \
                 const int64_t at = first * inner + k * way, read = exclusive ? at - way : at;         \
                 for (int64_t i = 0; i < inner; i++) {                                                 \
                     const U a = (U)to[at - way + i], b = (U)from[read + i];                           \

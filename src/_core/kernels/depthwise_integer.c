@@ -286,7 +286,7 @@ static void convolve_part(void *context, int64_t part, int thread)
         r.taps[tap] = tap < l->taps ? (ky * l->dilation[0] * l->width + kx * l->dilation[1]) * BLOCK : 0;
     }
     const int64_t end = ht_part_begin(j->units, j->parts, part + 1);
-    for (int64_t unit = ht_part_begin(j->units, j->parts, part); unit < end; unit++) {
+    for (int64_t unit = ht_part_begin(j->units, j->parts, part); unit < end && !ht_stopping(); unit++) {
         const int64_t y0 = unit % j->strips * j->strip_rows, y1 = ht_min64(y0 + j->strip_rows, l->out[0]);
         const int64_t block = unit / j->strips % l->blocks, image = unit / j->strips / l->blocks;
         const int64_t rows = (y1 - y0 - 1) * l->stride[0] + (l->kernel[0] - 1) * l->dilation[0] + 1;
@@ -336,7 +336,7 @@ int HT_KERNEL(depthwise_integer)(const ht_call *call)
     j.blank = *(const uint8_t *)zero->data ^ j.flip;
     /* Strips as high as the scratch memory allows, or lower, so that every thread has some. */
     const double cost = (double)y->size * (double)l->taps / 8;
-    const int64_t wanted = ht_ceil_div(ht_parts(call, INT64_MAX, cost), images * l->blocks);
+    const int64_t wanted = ht_ceil_div(ht_wanted(call, cost), images * l->blocks);
     j.strip_rows = ht_min64(l->rows, ht_ceil_div(l->out[0], ht_min64(wanted, l->out[0])));
     j.strips = ht_ceil_div(l->out[0], j.strip_rows);
     j.units = images * l->blocks * j.strips;

@@ -7,8 +7,11 @@
 static double determinant(double *a, int64_t n)
 {
     double product = 1;
+    int64_t left = HT_PACE;
     for (int64_t k = 0; k < n; k++) {
         int64_t pivot = k;
+        if (ht_paced_stop(&left, (n - k) * (n - k)))
+            return 0;
         for (int64_t i = k + 1; i < n; i++)
             if (fabs(a[i * n + k]) > fabs(a[pivot * n + k]))
                 pivot = i;
@@ -42,7 +45,7 @@ int HT_KERNEL(det)(const ht_call *call)
     if (n < 0 || x->dtype != y->dtype || x->size != batch * n * n || call->scratch_bytes < 8 * n * n)
         return HT_ERR_OPERAND;
     double *a = (double *)call->scratch;
-    for (int64_t b = 0; b < batch; b++) {
+    for (int64_t b = 0; b < batch && !ht_stopping(); b++) {
         for (int64_t i = 0; i < n * n; i++)
             a[i] = x->dtype == HT_FLOAT32 ? (double)((const float *)x->data)[b * n * n + i]
                                           : ((const double *)x->data)[b * n * n + i];

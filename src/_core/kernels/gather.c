@@ -44,11 +44,14 @@ int HT_KERNEL(gather)(const ht_call *call)
         return HT_ERR_OPERAND;
     const char *from = (const char *)data->data;
     char *out = (char *)call->out[0]->data;
+    int64_t left = HT_PACE;
     for (int64_t o = 0; o < outer; o++, from += size * bytes)
         for (int64_t i = 0; i < indices->size; i++, out += bytes) {
             const int64_t index = ht_index_at(indices, i, size);
             if (index < 0)
                 return HT_ERR_INDEX;
+            if (ht_paced_stop(&left, bytes))
+                return HT_OK;
             move(out, from + index * bytes, bytes);
         }
     return HT_OK;
@@ -104,7 +107,10 @@ int HT_KERNEL(gather_elements)(const ht_call *call)
     const int last = data->ndim - 1;
     const int64_t run = indices->dims[last], index_bytes = ht_element_bytes(indices->dtype);
     const take_fn take = choose(bytes, indices->dtype);
+    int64_t left = HT_PACE;
     for (int64_t i = 0; i < indices->size; i += run) {
+        if (ht_paced_stop(&left, run))
+            return HT_OK;
         if (!take((const char *)data->data + walk.base * bytes, (const char *)indices->data + i * index_bytes,
                   (char *)call->out[0]->data + i * bytes, run, data->dims[axis], axis != last, walk.axis_step))
             return HT_ERR_INDEX;
@@ -136,6 +142,7 @@ int HT_KERNEL(gather_nd)(const ht_call *call)
     if (call->out[0]->size != batches * tuples * inner)
         return HT_ERR_OPERAND;
     char *out = (char *)call->out[0]->data;
+    int64_t left = HT_PACE;
     for (int64_t b = 0; b < batches; b++)
         for (int64_t t = 0; t < tuples; t++, out += bytes) {
             int64_t at = 0;
@@ -145,6 +152,8 @@ int HT_KERNEL(gather_nd)(const ht_call *call)
                     return HT_ERR_INDEX;
                 at = at * data->dims[first + d] + index;
             }
+            if (ht_paced_stop(&left, bytes))
+                return HT_OK;
             if (bytes > 0)
                 move(out, (const char *)data->data + b * batch_bytes + at * bytes, bytes);
         }

@@ -27,6 +27,8 @@
 #include "half_vec.h"
 #include "unary.h"
 
+#define MOST_ROWS (512 * HT_TILE_ROWS) /* of a block: what is between two looks at whether the run is to end */
+#define SOME_COLUMNS (64 * HT_PANEL)    /* of products of few rows, likewise */
 #define SMALL_M 8      /* up to here packing an unpacked B costs more than it saves */
 
 /* Floats of B in a block: a part of the L2 cache that leaves room for A and C. */
@@ -70,13 +72,15 @@ static void add_block(const ht_gemm_product *p, const ht_tile *block, int64_t j,
 }
 
 /* All of packed float32 B, which is read where it lies. */
-static void tiled_packed(const ht_gemm_product *p, int64_t col0, int64_t col1)
+static void tiled_packed(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
     const int64_t k_step = k_step_of(p->k, HT_LONG_K), n_step = n_step_of(k_step);
     for (int64_t j = col0; j < col1; j += n_step) {
         const int64_t columns = ht_min64(n_step, col1 - j);
         int64_t k0 = 0;
         do {
+            if (ht_paced_stop(left, p->m * columns * k_step))
+                return;
             ht_tile t = {.b = p->b + j * p->k + k0 * HT_PANEL, .b_k = HT_PANEL, .b_panel = p->k * HT_PANEL,
                          .k = ht_min64(k_step, p->k - k0), .next_step = HT_PANEL};
             const int last = k0 + t.k == p->k;
@@ -87,10 +91,10 @@ static void tiled_packed(const ht_gemm_product *p, int64_t col0, int64_t col1)
     }
 }
 
-static void tiled(const ht_gemm_product *p, int64_t col0, int64_t col1)
+static void tiled(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
     if (p->b_packed && !p->halves) {
-        tiled_packed(p, col0, col1);
+        tiled_packed(p, col0, col1, left);
         return;
     }
     const int direct = !p->b_packed && !p->trans_b && p->rows <= SMALL_M;
@@ -100,6 +104,8 @@ static void tiled(const ht_gemm_product *p, int64_t col0, int64_t col1)
         const int64_t columns = ht_min64(n_step, col1 - j);
         int64_t k0 = 0;
         do {
+            if (ht_paced_stop(left, p->m * columns * k_step))
+                return;
             ht_tile t = {.b = p->scratch, .b_k = HT_PANEL, .k = ht_min64(k_step, p->k - k0)};
             t.b_panel = t.k * HT_PANEL;
             /* Of rows in place, those of whole panels: a panel's load must not pass the end of a row. */
@@ -131,14 +137,18 @@ static void tiled(const ht_gemm_product *p, int64_t col0, int64_t col1)
 }
 
 /* Columns [col0, col1) of one product; col0 is a multiple of HT_PANEL. */
-static void multiply_columns(const ht_gemm_product *p, int64_t col0, int64_t col1)
+static void multiply_columns(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
-    if (p->rows <= 3 && p->b_packed)
-        ht_gemv_packed(p, col0, col1);
-    else if (p->rows <= 3 && p->trans_b && p->a_k == 1)
-        ht_gemv_dot(p, col0, col1);
+    const int packed = p->rows <= 3 && p->b_packed, dots = p->rows <= 3 && !packed && p->trans_b && p->a_k == 1;
+    if (packed || dots)
+        for (int64_t from = col0; from < col1; from += SOME_COLUMNS) {
+            const int64_t to = ht_min64(col1, from + SOME_COLUMNS);
+            if (ht_paced_stop(left, p->m * (to - from) * p->k))
+                return;
+            (packed ? ht_gemv_packed : ht_gemv_dot)(p, from, to);
+        }
     else
-        tiled(p, col0, col1);
+        tiled(p, col0, col1, left);
     if (!ht_unary_is_clip(p->activation))
         for (int64_t i = 0; i < p->m; i++)
             ht_unary_f32(p->activation, p->p0, p->p1, p->y + i * p->n + col0, p->y + i * p->n + col0, col1 - col0);
@@ -176,6 +186,7 @@ static void multiply_part(void *context, int64_t part, int thread)
 {
     const multiplication *job = (const multiplication *)context;
     const ht_blocks *blocks = &job->blocks;
+    int64_t left = HT_PACE;
     const int64_t end = ht_part_begin(blocks->units, blocks->parts, part + 1);
     for (int64_t unit = ht_part_begin(blocks->units, blocks->parts, part); unit < end; unit++) {
         const ht_block block = ht_block_of(blocks, unit);
@@ -190,7 +201,7 @@ static void multiply_part(void *context, int64_t part, int thread)
         p.epilogue.bias = p.epilogue.bias ? p.epilogue.bias + block.row * p.epilogue.bias_row : NULL;
         p.epilogue.addend = p.epilogue.addend ? p.epilogue.addend + y_at : NULL;
         p.scratch = (float *)ht_scratch(job->call, thread);
-        multiply_columns(&p, block.column, block.column + block.columns);
+        multiply_columns(&p, block.column, block.column + block.columns, &left);
     }
 }
 
@@ -246,7 +257,7 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         p.epilogue.bias = bias ? (const float *)bias->data : NULL;
         p.epilogue.addend = addend ? (const float *)addend->data : NULL;
         multiplication job = {.call = call, .first = p, .batch = matrices};
-        job.blocks = ht_divide(call, batch, p.m, p.n, HT_TILE_ROWS, HT_PANEL, p.m, (double)y->size * (double)p.k);
+        job.blocks = ht_divide(call, batch, p.m, p.n, HT_TILE_ROWS, HT_PANEL, MOST_ROWS, (double)y->size * (double)p.k);
         ht_parallel(call->team, job.blocks.parts, multiply_part, &job);
         return HT_OK;
     }

@@ -9,10 +9,13 @@
         const type alpha = (type)(factor)alpha_, beta = (type)(factor)beta_;                                          \
         const type *a = a_, *b = b_, *bias = bias_, *addend = addend_;                                                \
         type *y = y_;                                                                                                 \
+        int64_t left = HT_PACE;                                                                                       \
         for (int64_t i = 0; i < p->m; i++, y += p->n) {                                                               \
             for (int64_t j = 0; j < p->n; j++)                                                                        \
                 y[j] = 0;                                                                                             \
             for (int64_t k = 0; k < p->k; k++) {                                                                      \
+                if (ht_paced_stop(&left, p->n))                                                                       \
+                    return;                                                                                           \
                 const type x = a[i * p->a_row + k * p->a_k];                                                          \
                 if (p->trans_b)                                                                                       \
                     for (int64_t j = 0; j < p->n; j++)                                                                \

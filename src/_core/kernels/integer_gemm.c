@@ -125,7 +125,10 @@ static void multiply_block(const multiplication *job, const ht_block block, uint
         const uint32_t sum = (uint32_t)ht_prepare_quads(a + r * k, k, flip, 0, prepared + r * a_row);
         sums[r] = (int32_t)(sum - (uint32_t)k * (uint32_t)zeros[r]);
     }
+    int64_t left = HT_PACE;
     for (int64_t j = block.column; j < end; j += HT_INTEGER_WIDTH) {
+        if (ht_paced_stop(&left, rows * k))
+            return;
         const int64_t columns = ht_min64(HT_INTEGER_WIDTH, end - j);
         const uint8_t *panel = b + j / HT_PANEL * panel_bytes(k);
         for (int64_t p = 0; p < ht_ceil_div(columns, HT_PANEL); p++) {
@@ -169,7 +172,7 @@ static void multiply_part(void *context, int64_t part, int thread)
     const multiplication *job = (const multiplication *)context;
     const ht_blocks *blocks = &job->blocks;
     const int64_t end = ht_part_begin(blocks->units, blocks->parts, part + 1);
-    for (int64_t unit = ht_part_begin(blocks->units, blocks->parts, part); unit < end; unit++)
+    for (int64_t unit = ht_part_begin(blocks->units, blocks->parts, part); unit < end && !ht_stopping(); unit++)
         multiply_block(job, ht_block_of(blocks, unit), ht_scratch(job->call, thread));
 }
 

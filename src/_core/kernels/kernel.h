@@ -58,19 +58,40 @@ typedef struct {
     int64_t scratch_step; /* bytes from one thread's scratch to the next; 0 without a team */
 } ht_call;
 
-/* How many parts to split `units` of work into that take `cost` operations (multiply-adds, elements moved) in all: one
- * where the threads would cost more than they save, else a few for each thread. Part i takes units
+/* How many parts keep all threads busy with work of `cost` operations (multiply-adds, elements moved): one where the
+ * threads would cost more than they save, else a few for each thread. */
+static inline int64_t ht_wanted(const ht_call *call, double cost)
+{
+    enum { WORTHWHILE = 100000, EACH = 4 };
+    return cost < WORTHWHILE || !call->team ? 1 : (int64_t)EACH * ht_team_threads(call->team);
+}
+
+/* How many parts to split `units` of work into: as many as are wanted, and where those would take long as many more as
+ * let a run that is to end stop between two of them. Part i takes units
  * [ht_part_begin(units, parts, i), ht_part_begin(units, parts, i + 1)). */
 static inline int64_t ht_parts(const ht_call *call, int64_t units, double cost)
 {
-    enum { WORTHWHILE = 100000, EACH = 4 };
-    const int64_t most = call->team ? (int64_t)EACH * ht_team_threads(call->team) : 1;
-    return cost < WORTHWHILE || units < 2 ? 1 : units < most ? units : most;
+    const double longest = 2e7; /* operations of a part: 2 to 20 ms */
+    int64_t parts = ht_wanted(call, cost);
+    if (cost > longest * (double)parts)
+        parts = cost < longest * HT_MAX_PARTS ? (int64_t)(cost / longest) : HT_MAX_PARTS;
+    return units < parts ? (units < 1 ? 1 : units) : parts;
 }
 
 static inline int64_t ht_part_begin(int64_t units, int64_t parts, int64_t part)
 {
     return units / parts * part + (part < units % parts ? part : units % parts);
+}
+
+/* Whether the run is to end, asked about four million operations apart: for serial loops. Begins with *left = HT_PACE. */
+#define HT_PACE (1 << 22)
+static inline int ht_paced_stop(int64_t *left, int64_t work)
+{
+    *left -= work + 1;
+    if (*left > 0)
+        return 0;
+    *left = HT_PACE;
+    return ht_stopping();
 }
 
 static inline void *ht_scratch(const ht_call *call, int thread)

@@ -78,6 +78,7 @@ int HT_KERNEL(nms)(const ht_call *call)
     int32_t *order = (int32_t *)call->scratch, *room = order + n;
     corners *kept = (corners *)(room + n);
     int64_t *out = (int64_t *)chosen->data, found = 0;
+    int64_t left = HT_PACE;
     for (int64_t batch = 0; batch < batches; batch++) {
         const float *box = (const float *)boxes->data + batch * n * 4;
         for (int64_t class = 0; class < classes; class++) {
@@ -92,6 +93,8 @@ int HT_KERNEL(nms)(const ht_call *call)
             for (int64_t i = 0; i < candidates && taken < most; i++) {
                 const corners own = corners_of(box + 4 * order[i], centre);
                 int64_t k = 0;
+                if (ht_paced_stop(&left, taken))
+                    return HT_OK;
                 while (k < taken && !overlaps(&own, &kept[k], overlap))
                     k++;
                 if (k < taken)

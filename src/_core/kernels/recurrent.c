@@ -373,7 +373,10 @@ HT_INLINE void walk(const job_of_run *job, const int kind, int64_t d, float *scr
         else if (kind == LSTM)
             memset(last_c + at, 0, state_bytes);
     }
+    int64_t left = HT_PACE;
     for (int64_t step = 0; step < longest; step++) {
+        if (ht_paced_stop(&left, batch * gates * l.padded * hidden))
+            return;
         const int two_products = kind == GRU && !l.option;
         if (step == 0 && !h0)
             memset(l.gate_sums, 0, (size_t)(batch * sums_row) * sizeof(float));
@@ -465,12 +468,12 @@ HT_INLINE int run(const ht_call *call, const int kind)
     l.clip = (float)call->floats[0];
     job_of_run job = {.call = call, .l = l, .longest = longest, .step_parts = 1};
     const double cost = (double)batch * gates * (double)l.padded * (double)hidden;
-    if (dirs > 1 && ht_parts(call, dirs, cost * (double)longest * (double)dirs) > 1) {
+    if (dirs > 1 && ht_wanted(call, cost * (double)longest * (double)dirs) > 1) {
         ht_parallel(call->team, dirs, kind == LSTM ? lstm_direction : kind == GRU ? gru_direction : rnn_direction, &job);
         return HT_OK;
     }
     /* Of a step: a part for each thread, as a region costs a microsecond. */
-    job.step_parts = ht_parts(call, INT64_MAX, cost) > 1 ? ht_team_threads(call->team) : 1;
+    job.step_parts = ht_wanted(call, cost) > 1 ? ht_team_threads(call->team) : 1;
     for (int64_t d = 0; d < dirs; d++)
         walk(&job, kind, d, (float *)call->scratch, call->team);
     return HT_OK;

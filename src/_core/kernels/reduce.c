@@ -128,7 +128,10 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
             y[i] = neutral;                                                                                           \
         int64_t index[HT_MAX_DIMS] = {0}, at = 0;                                                                     \
         const int64_t n = p->size[0];                                                                                 \
+        int64_t left = HT_PACE;                                                                                       \
         for (int64_t done = 0; done < x_size; done += n) {                                                            \
+            if (ht_paced_stop(&left, n))                                                                              \
+                return;                                                                                               \
             row_##suffix(operation, x + done, y + at, n, p->step[0]);                                                 \
             for (int axis = 1; axis < p->rank; axis++) {                                                              \
                 at += p->step[axis];                                                                                  \

@@ -84,6 +84,7 @@ static sample sample_at(double y, double x, int64_t height, int64_t width)
         const int64_t bins_h = y->dims[2], bins_w = y->dims[3], fixed = call->ints[0];                               \
         const int largest = call->ints[1] != 0, half_pixel = call->ints[2] != 0;                                     \
         const double scale = call->floats[0], shift = half_pixel ? 0.5 : 0.0;                                        \
+        int64_t left = HT_PACE;                                                                                      \
         for (int64_t r = 0; r < y->dims[0]; r++, rois += 4) {                                                        \
             if (images[r] < 0 || images[r] >= x->dims[0])                                                            \
                 return HT_ERR_INDEX;                                                                                 \
@@ -103,7 +104,7 @@ static sample sample_at(double y, double x, int64_t height, int64_t width)
             const T *from = (const T *)x->data + images[r] * c * height * width;                                     \
             T *to = (T *)y->data + r * c * bins_h * bins_w;                                                          \
             for (int64_t i = 0; i < bins_h; i++)                                                                     \
-                for (int64_t j = 0; j < bins_w; j++)                                                                 \
+                for (int64_t j = 0; j < bins_w && !ht_paced_stop(&left, rows * columns * c); j++)                    \
                     bin_##T(from, c, height, width, y0 + (double)i * bin_y, x0 + (double)j * bin_x,                  \
                             bin_y / (double)ht_max64(rows, 1), bin_x / (double)ht_max64(columns, 1), rows, columns,  \
                             largest, (double *)call->scratch, to + i * bins_w + j, bins_h * bins_w);                 \

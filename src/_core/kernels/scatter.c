@@ -95,7 +95,10 @@ int HT_KERNEL(scatter_elements)(const ht_call *call)
     /* Along the last axis, unless that is `axis`, neighbours with one index are neighbours in out, too. */
     const int64_t run = axis == out->ndim - 1 ? 1 : indices->dims[out->ndim - 1];
     const char *update = (const char *)updates->data;
+    int64_t left = HT_PACE;
     for (int64_t begin = 0; begin < indices->size; begin += run) {
+        if (ht_paced_stop(&left, run))
+            return HT_OK;
         const int64_t together = run > 1 && all_equal(indices, begin, run) ? run : 1;
         for (int64_t i = 0; i < run; i += together, update += together * bytes) {
             const int64_t index = ht_index_at(indices, begin + i, out->dims[axis]);
@@ -132,7 +135,10 @@ int HT_KERNEL(scatter_nd)(const ht_call *call)
     if (status != HT_OK)
         return status;
     const char *update = (const char *)updates->data;
+    int64_t left = HT_PACE;
     for (int64_t t = 0; t < tuples; t++, update += bytes) {
+        if (ht_paced_stop(&left, inner))
+            return HT_OK;
         int64_t at = 0;
         for (int d = 0; d < depth; d++) {
             const int64_t index = ht_index_at(indices, t * depth + d, out->dims[d]);

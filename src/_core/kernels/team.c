@@ -12,12 +12,56 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     PART_BITS = 21, /* parts, and parts taken: threads that come late add one each */
     PAUSES = 2000,  /* about 50 microseconds */
 };
 static const uint64_t PART_MASK = ((uint64_t)1 << PART_BITS) - 1;
+
+static _Thread_local ht_watch *watched; /* by which the thread's run is watched */
+static _Thread_local int is_member;     /* of a team: runs belong to other threads */
+
+ht_watch *ht_watch_exchange(ht_watch *watch)
+{
+    ht_watch *before = watched;
+    watched = watch;
+    return before;
+}
+
+static int64_t now(void)
+{
+    struct timespec time;
+#ifdef CLOCK_MONOTONIC_COARSE
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+#else
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+#endif
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+int ht_stopping(void)
+{
+    ht_watch *watch = watched;
+    if (!watch)
+        return 0;
+    if (ht_watch_ended(watch)) {
+        watch->ended = 1;
+        return 1;
+    }
+    if (is_member || !watch->look)
+        return 0;
+    const int64_t time = now();
+    if (time < watch->next_look)
+        return 0;
+    const int is_first = watch->next_look == 0;
+    watch->next_look = time + HT_LOOK_NS;
+    if (is_first || !watch->look(watch->context))
+        return 0;
+    watch->ended = 1;
+    return 1;
+}
 
 typedef struct {
     pthread_t id;
@@ -31,6 +75,7 @@ struct ht_team {
     _Alignas(64) _Atomic int taken;       /* by a run */
     ht_part_fn work;
     void *context;
+    ht_watch *watch;
     int threads;       /* with the caller */
     int home;          /* processor of the caller of a pinned team; -1 */
     unsigned forks;    /* of this process when the threads were started */
@@ -65,7 +110,12 @@ static void take_parts(ht_team *team, int thread)
         const uint64_t ticket = atomic_fetch_add(&team->ticket, 1);
         if (!has_parts(ticket))
             return;
-        team->work(team->context, (int64_t)(ticket & PART_MASK), thread);
+        if (thread > 0)
+            watched = team->watch;
+        if (!ht_stopping())
+            team->work(team->context, (int64_t)(ticket & PART_MASK), thread);
+        if (thread > 0)
+            watched = NULL; /* it ends with the run, which may go on once this part is done */
         atomic_fetch_add(&team->done, 1);
     }
 }
@@ -74,6 +124,7 @@ static void *serve(void *argument)
 {
     const member *self = (const member *)argument;
     ht_team *team = self->team;
+    is_member = 1;
     for (;;) {
         int pauses = 0;
         while (pauses < PAUSES && !has_parts(atomic_load_explicit(&team->ticket, memory_order_relaxed))) {
@@ -183,12 +234,13 @@ void ht_team_leave(ht_team *team) { atomic_store(&team->taken, 0); }
 void ht_parallel(ht_team *team, int64_t parts, ht_part_fn work, void *context)
 {
     if (!team || team->threads < 2 || parts < 2 || !is_of_this_process(team)) {
-        for (int64_t part = 0; part < parts; part++)
+        for (int64_t part = 0; part < parts && (parts == 1 || !ht_stopping()); part++)
             work(context, part, 0);
         return;
     }
     team->work = work;
     team->context = context;
+    team->watch = watched;
     atomic_store(&team->done, 0);
     atomic_store(&team->ticket, ++team->region << (2 * PART_BITS) | (uint64_t)parts << PART_BITS);
     if (atomic_load(&team->sleepers)) {

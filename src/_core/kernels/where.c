@@ -45,8 +45,15 @@
         T *out = (T *)call->out[0]->data;                                                                        \
         int64_t index[HT_MAX_DIMS + 1] = {0}, at[HT_MAX_BROADCAST] = {0};                                        \
         const int64_t n = loops->count[0], *step = loops->step[0];                                               \
+        int64_t left = HT_PACE;                                                                                  \
         do {                                                                                                     \
-            row_##T(c + at[0], x + at[1], y + at[2], out, n, step[0], step[1], step[2]);                         \
+            for (int64_t i = 0; i < n; i += HT_PACE) {                                                           \
+                const int64_t some = n - i < HT_PACE ? n - i : HT_PACE;                                          \
+                if (ht_paced_stop(&left, some))                                                                  \
+                    return;                                                                                      \
+                row_##T(c + at[0] + i * step[0], x + at[1] + i * step[1], y + at[2] + i * step[2], out + i,      \
+                        some, step[0], step[1], step[2]);                                                        \
+            }                                                                                                    \
             out += n;                                                                                            \
         } while (ht_broadcast_next(loops, 3, index, at));                                                        \
     }

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _kernels
-from ..._workspace import Arena, Workspace
+from ..._workspace import Arena, StopFlag, Workspace
 from ...errors import Cancelled, InferenceError
 from ...runtime.cancellation import Cancellation
 from ...runtime.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
@@ -105,6 +105,24 @@ class PlanCache:
         return found
 
 
+class _Stop(Cancellation):
+    """A flag that kernels look at, too."""
+
+    __slots__ = ("flag",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flag = StopFlag()
+
+    def request(self) -> None:
+        super().request()
+        self.flag.set()
+
+    def clear(self) -> None:
+        super().clear()
+        self.flag.clear()
+
+
 class CpuRunner:
     """One request's memory: an arena, and a workspace per segment it met last. See `hetero.runtime.request.Runner`.
 
@@ -120,13 +138,13 @@ class CpuRunner:
         team: _kernels.Team | None,
         device: str,
         arena: Arena | None = None,
-        cancellation: Cancellation | None = None,
+        cancellation: _Stop | None = None,
     ) -> None:
         self._device = device
         self._plans = plans
         self._timed = timed
         self._team = team
-        self.cancellation = Cancellation() if cancellation is None else cancellation
+        self.cancellation = _Stop() if cancellation is None else cancellation
         self._arena = Arena() if arena is None else arena
         self._workspaces: OrderedDict[int, tuple[Segment, Workspace]] = OrderedDict()
         self._last: list[tuple[Segment, Workspace]] = []
@@ -240,7 +258,7 @@ class CpuRunner:
     def _workspace_of(self, segment: Segment) -> Workspace:
         entry = self._workspaces.get(id(segment))
         if entry is None:
-            entry = (segment, Workspace(segment.program, self._timed, self._arena, self._team))
+            entry = (segment, Workspace(segment.program, self._timed, self._arena, self._team, self.cancellation.flag))
             self._workspaces[id(segment)] = entry
             while len(self._workspaces) > MAX_WORKSPACES + len(self._last):
                 self._workspaces.popitem(last=False)

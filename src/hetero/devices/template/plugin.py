@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import InferenceError, UnsupportedModel
+from ...errors import Cancelled, InferenceError, UnsupportedModel
 from ...extension.binding import bind_node
 from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
 from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
 from ...properties import without
+from ...runtime.cancellation import Cancellation
 from ...runtime.profile import EXECUTED, ProfileRow
 
 if TYPE_CHECKING:
@@ -134,22 +135,25 @@ class TemplateModel(CompiledModel):
 
 
 class TemplateRunner:
-    """One request: it holds nothing but the counters of its last run."""
+    """One request: the counters of its last run, and what stops one."""
 
     def __init__(self, device: str, program: Program, measured: bool) -> None:
+        self.cancellation = Cancellation()
         self._device = device
         self._program = program
         self._measured = measured
         self._times: list[tuple[int, int]] = []
 
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        from .program import with_str_objects
+        from .program import stopping_by, with_str_objects
 
         times: list[tuple[int, int]] | None = [] if self._measured else None
         values = [with_str_objects(value) for value in inputs]
-        with np.errstate(all="ignore"):  # infinities and NaN are results like others
+        with np.errstate(all="ignore"), stopping_by(self.cancellation):  # infinities and NaN are results like others
             try:
                 results = self._program.run(values, times=times)
+            except Cancelled:
+                raise
             except InferenceError as error:
                 raise InferenceError(f"{self._device}: inference failed: {error}") from error.__cause__
         self._times = times or []

@@ -7,15 +7,17 @@ that holds it reads them as further inputs. Attributes that a function body take
 the call is compiled, so nothing is looked up by name at run time.
 
 Compiling costs one pass over the nodes; a run costs one pass over the steps. A program is immutable: any number of
-threads may run it at once.
+threads may run it at once. Before each step, also of the programs within it, a run looks whether it is to stop
+(`stopping_by`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from ...errors import InferenceError
 from ...extension.custom_op import CustomOp
 from ...extension.table import CustomOps
 from ...model.functions import fill_references
+from ...runtime.cancellation import Cancellation
 
 __all__ = [
     "FunctionKey",
@@ -36,6 +39,7 @@ __all__ = [
     "Refused",
     "Scope",
     "constant_node_value",
+    "stopping_by",
     "with_str_objects",
 ]
 
@@ -62,6 +66,25 @@ MAX_CALL_DEPTH = 48
 MAX_CALL_NODES = 1_000_000
 """Nodes that one call of a function may run, calls within it counted in full: 26 functions that each call the next
 twice would run 2**26."""
+
+
+class _Running(threading.local):
+    """The run of this thread, which all programs within it belong to."""
+
+    cancellation = Cancellation()
+
+
+_running = _Running()
+
+
+@contextlib.contextmanager
+def stopping_by(cancellation: Cancellation) -> Iterator[None]:
+    """Runs of this thread within it raise `Cancelled` when that is asked for."""
+    before, _running.cancellation = _running.cancellation, cancellation
+    try:
+        yield
+    finally:
+        _running.cancellation = before
 
 
 @dataclasses.dataclass(slots=True)
@@ -253,7 +276,8 @@ class Program:
         """Values of the outputs, in order: arrays, lists of arrays (sequences) or None (empty optionals).
 
         ``inputs`` and ``captured`` in the order of `input_names` and `captures`; not written. ``times``, if given,
-        gets the real and the CPU nanoseconds of each step appended. Raises `InferenceError` naming the node.
+        gets the real and the CPU nanoseconds of each step appended. Raises `InferenceError` naming the node, and
+        `Cancelled`.
         """
         values = self._initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
@@ -261,7 +285,11 @@ class Program:
         for slot, value in zip(self._captures, captured, strict=True):
             values[slot] = value
         real = cpu = 0
+        cancellation = _running.cancellation
+        cancellation.check()
         for step in self.steps:
+            if cancellation.requested:
+                cancellation.check()
             arguments = [frozen(values[slot]) for slot in step.reads]
             if times is not None:
                 real, cpu = time.perf_counter_ns(), time.thread_time_ns()
