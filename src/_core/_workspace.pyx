@@ -414,7 +414,7 @@ cdef class Workspace:
             else:
                 for position in range(program.num_calls):
                     status = program.functions[position](&self.calls[position])
-                    if status != HT_OK or ht_watch_ended(&self.watch) or (position & 7 == 7 and is_stopping()):
+                    if status != HT_OK or ht_watch_ended(&self.watch) or (position & 15 == 15 and is_stopping()):
                         break
             if team != NULL:
                 self.team.leave(team)
@@ -489,7 +489,7 @@ cdef class Workspace:
                         if status != HT_OK:
                             failed = position
                             break
-                        if ht_watch_ended(&self.watch) or (position & 7 == 7 and is_stopping()):
+                        if ht_watch_ended(&self.watch) or (position & 15 == 15 and is_stopping()):
                             break
                     if failed >= 0 or ht_watch_ended(&self.watch):
                         break

@@ -28,6 +28,21 @@ static int check(const ht_call *call)
     return ht_element_bytes(call->in[0]->dtype) ? HT_OK : HT_ERR_DTYPE;
 }
 
+enum { SOME = 1024 }; /* rows between two looks at whether the run is to end */
+
+/* Rows that the indices from `begin` to `end` name; 0 if one is outside [-size, size). */
+static int move_rows(const ht_tensor *indices, int64_t begin, int64_t end, int64_t size, const char *from, char *out,
+                     int64_t bytes)
+{
+    for (int64_t i = begin; i < end; i++, out += bytes) {
+        const int64_t index = ht_index_at(indices, i, size);
+        if (index < 0)
+            return 0;
+        move(out, from + index * bytes, bytes);
+    }
+    return 1;
+}
+
 int HT_KERNEL(gather)(const ht_call *call)
 {
     const int status = check(call);
@@ -46,13 +61,14 @@ int HT_KERNEL(gather)(const ht_call *call)
     char *out = (char *)call->out[0]->data;
     int64_t left = HT_PACE;
     for (int64_t o = 0; o < outer; o++, from += size * bytes)
-        for (int64_t i = 0; i < indices->size; i++, out += bytes) {
-            const int64_t index = ht_index_at(indices, i, size);
-            if (index < 0)
+        for (int64_t i = 0; i < indices->size;) {
+            const int64_t end = i + SOME < indices->size ? i + SOME : indices->size;
+            if (!move_rows(indices, i, end, size, from, out, bytes))
                 return HT_ERR_INDEX;
-            if (ht_paced_stop(&left, bytes))
+            out += (end - i) * bytes;
+            i = end;
+            if (ht_paced_stop(&left, SOME * bytes))
                 return HT_OK;
-            move(out, from + index * bytes, bytes);
         }
     return HT_OK;
 }
@@ -152,7 +168,7 @@ int HT_KERNEL(gather_nd)(const ht_call *call)
                     return HT_ERR_INDEX;
                 at = at * data->dims[first + d] + index;
             }
-            if (ht_paced_stop(&left, bytes))
+            if ((t & 255) == 255 && ht_paced_stop(&left, 256 * bytes))
                 return HT_OK;
             if (bytes > 0)
                 move(out, (const char *)data->data + b * batch_bytes + at * bytes, bytes);

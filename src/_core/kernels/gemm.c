@@ -166,9 +166,11 @@ int HT_KERNEL(pack_b)(const ht_call *call)
         return HT_ERR_DTYPE;
     if (b->size != batch * k * n || packed->size != batch * panel_floats)
         return HT_ERR_OPERAND;
+    const int64_t step = HT_PANEL * ht_max64(1, HT_PACE / HT_PANEL / ht_max64(1, k));
     for (int64_t i = 0; i < batch; i++)
-        ht_pack_panels((const float *)b->data + i * k * n, trans ? k : n, trans, k, n,
-                       (float *)packed->data + i * panel_floats, k);
+        for (int64_t j = 0; j < n && !(n > step && ht_stopping()); j += step)
+            ht_pack_panels((const float *)b->data + i * k * n + (trans ? j * k : j), trans ? k : n, trans, k,
+                           ht_min64(step, n - j), (float *)packed->data + i * panel_floats + j * k, k);
     return HT_OK;
 }
 

@@ -13,8 +13,8 @@ __all__ = ["Cancellation"]
 class Cancellation:
     """A flag that one thread sets and a run in another looks at where it can stop.
 
-    Who owns the run clears the flag before it starts one. `CpuRunner.cancellation` is the flag of a request on CPU: a
-    run looks at it between two segments, and in a Loop or Scan at least every 10 ms, unless one trip takes longer.
+    Who owns the run clears the flag before it starts one. `CpuRunner.cancellation` is the flag of a request on CPU:
+    kernels look at it between parts of their work, within 100 ms. TEMPLATE looks at its own before each node.
 
     ``parts``: flags of the runs that this one is made of, which are set and cleared with it.
     """

@@ -72,8 +72,8 @@ def _only_gathered(model: Model, weights: Mapping[str, Any]) -> list[str]:
     They copy elements byte by byte, so the table may lie at any address.
     """
     candidates = {model.value_id(name) for name in weights}
-    for node, reads in enumerate(model.node_inputs):
-        values = reads.tolist()
+    for node in range(model.num_nodes):
+        values = model.node_inputs[node].tolist()
         is_table = model.op_types[int(model.op_type_of[node])].removeprefix("ai.onnx::") in ("Gather", "GatherND")
         candidates.difference_update(values[1:] if is_table else values)
     candidates.difference_update(model.node_captures.values.tolist(), model.output_ids)

@@ -1,0 +1,214 @@
+"""How soon a run ends that is asked to: within a Loop, a kernel or a long model, by cancel() and by Ctrl-C."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import hetero
+from hetero.runtime.cancellation import Cancellation
+from hetero.runtime.request import RequestState
+from model_zoo import make_model
+
+SOON = 0.5  # seconds: 0.1 on a machine that does nothing else
+node = helper.make_node
+
+
+def endless(kind: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A model that runs for minutes, one short node after the other."""
+    x = np.float32([[1, 2, 3]])
+    value = helper.make_tensor_value_info
+    if kind == "straight":
+        nodes = [node("Identity", ["x" if i == 0 else f"v{i}"], [f"v{i + 1}"]) for i in range(20_000)]
+        return make_model([*nodes, node("Relu", ["v20000"], ["y"])], {"x": [1, 3]}, ["y"]), {"x": x}
+    if kind == "Scan":
+        body = helper.make_graph(
+            [node("Add", ["s", "e"], ["t"])],
+            "body",
+            [value("s", TensorProto.FLOAT, [1, 3]), value("e", TensorProto.FLOAT, [])],
+            [value("t", TensorProto.FLOAT, [1, 3])],
+        )
+        scan = node("Scan", ["x", "z"], ["y"], body=body, num_scan_inputs=1)
+        return make_model([scan], {"x": [1, 3], "z": ["n"]}, ["y"]), {"x": x, "z": np.ones(10_000_000, np.float32)}
+    inner = {
+        "Loop": [node("Identity", ["go"], ["on"]), node("Neg", ["v"], ["w"])],
+        "empty Loop": [],
+        "Loop of functions": [node("Identity", ["go"], ["on"]), node("Gelu", ["v"], ["w"])],
+    }[kind]
+    ends = ["on", "w"] if inner else ["go", "v"]
+    body = helper.make_graph(
+        inner,
+        "body",
+        [value("i", TensorProto.INT64, []), value("go", TensorProto.BOOL, []), value("v", TensorProto.FLOAT, [1, 3])],
+        [value(ends[0], TensorProto.BOOL, []), value(ends[1], TensorProto.FLOAT, [1, 3])],
+    )
+    loop = node("Loop", ["trips", "", "x"], ["y"], body=body)
+    proto = make_model([loop], {"x": [1, 3]}, ["y"], weights={"trips": np.array(2**62)})
+    del proto.opset_import[:]
+    proto.opset_import.append(helper.make_opsetid("", 20))
+    return proto, {"x": x}
+
+
+def cancelled_after(compiled: hetero.CompiledModel, inputs: dict[str, np.ndarray], seconds: float) -> float:
+    """Seconds from `cancel` to the end of an inference that runs for longer than ``seconds``."""
+    request = compiled.create_infer_request()
+    request.start_async(inputs)
+    assert not request.wait(seconds * 1000)
+    begin = time.monotonic()
+    request.cancel()
+    with pytest.raises(hetero.Cancelled):
+        request.wait()
+    assert request.state is RequestState.CANCELLED
+    return time.monotonic() - begin
+
+
+@pytest.mark.parametrize("kind", ["Loop", "empty Loop", "Loop of functions", "Scan", "straight"])
+@pytest.mark.parametrize("device", ["TEMPLATE", "HETERO:TEMPLATE,CPU", "MULTI:TEMPLATE"])
+def test_template_is_cancelled(core: hetero.Core, kind: str, device: str) -> None:
+    if kind == "straight" and device != "TEMPLATE":
+        pytest.skip("compiled once")
+    proto, inputs = endless(kind)
+    compiled = core.compile_model(core.read_model(proto), device)
+    assert cancelled_after(compiled, inputs, 0.2 if kind != "straight" else 0.01) < SOON
+    future = compiled.submit(inputs)
+    time.sleep(0.05)
+    assert future.cancel()
+
+
+def test_template_in_a_worker_is_cancelled(core: hetero.Core) -> None:
+    proto, inputs = endless("Loop")
+    compiled = core.compile_model(core.read_model(proto), "TEMPLATE", {"ISOLATION": "PROCESS"})
+    assert cancelled_after(compiled, inputs, 0.3) < SOON
+
+
+def test_a_run_of_template_within_another_stops_by_its_own_flag() -> None:
+    from hetero.devices.template.program import _running, stopping_by
+
+    outer, inner = Cancellation(), Cancellation()
+    with stopping_by(outer):
+        with stopping_by(inner):
+            assert _running.cancellation is inner
+        assert _running.cancellation is outer
+    assert _running.cancellation not in (outer, inner)
+
+
+def huge(kind: str) -> tuple[onnx.ModelProto, Callable[[int], dict[str, np.ndarray]]]:
+    """A model of one kernel, and inputs that keep it busy for so many times 10^9 operations."""
+
+    def floats(*shape: int) -> np.ndarray:
+        return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+    if kind in ("MatMul", "MatMul of float64"):
+        dtype = np.float32 if kind == "MatMul" else np.float64
+        proto = make_model([node("MatMul", ["x", "x"], ["y"])], {"x": ["n", "n"]}, ["y"])
+        proto.graph.input[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        proto.graph.output[0].type.tensor_type.elem_type = proto.graph.input[0].type.tensor_type.elem_type
+        return proto, lambda work: {"x": floats(side := round((work * 1e9) ** (1 / 3)), side).astype(dtype)}
+    if kind == "packed MatMul":
+        weights = {"w": floats(1000, 1000)}
+        proto = make_model([node("MatMul", ["x", "w"], ["y"])], {"x": ["n", 1000]}, ["y"], weights=weights)
+        return proto, lambda work: {"x": floats(1000 * work, 1000)}
+    if kind == "Conv":
+        weights = {"w": floats(64, 64, 5, 5)}
+        proto = make_model([node("Conv", ["x", "w"], ["y"])], {"x": ["n", 64, 104, 104]}, ["y"], weights=weights)
+        return proto, lambda work: {"x": floats(work, 64, 104, 104)}
+    weights = {"w": floats(1, 1024, 8), "r": floats(1, 1024, 256)}
+    lstm = node("LSTM", ["x", "w", "r"], ["y"], hidden_size=256)
+    proto = make_model([lstm], {"x": ["n", 1, 8]}, ["y"], weights=weights)
+    return proto, lambda work: {"x": floats(4000 * work, 1, 8)}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kind", ["MatMul", "MatMul of float64", "packed MatMul", "Conv", "LSTM"])
+def test_one_huge_kernel_is_cancelled(core: hetero.Core, kind: str, threads: int) -> None:
+    proto, inputs = huge(kind)
+    compiled = core.compile_model(core.read_model(proto), "CPU", {"INFERENCE_NUM_THREADS": threads})
+    small, large = inputs(1), inputs(10 if kind == "MatMul of float64" else 100)
+    request = compiled.create_infer_request()
+    before = request.infer(small)["y"]
+    took = []
+    for _ in range(3):  # the machine may have other things to do, and gives memory slowly the first time
+        request.start_async(large)
+        assert not request.wait(200)
+        begin = time.monotonic()
+        request.cancel()
+        with pytest.raises(hetero.Cancelled):
+            request.wait()
+        took.append(time.monotonic() - begin)
+    assert min(took) < SOON
+    np.testing.assert_array_equal(request.infer(small)["y"], before)  # nothing of the flag is left
+
+
+PRELUDE = f"""
+import os, signal, sys, threading, time
+sys.path[:0] = {sys.path!r}
+import numpy as np
+import hetero
+from onnx import helper
+from model_zoo import make_model
+"""
+
+
+def run_script(script: str) -> str:
+    done = subprocess.run([sys.executable, "-c", PRELUDE + script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.3])
+def test_ctrl_c_ends_one_huge_kernel(seconds: float) -> None:
+    said = run_script(
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "node = helper.make_node('MatMul', ['x', 'x'], ['y'])\n"
+        "core = hetero.Core()\n"
+        "compiled = core.compile_model(core.read_model(make_model([node], {'x': ['n', 'n']}, ['y'])), 'CPU')\n"
+        "request = compiled.create_infer_request()\n"
+        "small, large = (np.ones((side, side), np.float32) for side in (3, 6000))\n"
+        "def interrupt():\n"
+        f"    time.sleep({seconds})\n"
+        "    global begin\n"
+        "    begin = time.monotonic()\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "for _ in range(3):\n"
+        "    thread = threading.Thread(target=interrupt)\n"
+        "    thread.start()\n"
+        "    try: request.infer(large)\n"
+        "    except KeyboardInterrupt: print('interrupted', time.monotonic() - begin)\n"
+        "    thread.join()\n"
+        "print(request.infer(small)['y'].sum(), compiled(small)['y'].sum())\n"
+    )
+    lines = said.splitlines()
+    assert lines[-1] == "27.0 27.0"
+    assert [line.split()[0] for line in lines[:-1]] == ["interrupted"] * 3
+    assert min(float(line.split()[1]) for line in lines[:-1]) < SOON
+
+
+def test_handlers_of_signals_run_meanwhile() -> None:
+    """A handler that raises nothing changes nothing, and may run a model itself; other threads handle no signals."""
+    said = run_script(
+        "node = helper.make_node('MatMul', ['x', 'x'], ['y'])\n"
+        "core = hetero.Core()\n"
+        "compiled = core.compile_model(core.read_model(make_model([node], {'x': ['n', 'n']}, ['y'])), 'CPU')\n"
+        "x = np.random.default_rng(0).random((2000, 2000), np.float32)\n"
+        "expected = compiled(x)[0]\n"
+        "count = 0\n"
+        "def handle(*_):\n"
+        "    global count\n"
+        "    count += 1\n"
+        "    assert compiled(np.ones((2, 2), np.float32))[0].sum() == 8\n"
+        "signal.signal(signal.SIGALRM, handle)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.03, 0.03)\n"
+        "same = [np.array_equal(compiled(x)[0], expected) for _ in range(4)]\n"
+        "future = compiled.submit(x)\n"
+        "same.append(np.array_equal(future.result()[0], expected))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "print(all(same), count > 3)\n"
+    )
+    assert said.splitlines()[-1] == "True True"
