@@ -212,3 +212,39 @@ def test_handlers_of_signals_run_meanwhile() -> None:
         "print(all(same), count > 3)\n"
     )
     assert said.splitlines()[-1] == "True True"
+
+
+LONG_WORK = {
+    "Erf": ({}, (6, 1 << 20), {}),
+    "Softmax": ({"axis": -1}, (6, 3000, 500), {}),
+    "Cast": ({"to": TensorProto.DOUBLE}, (6, 4 << 20), {}),
+    "ArgMax": ({"axis": -1}, (6, 4000, 1000), {}),
+    "TopK": ({"axis": -1}, (6, 2000, 500), {"k": np.array([3])}),
+    "LayerNormalization": ({"axis": -1}, (6, 2000, 500), {"w": np.ones(500, np.float32)}),
+    "MaxPool": ({"kernel_shape": [5, 5]}, (6, 8, 200, 200), {}),
+    "Transpose": ({"perm": [0, 2, 1]}, (6, 2000, 2000), {}),
+    "MatMul": ({}, (6, 3200, 64), {"w": np.ones((64, 80), np.float32)}),
+    "Where": ({}, (6, 1 << 20), {}),
+}
+
+
+@pytest.mark.parametrize("op", LONG_WORK)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_long_work_in_more_parts_gives_the_same_bits(core: hetero.Core, op: str, threads: int) -> None:
+    """Kernels split what takes long into more parts, to stop between them: as its batches give one by one."""
+    attributes, shape, weights = LONG_WORK[op]
+    batch = ["n", *shape[1:]]
+    outputs = ["y", "i"] if op == "TopK" else ["y"]
+    nodes = [node(op, ["x", *weights], outputs, **attributes)]
+    if op == "Where":
+        nodes = [node("Less", ["x", "z"], ["c"]), node("Where", ["c", "x", "z"], ["y"])]
+        weights = {"z": np.zeros((), np.float32)}
+    proto = make_model(nodes, {"x": batch}, outputs, weights=weights)
+    for value in proto.graph.output:
+        value.type.Clear()
+    compiled = core.compile_model(core.read_model(proto), "CPU", {"INFERENCE_NUM_THREADS": threads})
+    x = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    whole = compiled(x)
+    for position, found in enumerate(whole):
+        parts = [compiled(x[at : at + 1])[position] for at in range(len(x))]
+        assert found.tobytes() == np.concatenate(parts).tobytes()
