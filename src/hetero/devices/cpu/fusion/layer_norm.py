@@ -112,14 +112,6 @@ def _is_mean_of_rows(reduce: Call) -> bool:
     return x.size > 0 and reduce.ints == (_MEAN, x.rank, *marks) and reduce.outputs[0].shape == kept
 
 
-def _is_root(call: Call) -> bool:
-    """Of a variance and epsilon: that is not below 0, where a power of 0.5 is another than the root."""
-    base = call.inputs[0]
-    if call.kernel == "unary":
-        return call.ints[0] == _SQRT
-    return call.kernel == "pow" and base is not None and base.data is None and scalar_operand(call, base, 0.5)
-
-
 def _is_square(call: Call) -> bool:
     base = call.inputs[0]
     assert base is not None
