@@ -180,6 +180,19 @@ def test_nan_and_infinity_pass_through_relu(variant: str, m: int) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("m", [1, 3, 20])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bias_is_not_read_where_beta_is_0(variant: str, m: int, dtype: type) -> None:
+    a, b = np.ones((m, 5), dtype), np.ones((5, 37), dtype)
+    bias = np.array([np.nan, np.inf, -np.inf, 1] * 10, dtype)[:37]
+    for trans_b, right in ((0, b), (1, b.T.copy())):
+        ints = [m, 37, 5, 0, trans_b, 0, 0, 1, 0]
+        spec = [((m, 37), dtype)]
+        found = _kernels.call("gemm", [a, right, bias], spec, ints, [2, 0, 0, 0], scratch_bytes(37, 5), variant)[0]
+        np.testing.assert_array_equal(found, np.full((m, 37), 10, dtype))
+
+
 def test_rejected_operands() -> None:
     a, b = np.ones((2, 3), np.float32), np.ones((3, 4), np.float32)
     wide = np.ones((3, 4), np.int32)

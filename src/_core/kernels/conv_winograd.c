@@ -18,7 +18,7 @@
  * the weights as they were before pack_winograd:
  *   - all outputs of a filter with a weight that is not finite or beyond HT_WINOGRAD_EXTREME;
  *   - all outputs of a tile with an input that is not finite or beyond OVERFLOWS, in any channel;
- *   - of a tile with an input beyond HT_WINOGRAD_EXTREME, those whose windows hold nothing beyond 1 / OUTSHONE of it.
+ *   - of a tile with an input beyond HT_WINOGRAD_EXTREME, if the window of an output holds nothing beyond 1 / OUTSHONE of it.
  * So what an output inherits from beyond its window is at most the rounding error of inputs of HT_WINOGRAD_EXTREME, or of
  * OUTSHONE times the largest input of the window. Only blocks of tiles are looked at in which the squares of four of the n *
  * n transformed inputs, which hold all inputs between them, have a large sum: it is always large if an input is not finite,
@@ -363,8 +363,8 @@ HT_INLINE int32_t magnitude(float x)
     return bits & INT32_MAX;
 }
 
-/* Per tile of a segment, which of its m * m outputs to compute anew: bit r * m + q for row r, column q. */
-__attribute__((noinline, cold)) static void find_plain(const ht_conv *c, const segment *s, const int64_t m, uint16_t *plain)
+/* Whether to compute a tile's outputs anew, for the tiles of a segment. */
+__attribute__((noinline, cold)) static void find_plain(const ht_conv *c, const segment *s, const int64_t m, uint8_t *plain)
 {
     enum { WIDEST = 4 * HT_WINOGRAD_COLUMNS + 2 };
     int32_t largest[MAX_N][WIDEST] = {{0}}; /* over all channels; zero in the padding */
@@ -389,16 +389,16 @@ __attribute__((noinline, cold)) static void find_plain(const ht_conv *c, const s
         float size;
         memcpy(&size, &most, sizeof size);
         const int32_t outshone = most > magnitude(OVERFLOWS) ? INT32_MAX : magnitude(size / OUTSHONE);
-        for (int64_t r = 0; r < m; r++)
-            for (int64_t q = 0; q < m; q++) {
-                int32_t window = 0;
-                for (int64_t i = 0; i < 9; i++) {
-                    const int32_t tap = largest[r + i / 3][tile * m + q + i % 3];
-                    window = window < tap ? tap : window;
-                }
-                if (window <= outshone)
-                    plain[s->first + tile] |= (uint16_t)(1 << (r * m + q));
+        for (int64_t output = 0; output < m * m; output++) {
+            int32_t window = 0;
+            if (s->y * m + output / m >= c->out[1] || (s->x0 + tile) * m + output % m >= c->out[2])
+                continue;
+            for (int64_t i = 0; i < 9; i++) {
+                const int32_t tap = largest[output / m + i / 3][tile * m + output % m + i % 3];
+                window = window < tap ? tap : window;
             }
+            plain[s->first + tile] |= window <= outshone;
+        }
     }
 }
 
@@ -445,9 +445,9 @@ static void plain_sums(const ht_conv *c, const float *windows, const int64_t *at
     }
 }
 
-/* Filters [m0, m1) of all outputs of the block that `plain` names; NULL: of all outputs. */
+/* Filters [m0, m1) of the outputs of the tiles that are `plain`; NULL: of all tiles of the block. */
 __attribute__((noinline, cold)) static void compute_anew(const ht_conv *c, const work *w, const segment *segments,
-                                                         int64_t count, const uint16_t *plain, int64_t m0, int64_t m1)
+                                                         int64_t count, const uint8_t *plain, int64_t m0, int64_t m1)
 {
     float *windows = w->v; /* transformed inputs are not needed any more, and take more room */
     int64_t at[TOGETHER_PLAIN], pending = 0;
@@ -455,7 +455,7 @@ __attribute__((noinline, cold)) static void compute_anew(const ht_conv *c, const
         for (int64_t i = 0; i < s->count * w->m * w->m; i++) {
             const int64_t tile = i / (w->m * w->m), pixel = i % (w->m * w->m);
             const int64_t y = s->y * w->m + pixel / w->m, x = (s->x0 + tile) * w->m + pixel % w->m;
-            if (y >= c->out[1] || x >= c->out[2] || (plain && !(plain[s->first + tile] >> pixel & 1)))
+            if (y >= c->out[1] || x >= c->out[2] || (plain && !plain[s->first + tile]))
                 continue;
             gather_window(c, y, x, windows + pending * 9 * c->in_channels);
             at[pending++] = y * c->out[2] + x;
@@ -492,7 +492,7 @@ HT_INLINE void winograd(const ht_conv *c, int64_t block, int64_t m0, int64_t m1,
         }
     }
     if (HT_UNLIKELY(!ordinary)) {
-        uint16_t plain[HT_WINOGRAD_COLUMNS];
+        uint8_t plain[HT_WINOGRAD_COLUMNS];
         for (const segment *s = segments; s < segments + count; s++)
             find_plain(c, s, m, plain);
         compute_anew(c, &w, segments, count, plain, m0, m1);

@@ -14,7 +14,7 @@
  *   column, (1, 0) per row, (n, 1) a matrix, (0, 0) a scalar; bias_col is 0 or 1), activation (unary.h), then the
  *   batch: d, dims[d], strides of A[d], strides of B[d] (elements between matrices; 0 broadcasts; for packed B count
  *   packed elements). d may be 0.
- *   floats: alpha, beta, activation's two parameters.
+ *   floats: alpha, beta (0: the bias is not read), activation's two parameters.
  *   scratch for float32: 0 if B is packed and of float32, else 4 * 16 * min(k * ceil(n / 16), 6144) bytes.
  *   All operands share one type, but that packed B of float32 may be kept as float16 or bfloat16, which are widened when
  *   read. Types other than float32 take no activation and no packed B; for integers alpha
@@ -256,7 +256,7 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         p.halves = halved ? (const uint16_t *)b->data : NULL;
         p.halves_type = b->dtype;
         p.y = (float *)y->data;
-        p.epilogue.bias = bias ? (const float *)bias->data : NULL;
+        p.epilogue.bias = bias && beta != 0 ? (const float *)bias->data : NULL;
         p.epilogue.addend = addend ? (const float *)addend->data : NULL;
         multiplication job = {.call = call, .first = p, .batch = matrices};
         job.blocks = ht_divide(call, batch, p.m, p.n, HT_TILE_ROWS, HT_PANEL, MOST_ROWS, (double)y->size * (double)p.k);

@@ -51,7 +51,7 @@ int ht_multiply_plain(const ht_call *call, const ht_gemm_product *p, const ht_ba
         switch (y->dtype) {
 #define CASE(code, type, plain)                                                                                     \
         case code:                                                                                                    \
-            plain(p, (const type *)a->data + a_at, (const type *)b->data + b_at, bias ? bias->data : NULL,          \
+            plain(p, (const type *)a->data + a_at, (const type *)b->data + b_at, bias && beta != 0 ? bias->data : NULL, \
                   addend ? (const type *)addend->data + y_at : NULL, (type *)y->data + y_at, alpha, beta);            \
             break;
         CASE(HT_FLOAT64, double, plain_f64)
