@@ -74,7 +74,7 @@ def selu(x: Array) -> Array:
 FUNCTIONS: dict[str, Function] = {
     "sigmoid": Function(0, 0, special.expit, 2.5, 1e-38, rising=LINE, limits=(0, 1)),
     "tanh": Function(0, 0, np.tanh, 1.8, rising=LINE, limits=(-1, 1), odd=True),
-    "erf": Function(0, 0, special.erf, 1.7, 1e-44, rising=LINE, limits=(-1, 1), odd=True),
+    "erf": Function(0, 0, special.erf, 2, 1e-44, rising=LINE, limits=(-1, 1), odd=True),
     "exp": Function(0, 0, np.exp, 1.1, 2e-45, rising=LINE, limits=(0,)),
     "log": Function(0, 0, np.log, 1, rising=(0, INF)),
     "elu": Function(1, 0, lambda x: np.where(x < 0, np.expm1(x), x), 1.1, 1e-44, rising=LINE, limits=(-1,)),
