@@ -134,8 +134,9 @@ HT_INLINE vf vf_tanh(vf x)
 }
 
 /* erf, monotone and 1 where it rounds to 1. From 0.6 on 1 - 2^-R(t) with t = |x|, where R = 2 t + t Q(t) is
- * -log2(erfc(t)), fit to a few 1e-8 of erf, and the rounding errors of Q are smaller than the steps of R. In [1.5, 2) they are just
- * so, with these coefficients: change none without a sweep. Below t + t P(t^2), whose second term is small: fit 8e-9. */
+ * -log2(erfc(t)), fit to a few 1e-8 of erf, and the rounding errors of Q are smaller than the steps of R. In [1.5, 2) that
+ * holds for these coefficients only: after a change run a sweep. Below 0.6 t + t P(t^2), whose second term is small: fit
+ * 8e-9. */
 HT_INLINE vf vf_erf(vf x)
 {
     const vf a = vf_abs(x), t = vf_min(vf_set1(3.95f), a), u = t * t;
