@@ -280,7 +280,6 @@ def _old_broadcast() -> Iterator[Case]:
         yield Case(op, (base, base[:, 0, 0, 0]), {"broadcast": 1, "axis": 0})
         yield Case(op, (base, base[0, :, :1, :1]), {"broadcast": 1, "axis": 1})
         yield Case(op, (base, base[::-1].copy()), {})
-    yield Case("PRelu", (a, _f(3)), {})
     yield Case("PRelu", (a, _f(1)), {})
     yield Case("PRelu", (a, _f(3, 1, 1)), {})
     for broadcast in (0, 1):

@@ -352,12 +352,30 @@ cdef class Workspace:
         than planned.
 
         ``places``: per output memory to make it in, C-contiguous and writeable; where it is too small, or not aligned
-        for the output's dtype, that lies elsewhere. None of it may be an input's. Inputs that are not C-contiguous are copied. Not for two threads at once, nor for two workspaces of one arena.
+        for the output's dtype, that lies elsewhere. ValueError where it is an input's or another output's. Inputs that
+        are not C-contiguous are copied. Not for two threads at once, nor for two workspaces of one arena.
         Raises `InferenceError` naming the label of the call that failed.
         """
         if places is not None and len(places) != self.program.num_outputs:
             raise ValueError(f"expected {self.program.num_outputs} places, found {len(places)}")
         return self.run_checked(inputs, places)
+
+    cdef int check_places(self, inputs, outputs) except -1:
+        """ValueError where the memory of an output is an input's or another output's: results would overwrite what is
+        still to be read."""
+        cdef int position, other, first = self.program.num_inputs
+        cdef const char *start
+        cdef const char *beside
+        for position in range(len(outputs)):
+            start = <const char *> self.addresses[first + position]
+            for other in range(first + position):
+                array = inputs[other] if other < first else outputs[other - first]
+                beside = <const char *> self.addresses[other]
+                if (array.nbytes and outputs[position].nbytes and start < beside + <int64_t> array.nbytes
+                        and beside < start + <int64_t> outputs[position].nbytes):
+                    what = f"input {other}" if other < first else f"output {other - first}"
+                    raise ValueError(f"the place of output {position} overlaps {what}")
+        return 0
 
     cdef list run_checked(self, inputs, places):
         cdef Program program = self.program
@@ -392,6 +410,8 @@ cdef class Workspace:
             array = np_empty(shape, dtype) if places is None else _array_in(places[position], shape, dtype)
             self.addresses[program.num_inputs + position] = data_of(array)
             outputs.append(array)
+        if places is not None:
+            self.check_places(inputs, outputs)
         self.bind()
         cdef ht_team *team = NULL
         if self.team is not None:

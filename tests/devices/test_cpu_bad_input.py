@@ -209,6 +209,10 @@ DEFINED: dict[str, tuple[str, Sequence[np.ndarray], dict[str, Any], np.ndarray]]
     "Clip NaN": ("Clip", [np.float32([-9, 9]), scalar(NAN, "f"), scalar(1, "f")], {}, np.float32([NAN, NAN])),
     "Clip int8": ("Clip", [np.int8([-128, 127]), None, scalar(1, "b")], {}, np.int8([-128, 1])),
     "PRelu of 0": ("PRelu", [np.float32([0, NAN, -1]), np.float32([INF, 1, 2])], {}, np.float32([0, NAN, -2])),
+    "BatchNormalization without variance": (
+        "BatchNormalization", [np.float32([[3, 1], [0, 2]]), *np.float32([[1, 1], [5, 5], [1, 1], [0, 0]])],
+        {"epsilon": 0.0}, np.float32([[INF, NAN], [-INF, INF]]),
+    ),
     "ScatterElements NaN": (
         "ScatterElements", [np.float32([0, 1]), i64(1, 1), np.float32([NAN, 2])], {"reduction": "min"},
         np.float32([0, NAN]),

@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from fuzz import graphs
-from hetero import Core, _kernels, _program
+from hetero import Core, _kernels, _program, _workspace
 from hetero.devices.cpu import memory, planner
 from hetero.devices.cpu.values import Call, Value
 
@@ -154,6 +154,22 @@ def test_kernels_say_where_they_work_in_place() -> None:
     assert _kernels.in_place("gemm") == ((), False)
     with pytest.raises(ValueError, match="no kernel"):
         _kernels.in_place("ad")
+
+
+def test_results_are_not_made_where_inputs_or_other_results_lie() -> None:
+    f32 = np.dtype("float32")
+    tensors = [(f32, (8,), 2, 0), (f32, (8,), 3, 0), (f32, (8,), 3, 1)]
+    calls = [("identity", [0], [1], (), (), 0, ""), ("identity", [0], [2], (), (), 0, "")]
+    workspace = _workspace.Workspace(_program.Program(tensors, calls, [], [((8,), f32)], [((8,), f32)] * 2, 0))
+    memory_of_all = np.zeros(256, np.uint8)
+    x = memory_of_all[:32].view(f32)
+    first, second = workspace.run([x], [memory_of_all[64:96], memory_of_all[96:128]])
+    assert np.shares_memory(first, memory_of_all)
+    assert np.shares_memory(second, memory_of_all)
+    with pytest.raises(ValueError, match="place of output 0 overlaps input 0"):
+        workspace.run([x], [memory_of_all[16:48], memory_of_all[96:128]])
+    with pytest.raises(ValueError, match="place of output 1 overlaps output 0"):
+        workspace.run([x], [memory_of_all[64:96], memory_of_all[80:128]])
 
 
 # ---- across calls: a naive twin

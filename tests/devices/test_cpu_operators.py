@@ -5,9 +5,12 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 
+import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
+import hetero
 from hetero import Core, HeteroError
 from operator_cases import Case, models
 from template_runs import difference, run_on_template
@@ -59,3 +62,23 @@ def test_operators_agree_with_the_reference() -> None:
             outcomes[str(case), version] = outcome_of(core, case, version)
     assert not {key: text for key, text in outcomes.items() if text not in ("same", "refused")}
     assert Counter(outcomes.values())["same"] > 4900
+
+
+@pytest.mark.parametrize("opset", [6, 7, 16])
+@pytest.mark.parametrize("width", [3, 4])
+def test_slopes_are_per_channel_up_to_opset_6_alone(opset: int, width: int) -> None:
+    """A vector as long as there are channels, whether or not the last axis is as long too."""
+    x, slope = -np.ones((1, 3, 2, width), np.float32), np.float32([1, 2, 3])
+    feeds = {"x": x, "slope": slope}
+    inputs = [onnx.helper.make_tensor_value_info(name, 1, array.shape) for name, array in feeds.items()]
+    output = onnx.helper.make_tensor_value_info("y", 1, None)
+    graph = onnx.helper.make_graph([onnx.helper.make_node("PRelu", list(feeds), ["y"])], "slopes", inputs, [output])
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
+    for device in ("CPU", "TEMPLATE"):
+        if opset > 6 and width != 3:
+            with pytest.raises(hetero.HeteroError):
+                hetero.compile(proto, device)(feeds)
+            continue
+        found = hetero.compile(proto, device)(feeds)["y"]
+        expected = x * (slope[:, None, None] if opset == 6 else slope)
+        np.testing.assert_array_equal(found, expected, err_msg=device)

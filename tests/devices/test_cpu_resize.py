@@ -250,3 +250,19 @@ def test_a_region_of_images_and_channels(mode: str, by_size: bool) -> None:
         places = [0.25 * 2 + 1 * 0.5 * 2 / 2, -0.3 * 3 + 4 * 0.9 * 3 / 5, 0.1 * 4 + 2 * 1.3 * 4 / 6, 0.5 * 3]
         image, channel, row, column = (int(np.ceil(place - 0.5)) for place in places)
         assert found[1, 4, 2, 0] == x[image, channel, row, column]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("shape", [(1, 1, 5), (1, 1, 5, 3)])
+def test_elements_of_weight_0_do_not_matter(mode: str, bad: float, shape: tuple[int, ...]) -> None:
+    """With corners aligned, every second output is an element of the input, whatever lies beside it."""
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    x[0, 0, 2] = bad
+    sizes = np.array([1, 1, 9, *shape[3:]])
+    node = helper.make_node(
+        "Resize", ["x", "", "", "s"], ["y"], mode=mode, coordinate_transformation_mode="align_corners"
+    )
+    found = run(model([node], {"x": x, "s": sizes}, ["y"], 17), {"x": x, "s": sizes})[0]
+    np.testing.assert_array_equal(found[:, :, [0, 2, 6, 8]], x[:, :, [0, 1, 3, 4]])
+    assert not np.isfinite(found[:, :, 3:6]).any()

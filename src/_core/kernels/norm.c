@@ -59,6 +59,13 @@ int HT_KERNEL(batch_norm)(const ht_call *call)
     for (int64_t plane = 0; plane < n * c; plane++) {
         const int64_t channel = plane % c;
         const double factor = scale[channel] / sqrt((double)variance[channel] + call->floats[0]);
+        if (!isfinite(factor)) { /* a variance of 0: infinity minus infinity would hide which elements are the mean */
+            const float *x = (const float *)call->in[0]->data + plane * inner;
+            float *y = (float *)call->out[0]->data + plane * inner;
+            for (int64_t i = 0; i < inner; i++)
+                y[i] = (float)(((double)x[i] - mean[channel]) * factor + bias[channel]);
+            continue;
+        }
         scale_row((const float *)call->in[0]->data + plane * inner, (float *)call->out[0]->data + plane * inner, inner,
                   (float)factor, (float)(bias[channel] - mean[channel] * factor));
     }

@@ -6,6 +6,7 @@
  *   pick       y[o][j][i] = x[o][start[j]][column[i]].  in x (any dtype), start[length] (int32), then optionally
  *              column[width] (int32; without it i itself); out y[outer][length][width].  ints: outer, size, inner, length.
  *
+ * An element of weight 0 is not read, so that a NaN or an infinity stays in the outputs that are made of it.
  * A window that leaves its axis gives HT_ERR_INDEX. Cost: taps multiplications per output. Along the innermost axis
  * (inner = 1) weights and starts run with the outputs, so that the loop over these vectorises with gathers.
  */
@@ -17,30 +18,36 @@
     {                                                                                                               \
         const T first = weight[0];                                                                                  \
         for (int64_t i = 0; i < inner; i++)                                                                         \
-            y[i] = first * x[i];                                                                                    \
+            y[i] = first != 0 ? first * x[i] : 0;                                                                   \
         for (int64_t t = 1; t < taps; t++) {                                                                        \
             const T w = weight[t * length];                                                                         \
             const T *row = x + t * inner;                                                                           \
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < inner; i++) y[i] += w * row[i];                            \
+            if (w != 0)                                                                                             \
+                _Pragma("GCC ivdep") for (int64_t i = 0; i < inner; i++) y[i] += w * row[i];                        \
         }                                                                                                           \
     }                                                                                                               \
     static void pairs_##T(const T *x, T a, T b, T *y, int64_t inner)                                                \
     {                                                                                                               \
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < inner; i++) y[i] = a * x[i] + b * x[inner + i];                \
+        if (a == 0 || b == 0)                                                                                       \
+            for (int64_t i = 0; i < inner; i++)                                                                     \
+                y[i] = b == 0 ? a * x[i] : b * x[inner + i];                                                        \
+        else                                                                                                        \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < inner; i++) y[i] = a * x[i] + b * x[inner + i];            \
     }                                                                                                               \
+    static inline T term_##T(T weight, T x) { return weight != 0 ? weight * x : 0; }                                 \
     static void line_##T(const T *HT_RESTRICT x, const int32_t *HT_RESTRICT start, const T *HT_RESTRICT weight,     \
                          T *HT_RESTRICT y, int64_t length, int64_t taps)                                            \
     {                                                                                                               \
         if (taps == 2) {                                                                                            \
             for (int64_t j = 0; j < length; j++)                                                                    \
-                y[j] = weight[j] * x[start[j]] + weight[length + j] * x[start[j] + 1];                              \
+                y[j] = term_##T(weight[j], x[start[j]]) + term_##T(weight[length + j], x[start[j] + 1]);            \
             return;                                                                                                 \
         }                                                                                                           \
         for (int64_t j = 0; j < length; j++)                                                                        \
-            y[j] = weight[j] * x[start[j]];                                                                         \
+            y[j] = term_##T(weight[j], x[start[j]]);                                                                \
         for (int64_t t = 1; t < taps; t++)                                                                          \
             for (int64_t j = 0; j < length; j++)                                                                    \
-                y[j] += weight[t * length + j] * x[start[j] + t];                                                   \
+                y[j] += term_##T(weight[t * length + j], x[start[j] + t]);                                          \
     }                                                                                                               \
     static void resample_##T(const ht_call *call, int64_t begin, int64_t end)                                       \
     {                                                                                                               \

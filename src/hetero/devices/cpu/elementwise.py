@@ -246,9 +246,12 @@ for _name, (_kernel, _dtypes) in _COMPARE.items():
 
 @operator("PRelu", dtypes=_SIGNED, attributes={"consumed_inputs": None})
 def _prelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """Up to opset 6 a vector holds one slope per channel; from 7 on it broadcasts as any operand."""
     x, slope = _given(inputs[0]), _given(inputs[1])
-    if slope.rank == 1 and x.rank > 1 and slope.size == x.shape[1] and slope.size not in (1, x.shape[-1]):
-        slope = context.reshaped(slope, (slope.size, *[1] * (x.rank - 2)))  # one slope per channel
+    if node.opset < 7 and slope.rank == 1 and slope.size > 1 and x.rank > 1:
+        slope = context.reshaped(slope, (slope.size, *[1] * (x.rank - 2)))
+    if broadcast(x, slope) != x.shape:
+        raise InferenceError(f"slope {list(slope.shape)} does not broadcast to {list(x.shape)}")
     return [binary(context, "prelu", x, slope)]
 
 

@@ -148,14 +148,12 @@ class PRelu_1(OpRun):
         return (np.where(x < 0, x * slope, x).astype(x.dtype),)
 
 
-class PRelu_7(PRelu_1):
-    # onnx.reference multiplies 0 by the slope, which may be infinite.
+class PRelu_7(OpRun):
+    # onnx.reference multiplies 0 by the slope, which may be infinite, and takes a slope that does not broadcast for one
+    # per channel, so that its answer depends on sizes. onnxruntime refuses such a slope.
 
     def _run(self, x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, ...]:
-        channels = slope.ndim == 1 and x.ndim > 1 and slope.size == x.shape[1] and slope.size not in (1, x.shape[-1])
-        if channels:  # one slope per channel, which broadcasts to no other axis: as onnx.reference takes it
-            return super()._run(x, slope)
-        return (np.where(x < 0, x * slope, x).astype(x.dtype),)
+        return (np.where(x < 0, x * np.broadcast_to(slope, x.shape), x).astype(x.dtype),)
 
 
 class Gemm_1(OpRun):
