@@ -661,3 +661,15 @@ def test_operators_of_many_operands(op: str, shapes: list[tuple[int, ...]]) -> N
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)[0]
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shapes", [((30, 1), (1, 1)), ((3, 4), (4, 1)), ((4,), (4, 2)), ((2, 4), (4,)), ((4,), (4,))])
+def test_products_keep_nan_times_zero(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    feeds = {"a": np.full(shapes[0], np.nan, np.float32), "b": np.zeros(shapes[1], np.float32)}
+    inputs = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, a.shape) for name, a in feeds.items()]
+    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("MatMul", ["a", "b"], ["y"])], "product", inputs, [output])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = create_plugin().compile_model(read_model(model), {})(feeds)["y"]
+    assert found.shape == np.matmul(feeds["a"], feeds["b"]).shape
+    assert np.isnan(found).all()

@@ -190,13 +190,30 @@ class Gemm_7(OpRun):
         return (_gemm(a, b, c, alpha, beta, transA, transB),)
 
 
+class MatMul(OpRun):
+    # See `_product`.
+
+    def _run(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.asarray(_product(a, b), a.dtype),)
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> Any:
+    """The matrix product. NumPy leaves it to a BLAS, which may skip factors of 0 and then loses NaN * 0."""
+    if a.dtype.itemsize < 4 or a.dtype.kind != "f" or (np.isfinite(a).all() and np.isfinite(b).all()):
+        return np.matmul(a, b)
+    wide_a, wide_b = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
+    result = np.einsum("...ij,...jk->...ik", wide_a, wide_b)
+    missing = (*((-2,) if a.ndim == 1 else ()), *((-1,) if b.ndim == 1 else ()))
+    return np.squeeze(result, missing)
+
+
 def _gemm(
     a: np.ndarray, b: np.ndarray, c: np.ndarray | None, alpha: float, beta: float, trans_a: int, trans_b: int
 ) -> np.ndarray:
     factors: tuple[Any, Any] = (alpha, beta)
     if a.dtype.kind in "iu" and alpha == int(alpha) and beta == int(beta):
         factors = (np.array(int(alpha)).astype(a.dtype), np.array(int(beta)).astype(a.dtype))
-    result = factors[0] * np.matmul(a.T if trans_a else a, b.T if trans_b else b)
+    result = factors[0] * _product(a.T if trans_a else a, b.T if trans_b else b)
     if c is not None and beta != 0:  # else C is not read
         result = result + factors[1] * c
     return np.asarray(result, a.dtype)
@@ -303,4 +320,5 @@ CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
     ("", "Gemm", 7, None, Gemm_7),
     ("", "Softsign", 1, None, Softsign),
     ("", "Mean", 8, None, Mean),
+    ("", "MatMul", 1, None, MatMul),
 )
