@@ -223,7 +223,8 @@ def kinds(core: hetero.Core, folder: Path) -> Iterator[Kind]:
             compiled_for(device).export_model(target)
             core.import_model(target)(X)
 
-        yield Kind(f"export, import, {device}", MODELS // 4, export_import, heap_each=2 * kept_by(device))
+        # Each export has names of its own, of which decoders keep some hundreds.
+        yield Kind(f"export, import, {device}", MODELS // 4, export_import, 100, heap_each=2 * kept_by(device))
     for device in ("CPU", "HETERO:CPU,TEMPLATE"):
         config = {"CACHE_DIR": str(folder / "cache")}
         compiled_for(device, **config)
