@@ -381,7 +381,7 @@ class Maker:
                 "LogSoftmax",
             )
         )
-        if op in ("ArgMax", "Hardmax") and (not value.exact or self.is_special):
+        if op in ("ArgMax", "ArgMin", "Hardmax") and (not value.exact or self.is_special):
             return
         if op in ("ReduceMax", "ReduceMin") and self.is_special:
             return  # implementations differ in what they make of NaN
@@ -390,7 +390,7 @@ class Maker:
         if op in ("Hardmax", "Softmax", "LogSoftmax"):
             bound = 2 * value.bound + 10 if op == "LogSoftmax" else 1
             self.node(op, [value.name], dataclasses.replace(value, exact=op == "Hardmax", bound=bound), axis=negative)
-        elif op == "ArgMax":
+        elif op in ("ArgMax", "ArgMin"):
             result = Value("", "int64", shape, True, 64)
             self.node(op, [value.name], result, axis=negative, keepdims=keep)
         elif op == "CumSum":
@@ -401,7 +401,9 @@ class Maker:
                 )
         else:
             exact = value.exact and op != "ReduceMean"
-            bound = value.bound * (400 if op == "ReduceSum" else 1)
+            bound = value.bound * (400 if op in ("ReduceSum", "ReduceL1") else 1)
+            if op == "ReduceSumSquare":
+                bound = value.bound**2 * 400
             if bound > LARGEST[value.dtype]:
                 return
             result = dataclasses.replace(value, shape=shape, exact=exact, bound=bound)
@@ -416,7 +418,7 @@ class Maker:
             return
         axis = int(self.rng.integers(len(value.shape))) if self.rng.random() < 0.5 else 0
         size = value.shape[axis]
-        op = self.pick(("Concat", "Slice", "Gather", "Expand", "Tile"))
+        op = self.pick(("Concat", "Slice", "Gather", "Expand", "Tile", "Split", "GatherElements"))
         if op == "Concat":
             others = [v for v in self.values if v.dtype == value.dtype and v.shape == value.shape]
             parts = [value, *(self.pick(others) for _ in range(int(self.rng.integers(1, 3))))]
@@ -442,6 +444,23 @@ class Maker:
             shape = (*value.shape[:axis], len(indices), *value.shape[axis + 1 :])
             result = dataclasses.replace(value, shape=shape)
             self.node("Gather", [value.name, self.constant(indices).name], result, axis=axis)
+        elif op == "Split" and size > 1:
+            first = int(self.rng.integers(1, size))
+            lengths = [first, size - first]
+            made = []
+            for length in lengths:
+                shape = (*value.shape[:axis], length, *value.shape[axis + 1 :])
+                made.append(dataclasses.replace(value, name=f"v{len(self.values)}", shape=shape))
+                self.values.append(made[-1])
+            names = [value.name, self.ints(*lengths)]
+            self.nodes.append(helper.make_node("Split", names, [part.name for part in made], axis=axis))
+            if self.rng.random() < 0.5:  # joined again, in another order
+                parts = made[::-1] if self.rng.random() < 0.5 else made
+                self.node("Concat", [part.name for part in parts], value, axis=axis)
+        elif op == "GatherElements" and size and all(isinstance(s, int) for s in value.shape):
+            shape = tuple(map(int, value.shape))
+            indices = self.constant(self.rng.integers(-size, size, shape))
+            self.node("GatherElements", [value.name, indices.name], value, axis=axis)
         elif op == "Tile":
             times = [int(self.rng.integers(1, 3)) if isinstance(s, int) else 1 for s in value.shape]
             shape = tuple(s * t if isinstance(s, int) else s for s, t in zip(value.shape, times, strict=True))
