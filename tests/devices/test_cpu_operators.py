@@ -82,3 +82,19 @@ def test_slopes_are_per_channel_up_to_opset_6_alone(opset: int, width: int) -> N
         found = hetero.compile(proto, device)(feeds)["y"]
         expected = x * (slope[:, None, None] if opset == 6 else slope)
         np.testing.assert_array_equal(found, expected, err_msg=device)
+
+
+@pytest.mark.parametrize(("opset", "attributes", "taken"), [(6, {}, False), (6, {"is_test": 1}, True), (7, {}, True)])
+def test_statistics_of_the_batch_are_left_to_others(opset: int, attributes: dict[str, int], taken: bool) -> None:
+    """Up to opset 6 a BatchNormalization normalizes by the batch unless it says that it does not."""
+    x = np.random.default_rng(1).random((2, 3, 4), np.float32)
+    feeds = {"x": x, **{name: np.float32([1, 2, 3]) for name in ("scale", "bias", "mean", "var")}}
+    inputs = [onnx.helper.make_tensor_value_info(name, 1, array.shape) for name, array in feeds.items()]
+    output = onnx.helper.make_tensor_value_info("y", 1, x.shape)
+    node = onnx.helper.make_node("BatchNormalization", list(feeds), ["y"], **attributes)
+    graph = onnx.helper.make_graph([node], "norm", inputs, [output])
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
+    core = Core()
+    assert bool(core.query_model(core.read_model(proto), "CPU")) == taken
+    found, expected = (hetero.compile(proto, device)(feeds)["y"] for device in ("HETERO:CPU,TEMPLATE", "TEMPLATE"))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from .elementwise import _given, _optional, binary, broadcast, cast, unary
 from .movement import axes_of, axis_of, integers, lines_of, strided, strides_of
 from .registry import F32, FLOATS, Node, operator
 from .values import Context, Value
+
+if TYPE_CHECKING:
+    from ...model.model import Model, NodeView
 
 _EXP, _LOG, _SQRT, _RECIPROCAL = 19, 20, 21, 22
 _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
@@ -284,6 +287,14 @@ def _global_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -
 # ---- normalisations
 
 
+def _batch_norm_refusal(model: Model, view: NodeView) -> str | None:
+    if len([output for output in view.outputs if output]) > 1:
+        return "BatchNormalization with training outputs"
+    if model.opsets.get("", 0) < 7 and not view.attributes.get("is_test", 0):
+        return "BatchNormalization by the statistics of the batch (is_test = 0)"
+    return None
+
+
 @operator(
     "BatchNormalization",
     dtypes=F32,
@@ -295,9 +306,7 @@ def _global_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -
         "training_mode": (0,),
         "consumed_inputs": None,
     },
-    check=lambda model, view: (
-        "BatchNormalization with training outputs" if len([o for o in view.outputs if o]) > 1 else None
-    ),
+    check=_batch_norm_refusal,
 )
 def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, *statistics = (_given(value) for value in inputs)
