@@ -25,7 +25,7 @@ from onnx import helper, numpy_helper
 
 import hetero
 
-__all__ = ["Answer", "Caller", "Case", "Known", "Tally", "differences", "reproduction", "shrink"]
+__all__ = ["LOG_SOFTMAX", "Answer", "Caller", "Case", "Known", "Tally", "differences", "reproduction", "shrink"]
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -49,6 +49,18 @@ class Case:
     properties: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     manner: str = "in turn"
 
+    def has(self, op_type: str) -> bool:
+        """Whether a node of the model, or of a body in it, is such an operator."""
+        bodies = [attribute.g for node in self.model.graph.node for attribute in node.attribute]
+        return any(node.op_type == op_type for graph in (self.model.graph, *bodies) for node in graph.node)
+
+    @property
+    def is_extreme(self) -> bool:
+        """Whether an input holds NaN or an infinity."""
+        return any(
+            not np.isfinite(array).all() for feeds in self.calls for array in feeds.values() if array.dtype.kind == "f"
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Known:
@@ -57,6 +69,13 @@ class Known:
     judge: str
     reason: str
     applies: Callable[[Case], bool]
+
+
+LOG_SOFTMAX = Known(
+    "onnxruntime",
+    "its LogSoftmax of float64 gives -inf beside an infinity, where the formula gives NaN",
+    lambda case: case.is_extreme and case.has("LogSoftmax"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
