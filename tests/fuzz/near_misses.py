@@ -545,6 +545,7 @@ def product(net: Net) -> str:
                         [(), (n, 1), (1, n, 1), (n,), (1,) * net.rank + bias, (n, 1, 1), (2, *[1] * net.rank)]
                     )
                 made = net("Add", made, net.constant(net.normal(*shape)))
+                reshaped |= len(shape) > net.rank  # the channels are another axis then
             case "addend":
                 match net.pick(["early", "late", "input", "smaller", "x"]):
                     case "x" if len(full) == len(net.inputs[x][1]) and k == n:
