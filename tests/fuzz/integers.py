@@ -50,6 +50,17 @@ def _types(case: Case) -> set[str]:
     return {helper.tensor_dtype_to_np_dtype(number).name for number in numbers}
 
 
+def _crops(case: Case) -> bool:
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in _op(case).attribute}
+    is_same = attributes.get("auto_pad", b"").startswith(b"SAME")
+    kernel = attributes.get("kernel_shape", ())
+    strides = attributes.get("strides", ())
+    # By two at least: with one less the pad that is short is halved to none.
+    return is_same and any(
+        stride - size > 1 for stride, size in zip(strides, kernel or [1] * len(strides), strict=True)
+    )
+
+
 KNOWN = (
     Known(
         "onnxruntime",
@@ -64,6 +75,11 @@ KNOWN = (
             and (bool(_types(case) & {"int16", "uint16"}) or any(a.name == "block_size" for a in _op(case).attribute))
             and _has_large(case)
         ),
+    ),
+    Known(
+        "onnxruntime",
+        "its convolutions crop the image where auto_pad meets strides beyond the kernel",
+        _crops,
     ),
 )
 
