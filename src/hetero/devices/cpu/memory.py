@@ -114,36 +114,27 @@ def _bytes(value: Value) -> int:
     return value.size * value.dtype.itemsize
 
 
-def _in_place(call: Call, whole_of: Callable[[int], int]) -> list[int]:
-    """The operands whose memory the first result of a call may be, if nothing reads them later.
+def _in_place(call: Call, at: int, shared: bool, whole_of: Callable[[int], int]) -> bool:
+    """Whether the first result of a call may be the memory of operand ``at``, if nothing reads that later.
 
     The condition, which ``HT_IN_PLACE`` in kernels.h states and every `Program` checks: the kernel allows it for this
     operand; the operand has as many elements as the result, of the same size, so that element i of one lies where
     element i of the other does; and every other operand in that memory either meets the same condition, where the
-    kernel allows more than one, or does not exist. ``whole_of``: the storage that a storage lies in.
+    kernel allows more than one (``shared``), or does not exist. ``whole_of``: the storage that a storage lies in.
     """
-    allowed, shared = _rule(call.kernel) if not call.branches else ((), False)
-    if not allowed:
-        return []
-    result = call.outputs[0]
-
-    def fits(value: Value) -> bool:
-        return value.size == result.size and value.dtype.itemsize == result.dtype.itemsize
-
-    fitting = []
-    for at in allowed:
-        operand = call.inputs[at] if at < len(call.inputs) else None
-        if operand is None or operand.data is not None or not fits(operand):
+    operand, result = call.inputs[at], call.outputs[0]
+    assert operand is not None
+    size, itemsize = result.size, result.dtype.itemsize
+    if operand.dtype.itemsize != itemsize or operand.size != size:
+        return False
+    whole = whole_of(operand.storage)
+    for number, other in enumerate(call.inputs):
+        if number == at or other is None or other.data is not None or whole_of(other.storage) != whole:
             continue
-        whole = whole_of(operand.storage)
-        for number, other in enumerate(call.inputs):
-            if number == at or other is None or other.data is not None or whole_of(other.storage) != whole:
-                continue
-            if not (shared and other.storage == operand.storage and fits(other)):
-                break
-        else:
-            fitting.append(at)
-    return fitting
+        same = other.storage == operand.storage and other.dtype.itemsize == itemsize and other.size == size
+        if not (shared and same):
+            return False
+    return True
 
 
 @functools.cache
@@ -192,20 +183,22 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
     wholes = {root(part)[0] for part in parts}
     renamed: dict[int, int] = {}  # storage -> the one whose memory it continues
     for position, call in enumerate(calls):
-        for at in _in_place(call, whole_of):
-            operand, result = call.inputs[at], call.outputs[0]
-            assert operand is not None
-            if operand.storage not in first:
-                continue  # an input of the program, or a part of something
+        allowed, shared = _rule(call.kernel) if not call.branches else ((), False)
+        for at in allowed:
+            operand, result = call.inputs[at] if at < len(call.inputs) else None, call.outputs[0]
+            if operand is None or operand.data is not None or operand.storage not in first:
+                continue  # a constant, an input of the program, or a part of something
             old, new = renamed.get(operand.storage, operand.storage), result.storage
             if (
                 last[old] == position
                 and new not in parts
-                and size[old] == size[new] == _bytes(operand)
+                and size[old] == size[new]
                 and first[new] == position
                 and old not in outputs
                 and new not in renamed
                 and not (new in outputs and old in wholes)
+                and size[old] == _bytes(operand)
+                and _in_place(call, at, shared, whole_of)
             ):
                 if new in outputs:  # the operand moves into the output's memory
                     outputs.add(old)
