@@ -72,11 +72,9 @@ def footprint(values: Values, subgraph_of: ArrayLike, device_of: ArrayLike, num_
     elsewhere = (producer < 0) | (device[producer] != device[reader])
     place = value[elsewhere].astype(np.int64) * num_devices + device[reader[elsewhere]]
     pairs, where = np.unique(place, return_inverse=True)
-    arrives = np.full(len(pairs), values.num_nodes)
-    leaves = np.full(len(pairs), -1)
     there = subgraph[reader[elsewhere]]
-    np.minimum.at(arrives, where, first_step[there])
-    np.maximum.at(leaves, where, last_step[there])
+    arrives = _least(first_step[there], where, len(pairs), values.num_nodes)
+    leaves = -_least(-last_step[there], where, len(pairs), 1)
 
     what = np.concatenate([made, pairs // num_devices])
     on = np.concatenate([device[values.producer[made]], pairs % num_devices])
@@ -94,9 +92,7 @@ def footprint(values: Values, subgraph_of: ArrayLike, device_of: ArrayLike, num_
     used[value] = True
     missing = ~values.known[what] & used[what]
     unknown = np.bincount(on[missing], minlength=num_devices)
-    first_unknown = np.full(num_devices, number, np.int64)
-    np.minimum.at(first_unknown, on[missing], what[missing])
-    first_unknown[first_unknown == number] = -1
+    first_unknown = _least(what[missing], on[missing], num_devices, -1)
     return Footprint(
         weights, peak, peak_node.astype(np.int32), unknown.astype(np.int64), first_unknown.astype(np.int32)
     )
@@ -108,6 +104,15 @@ def order_of_steps(subgraph_of: NDArray[np.integer]) -> tuple[NDArray[np.intp], 
     step = np.empty(len(order), np.intp)
     step[order] = np.arange(len(order))
     return order, step
+
+
+def _least(numbers: NDArray[np.integer], group: NDArray[np.integer], num_groups: int, none: int) -> NDArray[np.int64]:
+    """int64 [num_groups]: the least number of each group, ``none`` for a group without any. Not by `ufunc.at`, which
+    crashes where memory is short (NumPy 2.3)."""
+    least = np.full(num_groups, none, np.int64)
+    descending = np.argsort(numbers)[::-1]
+    least[group[descending]] = numbers[descending]  # of several for one place, the last one stays
+    return least
 
 
 def _weights(values: Values, device: NDArray[np.integer], num_devices: int) -> NDArray[np.float64]:
