@@ -673,3 +673,13 @@ def test_products_keep_nan_times_zero(shapes: tuple[tuple[int, ...], tuple[int, 
     found = create_plugin().compile_model(read_model(model), {})(feeds)["y"]
     assert found.shape == np.matmul(feeds["a"], feeds["b"]).shape
     assert np.isnan(found).all()
+
+
+def test_products_of_nan_do_not_broadcast() -> None:
+    inputs = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", "k"]) for name in "ab"]
+    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("MatMul", ["a", "b"], ["y"])], "product", inputs, [output])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled = create_plugin().compile_model(read_model(model), {})
+    with pytest.raises(InferenceError, match="MatMul"):
+        compiled({"a": np.full((1, 25), np.nan, np.float32), "b": np.ones((1, 1), np.float32)})

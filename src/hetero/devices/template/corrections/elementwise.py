@@ -199,8 +199,9 @@ class MatMul(OpRun):
 
 def _product(a: np.ndarray, b: np.ndarray) -> Any:
     """The matrix product. NumPy leaves it to a BLAS, which may skip factors of 0 and then loses NaN * 0."""
+    result = np.matmul(a, b)  # in any case: it refuses shapes that einsum would broadcast
     if a.dtype.itemsize < 4 or a.dtype.kind != "f" or (np.isfinite(a).all() and np.isfinite(b).all()):
-        return np.matmul(a, b)
+        return result
     wide_a, wide_b = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
     result = np.einsum("...ij,...jk->...ik", wide_a, wide_b)
     missing = (*((-2,) if a.ndim == 1 else ()), *((-1,) if b.ndim == 1 else ()))
