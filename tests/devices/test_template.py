@@ -676,7 +676,7 @@ def test_products_keep_nan_times_zero(shapes: tuple[tuple[int, ...], tuple[int, 
 
 
 def test_products_of_nan_do_not_broadcast() -> None:
-    inputs = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", "k"]) for name in "ab"]
+    inputs = [helper.make_tensor_value_info(x, onnx.TensorProto.FLOAT, [f"{x}0", f"{x}1"]) for x in "ab"]
     output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
     graph = helper.make_graph([helper.make_node("MatMul", ["a", "b"], ["y"])], "product", inputs, [output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
