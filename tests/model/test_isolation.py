@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import pathlib
-import signal
 import subprocess
 import sys
 import time
