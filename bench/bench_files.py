@@ -22,7 +22,7 @@ import onnx
 import pytest
 
 import hetero
-from hetero.affinity import Affinity
+from hetero.assign.affinity import Affinity
 from hetero.partition import partition_graph
 
 NODES = 500

@@ -2,7 +2,7 @@
 
     python bench/footprints.py                # the real models that are there
 
-"Predicted": `hetero.memory.footprint` of the whole model on one device, with the types that its values have when it
+"Predicted": `hetero.assign.memory.footprint` of the whole model on one device, with the types that its values have when it
 runs; "unknown": how many values have no known size without that, when only those of the inputs are stated.
 "Node by node": onnxruntime with every optimisation, its arena and its plan of memory off, in a process of its own: how
 far its resident memory rises above what it had between inferences (``VmHWM``, reset by ``clear_refs``), inputs added,
@@ -26,9 +26,9 @@ import pytest
 
 import hetero
 from hetero import Model
+from hetero.assign.memory import footprint, values_of
+from hetero.base.wording import size
 from hetero.devices.cpu import planner
-from hetero.memory import footprint, values_of
-from hetero.plan.wording import size
 from real_models import MODELS, load
 
 

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 import hetero
 from graphs import KINDS, make
 from hetero.assign import AssignmentProblem
+from hetero.assign.pipeline import balance_stages
 from hetero.partition import Graph
-from hetero.pipeline import balance_stages
 from hetero.plugin import CompiledModel, Plugin, Support
 from planning import model_of, spent
 from runtime import products_model

@@ -15,7 +15,7 @@ from sphinx.util.nodes import make_refnode
 
 import hetero
 from hetero.plugin import Plugin
-from hetero.properties import PROPERTIES, Property
+from hetero.base.properties import PROPERTIES, Property
 from hetero.registry import _BUILT_IN
 
 project = "hetero"

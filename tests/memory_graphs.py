@@ -1,11 +1,11 @@
-"""Random graphs with values, and memory counted by simulation: the naive twin of `hetero.memory`."""
+"""Random graphs with values, and memory counted by simulation: the naive twin of `hetero.assign.memory`."""
 
 from __future__ import annotations
 
 import numpy as np
 from hypothesis import strategies as st
 
-from hetero.memory import Values
+from hetero.assign.memory import Values
 from hetero.partition import Graph, partition_graph
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hetero.collection import collection_paused
+from hetero.base.collection import collection_paused
 
 
 @pytest.fixture(autouse=True)

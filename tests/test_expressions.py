@@ -9,7 +9,7 @@ import pytest
 
 import hetero
 from hetero import expressions
-from hetero.expressions import matching
+from hetero.base.expressions import matching
 
 NAMES = ["/a/b", "/a/b/c", "a.b", "", "нет", "line\nbreak", "nul\0byte", '"quoted"', "x" * 18, "(", "/a/B"]
 

@@ -29,7 +29,7 @@ def test_import_leaves_heavy_packages_alone() -> None:
 
 def test_what_is_loaded_late() -> None:
     assert callable(hetero.split)
-    assert hetero.split.__module__ == "hetero.splitting"
+    assert hetero.split.__module__ == "hetero.compiling.splitting"
     for name in hetero.__all__:
         assert getattr(hetero, name).__name__ == name
         assert name in dir(hetero)

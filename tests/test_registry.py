@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 import hetero
-from hetero.device_string import DeviceString, parse_device
+from hetero.base.device_string import DeviceString, parse_device
 from hetero.devices.template import TemplatePlugin
 from hetero.registry import Registry
 from model_zoo import make_model

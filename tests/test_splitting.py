@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hetero
-from hetero.splitting import Manifest, Part, PartInput, Source, Tensor, read_manifest, split
+from hetero.compiling.splitting import Manifest, Part, PartInput, Source, Tensor, read_manifest, split
 from model_zoo import light, make_model, minilm
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "run_split.py"

@@ -14,11 +14,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 import hetero
-from hetero.properties import MOST, MOST_THREADS, PROPERTIES
+from hetero.base.properties import MOST, MOST_THREADS, PROPERTIES
+from hetero.compiling.splitting import read_manifest
 from hetero.report.dot import write_affinity_dot
 from hetero.report.html import write_report
 from hetero.report.trace import write_trace
-from hetero.splitting import read_manifest
 
 
 class Odd:

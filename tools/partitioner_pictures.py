@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import hetero
-from hetero.report.palette import device_colour, tint
+from hetero.base.palette import device_colour, tint
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 RED = "#c1121f"

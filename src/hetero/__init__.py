@@ -3,7 +3,7 @@
 The way a model takes, stage by stage:
 
 1. **read** (`hetero.model`): a file, bytes or ``ModelProto`` becomes a `Model`, an index over the file's bytes;
-2. **assign** (`hetero.affinity`): each node gets a device, from what the devices support and what the user pinned;
+2. **assign** (`hetero.assign.affinity`): each node gets a device, from what the devices support and what the user pinned;
 3. **partition** (`hetero.partition`): the graph is cut into single-device subgraphs that can run in order;
 4. **compile** (`hetero.devices.hetero`): each subgraph is compiled by its device's plugin (`hetero.plugin`);
 5. **run** (`hetero.runtime`): inputs go in, subgraphs run, outputs and counters come out.
@@ -17,8 +17,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .assign.costs import Costs
+    from .compiling.splitting import split
     from .core import Core, compile, load
-    from .costs import Costs
     from .errors import (
         ArtifactError,
         Cancelled,
@@ -47,8 +48,7 @@ if TYPE_CHECKING:
     from .model.model import Model
     from .partition import Graph, Partition, TransitiveClosure, check_partition, partition_graph
     from .plan import Plan
-    from .plugin import CompiledModel, InferRequest, Plugin, Support
-    from .splitting import split
+    from .plugin.contract import CompiledModel, InferRequest, Plugin, Support
 
 __all__ = [
     "ArtifactError",

@@ -10,10 +10,15 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
 
-from .affinity import SupportedNodes, assign
-from .calls import SettledModel, settle_calls
-from .collection import collection_paused
-from .device_string import DeviceString, parse_device, parse_device_list
+from .assign.affinity import SupportedNodes, assign
+from .assign.calls import SettledModel, settle_calls
+from .assign.memory.limits import MaxMemory, limits_of, parse_limits
+from .assign.pins import check_pins
+from .base.collection import collection_paused
+from .base.device_string import DeviceString, parse_device, parse_device_list
+from .base.guard import guarded
+from .base.properties import check_config
+from .base.warn import each_once, warn
 from .errors import (
     DeviceUnavailable,
     ExtensionError,
@@ -28,18 +33,13 @@ from .errors import (
 from .extension.custom_op import CustomOp
 from .extension.table import CustomOps, describe_ops
 from .extension.types import with_custom_types
-from .guard import guarded
-from .memory.limits import MaxMemory, limits_of, parse_limits
 from .model.model import Model
 from .model.read import ModelSource, as_model, read_model
-from .pins import check_pins
 from .plan import Plan, make_plan
 from .plan.bind import place_plan
-from .plugin import CompiledModel, Plugin, RemoteContext
-from .properties import check_config
+from .plugin.contract import CompiledModel, Plugin, RemoteContext
+from .plugin.remote import DeviceContexts
 from .registry import DeviceInfo, Registry
-from .runtime.remote import DeviceContexts
-from .warn import each_once, warn
 
 if TYPE_CHECKING:
     from .devices.hetero import HeteroPlugin
@@ -230,8 +230,8 @@ class Core:
         Raises `Corrupt`, `WrongDevice`, `WrongVersion`, or `DeviceUnavailable` if a plugin of it is missing.
         """
         from .artifact.exporting import callbacks_of
-        from .artifact.importing import check_device, import_model, plugin_for
         from .artifact.reader import open_artifact
+        from .compiling.importing import check_device, import_model, plugin_for
 
         if device is None:
             callbacks = check_config(config).get("CACHE_ENCRYPTION_CALLBACKS")
@@ -376,7 +376,7 @@ class Core:
                     f"give CustomOp(version=...)"
                 )
                 return compile_anew()
-        from .artifact.cache import cached
+        from .compiling.cache import cached
 
         if needed:
             chosen = [chosen, [[where, describe_ops([op])] for op, where in needed]]

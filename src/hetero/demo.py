@@ -19,8 +19,8 @@ from .core import Core
 from .errors import ModelError
 from .model.model import Model
 from .plan import Plan
+from .plugin.profile import ProfileRow
 from .report.dot import write_affinity_dot, write_subgraphs_dot
-from .runtime.profile import ProfileRow
 
 if TYPE_CHECKING:
     import onnx

@@ -13,7 +13,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .device_string import is_device_name
+from .base.device_string import is_device_name
+from .base.guard import guarded
+from .base.importable import import_name, imported
 from .errors import (
     DeviceUnavailable,
     HeteroError,
@@ -25,9 +27,7 @@ from .errors import (
 )
 from .extension.custom_op import CustomOp
 from .extension.table import check_new
-from .guard import guarded
-from .importable import import_name, imported
-from .plugin import Plugin
+from .plugin.contract import Plugin
 
 __all__ = ["ENTRY_POINT_GROUP", "DeviceInfo", "Registry"]
 

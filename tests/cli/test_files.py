@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 import hetero as library
 from command_line import NASTY, Invoke, Json
-from hetero.splitting import read_manifest
+from hetero.compiling.splitting import read_manifest
 
 IS_ROOT = os.geteuid() == 0
 

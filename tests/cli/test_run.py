@@ -11,7 +11,7 @@ import pytest
 import hetero as library
 from command_line import NASTY, Invoke, Json
 from hetero.cli.arrays import save_arrays, summary
-from hetero.runtime.tensor import Outputs
+from hetero.plugin.tensor import Outputs
 
 
 def test_random_inputs_are_those_of_the_seed(hetero_json: Json, diamond_path: Path) -> None:

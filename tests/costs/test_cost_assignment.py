@@ -9,9 +9,9 @@ import pytest
 from onnx import helper
 
 import hetero
-from hetero.affinity import Origin
-from hetero.costs import Costs, CostSource, DeviceSpeed, Measurement, NodeTimes, cost_table
-from hetero.costs.measured import WrongModel
+from hetero.assign.affinity import Origin
+from hetero.assign.costs import Costs, CostSource, DeviceSpeed, Measurement, NodeTimes, cost_table
+from hetero.assign.costs.measured import WrongModel
 from hetero.errors import PropertyError
 from model_zoo import light, make_model
 

@@ -9,10 +9,10 @@ import pytest
 from onnx import helper
 
 import hetero
-from hetero.costs import Costs, LinkTimes, Measurement, NodeTimes, measure_costs, measure_link, measure_speed
-from hetero.costs.measured import CostFileError, WrongModel
+from hetero.assign.costs import Costs, LinkTimes, Measurement, NodeTimes, measure_costs, measure_link, measure_speed
+from hetero.assign.costs.measured import CostFileError, WrongModel
 from hetero.errors import HeteroError, PropertyError
-from hetero.runtime.profile import EXECUTED, NOT_RUN, OPTIMIZED_OUT, ProfileRow
+from hetero.plugin.profile import EXECUTED, NOT_RUN, OPTIMIZED_OUT, ProfileRow
 from model_zoo import make_model
 
 CORE = hetero.Core()

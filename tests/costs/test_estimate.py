@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import hetero
-from hetero.costs import estimate_work
-from hetero.costs.sizes import ASSUMED_DIM, value_sizes
+from hetero.assign.costs import estimate_work
+from hetero.assign.costs.sizes import ASSUMED_DIM, value_sizes
 from model_zoo import make_model
 
 CORE = hetero.Core()

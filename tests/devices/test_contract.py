@@ -17,8 +17,8 @@ from hetero.devices.template import create_plugin as create_template
 from hetero.devices.template.plugin import TemplatePlugin
 from hetero.errors import DeviceUnavailable
 from hetero.plugin import CompiledModel, Plugin, Runner
+from hetero.plugin.checked import checked_runner
 from hetero.registry import Registry
-from hetero.runtime.checked import checked_runner
 from hetero.testing import PluginContract
 
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from hetero import Core, InferenceError
-from hetero.devices.cpu.bodies import Bodies
+from hetero.devices.cpu.control_flow.bodies import Bodies
 from hetero.devices.cpu.planner import Planner
 from hetero.devices.cpu.registry import examine
 from single_node import assert_as_onnxruntime, model, run

@@ -19,10 +19,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = {  # modules all of whose public names are in the reference
     "hetero": "hetero",
     "hetero.plugin": "hetero",
-    "hetero.costs": "hetero.costs",
+    "hetero.assign.costs": "hetero.assign.costs",
     "hetero.assign": "hetero.assign",
-    "hetero.memory": "hetero.memory",
-    "hetero.pipeline": "hetero.pipeline",
+    "hetero.assign.memory": "hetero.assign.memory",
+    "hetero.assign.pipeline": "hetero.assign.pipeline",
     "hetero.testing": "hetero.testing",
 }
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero import _kernels
-from hetero.devices.cpu.quantized import depthwise_scratch, pixel_layout
+from hetero.devices.cpu.operators.quantized import depthwise_scratch, pixel_layout
 from hetero.devices.cpu.values import Value
 from hetero.errors import InferenceError
 

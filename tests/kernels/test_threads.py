@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from hetero import _kernels
-from hetero.devices.cpu.fourier import dft_tables
-from hetero.devices.cpu.quantized import pixel_layout
+from hetero.devices.cpu.operators.fourier import dft_tables
+from hetero.devices.cpu.operators.quantized import pixel_layout
 
 TEAMS = [_kernels.Team(threads) for threads in (2, 3, 7)]
 
@@ -272,7 +272,7 @@ def test_a_team_that_is_taken_does_no_harm():
 LIVES = """
 import os
 from hetero import _kernels
-from hetero.devices.cpu.quantized import pixel_layout
+from hetero.devices.cpu.operators.quantized import pixel_layout
 count = lambda: len(os.listdir("/proc/self/task"))
 before = count()
 for threads in (1, 2, 5):
@@ -298,7 +298,7 @@ def test_numbers_that_no_team_has(threads):
 FORKED = """
 import os, numpy as np
 from hetero import _kernels
-from hetero.devices.cpu.quantized import pixel_layout
+from hetero.devices.cpu.operators.quantized import pixel_layout
 team = _kernels.Team(3)
 x = np.ones(500_000, np.float32)
 def work():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero import _kernels
-from hetero.devices.cpu.convolution import winograd_tile
+from hetero.devices.cpu.operators.convolution import winograd_tile
 from hetero.errors import InferenceError
 from plain_convolution import ACTIVATIONS, naive
 

@@ -8,8 +8,8 @@ import numpy as np
 from onnx import helper
 
 import hetero
-from hetero.costs import Costs, Measurement, NodeTimes
-from hetero.memory import footprint, values_of
+from hetero.assign.costs import Costs, Measurement, NodeTimes
+from hetero.assign.memory import footprint, values_of
 from hetero.partition import partition_graph
 from model_zoo import make_model
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetero.memory import Values
-from hetero.memory.fit import fit, proof_of_misfit
-from hetero.memory.order import late_order
+from hetero.assign.memory import Values
+from hetero.assign.memory.fit import fit, proof_of_misfit
+from hetero.assign.memory.order import late_order
 from hetero.partition import check_partition
 from memory_graphs import cut, graph_of, random_values, simulated
 

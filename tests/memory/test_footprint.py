@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import hetero
-from hetero.memory import RangeMemory, Values, footprint, values_of
+from hetero.assign.memory import RangeMemory, Values, footprint, values_of
 from memory_graphs import cut, random_values, simulated
 from model_zoo import make_model
 

@@ -9,10 +9,10 @@ import pytest
 from onnx import helper
 
 import hetero
-from hetero.affinity import Origin
-from hetero.costs import Costs, Measurement, NodeTimes
+from hetero.assign.affinity import Origin
+from hetero.assign.costs import Costs, Measurement, NodeTimes
+from hetero.assign.memory.limits import limits_of, parse_bytes, parse_limits
 from hetero.errors import PropertyError
-from hetero.memory.limits import limits_of, parse_bytes, parse_limits
 from model_zoo import light, make_model
 
 CORE = hetero.Core()

@@ -7,7 +7,7 @@ import pytest
 
 import footprints
 import hetero
-from hetero.memory import footprint, values_of
+from hetero.assign.memory import footprint, values_of
 from real_models import load
 
 CORE = hetero.Core()

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero.assign import AssignmentProblem
+from hetero.assign.by_stage import stage_partition
+from hetero.assign.pipeline import NoRoom, PipelineError, StageCosts, TooManyStages, balance_stages, timeline
+from hetero.assign.pipeline.orders import depth_first, drawn, orders, stage_ranges
 from hetero.errors import PartitionError
 from hetero.partition import Graph, check_partition
-from hetero.pipeline import NoRoom, PipelineError, StageCosts, TooManyStages, balance_stages, timeline
-from hetero.pipeline.orders import depth_first, drawn, orders, stage_ranges
-from hetero.pipeline_assignment import stage_partition
 from pipeline_cases import least_bottleneck, naive_times, random_case
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -9,11 +9,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import hetero
-from hetero.affinity import Origin
-from hetero.costs import Costs, Measurement, NodeTimes
-from hetero.costs.measured import WrongModel
+from hetero.assign.affinity import Origin
+from hetero.assign.costs import Costs, Measurement, NodeTimes
+from hetero.assign.costs.measured import WrongModel
+from hetero.assign.pipeline import PipelineError, TooManyStages
 from hetero.errors import PropertyError
-from hetero.pipeline import PipelineError, TooManyStages
 from model_zoo import make_model, minilm
 
 PIPELINE = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}

@@ -16,8 +16,8 @@ from onnx import helper
 import hetero
 from hetero.errors import Cancelled, InferenceError, QueueFull
 from hetero.plugin import CompiledModel, Plugin, Support
+from hetero.plugin.request import RequestState
 from hetero.runtime.pipelined import requests_to_fill
-from hetero.runtime.request import RequestState
 from model_zoo import make_model
 
 PIPELINE = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}

@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hetero
+from hetero.base.wording import size
 from hetero.plan import BoundaryValue, DeviceTotals
-from hetero.plan.wording import size
 from model_zoo import make_model
 
 DEVICES = "HETERO:FPGA,CPU"

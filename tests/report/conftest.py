@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hetero
-from hetero.runtime.profile import Profile
+from hetero.plugin.profile import Profile
 from report_cases import HOSTILE_NAMES, chain
 
 

@@ -15,8 +15,8 @@ from onnx import helper
 import hetero
 from browser import Browser, Page
 from graphs import EXPERTS, TRANSFORMER
+from hetero.plugin.profile import Profile
 from hetero.report.html import write_report
-from hetero.runtime.profile import Profile
 from model_zoo import make_model
 from report_cases import HOSTILE_NAMES, blocks, chain
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import hetero
+from hetero.plugin.profile import EXECUTED, Profile, ProfileRow, Span
 from hetero.report.trace import node_times, to_trace, write_trace
-from hetero.runtime.profile import EXECUTED, Profile, ProfileRow, Span
 from report_cases import HOSTILE_NAMES, chain
 
 Run = Callable[[hetero.Model, str | hetero.Plan], Profile]

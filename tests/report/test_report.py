@@ -18,10 +18,10 @@ import pytest
 
 import hetero
 from graphs import TRANSFORMER
+from hetero.base.names import clean
+from hetero.plugin.profile import Profile
 from hetero.report.data import report_data
 from hetero.report.html import report_html, write_report
-from hetero.report.names import clean
-from hetero.runtime.profile import Profile
 from report_cases import HOSTILE_NAMES, blocks
 
 Run = Callable[[hetero.Model, str | hetero.Plan], Profile]

@@ -22,8 +22,8 @@ from onnx import helper
 import hetero
 from hetero.errors import Cancelled
 from hetero.plugin import CompiledModel, Plugin, Support
-from hetero.runtime.cancellation import Cancellation
-from hetero.runtime.request import RequestState
+from hetero.plugin.cancellation import Cancellation
+from hetero.plugin.request import RequestState
 from model_zoo import make_model
 
 DEVICES = ("CPU", "TEMPLATE", "HETERO:TEMPLATE,CPU")

@@ -21,7 +21,7 @@ import hetero
 from hetero.artifact.payload import PayloadReader, PayloadWriter
 from hetero.errors import PluginTimeout
 from hetero.plugin import CompiledModel, Plugin, Support
-from hetero.runtime.profile import ProfileRow
+from hetero.plugin.profile import ProfileRow
 from model_zoo import make_model
 
 X = np.float32([[1, -2, 3], [-4, 5, 6]])

@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import hetero
-from hetero.runtime.cancellation import Cancellation
-from hetero.runtime.request import RequestState
+from hetero.plugin.cancellation import Cancellation
+from hetero.plugin.request import RequestState
 from model_zoo import make_model
 
 SOON = 0.5  # seconds: 0.1 on a machine that does nothing else

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import hetero
-from hetero.runtime.conversion import as_array
+from hetero.plugin.conversion import as_array
 
 FLOAT = np.dtype(np.float32)
 
@@ -204,7 +204,7 @@ def test_arrays_are_not_copied() -> None:
 
 def _bound(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
     from hetero.model.types import Port
-    from hetero.runtime.tensor import bind_inputs
+    from hetero.plugin.tensor import bind_inputs
 
     (found,) = bind_inputs([Port("x", dtype, None)], {"x": value})
     assert isinstance(found, np.ndarray)

@@ -15,7 +15,7 @@ from onnx import helper
 
 import hetero
 from hetero.plugin import CompiledModel, Plugin, Support
-from hetero.runtime.executor import DeviceExecutors, ExecutorManager
+from hetero.plugin.executor import DeviceExecutors, ExecutorManager
 from hetero.runtime.parallel import ParallelRun, StepGraph, saved_by_parallel
 from model_zoo import make_model
 

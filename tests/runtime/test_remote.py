@@ -11,7 +11,7 @@ import pytest
 
 import hetero
 from hetero.plugin import CompiledModel, Plugin, RemoteContext, RemoteTensor, Support
-from hetero.runtime.remote import DeviceContexts, HostContext, HostTensor
+from hetero.plugin.remote import DeviceContexts, HostContext, HostTensor
 
 X = np.float32([[1, -2, 3], [-4, 5, 6]])
 

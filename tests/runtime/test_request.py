@@ -16,8 +16,8 @@ from onnx import helper
 
 import hetero
 from hetero.plugin import Port
-from hetero.runtime.request import InferRequest, RequestState
-from hetero.runtime.tensor import Outputs
+from hetero.plugin.request import InferRequest, RequestState
+from hetero.plugin.tensor import Outputs
 from model_zoo import make_model
 
 DEVICES = ("CPU", "TEMPLATE", "HETERO:TEMPLATE,CPU")

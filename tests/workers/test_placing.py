@@ -10,7 +10,7 @@ from onnx import helper
 
 import hetero
 from hetero.plugin import PlacingRunner
-from hetero.runtime.checked import CheckedRunner
+from hetero.plugin.checked import CheckedRunner
 from model_zoo import make_model
 
 X = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)

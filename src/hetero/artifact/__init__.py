@@ -7,8 +7,8 @@ ONNX. `cache` keeps exported models in a folder, by what they were compiled from
 
 from __future__ import annotations
 
+from ..compiling.importing import import_model, import_part, verify
 from .exporting import export_model
-from .importing import import_model, import_part, verify
 from .model import read_payload_model, write_payload_model
 from .payload import ArrayRef, PayloadReader, PayloadWriter
 

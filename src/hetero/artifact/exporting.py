@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..collection import collection_paused
+from ..base.collection import collection_paused
+from ..base.files import atomic_file, write_all
 from ..errors import ArtifactError, PropertyError, raise_out_of_memory
-from ..files import atomic_file, write_all
 from .writer import ArtifactWriter
 
 if TYPE_CHECKING:
-    from ..plugin import CompiledModel
+    from ..plugin.contract import CompiledModel
 
 __all__ = ["callbacks_of", "export_model"]
 

@@ -18,7 +18,7 @@ from .layout import ALIGNMENT
 from .manifest import PluginRecord, PortRecord, ScheduleRecord, Submodel, dtype_of_name
 
 if TYPE_CHECKING:
-    from ..plugin import CompiledModel
+    from ..plugin.contract import CompiledModel
     from .reader import Artifact
     from .writer import ArtifactWriter
 

@@ -15,9 +15,9 @@ import os
 from collections.abc import Callable
 
 from .._checksum import crc32
-from ..device_string import parse_device
+from ..base.device_string import parse_device
+from ..base.files import map_file
 from ..errors import ArtifactError, Corrupt, PropertyError, raise_out_of_memory
-from ..files import map_file
 from .layout import MANIFEST, Entry, Layout, comment_of, first_entry, is_entry_name
 from .manifest import Manifest, decode_manifest
 from .payload import PayloadReader

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._checksum import crc32
+from ..base.guard import guarded
 from ..errors import ArtifactError
-from ..guard import guarded
 from .layout import MANIFEST, Entry, Layout, comment_of, is_entry_name
 from .manifest import FORMAT, FORMAT_VERSION, EntryRecord, Manifest, Submodel
 from .payload import PayloadWriter
 
 if TYPE_CHECKING:
-    from ..plugin import CompiledModel
+    from ..plugin.contract import CompiledModel
 
 __all__ = ["ArtifactWriter"]
 

@@ -1,15 +1,23 @@
-"""Cost-aware assignment: which device should do which node, so that work, transfers and launches take least time.
+"""Stage 2: each node gets a device, from what the devices support, what the user pinned, costs, and memory limits.
 
-`AssignmentProblem` in, `CostAssignment` out (`assign_by_cost`); `least_latency` also cuts the graph and counts what the
-cut adds. As the partitioner, this room knows no ONNX, no plugin and no string: nodes, devices and values are numbers,
-costs are seconds.
+`affinity` assigns by priority, `by_cost` for the least latency, `by_stage` for a pipeline, `within_memory` moves the
+nodes that do not fit; `pins` and `calls` read the user's pins and resolve calls of model-local functions. The four
+packages work on arrays and know no ONNX: `cuts` finds the cheapest assignment, `costs` says what each node costs,
+`memory` what each device needs, `pipeline` balances stages.
 """
 
 from __future__ import annotations
 
-from .latency import LatencyAssignment, Prediction, least_latency, predict
-from .problem import AssignmentProblem, Cost
-from .solve import CostAssignment, assign_by_cost
+from .cuts import (
+    AssignmentProblem,
+    Cost,
+    CostAssignment,
+    LatencyAssignment,
+    Prediction,
+    assign_by_cost,
+    least_latency,
+    predict,
+)
 
 __all__ = [
     "AssignmentProblem",

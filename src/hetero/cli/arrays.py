@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import atomic_file
-from ..runtime.tensor import Outputs
+from ..base.files import atomic_file
+from ..plugin.tensor import Outputs
 from .outfile import writing
 
 __all__ = ["save_arrays", "summary"]

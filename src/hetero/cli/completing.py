@@ -47,7 +47,7 @@ def operators_of(ctx: click.Context) -> Sequence[str]:
 
 def _listed(ctx: click.Context) -> Sequence[str]:
     """The devices of the list that ``-d`` gives, of the first of several."""
-    from ..device_string import parse_device
+    from ..base.device_string import parse_device
 
     given = ctx.params.get("devices") or "CPU"
     return parse_device(given if isinstance(given, str) else given[0]).devices or ()

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from ..plugin import CompiledModel
-from ..runtime.profile import EXECUTED, ProfileRow
+from ..plugin.contract import CompiledModel
+from ..plugin.profile import EXECUTED, ProfileRow
 from .text import MOST_ROWS, print_table, shorten
 
 __all__ = ["SubgraphTotal", "as_json", "devices_of", "mean_rows", "print_counters", "subgraph_totals"]

@@ -10,8 +10,8 @@ from .counters import devices_of, mean_rows
 from .progress import working
 
 if TYPE_CHECKING:
-    from ..plugin import CompiledModel
-    from ..runtime.profile import Profile
+    from ..plugin.contract import CompiledModel
+    from ..plugin.profile import Profile
     from .planning import Planning
     from .session import Session
 

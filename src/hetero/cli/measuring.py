@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from ..plugin import CompiledModel, InferRequest
+from ..plugin.contract import CompiledModel, InferRequest
 
 __all__ = ["PERCENTILES", "Contender", "measure", "percentile"]
 

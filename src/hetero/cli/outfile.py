@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from ..files import moved_away
+from ..base.files import moved_away
 from .group import Failure
 from .text import clean
 

@@ -54,7 +54,7 @@ class Planning:
 
     def config(self) -> dict[str, Any]:
         """``KEY=VALUE`` and ``DEVICE:KEY=VALUE`` as a configuration, values by the types of the properties."""
-        from ..properties import PROPERTIES
+        from ..base.properties import PROPERTIES
 
         config: dict[str, Any] = {}
         for entry in self.properties:

@@ -8,13 +8,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..costs import Costs, measure_link
-from ..costs.measure import measure_launch
+from ..assign.costs import Costs, measure_link
+from ..measure import measure_launch
 
 if TYPE_CHECKING:
     from ..core import Core
     from ..model.model import Model
-    from ..runtime.profile import Profile
+    from ..plugin.profile import Profile
 
 __all__ = ["save_costs"]
 

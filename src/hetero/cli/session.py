@@ -12,7 +12,7 @@ from ..core import Core, with_shapes
 from ..errors import ModelError
 from ..model.model import Model
 from ..plan import Plan
-from ..plugin import CompiledModel, Port
+from ..plugin.contract import CompiledModel, Port
 from .planning import Planning
 from .progress import working
 from .text import count_text, shorten

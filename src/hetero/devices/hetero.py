@@ -16,33 +16,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..calls import SettledModel, settle_calls
-from ..costs.measured import Costs
-from ..device_string import parse_device, parse_device_list
+from ..assign.calls import SettledModel, settle_calls
+from ..assign.costs.measured import Costs
+from ..assign.memory.footprint import footprint
+from ..assign.memory.limits import limits_of, parse_limits
+from ..assign.memory.values import values_of
+from ..base.device_string import parse_device, parse_device_list
+from ..base.log import tell
+from ..base.properties import MOST, PROPERTIES, Property, up_to
+from ..base.warn import warn
+from ..compiling.concurrent import Beside
+from ..compiling.device_list import DeviceListPlugin, optimal_requests
 from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError, raise_out_of_memory, shown
-from ..log import tell
-from ..memory.footprint import footprint
-from ..memory.limits import limits_of, parse_limits
-from ..memory.values import values_of
 from ..plan import Plan, bind_plan, make_plan
 from ..plan.bind import place_plan, with_nested_calls_inlined
-from ..plugin import CompiledModel, InferRequest, Port, RemoteContext, Runner, Support
-from ..properties import MOST, PROPERTIES, Property, up_to
+from ..plugin.contract import CompiledModel, InferRequest, Port, RemoteContext, Runner, Support
+from ..plugin.executor import DeviceExecutors, ExecutorManager
+from ..plugin.remote import DeviceContexts
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
-from ..runtime.beside import Beside
-from ..runtime.executor import DeviceExecutors, ExecutorManager
 from ..runtime.pipelined import Pipeline, PipelineRunner, requests_to_fill, usable_processors
-from ..runtime.remote import DeviceContexts
 from ..runtime.schedule import Schedule, ScheduleRunner, Step
-from ..warn import warn
-from .device_list import DeviceListPlugin, optimal_requests
 
 if TYPE_CHECKING:
-    from ..affinity import Affinity, SupportedNodes
     from ..artifact.payload import PayloadReader, PayloadWriter
-    from ..cost_assignment import CostAffinity
+    from ..assign.affinity import Affinity, SupportedNodes
+    from ..assign.by_cost import CostAffinity
+    from ..assign.by_stage import StagedAffinity
     from ..model.model import Model
-    from ..pipeline_assignment import StagedAffinity
 
 __all__ = ["Fallback", "HeteroCompiledModel", "HeteroPlugin", "create_plugin"]
 
@@ -151,7 +151,7 @@ class HeteroPlugin(DeviceListPlugin):
         policy: str,
         limits: Mapping[str, int],
     ) -> CostAffinity:
-        from ..cost_assignment import assign_by_cost
+        from ..assign.by_cost import assign_by_cost
 
         speeds = [self.device_of(device, config)[0].speed(device) for device in settled.devices]
         return assign_by_cost(
@@ -173,7 +173,7 @@ class HeteroPlugin(DeviceListPlugin):
         costs: Costs | None,
         limits: Mapping[str, int],
     ) -> StagedAffinity:
-        from ..pipeline_assignment import assign_stages
+        from ..assign.by_stage import assign_stages
 
         speeds = [self.device_of(device, config)[0].speed(device) for device in settled.devices]
         return assign_stages(
@@ -211,7 +211,7 @@ class HeteroPlugin(DeviceListPlugin):
         """`InsufficientMemory` if a plan that has its model needs more than ``config`` allows."""
         limits = self._limits(plan.devices, config)
         if limits != plan.limits:
-            from ..memory_assignment import check_limits
+            from ..assign.within_memory import check_limits
 
             model, _, partition = plan.require_bound()
             check_limits(model, plan.devices, partition, limits)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.warn import warn
+from ..compiling.device_list import DeviceListPlugin, optimal_requests
 from ..errors import (
     Cancelled,
     Corrupt,
@@ -23,12 +25,10 @@ from ..errors import (
     UnsupportedModel,
     raise_out_of_memory,
 )
-from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
-from ..runtime.cancellation import Cancellation
-from ..runtime.executor import ExecutorManager
-from ..runtime.profile import Profile, ProfileRow, Span
-from ..warn import warn
-from .device_list import DeviceListPlugin, optimal_requests
+from ..plugin.cancellation import Cancellation
+from ..plugin.contract import CompiledModel, Port, RemoteContext, Runner, Support
+from ..plugin.executor import ExecutorManager
+from ..plugin.profile import Profile, ProfileRow, Span
 
 if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader, PayloadWriter
@@ -72,7 +72,7 @@ class MultiPlugin(DeviceListPlugin):
                     )
                 limit = plugin.memory_bytes(device)
                 if limit is not None:
-                    from ..memory_assignment import check_whole
+                    from ..assign.within_memory import check_whole
 
                     check_whole(model, device, int(limit))
                 compiled.append(plugin.compile(model, device_config, None, device))
@@ -186,7 +186,7 @@ class _Balance:
 
 
 class MultiRunner:
-    """One request, on whichever device is free; see `hetero.runtime.request.Runner`."""
+    """One request, on whichever device is free; see `hetero.plugin.request.Runner`."""
 
     def __init__(self, runners: Sequence[Runner], balance: _Balance, timed: bool = False) -> None:
         self._runners = runners

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.properties import PropertyTable, without
 from ..errors import (
     Corrupt,
     HeteroError,
@@ -48,18 +49,17 @@ from ..errors import (
     raise_out_of_memory,
 )
 from ..model.types import dtype_of
-from ..plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
-from ..properties import PropertyTable, without
-from ..runtime.profile import ProfileRow
+from ..plugin.contract import CompiledModel, Plugin, RemoteContext, Runner, Support
+from ..plugin.profile import ProfileRow
 from .constraints import OpConstraints, refusals
 
 if TYPE_CHECKING:
     import onnx.defs
 
     from ..artifact.payload import PayloadReader, PayloadWriter
-    from ..costs.speed import DeviceSpeed
     from ..extension.elsewhere import OpDescription
     from ..model.model import Model, NodeView
+    from ..plugin.speed import DeviceSpeed
 
 __all__ = ["Cost", "OpConstraints", "Profile", "ProfilePlugin", "load_profile"]
 
@@ -263,7 +263,7 @@ class ProfilePlugin(Plugin):
 
     def speed(self, device: str) -> DeviceSpeed:
         """What the profile states; for what it does not state, the executing device's."""
-        from ..costs.speed import CostSource, DeviceSpeed
+        from ..plugin.speed import CostSource, DeviceSpeed
 
         cost = self.profile.cost
         executing = self.executing_plugin().speed(self.profile.runs_on)
@@ -375,7 +375,7 @@ class ProfilePlugin(Plugin):
         return {**super().settings_of(config), "RUNS_ON": dict(executing.settings_of(self._delegated(config)))}
 
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
-        from ..artifact.importing import check_part
+        from ..compiling.importing import check_part
 
         executing = self.executing_plugin()
         if len(reader.parts) != 1:
@@ -389,7 +389,7 @@ class ProfilePlugin(Plugin):
         check_part(part, executing, self._delegated(config))
 
     def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> CompiledModel:
-        from ..artifact.importing import import_part
+        from ..compiling.importing import import_part
 
         inner = import_part(reader.parts[0], self.executing_plugin(), self._delegated(config))
         return SimulatedModel(self.name, inner, {"NETWORK_NAME": reader.name, **self.full_config(config)})

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from ..base.importable import import_name, imported
 from ..errors import NotSupported
-from ..importable import import_name, imported
 from .custom_op import CustomOp
 
 __all__ = ["OpDescription", "describe", "made"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..files import write_all
+from ..base.files import write_all
 from .external import ExternalFiles, Location
 from .wire import encode_field, encode_number, encode_string_entry
 

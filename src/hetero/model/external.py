@@ -18,7 +18,7 @@ import weakref
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import copy_range
+from ..base.files import copy_range
 
 __all__ = ["ExternalFiles", "Location", "find_locations", "parse_location"]
 

@@ -356,7 +356,7 @@ class Model(Rows):
 
     def write(self, path: str | os.PathLike[str], data_file: DataFile | None = None) -> None:
         """`save` under names that the caller knows to be free, with ``data_file``, which is filled, in two files. For
-        one of many files: the caller calls `hetero.files.sync_files`."""
+        one of many files: the caller calls `hetero.base.files.sync_files`."""
         write_model(self, self._types, path, data_file, is_new=True)
 
     def with_nodes(self, header: bytes, replaced: Mapping[int, Sequence[bytes]], infos: Sequence[bytes]) -> Model:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..base.files import map_file
 from ..errors import ModelError, raise_out_of_memory
-from ..files import map_file
 from .file import ModelFile
 from .model import Model
 

@@ -15,8 +15,8 @@ import mmap
 import os
 import re
 
+from ..base.files import atomic_file, new_file, path_text, remove_leftovers
 from ..errors import PropertyError
-from ..files import atomic_file, new_file, path_text, remove_leftovers
 from .data_file import DataFile
 from .inference import ValueTypes
 from .rows import Rows

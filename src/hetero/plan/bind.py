@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..affinity import Affinity, Origin, first_supporting, place
+from ..assign.affinity import Affinity, Origin, first_supporting, place
+from ..assign.pins import find_pinned, stated_numbers
 from ..errors import PartitionError, PropertyError, did_you_mean
 from ..model.function_library import FunctionLibrary
 from ..model.functions import calls_in, inline_calls, may_hold_graphs
 from ..model.identity import graph_digest
 from ..partition import Partition, partition_graph
 from ..partition.check import broken_rule
-from ..pins import find_pinned, stated_numbers
 
 if TYPE_CHECKING:
     from ..model.model import Model
-    from ..plugin import Support
+    from ..plugin.contract import Support
     from .plan import Plan
     from .schema import PredictedPipeline
 

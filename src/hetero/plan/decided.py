@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..affinity import Affinity
+from ..assign.affinity import Affinity
 from ..partition import Partition
 from .schema import PredictedLatency, PredictedPipeline
 
 if TYPE_CHECKING:
-    from ..cost_assignment import CostAffinity
+    from ..assign.by_cost import CostAffinity
 
 __all__ = ["Decided"]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..affinity import Origin
+from ..assign.affinity import Origin
+from ..base.wording import counted, duration
 from ..errors import PropertyError
 from .trial import Trials
-from .wording import counted, duration
 
 if TYPE_CHECKING:
     from ..model.model import Model

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..affinity import Affinity, assign
+from ..assign.affinity import Affinity, assign
+from ..base.warn import warn
 from ..partition import partition_graph
-from ..warn import warn
 from .bind import PlacedModel, affinity_of_plan, stages_of_plan
 from .decided import Decided
 from .plan import Bound, Plan
 from .warning import unknown_sizes
 
 if TYPE_CHECKING:
-    from ..calls import SettledModel
-    from ..cost_assignment import CostAffinity
-    from ..pipeline_assignment import StagedAffinity
-    from ..plugin import Support
+    from ..assign.by_cost import CostAffinity
+    from ..assign.by_stage import StagedAffinity
+    from ..assign.calls import SettledModel
+    from ..plugin.contract import Support
 
 __all__ = ["bind_plan", "make_plan"]
 
@@ -37,7 +37,7 @@ def make_plan(
 
     def decide(affinity: Affinity) -> Decided:
         if by_cost is None and limits:
-            from ..memory_assignment import fit_affinity
+            from ..assign.within_memory import fit_affinity
 
             return Decided(*fit_affinity(model, affinity, limits, policy))
         if by_cost is None:
@@ -84,7 +84,7 @@ def bind_plan(
     else:
         partition = partition_graph(placed.model.graph, affinity.device_of, policy=plan.policy)
     if limits:
-        from ..memory_assignment import check_limits
+        from ..assign.within_memory import check_limits
 
         check_limits(placed.model, devices, partition, limits)
     bound = Bound(placed.model, affinity, partition)

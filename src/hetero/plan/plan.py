@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..affinity import Affinity
+from ..assign.affinity import Affinity
+from ..assign.memory.footprint import Footprint, footprint
+from ..assign.memory.values import values_of
+from ..base.files import read_file, write_atomically
 from ..errors import HeteroError, PropertyError
-from ..files import read_file, write_atomically
-from ..memory.footprint import Footprint, footprint
-from ..memory.values import values_of
 from ..model.identity import graph_digest
 from ..partition import Partition
 from .decided import Decided

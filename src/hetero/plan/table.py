@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .wording import counted, duration, short, size
+from ..base.wording import counted, duration, short, size
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -79,7 +79,7 @@ def _predicted(latency: PredictedLatency) -> str:
 
 def _pipeline(pipeline: PredictedPipeline) -> Iterator[str]:
     """The stages, and when each is busy with which of the first requests."""
-    from ..pipeline.timeline import draw_timeline, timeline
+    from ..assign.pipeline.timeline import draw_timeline, timeline
 
     interval, stages = pipeline.interval_s, pipeline.stages
     rate = f" ({1 / interval:.3g} per second)" if interval > 0 else ""

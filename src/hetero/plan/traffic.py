@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..memory.footprint import Footprint
-from ..memory.values import reads_of
+from ..assign.memory.footprint import Footprint
+from ..assign.memory.values import reads_of
 from ..model.constants import raw_size
 from ..model.types import Ragged, ValueType, onnx_dtype_of
 from .schema import BoundaryValue, DeviceTotals

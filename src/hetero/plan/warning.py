@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..affinity import Origin, first_supporting
+from ..assign.affinity import Origin, first_supporting
+from ..base.wording import counted, first_few, short, size
 from .schema import PlanWarning, PredictedPipeline
 from .trial import Trials
-from .wording import counted, first_few, short, size
 
 if TYPE_CHECKING:
-    from ..memory.footprint import Footprint
+    from ..assign.memory.footprint import Footprint
     from ..model.model import Model
     from ..model.types import Port
     from .plan import Bound, Plan

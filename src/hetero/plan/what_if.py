@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..affinity import Origin, first_supporting, place
+from ..assign.affinity import Origin, first_supporting, place
+from ..assign.pins import check_pins, resolve_pins
+from ..base.wording import counted, duration, first_few, size
 from ..errors import PropertyError, did_you_mean, shown
 from ..partition import partition_graph
-from ..pins import check_pins, resolve_pins
-from ..plugin import Support
+from ..plugin.contract import Support
 from .decided import Decided
 from .traffic import cut_bytes, traffic
-from .wording import counted, duration, first_few, size
 
 if TYPE_CHECKING:
     from ..model.model import Model

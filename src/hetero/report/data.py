@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..affinity import Affinity
-from ..runtime.profile import EXECUTED, Profile, ProfileRow
-from .names import clean
+from ..assign.affinity import Affinity
+from ..base.names import clean
+from ..plugin.profile import EXECUTED, Profile, ProfileRow
 
 if TYPE_CHECKING:
     from ..model.model import Model

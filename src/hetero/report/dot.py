@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base.files import write_atomically
+from ..base.names import clean, file_stem, shortened
+from ..base.palette import COLOURS, tint
+from ..base.units import bytes_text, count_text
 from ..errors import HeteroError, PropertyError
-from ..files import write_atomically
-from .names import clean, file_stem, shortened
-from .palette import COLOURS, tint
-from .units import bytes_text, count_text
 
 if TYPE_CHECKING:
-    from ..affinity import Affinity
+    from ..assign.affinity import Affinity
     from ..model.model import Model
     from ..partition import Partition
     from ..plan import Plan

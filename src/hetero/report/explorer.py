@@ -15,11 +15,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.files import write_atomically
+from ..base.names import file_stem
+from ..base.palette import device_colour, tint
 from ..errors import HeteroError
-from ..files import write_atomically
-from ..runtime.profile import EXECUTED, ProfileRow
-from .names import file_stem
-from .palette import device_colour, tint
+from ..plugin.profile import EXECUTED, ProfileRow
 
 if TYPE_CHECKING:
     from ..plan import Plan

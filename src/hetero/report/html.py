@@ -16,12 +16,12 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base.files import write_atomically
+from ..base.names import shortened, xml_text
+from ..base.palette import COLOURS
 from ..errors import HeteroError
-from ..files import write_atomically
-from ..runtime.profile import Profile
+from ..plugin.profile import Profile
 from .data import report_data
-from .names import shortened, xml_text
-from .palette import COLOURS
 
 if TYPE_CHECKING:
     from ..plan import Plan

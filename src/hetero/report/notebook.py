@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .names import shortened, xml_text
-from .palette import device_colour, shade, tint
-from .units import bytes_text, count_text, time_text
+from ..base.names import shortened, xml_text
+from ..base.palette import device_colour, shade, tint
+from ..base.units import bytes_text, count_text, time_text
 
 if TYPE_CHECKING:
     from ..plan import Plan
-    from ..runtime.profile import Profile
+    from ..plugin.profile import Profile
 
 __all__ = ["plan_svg", "profile_svg"]
 

@@ -15,10 +15,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ..base.files import write_atomically
+from ..base.names import clean
 from ..errors import HeteroError
-from ..files import write_atomically
-from ..runtime.profile import EXECUTED, Profile, ProfileRow, Span
-from .names import clean
+from ..plugin.profile import EXECUTED, Profile, ProfileRow, Span
 
 # Readers turn microseconds into whole nanoseconds, some by rounding, some by cutting off, and Perfetto drops a slice
 # that then ends after the one around it, or begins before the one before it has ended. Nodes leave that much room.

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .executor import StreamExecutor
+from ..plugin.executor import StreamExecutor
 
 __all__ = ["ParallelRun", "StepGraph", "saved_by_parallel"]
 

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import InferenceError, QueueFull
-from .cancellation import Cancellation
-from .executor import ExecutorManager, StreamExecutor
-from .profile import Profile, ProfileRow, Span
-from .request import AsyncRun, Runner
+from ..plugin.cancellation import Cancellation
+from ..plugin.executor import ExecutorManager, StreamExecutor
+from ..plugin.profile import Profile, ProfileRow, Span
+from ..plugin.request import AsyncRun, Runner
 from .schedule import Schedule, Step, nbytes
 
 __all__ = ["Pipeline", "PipelineRunner", "requests_to_fill", "usable_processors"]
@@ -178,7 +178,7 @@ class Flow:
 
 
 class PipelineRunner:
-    """All stages one after the other in the calling thread; see `hetero.runtime.request.Runner`."""
+    """All stages one after the other in the calling thread; see `hetero.plugin.request.Runner`."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ..errors import HeteroError, InferenceError
-from .cancellation import Cancellation
-from .executor import StreamExecutor
+from ..plugin.cancellation import Cancellation
+from ..plugin.executor import StreamExecutor
+from ..plugin.profile import Profile, ProfileRow, Span, Transfer
+from ..plugin.request import RepeatingRunner, Runner
 from .parallel import ParallelRun, StepGraph, saved_by_parallel
-from .profile import Profile, ProfileRow, Span, Transfer
-from .request import RepeatingRunner, Runner
 
 if TYPE_CHECKING:
-    from ..plugin import CompiledModel
+    from ..plugin.contract import CompiledModel
 
 __all__ = ["Schedule", "ScheduleRunner", "Step", "nbytes"]
 
@@ -128,7 +128,7 @@ class Schedule:
 
 
 class ScheduleRunner:
-    """Runs one inference at a time through a schedule; see `hetero.runtime.request.Runner`."""
+    """Runs one inference at a time through a schedule; see `hetero.plugin.request.Runner`."""
 
     def __init__(self, schedule: Schedule, timed: bool = False) -> None:
         """``timed``: note when each step runs, for `profile`."""

@@ -12,19 +12,19 @@ import onnx
 import pytest
 from onnx import helper
 
-from ..artifact.importing import import_model
 from ..artifact.reader import open_artifact
+from ..base.log import LEVELS
+from ..base.properties import PROPERTIES
+from ..compiling.importing import import_model
 from ..devices.hetero import schedule_of
 from ..errors import DeviceUnavailable, HeteroError, InferenceError, NotSupported, PropertyError, UnsupportedModel
-from ..log import LEVELS
 from ..model.model import Model
 from ..model.read import read_model
-from ..plugin import CompiledModel, Plugin, Support
-from ..properties import PROPERTIES
-from ..runtime.executor import DeviceExecutors
-from ..runtime.profile import EXECUTED, NOT_RUN, OPTIMIZED_OUT
+from ..plugin.contract import CompiledModel, Plugin, Support
+from ..plugin.executor import DeviceExecutors
+from ..plugin.profile import EXECUTED, NOT_RUN, OPTIMIZED_OUT
+from ..plugin.tensor import Outputs
 from ..runtime.schedule import ScheduleRunner
-from ..runtime.tensor import Outputs
 from .cases import ContractCase, make_model, standard_cases
 
 __all__ = ["PluginContract"]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compiled_model import CompiledModel
 from ..errors import Cancelled, InferenceError, NotSupported
 from ..model.detached import detach
 from ..model.types import Port
-from ..runtime.cancellation import Cancellation
-from ..runtime.profile import ProfileRow
-from ..runtime.request import Runner
+from ..plugin.cancellation import Cancellation
+from ..plugin.compiled_model import CompiledModel
+from ..plugin.profile import ProfileRow
+from ..plugin.request import Runner
 from .crew import Crew
 from .messages import Compile, Done, Failed, Room, Run, Settle, TensorRef, TooSmall, dtype_name
 from .per_process import PerProcess
@@ -122,7 +122,7 @@ class IsolatedModel(CompiledModel):
 
 
 class _Runner:
-    """One inference at a time in the worker; see `hetero.runtime.request.Runner`."""
+    """One inference at a time in the worker; see `hetero.plugin.request.Runner`."""
 
     def __init__(self, crew: _Crew, outputs: Sequence[Port], timeout: float | None, retries: int) -> None:
         self.cancellation = Cancellation()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .. import errors
 from ..errors import HeteroError
 from ..extension.elsewhere import OpDescription
-from ..runtime.profile import ProfileRow
+from ..plugin.profile import ProfileRow
 from .shared_memory import SharedMemory
 
 __all__ = [

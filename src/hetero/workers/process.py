@@ -18,9 +18,9 @@ from ..core import Core
 from ..errors import InferenceError
 from ..extension.elsewhere import made
 from ..model.detached import attach
-from ..plugin import CompiledModel
-from ..runtime.cancellation import Cancellation
-from ..runtime.request import PlacingRunner
+from ..plugin.cancellation import Cancellation
+from ..plugin.contract import CompiledModel
+from ..plugin.request import PlacingRunner
 from .channel import BrokenChannel, Channel
 from .control import address_in, remove_folder
 from .mailbox import Mailbox

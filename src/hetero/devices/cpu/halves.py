@@ -16,17 +16,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from ...errors import InferenceError
-from . import (  # noqa: F401  they register the operators below
-    einsum,
-    elementwise,
-    movement,
-    network,
-    recurrent,
-    sampling,
-    selection,
-    spatial,
-)
-from .elementwise import cast
+from .operators import einsum, elementwise, movement, network, recurrent, sampling, selection, spatial  # noqa: F401  they register the operators below
+from .operators.elementwise import cast
 from .registry import OPERATORS, Lowering, Node, Operator, name_of
 from .values import Context, Value
 

@@ -17,15 +17,18 @@ from numpy.typing import NDArray
 
 from ... import _program
 from ...errors import HeteroError, InferenceError
-from . import (  # noqa: F401  they register their operators
+from . import halves  # noqa: F401  they register their operators
+from .control_flow import nested  # noqa: F401  they register their operators
+from .control_flow.branches import branched
+from .fusion import fuse
+from .memory import Parts, join, place_in_arena
+from .operators import (  # noqa: F401  they register their operators
     batch_norm,
     convolution,
     einsum,
     elementwise,
     fourier,
-    halves,
     movement,
-    nested,
     network,
     quantized,
     recurrent,
@@ -34,9 +37,6 @@ from . import (  # noqa: F401  they register their operators
     selection,
     spatial,
 )
-from .branches import branched
-from .fusion import fuse
-from .memory import Parts, join, place_in_arena
 from .registry import NodePlan, dtype_trouble
 from .values import Call, Context, NeedsData, NeedsHost, Packed, Value
 

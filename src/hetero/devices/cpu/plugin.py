@@ -13,12 +13,12 @@ import ml_dtypes
 import numpy as np
 
 from ... import _kernels
+from ...base.properties import STREAM_PROPERTIES, streams_and_threads
 from ...errors import PropertyError, UnsupportedModel
 from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
-from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
-from ...properties import STREAM_PROPERTIES, streams_and_threads
-from ...runtime.remote import HostContext
-from .custom import Expansions
+from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Runner, Support
+from ...plugin.remote import HostContext
+from .operators.custom import Expansions
 from .planner import Planner
 from .registry import NodePlan, examine
 from .runner import CpuRunner, PlanCache

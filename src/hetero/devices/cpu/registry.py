@@ -19,7 +19,7 @@ from .values import Context, Value
 if TYPE_CHECKING:
     from ...extension.binding import BoundOp
     from ...model.model import Model, NodeView
-    from .nested import Nested
+    from .control_flow.nested import Nested
 
 __all__ = [
     "ANY",

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from ... import _kernels
 from ..._workspace import Arena, StopFlag, Workspace
 from ...errors import Cancelled, InferenceError
-from ...runtime.cancellation import Cancellation
-from ...runtime.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
-from .control_flow import run_nested
+from ...plugin.cancellation import Cancellation
+from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
+from .control_flow.run import run_nested
+from .control_flow.trips import StaticBody
 from .planner import Planner, Segment
 from .registry import NodePlan
-from .trips import StaticBody
 
 __all__ = ["CpuRunner", "PlanCache"]
 
@@ -124,7 +124,7 @@ class _Stop(Cancellation):
 
 
 class CpuRunner:
-    """One request's memory: an arena, and a workspace per segment it met last. See `hetero.runtime.request.Runner`.
+    """One request's memory: an arena, and a workspace per segment it met last. See `hetero.plugin.request.Runner`.
 
     ``device``: for errors; empty for the runner of a body.
     ``cancellation``: set from another thread, it ends the run in progress with `Cancelled`. ``arena``: of the runner
@@ -163,7 +163,7 @@ class CpuRunner:
             raise self._named(error) from error.__cause__
 
     def run_into(self, inputs: Sequence[NDArray[Any]], places: Sequence[NDArray[np.uint8]]) -> Sequence[NDArray[Any]]:
-        """See `hetero.runtime.request.PlacingRunner`."""
+        """See `hetero.plugin.request.PlacingRunner`."""
         if self._whole is not None:
             try:
                 results = self._whole.run(inputs, places)
@@ -174,7 +174,7 @@ class CpuRunner:
         return self.run(inputs)
 
     def run_again(self, inputs: Sequence[Any]) -> list[NDArray[Any]] | None:
-        """See `hetero.runtime.request.RepeatingRunner`."""
+        """See `hetero.plugin.request.RepeatingRunner`."""
         if self._whole is None or self._timed:
             return None
         try:

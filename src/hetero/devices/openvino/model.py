@@ -9,9 +9,9 @@ import numpy as np
 
 from ...errors import Cancelled, HeteroError, InferenceError
 from ...model.types import Port
-from ...plugin import CompiledModel, Runner
-from ...runtime.cancellation import Cancellation
-from ...runtime.profile import EXECUTED, NOT_RUN, OPTIMIZED_OUT, ProfileRow
+from ...plugin.cancellation import Cancellation
+from ...plugin.contract import CompiledModel, Runner
+from ...plugin.profile import EXECUTED, NOT_RUN, OPTIMIZED_OUT, ProfileRow
 from . import backend
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...runtime.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
+from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
 
 if TYPE_CHECKING:
     from ...model.model import Model

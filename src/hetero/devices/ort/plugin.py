@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...base.properties import Property
 from ...errors import DeviceUnavailable, HeteroError, UnsupportedModel, raise_out_of_memory
-from ...plugin import CompiledModel, Plugin, RemoteContext, Support
-from ...properties import Property
+from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from . import backend
 from .counters import Counters
 from .runner import PAYLOAD_VERSION, SHAPING, OrtModel

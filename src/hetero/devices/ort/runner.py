@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import Cancelled, InferenceError
-from ...plugin import CompiledModel, Runner
-from ...runtime.cancellation import Cancellation
-from ...runtime.profile import ProfileRow
+from ...plugin.cancellation import Cancellation
+from ...plugin.contract import CompiledModel, Runner
+from ...plugin.profile import ProfileRow
 from . import backend
 from .counters import Counters
 from .session import SessionSource

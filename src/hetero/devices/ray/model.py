@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from ...base.log import tell
+from ...base.warn import warn
 from ...errors import HeteroError, InferenceError, NotSupported
-from ...log import tell
-from ...plugin import CompiledModel, Runner
-from ...runtime.cancellation import Cancellation
-from ...runtime.profile import ProfileRow
-from ...warn import warn
+from ...plugin.cancellation import Cancellation
+from ...plugin.contract import CompiledModel, Runner
+from ...plugin.profile import ProfileRow
 from ...workers.crew import Crew
 from .actor import Actor, Place, Pool, ValueLost
 from .stage import Answer, Request
@@ -157,7 +157,7 @@ class RayModel(CompiledModel):
 
 
 class _Runner:
-    """One inference at a time in the actor; see `hetero.runtime.request.Runner`."""
+    """One inference at a time in the actor; see `hetero.plugin.request.Runner`."""
 
     def __init__(self, crew: RayCrew, subject: str, timeout: float | None, retries: int) -> None:
         self.cancellation = Cancellation()

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...device_string import parse_device
+from ...base.device_string import parse_device
+from ...base.log import tell
+from ...base.properties import Property, without
+from ...base.warn import warn
 from ...errors import DeviceUnavailable, NotSupported, PropertyError
-from ...log import tell
 from ...model.detached import detach
-from ...plugin import CompiledModel, Plugin, RemoteContext, Support
-from ...properties import Property, without
-from ...warn import warn
+from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from .actor import Place, Pool
 from .cluster import INSTALL, Cluster, Node, connect, connected, is_installed, running_address
 from .model import RayCrew, RayModel
 from .stage import Request
 
 if TYPE_CHECKING:
-    from ...costs.speed import DeviceSpeed
     from ...model.model import Model
+    from ...plugin.speed import DeviceSpeed
 
 __all__ = ["RayPlugin", "create_plugin"]
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.log import LEVELS
 from ...core import Core
 from ...errors import Cancelled
-from ...log import LEVELS
 from ...model.detached import attach
 from ...model.model import Model
-from ...plugin import CompiledModel, InferRequest, Support
-from ...runtime.profile import ProfileRow
+from ...plugin.contract import CompiledModel, InferRequest, Support
+from ...plugin.profile import ProfileRow
 from ...workers.messages import Failed, failure
 
 __all__ = ["Answer", "Request", "Stage", "compile_stage", "query"]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...base.properties import without
 from ...errors import Cancelled, InferenceError, UnsupportedModel
 from ...extension.binding import bind_node
 from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
-from ...plugin import CompiledModel, Plugin, RemoteContext, Runner, Support
-from ...properties import without
-from ...runtime.cancellation import Cancellation
-from ...runtime.profile import EXECUTED, ProfileRow
+from ...plugin.cancellation import Cancellation
+from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Runner, Support
+from ...plugin.profile import EXECUTED, ProfileRow
 
 if TYPE_CHECKING:
     from ...artifact.payload import PayloadReader, PayloadWriter

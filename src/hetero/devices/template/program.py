@@ -30,7 +30,7 @@ from ...errors import InferenceError
 from ...extension.custom_op import CustomOp
 from ...extension.table import CustomOps
 from ...model.functions import fill_references
-from ...runtime.cancellation import Cancellation
+from ...plugin.cancellation import Cancellation
 
 __all__ = [
     "FunctionKey",

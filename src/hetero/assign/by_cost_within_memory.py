@@ -1,0 +1,142 @@
+"""Assignment by cost within limits of memory.
+
+Of the assignments that fit, the one of least predicted latency among these:
+- what is cheapest without limits, and what goes by priority, each filled into the limits (`hetero.assign.memory.fit`);
+- what is cheapest when bytes of weights have a price on the devices that are too full: Lagrangian relaxation, the price
+  found by bisection. Such assignments leave out what gains least per byte, where that is, and so make few cuts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..partition import Partition, partition_graph
+from .cuts import AssignmentProblem, LatencyAssignment, Prediction, assign_by_cost, predict
+from .memory.fit import Fit, fit
+from .memory.footprint import footprint
+from .memory.values import Values, values_of
+from .within_memory import limits_array, require_fit
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+    from .affinity import Affinity
+
+__all__ = ["LimitedAssignment", "least_latency_within"]
+
+_GOOD_ENOUGH = 0.01  # what limits may cost of the latency without looking any further
+_PRICED_NODES = 400_000  # nodes in all assignments with a price together
+_MOST_PRICES = 12
+_FEWEST_PRICES = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LimitedAssignment:
+    """``found``: what fits, with the lower bound of all assignments, fitting or not. ``by_priority``: what priority
+    within the limits is predicted to take, None where that finds nothing. ``fitted``: the same as ``found``, as bytes.
+    """
+
+    found: LatencyAssignment
+    by_priority: Prediction | None
+    fitted: Fit
+
+
+def least_latency_within(
+    model: Model,
+    affinity: Affinity,
+    problem: AssignmentProblem,
+    launches: NDArray[np.float64],
+    least: LatencyAssignment,
+    allowed: NDArray[np.bool_],
+    limits: Mapping[str, int],
+    policy: str,
+) -> LimitedAssignment:
+    """The best that fits. ``affinity``: by priority. ``least``: the best without limits, given back where it fits.
+    ``allowed``: bool [k, num_nodes]. Raises `InsufficientMemory` where nothing is found that fits."""
+    values, most = values_of(model), limits_array(affinity.devices, limits)
+
+    def cut(device_of: NDArray[np.int32]) -> Partition:
+        return partition_graph(model.graph, device_of, policy)
+
+    work = problem.work[: len(most), : model.num_nodes]
+    earlier = np.arange(len(most))[:, None] < affinity.device_of
+    by_priority = fit(values, affinity.device_of, allowed & ~earlier, most, cut)
+    candidates = [by_priority]
+    needs = footprint(values, least.partition.subgraph_of, least.partition.device_of, len(most))
+    excess = np.maximum(needs.total - most, 0.0)
+    if excess.any():
+        candidates.append(fit(values, least.device_of, allowed, most, cut, work))
+    else:
+        candidates.append(Fit(least.device_of, least.partition, needs, excess))
+
+    def fitting(some: list[Fit]) -> list[tuple[Prediction, Fit]]:
+        return [(predict(problem, candidate.partition, launches), candidate) for candidate in some if candidate.fits]
+
+    predicted = fitting(candidates)
+    first = predicted[0][0] if by_priority.fits else None
+    good_enough = least.prediction.total * (1 + _GOOD_ENOUGH)
+    if excess.any() and not any(prediction.total <= good_enough for prediction, _ in predicted):
+        priced = _priced(values, problem, least.device_of, allowed, most, excess, cut)
+        candidates += priced
+        predicted += fitting(priced)
+    if not predicted:
+        best = min(candidates, key=lambda candidate: float(candidate.excess.sum()))
+        require_fit(model, affinity.devices, values, allowed, most, best)
+    if not excess.any():
+        return LimitedAssignment(least, first, candidates[-1])
+    prediction, fitted = min(predicted, key=lambda entry: entry[0].total)
+    found = LatencyAssignment(fitted.device_of, fitted.partition, prediction, min(least.lower_bound, prediction.total))
+    return LimitedAssignment(found, first, fitted)
+
+
+def _priced(
+    values: Values,
+    problem: AssignmentProblem,
+    start: NDArray[np.int32],
+    allowed: NDArray[np.bool_],
+    most: NDArray[np.float64],
+    excess: NDArray[np.float64],
+    cut: object,
+) -> list[Fit]:
+    """What is cheapest at prices of bytes on the devices that are too full, filled into the limits."""
+    assert callable(cut)
+    n, count = values.num_nodes, len(most)
+    share = np.append(_weights_of_nodes(values), 0.0)
+    work = problem.work
+    finite = np.where(np.isfinite(work), work, 0.0)
+    if not share.any() or not finite.any():
+        return []
+    # From a price at which all weights are worth all work, in steps of ten first, then halving what is between.
+    price = float(finite.max(axis=0).sum() / share.sum())
+    low, high = 0.0, np.inf
+    too_much, enough = start, None
+    found = []
+    for _ in range(max(_FEWEST_PRICES, min(_MOST_PRICES, _PRICED_NODES // max(1, n)))):
+        priced = work.copy()
+        priced[np.flatnonzero(excess)] += price * share
+        labels = assign_by_cost(problem.with_costs(work=priced), None, bound=False).device_of[:n].copy()
+        partition = cut(labels)
+        needs = footprint(values, partition.subgraph_of, partition.device_of, count)
+        over = np.maximum(needs.total - most, 0.0)
+        if over.any():
+            low, too_much = price, labels
+            found.append(fit(values, labels, allowed, most, cut, work[:count, :n]))
+        else:
+            high, enough = price, labels
+            found.append(Fit(labels, partition, needs, over))
+        price = price * 10 if np.isinf(high) else (low + high) / 2 if low else price / 10
+    if enough is not None:  # what is left of the memory takes some of what left at the last price
+        found.append(fit(values, too_much, allowed, most, cut, work[:count, :n], too_much == enough))
+    return found
+
+
+def _weights_of_nodes(values: Values) -> NDArray[np.float64]:
+    """float64 [num_nodes]: the constants that a node reads, shared evenly among those that read them."""
+    constant = values.is_constant[values.read_value]
+    value, node = values.read_value[constant], values.read_node[constant]
+    readers = np.bincount(value, minlength=len(values.producer))
+    return np.asarray(values.own + np.bincount(node, values.bytes[value] / readers[value], values.num_nodes))

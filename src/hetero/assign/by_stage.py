@@ -1,0 +1,226 @@
+"""Stage 2 for pipelines: each device of the list, in its order, gets a stage, and the slowest stage is the least.
+
+What `hetero.assign.pipeline` finds for numbers, for a model and its devices: pins and affinities hold, and a node goes only
+into the stage of a device that takes it. Costs are put together as for assignment by cost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.wording import counted, duration, short
+from ..partition import Graph, Partition, partition_graph
+from ..plan.schema import PlannedStage, PredictedPipeline
+from ..plugin.speed import CostSource
+from .affinity import Affinity, Origin
+from .costs.measured import Costs
+from .costs.table import CostTable, cost_table
+from .memory import values_of
+from .pipeline import NoRoom, PipelineError, StageAssignment, TooManyStages, balance_stages
+from .stages_within_memory import StageLimits
+from .within_memory import allowed_devices, limits_array, require_fit
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+    from ..plugin.contract import Support
+    from ..plugin.speed import DeviceSpeed
+    from .cuts import AssignmentProblem
+
+__all__ = ["StagedAffinity", "assign_stages", "stage_partition"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class StagedAffinity:
+    """``affinity``: the devices by stage. ``partition``: the connected parts of the stages, stage by stage. ``found``:
+    what the stages take. ``pipeline``: what the plan tells of it. ``table``: the costs."""
+
+    affinity: Affinity
+    partition: Partition
+    found: StageAssignment
+    pipeline: PredictedPipeline
+    table: CostTable
+
+    @property
+    def latency(self) -> None:
+        """That of one inference is not what it is for; `pipeline` tells it, too."""
+        return None
+
+
+def assign_stages(
+    model: Model,
+    affinity: Affinity,
+    supports: Sequence[Support],
+    speeds: Sequence[DeviceSpeed],
+    *,
+    costs: Costs | None = None,
+    original: Model | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    limits: Mapping[str, int] | None = None,
+) -> StagedAffinity:
+    """The stages whose slowest one is predicted to take the least time.
+
+    ``affinity``: by priority, with pins, which are kept. ``supports``, ``speeds``: per device. ``costs``: measured on
+    ``model`` or, before calls of functions were inlined, ``original``; ``shapes`` of inputs choose among them.
+    ``limits``: device -> bytes that it may take.
+
+    Raises `TooManyStages` for more devices than nodes, `PipelineError` for a node that fits into no stage in the order
+    of the devices, `WrongModel` for costs of another model, `PropertyError` for costs of none of the devices, and
+    `InsufficientMemory` where no stages are found within the limits.
+    """
+    devices = affinity.devices
+    if len(devices) > model.num_nodes:
+        raise TooManyStages(
+            f"a pipeline over {', '.join(devices)} has {counted(len(devices), 'stage')}, model {model.name!r} only "
+            f"{counted(model.num_nodes, 'node')}: list as many devices as there are nodes, or fewer"
+        )
+    if costs is not None:
+        costs.check_model(*dict.fromkeys((model, original or model)))
+        costs.check_devices(devices)
+    table = cost_table(model, devices, speeds, costs, shapes)
+    allowed = allowed_devices(affinity, supports)
+    pinned = affinity.origin != Origin.PRIORITY
+    problem = table.problem(allowed)
+    try:
+        found = balance_stages(model.graph, problem, table.launch, len(devices))
+    except PipelineError as error:
+        raise _in_words(model, affinity, allowed, error) from None
+    partition = stage_partition(model.graph, found.stage_of)
+    if limits:
+        found, partition = _within(model, affinity, allowed, table, problem, found, partition, limits)
+    pipeline = _predicted(table, allowed, found, partition)
+    origin = affinity.origin.copy()
+    origin[~pinned] = Origin.STAGE
+    origin.setflags(write=False)
+    number_of = {devices.index(stage.device): number for number, stage in enumerate(pipeline.stages, 1)}
+
+    def explain(node: int) -> str:
+        device = int(found.stage_of[node])
+        source = CostSource(table.source[device, node]).name.lower()
+        taken = duration(float(table.work[device, node]))
+        return f"stage {number_of[device]} of {len(number_of)} of the pipeline; {taken} ({source}) here"
+
+    staged = dataclasses.replace(affinity, device_of=found.stage_of, origin=origin, explain_cost=explain)
+    return StagedAffinity(staged, partition, found, pipeline, table)
+
+
+def stage_partition(graph: Graph, stage_of: NDArray[np.int32]) -> Partition:
+    """The connected parts of stages as subgraphs, those of the first stage first; the device of each is its stage.
+    ``stage_of``: int32 [num_nodes], rising or level along edges."""
+    # With stages that rise along edges, two adjacent parts of a stage can always become one: `auto` leaves none apart.
+    parts = partition_graph(graph, stage_of)
+    order = np.argsort(parts.device_of, kind="stable").astype(np.int32)
+    number = np.empty(len(order), np.int32)
+    number[order] = np.arange(len(order), dtype=np.int32)
+    return Partition(
+        graph, parts.policy, number[parts.subgraph_of], parts.device_of[order], parts.cut_edges, parts.cut_weight
+    )
+
+
+def _within(
+    model: Model,
+    affinity: Affinity,
+    allowed: NDArray[np.bool_],
+    table: CostTable,
+    problem: AssignmentProblem,
+    found: StageAssignment,
+    partition: Partition,
+    limits: Mapping[str, int],
+) -> tuple[StageAssignment, Partition]:
+    """The stages themselves if they fit, else the best that do. Raises `InsufficientMemory`."""
+    devices, values = affinity.devices, values_of(model)
+    most = limits_array(devices, limits)
+    stages = StageLimits(values, most)
+    needs = stages.counted(found.stage_of, partition)
+    if needs.fits:
+        return found, partition
+    try:
+        found = balance_stages(model.graph, problem, table.launch, len(devices), capacity=stages.capacity)
+        partition = stage_partition(model.graph, found.stage_of)
+        needs = stages.counted(found.stage_of, partition)
+    except NoRoom:
+        pass  # told by what the stages that were found without limits need
+    require_fit(model, devices, values, allowed, most, needs)
+    return found, partition
+
+
+def _predicted(
+    table: CostTable, allowed: NDArray[np.bool_], found: StageAssignment, partition: Partition
+) -> PredictedPipeline:
+    times, stage_of = found.times, found.stage_of
+    source = table.source[stage_of, np.arange(len(stage_of))]
+    stages = []
+    used = np.bincount(stage_of, minlength=len(table.devices)) > 0
+    for number in np.flatnonzero(used).tolist():
+        counts = np.bincount(source[stage_of == number], minlength=len(CostSource)).tolist()
+        stages.append(
+            PlannedStage(
+                table.devices[number],
+                tuple((np.flatnonzero(partition.device_of == number) + 1).tolist()),
+                int(np.count_nonzero(stage_of == number)),
+                float(times.total[number]),
+                float(times.work[number]),
+                float(times.launch[number]),
+                float(times.transfers[number]),
+                int(min(times.received[number], 2**63 - 1)),
+                {CostSource(i).name.lower(): count for i, count in enumerate(counts) if count},
+            )
+        )
+    idle = {table.devices[number]: _why_idle(allowed[number], found) for number in np.flatnonzero(~used).tolist()}
+    slowest = float(times.total.max())
+    return PredictedPipeline(slowest, float(times.total.sum()), found.lower_bound, tuple(stages), idle)
+
+
+def _why_idle(allowed: NDArray[np.bool_], found: StageAssignment) -> str:
+    if not allowed.any():
+        return "it takes no node that is not pinned elsewhere"
+    slowest = found.times.slowest
+    if found.with_all is not None and np.isfinite(found.with_all):
+        return (
+            f"with all devices in use the slowest stage would take {duration(found.with_all)}, not {duration(slowest)}"
+        )
+    return "the nodes that it takes cannot be a stage between those of the other devices"
+
+
+def _in_words(model: Model, affinity: Affinity, allowed: NDArray[np.bool_], error: PipelineError) -> PipelineError:
+    """The same with names: which node, which stages it could be in, and what it waits for."""
+    devices = affinity.devices
+
+    def named(node: int) -> str:
+        return f"{short(model.key_of(node))!r} ({model.op_types[model.op_type_of[node]]})"
+
+    def places(node: int) -> str:
+        possible = [f"{s + 1} ({devices[s]})" for s in np.flatnonzero(allowed[:, node]).tolist()]
+        where = f"only in stage {' or '.join(possible)}"
+        if affinity.origin[node] != Origin.PRIORITY:
+            return f"{where}: {affinity.reason(node)}"
+        refused = (affinity.refusal(s, node) for s in range(len(devices)))
+        whys = [f"{device}: {why}" for device, why in zip(devices, refused, strict=True) if why is not None]
+        return f"{where}: {'; '.join(whys)}"
+
+    text = f"no pipeline over {', '.join(devices)} in this order: node {named(error.node)} can be {places(error.node)}"
+    if error.before is not None:
+        cause = _cause(model.graph, allowed, error.before, error.earliest)
+        text += (
+            f"; what it depends on is in stage {error.earliest + 1} ({devices[error.earliest]}) or later, as node "
+            f"{named(cause)} can be {places(cause)}. List the devices in another order, or change the pins"
+        )
+    return PipelineError(text, error.node, error.earliest, error.before)
+
+
+def _cause(graph: Graph, allowed: NDArray[np.bool_], node: int, stage: int) -> int:
+    """The node itself or, of those it depends on, one that can be in no stage before ``stage``."""
+    seen, stack = {node}, [node]
+    while stack:
+        at = stack.pop()
+        if not allowed[:stage, at].any():
+            return at
+        for before in graph.predecessors(at).tolist():
+            if before not in seen:
+                seen.add(before)
+                stack.append(before)
+    return node

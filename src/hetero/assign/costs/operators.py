@@ -1,0 +1,180 @@
+"""Floating-point operations and bytes per operator, as functions of the sizes of what a node reads and makes.
+
+A formula takes `Operands`, the nodes of one operator, and gives their operations as float64 [nodes]; a multiplication
+and an addition are two. Functions such as Exp count as several, by what they take beside an addition on a processor.
+Bytes are all that is read and made, unless the operator only gives memory another shape (`VIEWS`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .sizes import MOST_DIMS, ValueSizes
+
+if TYPE_CHECKING:
+    from ...model.model import Model
+
+__all__ = ["FORMULAS", "SPARSE_READERS", "VIEWS", "Formula", "Operands"]
+
+_Array = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Operands:
+    """Nodes of one operator. Inputs and outputs by position; one that a node lacks has 0 elements and dims of 1."""
+
+    model: Model
+    sizes: ValueSizes
+    nodes: NDArray[np.intp]
+
+    def elements(self, position: int, *, output: bool = False) -> _Array:
+        """Of the input at a position, or the output: float64 [nodes]."""
+        value = self._value(position, output)
+        return np.where(value >= 0, self.sizes.elements[value], 0.0)
+
+    def dim(self, position: int, axis: int, *, output: bool = False) -> _Array:
+        """A dim of an operand, the axis counted from the end (-1: the last)."""
+        value = self._value(position, output)
+        return np.where(value >= 0, self.sizes.dims[value, MOST_DIMS + axis], 1.0)
+
+    def first_dim(self, position: int) -> _Array:
+        value = self._value(position, False)
+        rank = np.minimum(self.sizes.rank[value], MOST_DIMS)
+        return np.where((value >= 0) & (rank > 0), self.sizes.dims[value, MOST_DIMS - np.maximum(rank, 1)], 1.0)
+
+    def attribute_product(self, name: str) -> _Array:
+        """The product of a list of numbers that is an attribute, 1 where it is missing."""
+        return np.array([np.prod(self.model.nodes[int(i)].attributes.get(name, [1])) for i in self.nodes], np.float64)
+
+    def _value(self, position: int, output: bool) -> NDArray[np.int32]:
+        rows = self.model.node_outputs if output else self.model.node_inputs
+        begin, end = rows.indptr[self.nodes], rows.indptr[self.nodes + 1]
+        at = begin + position
+        there = at < end
+        value = np.full(len(self.nodes), -1, np.int32)
+        value[there] = rows.values[at[there]]
+        return value
+
+
+Formula = Callable[[Operands], _Array]
+
+
+def _per_output(operations: float) -> Formula:
+    return lambda o: operations * o.elements(0, output=True)
+
+
+def _per_input(operations: float) -> Formula:
+    return lambda o: operations * o.elements(0)
+
+
+def _ratio(a: _Array, b: _Array) -> _Array:
+    return a / np.maximum(b, 1)
+
+
+def _conv(weights: int) -> Formula:
+    """Each output needs the weights of one output channel: [M, C / group, ...]."""
+    return lambda o: 2 * o.elements(0, output=True) * _ratio(o.elements(weights), o.first_dim(weights))
+
+
+def _conv_transpose(o: Operands) -> _Array:
+    """Each input meets the weights of one input channel: [C, M / group, ...]."""
+    return 2 * o.elements(0) * _ratio(o.elements(1), o.first_dim(1))
+
+
+def _matmul(o: Operands) -> _Array:
+    return 2 * o.elements(0, output=True) * o.dim(0, -1)
+
+
+def _gemm(o: Operands) -> _Array:
+    """M N K from the sizes of A, B and their product, whichever is transposed."""
+    out = o.elements(0, output=True)
+    return 2 * out * np.sqrt(_ratio(o.elements(0) * o.elements(1), out))
+
+
+def _einsum(o: Operands) -> _Array:
+    """As a product: the geometric mean of all operands' sizes, which is exact where there are two and one sum."""
+    return 2 * np.sqrt(o.elements(0) * np.maximum(o.elements(1), 1) * o.elements(0, output=True))
+
+
+def _attention(o: Operands) -> _Array:
+    """Queries times keys and scores times values, over all keys; Q, K, V of [..., length, width]."""
+    return 4 * o.elements(0) * np.maximum(o.dim(1, -2), 1) + 10 * o.elements(0)
+
+
+def _recurrent(gates_work: float) -> Formula:
+    """Each step and row of a batch meets W and R once: X [steps, batch, inputs]."""
+    return lambda o: (2 * (o.elements(1) + o.elements(2)) + gates_work * o.dim(2, -1)) * o.dim(0, -3) * o.dim(0, -2)
+
+
+def _pool(o: Operands) -> _Array:
+    return o.elements(0, output=True) * o.attribute_product("kernel_shape")
+
+
+def _sort(o: Operands) -> _Array:
+    return 4 * o.elements(0) * np.log2(o.dim(0, -1) + 1)
+
+
+def _resize(o: Operands) -> _Array:
+    return 8 * o.elements(0, output=True)
+
+
+_SIMPLE = (
+    "Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Equal Floor Greater "
+    "GreaterOrEqual IsInf IsNaN LeakyRelu Less LessOrEqual Max Mean Min Mul Neg Not Or PRelu Relu Round Sign Sub Sum "
+    "ThresholdedRelu Where Xor QuantizeLinear DequantizeLinear DynamicQuantizeLinear HardSigmoid HardSwish Shrink "
+    "Dropout Trilu"
+)
+_DIVIDING = "Div Mod Reciprocal Sqrt Softsign"
+_TRANSCENDENTAL = (
+    "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu Log Mish Pow Selu Sigmoid Sin Sinh Softplus Swish "
+    "Tan Tanh"
+)
+_REDUCING = (
+    "ArgMax ArgMin CumSum ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
+    "ReduceSum ReduceSumSquare GlobalAveragePool GlobalMaxPool"
+)
+_NORMALISING = (
+    "BatchNormalization InstanceNormalization LayerNormalization GroupNormalization RMSNormalization LpNormalization "
+    "MeanVarianceNormalization"
+)
+
+FORMULAS: Mapping[str, Formula] = {
+    **dict.fromkeys(_SIMPLE.split(), _per_output(1)),
+    **dict.fromkeys(_DIVIDING.split(), _per_output(4)),
+    **dict.fromkeys(_TRANSCENDENTAL.split(), _per_output(15)),
+    **dict.fromkeys(_REDUCING.split(), _per_input(1)),
+    **dict.fromkeys(_NORMALISING.split(), _per_input(8)),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _per_input(20)),
+    **dict.fromkeys(("Conv", "ConvInteger"), _conv(1)),
+    "QLinearConv": _conv(3),
+    "DeformConv": _conv(1),
+    "ConvTranspose": _conv_transpose,
+    **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
+    "Gemm": _gemm,
+    "Einsum": _einsum,
+    **dict.fromkeys(("Attention", "com.microsoft::MultiHeadAttention"), _attention),
+    "LSTM": _recurrent(100),
+    "GRU": _recurrent(80),
+    "RNN": _recurrent(30),
+    **dict.fromkeys(("AveragePool", "MaxPool", "LpPool"), _pool),
+    "LRN": _per_input(30),
+    **dict.fromkeys(("Resize", "Upsample", "GridSample", "RoiAlign", "MaxRoiPool"), _resize),
+    **dict.fromkeys(("TopK", "Unique", "NonMaxSuppression"), _sort),
+}
+"""Operator, as `Model.op_types` writes it -> its formula. Others, such as Transpose, only move bytes."""
+
+_VIEWS = (
+    "Reshape Flatten Squeeze Unsqueeze Identity Shape Size ConstantOfShape Constant Optional OptionalGetElement "
+    "OptionalHasElement SequenceAt SequenceConstruct SequenceLength"
+)
+VIEWS = frozenset(_VIEWS.split())
+"""Operators that need not touch the elements of their operands."""
+
+_SPARSE_READERS = "Gather GatherElements GatherND Slice Split SplitToSequence Compress"
+SPARSE_READERS = frozenset(_SPARSE_READERS.split())
+"""Operators that read of their first input no more than they make."""

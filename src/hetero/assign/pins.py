@@ -1,0 +1,195 @@
+"""Pins: which nodes a user's pins mean.
+
+A pin maps one of these to a device:
+
+- a node key, or the key of a call of a model-local function, for all its nodes;
+- ``op:`` and an operator type (``op:Conv``, ``op:com.microsoft::FusedConv``), or a regular expression that matches one
+  as a whole (``op:Conv|ConvTranspose``);
+- a regular expression that matches a whole key (``/head/.*``).
+
+A key wins over the key of a call around it, that over expressions and operators, and of those a later one over an
+earlier one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..base.expressions import matching
+from ..errors import PropertyError, did_you_mean, shown
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = [
+    "OPERATOR_PREFIX",
+    "PinMatcher",
+    "check_pins",
+    "device_number",
+    "find_pinned",
+    "placed_numbers",
+    "resolve_pins",
+    "stated_numbers",
+]
+
+OPERATOR_PREFIX = "op:"
+
+_MOST_KEYS_TO_GUESS_FROM = 10_000  # difflib is slow
+
+
+def check_pins(pins: Mapping[str, str] | None) -> None:
+    """`PropertyError` for what cannot be pins, whatever the model is."""
+    if pins is None:
+        return
+    if not isinstance(pins, Mapping):
+        raise PropertyError(f"pins are a mapping such as {{'/head/.*': 'CPU'}}, found {shown(pins)}")
+    for pin, device in pins.items():
+        if not isinstance(pin, str) or not isinstance(device, str):
+            raise PropertyError(
+                f"a pin maps the text of a node key or expression to a device, found {shown(pin)}: {shown(device)}"
+            )
+
+
+def resolve_pins(
+    model: Model,
+    pins: Mapping[str, str],
+    devices: Sequence[str],
+    enclosing: Mapping[int, Sequence[str]] | None = None,
+) -> dict[int, tuple[int, str]]:
+    """Node index -> device number, and the pin that says so.
+
+    Raises `PropertyError` for a device outside the list, and for a pin that matches nothing, with the nearest key.
+    """
+    matcher = PinMatcher(model, enclosing)
+    for pin, device in pins.items():
+        number = device_number(device, devices, f"pin {pin!r}")
+        try:
+            found = matcher.match(pin, number)
+        except re.error as error:
+            raise PropertyError(f"pin {pin!r} is neither a node key nor a regular expression: {error}") from error
+        if not found:
+            raise PropertyError(f"pin {pin!r} matches no node{_nearest(model, pin)}")
+    return matcher.pinned()
+
+
+def find_pinned(
+    model: Model,
+    pins: Mapping[str, str],
+    devices: Sequence[str],
+    enclosing: Mapping[int, Sequence[str]] | None = None,
+) -> tuple[dict[int, tuple[int, str]], list[str]]:
+    """As `resolve_pins`, but what is wrong with a pin is left to that; and the pins that match nothing, which may name
+    nodes inside of calls."""
+    matcher = PinMatcher(model, enclosing)
+    unmatched = []
+    for pin, device in pins.items():
+        try:
+            if device in devices and not matcher.match(pin, devices.index(device)):
+                unmatched.append(pin)
+        except re.error:
+            unmatched.append(pin)
+    return matcher.pinned(), unmatched
+
+
+def placed_numbers(
+    model: Model,
+    pins: Mapping[str, str],
+    devices: Sequence[str],
+    enclosing: Mapping[int, Sequence[str]] | None = None,
+) -> tuple[dict[int, int], list[str]]:
+    """Node index -> device number by pins and the model's affinities; and the pins that match nothing, as in
+    `find_pinned`."""
+    pinned, unmatched = find_pinned(model, pins, devices, enclosing)
+    stated = {key: device for key, device in model.affinity.items() if device in devices}
+    return stated_numbers(model, stated, devices) | {node: number for node, (number, _) in pinned.items()}, unmatched
+
+
+def stated_numbers(model: Model, affinity: Mapping[str, str], devices: Sequence[str]) -> dict[int, int]:
+    """Node index -> device number, of affinities by key; keys of no node here are passed over."""
+    wanted = {}
+    for key, device in affinity.items():
+        node = model.find_key(key)
+        if node is not None:
+            wanted[node] = device_number(device, devices, f"affinity of node {key!r}")
+    return wanted
+
+
+def device_number(device: str, devices: Sequence[str], whose: str) -> int:
+    """The number of a device in the list. `PropertyError` if it is not there."""
+    if device not in devices:
+        raise PropertyError(
+            f"{whose}: device {device!r} is not in the list {', '.join(devices)}{did_you_mean(str(device), devices)}"
+        )
+    return devices.index(device)
+
+
+class PinMatcher:
+    """Collects the nodes that pins match.
+
+    ``enclosing``: node -> keys of the calls of functions that it was in, the outermost first.
+    """
+
+    def __init__(self, model: Model, enclosing: Mapping[int, Sequence[str]] | None) -> None:
+        self._model = model
+        self._inside: dict[str, list[int]] = {}  # key of a call -> the nodes it became
+        self._depth: dict[str, int] = {}
+        for node, calls in (enclosing or {}).items():
+            for depth, call in enumerate(calls):
+                self._inside.setdefault(call, []).append(node)
+                self._depth[call] = depth
+        self._by_key: dict[int, tuple[int, str]] = {}
+        self._by_call: list[tuple[int, str, int]] = []
+        self._by_pattern: dict[int, tuple[int, str]] = {}
+
+    def match(self, pin: str, number: int) -> bool:
+        """Whether the pin matches something, which then goes to the device of that number. Raises `re.error`."""
+        model = self._model
+        node = model.find_key(pin)
+        if node is not None:
+            self._by_key[node] = number, pin
+        if pin in self._inside:
+            self._by_call.append((self._depth[pin], pin, number))
+        if node is not None or pin in self._inside or pin in model.constant_keys:
+            return True  # a constant is cloned to wherever it is read
+        if pin.startswith(OPERATOR_PREFIX):
+            matches = _of_operators(model, pin.removeprefix(OPERATOR_PREFIX))
+            self._by_pattern.update(dict.fromkeys(matches, (number, pin)))
+            return bool(matches)
+        calls, constants = list(self._inside), sorted(model.constant_keys)
+        first_call, first_constant = model.num_nodes, model.num_nodes + len(calls)
+        matches = matching(pin, [*model.keys, *calls, *constants])
+        for place in matches:
+            if place < first_call:
+                self._by_pattern[place] = number, pin
+            elif place < first_constant:
+                self._by_pattern.update(dict.fromkeys(self._inside[calls[place - first_call]], (number, pin)))
+        return bool(matches)
+
+    def pinned(self) -> dict[int, tuple[int, str]]:
+        """Node index -> device number, and the pin."""
+        by_call: dict[int, tuple[int, str]] = {}
+        for _, call, number in sorted(self._by_call):  # inner calls win over outer ones
+            by_call.update(dict.fromkeys(self._inside[call], (number, call)))
+        return self._by_pattern | by_call | self._by_key
+
+
+def _of_operators(model: Model, wanted: str) -> list[int]:
+    """The nodes of the operator type of that name, or of those that it matches as an expression."""
+    if wanted in model.op_types:
+        numbers = [model.op_types.index(wanted)]
+    else:
+        numbers = matching(wanted, model.op_types)
+    return np.flatnonzero(np.isin(model.op_type_of, numbers)).tolist()
+
+
+def _nearest(model: Model, pin: str) -> str:
+    """The hint for a pin that matches nothing."""
+    if pin.startswith(OPERATOR_PREFIX):
+        return did_you_mean(pin, [OPERATOR_PREFIX + name for name in model.op_types])
+    if pin in model.op_types:
+        return f" (did you mean {OPERATOR_PREFIX}{pin}, for all nodes of that operator?)"
+    return did_you_mean(pin, model.keys[:_MOST_KEYS_TO_GUESS_FROM])

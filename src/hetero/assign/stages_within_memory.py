@@ -1,0 +1,50 @@
+"""Stages of pipelines within limits of memory: how far each can reach, and what is said where nothing fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .memory import RangeMemory, Values, footprint
+from .memory.fit import Fit
+
+if TYPE_CHECKING:
+    from ..partition import Partition
+
+__all__ = ["StageLimits"]
+
+_MOST_BEGINNINGS = 1_000
+
+
+class StageLimits:
+    """``limits``: float64 [num_stages], bytes that the device of each stage may take, infinite for none."""
+
+    def __init__(self, values: Values, limits: NDArray[np.float64]) -> None:
+        self._values = values
+        self._limits = limits
+        self._ranges: tuple[NDArray[np.int32], RangeMemory] | None = None
+        self._known: dict[float, NDArray[np.int64]] = {}
+
+    def counted(self, stage_of: NDArray[np.int32], partition: Partition) -> Fit:
+        """What stages need, and by how much that is too much."""
+        needs = footprint(self._values, partition.subgraph_of, partition.device_of, len(self._limits))
+        return Fit(stage_of, partition, needs, np.maximum(needs.total - self._limits, 0.0))
+
+    def capacity(self, stage: int, order: NDArray[np.int32]) -> NDArray[np.int64]:
+        """int64 [num_nodes + 1]: for each position of ``order``, the last at which the stage can end if it begins
+        there. Of a large graph, that of the nearest beginning before that was looked at: who begins later can reach at
+        least as far."""
+        n, limit = len(order), float(self._limits[stage])
+        if self._ranges is None or self._ranges[0] is not order:
+            self._ranges, self._known = (order, RangeMemory(self._values, order)), {}
+        if not np.isfinite(limit):
+            return np.full(n + 1, n)
+        if limit not in self._known:
+            memory = self._ranges[1]
+            step = max(1, -(-n // _MOST_BEGINNINGS))
+            reached = [memory.longest(begin, limit) for begin in range(0, n, step)]
+            ends = np.append(np.repeat(reached, step)[:n], n).astype(np.int64)
+            self._known[limit] = np.maximum(ends, np.arange(n + 1))
+        return self._known[limit]

@@ -1,0 +1,182 @@
+"""Stage 2 within limits of memory: what does not fit on a device goes on to another, or it is an error.
+
+What `hetero.assign.memory.fit` finds for numbers, for a model and its devices: pins and affinities hold, a node goes only to
+devices that take it, and each node that was moved can say why.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.warn import warn
+from ..base.wording import first_few, size
+from ..errors import InsufficientMemory
+from ..partition import Partition, partition_graph
+from ..plan.warning import unknown_size
+from ..plugin.contract import Support
+from .affinity import Affinity, Origin
+from .memory.fit import Fit, Misfit, fit, proof_of_misfit
+from .memory.footprint import Footprint, footprint
+from .memory.values import Values, values_of
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = [
+    "allowed_devices",
+    "check_limits",
+    "check_whole",
+    "fit_affinity",
+    "limits_array",
+    "moved_for_memory",
+    "require_fit",
+]
+
+
+def limits_array(devices: Sequence[str], limits: Mapping[str, int]) -> NDArray[np.float64]:
+    """float64 [k]: the limit of each device, infinite for none."""
+    return np.array([limits.get(device, np.inf) for device in devices], np.float64)
+
+
+def allowed_devices(affinity: Affinity, supports: Sequence[Support]) -> NDArray[np.bool_]:
+    """bool [k, num_nodes]: where nodes may go: those that are pinned or have an affinity only where they are."""
+    allowed = np.stack([support.mask for support in supports])
+    fixed = affinity.origin != Origin.PRIORITY
+    allowed[:, fixed] = affinity.device_of[fixed] == np.arange(len(supports))[:, None]
+    return allowed
+
+
+def fit_affinity(
+    model: Model, affinity: Affinity, limits: Mapping[str, int], policy: str = "auto"
+) -> tuple[Affinity, Partition]:
+    """The assignment by priority within limits, and its partition. ``limits``: device -> bytes.
+
+    Raises `InsufficientMemory` where no assignment is found that fits.
+    """
+    values = values_of(model)
+    most = limits_array(affinity.devices, limits)
+    allowed = allowed_devices(affinity, affinity.supports)
+    # By priority nodes only go on.
+    earlier = np.arange(len(most))[:, None] < affinity.device_of
+    found = fit(
+        values,
+        affinity.device_of,
+        allowed & ~earlier,
+        most,
+        lambda device: partition_graph(model.graph, device, policy),
+    )
+    require_fit(model, affinity.devices, values, allowed, most, found)
+    return moved_for_memory(affinity, found, most), found.partition
+
+
+def moved_for_memory(affinity: Affinity, found: Fit, limits: NDArray[np.float64]) -> Affinity:
+    """The affinity with the devices of ``found``, and the reason of each node that it moved."""
+    before, after = affinity.device_of, found.device_of
+    if np.array_equal(before, after):
+        return affinity
+    origin = affinity.origin.copy()
+    origin[after != before] = Origin.MEMORY
+    origin.setflags(write=False)
+    needs = found.needs
+
+    def explain(node: int) -> str:
+        device = int(before[node])
+        weights, activations = size(int(needs.weights[device])), size(int(needs.activations[device]))
+        return (
+            f"{affinity.devices[device]} may take {size(int(limits[device]))}, and has weights of {weights} and "
+            f"activations of {activations} without it"
+        )
+
+    return dataclasses.replace(affinity, device_of=after, origin=origin, explain_memory=explain)
+
+
+def check_limits(
+    model: Model, devices: Sequence[str], partition: Partition, limits: Mapping[str, int]
+) -> Footprint | None:
+    """What a cut model needs; None without limits. `InsufficientMemory` where that is more than a device may have."""
+    if not limits:
+        return None
+    values = values_of(model)
+    most = limits_array(devices, limits)
+    needs = footprint(values, partition.subgraph_of, partition.device_of, len(devices))
+    excess = np.maximum(needs.total - most, 0.0)
+    if excess.any():
+        told = _over(devices, needs, most, excess)
+        raise InsufficientMemory(
+            f"model {model.name!r} does not fit as it is placed: {told}", _shortfall(devices, excess)
+        )
+    return needs
+
+
+def check_whole(model: Model, device: str, limit: int) -> None:
+    """`InsufficientMemory` if the whole model on one device needs more than it may have; a warning if nobody knows."""
+    whole = partition_graph(model.graph, np.zeros(model.num_nodes, np.uint8))
+    needs = check_limits(model, [device], whole, {device: limit})
+    if needs is not None and needs.unknown[0]:
+        warn(unknown_size(model, device, limit, needs, 0))
+
+
+def require_fit(
+    model: Model,
+    devices: Sequence[str],
+    values: Values,
+    allowed: NDArray[np.bool_],
+    limits: NDArray[np.float64],
+    found: Fit,
+) -> None:
+    """Raise `InsufficientMemory`, with the shortfall and, if it is known, the reason, unless what was found fits."""
+    if found.fits:
+        return
+    proof = proof_of_misfit(values, allowed, limits)
+    told = _over(devices, found.needs, limits, found.excess)
+    if proof is None:
+        told += (
+            "; no assignment was found that fits: allow more, add a device to the list, or place nodes by pins where "
+            "they fit"
+        )
+    else:
+        told += f"; no assignment can fit, since {_proof(model, devices, proof)}"
+    unsupported = {}
+    if proof is not None and proof.node is not None:
+        reason = f"it needs {size(int(proof.bytes))} of memory, which is more than the limit"
+        unsupported = {model.key_of(proof.node): {devices[device]: reason for device in proof.devices}}
+    raise InsufficientMemory(
+        f"model {model.name!r} does not fit: {told}", _shortfall(devices, found.excess), unsupported
+    )
+
+
+def _proof(model: Model, devices: Sequence[str], proof: Misfit) -> str:
+    names = [devices[device] for device in proof.devices]
+    if proof.node is not None:
+        op = model.op_types[model.op_type_of[proof.node]]
+        return (
+            f"{first_few([model.key_of(proof.node)])} ({op}) alone reads and makes {size(int(proof.bytes))}, and "
+            f"{', '.join(names)}, which may have it, {'has' if len(names) == 1 else 'have at most'} "
+            f"{size(int(proof.limit))}"
+        )
+    return (
+        f"{size(int(proof.bytes))} of weights can only be on {', '.join(names)}, which "
+        f"{'has' if len(names) == 1 else 'have'} {size(int(proof.limit))}{' in all' if len(names) > 1 else ''}"
+    )
+
+
+def _over(devices: Sequence[str], needs: Footprint, limits: NDArray[np.float64], excess: NDArray[np.float64]) -> str:
+    return "; ".join(
+        f"{devices[device]} would need {_needed(needs, device)} of {size(int(limits[device]))}, "
+        f"{size(int(excess[device]))} ({int(excess[device])} bytes) too much"
+        for device in np.flatnonzero(excess).tolist()
+    )
+
+
+def _needed(needs: Footprint, device: int) -> str:
+    weights, activations = int(needs.weights[device]), int(needs.activations[device])
+    return f"{size(weights + activations)} (weights {size(weights)}, activations {size(activations)})"
+
+
+def _shortfall(devices: Sequence[str], excess: NDArray[np.float64]) -> dict[str, int]:
+    return {devices[device]: int(excess[device]) for device in np.flatnonzero(excess).tolist()}

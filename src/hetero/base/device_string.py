@@ -1,0 +1,69 @@
+"""How devices are written: a name, an id after a dot, and for HETERO and MULTI a list after a colon.
+
+``CPU``, ``CPU.1``, ``HETERO:FPGA,CPU``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from ..errors import PropertyError, shown
+
+__all__ = ["DeviceString", "is_device_name", "parse_device", "parse_device_list"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ID = re.compile(r"[A-Za-z0-9_]+")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceString:
+    """A parsed device string. ``id`` is empty without one, ``devices`` without a list (None: no colon)."""
+
+    name: str
+    id: str = ""
+    devices: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.name}.{self.id}" if self.id else self.name
+        return text if self.devices is None else f"{text}:{','.join(self.devices)}"
+
+
+def is_device_name(text: str) -> bool:
+    """Whether a device can be called so, without id and list."""
+    return _NAME.fullmatch(text) is not None
+
+
+def parse_device(text: str) -> DeviceString:
+    """Parse ``NAME``, ``NAME.ID`` or ``NAME:LIST``. Raises `PropertyError` saying what is malformed."""
+    if not isinstance(text, str):
+        raise PropertyError(f"a device is named by a string such as 'CPU' or 'HETERO:FPGA,CPU', found {shown(text)}")
+    head, colon, tail = text.partition(":")
+    name, dot, id_ = head.strip().partition(".")
+    if "," in head:
+        raise PropertyError(f"device {text!r}: a list needs the device that runs over it, as in 'HETERO:{text}'")
+    if ";" in text:
+        raise PropertyError(f"device {text!r}: devices of a list are separated by commas, as in 'HETERO:FPGA,CPU'")
+    if not is_device_name(name):
+        raise PropertyError(f"device {text!r}: expected a name such as 'CPU' or 'HETERO:FPGA,CPU'")
+    if dot and not _ID.fullmatch(id_):
+        raise PropertyError(f"device {text!r}: expected an id after the dot, as in '{name}.0'")
+    return DeviceString(name, id_, parse_device_list(tail, text) if colon else None)
+
+
+def parse_device_list(text: str, whole: str | None = None) -> tuple[str, ...]:
+    """Split ``FPGA,CPU.0``. Raises `PropertyError` for an empty list, an empty entry or one that stands twice."""
+    whole = text if whole is None else whole
+    if not text.strip():
+        raise PropertyError(f"device {whole!r}: the device list is empty; expected for example 'HETERO:FPGA,CPU'")
+    devices: list[str] = []
+    for entry in text.split(","):
+        if not entry.strip():
+            raise PropertyError(f"device {whole!r}: the list has an empty entry; remove the spare comma")
+        device = parse_device(entry)
+        if device.devices is not None or device.name in ("HETERO", "MULTI"):
+            raise PropertyError(f"device {whole!r}: {entry.strip()!r} cannot stand inside a device list")
+        if str(device) in devices:
+            raise PropertyError(f"device {whole!r}: {device} is listed twice")
+        devices.append(str(device))
+    return tuple(devices)

@@ -1,0 +1,92 @@
+"""Matching a user's regular expression against names from a model, in bounded time.
+
+Python's ``re`` backtracks: a name that somebody made for the purpose can keep an innocent expression busy for ever, and
+nothing can interrupt it. An estimate of the worst case, from the expression's quantifiers and the lengths of the names,
+tells where that cannot be; only other expressions are matched in a child process, under a limit of time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+from ..errors import PropertyError, raise_out_of_memory
+
+__all__ = ["matching"]
+
+_MOST_STEPS = 300_000_000  # of the estimate, for matching here; a few seconds if it came to that
+_SECONDS = 10.0
+_NESTED = re.compile(r"\)[*+{]")  # an escaped bracket also counts, to be on the safe side
+_QUANTIFIERS = re.compile(r"[*+{]")
+_BRANCHES = re.compile(r"[?|]")
+
+_CHILD = """
+import re, signal, sys
+signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
+pattern, *names = sys.stdin.buffer.read().decode("utf-8", "surrogatepass").split("\\0")
+match = re.compile(pattern).fullmatch
+sys.stdout.write("".join("1" if match(name) else "0" for name in names))
+"""
+
+
+def matching(pattern: str, names: Sequence[str]) -> list[int]:
+    """The places of the names that the expression matches as a whole.
+
+    Raises `re.error` for what is no expression, and `PropertyError` for one that takes too long.
+    """
+    try:
+        match = re.compile(pattern).fullmatch
+    except (OverflowError, RecursionError) as error:  # a count of repetitions, or brackets, beyond what Python can do
+        raise PropertyError(f"the expression {pattern!r} cannot be used: {error}") from error
+    if _is_quick(pattern, names) or not _can_start_python() or "\0" in pattern:
+        return [i for i, name in enumerate(names) if match(name)]
+    clean = [name.replace("\0", "\1") for name in names]
+    import subprocess  # which few programs need
+
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _CHILD, str(_SECONDS)],
+            input="\0".join((pattern, *clean)).encode("utf-8", "surrogatepass"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            timeout=10 * _SECONDS,
+            check=True,
+            start_new_session=True,  # Ctrl-C is for this process
+        ).stdout
+    except OSError as error:
+        raise_out_of_memory(error)
+        raise PropertyError(
+            f"the expression {pattern!r} may take very long, and the process in which to match it cannot be started: "
+            f"{error}"
+        ) from error
+    except subprocess.SubprocessError as error:
+        code = getattr(error, "returncode", -signal.SIGPROF)
+        if code == -signal.SIGKILL or code >= 0:  # it was compiled here, so nothing is wrong with it
+            raise MemoryError(f"the process that matches the expression {pattern!r} failed") from error
+        raise PropertyError(
+            f"the expression {pattern!r} takes more than {_SECONDS:g} seconds on the names of this model: write it "
+            "without repetitions inside of repetitions, or name nodes by their keys"
+        ) from error
+    return [i for i, sign in enumerate(answer) if sign == ord("1")]
+
+
+def _is_quick(pattern: str, names: Sequence[str]) -> bool:
+    """Whether the worst case is bearable: each repetition may try every place of the name, each branch both ways."""
+    if _NESTED.search(pattern):
+        return False
+    repetitions = len(_QUANTIFIERS.findall(pattern))
+    branches = min(len(_BRANCHES.findall(pattern)), 60)
+    steps = 0
+    for length, count in Counter(map(len, names)).items():
+        steps += count * (length + 1) ** min(repetitions, 20)
+    return steps << branches <= _MOST_STEPS
+
+
+def _can_start_python() -> bool:
+    """Whether ``sys.executable`` is Python, which it is not in a frozen application."""
+    return not getattr(sys, "frozen", False) and os.path.basename(sys.executable or "").startswith("python")

@@ -1,0 +1,334 @@
+"""Mapping files, writing them whole or not at all, and copying between them without a detour through memory."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+
+from ..errors import HeteroError, raise_out_of_memory
+
+__all__ = [
+    "atomic_file",
+    "atomic_folder",
+    "copy_range",
+    "map_file",
+    "moved_away",
+    "path_text",
+    "read_file",
+    "remove_leftovers",
+    "sync_folder",
+    "write_all",
+    "write_atomically",
+]
+
+_MOST_AT_ONCE = 8 << 20  # bytes
+
+# Names of temporary files: a dot, the beginning of the target's name, a random number, for some the mark of another
+# file, and one of the ends. 255 bytes is the most that file systems allow for all of it.
+_TEMPORARY_END = ".hetero-part"
+_MOVED_END = ".hetero-moved"
+_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}(?:\.for-(?P<needs>[0-9a-f]{16}))?\.hetero-(?:part|moved)", re.DOTALL)
+_NAME_BYTES = 160
+
+# What copy_file_range says where it cannot do it: between file systems, or on one that lacks it.
+_NOT_HERE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.ETXTBSY, errno.EPERM)
+
+
+def write_atomically(target: str | os.PathLike[str], parts: Iterable[bytes | memoryview]) -> None:
+    """Write ``parts``, one after the other, as `atomic_file` does."""
+    with atomic_file(target) as number, os.fdopen(number, "wb", closefd=False) as stream:
+        for part in parts:
+            stream.write(part)
+
+
+@contextlib.contextmanager
+def atomic_file(target: str | os.PathLike[str], needs: str | None = None) -> Iterator[int]:
+    """A file descriptor to write to, so that a reader of ``target`` sees the old file or the new one, never a piece.
+
+    Temporary file in the same folder, fsync, rename; the new file has the permissions that ``open`` would give.
+    Removes what killed processes left in that folder. ``needs``: a file there that is of use only beside the new one,
+    which goes with the temporary file if this process is killed before the rename.
+    Raises ``OSError``, and then, or if the block raises, leaves nothing behind.
+    """
+    folder, name = os.path.split(path_text(target))
+    remove_leftovers(folder)
+    temporary, number = _temporary_file(folder, name, needs)
+    try:
+        yield number
+        os.fsync(number)
+        os.replace(temporary, path_text(target))  # while it is locked, or it might be taken for a leftover
+    except BaseException:
+        _unlink(temporary)
+        raise
+    finally:
+        os.close(number)
+    sync_folder(folder or ".")
+
+
+@contextlib.contextmanager
+def atomic_folder(target: str | os.PathLike[str]) -> Iterator[str]:
+    """The path of an empty folder that becomes ``target``, with all that the block puts into it, as a whole.
+
+    ``target`` must not be there, or be an empty folder. Removes what killed processes left beside it. Raises
+    ``OSError``, and then, or if the block raises, leaves nothing behind.
+    """
+    folder, name = os.path.split(os.path.abspath(path_text(target)))
+    remove_leftovers(folder)
+    temporary, number = locked_folder(folder, name)
+    try:
+        yield temporary
+        sync_files(temporary)
+        os.rename(temporary, path_text(target))
+    except BaseException:
+        _remove_tree(temporary)
+        raise
+    finally:
+        os.close(number)
+    sync_folder(folder)
+
+
+def locked_folder(folder: str, name: str, end: str = _TEMPORARY_END) -> tuple[str, int]:
+    """A new folder in ``folder``, and the descriptor that keeps it locked (see `remove_leftovers`). ``OSError``."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+    while True:
+        path = os.path.join(folder, _temporary_name(name, end))
+        os.mkdir(path)
+        with contextlib.suppress(FileNotFoundError):  # removed before it was locked
+            number = os.open(path, flags)
+            if _lock_new(path, number):
+                return path, number
+
+
+def remove_leftovers(folder: str) -> None:
+    """Removes the temporary files and folders in ``folder`` whose processes are gone, and puts back what they moved.
+
+    A process holds a lock (``flock``) on each of its own as long as it lives, also on one that another container
+    shares. Where the file system knows no locks, or they belong to another user, leftovers stay. Raises nothing.
+    """
+    with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
+        found = [entry.name for entry in entries if entry.name.endswith((_TEMPORARY_END, _MOVED_END))]
+        for name in filter(_TEMPORARY.fullmatch, found):
+            with contextlib.suppress(OSError):
+                _remove_if_left(folder, name)
+
+
+def _remove_if_left(folder: str, name: str) -> None:
+    """Removes a temporary file or folder unless its process lives, which holds the lock."""
+    path = os.path.join(folder, name)
+    is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
+    # Over NFS only a file that is open for writing can be locked. O_NONBLOCK: a FIFO must not be waited for.
+    kind = os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR | os.O_NONBLOCK
+    number = os.open(path, kind | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.lexists(path):  # its process has renamed it before the lock was free
+            return
+        if not is_folder:
+            needed = _TEMPORARY.fullmatch(name)
+            if needed is not None and needed["needs"]:
+                for other in os.listdir(folder or "."):
+                    if other != name and _mark(other) == needed["needs"]:
+                        _unlink(os.path.join(folder, other))
+            os.unlink(path)
+            return
+        if name.endswith(_MOVED_END):
+            for moved in os.listdir(path):
+                if not os.path.lexists(os.path.join(folder, moved)):
+                    os.rename(os.path.join(path, moved), os.path.join(folder, moved))
+        _remove_tree(path)
+    finally:
+        os.close(number)
+
+
+@contextlib.contextmanager
+def moved_away(path: str) -> Iterator[None]:
+    """While the block runs, what is at ``path`` is elsewhere, from where it is put back if the block raises, or by
+    `remove_leftovers` if the process is killed; afterwards it is gone. Raises ``OSError``."""
+    folder, name = os.path.split(os.path.abspath(path))
+    remove_leftovers(folder)
+    holder, number = locked_folder(folder, name, _MOVED_END)
+    kept = os.path.join(holder, name)
+    try:
+        try:
+            os.rename(path, kept)
+            yield
+        except BaseException:
+            if os.path.lexists(kept):
+                os.rename(kept, path)
+            raise
+        finally:
+            _remove_tree(holder)
+    finally:
+        os.close(number)
+
+
+def _temporary_file(folder: str, name: str, needs: str | None) -> tuple[str, int]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    while True:
+        path = os.path.join(folder, _temporary_name(name, _TEMPORARY_END, needs))
+        number = os.open(path, flags, 0o666)  # less what the process's mask takes away
+        if _lock_new(path, number):
+            return path, number
+
+
+def _lock_new(path: str, number: int) -> bool:
+    """Locks what was just made; False, and it is closed, if it was taken for a leftover in between."""
+    try:
+        # Who removes leftovers holds the lock for a moment. Without locks on this file system, it stays unlocked.
+        with contextlib.suppress(OSError):
+            fcntl.flock(number, fcntl.LOCK_EX)
+        if os.path.lexists(path):  # nobody else gives a file this name
+            return True
+    except BaseException:
+        os.close(number)
+        raise
+    os.close(number)
+    return False
+
+
+def _temporary_name(name: str, end: str, needs: str | None = None) -> str:
+    short = os.fsencode(name)[:_NAME_BYTES].decode("utf-8", "ignore").replace("\n", "")
+    return f".{short}.{os.urandom(8).hex()}{'' if needs is None else f'.for-{_mark(needs)}'}{end}"
+
+
+def _mark(name: str) -> str:
+    """What a temporary file's name says about the file that it ``needs``."""
+    import hashlib  # ten milliseconds that reading and running a model should not pay
+
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(OSError):  # somebody else was faster
+        os.unlink(path)
+
+
+def _remove_tree(path: str) -> None:
+    import shutil  # which few programs need
+
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """A path as text. ``TypeError`` for what is no path, ``OSError`` for a text that no file can be called."""
+    text = os.fsdecode(path)
+    if "\0" in text:
+        raise OSError(errno.EINVAL, "a path has no NUL character")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise OSError(errno.EINVAL, f"no path: {error.reason} in {text!r}") from error
+    return text
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """All bytes of a file. Raises as `path_text` does, and ``OSError``."""
+    with open(path_text(path), "rb") as stream:
+        return stream.read()
+
+
+@contextlib.contextmanager
+def new_file(target: str | os.PathLike[str]) -> Iterator[int]:
+    """A file descriptor of a file that is not there yet, in a folder that nobody sees before `sync_files` was called.
+
+    Raises ``OSError``; what was written then stays.
+    """
+    number = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+    try:
+        yield number
+    finally:
+        os.close(number)
+
+
+def sync_files(folder: str | os.PathLike[str]) -> None:
+    """Makes the files of a folder last, and their names. Raises ``OSError``.
+
+    For many small files that takes half as long as a sync, a rename and a sync of the folder for each."""
+    for entry in os.scandir(folder):
+        number = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+    sync_folder(folder)
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Makes the names in a folder last, where the file system can do that at all."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def copy_range(source: int, offset: int, size: int, target: int) -> int:
+    """Appends ``size`` bytes of the open file ``source``, from ``offset`` on, to where ``target`` stands.
+
+    The kernel copies, or on file systems that can, shares the blocks. Gives how many bytes there were; OSError.
+    """
+    done, copy = 0, _copy_file_range
+    while done < size:
+        try:
+            more = copy(source, offset + done, size - done, target)
+        except OSError as error:
+            if copy is _send or error.errno not in _NOT_HERE:
+                raise
+            copy = _send
+            continue
+        if not more and copy is _send:
+            break
+        if not more:
+            copy = _send  # some file systems say nothing was copied when they cannot
+        done += more
+    return done
+
+
+def _copy_file_range(source: int, offset: int, size: int, target: int) -> int:
+    return os.copy_file_range(source, target, size, offset)
+
+
+def _send(source: int, offset: int, size: int, target: int) -> int:
+    return os.sendfile(target, source, offset, size)
+
+
+def write_all(target: int, data: memoryview) -> None:
+    """Writes all of ``data`` to an open file."""
+    done = 0
+    while done < len(data):
+        done += os.write(target, data[done : done + _MOST_AT_ONCE])
+
+
+def map_file(path: str, expected: str, error: type[HeteroError], empty: type[HeteroError] | None = None) -> memoryview:
+    """The bytes of a regular file, mapped for reading; it must not be shortened while they are in use.
+
+    ``expected``: what it should be, for messages. Raises ``error`` if there is no such file or it cannot be mapped, and
+    ``empty``, by default ``error``, if there is nothing in it.
+    """
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        number = os.open(path_text(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as raised:
+        raise_out_of_memory(raised)
+        raise error(f"{path}: cannot be opened: {raised.strerror or raised}") from raised
+    try:
+        status = os.fstat(number)
+        if stat.S_ISDIR(status.st_mode):
+            raise error(f"{path}: is a folder, expected {expected}")
+        if not stat.S_ISREG(status.st_mode):
+            raise error(f"{path}: is not a regular file, expected {expected} (or read it yourself and pass the bytes)")
+        if status.st_size == 0:
+            raise (empty or error)(f"{path}: is empty")
+        return memoryview(mmap.mmap(number, 0, access=mmap.ACCESS_READ))
+    except OSError as raised:
+        raise_out_of_memory(raised)
+        raise error(f"{path}: cannot be mapped: {raised.strerror}") from raised
+    finally:
+        os.close(number)

@@ -1,0 +1,87 @@
+"""Calls into plugins: whatever goes wrong there becomes an error that names device, stage and node.
+
+A plugin is somebody else's code. It may raise anything, give what it should not, or never come back. For the last there
+is ``PLUGIN_TIMEOUT_MS``: the call is made in a thread of its own, and given up when the time is over. The thread cannot
+be ended; it is a daemon, so that it does not keep the interpreter from exiting, and what it gives is dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import HeteroError, PluginTimeout, raise_out_of_memory
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = ["Given", "describe_nodes", "guarded", "within"]
+
+Given = TypeVar("Given")
+
+
+def guarded(
+    device: str,
+    stage: str,
+    subject: str,
+    call: Callable[[], Given],
+    timeout_ms: int = 0,
+    kind: type[HeteroError] = HeteroError,
+) -> Given:
+    """What ``call`` gives. Errors of hetero and `MemoryError` get a note, all others become a ``kind`` that names
+    ``device``, the ``stage`` (``query_model``, ...) and its ``subject``; `PluginTimeout` after ``timeout_ms``, unless
+    that is 0."""
+    try:
+        return call() if timeout_ms == 0 else within(timeout_ms, call)
+    except _TimeOver:
+        raise PluginTimeout(
+            f"{device} hangs in {stage} {subject}: not done within {timeout_ms} ms (PLUGIN_TIMEOUT_MS)"
+        ) from None
+    except HeteroError as error:
+        error.add_note(f"in {stage} {subject}, by {device}")
+        raise
+    except Exception as error:
+        try:
+            raise_out_of_memory(error)
+        except MemoryError as short:
+            short.add_note(f"in {stage} {subject}, by {device}")
+            raise
+        raise kind(f"{device} failed in {stage} {subject}: {type(error).__name__}: {error}") from error
+
+
+def within(timeout_ms: int, call: Callable[[], Given]) -> Given:
+    """What ``call`` gives or raises, in a thread of its own; `_TimeOver` if it is not done in time."""
+    outcome: list[tuple[bool, Any]] = []
+
+    def work() -> None:
+        try:
+            outcome.append((True, call()))
+        except BaseException as error:  # belongs to who waits
+            outcome.append((False, error))
+
+    thread = threading.Thread(target=work, name="hetero call of a plugin", daemon=True)
+    thread.start()
+    thread.join(timeout_ms / 1000)
+    if not outcome:
+        raise _TimeOver
+    done, what = outcome[0]
+    if done:
+        given: Given = what
+        return given
+    raise what
+
+
+class _TimeOver(Exception):
+    pass
+
+
+def describe_nodes(model: Model) -> str:
+    """``of 'name' (node 'a')``, or with the number of nodes, the first and the last."""
+    name, count = repr(model.name), model.num_nodes
+    if count == 0:
+        return f"of {name} (no nodes)"
+    first = repr(model.key_of(0))
+    if count == 1:
+        return f"of {name} (node {first})"
+    return f"of {name} ({count} nodes, {first} to {model.key_of(count - 1)!r})"

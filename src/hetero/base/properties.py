@@ -1,0 +1,327 @@
+"""Properties: one table of typed, documented keys.
+
+A plugin declares which of them it has (`Plugin.properties`), with its own defaults where they differ. A value is
+layered: declared default < `set_property` < the configuration of `compile_model`. A key that nobody declares raises,
+with the nearest name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from ..errors import PropertyError, did_you_mean, shown
+from .log import LEVELS
+
+__all__ = [
+    "PROPERTIES",
+    "STREAM_PROPERTIES",
+    "Property",
+    "PropertyTable",
+    "check_config",
+    "streams_and_threads",
+    "up_to",
+    "without",
+]
+
+# More threads than the largest machines have processors, and few enough for one process.
+MOST_THREADS: Final = 4096
+# What 32 bits hold: timeouts are given to C functions as an int of milliseconds (24 days).
+MOST: Final = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Property:
+    """One key: its type, its default, whether it can be set, and a predicate for values of the right type."""
+
+    name: str
+    type: type | tuple[type, ...]
+    default: Any = None
+    writable: bool = True
+    choices: tuple[Any, ...] | None = None
+    accepts: Callable[[Any], bool] | None = None
+    doc: str = ""
+
+    def check(self, value: Any) -> Any:
+        """``value`` if it fits, else `PropertyError`. Strings as OpenVINO writes booleans are understood."""
+        if self.type is bool and isinstance(value, str) and value.upper() in _BOOLEANS:
+            value = _BOOLEANS[value.upper()]
+        if isinstance(value, bool) and self.type is int:
+            raise PropertyError(f"property {self.name}: expected int, found {shown(value)}")
+        if not isinstance(value, self.type):
+            kinds = self.type if isinstance(self.type, tuple) else (self.type,)
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise PropertyError(f"property {self.name}: expected {wanted}, found {shown(value)}")
+        if self.choices is not None and value not in self.choices:
+            raise PropertyError(
+                f"property {self.name}: expected one of "
+                f"{', '.join(str(choice) or repr(choice) for choice in self.choices)}, found {shown(value)}"
+            )
+        if self.accepts is not None and not self.accepts(value):
+            raise PropertyError(f"property {self.name}: {shown(value)} is out of range; {self.doc}")
+        return value
+
+
+_BOOLEANS = {"YES": True, "NO": False, "TRUE": True, "FALSE": False}
+
+
+def up_to(most: int) -> Callable[[int], bool]:
+    """Whether a number is 0 to ``most``."""
+    return lambda value: 0 <= value <= most
+
+
+def _is_path(value: object) -> bool:
+    try:
+        return not isinstance(value, str) or b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+
+
+def _check_device_properties(value: Mapping[Any, Any]) -> bool:
+    """`PropertyError` saying what is wrong; True."""
+    for device, properties in value.items():
+        if not isinstance(device, str) or not isinstance(properties, Mapping):
+            raise PropertyError(
+                "property DEVICE_PROPERTIES: expected a mapping of properties for each device, such as "
+                f"{{'CPU': {{'NUM_STREAMS': 2}}}}, found {shown(device)}: {shown(properties)}"
+            )
+        check_config(properties, f"DEVICE_PROPERTIES of {device}")
+    return True
+
+
+def check_config(config: object, what: str = "the configuration") -> Mapping[str, Any]:
+    """A configuration as a caller gave it, None for an empty one. `PropertyError` unless it maps names to values; the
+    values are checked by who has the properties."""
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping):
+        raise PropertyError(
+            f"{what}: expected a mapping from properties to values, such as {{'NUM_STREAMS': 2}}, found {shown(config)}"
+        )
+    for name in config:
+        if not isinstance(name, str):
+            raise PropertyError(f"{what}: expected the name of a property, found {shown(name)}")
+    if "DEVICE_PROPERTIES" in config:  # read by those that run over other devices, before anything is checked
+        PROPERTIES["DEVICE_PROPERTIES"].check(config["DEVICE_PROPERTIES"])
+    return config
+
+
+_NONE = type(None)
+
+
+def _ro(name: str, type_: type | tuple[type, ...], default: Any, doc: str) -> Property:
+    return Property(name, type_, default, writable=False, doc=doc)
+
+
+_TABLE: Final = (
+    _ro("SUPPORTED_PROPERTIES", tuple, (), "names of all properties of the device"),
+    _ro("AVAILABLE_DEVICES", tuple, (), "device ids that exist here"),
+    _ro("FULL_DEVICE_NAME", str, "", "name to show a person"),
+    _ro("DEVICE_ARCHITECTURE", str, "", "what a compiled model is tied to"),
+    _ro("DEVICE_TYPE", str, "integrated", "integrated, discrete or simulated"),
+    _ro("OPTIMIZATION_CAPABILITIES", tuple, (), "element types and features with kernels of their own"),
+    _ro("RANGE_FOR_ASYNC_INFER_REQUESTS", tuple, (1, 1, 1), "(least, most, step) of requests in flight"),
+    _ro("RANGE_FOR_STREAMS", tuple, (1, 1), "(least, most) of NUM_STREAMS that make sense"),
+    _ro("EXECUTION_DEVICES", tuple, (), "devices a compiled model runs on"),
+    _ro("OPTIMAL_NUMBER_OF_INFER_REQUESTS", int, 1, "requests in flight that keep the device busy"),
+    _ro("NETWORK_NAME", str, "", "name of the compiled graph"),
+    _ro("LOADED_FROM_CACHE", bool, False, "whether the compiled model came from CACHE_DIR"),
+    _ro("HETERO_NUMBER_OF_SUBMODELS", int, 1, "submodels the model was cut into"),
+    Property("DEVICE_ID", str, "", doc="which of several devices of one name"),
+    Property("PERF_COUNT", bool, False, doc="measure each node of each request"),
+    Property(
+        "PERFORMANCE_HINT", str, "LATENCY", choices=("LATENCY", "THROUGHPUT"), doc="what NUM_STREAMS is chosen for"
+    ),
+    Property(
+        "PERFORMANCE_HINT_NUM_REQUESTS", int, 0, accepts=up_to(MOST), doc=f"0 to {MOST}; 0 = as many as there can be"
+    ),
+    Property(
+        "INFERENCE_PRECISION_HINT",
+        str,
+        "f32",
+        choices=("f32", "bf16", "f16"),
+        doc="the type that constant weights of float32 are kept in; computation stays float32",
+    ),
+    Property(
+        "EXECUTION_MODE_HINT",
+        str,
+        "ACCURACY",
+        choices=("ACCURACY", "PERFORMANCE"),
+        doc="PERFORMANCE: the device chooses INFERENCE_PRECISION_HINT, unless that is set",
+    ),
+    Property("NUM_STREAMS", int, 0, accepts=up_to(MOST_THREADS), doc=f"0 to {MOST_THREADS}; 0 = by PERFORMANCE_HINT"),
+    Property("INFERENCE_NUM_THREADS", int, 0, accepts=up_to(MOST_THREADS), doc=f"0 to {MOST_THREADS}; 0 = all"),
+    Property(
+        "MODEL_PRIORITY",
+        str,
+        "MEDIUM",
+        choices=("LOW", "MEDIUM", "HIGH"),
+        doc="whose asynchronous requests go first, of models that take turns (EXCLUSIVE_ASYNC_REQUESTS)",
+    ),
+    Property("LOG_LEVEL", str, "NO", choices=LEVELS, doc="what the device tells of its work; see hetero.base.log"),
+    Property(
+        "PLUGIN_TIMEOUT_MS",
+        int,
+        0,
+        accepts=up_to(MOST),
+        doc=f"0 to {MOST}: how long a query, a compilation, an import or an export of the device may take; "
+        "0 = any time",
+    ),
+    Property(
+        "ISOLATION",
+        str,
+        "NONE",
+        choices=("NONE", "PROCESS"),
+        doc="PROCESS: each model that the device compiles runs in a worker process of its own",
+    ),
+    Property(
+        "WORKER_TIMEOUT_MS",
+        int,
+        0,
+        accepts=up_to(MOST),
+        doc=f"0 to {MOST}: a worker that takes longer for an inference is killed and replaced; 0 = any time",
+    ),
+    Property(
+        "WORKER_RETRIES",
+        int,
+        0,
+        accepts=up_to(MOST),
+        doc=f"0 to {MOST}: how often an inference that lost its worker is tried again",
+    ),
+    Property("EXCLUSIVE_ASYNC_REQUESTS", bool, False, doc="asynchronous requests of all models that set it take turns"),
+    Property("DISABLE_TRANSFORMATIONS", bool, False, doc="compile the nodes as they stand"),
+    Property("MULTI_DEVICE_PRIORITIES", str, "", doc="device list, for HETERO and MULTI given without one"),
+    Property(
+        "DEVICE_PROPERTIES",
+        Mapping,
+        {},
+        accepts=_check_device_properties,
+        doc="{device: {key: value}}, handed to that device only",
+    ),
+    Property(
+        "CACHE_DIR",
+        str,
+        "",
+        accepts=_is_path,
+        doc="folder where compiled models are kept and looked for; any path that a folder can have",
+    ),
+    Property(
+        "CACHE_ENCRYPTION_CALLBACKS",
+        (tuple, _NONE),
+        None,
+        accepts=lambda value: value is None or (len(value) == 2 and all(map(callable, value))),
+        doc="two functions from bytes to bytes, (encrypt, decrypt), for files that are exported or cached",
+    ),
+    Property("ENABLE_CPU_PINNING", bool, False, doc="threads stay on processors of their own"),
+    Property(
+        "MODEL_DISTRIBUTION_POLICY",
+        str,
+        "",
+        choices=("", "PIPELINE_PARALLEL"),
+        doc="PIPELINE_PARALLEL: a stage of the model on each device of the list, for many requests in flight",
+    ),
+    Property(
+        "HETERO_DUMP_GRAPH_DOT",
+        (bool, str),
+        False,
+        accepts=_is_path,
+        doc="write both DOT files: True, or any path that a folder can have",
+    ),
+    Property("STRICT", bool, False, doc="raise where the default is to warn and go on"),
+)
+PROPERTIES: Final[Mapping[str, Property]] = {entry.name: entry for entry in _TABLE}
+"""Name -> property, of all that hetero itself knows; plugins may declare more."""
+
+
+# What a device declares that runs several asynchronous requests at one time.
+STREAM_PROPERTIES: Final = (
+    "NUM_STREAMS",
+    "PERFORMANCE_HINT",
+    "PERFORMANCE_HINT_NUM_REQUESTS",
+    "EXCLUSIVE_ASYNC_REQUESTS",
+    "MODEL_PRIORITY",
+    "RANGE_FOR_STREAMS",
+    "RANGE_FOR_ASYNC_INFER_REQUESTS",
+    "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
+)
+
+
+def streams_and_threads(settings: Mapping[str, Any], processors: int) -> tuple[int, int]:
+    """How many requests run at one time, and the threads for each.
+
+    ``settings``: with ``NUM_STREAMS``, ``PERFORMANCE_HINT``, ``PERFORMANCE_HINT_NUM_REQUESTS`` and
+    ``INFERENCE_NUM_THREADS`` (for all streams together; 0: ``processors``). For LATENCY one request gets all threads;
+    for THROUGHPUT each gets one, and there are as many as threads, or as requests are expected, if that is fewer.
+    """
+    threads = settings["INFERENCE_NUM_THREADS"] or processors
+    streams = settings["NUM_STREAMS"]
+    if streams == 0:
+        streams = 1
+        if settings["PERFORMANCE_HINT"] == "THROUGHPUT":
+            expected = settings["PERFORMANCE_HINT_NUM_REQUESTS"]
+            streams = min(threads, expected) if expected > 0 else threads
+    return streams, max(1, threads // streams)
+
+
+def without(properties: Iterable[str | Property], *names: str) -> tuple[str | Property, ...]:
+    """``properties`` but those of these names."""
+    return tuple(entry for entry in properties if (entry if isinstance(entry, str) else entry.name) not in names)
+
+
+class PropertyTable:
+    """The properties of one device, with the values set so far. Not thread-safe; the plugin locks."""
+
+    def __init__(self, declared: Iterable[str | Property]) -> None:
+        self._declared: dict[str, Property] = {}
+        for entry in declared:
+            known = PROPERTIES[entry] if isinstance(entry, str) else entry
+            self._declared[known.name] = known
+        self._values: dict[str, Any] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._declared)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._declared
+
+    def declared(self, name: str, owner: str) -> Property:
+        """The property ``name``, or `PropertyError` with the nearest name."""
+        if name not in self._declared:
+            raise PropertyError(
+                f"{owner} has no property {shown(name)}{did_you_mean(name, self._declared)}; "
+                f"SUPPORTED_PROPERTIES lists them all"
+            )
+        return self._declared[name]
+
+    def checked(self, config: Mapping[str, Any], owner: str) -> dict[str, Any]:
+        """``config`` with every value checked; nothing is stored."""
+        checked = {}
+        for name, value in config.items():
+            entry = self.declared(name, owner)
+            if not entry.writable:
+                raise PropertyError(f"property {name} of {owner} is read-only")
+            checked[name] = entry.check(value)
+        return checked
+
+    def update(self, config: Mapping[str, Any], owner: str) -> None:
+        """Set all of ``config``, or nothing if one entry is wrong."""
+        self._values.update(self.checked(config, owner))
+
+    def get(self, name: str, owner: str) -> Any:
+        entry = self.declared(name, owner)
+        return self._values.get(name, entry.default)
+
+    @property
+    def assigned(self) -> dict[str, Any]:
+        """What was set so far, without the defaults."""
+        return dict(self._values)
+
+    def layered(self, config: Mapping[str, Any], owner: str) -> dict[str, Any]:
+        """Every writable property: default < set value < ``config``."""
+        values = {name: entry.default for name, entry in self._declared.items() if entry.writable}
+        values.update(self._values)
+        values.update(self.checked(config, owner))
+        return values

@@ -1,0 +1,1 @@
+"""A module for each command, imported when the command is used."""

@@ -1,0 +1,186 @@
+"""``hetero bench``."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..options import force_option, input_options, json_option, model_argument, new_command
+from ..planning import Planning, planning_options
+from ..streams import StreamCounts, stream_counts
+
+if TYPE_CHECKING:
+    from ..measuring import Contender
+
+__all__ = ["command"]
+
+_SECONDS = 3.0
+
+
+@new_command()
+@model_argument()
+@planning_options("Where to run [default: CPU]. Given several times, all are measured in turn.", several=True)
+@input_options
+@click.option(
+    "-t",
+    "--time",
+    "seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help=f"Seconds for each [default: {_SECONDS:g}].",
+)
+@click.option(
+    "-niter",
+    "--niter",
+    "inferences",
+    type=click.IntRange(min=1),
+    help="Inferences of each; with -t: whichever is later.",
+)
+@click.option(
+    "-nireq",
+    "--nireq",
+    "in_flight",
+    type=click.IntRange(min=1),
+    help="Requests in flight [default: 1, or NUM_STREAMS].",
+)
+@click.option(
+    "-nstreams",
+    "--nstreams",
+    "streams",
+    metavar="N|DEVICE:N,…",
+    callback=stream_counts,
+    help="Sets NUM_STREAMS, of all devices or of each device of a list.",
+)
+@click.option("-nthreads", "--nthreads", "threads", type=click.IntRange(min=1), help="Sets INFERENCE_NUM_THREADS.")
+@click.option(
+    "-hint",
+    "--hint",
+    type=click.Choice(("latency", "throughput", "none")),
+    help="Sets PERFORMANCE_HINT; none leaves it as it is.",
+)
+@click.option(
+    "--warmup", type=click.IntRange(min=0), default=5, show_default=True, help="Inferences before, per request."
+)
+@click.option("-pc", "--counters", "counted", is_flag=True, help="Show what each subgraph took, in extra inferences.")
+@click.option("--trace", metavar="FILE.json", type=click.Path(), help="Write when what ran, for Perfetto and Chrome.")
+@click.option(
+    "--save-costs",
+    "costs_path",
+    metavar="FILE.json",
+    type=click.Path(),
+    help="Write what each node took, and links between devices, for ASSIGNMENT=COST; merged into what is there.",
+)
+@force_option
+@json_option
+def command(
+    model: str,
+    planning: Planning,
+    seconds: float | None,
+    inferences: int | None,
+    in_flight: int | None,
+    streams: StreamCounts | None,
+    threads: int | None,
+    hint: str | None,
+    warmup: int,
+    counted: bool,
+    trace: str | None,
+    costs_path: str | None,
+    force: bool,
+    as_json: bool,
+    **choice: Any,
+) -> None:
+    """Measure latency, throughput and CPU time, of one device or of several in turn.
+
+    With several devices (and a plan), each runs a tenth of a second at a time, round after round, so that what slows
+    the machine slows all; ratios to the first are medians over the rounds, and hold on a busy machine. CPU time is of
+    all threads of the process.
+    """
+    from ..inputs import InputChoice
+    from ..measuring import Contender, measure
+    from ..outfile import check_output
+    from ..progress import progress
+    from ..results import as_plain, print_results
+    from ..session import Session
+    from ..text import print_json, print_line
+
+    for path in filter(None, (trace, costs_path)):
+        check_output(path, force or path == costs_path)  # costs are merged
+    session = Session(model, planning)
+    session.state_sizes(InputChoice(**choice))
+    if costs_path is not None:
+        _ = session.model  # an exported model has none
+    config = planning.config()
+    if threads is not None:
+        config["INFERENCE_NUM_THREADS"] = threads
+    if hint not in (None, "none"):
+        config["PERFORMANCE_HINT"] = hint.upper()
+    if streams is not None:
+        streams.put_into(config)
+    targets = _targets(planning)
+    made: list[tuple[Contender, float]] = []
+    inputs = None
+    for target in targets:
+        compiled, compile_seconds = session.compile(target, config)
+        if inputs is None:
+            inputs = InputChoice(**choice).make(session.ports(compiled))
+        optimal = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if streams or hint == "throughput" else 1
+        arrays = {entry.name: entry.array for entry in inputs}
+        label = target.label or compiled.device
+        made.append((Contender(label, compiled, arrays, in_flight or optimal), compile_seconds))
+    assert inputs is not None
+    contenders = [contender for contender, _ in made]
+    with progress("Measuring") as tell:
+        for contender in contenders:
+            contender.warm_up(warmup)
+        measure(contenders, seconds or (0.0 if inferences else _SECONDS), inferences or 0, tell)
+    results = [_result(contender, contenders[0], compile_seconds) for contender, compile_seconds in made]
+    if counted or trace is not None or costs_path is not None:
+        from ..counting import count_all
+
+        count_all(session, targets, config, arrays, results if counted else None, trace, costs_path)
+    if as_json:
+        print_json(
+            {"model": model, "inputs": [entry.as_json() for entry in inputs], "results": list(map(as_plain, results))}
+        )
+        return
+    print_results(results)
+    if costs_path is not None:
+        print_line(f"Wrote {costs_path}: hetero plan --property ASSIGNMENT=COST --property COSTS={costs_path}")
+    if trace is not None:
+        print_line(f"Wrote {trace}: open it with https://ui.perfetto.dev or chrome://tracing")
+
+
+def _targets(planning: Planning) -> list[Planning]:
+    """What is to be measured: each device, then the plan; what the model is for, or CPU, if there is neither. Pins are
+    for the lists among the devices."""
+    targets = [
+        planning.on(device) if device.startswith("HETERO") else planning.on(device, pins=())
+        for device in planning.devices
+    ]
+    if planning.plan_path is not None:
+        targets.append(planning.by_plan())
+    if planning.pins and not any(target.pins for target in targets):
+        raise click.UsageError("--pin chooses among the devices of a list: give -d HETERO:…")
+    return targets or [planning]
+
+
+def _result(contender: Contender, first: Contender, compile_seconds: float) -> dict[str, Any]:
+    from ..measuring import PERCENTILES, percentile
+
+    times = sorted(contender.latencies)
+    latency = {"min": times[0], "mean": statistics.fmean(times), "max": times[-1]}
+    latency |= {f"p{percent}": percentile(times, percent) for percent in PERCENTILES}
+    return {
+        "device": contender.label,
+        "inferences": contender.count,
+        "seconds": contender.wall,
+        "in_flight": contender.in_flight,
+        "streams": contender.compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"),
+        "compile_ms": 1000 * compile_seconds,
+        "first_ms": 1000 * contender.first,
+        "latency_ms": {key: 1000 * value for key, value in latency.items()},
+        "throughput_per_s": contender.count / contender.wall,
+        "cpu_ms": 1000 * contender.cpu_per_inference,
+        "ratio": {"wall": contender.ratio_to(first, "wall"), "cpu": contender.ratio_to(first, "cpu")},
+    }

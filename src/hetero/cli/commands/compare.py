@@ -1,0 +1,176 @@
+"""``hetero compare``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..options import input_options, json_option, model_argument, new_command
+from ..planning import Planning, planning_options
+
+if TYPE_CHECKING:
+    from ..difference import Difference
+    from ..session import Session
+
+__all__ = ["DIFFERS", "command"]
+
+DIFFERS = 3
+"""The exit code that says that results differ."""
+
+
+@new_command()
+@model_argument()
+@planning_options("Given twice: what is judged, and the reference; given once, the reference is CPU.", several=True)
+@input_options
+@click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True, help="Relative tolerance.")
+@click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True, help="Absolute tolerance.")
+@click.option("--boundaries", is_flag=True, help="Compare what passes between subgraphs, too: where they part company.")
+@json_option
+def command(
+    model: str,
+    planning: Planning,
+    rtol: float,
+    atol: float,
+    boundaries: bool,
+    as_json: bool,
+    **choice: Any,
+) -> None:
+    """Compare the results of two devices, outputs or all that passes between subgraphs.
+
+    A value passes if |difference| ≤ atol + rtol · |reference| in each element; what is no float must be equal. The
+    worst come first, each with the least tolerance that would let it pass. Exit code 3 if one does not pass.
+    """
+    from ..inputs import InputChoice
+    from ..session import Session
+    from ..text import print_json
+
+    judged, reference = _pair(planning)
+    session = Session(model, planning)
+    inputs = InputChoice(**choice).make(session.model.inputs)
+    session.state_sizes(InputChoice(**choice))
+    found = _differences(session, judged, reference, planning.config(), inputs, boundaries, (rtol, atol))
+    passed = all(entry.passes for entry in found)
+    if as_json:
+        print_json(
+            {
+                "model": model,
+                "device": judged.label,
+                "reference": reference,
+                "rtol": rtol,
+                "atol": atol,
+                "passed": passed,
+                "least_rtol": max((entry.least_rtol for entry in found), default=0.0),
+                "least_atol": max((entry.least_atol for entry in found), default=0.0),
+                "inputs": [entry.as_json() for entry in inputs],
+                "values": [entry.as_json() for entry in found],
+            }
+        )
+    else:
+        _print(found, judged.label or "", reference, (rtol, atol))
+    if not passed:
+        raise SystemExit(DIFFERS)
+
+
+def _pair(planning: Planning) -> tuple[Planning, str]:
+    """What is judged, and the reference."""
+    devices, by_plan = planning.devices, planning.plan_path is not None
+    if len(devices) > (1 if by_plan else 2) or (not devices and not by_plan):
+        raise click.UsageError("give -d twice: what is judged, then the reference (or --plan, then the reference)")
+    if by_plan:
+        return dataclasses.replace(planning, devices=()), (*devices, "CPU")[0]
+    judged, reference = (*devices, "CPU")[:2]
+    if judged == reference:
+        raise click.UsageError(f"{judged} would be compared with itself: give -d twice, the second for the reference")
+    return planning.on(judged), reference
+
+
+def _differences(
+    session: Session,
+    judged: Planning,
+    reference: str,
+    config: dict[str, Any],
+    inputs: Sequence[Any],
+    boundaries: bool,
+    tolerances: tuple[float, float],
+) -> list[Difference]:
+    """Each value compared, the worst first."""
+    from ..difference import difference
+    from ..progress import progress
+
+    core, model = session.core, session.model
+    arrays = {entry.name: entry.array for entry in inputs}
+    sources: dict[str, int] = {}
+    with progress("Comparing") as tell:
+        if boundaries:
+            from ..boundaries import with_boundaries
+
+            plan = session.plan(judged, config)
+            devices = f"HETERO:{','.join(plan.devices)}"
+            config = {"PARTITION_POLICY": plan.policy, **config} if plan.num_subgraphs > 1 else config
+            model, sources = with_boundaries(plan)
+            compiled = core.compile_model(model.with_affinity(plan.affinity), devices, config)
+        else:
+            compiled, _ = session.compile(judged, config)
+        tell(0.2)
+        beside = core.compile_model(model.with_affinity({}), reference)
+        tell(0.4)
+        first = compiled(arrays)
+        tell(0.6)
+        second = beside(arrays)
+        tell(0.9)
+        found = [
+            difference(name, first[name], value, *tolerances, subgraph=sources.get(name))
+            for name, value in second.items()
+        ]
+    return sorted(found, key=lambda entry: (entry.passes, -entry.badness))
+
+
+def _print(found: Sequence[Difference], judged: str, reference: str, tolerances: tuple[float, float]) -> None:
+    from ..session import shape_text
+    from ..text import print_line, print_table, shorten
+
+    with_subgraph = any(entry.subgraph is not None for entry in found)
+    print_table(
+        f"{judged} against {reference}, rtol {tolerances[0]:g}, atol {tolerances[1]:g}",
+        (
+            "value",
+            *([">sub-\ngraph"] if with_subgraph else []),
+            "shape",
+            ">max |Δ|",
+            ">of max\n|y|",
+            ">elements\noff",
+            ">least\nrtol",
+            "verdict",
+        ),
+        [
+            (
+                shorten(entry.name),
+                *(["" if entry.subgraph is None else entry.subgraph] if with_subgraph else []),
+                "" if entry.shape is None else shape_text(entry.shape),
+                f"{entry.largest:.1e}",
+                f"{entry.relative:.1e}",
+                entry.off,
+                f"{entry.least_rtol:.1e}",
+                entry.verdict,
+            )
+            for entry in found
+        ],
+    )
+    failed = sum(not entry.passes for entry in found)
+    if not failed:
+        print_line("It passes" if len(found) == 1 else f"All {len(found)} values pass")
+        return
+    rtol, atol = max(entry.least_rtol for entry in found), max(entry.least_atol for entry in found)
+    advice = f"all pass with --rtol {_rounded_up(rtol)}, or with --atol {_rounded_up(atol)}"
+    if not rtol < float("inf"):
+        advice = f"all pass with --atol {_rounded_up(atol)}" if atol < float("inf") else "no tolerance lets all pass"
+    print_line(f"{f'{failed} of {len(found)} values differ' if len(found) > 1 else 'It differs'}; {advice}")
+
+
+def _rounded_up(tolerance: float) -> str:
+    """With three digits, and no less."""
+    text = f"{tolerance:.2e}"
+    return text if float(text) >= tolerance else f"{1.005 * tolerance:.2e}"

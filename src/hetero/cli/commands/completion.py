@@ -1,0 +1,59 @@
+"""``hetero completion``."""
+
+from __future__ import annotations
+
+import click
+
+from ..options import new_command
+
+__all__ = ["command"]
+
+# As click's own, but for words with ``:`` and ``=`` (lists of devices, pins), which bash takes for several words: the
+# line is cut at blanks, and what bash takes for earlier words is left out of the replies.
+_BASH = r"""_hetero_completion() {
+    local response type value index
+    local line="${COMP_LINE:0:COMP_POINT}"
+    local -a words
+    read -r -a words <<< "$line"
+    index=$((${#words[@]} - 1))
+    if [[ "$line" == *[[:space:]] ]]; then
+        words+=("")
+        index=$((index + 1))
+    fi
+    local last="${words[index]}"
+    local before="${last%"${last##*[:=]}"}"
+    response=$(env COMP_WORDS="$line" COMP_CWORD="$index" _HETERO_COMPLETE=bash_complete "$1")
+    COMPREPLY=()
+    while IFS=',' read -r type value; do
+        case "$type" in
+            dir) compopt -o dirnames ;;
+            file) compopt -o default ;;
+            plain)
+                COMPREPLY+=("${value#"$before"}")
+                [[ "$value" == *[:=] ]] && compopt -o nospace
+                ;;
+        esac
+    done <<< "$response"
+    return 0
+}
+complete -o nosort -F _hetero_completion hetero
+"""
+
+
+@new_command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def command(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands in a shell.
+
+    In ~/.bashrc: `eval "$(hetero completion bash)"`; in ~/.zshrc: `eval "$(hetero completion zsh)"`; for fish:
+    `hetero completion fish > ~/.config/fish/completions/hetero.fish`.
+    """
+    if shell == "bash":
+        click.echo(_BASH, nl=False)
+        return
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(ctx.find_root().command, {}, "hetero", "_HETERO_COMPLETE").source())

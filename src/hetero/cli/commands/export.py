@@ -1,0 +1,53 @@
+"""``hetero export``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..options import force_option, json_option, model_argument, new_command, shape_options
+from ..planning import Planning, planning_options
+
+__all__ = ["command"]
+
+
+@new_command()
+@model_argument()
+@planning_options("What to compile for [default: CPU].")
+@click.option("-o", "--output", metavar="FILE.hetero", type=click.Path(), help="Default: the model's name, here.")
+@shape_options
+@force_option
+@json_option
+def command(
+    model: str,
+    planning: Planning,
+    output: str | None,
+    force: bool,
+    as_json: bool,
+    **sizes: Any,
+) -> None:
+    """Compile a model and write it as one file that loads without compiling.
+
+    `hetero run`, `bench` and `inspect` take that file; in Python, `hetero.load` does.
+    """
+    import os
+
+    from ..inputs import InputChoice
+    from ..outfile import check_output
+    from ..progress import working
+    from ..session import Session
+    from ..text import print_json, print_line, size_text
+
+    target = output or f"{os.path.basename(model).removesuffix('.onnx') or 'model'}.hetero"
+    check_output(target, force)
+    session = Session(model, planning)
+    session.state_sizes(InputChoice(**sizes))
+    compiled, seconds = session.compile(planning, planning.config())
+    with working("Writing"):
+        compiled.export_model(target)
+    size = os.path.getsize(target)
+    if as_json:
+        print_json({"path": target, "device": compiled.device, "bytes": size, "compile_seconds": seconds})
+        return
+    print_line(f"Wrote {target}: {size_text(size)}, compiled for {compiled.device} in {seconds:.2f} s")

@@ -1,0 +1,200 @@
+"""``hetero inspect``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from ..options import json_option, model_argument, new_command
+from ..planning import Planning, link_option
+
+__all__ = ["command"]
+
+
+@new_command()
+@model_argument("FILE")
+@link_option
+@click.option("--verify", is_flag=True, help="Of a .hetero file: check every byte by SHA-256, large weights too.")
+@json_option
+def command(model: str, follow_links: bool, verify: bool, as_json: bool) -> None:
+    """Say what is in a model, .onnx or .hetero, without running it.
+
+    Nothing in the file is trusted or run: an ONNX file is indexed, an exported one is checked byte by byte.
+    """
+    from ..session import Session
+    from ..text import print_json
+
+    session = Session(model, Planning(follow_links=follow_links))
+    found = _artifact(model, verify) if session.is_artifact or model.endswith(".hetero") else _onnx(session)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _ports(ports: Sequence[Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": port.name,
+            "dtype": None if port.dtype is None else "string" if port.dtype.hasobject else port.dtype.name,
+            "shape": None if port.shape is None else list(port.shape),
+        }
+        for port in ports
+    ]
+
+
+def _onnx(session: Any) -> dict[str, Any]:
+    """What an ONNX file holds, from the index over its bytes."""
+    import os
+
+    import numpy as np
+
+    from ...errors import ModelError
+
+    model = session.model
+    views = list(model.initializers.values())
+    outside: dict[str, int] = {}
+    stored = parameters = 0
+    for view in views:
+        parameters += int(np.prod(view.shape, dtype=object))
+        try:
+            size = view.nbytes
+            stored += size
+            if view.external_path is not None:
+                outside[view.external_path] = outside.get(view.external_path, 0) + size
+        except (ValueError, ModelError):
+            continue  # strings, and tensors that do not say where they are
+    counts = np.bincount(model.op_type_of, minlength=len(model.op_types)).tolist()
+    operators = sorted(zip(model.op_types, counts, strict=True), key=lambda entry: (-entry[1], entry[0]))
+    affinity: dict[str, int] = {}
+    for device in model.affinity.values():
+        affinity[device] = affinity.get(device, 0) + 1
+    return {
+        "kind": "onnx",
+        "path": session.path,
+        "bytes": os.path.getsize(session.path),
+        "name": model.name,
+        "producer": " ".join(filter(None, (model.producer_name, model.producer_version))),
+        "ir_version": model.ir_version,
+        "opsets": dict(model.opsets),
+        "inputs": _ports(model.inputs),
+        "outputs": _ports(model.outputs),
+        "nodes": model.num_nodes,
+        "operators": dict(operators),
+        "functions": [f"{domain}::{name}" if domain else name for domain, name in model.functions],
+        "initializers": len(views),
+        "parameters": parameters,
+        "weight_bytes": stored,
+        "external_data": outside,
+        "affinities": affinity,
+        "metadata": dict(model.metadata),
+    }
+
+
+def _artifact(path: str, verify: bool) -> dict[str, Any]:
+    """What an exported file holds, from its manifest, which is checked with all that it lists."""
+    import os
+
+    from ...artifact.reader import open_artifact
+
+    artifact = open_artifact(path)
+    if verify:
+        artifact.verify()
+    root, manifest = artifact.root, artifact.manifest
+    sizes = [record.size for record in manifest.entries]
+    weights = sum(record.size for record in manifest.entries if record.name.startswith("weights/"))
+    return {
+        "kind": "hetero",
+        "path": path,
+        "bytes": os.path.getsize(path),
+        "name": root.name,
+        "device": root.device,
+        "format_version": manifest.version,
+        "library": manifest.library,
+        "inputs": _ports(root.inputs),
+        "outputs": _ports(root.outputs),
+        "submodels": [
+            {
+                "device": submodel.device,
+                "name": submodel.name,
+                "plugin": submodel.plugin.module,
+                "distribution": submodel.plugin.distribution or "hetero",
+                "version": dict(submodel.version),
+                "parts": list(submodel.parts),
+                "bytes": sum(sizes[entry] for entry in set(submodel.files.values())),
+            }
+            for submodel in manifest.submodels
+        ],
+        "entries": len(sizes),
+        "weight_bytes": weights,
+        "verified": "sha256" if verify else "sha256 of small entries, crc32 of large ones",
+    }
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    from ..session import shape_text
+    from ..text import count_text, print_line, print_table, shorten, size_text
+
+    print_line(f"{found['path']}: {size_text(found['bytes'])}, {shorten(found['name']) or 'without a name'}")
+    if found["kind"] == "onnx":
+        opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in found["opsets"].items())
+        print_line(f"ONNX IR {found['ir_version']}, operators of {opsets}")
+        if found["producer"]:
+            print_line(f"made by {shorten(found['producer'], 200)}")
+        print_line(
+            f"{count_text(found['nodes'], 'node')}, {count_text(found['initializers'], 'initializer')} with "
+            f"{count_text(found['parameters'], 'parameter')}, {size_text(found['weight_bytes'])}"
+        )
+    else:
+        print_line(
+            f"compiled for {found['device']} by hetero {found['library']}, format {found['format_version']}, "
+            f"{count_text(found['entries'], 'entry').replace('entrys', 'entries')}, "
+            f"{size_text(found['weight_bytes'])} of weights; intact ({found['verified']})"
+        )
+    for what in ("inputs", "outputs"):
+        rows = [(shorten(port["name"]), port["dtype"] or "?", shape_text(port["shape"])) for port in found[what]]
+        print_table(what.capitalize(), (what[:-1], "dtype", "shape"), rows)
+    if found["kind"] == "onnx":
+        _print_onnx(found)
+        return
+    print_table(
+        "Submodels",
+        (">number", "device", "name", ">own bytes", "parts", "version"),
+        [
+            (
+                number,
+                part["device"],
+                shorten(part["name"]),
+                size_text(part["bytes"]),
+                _numbers(part["parts"]),
+                shorten(", ".join(f"{key} {value}" for key, value in part["version"].items()), 100),
+            )
+            for number, part in enumerate(found["submodels"])
+        ],
+    )
+
+
+def _print_onnx(found: Mapping[str, Any]) -> None:
+    from ..text import print_table, shorten, size_text
+
+    rows = [(shorten(name), f"{count:,}") for name, count in found["operators"].items()]
+    print_table("Operators", ("operator", ">nodes"), rows)
+    for title, key, columns in (
+        ("External data", "external_data", ("file", ">bytes")),
+        ("Affinities in the file", "affinities", ("device", ">nodes")),
+        ("Metadata", "metadata", ("key", "value")),
+    ):
+        if found[key]:
+            shown = [
+                (shorten(name), size_text(value) if key == "external_data" else shorten(str(value)))
+                for name, value in found[key].items()
+            ]
+            print_table(title, columns, shown)
+
+
+def _numbers(parts: Sequence[int]) -> str:
+    if len(parts) > 2 and list(parts) == list(range(parts[0], parts[-1] + 1)):
+        return f"{parts[0]}–{parts[-1]}"
+    return ", ".join(map(str, parts))

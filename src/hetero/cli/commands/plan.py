@@ -1,0 +1,164 @@
+"""``hetero plan``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..completing import complete_support
+from ..options import force_option, json_option, model_argument, new_command, shape_options
+from ..planning import Planning, planning_options
+
+if TYPE_CHECKING:
+    from ...plan import Plan
+
+__all__ = ["command"]
+
+_POLICIES = ("auto", "linear", "greedy", "documented")
+
+
+@new_command()
+@model_argument()
+@planning_options("The list, by priority.")
+@click.option("--policy", type=click.Choice(_POLICIES), help="How the model is cut [default: auto].")
+@click.option("--explain", metavar="NODE", multiple=True, help="Say why a node is where it is, and is cut there.")
+@click.option(
+    "--what-if",
+    metavar="DEVICE=OP,OP",
+    multiple=True,
+    shell_complete=complete_support,
+    help="Say what would change if a device took these operators, too.",
+)
+@click.option("--missing-ops", is_flag=True, help="Say which operators would save most subgraphs if devices took them.")
+@click.option("--save", metavar="PLAN.json", type=click.Path(), help="Write the plan, for editing and for --plan.")
+@click.option("--dot", metavar="FOLDER", type=click.Path(), help="Write both Graphviz files there.")
+@click.option("--svg", metavar="FILE.svg", type=click.Path(), help="Draw it; pip install 'hetero[svg]'.")
+@shape_options
+@force_option
+@json_option
+def command(
+    model: str,
+    planning: Planning,
+    policy: str | None,
+    explain: tuple[str, ...],
+    what_if: tuple[str, ...],
+    missing_ops: bool,
+    save: str | None,
+    dot: str | None,
+    svg: str | None,
+    force: bool,
+    as_json: bool,
+    **sizes: Any,
+) -> None:
+    """Say which node goes where and why, and how the model is cut, without compiling.
+
+    With --plan, a plan that was saved, and perhaps edited, is checked against the model. --json prints the plan as
+    --save writes it; with --explain, --what-if or --missing-ops, the answers to those.
+    """
+    from ..inputs import InputChoice
+    from ..outfile import check_output
+    from ..session import Session
+    from ..text import print_line
+
+    planning.require()
+    for path in filter(None, (save, svg)):
+        check_output(path, force)
+    config = planning.config()
+    if policy is not None:
+        config["PARTITION_POLICY"] = policy
+    session = Session(model, planning)
+    session.state_sizes(InputChoice(**sizes))
+    plan = session.plan(planning, config)
+    answers = _answers(plan, explain, what_if, missing_ops)
+    if as_json:
+        click.echo(json.dumps(_as_json(answers), indent=1) if answers else _file_of(plan))
+    elif answers:
+        print_line("\n\n".join(text for _, _, text in answers))
+    else:
+        print_line(str(plan))
+    written = _write(plan, save, dot, svg, force)
+    if not as_json:
+        for path in written:
+            print_line(f"Wrote {path}")
+
+
+_Answer = tuple[str, Any, str]
+"""The key in JSON, what JSON has there, and the text."""
+
+
+def _answers(plan: Plan, explain: Sequence[str], what_if: Sequence[str], missing_ops: bool) -> list[_Answer]:
+    answers: list[_Answer] = []
+    for node in explain:
+        explanation = plan.explain(node)
+        answers.append(("explain", json.loads(explanation.to_json()), str(explanation)))
+    if what_if:
+        more: dict[str, list[str]] = {}
+        for entry in what_if:
+            device, equals, names = entry.partition("=")
+            if not equals or not names:
+                raise click.UsageError(f"--what-if {entry}: expected DEVICE=OP,OP")
+            more.setdefault(device, []).extend(names.split(","))
+        difference = plan.what_if(device_supports=more)
+        taken = "; ".join(f"{device} took {', '.join(names)}" for device, names in more.items())
+        told = {"device_supports": more, **json.loads(difference.to_json())}
+        answers.append(("what_if", told, f"if {taken}:\n{difference}"))
+    if missing_ops:
+        import dataclasses
+
+        found = plan.missing_ops()
+        lines = [str(missing) for missing in found] or ["no operator stands between devices"]
+        answers.append(("missing_ops", [dataclasses.asdict(missing) for missing in found], "\n".join(lines)))
+    return answers
+
+
+def _as_json(answers: Sequence[_Answer]) -> dict[str, Any]:
+    """The answers by kind; ``explain`` is a list."""
+    found: dict[str, Any] = {}
+    for key, value, _ in answers:
+        if key == "explain":
+            found.setdefault(key, []).append(value)
+        else:
+            found[key] = value
+    return found
+
+
+def _file_of(plan: Plan) -> str:
+    """What `Plan.save` writes."""
+    from ...plan.file import encode_lines
+
+    return b"".join(encode_lines(plan.to_file())).decode().rstrip("\n")
+
+
+def _write(plan: Plan, save: str | None, dot: str | None, svg: str | None, force: bool) -> list[str]:
+    """The files that were asked for; gives their paths."""
+    import os
+
+    from ..outfile import check_folder, check_output, writing
+
+    drawn = ""
+    if svg is not None:  # before anything is written, since there may be no Graphviz
+        from ...report.svg import render
+
+        drawn = render(plan)
+    written = []
+    if save is not None:
+        plan.save(save)
+        written.append(save)
+    if dot is not None:
+        from ...base.names import file_stem
+        from ...report.dot import write_affinity_dot, write_subgraphs_dot
+
+        check_folder(dot, dot)
+        for kind, write in (("affinity", write_affinity_dot), ("subgraphs", write_subgraphs_dot)):
+            check_output(os.path.join(dot, f"hetero_{kind}_{file_stem(plan.model_name)}.dot"), force)
+            written.append(str(write(plan, dot)))
+    if svg is not None:
+        from ...base.files import write_atomically
+
+        with writing(svg):
+            write_atomically(svg, [drawn.encode()])
+        written.append(svg)
+    return written

@@ -1,0 +1,132 @@
+"""``hetero query``."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from ..options import json_option, model_argument, new_command
+from ..planning import Planning, planning_options
+
+__all__ = ["command"]
+
+_MOST_OPERATORS = 6  # that one row names
+_QUOTED = re.compile(r"'[^']*'")
+
+
+@new_command()
+@model_argument()
+@planning_options("The device, or the list.", default="CPU", plans=False)
+@click.option("--nodes", "per_node", is_flag=True, help="A row for each node that a device refuses.")
+@json_option
+def command(
+    model: str,
+    planning: Planning,
+    per_node: bool,
+    as_json: bool,
+) -> None:
+    """Say which devices take which operators, and why not the others.
+
+    Affinities and pins play no part. Nodes that no device of the list takes make it exit with 1, after the table.
+    """
+    from ...base.device_string import parse_device
+    from ..group import Failure
+    from ..session import Session
+    from ..text import count_text, print_json, print_table, shorten
+
+    session = Session(model, planning)
+    device = planning.device or ""
+    answer = session.core.query_model(session.model, device, planning.config())
+    devices = parse_device(device).devices or (device,)
+    nodes = dict.fromkeys((*session.model.keys, *answer, *answer.reasons))  # calls that were looked into, too
+    operator_of = _operators(session)
+    nobodys = [key for key in session.model.keys if key not in answer and not _was_looked_into(key, answer)]
+    rows = [_row(name, answer, operator_of) for name in devices]
+    if as_json:
+        print_json(
+            {
+                "model": model,
+                "device": device,
+                "devices": rows,
+                "nodes": {key: {"device": answer.get(key), "reasons": answer.reasons.get(key, {})} for key in nodes},
+                "unsupported": nobodys,
+            }
+        )
+    else:
+        print_table(
+            f"{shorten(session.model.name)} on {device}: {count_text(session.model.num_nodes, 'node')}",
+            ("device", ">takes", ">refuses", ">is given", "operators that it is given"),
+            [
+                (
+                    row["device"],
+                    f"{len(nodes) - row['refused']:,}",
+                    f"{row['refused']:,}",
+                    f"{row['given']:,}",
+                    _operators_text(row["operators"]),
+                )
+                for row in rows
+            ],
+        )
+        refusals = [
+            (row["device"], f"{entry['nodes']:,}", _operators_text(entry["operators"]), entry["reason"])
+            for row in rows
+            for entry in row["refusals"]
+        ]
+        if refusals:
+            print_table("Why not", ("device", ">nodes", "operators", "reason"), refusals)
+        if per_node:
+            print_table(
+                "Nodes that a device refuses",
+                ("node", "operator", "goes to", "device", "reason"),
+                [
+                    (shorten(key), operator_of.get(key, ""), answer.get(key, "none"), refusing, reason)
+                    for key, reasons in answer.reasons.items()
+                    for refusing, reason in reasons.items()
+                ],
+                most=None,
+            )
+    if nobodys:
+        raise Failure(f"{count_text(len(nobodys), 'node')} that no device of {device} takes")
+
+
+def _row(device: str, answer: Any, operator_of: Mapping[str, str]) -> dict[str, Any]:
+    """What one device answered, its refusals grouped by reason, the commonest first; reasons that differ only in the
+    names that they quote are one."""
+    given = Counter(operator_of.get(key, "?") for key, chosen in answer.items() if chosen == device)
+    groups: dict[str, list[str]] = {}
+    for key, reasons in answer.reasons.items():
+        if device in reasons:
+            groups.setdefault(_QUOTED.sub("'…'", reasons[device]), []).append(key)
+    refusals = []
+    for shared, keys in sorted(groups.items(), key=lambda entry: (-len(entry[1]), entry[0])):
+        distinct = {answer.reasons[key][device] for key in keys}
+        operators = Counter(operator_of.get(key, "?") for key in keys)
+        reason = shared if len(distinct) > 1 else distinct.pop()
+        refusals.append({"reason": reason, "nodes": len(keys), "operators": dict(operators.most_common())})
+    return {
+        "device": device,
+        "given": given.total(),
+        "refused": sum(map(len, groups.values())),
+        "operators": dict(given.most_common()),
+        "refusals": refusals,
+    }
+
+
+def _operators(session: Any) -> dict[str, str]:
+    """Node key -> operator."""
+    model = session.model
+    return dict(zip(model.keys, map(model.op_types.__getitem__, model.op_type_of.tolist()), strict=True))
+
+
+def _was_looked_into(key: str, answer: Mapping[str, str]) -> bool:
+    """Whether a call of a function is answered by its nodes (``call/node``)."""
+    return any(other.startswith(f"{key}/") for other in answer)
+
+
+def _operators_text(operators: Mapping[str, int]) -> str:
+    named = [f"{name} × {count:,}" for name, count in list(operators.items())[:_MOST_OPERATORS]]
+    return ", ".join(named) + (f", … {len(operators) - len(named)} more" if len(operators) > len(named) else "")

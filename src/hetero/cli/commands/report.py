@@ -1,0 +1,101 @@
+"""``hetero report``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..options import force_option, input_options, json_option, model_argument, new_command
+from ..planning import Planning, planning_options
+
+if TYPE_CHECKING:
+    from ...plan import Plan
+    from ...plugin.profile import Profile
+    from ..inputs import InputChoice
+    from ..session import Session
+
+__all__ = ["command"]
+
+
+@new_command()
+@model_argument()
+@planning_options("The list, by priority.")
+@click.option("-o", "--output", metavar="FILE.html", type=click.Path(), default="report.html", show_default=True,
+              help="Where it goes.")  # fmt: skip
+@click.option("--run", "timed", is_flag=True, help="Run it, too: times, and when what ran.")
+@click.option("--overlays", metavar="FOLDER", type=click.Path(), help="Write overlays for Model Explorer there, too.")
+@input_options
+@force_option
+@json_option
+def command(
+    model: str,
+    planning: Planning,
+    output: str,
+    timed: bool,
+    overlays: str | None,
+    force: bool,
+    as_json: bool,
+    **choice: Any,
+) -> None:
+    """Write a plan, or a run, as one HTML file to look at, which needs no network.
+
+    It draws the subgraphs, with their nodes on demand, bytes and (with --run) times, a timeline, and a table of all
+    nodes with the reason why each is where it is.
+    """
+    import os
+
+    from ..inputs import InputChoice
+    from ..outfile import check_folder, check_output
+    from ..progress import progress
+    from ..session import Session
+    from ..text import print_json, print_line, size_text
+
+    planning.require()
+    check_output(output, force)
+    if overlays is not None:
+        check_folder(overlays, overlays)
+    session = Session(model, planning)
+    session.state_sizes(InputChoice(**choice))
+    config = planning.config()
+    with progress("Reporting") as tell:
+        plan = session.plan(planning, config)
+        tell(0.3)
+        _check_overlays(plan, overlays, timed, force)
+        profile = _run(session, plan, config, InputChoice(**choice)) if timed else None
+        tell(0.6)
+        from ...report.html import write_report
+
+        write_report(plan, output, profile)
+        written = [output]
+        if overlays is not None:
+            from ...report.explorer import write_overlays
+
+            written += map(str, write_overlays(plan, profile, overlays))
+    if as_json:
+        print_json({"model": model, "paths": written})
+        return
+    for path in written:
+        print_line(f"Wrote {path}: {size_text(os.path.getsize(path))}")
+
+
+def _check_overlays(plan: Plan, folder: str | None, timed: bool, force: bool) -> None:
+    if folder is None:
+        return
+    import os
+
+    from ...base.names import file_stem
+    from ..outfile import check_output
+
+    for kind in ("device", "latency") if timed else ("device",):
+        check_output(os.path.join(folder, f"hetero_{kind}_{file_stem(plan.model_name)}.json"), force)
+
+
+def _run(session: Session, plan: Plan, config: dict[str, Any], choice: InputChoice) -> Profile:
+    """The counters of the second inference: the first plans, too."""
+    compiled = session.core.compile_model(session.model, plan, {**config, "PERF_COUNT": True})
+    arrays = {entry.name: entry.array for entry in choice.make(session.ports(compiled))}
+    request = compiled.create_infer_request()
+    request.infer(arrays)
+    request.infer(arrays)
+    return request.profiling_info

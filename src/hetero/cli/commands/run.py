@@ -1,0 +1,126 @@
+"""``hetero run``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..options import force_option, input_options, json_option, model_argument, new_command
+from ..planning import Planning, planning_options
+
+__all__ = ["command"]
+
+
+@new_command()
+@model_argument()
+@planning_options("Where to run [default: CPU; for an exported model, what it is for].")
+@input_options
+@click.option("--save", metavar="FILE.npz", type=click.Path(), help="Write the outputs, by name.")
+@force_option
+@click.option("-pc", "--counters", "counted", is_flag=True, help="Show what each node and subgraph took.")
+@click.option("--trace", metavar="FILE.json", type=click.Path(), help="Write when what ran, for Perfetto and Chrome.")
+@json_option
+def command(
+    model: str,
+    planning: Planning,
+    save: str | None,
+    force: bool,
+    counted: bool,
+    trace: str | None,
+    as_json: bool,
+    **choice: Any,
+) -> None:
+    """Run one inference and summarise the outputs.
+
+    MODEL is an ONNX file, or a .hetero file that `hetero export` wrote. Inputs that are not given are random, the same
+    for the same seed.
+    """
+    from ..inputs import InputChoice
+    from ..outfile import check_output
+    from ..session import Session
+    from ..text import print_json
+
+    for path in filter(None, (save, trace)):
+        check_output(path, force)
+    session = Session(model, planning)
+    session.state_sizes(InputChoice(**choice))
+    config = planning.config()
+    timed = counted or trace is not None
+    if timed:
+        config["PERF_COUNT"] = True
+    compiled, _ = session.compile(planning, config)
+    inputs = InputChoice(**choice).make(session.ports(compiled))
+    arrays = {entry.name: entry.array for entry in inputs}
+    request = compiled.create_infer_request()
+    if timed:
+        request.infer(arrays)  # plans; the counters are those of the second run
+    outputs = request.infer(arrays)
+    saved = None
+    if save is not None:
+        from ..arrays import save_arrays
+
+        saved = save_arrays(save, outputs)
+    if trace is not None:
+        from ...report.trace import write_trace
+
+        write_trace(request.profiling_info, trace)
+    from ..arrays import summary
+
+    result: dict[str, Any] = {
+        "model": model,
+        "device": compiled.device,
+        "inputs": [entry.as_json() for entry in inputs],
+        "outputs": [{"name": name, **summary(value)} for name, value in outputs.items()],
+        "saved": None if saved is None else {"path": save, "arrays": saved},
+        "trace": trace,
+    }
+    if counted:
+        from ..counters import as_json as counters_as_json
+        from ..counters import devices_of
+
+        result["counters"] = counters_as_json(request.profiling_info, devices_of(compiled))
+    if as_json:
+        print_json(result)
+        return
+    _print(result)
+    if counted:
+        from ..counters import print_counters
+
+        print_counters(request.profiling_info, devices_of(compiled), "Counters")
+
+
+def _print(result: dict[str, Any]) -> None:
+    from ..session import shape_text
+    from ..text import print_line, print_table, shorten
+
+    print_table(
+        f"Inputs, on {result['device']}",
+        ("input", "dtype", "shape", "from"),
+        [
+            (shorten(entry["name"]), entry["dtype"], shape_text(entry["shape"]), entry["source"])
+            for entry in result["inputs"]
+        ],
+    )
+    print_table(
+        "Outputs",
+        ("output", "dtype", "shape", ">min", ">mean", ">max", ">NaN", ">inf"),
+        [
+            (
+                shorten(entry["name"]),
+                entry["dtype"] or (entry["kind"] if entry["length"] is None else f"{entry['length']} arrays"),
+                "" if entry["shape"] is None else shape_text(entry["shape"]),
+                *("" if entry[key] is None else f"{entry[key]:.6g}" for key in ("min", "mean", "max")),
+                *("" if entry[key] is None else entry[key] for key in ("nan", "inf")),
+            )
+            for entry in result["outputs"]
+        ],
+    )
+    if result["saved"] is not None:
+        saved = result["saved"]
+        print_line(f"Wrote {saved['path']}")
+        for name, key in saved["arrays"].items():
+            if name != key:
+                print_line(f"  {shorten(name)} is called {key} there")
+    if result["trace"] is not None:
+        print_line(f"Wrote {result['trace']}: open it with https://ui.perfetto.dev or chrome://tracing")

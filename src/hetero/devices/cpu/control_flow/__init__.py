@@ -1,0 +1,1 @@
+"""If, Loop and Scan, and the plans of their bodies."""

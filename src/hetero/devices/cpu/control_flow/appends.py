@@ -1,0 +1,99 @@
+"""Carried values of a Loop that its body does nothing with but append to them, as scanned outputs.
+
+A body that makes ``w = Concat(v, item)`` of a carried ``v`` that nobody else reads, and hands ``w`` on, would be
+planned anew for every trip, whose ``v`` is longer, and would copy it all. Without that node, ``item`` is a scanned
+output: the trips are alike, and what they appended is joined once, after the last.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....errors import InferenceError
+from ..operators.movement import axis_of
+
+if TYPE_CHECKING:
+    from .nested import NestedGraph
+
+__all__ = ["Append", "check_append", "joined", "without_appends"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Append:
+    """``carried``: which carried value. ``in_front``: what is appended goes before it, not behind."""
+
+    carried: int
+    axis: int
+    in_front: bool
+
+
+def without_appends(body: NestedGraph) -> tuple[NestedGraph, tuple[Append, ...]]:
+    """A Loop's body without carried values that it appends to; what it appended to them follows its other outputs."""
+    num_carried = len(body.inputs) - 2
+    reads: dict[int, int] = {}
+    makers: dict[int, int] = {}
+    for position, plan in enumerate(body.nodes):
+        for value in plan.inputs:
+            reads[value] = reads.get(value, 0) + 1
+        for value in plan.outputs:
+            makers[value] = position
+    for value in body.results:
+        reads[value] = reads.get(value, 0) + 1
+    appends, items, gone = [], [], set()
+    for at in range(num_carried):
+        value, result = body.inputs[2 + at], body.results[1 + at]
+        maker = body.nodes[makers[result]] if result in makers else None
+        if maker is None or maker.node.op_type != "Concat" or len(maker.inputs) != 2 or value not in maker.inputs:
+            continue
+        if reads[value] != 1 or reads[result] != 1:
+            continue
+        in_front = maker.inputs[1] == value
+        appends.append(Append(at, maker.node.get("axis", 1), in_front))
+        items.append(maker.inputs[0 if in_front else 1])
+        gone.add(makers[result])
+    if not appends:
+        return body, ()
+    kept = [at for at in range(num_carried) if all(at != append.carried for append in appends)]
+    inputs = [0, 1, *(2 + at for at in kept)]
+    results = [0, *(1 + at for at in kept), *range(1 + num_carried, len(body.results))]
+    appended = [(body.outputs[1 + append.carried][0], None) for append in appends]
+    return dataclasses.replace(
+        body,
+        nodes=[plan for position, plan in enumerate(body.nodes) if position not in gone],
+        inputs=tuple(body.inputs[at] for at in inputs),
+        results=(*(body.results[at] for at in results), *items),
+        outputs=(*(body.outputs[at] for at in results), *appended),
+        input_ranks=tuple(body.input_ranks[at] for at in inputs),
+    ), tuple(appends)
+
+
+def check_append(append: Append, initial: NDArray[Any], shape: Sequence[int], dtype: np.dtype[Any]) -> int:
+    """The axis along which an item of such a type is appended; `InferenceError` if it does not fit."""
+    axis = axis_of(append.axis, initial.ndim)
+    fits = len(shape) == initial.ndim and all(
+        at == axis or size == other for at, (size, other) in enumerate(zip(shape, initial.shape, strict=True))
+    )
+    if not fits or dtype != initial.dtype:
+        found = f"{initial.dtype}{list(initial.shape)}, {dtype}{list(shape)}"
+        raise InferenceError(f"carried value {append.carried}: cannot join {found} along axis {axis}")
+    return axis
+
+
+def joined(append: Append, initial: NDArray[Any], rows: NDArray[Any] | Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """``initial`` and what the trips appended: an array with a row for each, or an array each."""
+    if len(rows) == 0:
+        return initial
+    axis = check_append(append, initial, rows[0].shape, rows[0].dtype)
+    pieces: list[NDArray[Any]]
+    if isinstance(rows, np.ndarray):
+        shape = list(rows.shape[1:])
+        shape[axis] *= len(rows)
+        pieces = [np.moveaxis(rows[::-1] if append.in_front else rows, 0, axis).reshape(shape)]
+    else:
+        pieces = list(rows[::-1] if append.in_front else rows)
+    return np.concatenate([*pieces, initial] if append.in_front else [initial, *pieces], axis)

@@ -1,0 +1,342 @@
+"""Operators without a kernel of their own that ONNX defines by a function of others.
+
+The node is planned as the nodes of its schema's function: its kernel calls are those of the body, and it is refused
+if one of them is, with that one's reason. What the body computes from shapes and constants is known when planning, so
+of the dozens of nodes of an Attention a dozen calls remain.
+
+onnx builds some bodies by C++ code that trusts the node it is given. So only nodes are handed to it that fit their
+schema, of operators whose builders were read. A body is made once per distinct node (operator, attributes, types), not
+once per node.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....errors import HeteroError, InferenceError, raise_out_of_memory
+from ....model.functions import fill_references
+from ....model.read import read_model
+from ....model.types import onnx_dtype_of
+from ..registry import ANY, Node, NodePlan, Operator, Types, dtype_trouble, examine
+from ..values import Context, NeedsData, Value
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx.defs
+
+    from ....model.model import Model
+
+__all__ = ["Bodies"]
+
+# Those whose builder looks at nothing but attributes, and at the presence, the types and the ranks of its inputs.
+_EXPANDED = frozenset({
+    "Attention",
+    "BlackmanWindow",
+    "CausalConvWithState",
+    "Celu",
+    "CenterCropPad",
+    "HammingWindow",
+    "HannWindow",
+    "MeanVarianceNormalization",
+    "NegativeLogLikelihoodLoss",
+    "RMSNormalization",
+    "RotaryEmbedding",
+    "SoftmaxCrossEntropyLoss",
+    "SwiGLU",
+})  # fmt: skip
+
+# Their lowerings keep values of their own where the plan is cut, as `Body.lower` does: only one of them can.
+_STAGING = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression"})
+
+
+class _NoBody(Exception):
+    """Why a node cannot be planned as its body."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Step:
+    """One node of a body; values are numbered within the body, -1: absent."""
+
+    operator: Operator
+    node: Node
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Body:
+    """The nodes that stand for one. ``parameters``, ``results``: the numbers of its inputs and outputs, -1 for those
+    left out. ``last_read``: step that reads a value last, by number."""
+
+    steps: tuple[_Step, ...]
+    constants: Mapping[int, Value]
+    parameters: tuple[int, ...]
+    results: tuple[int, ...]
+    num_values: int
+    last_read: Mapping[int, int]
+
+    def lower(self, context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+        """Lower all steps. Where one waits for data that are made within the body, the values that the rest reads are
+        staged, after a constant that tells where to go on and which values they are."""
+        values: dict[int, Value] = dict(self.constants)
+        for number, value in zip(self.parameters, inputs, strict=False):
+            if number >= 0 and value is not None:
+                values[number] = value
+        first = 0
+        stage = context.stages.pop(context.node, None)
+        if stage:
+            assert stage[0].data is not None, "a constant"
+            first, *numbers = stage[0].data.tolist()
+            values.update(zip(numbers, stage[1:], strict=True))
+        for at in range(first, len(self.steps)):
+            step = self.steps[at]
+            operands = [values[number] if number >= 0 else None for number in step.inputs]
+            trouble = dtype_trouble(step.operator, operands)
+            if trouble:
+                raise InferenceError(f"{step.node.op_type} of its body: {trouble}")
+            try:
+                results = step.operator.lower(context, step.node, operands)
+            except NeedsData as need:
+                if not any(need.value is value for value in inputs):
+                    kept = [n for n in values if n not in self.constants and self.last_read.get(n, -1) >= at]
+                    marker = context.constant(np.array([at, *kept], np.int64))
+                    context.stages[context.node] = [marker, *(values[n] for n in kept)]
+                raise
+            except HeteroError as error:
+                raise InferenceError(f"{step.node.op_type} of its body: {error}") from error
+            values.update((n, result) for n, result in zip(step.outputs, results, strict=False) if n >= 0)
+        nothing = Value(np.dtype(np.bool_), ())
+        return [values[number] if number >= 0 else nothing for number in self.results]
+
+
+class Bodies:
+    """Makes and keeps the bodies that the nodes of one model need. Not for two threads at once."""
+
+    def __init__(self) -> None:
+        self._made: dict[bytes, Operator | str] = {}
+
+    def __call__(self, model: Model, index: int, types: Types) -> Operator | str | None:
+        """The node as an operator made of others; or why that is refused; None if its operator has no body."""
+        op_type = model.op_types[int(model.op_type_of[index])]
+        if op_type not in _EXPANDED:
+            return None
+        try:
+            call, elements = _canonical(model, index, types)
+        except _NoBody as reason:
+            return str(reason)
+        opset = model.opsets.get("", 0)
+        key = b"%d %s " % (opset, repr(elements).encode()) + call.SerializeToString(deterministic=True)
+        if key not in self._made:
+            try:
+                self._made[key] = self._operator(call, opset, elements)
+            except _NoBody as reason:
+                self._made[key] = str(reason)
+        return self._made[key]
+
+    def _operator(self, call: onnx.NodeProto, opset: int, elements: _Elements) -> Operator:
+        try:
+            function = _function_of(call, opset, elements)
+            inner = read_model(_as_model(function, call, elements))
+        except _NoBody:
+            raise
+        except Exception as error:  # whatever onnx makes of attributes that contradict each other
+            raise_out_of_memory(error)
+            raise _NoBody(f"onnx gives no definition of it: {str(error)[:200]}") from error
+        plans, reasons = examine(inner, self)
+        if reasons:
+            first, reason = next(iter(reasons.items()))
+            raise _NoBody(f"{inner.nodes[first].op_type} in its definition: {reason}")
+        body = _flattened(inner, plans, function, call)
+        types = Types(inner)
+        for plan in plans:
+            types.note(plan.operator, plan.node.attributes, plan.inputs, plan.outputs)
+        accepted = tuple((name,) if name else ANY for name, _ in elements)
+        result = types.of(int(inner.output_ids[0])) if call.output[0] else None
+        return Operator(body.lower, accepted or (ANY,), {}, 1, 10_000, None, result)
+
+
+_Shape = tuple[int | None, ...] | None
+_Elements = tuple[tuple[str | None, _Shape], ...]
+"""Element type and shape of each input; the type is None for one that is absent. Shapes only where builders look at
+them, and what is known of them."""
+
+
+def _canonical(model: Model, index: int, types: Types) -> tuple[onnx.NodeProto, _Elements]:
+    """The node with inputs i0, i1, ... and outputs o0, o1, ..., so that equal nodes are equal bytes."""
+    import onnx
+
+    given = model.nodes[index].proto()
+    call = onnx.NodeProto(op_type=given.op_type, domain=given.domain)
+    call.attribute.extend(sorted(given.attribute, key=lambda attribute: attribute.name))
+    elements: list[tuple[str | None, _Shape]] = []
+    for position, value in enumerate(model.node_inputs[index].tolist()):
+        call.input.append(f"i{position}" if value >= 0 else "")
+        if value < 0:
+            elements.append((None, None))
+            continue
+        name = types.of(value)
+        if name is None:
+            raise _NoBody(f"the element type of input {model.value_name(value)!r} is not known")
+        if name not in ANY:
+            raise _NoBody(f"input {model.value_name(value)!r} of {name}")
+        shape = model.type_of(value).shape if given.op_type in _BY_SHAPE else None
+        sizes = None if shape is None else tuple(size if isinstance(size, int) else None for size in shape)
+        elements.append((name, sizes))
+    for position, value in enumerate(model.node_outputs[index].tolist()):
+        call.output.append(f"o{position}" if value >= 0 else "")
+    return call, tuple(elements)
+
+
+_BY_SHAPE = frozenset({"RotaryEmbedding", "CausalConvWithState", "Attention"})
+
+
+def _function_of(call: onnx.NodeProto, opset: int, elements: _Elements) -> onnx.FunctionProto:
+    """The function of the node's schema, with the node's attributes filled in."""
+    import onnx
+    import onnx.defs
+
+    if not onnx.defs.has(call.op_type, opset, ""):
+        raise _NoBody(f"opset {opset} has no {call.op_type}")
+    schema: Any = onnx.defs.get_schema(call.op_type, opset, "")  # its stubs lack half of it
+    _check_call(schema, call)
+    plain, by_context = schema.function_opset_versions, schema.context_dependent_function_opset_versions
+    versions = by_context or plain
+    if not versions:
+        raise _NoBody(f"ONNX defines {call.op_type} of opset {opset} by no other operators")
+    version = max((version for version in versions if version <= opset), default=min(versions))
+    if by_context:
+        encoded = [_type_proto(name, shape).SerializeToString() if name else b"" for name, shape in elements]
+        made = schema.get_context_dependent_function_with_opset_version(version, call.SerializeToString(), encoded)
+    else:
+        made = schema.get_function_with_opset_version(version)
+    function: onnx.FunctionProto = onnx.FunctionProto.FromString(made) if isinstance(made, bytes) else made
+    if not function.node:
+        raise _NoBody("too little is known of the inputs' shapes, or its attributes contradict each other")
+    attributes = {name: entry.default_value for name, entry in schema.attributes.items() if entry.default_value.name}
+    attributes.update((attribute.name, attribute) for attribute in call.attribute)
+    filled = [fill_references(node, attributes) for node in function.node]
+    del function.node[:]
+    function.node.extend(filled)
+    if not any(entry.domain in ("", "ai.onnx") for entry in function.opset_import):
+        function.opset_import.add(domain="", version=version)
+    return function
+
+
+def _check_call(schema: Any, call: onnx.NodeProto) -> None:
+    """That the node has the attributes and inputs that the schema demands: builders of bodies rely on it."""
+    if not schema.min_input <= len(call.input) <= schema.max_input:
+        raise _NoBody(f"{len(call.input)} inputs; {call.op_type} has {schema.min_input} to {schema.max_input}")
+    if not schema.min_output <= len(call.output) <= schema.max_output:
+        raise _NoBody(f"{len(call.output)} outputs; {call.op_type} has {schema.min_output} to {schema.max_output}")
+    single = type(schema).FormalParameterOption.Single
+    for parameters, given, what in ((schema.inputs, call.input, "input"), (schema.outputs, call.output, "output")):
+        for parameter, name in zip(parameters, given, strict=False):
+            if parameter.option == single and not name:
+                raise _NoBody(f"{call.op_type} without its {what} {parameter.name}")
+    for attribute in call.attribute:
+        expected = schema.attributes.get(attribute.name)
+        if expected is None:
+            raise _NoBody(f"{call.op_type} with attribute {attribute.name}")
+        if attribute.type != expected.type.value:
+            raise _NoBody(f"{call.op_type} with {attribute.name} of another type than {expected.type.name}")
+    named = {attribute.name for attribute in call.attribute}
+    for name, expected in schema.attributes.items():
+        if expected.required and name not in named:
+            raise _NoBody(f"{call.op_type} without its attribute {name}")
+
+
+def _type_proto(name: str, shape: _Shape) -> onnx.TypeProto:
+    import onnx
+
+    found = onnx.TypeProto()
+    found.tensor_type.elem_type = onnx_dtype_of(np.dtype(name) if name != "bfloat16" else _bfloat16())
+    if shape is not None:
+        found.tensor_type.shape.SetInParent()
+        for size in shape:
+            dim = found.tensor_type.shape.dim.add()
+            if size is not None:
+                dim.dim_value = size
+    return found
+
+
+def _bfloat16() -> np.dtype[Any]:
+    import ml_dtypes
+
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
+
+
+def _as_model(function: onnx.FunctionProto, call: onnx.NodeProto, elements: _Elements) -> bytes:
+    """A model of the function's nodes that the node's outputs need."""
+    import onnx
+
+    rename = dict.fromkeys(function.input[len(call.input) :], "")
+    rename.update((name, "") for name, given in zip(function.input, call.input, strict=False) if not given)
+    if len(function.output) < len(call.output) or len(function.input) < len(call.input):
+        raise _NoBody(f"its definition has fewer inputs or outputs than {call.op_type}")
+    outputs = [name for name, asked in zip(function.output, call.output, strict=False) if asked]
+    needed, kept = set(outputs), []
+    for node in reversed(function.node):
+        if node.attribute and any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            raise _NoBody(f"{node.op_type} in its definition")
+        if needed.intersection(node.output):
+            node.input[:] = [rename.get(name, name) for name in node.input]
+            needed.update(node.input)
+            kept.append(node)
+    graph = onnx.GraphProto(name=call.op_type, node=reversed(kept))
+    for name, (element, shape) in zip(function.input, elements, strict=False):
+        if element is not None:
+            graph.input.add(name=name, type=_type_proto(element, shape))
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+    model = onnx.ModelProto(ir_version=10, graph=graph, opset_import=function.opset_import)
+    encoded: bytes = model.SerializeToString()
+    return encoded
+
+
+def _found(inner: Model, name: str) -> int:
+    value = inner.find_value(name)
+    if value is None:
+        raise _NoBody(f"its definition does not have its own parameter {name!r}")
+    return value
+
+
+def _flattened(inner: Model, plans: Sequence[NodePlan], function: onnx.FunctionProto, call: onnx.NodeProto) -> Body:
+    """The body of a call, with the bodies of the nodes within it in their place."""
+    constants: dict[int, Value] = {}
+    steps: list[_Step] = []
+    num_values = inner.num_values
+
+    def note_constants(numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if number >= 0 and number not in constants and inner.is_constant[number]:
+                array = inner.constant(number)
+                constants[number] = Value(array.dtype, array.shape, array, shared=True)
+
+    for plan in plans:
+        note_constants(plan.inputs)
+        body = getattr(plan.operator.lower, "__self__", None)
+        if not isinstance(body, Body):
+            if plan.node.op_type in _STAGING:
+                raise _NoBody(f"{plan.node.op_type} in its definition")
+            steps.append(_Step(plan.operator, plan.node, tuple(plan.inputs), tuple(plan.outputs)))
+            continue
+        number_of = {number: num_values + number for number in range(body.num_values)} | {-1: -1}
+        num_values += body.num_values
+        number_of.update((own, outer) for own, outer in zip(body.parameters, plan.inputs, strict=False) if own >= 0)
+        number_of.update((own, outer) for own, outer in zip(body.results, plan.outputs, strict=True) if own >= 0)
+        constants.update((number_of[number], value) for number, value in body.constants.items())
+        for step in body.steps:
+            inputs, outputs = (tuple(number_of[n] for n in numbers) for numbers in (step.inputs, step.outputs))
+            steps.append(_Step(step.operator, step.node, inputs, outputs))
+    results, parameters = (
+        tuple(_found(inner, name) if asked else -1 for name, asked in zip(names, given, strict=False))
+        for names, given in ((function.output, call.output), (function.input, call.input))
+    )
+    note_constants(results)
+    last_read = {number: at for at, step in enumerate(steps) for number in step.inputs}
+    last_read.update((number, len(steps)) for number in results)
+    return Body(tuple(steps), constants, parameters, results, num_values, last_read)

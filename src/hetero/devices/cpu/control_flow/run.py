@@ -1,0 +1,337 @@
+"""Runs If, Loop and Scan between two segments of a plan; their bodies are plans of their own.
+
+Semantics as in ONNX's operator texts, and as onnxruntime has them where those are silent: a Loop without a condition
+still ends when its body says so, and the scanned outputs of a Loop without trips have size 0 wherever the body's types
+name no size.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import os
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....errors import Cancelled, HeteroError, InferenceError
+from ....plugin.cancellation import Cancellation
+from ..registry import NodePlan
+from ..values import MAX_BYTES
+from .appends import Append, check_append, joined
+from .nested import NestedGraph
+from .trips import Carried, Rows, StaticBody
+
+__all__ = ["BodyRunner", "run_nested"]
+
+_Array = NDArray[Any]
+
+
+class BodyRunner(Protocol):
+    """Runs the bodies of one node within one run of the model around it. ``own``: values of a body's own inputs."""
+
+    def run(self, graph: int, own: Sequence[_Array]) -> Sequence[_Array]:
+        """Its outputs."""
+        ...
+
+    def static(self, graph: int, own: Sequence[_Array]) -> StaticBody | None:
+        """It as one program for such inputs, if it is that."""
+        ...
+
+    def captured(self, graph: int) -> Sequence[_Array]:
+        """What follows its own inputs."""
+        ...
+
+
+_MOST_TRIPS = (1 << 63) - 1  # more than any clock will see
+_FIRST_BYTES = 1 << 26  # results of a number of trips that is not known, or large, start with at most this much
+
+
+def run_nested(
+    plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner, cancellation: Cancellation
+) -> Sequence[_Array]:
+    """The outputs of a control-flow node. ``operands``: its inputs, then its captures."""
+    try:
+        match plan.node.op_type:
+            case "If":
+                return bodies.run(_single(operands[0], "the condition") != 0, ())
+            case "Loop":
+                return _loop(plan, operands, bodies, cancellation)
+            case _:
+                return _scan(plan, operands, bodies, cancellation)
+    except Cancelled:
+        raise
+    except HeteroError as error:
+        raise InferenceError(f"{plan}: {error}") from error
+    except MemoryError as error:
+        raise InferenceError(f"{plan}: not enough memory for its results") from error
+
+
+def _loop(
+    plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner, cancellation: Cancellation
+) -> list[_Array]:
+    assert plan.nested is not None
+    body, appends = plan.nested.graphs[0], plan.nested.appends
+    num_carried = len(body.inputs) - 2 + len(appends)
+    limit, condition, *initial = [*operands[: plan.nested.num_inputs], None, None][: 2 + num_carried]
+    starts: list[Any] = [initial[append.carried] for append in appends]
+    carried = [value for at, value in enumerate(initial) if all(at != append.carried for append in appends)]
+    trips = None if limit is None else max(_single(limit, "the trip count"), 0)
+    proceed = condition is None or bool(_single(condition, "the condition"))
+    shapes = [(1,) if rank == 1 else () for rank in body.input_ranks[:2]]
+    first_stack, first_append = 1 + len(carried), len(body.outputs) - len(appends)
+    stacks = [_Stack(trips) for _ in body.outputs[first_stack:]]
+    state: list[Any] = list(carried)
+    flag = np.full(shapes[1], proceed)
+    pieces: list[_Array | Sequence[_Array]] = []
+    done = None
+    if proceed and trips != 0:
+        own = (np.zeros(shapes[0], np.int64), flag, *state)
+        done = _static_loop(bodies, body, own, trips, stacks, cancellation, list(zip(appends, starts, strict=True)))
+    if done is not None:
+        state = done
+        pieces = [stack.rows for stack in stacks[first_append - first_stack :]]
+    else:
+        appended: list[list[_Array]] = [[] for _ in appends]
+        pieces += appended
+        for trip in itertools.count() if trips is None else range(trips):
+            if not proceed:
+                break
+            cancellation.check()
+            try:
+                flag, *results = bodies.run(0, (np.array(trip, np.int64).reshape(shapes[0]), flag, *state))
+                proceed = bool(_single(flag, "the condition that its body makes"))
+                state = results[: len(carried)]
+                for stack, value in zip(stacks, results[len(carried) : first_append - 1], strict=False):
+                    stack.append(value)
+                for append, start, piece, value in zip(
+                    appends, starts, appended, results[first_append - 1 :], strict=True
+                ):
+                    check_append(append, start, value.shape, value.dtype)
+                    piece.append(value)
+            except Cancelled:
+                raise
+            except HeteroError as error:
+                raise InferenceError(f"trip {trip}: {error}") from error
+            if flag.shape != shapes[1]:
+                flag = flag.reshape(shapes[1])
+    for append, start, rows in zip(appends, starts, pieces, strict=True):
+        state.insert(append.carried, joined(append, start, rows))
+    return [*state, *(stacks[at - first_stack].result(body, at) for at in range(first_stack, first_append))]
+
+
+def _static_loop(
+    bodies: BodyRunner,
+    body: NestedGraph,
+    own: Sequence[_Array],
+    trips: int | None,
+    stacks: Sequence[_Stack],
+    cancellation: Cancellation,
+    appends: Sequence[tuple[Append, _Array]],
+) -> list[_Array] | None:
+    """All trips in C: the carried values; None if the body is not that simple. Fills ``stacks``. ``appends``: those
+    that the last stacks are for, and what is appended to."""
+    static = bodies.static(0, own)
+    if static is None:
+        return None
+    counter, flag, *initial = own
+    shape, dtype = static.output_type(0)
+    if dtype != np.bool_ or math.prod(shape) != 1:
+        return None
+    if any(static.output_type(1 + at) != (value.shape, value.dtype) for at, value in enumerate(initial)):
+        return None
+    for at, (append, start) in enumerate(appends, len(body.outputs) - len(appends)):
+        check_append(append, start, *static.output_type(at))
+    outputs: dict[int, Carried | Rows] = {}
+    carried = [_carried(static, 1 + at, 2 + at, value, outputs) for at, value in enumerate(initial)]
+    condition = _carried(static, 0, 1, flag, outputs)
+    limit = _MOST_TRIPS if trips is None else trips
+    trip, proceed = 0, True
+    while proceed and trip < limit:
+        stop = limit
+        for at, stack in enumerate(stacks, 1 + len(carried)):
+            rows = stack.room(*static.output_type(at), trip)
+            outputs[at] = Rows(rows, 0, 1)
+            stop = min(stop, len(rows))
+        trip, proceed = static.repeat(
+            [counter, condition, *carried, *bodies.captured(0)],
+            outputs,
+            counter,
+            0 if 0 in outputs else -1,
+            trip,
+            stop,
+            cancellation,
+        )
+        for stack in stacks:
+            stack.count = trip
+    return [value.after(trip) for value in carried]
+
+
+def _carried(
+    static: StaticBody, output: int, input_: int, value: _Array, outputs: dict[int, Carried | Rows]
+) -> Carried:
+    """The buffers of a carried value; one that the body passes on as it is needs no second, and is no output."""
+    if static.passes_on(output, input_):
+        array = np.ascontiguousarray(value).reshape(value.shape)
+        return Carried(array, array)
+    outputs[output] = found = Carried(np.array(value, order="C"), np.empty(value.shape, value.dtype))
+    return found
+
+
+def _scan(
+    plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner, cancellation: Cancellation
+) -> list[_Array]:
+    assert plan.nested is not None
+    body, node = plan.nested.graphs[0], plan.node
+    scanned = int(node.get("num_scan_inputs", 0))
+    state: list[Any] = list(operands[: plan.nested.num_inputs - scanned])
+    num_states, num_stacks = len(state), len(body.outputs) - len(state)
+    tracks = []
+    for position, axis in enumerate(node.get("scan_input_axes", None) or [0] * scanned):
+        value = operands[num_states + position]
+        assert value is not None, "checked when the model was examined"
+        if not -value.ndim <= axis < value.ndim:
+            raise InferenceError(f"scan_input_axes has {axis}, its input {position} has shape {list(value.shape)}")
+        tracks.append(np.ascontiguousarray(np.moveaxis(value, axis, 0)))
+    lengths = {len(track) for track in tracks}
+    if len(lengths) != 1:
+        raise InferenceError(f"the scanned inputs have different lengths: {sorted(lengths)}")
+    trips = lengths.pop()
+    backward = node.get("scan_input_directions", None) or [0] * scanned
+    stacks = [_Stack(trips) for _ in range(num_stacks)]
+    done = _static_scan(bodies, state, tracks, backward, stacks, cancellation) if trips else None
+    if done is not None:
+        state = done
+    for trip in range(0 if done is not None else trips):
+        cancellation.check()
+        slices = [track[trips - 1 - trip if back else trip, ...] for track, back in zip(tracks, backward, strict=True)]
+        try:
+            results = bodies.run(0, (*state, *slices))
+            for stack, result in zip(stacks, results[num_states:], strict=True):
+                stack.append(result)
+        except Cancelled:
+            raise
+        except HeteroError as error:
+            raise InferenceError(f"trip {trip}: {error}") from error
+        state = list(results[:num_states])
+    outputs = []
+    axes = node.get("scan_output_axes", None) or [0] * num_stacks
+    directions = node.get("scan_output_directions", None) or [0] * num_stacks
+    for at, (stack, axis, back) in enumerate(zip(stacks, axes, directions, strict=True)):
+        result = stack.result(body, num_states + at)
+        if not -result.ndim <= axis < result.ndim:
+            raise InferenceError(f"scan_output_axes has {axis}, its output {at} has {result.ndim} dimensions")
+        outputs.append(np.ascontiguousarray(np.moveaxis(result[::-1] if back else result, 0, axis)))
+    return [*state, *outputs]
+
+
+def _static_scan(
+    bodies: BodyRunner,
+    initial: Sequence[_Array],
+    tracks: Sequence[_Array],
+    backward: Sequence[int],
+    stacks: Sequence[_Stack],
+    cancellation: Cancellation,
+) -> list[_Array] | None:
+    """All trips in C: the states; None if the body is not that simple. Fills ``stacks``."""
+    trips = len(tracks[0])
+    static = bodies.static(0, (*initial, *(track[0, ...] for track in tracks)))
+    if static is None:
+        return None
+    if any(static.output_type(at) != (value.shape, value.dtype) for at, value in enumerate(initial)):
+        return None
+    outputs: dict[int, Carried | Rows] = {}
+    carried = [_carried(static, at, at, value, outputs) for at, value in enumerate(initial)]
+    slices = [Rows(t, trips - 1, -1) if back else Rows(t, 0, 1) for t, back in zip(tracks, backward, strict=True)]
+    trip = 0
+    while trip < trips:
+        stop = trips
+        for at, stack in enumerate(stacks, len(carried)):
+            rows = stack.room(*static.output_type(at), trip)
+            outputs[at] = Rows(rows, 0, 1)
+            stop = min(stop, len(rows))
+        trip, _ = static.repeat(
+            [*carried, *slices, *bodies.captured(0)], outputs, np.zeros(1, np.int64), -1, trip, stop, cancellation
+        )
+        for stack in stacks:
+            stack.count = trip
+    return [value.after(trips) for value in carried]
+
+
+def _single(array: _Array | None, what: str) -> int:
+    if array is None or array.size != 1:
+        shape = "nothing" if array is None else f"shape {list(array.shape)}"
+        raise InferenceError(f"{what}: expected one element, found {shape}")
+    return int(array.item())
+
+
+@functools.cache
+def _most_bytes() -> int:
+    """Half of the machine's memory: while a result is moved into one of twice its size, both take memory."""
+    return min(MAX_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+
+
+class _Stack:
+    """Results of trips, one below the other, in memory that doubles until the number of trips that is known."""
+
+    __slots__ = ("_rows", "_trips", "count")
+
+    def __init__(self, trips: int | None) -> None:
+        self._trips = trips
+        self._rows: _Array | None = None
+        self.count = 0
+
+    def append(self, value: _Array) -> None:
+        rows = self.room(value.shape, value.dtype, self.count)
+        if value.shape != rows.shape[1:] or value.dtype != rows.dtype:
+            raise InferenceError(
+                f"a scanned output is {value.dtype}{list(value.shape)}, "
+                f"after {rows.dtype}{list(rows.shape[1:])} in earlier trips"
+            )
+        rows[self.count] = value
+        self.count += 1
+
+    def room(self, shape: tuple[int, ...], dtype: np.dtype[Any], trip: int) -> _Array:
+        """Memory with a row for that trip; what was in it stays."""
+        if self._rows is None or trip == len(self._rows):
+            self._rows = self._larger(shape, dtype)
+        return self._rows
+
+    def _larger(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
+        row_bytes = max(math.prod(shape) * dtype.itemsize, 1)
+        wanted = 2 * self.count or max(_FIRST_BYTES // row_bytes, 1)
+        if self._trips is not None:
+            wanted = min(wanted, self._trips)
+        elif not self.count:
+            wanted = min(wanted, 64)
+        if wanted * row_bytes > _most_bytes():
+            raise InferenceError(
+                f"a scanned output of {wanted} trips would need {wanted * row_bytes} bytes, "
+                f"more than half of the memory"
+            )
+        rows = np.empty((wanted, *shape), dtype)
+        if self._rows is not None:
+            rows[: self.count] = self._rows
+        return rows
+
+    @property
+    def rows(self) -> _Array:
+        """Those of all trips, of which there was one."""
+        assert self._rows is not None
+        return self._rows[: self.count]
+
+    def result(self, body: NestedGraph, output: int) -> _Array:
+        rows = self._rows
+        if rows is not None:
+            return rows[: self.count] if 2 * self.count > len(rows) else rows[: self.count].copy()
+        dtype, dims = body.outputs[output]
+        if dtype is None or dims is None:
+            found = body.model.type_of(body.results[output])
+            dtype, dims = dtype or found.dtype, found.shape if dims is None else dims
+        if dtype is None or dims is None:
+            name = body.model.value_name(body.results[output])
+            raise InferenceError(f"without a trip, the type of the scanned output {name!r} of its body is not known")
+        return np.empty((0, *(dim if isinstance(dim, int) else 0 for dim in dims)), dtype)

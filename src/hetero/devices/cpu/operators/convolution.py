@@ -1,0 +1,133 @@
+"""Conv: which of the kernel's ways a convolution goes, and its weights in the layout of that way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..registry import F32, Node, operator
+from ..values import Context, Value
+from .elementwise import _given, _optional
+from .network import WINDOW, convolution_of, packed_b
+
+_SCRATCH, _DEPTHWISE_MAPS = 1 << 20, 4  # kernels/conv.h
+_PANEL = 16  # kernels/gemm_micro.h
+_TILES, _LONGEST_ROW, _BUFFERS = 32, 8192, 1 << 16  # kernels/conv_winograd.c
+_LARGEST_WINOGRAD = 12 << 20
+"""Bytes of weights in the layout for tiles of 4 x 4, which takes four times the plain one's memory."""
+_LEAST_DILATED = 32
+"""Channels and maps from which on phases of a dilated convolution are worth their moves."""
+
+
+@operator("Conv", dtypes=F32, attributes=WINDOW | {"group": None})
+def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, weights, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    group, window, shape = convolution_of(node, x, weights, bias)
+    depth, maps = math.prod(weights.shape[1:]), weights.shape[0] // group
+    constant = weights.data is not None and x.data is None
+    depthwise = weights.shape[1] == 1 and maps <= _DEPTHWISE_MAPS
+    tile, plain = 0, list[Value | None]()
+    if constant and not depthwise and x.rank == 4 and window[:7] == [1, 3, 3, 1, 1, 1, 0]:
+        # Weights of 16 bits lose too much in the transform, and it makes more of them to be widened in every run.
+        tile = 0 if context.halves else winograd_tile(weights.shape[1], maps, x.shape[2:], shape[2:], window[10:])
+    if tile:
+        packing, operand = tile, _packed_winograd(context, weights, group, tile)
+        plain = _bytes_and_scale(context, weights)
+        scratch = max(_SCRATCH, _winograd_scratch(weights.shape[1], tile))
+        if window[10:] != [1, 1]:
+            (height, width), sizes = (_phase(extent, window[10:]) for extent in (x.shape[2:], shape[2:]))
+            scratch += 4 * (weights.shape[1] * height * width + maps * math.prod(sizes) + 32)
+    elif constant and not depthwise:
+        operand = context.widened(packed_b(context, weights, group, depth, maps, True))
+        packing, scratch = 1, _SCRATCH
+    else:
+        packing, operand = 0, _scaled(weights)
+        scratch = _SCRATCH + 4 * group * _panels(maps) * _PANEL * depth
+    return [
+        context.call(
+            "conv", [x, operand, bias, None, *plain], shape, x.dtype, [group, packing, 0, *window], [0.0, 0.0], scratch
+        )
+    ]
+
+
+def _panels(maps: int) -> int:
+    return -(-maps // _PANEL)
+
+
+def _scaled(weights: Value) -> Value:
+    if weights.scale is None or weights.data is None:
+        return weights
+    factors = weights.scale.reshape(-1, *[1] * (weights.rank - 1))
+    return Value(weights.dtype, weights.shape, weights.data * factors)
+
+
+# ---- Winograd's filtering
+
+
+def winograd_tile(
+    channels: int, maps: int, extent: Sequence[int], sizes: Sequence[int], dilations: Sequence[int] = (1, 1)
+) -> int:
+    """The size of the tiles by which a 3x3 convolution of one group is cheapest: 4, 2, or 0 for the plain sum.
+
+    ``extent``: height and width of the input; ``sizes``: of the result. Estimates are in vector operations of 16 lanes,
+    fitted to measurements with AVX-512; the ratios of the other instruction sets are much the same.
+    """
+    if max(extent[1], sizes[1]) > _LONGEST_ROW or not 0 < channels <= _LONGEST_ROW or not math.prod(sizes):
+        return 0
+    if max(dilations) > 1:  # a convolution for each phase, whose inputs and outputs are moved one by one
+        if min(channels, maps) < _LEAST_DILATED or max(dilations) > min(sizes):
+            return 0
+        sizes = _phase(sizes, dilations)
+    pixels = math.prod(sizes)
+    plain = pixels * channels * _panels(maps) * 9 / 0.88 + pixels * maps / 2
+    costs = {0: 0.9 * plain}  # weights take more memory: not for a small gain
+    for tile, transform in ((4, 500), (2, 200)):
+        positions, together = (tile + 2) ** 2, _tiles_together(channels, tile)
+        weights = 4 * positions * channels * maps
+        if tile == 4 and weights > _LARGEST_WINOGRAD:
+            continue
+        tiles = -(-sizes[0] // tile) * -(-sizes[1] // tile)
+        blocks, rest = divmod(tiles, together)
+        vectors = (blocks * together + _panels(rest) * _PANEL) / _PANEL
+        read = weights * -(-tiles // together) / (10 if weights < 16 << 20 else 4)  # bytes per operation
+        product = positions * channels * maps * vectors / 0.85
+        costs[tile] = max(product, read) + (channels + maps) * transform * max(1.0, tiles / _PANEL) * 1.1
+    return min(costs, key=lambda tile: costs[tile])
+
+
+def _phase(extent: Sequence[int], dilations: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of the largest phase."""
+    return -(-extent[0] // dilations[0]), -(-extent[1] // dilations[1])
+
+
+def _tiles_together(channels: int, tile: int) -> int:
+    """As kernels/conv_winograd.c."""
+    return _TILES if (tile + 2) ** 2 * channels * _TILES * 4 <= 640 << 10 else 16
+
+
+def _winograd_scratch(channels: int, tile: int) -> int:
+    return 4 * (tile + 2) ** 2 * (channels + _PANEL + 1) * _tiles_together(channels, tile) + _BUFFERS
+
+
+def _packed_winograd(context: Context, weights: Value, group: int, tile: int) -> Value:
+    outputs, channels = weights.shape[:2]
+    maps = outputs // group
+    size = group * _panels(maps) * _PANEL * ((tile + 2) ** 2 * channels + 1)
+
+    def make() -> Value:
+        ints = [group, channels, maps, tile]
+        return context.call("pack_winograd", [_scaled(weights)], (size,), weights.dtype, ints, lasting=True)
+
+    return context.packed(weights, ("pack_winograd", group, tile, weights.scale_key), make)
+
+
+def _bytes_and_scale(context: Context, weights: Value) -> list[Value | None]:
+    """The weights themselves, from which the kernel computes outputs beside extreme inputs, and their factors.
+
+    They are read then alone, so they stay in the model's file; as bytes, so that they may lie at any address.
+    """
+    assert weights.data is not None
+    plain = Value(np.dtype(np.uint8), (weights.data.nbytes,), weights.data.reshape(-1).view(np.uint8), shared=True)
+    return [plain, None if weights.scale is None else context.constant(weights.scale)]

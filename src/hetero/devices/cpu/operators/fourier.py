@@ -1,0 +1,110 @@
+"""Fourier transforms: DFT and STFT."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....errors import InferenceError
+from ..registry import FLOATS, INDICES, Node, operator
+from ..values import Context, Value
+from .elementwise import _given, _optional, binary
+from .movement import axis_of, strided
+
+_MAX_LENGTH = 1 << 24
+_LARGEST_FACTOR, _SIDE_BY_SIDE = 61, 8  # kernels/dft.c
+_LONG = 1 << 15  # lines are transformed one by one, within less memory
+
+
+def _scalar(context: Context, value: Value | None) -> int | None:
+    if value is None:
+        return None
+    if value.size != 1:
+        raise InferenceError(f"a scalar is expected, found shape {list(value.shape)}")
+    return int(context.known(value).reshape(()))
+
+
+def _roots(length: int, numerators: NDArray[np.int64], inverse: bool) -> NDArray[np.float64]:
+    """exp(-+ 2 pi i k / length) of the numerators k, real and imaginary parts along the last axis."""
+    angles = (2 if inverse else -2) * np.pi * (numerators / length)
+    return np.stack([np.cos(angles), np.sin(angles)], -1)
+
+
+def _is_smooth(length: int) -> bool:
+    for factor in range(2, _LARGEST_FACTOR + 1):
+        while length % factor == 0:
+            length //= factor
+    return length == 1
+
+
+def dft_tables(length: int, inverse: bool) -> tuple[NDArray[np.float64], ...]:
+    """What the kernel `dft` needs for a length (kernels/dft.c)."""
+    found: tuple[NDArray[np.float64], ...] = (_roots(length, np.arange(length), inverse),)
+    if not _is_smooth(length):
+        whole = 1 << (2 * length - 2).bit_length()
+        steps = np.arange(length)
+        chirp = _roots(2 * length, steps * steps % (2 * length), inverse)
+        around = np.zeros(whole, np.complex128)
+        around[:length] = chirp[:, 0] - 1j * chirp[:, 1]
+        around[whole - length + 1 :] = around[length - 1 : 0 : -1]
+        spectrum = (np.fft.ifft(around) if inverse else np.fft.fft(around) / whole).view(np.float64).reshape(whole, 2)
+        found = (_roots(whole, np.arange(whole), inverse), chirp, spectrum)
+    for table in found:
+        table.flags.writeable = False
+    return found
+
+
+def _transformed(context: Context, x: Value, axis: int, length: int, onesided: bool, inverse: bool) -> Value:
+    """``x`` with real and imaginary parts, or real ones alone, along its last axis."""
+    size, parts, real = x.shape[axis], x.shape[-1], onesided and inverse
+    if not 1 <= length <= _MAX_LENGTH:
+        raise InferenceError(f"a length of {length} is outside 1..2**24")
+    if parts not in (1, 2) or (onesided and parts != (2 if inverse else 1)):
+        raise InferenceError(f"{parts} parts of numbers along the last axis of {list(x.shape)} do not fit")
+    kept = length // 2 + 1 if onesided and not inverse else length
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 : x.rank - 1])
+    shape = (*x.shape[:axis], kept, *x.shape[axis + 1 : x.rank - 1], 1 if real else 2)
+    ints = [outer, size, inner, parts, length, kept, int(inverse), int(real)]
+    found = dft_tables(length, inverse)
+    tables = [context.constant(table) for table in found]
+    lanes = _SIDE_BY_SIDE if outer * inner > 1 and len(found[0]) <= _LONG else 1
+    return context.call("dft", [x, *tables], shape, x.dtype, ints, scratch_bytes=32 * lanes * len(found[0]))
+
+
+@operator("DFT", dtypes=(FLOATS, INDICES, ("int64",)), attributes={
+    "axis": None, "inverse": (0, 1), "onesided": (0, 1),
+}, since=17)  # fmt: skip
+def _dft(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, given = _given(inputs[0]), _scalar(context, _optional(inputs, 2))
+    axis = axis_of(node.get("axis", 1) if node.opset < 20 else -2 if given is None else given, x.rank)
+    if axis == x.rank - 1:
+        raise InferenceError("the last axis holds real and imaginary parts")
+    onesided, inverse = bool(node.get("onesided", 0)), bool(node.get("inverse", 0))
+    length = _scalar(context, _optional(inputs, 1))
+    if length is None:
+        length = 2 * (x.shape[axis] - 1) if onesided and inverse else x.shape[axis]
+    return [_transformed(context, x, axis, length, onesided, inverse)]
+
+
+@operator("STFT", dtypes=(FLOATS, INDICES, FLOATS, INDICES), attributes={"onesided": (0, 1)})
+def _stft(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, window = _given(inputs[0]), _optional(inputs, 2)
+    step, length = _scalar(context, inputs[1]), _scalar(context, _optional(inputs, 3))
+    if x.rank != 3 or (window is not None and window.rank != 1):
+        raise InferenceError(f"a signal [batch, length, parts] is expected, found {list(x.shape)}")
+    batch, size, parts = x.shape
+    if length is None:
+        length = size if window is None else window.size
+    if step is None or not 1 <= step <= 1 << 40 or not 1 <= length <= size:
+        raise InferenceError(f"frames of {length} every {step} do not fit a signal of {size}")
+    frames = (size - length) // step + 1
+    walk = (size * parts, step * parts, parts, 1)
+    cut = strided(context, x, 0, (batch, frames, length, parts), walk)
+    if window is not None:
+        if window.size != length or window.dtype != x.dtype:
+            raise InferenceError(f"a window {window.dtype}{list(window.shape)} does not fit frames of {length}")
+        cut = binary(context, "mul", cut, context.reshaped(window, (length, 1)))
+    return [_transformed(context, cut, 2, length, bool(node.get("onesided", 1)) and parts == 1, False)]

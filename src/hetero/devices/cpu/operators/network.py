@@ -1,0 +1,537 @@
+"""Operators of neural networks: products, convolutions, pooling, normalisations, reductions."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....errors import InferenceError
+from ....model.types import dtype_of
+from ..registry import F32, FLOATS, Node, operator
+from ..values import Context, Value
+from .elementwise import _given, _optional, binary, broadcast, cast, unary
+from .movement import axes_of, axis_of, integers, lines_of, strided, strides_of
+
+if TYPE_CHECKING:
+    from ....model.model import Model, NodeView
+
+_EXP, _LOG, _SQRT, _RECIPROCAL = 19, 20, 21, 22
+_PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
+
+
+# ---- matrix products
+
+
+def gemm_scratch(x: Value, right: Value, packed: bool, k: int, n: int) -> int:
+    if x.dtype != np.float32 or (packed and right.dtype == np.float32):
+        return 0
+    return unpacked_scratch(k, n)
+
+
+def unpacked_scratch(k: int, n: int) -> int:
+    """Bytes for a right operand [k, n] of float32 that the kernel packs itself (kernels/gemm.c)."""
+    return 4 * 16 * min(k * -(-n // 16), 6144)
+
+
+def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool, *, as_float32: bool = False) -> Value:
+    """A constant right operand in panels of 16 columns, multiplied by its scale (batch * n factors) if it has one; kept
+    in the type that INFERENCE_PRECISION_HINT names, unless ``as_float32``."""
+    panels = -(-n // 16)
+    ints = [batch, k, n, int(trans)]
+
+    lasting = b.scale is None and (as_float32 or not context.halves)
+
+    def make() -> Value:
+        packed = context.call("pack_b", [b], (batch * panels * 16 * k,), b.dtype, ints, lasting=lasting)
+        if b.scale is None:
+            return packed
+        factors = np.zeros((batch, panels * 16), np.float32)
+        factors[:, :n] = b.scale.reshape(batch, n)
+        assert packed.data is not None, "made of constants"
+        scaled = packed.data.reshape(batch, panels, k, 16) * factors.reshape(batch, panels, 1, 16)
+        return context.constant(scaled.reshape(-1))
+
+    keep = context.packed if as_float32 else context.stored
+    # The key holds all parameters: convolutions of different groups and a Gemm may share one tensor.
+    return keep(b, ("pack_b", *ints, b.scale_key), make)
+
+
+@operator(
+    "Gemm",
+    dtypes=_PRODUCTS,
+    attributes={"alpha": None, "beta": None, "transA": (0, 1), "transB": (0, 1), "broadcast": (0, 1)},
+)
+def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    a, b, c = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    trans_a, trans_b = bool(node.get("transA", 0)), bool(node.get("transB", 0))
+    if a.rank != 2 or b.rank != 2 or a.dtype != b.dtype:
+        raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
+    m, k = a.shape[::-1] if trans_a else a.shape
+    k_b, n = b.shape[::-1] if trans_b else b.shape
+    if k != k_b:
+        raise InferenceError(f"cannot multiply {list(a.shape)} by {list(b.shape)}")
+    row = col = 0
+    if c is not None:
+        if broadcast(c, Value(c.dtype, (m, n))) != (m, n) or c.dtype != a.dtype:
+            raise InferenceError(f"C of shape {list(c.shape)} does not broadcast to {[m, n]}")
+        rows, cols = ([1] * (2 - c.rank) + list(c.shape))[-2:]
+        row, col = (0 if rows == 1 else cols), (0 if cols == 1 else 1)
+    alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
+    if a.dtype.kind != "f" and (alpha != int(alpha) or beta != int(beta)):
+        raise InferenceError("Gemm of integers takes whole alpha and beta")
+    if beta == 0:  # C is not read then: what is not finite in it plays no part
+        c, row, col = None, 0, 0
+    packed = b.data is not None and b.dtype == np.float32 and a.data is None
+    right = packed_b(context, b, 1, k, n, trans_b) if packed else b
+    ints = [m, n, k, int(trans_a), int(trans_b and not packed), int(packed), row, col, 0]
+    scratch = gemm_scratch(a, right, packed, k, n)
+    return [context.call("gemm", [a, right, c, None], (m, n), a.dtype, ints, [alpha, beta, 0.0, 0.0], scratch)]
+
+
+@operator("MatMul", dtypes=_PRODUCTS)
+def _matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return [matrix_product(context, _given(inputs[0]), _given(inputs[1]))]
+
+
+def matrix_product(context: Context, a: Value, b: Value) -> Value:
+    """As `numpy.matmul`."""
+    if a.dtype != b.dtype:
+        raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
+    p = products_of(a, b)
+    packed = b.data is not None and b.dtype == np.float32 and a.data is None
+    operand = packed_b(context, b, math.prod(p.right), p.k, p.n, False) if packed else b
+    steps = p.steps(p.m * p.k, -(-p.n // 16) * 16 * p.k if packed else p.k * p.n)
+    ints = [p.m, p.n, p.k, 0, 0, int(packed), 0, 0, 0, len(p.batch), *p.batch, *steps]
+    scratch = gemm_scratch(a, operand, packed, p.k, p.n)
+    floats = [1.0, 0.0, 0.0, 0.0]
+    return context.call("matmul", [a, operand, None, None], p.shape, a.dtype, ints, floats, scratch)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Products:
+    """A batch of products [m, k] x [k, n]. ``left``, ``right``: the operands' own batches. ``shape``: the result's."""
+
+    m: int
+    n: int
+    k: int
+    batch: tuple[int, ...]
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def steps(self, left_matrix: int, right_matrix: int) -> list[int]:
+        """Per axis of the batch, elements from matrix to matrix of the left operand, then of the right one."""
+        return _batch_steps(self.left, self.batch, left_matrix) + _batch_steps(self.right, self.batch, right_matrix)
+
+
+def products_of(a: Value, b: Value) -> Products:
+    """What MatMul of operands of any rank from 1 on comes to. Raises `InferenceError` if they do not fit."""
+    if not a.rank or not b.rank:
+        raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
+    left = a.shape if a.rank > 1 else (1, *a.shape)
+    right = b.shape if b.rank > 1 else (*b.shape, 1)
+    (m, k), (k_b, n) = left[-2:], right[-2:]
+    if k != k_b:
+        raise InferenceError(f"cannot multiply {list(a.shape)} by {list(b.shape)}")
+    batch = broadcast(Value(a.dtype, left[:-2]), Value(b.dtype, right[:-2]))
+    shape = (*batch, *((m,) if a.rank > 1 else ()), *((n,) if b.rank > 1 else ()))
+    if math.prod(right[:-2]) == 1 and math.prod(batch) == math.prod(left[:-2]):
+        return Products(
+            m * math.prod(batch), n, k, (), (), (), shape
+        )  # one matrix on the right: the batch is more rows
+    return Products(m, n, k, batch, left[:-2], right[:-2], shape)
+
+
+def _batch_steps(own: Sequence[int], batch: Sequence[int], matrix: int) -> list[int]:
+    padded = [1] * (len(batch) - len(own)) + list(own)
+    return [0 if size == 1 else step * matrix for size, step in zip(padded, strides_of(padded), strict=True)]
+
+
+# ---- windows over spatial axes
+
+
+def three(values: Sequence[int], filler: int) -> list[int]:
+    """Per-axis parameters as the kernels take them: always for three axes."""
+    return [filler] * (3 - len(values)) + list(values)
+
+
+WINDOW = {
+    "kernel_shape": None,
+    "strides": None,
+    "pads": None,
+    "dilations": None,
+    "auto_pad": (b"NOTSET", b"VALID", b"SAME_UPPER", b"SAME_LOWER"),
+}
+
+
+def window_of(
+    node: Node, x: Value, kernel: Sequence[int]
+) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
+    """strides, dilations, pads before, pads after, and output sizes without ceil_mode."""
+    rank = x.rank - 2
+    if not 1 <= rank <= 3 or len(kernel) != rank:
+        raise InferenceError(f"a kernel of shape {list(kernel)} does not fit an input of shape {list(x.shape)}")
+    strides = list(node.get("strides", None) or [1] * rank)
+    dilations = list(node.get("dilations", None) or [1] * rank)
+    pads = list(node.get("pads", None) or [0] * (2 * rank))
+    if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank:
+        raise InferenceError(f"strides {strides}, dilations {dilations} and pads {pads} do not fit rank {x.rank}")
+    if min(*strides, *dilations, *kernel) < 1 or max(*strides, *dilations, *kernel, *map(abs, pads)) > 1 << 30:
+        raise InferenceError(f"kernel {list(kernel)}, strides {strides} or dilations {dilations} is out of range")
+    before, after, sizes = pads[:rank], pads[rank:], []
+    auto_pad = node.get("auto_pad", b"NOTSET")
+    for i in range(rank):
+        span, size = dilations[i] * (kernel[i] - 1) + 1, x.shape[2 + i]
+        if auto_pad in (b"SAME_UPPER", b"SAME_LOWER"):
+            wanted = -(-size // strides[i])
+            total = max((wanted - 1) * strides[i] + span - size, 0)
+            small, large = total // 2, total - total // 2
+            before[i], after[i] = (small, large) if auto_pad == b"SAME_UPPER" else (large, small)
+        elif auto_pad == b"VALID":
+            before[i] = after[i] = 0
+        if min(before[i], after[i]) < 0:
+            raise InferenceError(f"negative pads {pads}")
+        room = size + before[i] + after[i] - span
+        if room < 0:
+            raise InferenceError(f"a window of {span} does not fit {size} + {before[i]} + {after[i]}")
+        sizes.append(room // strides[i] + 1)
+    return strides, dilations, before, after, sizes
+
+
+def convolution_of(node: Node, x: Value, weights: Value, bias: Value | None) -> tuple[int, list[int], tuple[int, ...]]:
+    """What a convolution of any element type comes to: group; kernel, strides, pads before and dilations, three each;
+    the result's shape. Raises `InferenceError` if the operands do not fit."""
+    kernel, group = weights.shape[2:], node.get("group", 1)
+    if x.rank != weights.rank or list(node.get("kernel_shape", kernel)) != list(kernel):
+        raise InferenceError(f"weights {list(weights.shape)} do not fit the input {list(x.shape)} or kernel_shape")
+    strides, dilations, before, _, sizes = window_of(node, x, kernel)
+    channels, outputs = x.shape[1], weights.shape[0]
+    if group < 1 or channels % group or outputs % group or weights.shape[1] != channels // group:
+        raise InferenceError(f"weights {list(weights.shape)}, group {group} do not fit {channels} channels")
+    if bias is not None and bias.shape != (outputs,):
+        raise InferenceError(f"a bias of shape {list(bias.shape)} does not fit {outputs} channels")
+    window = [*three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
+    return group, window, (x.shape[0], outputs, *sizes)
+
+
+_SHORT_ROW, _LEAST_PLANES, _LANES_BYTES = 64, 8, 1 << 20
+
+
+def pool_sizes(
+    node: Node,
+    x: Value,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    before: Sequence[int],
+    after: Sequence[int],
+    sizes: Sequence[int],
+) -> list[int]:
+    """``sizes``, those of the result, with ceil_mode."""
+    found = list(sizes)
+    if node.get("ceil_mode", 0) and node.get("auto_pad", b"NOTSET") == b"NOTSET":
+        for i, stride in enumerate(strides):
+            span, size = dilations[i] * (kernel[i] - 1) + 1, x.shape[2 + i]
+            found[i] = -(-(size + before[i] + after[i] - span) // stride) + 1
+            if (found[i] - 1) * stride >= size + before[i]:
+                found[i] -= 1  # a window that starts behind the input is left out
+    return found
+
+
+def _lanes_bytes(x: Value, shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Scratch memory of a pool with channels in the lanes, where that is faster (kernels/pool.c); else 0."""
+    columns = shape[-1]
+    size = 64 * (math.prod(x.shape[2:]) + math.prod(shape[2:]) + x.shape[-1]) + 24 * columns
+    short = columns <= _SHORT_ROW or strides[-1] > 2
+    wanted = x.dtype == np.float32 and short and math.prod(x.shape[:2]) >= _LEAST_PLANES and size <= _LANES_BYTES
+    return size if wanted else 0
+
+
+@operator("AveragePool", dtypes=FLOATS, attributes=WINDOW | {"ceil_mode": (0, 1), "count_include_pad": (0, 1)})
+@operator("MaxPool", dtypes=(*FLOATS, "int8", "uint8"), attributes=WINDOW | {
+    "ceil_mode": (0, 1), "storage_order": (0, 1),
+})  # fmt: skip
+def _pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    kernel = list(node.get("kernel_shape", ()))
+    strides, dilations, before, after, sizes = window_of(node, x, kernel)
+    sizes = pool_sizes(node, x, kernel, strides, dilations, before, after, sizes)
+    ints = [*three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
+    shape = (*x.shape[:2], *sizes)
+    plain = x.dtype.kind == "f" and node.num_outputs == 1 and not any(before + after)
+    if plain and list(x.shape[2:]) == kernel and set(sizes) == set(dilations) == {1}:  # one window: the whole plane
+        operation = "max" if node.op_type == "MaxPool" else "mean"
+        return [reduced(context, x, operation, range(2, x.rank), keep=True)]
+    if node.op_type == "AveragePool":
+        ints += [*three(after, 0), node.get("count_include_pad", 0)]
+        return [context.call("average_pool", [x], shape, x.dtype, ints, scratch_bytes=_lanes_bytes(x, shape, strides))]
+    if node.num_outputs == 1 and x.dtype.kind == "f":
+        return [context.call("max_pool", [x], shape, x.dtype, ints, scratch_bytes=_lanes_bytes(x, shape, strides))]
+    specs = [(shape, x.dtype), (shape, np.dtype(np.int64))][: node.num_outputs]
+    return context.call_many("max_pool_any", [x], specs, [*ints, node.get("storage_order", 0)])
+
+
+@operator("GlobalAveragePool", "GlobalMaxPool", dtypes=FLOATS)
+def _global_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    if x.rank < 3:
+        raise InferenceError(f"an input of rank 3 or more is expected, found {list(x.shape)}")
+    operation = "max" if node.op_type == "GlobalMaxPool" else "mean"
+    return [reduced(context, x, operation, range(2, x.rank), keep=True)]
+
+
+# ---- normalisations
+
+
+def _batch_norm_refusal(model: Model, view: NodeView) -> str | None:
+    if len([output for output in view.outputs if output]) > 1:
+        return "BatchNormalization with training outputs"
+    if model.opsets.get("", 0) < 7 and not view.attributes.get("is_test", 0):
+        return "BatchNormalization by the statistics of the batch (is_test = 0)"
+    return None
+
+
+@operator(
+    "BatchNormalization",
+    dtypes=F32,
+    attributes={
+        "epsilon": None,
+        "momentum": None,
+        "spatial": (1,),
+        "is_test": None,
+        "training_mode": (0,),
+        "consumed_inputs": None,
+    },
+    check=_batch_norm_refusal,
+)
+def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, *statistics = (_given(value) for value in inputs)
+    channels = x.shape[1] if x.rank > 1 else 1
+    if any(value.shape != (channels,) for value in statistics) or x.rank < 2:
+        raise InferenceError(f"statistics of {channels} channels are expected for an input of shape {list(x.shape)}")
+    ints = [x.shape[0], channels, math.prod(x.shape[2:])]
+    return [context.call("batch_norm", [x, *statistics], x.shape, x.dtype, ints, [node.get("epsilon", 1e-5)])]
+
+
+@operator("InstanceNormalization", dtypes=F32, attributes={"epsilon": None, "consumed_inputs": None})
+def _instance_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, scale, bias = (_given(value) for value in inputs)
+    if x.rank < 3 or scale.shape != (x.shape[1],) or bias.shape != (x.shape[1],):
+        raise InferenceError(f"scale {list(scale.shape)} or bias {list(bias.shape)} does not fit {list(x.shape)}")
+    ints = [x.shape[0], x.shape[1], math.prod(x.shape[2:])]
+    return [context.call("instance_norm", [x, scale, bias], x.shape, x.dtype, ints, [node.get("epsilon", 1e-5)])]
+
+
+@operator("GroupNormalization", dtypes=F32, attributes={"epsilon": None, "num_groups": None, "stash_type": (1,)})
+def _group_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """``scale`` and ``bias``: before opset 21 one per group, since then one per channel."""
+    x, *factors = (_given(value) for value in inputs)
+    groups, channels = node.get("num_groups", 0), x.shape[1] if x.rank > 1 else 0
+    if x.rank < 3 or groups < 1 or channels % groups:
+        raise InferenceError(f"{groups} groups do not fit an input of shape {list(x.shape)}")
+    count = groups if node.opset < 21 else channels
+    if any(value.shape != (count,) for value in factors):
+        shapes = " and ".join(str(list(value.shape)) for value in factors)
+        raise InferenceError(f"scale and bias of shapes {shapes} do not fit {channels} channels in {groups} groups")
+    if count != channels:
+        factors = [strided(context, value, 0, (groups, channels // groups), (1, 0)) for value in factors]
+    ints = [x.shape[0], channels, math.prod(x.shape[2:]), groups]
+    return [context.call("group_norm", [x, *factors], x.shape, x.dtype, ints, [node.get("epsilon", 1e-5)])]
+
+
+@operator(
+    "LayerNormalization",
+    dtypes=(*FLOATS, "float16", "bfloat16"),
+    attributes={"axis": None, "epsilon": None, "stash_type": (1, 10, 11, 16)},
+)
+def _layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """Computed in float64 if x or the stash type is that, else in float32; rounded once. Mean and InvStdDev have the
+    stash type."""
+    x, scale, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    for name, value in (("scale", scale), ("bias", bias)):
+        if value is not None and (value.dtype != x.dtype or broadcast(x, value) != x.shape):
+            raise InferenceError(f"{name} {value.dtype}{list(value.shape)} does not fit {x.dtype}{list(x.shape)}")
+    axis, epsilon = axis_of(node.get("axis", -1), x.rank), node.get("epsilon", 1e-5)
+    stash = dtype_of(node.get("stash_type", 1))
+    assert stash is not None
+    wide = np.dtype(np.float64) if np.float64 in (x.dtype, stash) else np.dtype(np.float32)
+    wide_x, wide_scale = cast(context, x, wide), _widened(context, scale, wide)
+    wide_bias = None if bias is None else _widened(context, bias, wide)
+    if node.num_outputs == 1 and wide == np.float32:
+        result = _normalized_rows(context, wide_x, wide_scale, wide_bias, axis, epsilon)
+        return [cast(context, result, x.dtype)]
+    mean = reduced(context, wide_x, "mean", range(axis, x.rank), keep=True)
+    centred = binary(context, "sub", wide_x, mean)
+    variance = reduced(context, binary(context, "mul", centred, centred), "mean", range(axis, x.rank), keep=True)
+    inverse = unary(context, _RECIPROCAL, _root_of(context, variance, epsilon))
+    result = binary(context, "mul", binary(context, "mul", centred, inverse), wide_scale)
+    if wide_bias is not None:
+        result = binary(context, "add", result, wide_bias)
+    return [cast(context, result, x.dtype), cast(context, mean, stash), cast(context, inverse, stash)]
+
+
+def _normalized_rows(context: Context, x: Value, scale: Value, bias: Value | None, axis: int, epsilon: float) -> Value:
+    """Layer normalization of float32 by the kernel, which reads scale and bias along each row.
+
+    So they go to the kernel only if they are the same for every row and have each element of a row: after leading 1s
+    are added up to the rank of ``x``, their shape is 1 before ``axis`` and that of ``x`` from ``axis`` on. A count of
+    elements that happens to agree is not enough.
+    """
+    rows, width = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
+    row = (*[1] * axis, *x.shape[axis:])
+    fits = [value is None or (*[1] * (x.rank - value.rank), *value.shape) == row for value in (scale, bias)]
+    if fits[0]:
+        taken = bias if fits[1] else None
+        result = context.call("layer_norm", [x, scale, taken], x.shape, x.dtype, [rows, width], [epsilon])
+        return result if fits[1] or bias is None else binary(context, "add", result, bias)
+    ones = context.constant(np.ones(width, np.float32))
+    result = context.call("layer_norm", [x, ones, None], x.shape, x.dtype, [rows, width], [epsilon])
+    result = binary(context, "mul", result, scale)
+    return result if bias is None else binary(context, "add", result, bias)
+
+
+def _widened(context: Context, value: Value, dtype: np.dtype[Any]) -> Value:
+    """A value in a wider type; a constant once per compiled model."""
+    return context.packed(value, dtype.name, lambda: cast(context, value, dtype)) if value.dtype != dtype else value
+
+
+def _root_of(context: Context, variance: Value, epsilon: float) -> Value:
+    return unary(context, _SQRT, binary(context, "add", variance, context.scalar(epsilon, variance.dtype)))
+
+
+@operator("LRN", dtypes=F32, attributes={"alpha": None, "beta": None, "bias": None, "size": None})
+def _lrn(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    if x.rank < 2:
+        raise InferenceError(f"an input of rank 2 or more is expected, found {list(x.shape)}")
+    ints = [x.shape[0], x.shape[1], math.prod(x.shape[2:]), node.get("size", 0)]
+    floats = [node.get("alpha", 1e-4), node.get("beta", 0.75), node.get("bias", 1.0)]
+    return [context.call("lrn", [x], x.shape, x.dtype, ints, floats)]
+
+
+@operator("Softmax", "LogSoftmax", dtypes=FLOATS, attributes={"axis": None})
+def _softmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    outer, size, inner = lines_of(node, x)
+    return [context.call("softmax", [x], x.shape, x.dtype, [outer, size, inner, int(node.op_type == "LogSoftmax")])]
+
+
+@operator("LpNormalization", dtypes=FLOATS, attributes={"axis": None, "p": (1, 2)})
+def _lp_normalization(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    axis = axis_of(node.get("axis", -1), x.rank)
+    norm = reduced(context, x, "magnitudes" if node.get("p", 2) == 1 else "root", [axis], keep=True)
+    zero = binary(context, "equal", norm, context.scalar(0, x.dtype), np.dtype(np.bool_))
+    norm = context.call("where", [zero, context.scalar(1, x.dtype), norm], norm.shape, x.dtype)
+    return [binary(context, "div", x, norm)]
+
+
+@operator("RMSNormalization", dtypes=FLOATS, attributes={"axis": None, "epsilon": None, "stash_type": (1,)})
+def _rms_normalization(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, scale = _given(inputs[0]), _given(inputs[1])
+    if broadcast(x, scale) != x.shape:
+        raise InferenceError(f"scale {list(scale.shape)} does not fit {list(x.shape)}")
+    axis = axis_of(node.get("axis", -1), x.rank)
+    squares = binary(context, "mul", x, x)
+    mean = reduced(context, squares, "mean", range(axis, x.rank), keep=True)
+    root = _root_of(context, mean, node.get("epsilon", 1e-5))
+    return [binary(context, "mul", binary(context, "div", x, root), scale)]
+
+
+# ---- reductions
+
+_REDUCTIONS = {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "product",
+    "ReduceSumSquare": "squares",
+    "ReduceL1": "magnitudes",
+    "ReduceL2": "root",
+    "ReduceLogSum": "logarithm",
+}
+_REDUCTION_CODES = {name: code for code, name in enumerate(_REDUCTIONS.values())}
+
+
+def reduced(context: Context, x: Value, operation: str, axes: Sequence[int], keep: bool) -> Value:
+    marks = [int(axis in axes) for axis in range(x.rank)]
+    shape = [1 if mark else size for mark, size in zip(marks, x.shape, strict=True)]
+    if not keep:
+        shape = [size for mark, size in zip(marks, shape, strict=True) if not mark]
+    return context.call("reduce", [x], shape, x.dtype, [_REDUCTION_CODES[operation], x.rank, *marks])
+
+
+def _reduction_axes(context: Context, node: Node, inputs: Sequence[Value | None], x: Value) -> list[int] | None:
+    """The axes to reduce; None for none at all."""
+    given = integers(context, node, inputs, 1, "axes")
+    if given:
+        return axes_of(given, x.rank)
+    return None if node.get("noop_with_empty_axes", 0) else list(range(x.rank))
+
+
+_REDUCTION_ATTRIBUTES = {"axes": None, "keepdims": (0, 1), "noop_with_empty_axes": (0, 1)}
+
+
+@operator(
+    "ReduceSum", "ReduceMean", "ReduceProd", "ReduceSumSquare", "ReduceL1",
+    dtypes=((*FLOATS, "int32", "int64"), ("int64",)),
+    attributes=_REDUCTION_ATTRIBUTES,
+)  # fmt: skip
+@operator("ReduceL2", "ReduceLogSum", dtypes=(FLOATS, ("int64",)), attributes=_REDUCTION_ATTRIBUTES)
+@operator(
+    "ReduceMax", "ReduceMin",
+    dtypes=((*FLOATS, "int32", "int64", "int8", "uint8", "bool"), ("int64",)),
+    attributes=_REDUCTION_ATTRIBUTES,
+)  # fmt: skip
+def _reduce(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    if x.dtype == np.bool_:
+        (result,) = _reduce(context, node, [cast(context, x, np.dtype(np.uint8)), *inputs[1:]])
+        return [cast(context, result, x.dtype)]
+    axes = _reduction_axes(context, node, inputs, x)
+    if axes is None:
+        return (
+            [x]
+            if node.op_type not in ("ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum")
+            else [reduced(context, x, _REDUCTIONS[node.op_type], (), keep=True)]
+        )
+    return [reduced(context, x, _REDUCTIONS[node.op_type], axes, bool(node.get("keepdims", 1)))]
+
+
+@operator("ReduceLogSumExp", dtypes=(FLOATS, ("int64",)), attributes=_REDUCTION_ATTRIBUTES)
+def _reduce_log_sum_exp(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    axes = _reduction_axes(context, node, inputs, x)
+    if axes is None:
+        return [x]
+    # The largest is taken off first, so that exp cannot overflow; one of all -inf stays out of the difference.
+    top = reduced(context, x, "max", axes, keep=True)
+    finite = np.finfo(x.dtype)
+    top = unary(context, 2, top, float(finite.min), float(finite.max))
+    total = reduced(context, unary(context, _EXP, binary(context, "sub", x, top)), "sum", axes, keep=True)
+    result = binary(context, "add", unary(context, _LOG, total), top)
+    if not node.get("keepdims", 1):
+        result = context.reshaped(result, [size for axis, size in enumerate(x.shape) if axis not in axes])
+    return [result]
+
+
+@operator(
+    "ArgMax", "ArgMin",
+    dtypes=(*FLOATS, "int32", "int64", "int8", "uint8"),
+    attributes={"axis": None, "keepdims": (0, 1), "select_last_index": (0, 1)},
+    result="int64",
+)  # fmt: skip
+def _arg_extreme(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    axis = axis_of(node.get("axis", 0), x.rank)
+    outer, size, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    if size == 0:
+        raise InferenceError("the axis is empty")
+    shape = (*x.shape[:axis], *((1,) if node.get("keepdims", 1) else ()), *x.shape[axis + 1 :])
+    ints = [outer, size, inner, int(node.op_type == "ArgMin"), int(node.get("select_last_index", 0))]
+    return [context.call("arg_extreme", [x], shape, np.dtype(np.int64), ints)]

@@ -1,0 +1,434 @@
+"""Quantised operators: to small integers and back, and products and convolutions of them with exact 32-bit sums."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....errors import InferenceError
+from ....model.types import dtype_of
+from ..registry import F32, Node, operator
+from ..values import Context, Value
+from .elementwise import _given, _optional, binary, broadcast, cast
+from .movement import axis_of, expanded, strided, transposed
+from .network import WINDOW, convolution_of, products_of, three
+
+if TYPE_CHECKING:
+    from ....model.model import Model, NodeView
+
+_BYTES = ("int8", "uint8")
+_SMALL = (*_BYTES, "int16", "uint16")
+_SCALES = (*F32, "float16", "bfloat16")
+_F32 = np.dtype(np.float32)
+_BYTE, _INT32 = np.dtype(np.uint8), np.dtype(np.int32)
+_PANEL, _QUAD = 16, 4  # kernels/integer_micro.h
+_BLOCK, _STRIP_BYTES = 64, 1 << 17  # channels, and padded pixels at a time, of kernels/depthwise_integer.c
+_LEAST_DEPTHWISE, _LARGEST_STRIP = 8, 1 << 22
+_LEAST_CHANNELS = 32  # of convolutions as products
+_LEAST_ROWS, _MOST_ROWS, _PREPARED_BYTES = 12, 96, 1 << 20  # of the left operand, in matmul_integer
+
+
+# ---- QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear
+
+
+def _scheme(x: Value, scale: Value, zero: Value | None, axis: int, block: int) -> list[int]:
+    """Parameters of `quantize` and `dequantize`: x as [outer, axis, inner] and the length of a block (0: none)."""
+    if zero is not None and zero.size != scale.size:
+        raise InferenceError(f"a zero point of shape {list(zero.shape)} does not fit a scale of {list(scale.shape)}")
+    if scale.size == 1:
+        return [1, 1, x.size, 0]
+    axis = axis_of(axis, x.rank)
+    size = x.shape[axis]
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    if block:
+        block = min(block, max(size, 1))
+        wanted: tuple[int, ...] = (*x.shape[:axis], -(-size // block), *x.shape[axis + 1 :])
+    else:
+        wanted = (size,)
+    if scale.shape != wanted:
+        raise InferenceError(f"a scale of shape {list(wanted)} is expected, found {list(scale.shape)}")
+    return [outer, size, inner, block]
+
+
+def _along(context: Context, x: Value, scale: Value, scheme: Sequence[int], axis: int) -> Value:
+    """``scale`` so that it broadcasts to ``x``."""
+    _, size, _, block = scheme
+    if scale.size == 1:
+        return context.reshaped(scale, ())
+    axis = axis_of(axis, x.rank)
+    if not block:
+        return context.reshaped(scale, (size, *[1] * (x.rank - axis - 1)))
+    numbers = context.constant(np.arange(size, dtype=np.int64) // block)
+    return context.call("gather", [scale, numbers], x.shape, scale.dtype, [axis])
+
+
+def _type_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
+    return (dtype_of(number) if number else None) or default
+
+
+def _refusal(default: np.dtype[Any], made: Sequence[str]) -> Callable[[Model, NodeView], str | None]:
+    """Of (De)QuantizeLinear: an output_dtype, by default ``default``, that is none of ``made``; a negative length of
+    blocks."""
+
+    def check(model: Model, view: NodeView) -> str | None:
+        dtype = _type_of(view.attributes.get("output_dtype", None), default)
+        if dtype.name not in made:
+            return f"{view.op_type} to {dtype.name}"
+        if view.attributes.get("block_size", 0) < 0:
+            return f"{view.op_type} with a negative block_size"
+        return None
+
+    return check
+
+
+@operator(
+    "QuantizeLinear",
+    dtypes=((*_SCALES, "int32"), _SCALES, _SMALL),
+    attributes={"axis": None, "saturate": None, "block_size": None, "output_dtype": None, "precision": (0, 1, 10, 16)},
+    check=_refusal(_BYTE, _SMALL),
+    result=2,
+)
+def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """``saturate`` is about 8-bit floats only."""
+    x, scale, zero = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    axis = node.get("axis", 1)
+    scheme = _scheme(x, scale, zero, axis, node.get("block_size", 0))
+    made = _type_of(node.get("output_dtype", None), _BYTE)
+    dtype = made if zero is None else zero.dtype
+    if zero is not None and node.get("output_dtype", 0) and dtype != made:
+        raise InferenceError(f"a zero point of output_dtype, {made}, is expected, found {dtype}")
+    precision = _type_of(node.get("precision", None), scale.dtype)
+    if precision != np.float32:  # the quotient is rounded to half precision before it is rounded to an integer
+        x, scale = cast(context, x, precision), cast(context, scale, precision)
+        divisor = cast(context, _along(context, x, scale, scheme, axis), _F32)
+        quotient = binary(context, "div", cast(context, x, _F32), divisor)
+        x = cast(context, quotient, precision)
+        scale = context.constant(np.ones(scale.shape, np.float32))
+    operands = [cast(context, x, _F32), cast(context, scale, _F32), zero]
+    return [context.call("quantize", operands, x.shape, dtype, scheme)]
+
+
+@operator(
+    "DequantizeLinear",
+    dtypes=((*_SMALL, "int32"), _SCALES, (*_SMALL, "int32")),
+    attributes={"axis": None, "block_size": None},
+    until=22,
+    check=_refusal(_F32, _SCALES),
+    result=1,
+)
+@operator(
+    "DequantizeLinear",
+    dtypes=((*_SMALL, "int32"), _SCALES, (*_SMALL, "int32")),
+    attributes={"axis": None, "block_size": None, "output_dtype": None},
+    since=23,
+    check=_refusal(_F32, _SCALES),
+    result=None,
+)
+def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, scale, zero = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    scheme = _scheme(x, scale, zero, node.get("axis", 1), node.get("block_size", 0))
+    y = context.call("dequantize", [x, cast(context, scale, _F32), zero], x.shape, _F32, scheme)
+    return [cast(context, y, _type_of(node.get("output_dtype", None), scale.dtype))]
+
+
+@operator("DynamicQuantizeLinear", dtypes=F32, result="uint8")
+def _dynamic_quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    return context.call_many("dynamic_quantize", [x], [(x.shape, _BYTE), ((), _F32), ((), _BYTE)])
+
+
+# ---- products
+
+
+def _per_row(context: Context, value: Value) -> Value:
+    """A parameter of the rows of a matrix: one for all, or given as a vector, or in a shape that broadcasts."""
+    if value.size == 1:
+        return context.reshaped(value, ())
+    return context.reshaped(value, (value.size, 1)) if value.rank == 1 else value
+
+
+def _per_column(context: Context, value: Value) -> Value:
+    return context.reshaped(value, ()) if value.size == 1 else value
+
+
+def _zero_of(context: Context, x: Value, zero: Value | None) -> Value:
+    if zero is None:
+        return context.scalar(0, x.dtype)
+    if x.dtype != zero.dtype:
+        raise InferenceError(f"a zero point of {x.dtype} is expected, found {zero.dtype}")
+    return zero
+
+
+def _zeros_of(context: Context, x: Value, zero: Value | None, axis: int) -> Value:
+    """Of a matrix, or a batch of them: one zero point, or one for each row (axis -2) or column (-1) of every matrix."""
+    zero = _zero_of(context, x, zero)
+    if zero.size == 1:
+        return zero
+    other = x.rank - 3 - axis  # the axis along which a zero point may not vary; a vector is one line
+    per_line = tuple(1 if i == other or x.rank == 1 else n for i, n in enumerate(x.shape))
+    if broadcast(zero, Value(zero.dtype, per_line)) != per_line:
+        raise InferenceError(f"a zero point of shape {list(zero.shape)} does not fit {list(x.shape)}")
+    return zero if zero.size == math.prod(per_line) else expanded(context, zero, per_line)
+
+
+def _as_constant(context: Context, x: Value, zero: Value, layout: tuple[object, ...], make: Any) -> Value:
+    """What ``make`` gives, kept for all plans where both the weights and their zero point are constants."""
+    if zero.data is None:
+        made: Value = make()
+        return made
+    return context.packed(x, (*layout, zero.data.tobytes()), make)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Requantization:
+    """How sums become bytes: sums * multiplier + zero, rounded, of zero's type."""
+
+    multiplier: Value
+    zero: Value
+
+    def fits(self, per: int) -> bool:
+        """Whether the product's own kernel can do it: one multiplier or ``per`` of them, one zero point."""
+        return self.multiplier.size in (1, per) and self.zero.size == 1
+
+    def of(self, context: Context, sums: Value) -> Value:
+        for name, value in (("scales", self.multiplier), ("a zero point", self.zero)):
+            if broadcast(sums, value) != sums.shape:
+                raise InferenceError(f"{name} of shape {list(value.shape)} do not fit {list(sums.shape)}")
+        return context.call("requantize", [sums, self.multiplier, self.zero], sums.shape, self.zero.dtype)
+
+
+def _integer_product(
+    context: Context,
+    a: Value,
+    b: Value,
+    a_zero: Value | None,
+    b_zero: Value | None,
+    requantization: _Requantization | None = None,
+) -> Value:
+    """(a - a_zero) x (b - b_zero), int32, or bytes."""
+    p = products_of(a, b)
+    quads = -(-p.k // _QUAD)
+    matrix = -(-p.n // _PANEL) * _PANEL * _QUAD * (quads + 2)
+    left_zero = _zeros_of(context, a, None if a_zero is None else _per_row(context, a_zero), -2)
+    right_zero = _zeros_of(context, b, None if b_zero is None else _per_column(context, b_zero), -1)
+
+    def pack() -> Value:
+        ints = [math.prod(p.right), p.k, p.n]
+        return context.call("pack_quads", [b, right_zero], (math.prod(p.right) * matrix,), _BYTE, ints, lasting=True)
+
+    right = _as_constant(context, b, right_zero, ("pack_quads",), pack)
+    ints = [p.m, p.n, p.k, len(p.batch), *p.batch, *p.steps(p.m * p.k, matrix)]
+    row = 8 * quads + 136
+    scratch = row * max(_LEAST_ROWS, min(_MOST_ROWS, _PREPARED_BYTES // row))
+    operands, dtype, whole = [a, left_zero, right], _INT32, True
+    if requantization is not None and requantization.fits(p.n):
+        columns = requantization.multiplier
+        whole = columns.size != 1 and columns.shape[-1:] != (p.n,)
+        if not whole:
+            operands, dtype = [*operands, columns, requantization.zero], requantization.zero.dtype
+    made = context.call("matmul_integer", operands, p.shape, dtype, ints, scratch_bytes=scratch)
+    return requantization.of(context, made) if requantization is not None and whole else made
+
+
+@operator("MatMulInteger", dtypes=_BYTES, result="int32")
+def _matmul_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    a_zero, b_zero = _optional(inputs, 2), _optional(inputs, 3)
+    return [_integer_product(context, _given(inputs[0]), _given(inputs[1]), a_zero, b_zero)]
+
+
+def _multiplier(context: Context, x_scale: Value, w_scale: Value, y_scale: Value) -> Value:
+    """x_scale * w_scale / y_scale, rounded to the scales' type after each step as if computed in it."""
+    dtype = x_scale.dtype
+    if not dtype == w_scale.dtype == y_scale.dtype:
+        raise InferenceError(f"scales of one type are expected, found {dtype}, {w_scale.dtype}, {y_scale.dtype}")
+    wide = [cast(context, value, _F32) for value in (x_scale, w_scale, y_scale)]
+    product = cast(context, cast(context, binary(context, "mul", wide[0], wide[1]), dtype), _F32)
+    return cast(context, cast(context, binary(context, "div", product, wide[2]), dtype), _F32)
+
+
+@operator("QLinearMatMul", dtypes=(_BYTES, _SCALES, _BYTES, _BYTES, _SCALES, _BYTES, _SCALES, _BYTES), result=7)
+def _qlinear_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (_given(value) for value in inputs)
+    rows = [_per_row(context, value) for value in (a_scale, y_scale, y_zero)]
+    multiplier = _multiplier(context, rows[0], _per_column(context, b_scale), rows[1])
+    return [_integer_product(context, a, b, a_zero, b_zero, _Requantization(multiplier, rows[2]))]
+
+
+# ---- convolutions
+
+
+def _integer_convolution(
+    context: Context,
+    node: Node,
+    x: Value,
+    weights: Value,
+    x_zero: Value | None,
+    w_zero: Value | None,
+    bias: Value | None = None,
+    requantization: _Requantization | None = None,
+) -> Value:
+    """int32, or bytes; a multiplier of the requantization is one, or one per output channel."""
+    group, window, shape = convolution_of(node, x, weights, bias)
+    outputs, channels = weights.shape[:2]
+    zero, weights_zero = _zero_of(context, x, x_zero), _zero_of(context, weights, w_zero)
+    if zero.size != 1:
+        raise InferenceError(f"x's zero point is one {x.dtype}, found {zero.dtype}{list(zero.shape)}")
+    if weights_zero.size != 1 and weights_zero.shape != (outputs,):
+        raise InferenceError(f"a zero point of shape {list(weights_zero.shape)} does not fit {list(weights.shape)}")
+    sizes = three(shape[2:], 1)
+    ints = [group, channels, *window, *sizes]
+    operands: list[Value | None] = [zero, bias]
+    dtype = _INT32
+    if requantization is not None:
+        operands += [requantization.multiplier, requantization.zero]
+        dtype = requantization.zero.dtype
+    scratch = depthwise_scratch(x, weights, weights_zero, window, sizes, dtype)
+    if scratch is not None:
+        size = outputs // group * -(-group // _BLOCK) * _BLOCK * _QUAD * (-(-math.prod(weights.shape[2:]) // _QUAD) + 1)
+
+        def pack_depthwise() -> Value:
+            return context.call("pack_depthwise", [weights], (size,), _BYTE, ints, lasting=True)
+
+        filters = context.packed(weights, ("pack_depthwise", group), pack_depthwise)
+        return context.call("depthwise_integer", [x, filters, *operands], shape, dtype, ints, scratch_bytes=scratch)
+    if requantization is not None and _is_short(x, weights, weights_zero, window, shape, group):
+        return _by_product(context, x, weights, zero, weights_zero, bias, requantization, window, shape)
+    steps, plane = pixel_layout(channels, window, sizes)
+    packed = x.shape[0] * group * -(-channels // _QUAD) * plane + 2 * _PANEL * _QUAD
+    pixels = context.call("pack_pixels", [x, zero], (packed,), _BYTE, ints)
+
+    def pack() -> Value:
+        size = ((outputs + 1) * _QUAD * (steps + 2),)
+        return context.call("pack_filters", [weights, weights_zero], size, _BYTE, ints, lasting=True)
+
+    filters = _as_constant(context, weights, weights_zero, ("pack_filters",), pack)
+    return context.call("conv_integer", [pixels, filters, *operands], shape, dtype, ints, scratch_bytes=112 * steps)
+
+
+def _is_short(
+    x: Value, weights: Value, weights_zero: Value, window: Sequence[int], shape: Sequence[int], group: int
+) -> bool:
+    """Whether the rows of the result are so short that `conv_integer`, which computes the ends of rows too and 16
+    pixels at a time, would make an eighth more sums than there are."""
+    if group != 1 or x.rank != 4 or not weights.shared or weights_zero.data is None or 0 in shape or 0 in x.shape:
+        return False
+    if weights.shape[1] < _LEAST_CHANNELS or weights.shape[0] < _LEAST_CHANNELS:
+        return False
+    (_, kh, kw), (_, sh, sw), _, (_, _, dw) = (window[i : i + 3] for i in range(0, 12, 3))
+    rows, columns = shape[2:]
+    if (kh, kw, sh, sw) == (1, 1, 1, 1):
+        pixels = rows * columns
+    else:
+        pixels = (rows - 1) * (columns + (kw - 1) * dw // sw) + columns
+    return -(-pixels // _PANEL) * _PANEL * 8 >= rows * columns * 9
+
+
+def _by_product(
+    context: Context,
+    x: Value,
+    weights: Value,
+    zero: Value,
+    weights_zero: Value,
+    bias: Value | None,
+    requantization: _Requantization,
+    window: Sequence[int],
+    shape: Sequence[int],
+) -> Value:
+    """A convolution as a product: a row for every window, its channels innermost, times a column for every filter."""
+    (_, kh, kw), (_, sh, sw), (_, top, left), (_, dh, dw) = (window[i : i + 3] for i in range(0, 12, 3))
+    images, channels, height, width = x.shape
+    rows, columns = shape[2:]
+    turned = transposed(context, x, (0, 2, 3, 1))
+    # Pixels are windows as they lie only if one tap reads every pixel once: no strides, and no pads at either end.
+    if (kh, kw, sh, sw, top, left) != (1, 1, 1, 1, 0, 0) or (height, width) != (rows, columns):
+        needed = ((rows - 1) * sh + (kh - 1) * dh + 1, (columns - 1) * sw + (kw - 1) * dw + 1)
+        padded = (images, max(needed[0], height + top), max(needed[1], width + left), channels)
+        if padded != turned.shape:
+            turned = context.call("pad", [turned, zero], padded, x.dtype, [0, 0, top, left, 0])
+        pixel, row = channels, padded[2] * channels
+        steps = (padded[1] * row, sh * row, sw * pixel, dh * row, dw * pixel, 1)
+        turned = strided(context, turned, 0, (images, rows, columns, kh, kw, channels), steps)
+    m, k, n = images * rows * columns, kh * kw * channels, weights.shape[0]
+    quads = -(-k // _QUAD)
+
+    def pack() -> Value:
+        filters = context.reshaped(transposed(context, weights, (2, 3, 1, 0)), (k, n))
+        size = (-(-n // _PANEL) * _PANEL * _QUAD * (quads + 2),)
+        return context.call("pack_quads", [filters, weights_zero], size, _BYTE, [1, k, n], lasting=True)
+
+    right = _as_constant(context, weights, weights_zero, ("pack_windows",), pack)
+    operands = [context.reshaped(turned, (m, k)), zero, right, requantization.multiplier, requantization.zero]
+    if bias is not None:
+        operands.append(bias)
+    line = 8 * quads + 136
+    scratch = line * max(_LEAST_ROWS, min(_MOST_ROWS, _PREPARED_BYTES // line))
+    made = context.call(
+        "matmul_integer", operands, (m, n), requantization.zero.dtype, [m, n, k, 0], scratch_bytes=scratch
+    )
+    made = transposed(context, context.reshaped(made, (images, rows * columns, n)), (0, 2, 1))
+    return context.reshaped(made, shape)
+
+
+def depthwise_scratch(
+    x: Value, weights: Value, weights_zero: Value, window: Sequence[int], sizes: Sequence[int], dtype: np.dtype[Any]
+) -> int | None:
+    """What `depthwise_integer` needs (kernels/depthwise_integer.c); None for convolutions that it does not take or that
+    would fill its lanes badly."""
+    if weights.shape[1] != 1 or x.shape[1] < _LEAST_DEPTHWISE or x.rank > 4 or weights_zero.data is None:
+        return None
+    if (weights_zero.data != (128 if weights.dtype == np.uint8 else 0)).any():
+        return None
+    kernel, strides, _, dilations = (window[i + 1 : i + 3] for i in range(0, 12, 3))
+    inside, out = three(x.shape[2:], 1)[1:], sizes[1:]
+    if 0 in out or 0 in inside:
+        return None
+    reach = [(k - 1) * dilation + 1 for k, dilation in zip(kernel, dilations, strict=True)]
+    width = (out[1] - 1) * strides[1] + reach[1]
+    rows = min(out[0], 1 + max(0, _STRIP_BYTES // _BLOCK // width - reach[0]) // strides[0])
+    strip = (rows - 1) * strides[0] + reach[0]
+    if strip * width * _BLOCK > _LARGEST_STRIP:
+        return None
+    quads = -(-math.prod(kernel) // _QUAD)
+    results = rows * out[1] * _BLOCK * dtype.itemsize
+    parts = [strip * width * _BLOCK + 64, max(results, strip * inside[1] * _BLOCK) + 64, quads * _BLOCK * 8, quads * 32]
+    return sum(-(-part // 64) * 64 for part in parts)
+
+
+def pixel_layout(channels: int, window: Sequence[int], sizes: Sequence[int]) -> tuple[int, int]:
+    """Quads of a filter, and bytes of four channels of a group as `pack_pixels` writes them: kernels/conv_integer.c."""
+    kernel, strides, _, dilations = (window[i : i + 3] for i in range(0, 12, 3))
+    steps, plane = -(-channels // _QUAD), _QUAD
+    for axis, (k, stride, dilation, size) in enumerate(zip(kernel, strides, dilations, sizes, strict=True)):
+        if channels == 1 and axis == 2:
+            steps, plane = steps * -(-k // _QUAD), plane * -(-k // _QUAD) * size
+        else:
+            period = stride // math.gcd(stride, dilation)
+            steps, plane = steps * k, plane * min(k, period) * (size + (k - 1) * dilation // stride)
+    return steps, plane
+
+
+@operator("ConvInteger", dtypes=_BYTES, attributes=WINDOW | {"group": None}, result="int32")
+def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x_zero, w_zero = _optional(inputs, 2), _optional(inputs, 3)
+    return [_integer_convolution(context, node, _given(inputs[0]), _given(inputs[1]), x_zero, w_zero)]
+
+
+@operator(
+    "QLinearConv",
+    dtypes=(_BYTES, F32, _BYTES, _BYTES, F32, _BYTES, F32, _BYTES, ("int32",)),
+    attributes=WINDOW | {"group": None},
+    result=7,
+)
+def _qlinear_conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (_given(value) for value in inputs[:8])
+    if max(x_scale.size, y_scale.size, y_zero.size) > 1 or (w_scale.size > 1 and w_scale.shape != (w.shape[0],)):
+        raise InferenceError("one scale each for x and y, and one or one per channel for w, are expected")
+    per_map = (w_scale.size,) if w_scale.size > 1 else ()
+    scales = [context.reshaped(value, ()) for value in (x_scale, y_scale)]
+    multiplier = _multiplier(context, scales[0], context.reshaped(w_scale, per_map), scales[1])
+    bias, requantization = _optional(inputs, 8), _Requantization(multiplier, context.reshaped(y_zero, ()))
+    return [_integer_convolution(context, node, x, w, x_zero, w_zero, bias, requantization)]

@@ -1,0 +1,183 @@
+"""LSTM, GRU and RNN: one matrix product for the input's share of all gates and steps, one kernel call for the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....errors import InferenceError
+from ..registry import F32, Node, operator
+from ..values import Context, Value
+from .elementwise import _given, _optional, binary
+from .movement import strided
+from .network import gemm_scratch, packed_b
+
+if TYPE_CHECKING:
+    from ....model.model import Model, NodeView
+
+_PANEL = 16  # kernels/gemm_micro.h
+_BOOL = np.dtype(np.bool_)
+
+# Activation -> code in kernels/recurrent.c, defaults of alpha and beta (None: it takes none).
+_ACTIVATIONS: dict[str, tuple[int, float | None, float | None]] = {
+    "relu": (0, None, None),
+    "tanh": (1, None, None),
+    "sigmoid": (2, None, None),
+    "affine": (3, 1.0, 0.0),
+    "leakyrelu": (4, 0.01, None),
+    "thresholdedrelu": (5, 1.0, None),
+    "scaledtanh": (6, 1.0, 1.0),
+    "hardsigmoid": (7, 0.2, 0.5),
+    "elu": (8, 1.0, None),
+    "softsign": (9, None, None),
+    "softplus": (10, None, None),
+}
+# Operator -> gates, activations of one direction.
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_DEFAULTS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
+
+_ATTRIBUTES: dict[str, Any] = {
+    "activations": None,
+    "activation_alpha": None,
+    "activation_beta": None,
+    "clip": None,
+    "direction": (b"forward", b"reverse", b"bidirectional"),
+    "hidden_size": None,
+    "layout": (0, 1),
+    "output_sequence": (0, 1),  # opsets before 7: Y is made all the same
+}
+
+
+def _names(node_type: str, attributes: Any) -> list[str]:
+    """The activations of all directions, in lower case."""
+    given = attributes.get("activations", None)
+    if given:
+        return [name.decode("utf-8", "replace").lower() for name in given]
+    return list(_DEFAULTS[node_type]) * _directions(attributes)
+
+
+def _directions(attributes: Any) -> int:
+    return 2 if attributes.get("direction", b"forward") == b"bidirectional" else 1
+
+
+def _refusal(model: Model, view: NodeView) -> str | None:
+    names = _names(view.op_type, view.attributes)
+    wanted = len(_DEFAULTS[view.op_type]) * _directions(view.attributes)
+    if len(names) != wanted:
+        return f"{view.op_type} with {len(names)} activations; its directions need {wanted}"
+    unknown = [name for name in names if name not in _ACTIVATIONS]
+    if unknown:
+        return f"{view.op_type} with activation {unknown[0]}"
+    clip = view.attributes.get("clip", None)
+    if clip is not None and not clip >= 0:
+        return f"{view.op_type} with clip = {clip!r}"
+    return None
+
+
+def _functions(node: Node) -> tuple[list[int], list[float]]:
+    """Codes and parameters. Given alphas and betas go, in order, to the activations that take one."""
+    alphas, betas = iter(node.get("activation_alpha", ())), iter(node.get("activation_beta", ()))
+    codes, parameters = [], []
+    for name in _names(node.op_type, node.attributes):
+        code, alpha, beta = _ACTIVATIONS[name]
+        codes.append(code)
+        parameters += [0.0 if alpha is None else float(next(alphas, alpha))]
+        parameters += [0.0 if beta is None else float(next(betas, beta))]
+    return codes, parameters
+
+
+def _expect(name: str, value: Value | None, shape: tuple[int, ...]) -> None:
+    if value is not None and value.shape != shape:
+        raise InferenceError(f"{name} of shape {list(shape)} is expected, found {list(value.shape)}")
+
+
+def _halves(context: Context, bias: Value, width: int) -> tuple[Value, Value]:
+    """The input's and the recurrent bias: each [directions, width]."""
+    shape, strides = (bias.shape[0], width), (2 * width, 1)
+    return strided(context, bias, 0, shape, strides), strided(context, bias, width, shape, strides)
+
+
+def _input_bias(context: Context, bias: Value, gates: int, hidden: int, linear_before_reset: bool) -> Value:
+    """Added before the recurrent product [directions, gates * H]: both biases, without a reset product's own."""
+    given, recurrent = _halves(context, bias, gates * hidden)
+    if linear_before_reset:
+        kept = context.constant(np.repeat([True, True, False], hidden))
+        recurrent = context.call("where", [kept, recurrent, context.scalar(0, bias.dtype)], recurrent.shape, bias.dtype)
+    return binary(context, "add", given, recurrent)
+
+
+@operator("RNN", dtypes=(F32, F32, F32, F32, ("int32",), F32), attributes=_ATTRIBUTES, check=_refusal)
+@operator(
+    "GRU",
+    dtypes=(F32, F32, F32, F32, ("int32",), F32),
+    attributes=_ATTRIBUTES | {"linear_before_reset": (0, 1)},
+    check=_refusal,
+)
+@operator(
+    "LSTM",
+    dtypes=(F32, F32, F32, F32, ("int32",), F32),
+    attributes=_ATTRIBUTES | {"input_forget": (0, 1)},
+    check=_refusal,
+)
+def _recurrent(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, w, r = (_given(value) for value in inputs[:3])
+    bias, lengths, h0 = (_optional(inputs, position) for position in (3, 4, 5))
+    gates, directions = _GATES[node.op_type], _directions(node.attributes)
+    if x.rank != 3 or w.rank != 3 or r.rank != 3 or r.shape[2] < 1:
+        raise InferenceError(f"X, W and R of rank 3 are expected, found {[list(v.shape) for v in (x, w, r)]}")
+    batch_first = bool(node.get("layout", 0))
+    steps, batch = x.shape[1::-1] if batch_first else x.shape[:2]
+    features, hidden = x.shape[2], r.shape[2]
+    if node.get("hidden_size", hidden) != hidden:
+        raise InferenceError(f"hidden_size {node.get('hidden_size', hidden)} does not fit R of {list(r.shape)}")
+    width, state = gates * hidden, (batch, directions, hidden) if batch_first else (directions, batch, hidden)
+    _expect("W", w, (directions, width, features))
+    _expect("R", r, (directions, width, hidden))
+    _expect("B", bias, (directions, 2 * width))
+    _expect("sequence_lens", lengths, (batch,))
+    _expect("initial_h", h0, state)
+    linear_before_reset = bool(node.get("linear_before_reset", 0))
+
+    added = recurrent_bias = None
+    if bias is not None:
+        source = bias
+
+        def input_bias() -> Value:
+            return _input_bias(context, source, gates, hidden, linear_before_reset)
+
+        def hidden_bias() -> Value:
+            return strided(context, source, (2 * gates - 1) * hidden, (directions, hidden), (2 * width, 1))
+
+        added = context.packed(bias, ("recurrent", linear_before_reset), input_bias)
+        if linear_before_reset:
+            recurrent_bias = context.packed(bias, "hidden", hidden_bias)
+    columns, rows = directions * width, steps * batch
+    weights = packed_b(context, w, 1, features, columns, True)
+    ints = [rows, columns, features, 0, 0, 1, 0, 1, 0]
+    shape = (rows, columns)
+    scratch = gemm_scratch(x, weights, True, features, columns)
+    shares = context.call("gemm", [x, weights, added, None], shape, x.dtype, ints, [1.0, 1.0, 0.0, 0.0], scratch)
+
+    recurrent = packed_b(context, r, directions * gates, hidden, hidden, True, as_float32=True)  # read in every step
+    codes, parameters = _functions(node)
+    option = linear_before_reset or bool(node.get("input_forget", 0))
+    reverse = node.get("direction", b"forward") == b"reverse"
+    ints = [steps, batch, hidden, directions, int(reverse), int(batch_first), int(option), *codes]
+    operands = [shares, recurrent, lengths, h0]
+    outputs: list[tuple[Sequence[int], np.dtype[Any]]]
+    outputs = [((batch, steps, directions, hidden) if batch_first else (steps, directions, batch, hidden), x.dtype)]
+    outputs.append((state, x.dtype))
+    if node.op_type == "LSTM":
+        c0, peepholes = _optional(inputs, 6), _optional(inputs, 7)
+        _expect("initial_c", c0, state)
+        _expect("P", peepholes, (directions, 3 * hidden))
+        operands += [c0, peepholes]
+        outputs.append((state, x.dtype))
+    elif node.op_type == "GRU":
+        operands.append(recurrent_bias)
+    scratch = 4 * batch * (gates + 2) * _PANEL * math.ceil(hidden / _PANEL)
+    floats = [float(node.get("clip", math.inf)), *parameters]
+    return context.call_many(node.op_type.lower(), operands, outputs, ints, floats, scratch)

@@ -1,0 +1,340 @@
+"""Resize and Upsample: one axis after the other, each by a table of places and weights.
+
+Where an element of the result lies in the input depends on the shapes alone, so the tables are made when planning;
+the kernels know no modes. Axes are taken in the order that computes least. Places are computed in float32 where
+elements are picked, as onnxruntime does: rounding decides there which element that is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....errors import InferenceError
+from ..registry import ANY, F32, FLOATS, Node, operator
+from ..values import Context, Value
+from .elementwise import _given, _optional
+from .movement import axes_of
+
+if TYPE_CHECKING:
+    from ....model.model import Model, NodeView
+
+_MAX_LENGTH = 1 << 30  # of an axis: places are int32
+_GATHER_COST = 4  # of an output along the innermost axis, against one along another
+_COORDINATES: tuple[bytes, ...] = (b"half_pixel", b"half_pixel_symmetric", b"pytorch_half_pixel", b"align_corners")
+_COORDINATES += (b"asymmetric", b"tf_half_pixel_for_nn", b"tf_crop_and_resize")
+_ROUNDINGS = (b"round_prefer_floor", b"round_prefer_ceil", b"floor", b"ceil")
+
+
+def _interpolates(node: Node) -> bool:
+    return bool(node.get("mode", b"nearest") != b"nearest")
+
+
+def _refusal(model: Model, view: NodeView) -> str | None:
+    attributes = view.attributes
+    mode = attributes.get("mode", b"nearest")
+    if mode != b"nearest":
+        dtype = model.type_of(int(model.node_inputs[view.index][0])).dtype
+        if dtype is None or dtype.name not in FLOATS:
+            return f"{view.op_type} with mode {mode.decode()} of {dtype or 'an unknown type'}; kernels take {FLOATS}"
+    elif attributes.get("antialias", 0):
+        return f"{view.op_type} with antialias and mode nearest"
+    if view.op_type == "Resize" and view.opset > 10 and not any(view.inputs[2:]):
+        return "Resize without scales and sizes"
+    return None
+
+
+@operator("Upsample", dtypes=ANY, attributes={
+    "mode": (b"nearest", b"bilinear", b"linear"), "height_scale": None, "width_scale": None,
+}, until=6, check=_refusal)  # fmt: skip
+def _upsample_last_two(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    if x.rank != 4:
+        raise InferenceError(f"an input of rank 4 is expected, found {list(x.shape)}")
+    return _by_scales(context, node, x, [1.0, 1.0, node.get("height_scale", 1.0), node.get("width_scale", 1.0)])
+
+
+@operator("Upsample", dtypes=ANY, attributes={"mode": (b"nearest", b"linear", b"bilinear"), "scales": None},
+          since=7, until=8, check=_refusal)  # fmt: skip
+def _upsample_by_attribute(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return _by_scales(context, node, _given(inputs[0]), node.get("scales", ()))
+
+
+@operator(
+    "Upsample",
+    dtypes=(ANY, F32),
+    attributes={"mode": (b"nearest", b"linear", b"bilinear")},
+    since=9,
+    until=9,
+    check=_refusal,
+)
+@operator(
+    "Resize",
+    dtypes=(ANY, F32),
+    attributes={"mode": (b"nearest", b"linear", b"bilinear")},
+    since=10,
+    until=10,
+    check=_refusal,
+)
+def _by_input(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return _by_scales(context, node, _given(inputs[0]), context.known(_given(inputs[1])).reshape(-1).tolist())
+
+
+def _by_scales(context: Context, node: Node, x: Value, given: Sequence[float]) -> list[Value]:
+    """What Resize was before opset 11: asymmetric, rounded down when enlarging and up when shrinking."""
+    scales = _checked_scales(given, x.rank)
+    tables = []
+    for axis, scale in enumerate(scales):
+        size, length = x.shape[axis], _scaled(x.shape[axis], scale)
+        if length != size or scale != 1:
+            rounding = b"ceil" if scale < 1 else b"floor"
+            places = _places(b"asymmetric", size, length, scale, (0.0, 1.0), _interpolates(node))
+            tables.append(_table(node, axis, size, places, scale, rounding))
+    return [_apply(context, x, tables)]
+
+
+@operator("Resize", dtypes=(ANY, FLOATS, F32, ("int64",)), since=11, check=_refusal, attributes={
+    "mode": (b"nearest", b"linear", b"cubic"),
+    "coordinate_transformation_mode": _COORDINATES,
+    "nearest_mode": _ROUNDINGS,
+    "cubic_coeff_a": None,
+    "exclude_outside": (0, 1),
+    "extrapolation_value": None,
+    "antialias": (0, 1),
+    "axes": None,
+    "keep_aspect_ratio_policy": (b"stretch", b"not_larger", b"not_smaller"),
+})  # fmt: skip
+def _resize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    given = node.get("axes", None)
+    axes = list(range(x.rank)) if given is None else axes_of(given, x.rank)
+    scales, lengths = _target(context, node, x, axes, inputs)
+    coordinates = node.get("coordinate_transformation_mode", b"half_pixel")
+    cropped = coordinates == b"tf_crop_and_resize"
+    region = _region(context, inputs, len(axes)) if cropped else []
+    tables: list[_Table] = []
+    outside: NDArray[np.bool_] | None = None
+    for position, axis in enumerate(axes):
+        size, length, scale = x.shape[axis], lengths[position], scales[position]
+        bounds = (region[position], region[position + len(axes)]) if cropped else (0.0, 1.0)
+        if length == size and abs(scale - 1) < 1e-9 and bounds == (0.0, 1.0):
+            continue
+        places = _places(coordinates, size, length, scale, bounds, _interpolates(node))
+        rounding = node.get("nearest_mode", b"round_prefer_floor")
+        tables.append(_table(node, axis, size, places, scale, rounding))
+        if cropped:
+            beyond = ((places < 0) | (places > size - 1)).reshape(-1, *[1] * (x.rank - axis - 1))
+            outside = beyond if outside is None else outside | beyond
+    result = _apply(context, x, tables)
+    if outside is not None and outside.any():
+        filler = context.scalar(node.get("extrapolation_value", 0.0), x.dtype)
+        result = context.call("where", [context.constant(outside), filler, result], result.shape, x.dtype)
+    return [result]
+
+
+# ---- how large, and from where
+
+
+def _scaled(size: int, scale: float) -> int:
+    length = math.floor(np.float32(size) * np.float32(scale))
+    if length > _MAX_LENGTH:
+        raise InferenceError(f"an axis of {size} elements and a scale of {scale} give more than 2**30")
+    return length
+
+
+def _checked_scales(given: Sequence[float], count: int) -> list[float]:
+    if len(given) != count:
+        raise InferenceError(f"{len(given)} scales for {count} axes")
+    if not all(0 < scale < math.inf for scale in given):
+        raise InferenceError(f"scales {list(given)}: expected positive numbers")
+    return [float(np.float32(scale)) for scale in given]
+
+
+def _target(
+    context: Context, node: Node, x: Value, axes: Sequence[int], inputs: Sequence[Value | None]
+) -> tuple[list[float], list[int]]:
+    """The scale and the length of the result along each of ``axes``."""
+    by_scale, by_size = _optional(inputs, 2), _optional(inputs, 3)
+    sizes = [x.shape[axis] for axis in axes]
+    if by_size is None or by_size.size == 0:
+        if by_scale is None:
+            raise InferenceError("expected scales or sizes, found neither")
+        scales = _checked_scales(context.known(by_scale).reshape(-1).tolist(), len(axes))
+        return scales, [_scaled(size, scale) for size, scale in zip(sizes, scales, strict=True)]
+    lengths = [int(length) for length in context.known(by_size).reshape(-1)]
+    if len(lengths) != len(axes) or min(lengths, default=0) < 0 or max(lengths, default=0) > _MAX_LENGTH:
+        raise InferenceError(f"sizes {lengths} do not fit {len(axes)} axes of shape {list(x.shape)}")
+    if not all(sizes):
+        raise InferenceError(f"cannot resize an empty axis of shape {list(x.shape)}")
+    scales = [length / size for length, size in zip(lengths, sizes, strict=True)]
+    policy = node.get("keep_aspect_ratio_policy", b"stretch")
+    if policy == b"stretch" or not scales:
+        return scales, lengths
+    scale = float(np.float32(min(scales) if policy == b"not_larger" else max(scales)))
+    return [scale] * len(axes), [_scaled(1, math.floor(scale * size + 0.5)) for size in sizes]
+
+
+def _region(context: Context, inputs: Sequence[Value | None], count: int) -> list[float]:
+    region = _optional(inputs, 1)
+    if region is None or region.size != 2 * count:
+        raise InferenceError(f"tf_crop_and_resize takes a roi of {2 * count} numbers")
+    found = [float(entry) for entry in context.known(region).reshape(-1)]
+    if not all(math.isfinite(entry) and abs(entry) < 1e6 for entry in found):
+        raise InferenceError(f"roi {found} is out of range")
+    return found
+
+
+def _places(
+    mode: bytes, size: int, length: int, scale: float, region: tuple[float, float], precise: bool
+) -> NDArray[Any]:
+    """Where the elements of the result lie along an axis of the input."""
+    number: Any = np.float64 if precise else np.float32
+    places: NDArray[Any]
+    y, s, n = np.arange(length, dtype=number), number(scale), number(size)
+    half, one = number(0.5), number(1)
+    match mode:
+        case b"align_corners":
+            # The length itself where the scale is that of the lengths but for rounding: corners fall on whole numbers.
+            resized = number(length) if abs(scale * size - length) <= 1e-6 * length else s * n
+            places = y * (n - one) / (resized - one) if resized != one else np.zeros_like(y)
+        case b"asymmetric":
+            places = y / s
+        case b"tf_half_pixel_for_nn":
+            places = (y + half) / s
+        case b"tf_crop_and_resize" if length > 1:
+            start, end = number(region[0]), number(region[1])
+            places = start * (n - one) + y * (end - start) * (n - one) / number(length - 1)
+        case b"tf_crop_and_resize":
+            places = np.full_like(y, half * (number(region[0]) + number(region[1])) * (n - one))
+        case b"pytorch_half_pixel" if length <= 1:
+            places = np.full_like(y, -half)
+        case b"half_pixel_symmetric":
+            centred = n / number(2) * (one - number(length) / (s * n))
+            # Rounded once, as in onnxruntime: a place that is whole but for rounding falls to the same side.
+            places = (float(centred) + (y + half).astype(np.float64) / float(s) - 0.5).astype(number)
+        case _:
+            places = (y + half) / s - half
+    return places
+
+
+# ---- tables
+
+_Table = tuple[int, NDArray[np.int32], NDArray[np.float64] | None]
+"""An axis; for each element of the result the first place read; weights of the places from there on, [taps, length], or
+None where one is picked."""
+
+
+def _table(node: Node, axis: int, size: int, places: NDArray[Any], scale: float, rounding: bytes) -> _Table:
+    if size == 0 and len(places):
+        raise InferenceError("cannot resize an empty axis")
+    if not _interpolates(node):
+        return axis, _rounded(places, rounding).clip(0, max(size - 1, 0)).astype(np.int32), None
+    return axis, *_weights(node, size, places, scale)
+
+
+def _rounded(places: NDArray[Any], rounding: bytes) -> NDArray[Any]:
+    half: Any = places.dtype.type(0.5)
+    rounded: dict[bytes, Callable[[], NDArray[Any]]] = {
+        b"round_prefer_floor": lambda: np.ceil(places - half),
+        b"round_prefer_ceil": lambda: np.floor(places + half),
+        b"floor": lambda: np.floor(places),
+        b"ceil": lambda: np.ceil(places),
+    }
+    return rounded[rounding]()
+
+
+def _weights(
+    node: Node, size: int, places: NDArray[np.float64], scale: float
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Weights of a filter about each place, folded onto the elements that there are.
+
+    With antialias and a scale below 1 the filter is as much wider. Places beyond the ends are those of the ends, or,
+    with exclude_outside, weigh nothing.
+    """
+    cubic = node.get("mode", b"") == b"cubic"
+    shrink = min(scale, 1.0) if node.get("antialias", 0) else 1.0
+    support = (2 if cubic else 1) / shrink
+    taps = 2 * math.ceil(support)
+    if taps * max(len(places), 1) > 1 << 28:
+        raise InferenceError(f"a scale of {scale} with antialias takes windows of {taps} elements")
+    first = np.floor(places.clip(-support - 1, size + support)) - (taps // 2 - 1)
+    numbers = first[:, None] + np.arange(taps)
+    weights = _filter(np.abs(numbers - places.clip(-support - 1, size + support)[:, None]) * shrink, cubic, node)
+    if node.get("exclude_outside", 0):
+        weights = np.where((numbers < 0) | (numbers > size - 1), 0.0, weights)
+    total = weights.sum(axis=1, keepdims=True)
+    weights = weights / np.where(total == 0, 1.0, total)
+    window = min(taps, size)
+    starts = first.clip(0, size - window).astype(np.int64)
+    folded = np.zeros((len(places), max(window, 1)))
+    at = numbers.clip(0, size - 1).astype(np.int64) - starts[:, None]
+    for tap in range(taps):  # one after the other: several may fold onto one
+        folded[np.arange(len(places)), at[:, tap]] += weights[:, tap]
+    return starts.astype(np.int32), np.ascontiguousarray(folded.T)
+
+
+def _filter(distance: NDArray[np.float64], cubic: bool, node: Node) -> NDArray[np.float64]:
+    if not cubic:
+        return np.maximum(1.0 - distance, 0.0)
+    a = float(node.get("cubic_coeff_a", -0.75))
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
+
+
+# ---- calls
+
+
+def _apply(context: Context, x: Value, tables: Sequence[_Table]) -> Value:
+    """``x`` through the tables, in the order of least cost; up to four axes of real change are tried in all orders.
+
+    Where elements are picked, the last two axes are one call.
+    """
+    if not tables:
+        return context.reshaped(x, x.shape)
+    if all(weights is None for _, _, weights in tables):
+        return _pick(context, x, {axis: starts for axis, starts, _ in tables})
+    orders = itertools.permutations(tables) if len(tables) <= 4 else (tables,)
+    for axis, starts, weights in min(orders, key=lambda order: _cost(x.shape, order)):
+        outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+        shape = (*x.shape[:axis], len(starts), *x.shape[axis + 1 :])
+        assert weights is not None, "tables are of one kind"
+        operands = [x, context.constant(starts), context.constant(weights.astype(x.dtype))]
+        ints = [outer, x.shape[axis], inner, len(starts), len(weights)]
+        x = context.call("resample", operands, shape, x.dtype, ints)
+    return x
+
+
+def _pick(context: Context, x: Value, places: dict[int, NDArray[np.int32]]) -> Value:
+    """Outer axes last: what is copied once per place of theirs is then small."""
+    last = x.rank - 1
+    columns = places.pop(last, None)
+    if columns is not None:
+        rows = places.pop(last - 1, None)
+        height = x.shape[last - 1] if last else 1
+        if rows is None:
+            rows = np.arange(height, dtype=np.int32)
+        shape = (*x.shape[: last - 1], len(rows), len(columns)) if last else (len(columns),)
+        operands = [x, context.constant(rows), context.constant(columns)]
+        ints = [math.prod(x.shape[: max(last - 1, 0)]), height, x.shape[last], len(rows)]
+        x = context.call("pick", operands, shape, x.dtype, ints)
+    for axis in sorted(places, reverse=True):
+        starts = places[axis]
+        shape = (*x.shape[:axis], len(starts), *x.shape[axis + 1 :])
+        ints = [math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]), len(starts)]
+        x = context.call("pick", [x, context.constant(starts)], shape, x.dtype, ints)
+    return x
+
+
+def _cost(shape: Sequence[int], order: Sequence[_Table]) -> int:
+    sizes, total = list(shape), 0
+    for axis, starts, weights in order:
+        sizes[axis] = len(starts)
+        steps = len(weights) if weights is not None else 1
+        total += math.prod(sizes) * steps * (_GATHER_COST if math.prod(sizes[axis + 1 :]) == 1 else 1)
+    return total

@@ -1,0 +1,179 @@
+"""Operators over spatial axes that undo or generalise others: ConvTranspose, Col2Im, MaxUnpool, LpPool."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....errors import InferenceError
+from ..registry import FLOATS, Node, operator
+from ..values import Context, Value
+from .elementwise import _given, _optional
+from .movement import transposed
+from .network import WINDOW, pool_sizes, reduced, three, unpacked_scratch, window_of
+
+if TYPE_CHECKING:
+    from ....model.model import Model, NodeView
+
+_LIMIT = 1 << 30  # of strides, dilations and pads: sums of products of them stay far from overflow
+
+
+def _list(node: Node, name: str, rank: int, default: int, least: int, count: int = 1) -> list[int]:
+    found = [int(entry) for entry in node.get(name, None) or [default] * (rank * count)]
+    if len(found) != rank * count or min(found) < least or max(found) > _LIMIT:
+        raise InferenceError(f"{name} {found} do not fit {rank} spatial axes")
+    return found
+
+
+@operator("ConvTranspose", dtypes=FLOATS, attributes=WINDOW | {
+    "group": None, "output_padding": None, "output_shape": None,
+})  # fmt: skip
+def _conv_transpose(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """A matrix product per group gives what each element of x adds to the result; `col2im` adds it up."""
+    x, weights, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    rank, group = x.rank - 2, node.get("group", 1)
+    if not 1 <= rank <= 3 or weights.rank != x.rank:
+        raise InferenceError(f"weights {list(weights.shape)} do not fit the input {list(x.shape)}")
+    kernel, channels, maps = weights.shape[2:], x.shape[1], weights.shape[1]
+    if list(node.get("kernel_shape", kernel)) != list(kernel) or min(kernel) < 1:
+        raise InferenceError(f"weights {list(weights.shape)} do not fit kernel_shape {node.get('kernel_shape', None)}")
+    if group < 1 or channels % group or weights.shape[0] != channels:
+        raise InferenceError(f"weights {list(weights.shape)}, group {group} do not fit {channels} channels")
+    if bias is not None and bias.shape != (group * maps,):
+        raise InferenceError(f"a bias of shape {list(bias.shape)} does not fit {group * maps} channels")
+    strides, dilations, before, sizes = _enlarged(node, x.shape[2:], kernel)
+    taps, windows, depth = math.prod(kernel), math.prod(x.shape[2:]), channels // group
+
+    def by_output() -> Value:
+        return transposed(context, context.reshaped(weights, (group, depth, maps * taps)), (0, 2, 1))
+
+    left = context.packed(weights, ("by_output", group), by_output) if weights.data is not None else by_output()
+    shape = (x.shape[0], group, maps * taps, windows)
+    steps = [0, maps * taps * depth, group * depth * windows, depth * windows]
+    ints = [maps * taps, windows, depth, 0, 0, 0, 0, 0, 0, 2, x.shape[0], group, *steps]
+    scratch = unpacked_scratch(depth, windows) if x.dtype == np.float32 else 0
+    columns = context.call("matmul", [left, x, None, None], shape, x.dtype, ints, [1.0, 0.0, 0.0, 0.0], scratch)
+    ints = [*three(kernel, 1), *three(x.shape[2:], 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
+    return [context.call("col2im", [columns, bias], (x.shape[0], group * maps, *sizes), x.dtype, ints)]
+
+
+def _enlarged(
+    node: Node, spatial: Sequence[int], kernel: Sequence[int]
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Strides, dilations, pads before and sizes of a transposed convolution."""
+    rank = len(spatial)
+    strides, dilations = _list(node, "strides", rank, 1, 1), _list(node, "dilations", rank, 1, 1)
+    pads, more = _list(node, "pads", rank, 0, 0, 2), _list(node, "output_padding", rank, 0, 0)
+    auto_pad, asked = node.get("auto_pad", b"NOTSET"), node.get("output_shape", None)
+    if asked is not None and len(asked) == rank + 2:
+        asked = asked[2:]
+    if asked is not None and (len(asked) != rank or min(asked) < 0):
+        raise InferenceError(f"output_shape {list(asked)} does not fit {rank} spatial axes")
+    before, sizes = pads[:rank], []
+    for i in range(rank):
+        span = dilations[i] * (kernel[i] - 1) + 1
+        if span > _LIMIT:
+            raise InferenceError(f"a kernel of {kernel[i]} with dilation {dilations[i]} is out of range")
+        room = strides[i] * (spatial[i] - 1) + more[i] + span
+        if asked is not None or auto_pad in (b"SAME_UPPER", b"SAME_LOWER"):
+            size = asked[i] if asked is not None else spatial[i] * strides[i]
+            total = max(room - size, 0)
+            before[i] = total // 2 if auto_pad == b"SAME_UPPER" else total - total // 2
+        elif auto_pad == b"VALID":
+            before[i], size = 0, room
+        else:
+            size = room - pads[i] - pads[i + rank]
+        if size < 0 or spatial[i] < 1:
+            raise InferenceError(f"pads {pads} and a kernel of {list(kernel)} leave nothing of {list(spatial)}")
+        sizes.append(size)
+    return strides, dilations, before, sizes
+
+
+def _col2im_refusal(model: Model, view: NodeView) -> str | None:
+    shape = model.type_of(int(model.node_inputs[view.index][1])).shape
+    if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or shape[0] <= 3:
+        return None
+    return "Col2Im over more than three spatial axes"
+
+
+@operator("Col2Im", dtypes=(FLOATS, ("int64",)), attributes={"strides": None, "pads": None, "dilations": None},
+          check=_col2im_refusal)  # fmt: skip
+def _col2im(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    image, block = ([int(entry) for entry in context.known(_given(value)).reshape(-1)] for value in inputs[1:3])
+    rank = len(image)
+    if not 1 <= rank <= 3 or len(block) != rank or min(block) < 1 or min(image) < 0 or max(*image, *block) > _LIMIT:
+        raise InferenceError(f"image_shape {image} and block_shape {block} do not fit")
+    strides, dilations = _list(node, "strides", rank, 1, 1), _list(node, "dilations", rank, 1, 1)
+    pads = _list(node, "pads", rank, 0, 0, 2)
+    windows = [
+        (image[i] + pads[i] + pads[i + rank] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)
+    ]
+    taps = math.prod(block)
+    if min(windows) < 0 or x.rank != 3 or x.shape[1] % taps or x.shape[2] != math.prod(windows):
+        raise InferenceError(f"columns {list(x.shape)} do not fit blocks {block} of an image {image}")
+    ints = [*three(block, 1), *three(windows, 1), *three(strides, 1), *three(pads[:rank], 0), *three(dilations, 1)]
+    return [context.call("col2im", [x, None], (x.shape[0], x.shape[1] // taps, *image), x.dtype, ints)]
+
+
+def _unpool_refusal(model: Model, view: NodeView) -> str | None:
+    if any(view.inputs[2:]):
+        return (
+            "MaxUnpool with output_shape: ONNX's node test takes the indices for places without it, onnxruntime with it"
+        )
+    return None
+
+
+@operator("MaxUnpool", dtypes=(FLOATS, ("int64",)), check=_unpool_refusal, attributes={
+    "kernel_shape": None, "strides": None, "pads": None,
+})  # fmt: skip
+def _max_unpool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, places = _given(inputs[0]), _given(inputs[1])
+    rank = x.rank - 2
+    kernel = [int(size) for size in node.get("kernel_shape", ())]
+    if rank < 1 or len(kernel) != rank or min(kernel) < 1 or max(kernel) > _LIMIT or places.shape != x.shape:
+        raise InferenceError(f"kernel_shape {kernel} and indices {list(places.shape)} do not fit {list(x.shape)}")
+    strides, pads = _list(node, "strides", rank, 1, 1), _list(node, "pads", rank, 0, 0, 2)
+    shape = [*x.shape[:2]]
+    for i in range(rank):
+        shape.append((x.shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[i + rank])
+    zeros = context.call("fill", [context.scalar(0, x.dtype)], (math.prod(shape),), x.dtype)
+    flat, at = context.reshaped(x, (x.size,)), context.reshaped(places, (x.size,))
+    result = context.call("scatter_elements", [zeros, at, flat], zeros.shape, x.dtype, [0, 0])
+    return [context.reshaped(result, shape)]
+
+
+def _lp_refusal(model: Model, view: NodeView) -> str | None:
+    p = view.attributes.get("p", 2)
+    if p != int(p) or not 1 <= p <= 1 << 20:
+        return f"{view.op_type} with p = {p}; kernels take whole numbers from 1 on"
+    return None
+
+
+@operator("LpPool", dtypes=FLOATS, attributes=WINDOW | {"p": None, "ceil_mode": (0, 1)}, check=_lp_refusal)
+def _lp_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _given(inputs[0])
+    kernel = list(node.get("kernel_shape", ()))
+    strides, dilations, before, after, sizes = window_of(node, x, kernel)
+    sizes = pool_sizes(node, x, kernel, strides, dilations, before, after, sizes)
+    ints = [*three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1), int(node.get("p", 2))]
+    return [context.call("lp_pool", [x], (*x.shape[:2], *sizes), x.dtype, ints)]
+
+
+@operator("GlobalLpPool", dtypes=FLOATS, attributes={"p": None}, check=_lp_refusal)
+def _global_lp_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, p = _given(inputs[0]), int(node.get("p", 2))
+    if x.rank < 3:
+        raise InferenceError(f"an input of rank 3 or more is expected, found {list(x.shape)}")
+    if p <= 2:
+        return [reduced(context, x, "magnitudes" if p == 1 else "root", range(2, x.rank), keep=True)]
+    size = math.prod(x.shape[2:])
+    if size == 0:
+        raise InferenceError(f"the spatial axes of {list(x.shape)} are empty")
+    line = context.reshaped(x, (*x.shape[:2], size))
+    ints = [1, 1, size, 1, 1, 1, 0, 0, 0, 1, 1, 1, p]
+    pooled = context.call("lp_pool", [line], (*x.shape[:2], 1), x.dtype, ints)
+    return [context.reshaped(pooled, (*x.shape[:2], *[1] * (x.rank - 2)))]

@@ -1,0 +1,130 @@
+"""What runs a model of a device that somebody else wrote: errors are named, results are looked at."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import HeteroError, InferenceError
+from ..model.types import Port
+from .cancellation import Cancellation
+from .profile import ProfileRow
+from .request import PlacingRunner, RepeatingRunner, Runner
+from .tensor import check_outputs
+
+__all__ = ["CheckedRunner", "RepeatingCheckedRunner", "checked_runner"]
+
+
+class CheckedRunner:
+    """A runner around another. Whatever that raises, or gives that its ports do not declare, is an `InferenceError`
+    that names the device and what it runs, before another device or the user gets it."""
+
+    def __init__(self, runner: Runner, device: str, subject: str, outputs: Sequence[Port]) -> None:
+        """``subject``: what it runs, ``of 'name' (node 'a')``."""
+        self._runner = runner
+        self._device = device
+        self._subject = subject
+        self._outputs = outputs
+        self.cancellation = getattr(runner, "cancellation", None) or Cancellation()
+        self._left: frozenset[int] = frozenset()
+
+    def leave(self, positions: Sequence[int]) -> None:
+        """See `CompiledModel.home`: results of these positions stay where they are made, so what stands for them is the
+        device's own matter and is not looked at."""
+        leave = getattr(self._runner, "leave", None)
+        if leave is None:
+            raise InferenceError(
+                f"{self._device}: its model states a home for an inference {self._subject}, but its runner "
+                f"({type(self._runner).__name__}) has no method leave(positions)"
+            )
+        try:
+            leave(positions)
+        except Exception as error:
+            raise self._named(error) from error
+        self._left = frozenset(positions)
+
+    def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        return self._checked(functools.partial(self._runner.run, inputs))
+
+    def run_into(self, inputs: Sequence[np.ndarray], places: Sequence[NDArray[np.uint8]]) -> Sequence[np.ndarray]:
+        """See `hetero.plugin.request.PlacingRunner`; of a runner that is none, `run`."""
+        if not isinstance(self._runner, PlacingRunner):
+            return self.run(inputs)
+        return self._checked(functools.partial(self._runner.run_into, inputs, places))
+
+    def _checked(self, run: Callable[[], Sequence[np.ndarray]]) -> Sequence[np.ndarray]:
+        try:
+            results = run()
+        except Exception as error:
+            raise self._named(error) from error
+        if not isinstance(results, (list, tuple)):
+            raise InferenceError(
+                f"{self._device} gave {type(results).__name__} in an inference {self._subject}, expected a list of "
+                f"{len(self._outputs)} results"
+            )
+        if len(results) != len(self._outputs):
+            raise InferenceError(
+                f"{self._device} gave {len(results)} results in an inference {self._subject}, expected "
+                f"{len(self._outputs)}"
+            )
+        try:
+            if self._left:
+                here = [at for at in range(len(results)) if at not in self._left]
+                check_outputs([self._outputs[at] for at in here], [results[at] for at in here], self._device)
+            else:
+                check_outputs(self._outputs, results, self._device)
+        except InferenceError as error:
+            error.add_note(f"in an inference {self._subject}")
+            raise
+        return results
+
+    def profile(self) -> Sequence[ProfileRow]:
+        try:
+            rows = self._runner.profile()
+        except Exception as error:
+            raise self._named(error, "the counters of ") from error
+        wrong = next((row for row in rows if not isinstance(row, ProfileRow)), None) if _is_rows(rows) else rows
+        if wrong is not None:
+            raise InferenceError(
+                f"{self._device} gave {type(wrong).__name__} for the counters of an inference {self._subject}, "
+                f"expected a sequence of ProfileRow"
+            )
+        return rows
+
+    def _named(self, error: Exception, what: str = "") -> HeteroError:
+        """``error`` with the device and what it ran."""
+        if isinstance(error, HeteroError):
+            error.add_note(f"in {what}an inference {self._subject}, by {self._device}")
+            return error
+        return InferenceError(
+            f"{self._device} failed in {what}an inference {self._subject}: {type(error).__name__}: {error}"
+        )
+
+
+class RepeatingCheckedRunner(CheckedRunner):
+    """`CheckedRunner` of a `RepeatingRunner`, which answers for what it gives when it is run again."""
+
+    def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
+        assert isinstance(self._runner, RepeatingRunner)
+        try:
+            return self._runner.run_again(inputs)
+        except Exception as error:
+            raise self._named(error) from error
+
+
+def checked_runner(runner: object, device: str, subject: str, outputs: Sequence[Port]) -> CheckedRunner:
+    """A `CheckedRunner` around ``runner``; `InferenceError` if that is none."""
+    if not isinstance(runner, Runner):
+        raise InferenceError(
+            f"{device} gave {type(runner).__name__} for a request {subject}, expected a Runner (run, profile)"
+        )
+    kind = RepeatingCheckedRunner if isinstance(runner, RepeatingRunner) else CheckedRunner
+    return kind(runner, device, subject, outputs)
+
+
+def _is_rows(rows: object) -> bool:
+    return isinstance(rows, Sequence) and not isinstance(rows, (str, bytes))

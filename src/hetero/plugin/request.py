@@ -1,0 +1,500 @@
+"""One inference at a time over a compiled model: bind inputs, run, hand out results.
+
+A request owns what one inference needs beyond the compiled model (its runner), so requests of one compiled model
+may be used from different threads; one request runs one inference at a time: in the calling thread (`infer`), or in
+a thread of the device's executor (`start_async`, then `wait` or a callback).
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Cancelled, HeteroError, InferenceError, QueueFull
+from ..model.types import Port
+from .cancellation import Cancellation
+from .executor import StreamExecutor
+from .profile import Profile, ProfileRow, Span
+from .tensor import Outputs, bind_inputs, check_outputs
+
+__all__ = ["AsyncRun", "Callback", "InferRequest", "PlacingRunner", "RepeatingRunner", "RequestState", "Runner"]
+
+Callback = Callable[[BaseException | None], None]
+
+
+class Executor(Protocol):
+    """Where requests have their inferences run; see `hetero.plugin.executor`."""
+
+    def submit(self, work: AsyncRun, /) -> None:
+        """Run it after those before. RuntimeError, or `QueueFull`, if it will not be."""
+        ...
+
+    def withdraw(self, work: AsyncRun, /) -> bool:
+        """Take it back; False if it has begun."""
+        ...
+
+    def serves_here(self) -> bool:
+        """Whether the calling thread is one of its own."""
+        ...
+
+
+@runtime_checkable
+class Runner(Protocol):
+    """What a device gives per request: runs one inference on arrays in the order of the compiled model's ports.
+
+    A runner that can stop early has an attribute ``cancellation``, a `Cancellation` that it looks at; what cannot is
+    cancelled when it is done.
+    """
+
+    def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """Results in the order of the output ports.
+
+        ``inputs`` have the ports' dtypes and shapes, may be non-contiguous and are not written. They are valid until
+        this returns: the caller may write them then. The results are not written again by the runner, and may be
+        inputs, views of inputs or of each other, or constants marked read-only.
+        """
+        ...
+
+    def profile(self) -> Sequence[ProfileRow]:
+        """Counters of the last run; empty unless the model was compiled with ``PERF_COUNT``."""
+        ...
+
+
+@runtime_checkable
+class RepeatingRunner(Runner, Protocol):
+    """A runner that tells by itself whether inputs are like those of the last run, which spares checking them."""
+
+    def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
+        """What `run` gives, as fresh arrays, if the inputs are NumPy arrays of the dtypes and shapes of the last
+        successful run and there are no counters to take; None otherwise, and then nothing has happened."""
+        ...
+
+
+@runtime_checkable
+class PlacingRunner(Runner, Protocol):
+    """A runner that can make results where somebody else will read them, which spares copying them there."""
+
+    def run_into(self, inputs: Sequence[np.ndarray], places: Sequence[NDArray[np.uint8]]) -> Sequence[np.ndarray]:
+        """`run`. ``places``: per result memory for it, one-dimensional, C-contiguous and writeable, no input's; it may
+        be too small. A result of which the array does not begin where its place does was made elsewhere."""
+        ...
+
+
+class RequestState(enum.Enum):
+    """States of a request. From each but BUSY an inference can be started."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+# Looking them up costs time.
+_IDLE, _BUSY, _CANCELLED, _FAILED = (
+    RequestState.IDLE,
+    RequestState.BUSY,
+    RequestState.CANCELLED,
+    RequestState.FAILED,
+)
+
+
+class InferRequest:
+    """A reusable request of one compiled model. Made by `CompiledModel.create_infer_request`.
+
+    May be used from several threads; of two that start it at one time, one is told that it is busy.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        runner: Runner,
+        executor: Callable[[], Executor] | None = None,
+        timed: bool = False,
+    ) -> None:
+        """``executor``: gives the one that `start_async` uses; one of the request's own if it is None. ``timed``: note
+        when an inference runs, as `Profile.spans`."""
+        self._device = device
+        self._inputs = tuple(inputs)
+        self._outputs = tuple(outputs)
+        self._positions = {port.name: position for position, port in enumerate(outputs)}
+        self._runner = runner
+        self._names = tuple(port.name for port in inputs)
+        self._run_again = runner.run_again if isinstance(runner, RepeatingRunner) else None
+        self._may_repeat = False  # the last run's inputs and results passed all checks
+        self._lock = threading.Lock()
+        self._state = RequestState.IDLE
+        self._timed = timed
+        self._profile = Profile()
+        self._cancellation: Cancellation = getattr(runner, "cancellation", None) or Cancellation()
+        self._executor_of = executor
+        self._executor: Executor | None = None
+        self._callback: Callback | None = None
+        self._started: AsyncRun | None = None  # the last one
+
+    @property
+    def state(self) -> RequestState:
+        """What it is doing, or how the last inference ended."""
+        return self._state
+
+    @property
+    def profiling_info(self) -> Profile:
+        """Counters of the last inference, a tuple of rows; empty unless compiled with ``PERF_COUNT``."""
+        return self._profile
+
+    def infer(self, inputs: Any) -> Outputs:
+        """Run one inference in the calling thread.
+
+        ``inputs``: input name -> array (NumPy or ``__dlpack__``), or one array if the model has one input. Not written.
+        Raises `InferenceError`: for a missing or mis-shaped input, and then the state stays as it was; for a node
+        that failed; and for a request that is busy in another thread. Raises `Cancelled` if another thread cancels it.
+        The callback is not called.
+        """
+        if self._may_repeat:
+            results = self._repeated(inputs)
+            if results is not None:
+                return Outputs(self._positions, results)
+        return Outputs(self._positions, self._checked(inputs))
+
+    def _repeated(self, inputs: Any) -> list[np.ndarray] | None:
+        """The results if the inputs are like the last run's, else None: the checks of that run hold for them."""
+        # What every call of a small model pays: hence no helper functions.
+        names = self._names
+        if type(inputs) is dict:
+            if len(inputs) != len(names):
+                return None
+            try:
+                arrays = [inputs[names[0]]] if len(names) == 1 else [inputs[name] for name in names]
+            except KeyError:
+                return None
+        else:
+            arrays = [inputs]
+        cancellation = self._cancellation
+        with self._lock:
+            if self._state is _BUSY:
+                raise self._busy()
+            self._state = _BUSY
+            if cancellation.requested:  # what asked for it is over
+                cancellation.clear()
+        state = _FAILED
+        try:
+            assert self._run_again is not None
+            results = self._run_again(arrays)
+            if cancellation.requested:
+                raise Cancelled("the inference was cancelled")
+            state = _IDLE
+        except Cancelled:
+            state = _CANCELLED
+            raise
+        except HeteroError:
+            raise
+        except Exception as error:
+            raise self._failure(error) from error
+        finally:
+            self._state = state
+        return results
+
+    def _checked(self, inputs: Any) -> list[Any]:
+        arrays = bind_inputs(self._inputs, inputs)
+        self._begin()
+        state = _FAILED
+        try:
+            results = self._results(arrays)
+            if self._cancellation.requested:  # too late to stop it, but it was asked for
+                raise Cancelled("the inference was cancelled")
+            state = _IDLE
+        except Cancelled:
+            state = _CANCELLED
+            raise
+        finally:
+            self._state = state
+        return results
+
+    def _results(self, arrays: list[Any]) -> list[Any]:
+        """Run on arrays that were checked."""
+        self._may_repeat = False
+        begin = time.perf_counter_ns() if self._timed else 0
+        results = self._run(arrays)
+        end = time.perf_counter_ns() if self._timed else 0
+        rows = self._runner.profile()
+        if rows or self._profile:
+            self._profile = self._noted(rows, begin, end)
+        self._may_repeat = self._run_again is not None
+        return _owned(results, arrays)
+
+    def accept(self, results: Sequence[Any], arrays: list[Any], profile: Profile) -> list[Any]:
+        """What `infer` would give, of results that were computed elsewhere. Raises `InferenceError` for wrong ones."""
+        check_outputs(self._outputs, results, self._device)
+        if profile or self._profile:
+            self._profile = profile
+        return _owned(results, arrays)
+
+    def _noted(self, rows: Sequence[ProfileRow], begin: int, end: int) -> Profile:
+        """The counters, with when the whole ran if the runner did not tell it of its parts."""
+        if isinstance(rows, Profile):
+            return rows
+        if not self._timed or not rows:
+            return Profile(rows)
+        return Profile(rows, [Span(0, self._device, threading.current_thread().name, begin, end)])
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._state is _BUSY:
+                raise self._busy()
+            self._state = _BUSY
+            if self._cancellation.requested:  # what asked for it is over
+                self._cancellation.clear()
+
+    def _busy(self) -> InferenceError:
+        return InferenceError("the request is busy: wait for it, or create a request per thread")
+
+    def _failure(self, error: Exception) -> InferenceError:
+        return InferenceError(f"{self._device}: inference failed: {type(error).__name__}: {error}")
+
+    def _run(self, arrays: list[np.ndarray]) -> Sequence[np.ndarray]:
+        try:
+            results = self._runner.run(arrays)
+        except HeteroError:
+            raise
+        except Exception as error:
+            raise self._failure(error) from error
+        if len(results) != len(self._outputs):
+            raise InferenceError(
+                f"{self._device}: expected {len(self._outputs)} results, its runner gave {len(results)}"
+            )
+        check_outputs(self._outputs, results, self._device)
+        return results
+
+    def start_async(self, inputs: Any) -> None:
+        """Begin one inference in a thread of the device's executor, and return.
+
+        ``inputs``: as for `infer`; they are read until it is done. Raises `InferenceError` for wrong inputs and for
+        a busy request; whatever goes wrong later is raised by `wait` and given to the callback.
+        """
+        self.begin_run(inputs)
+
+    def begin_run(self, inputs: Any) -> AsyncRun:
+        """`start_async`, giving what `cancel_run` takes."""
+        arrays = bind_inputs(self._inputs, inputs)
+        self._begin()
+        run = AsyncRun(self, arrays)
+        before, self._started = self._started, run
+        try:
+            if self._executor is None:
+                self._executor = self._executor_of() if self._executor_of else StreamExecutor(self._device, 1)
+            self._executor.submit(run)
+        except QueueFull:
+            self._started, self._state = before, _IDLE
+            raise
+        except RuntimeError as error:
+            failure = InferenceError(f"{self._device}: no thread to run in: {error}")
+            failure.__cause__ = error
+            self._state = _FAILED
+            run.fail(failure)
+            raise failure from error
+        return run
+
+    def wait(self, timeout_ms: float | None = None) -> bool:
+        """Wait for the inference that `start_async` began last; False if it is not done within ``timeout_ms``.
+
+        Raises what went wrong with it: `InferenceError`, `Cancelled`, or that its callback raised; in a callback also
+        `InferenceError` rather than wait for ever. A wait that is
+        interrupted (Ctrl-C) or that times out leaves the inference going on; `cancel` ends it. True at once if none
+        was begun.
+        """
+        run = self._started
+        if run is None:
+            return True
+        if self._executor is not None and not run.is_settled and self._executor.serves_here():
+            raise InferenceError("a callback must not wait for an inference that runs after it in the same thread")
+        if not run.wait(None if timeout_ms is None else timeout_ms / 1000):
+            return False
+        if run.error is not None:
+            raise run.error
+        return True
+
+    @property
+    def outputs(self) -> Outputs:
+        """The results of the inference that `start_async` began last. Raises what went wrong with it, and
+        `InferenceError` if it is not done, or if none was begun. (`infer` returns its results.)"""
+        run = self._started
+        if run is None or not run.is_settled:
+            raise InferenceError("there are no results: start_async() was not called, or wait() has yet to return")
+        if run.results is None:
+            assert run.error is not None
+            raise run.error
+        return run.results
+
+    def cancel(self) -> None:
+        """Ask the inference in progress to stop; nothing happens if there is none.
+
+        It ends as CANCELLED, and whoever waits for it gets `Cancelled`: at once if it has not begun; else where the
+        device can stop, or when it is done. The request can be used again then.
+        """
+        self.cancel_run(self._started)
+
+    def cancel_run(self, run: AsyncRun | None) -> None:
+        """`cancel`, unless another inference than ``run`` was started since."""
+        with self._lock:
+            if self._state is not _BUSY or self._started is not run:
+                return
+            self._cancellation.request()
+            executor = self._executor
+        if run is not None and executor is not None and executor.withdraw(run):
+            run.settle(None, Cancelled("the inference was cancelled before it began"))
+
+    def set_callback(self, callback: Callback | None) -> None:
+        """Have ``callback(error)`` called after each inference of `start_async`, before waits for it return.
+
+        ``error``: what `wait` will raise, or None. It is called in the thread that ran the inference, or in the one
+        that cancelled it, when the request can be started again: it may do that. What it raises fails the request.
+        """
+        self._callback = callback
+
+
+class AsyncRun:
+    """One inference of `start_async`: the work that its executor does."""
+
+    __slots__ = ("_arrays", "_finished", "_request", "_thread", "carrier", "error", "is_settled", "results")
+
+    def __init__(self, request: InferRequest, arrays: list[Any]) -> None:
+        self._request: InferRequest | None = request  # until it is settled
+        self._arrays: list[Any] | None = arrays
+        self._finished = threading.Event()
+        self._thread: int | None = None  # that settles it
+        self.results: Outputs | None = None
+        self.error: BaseException | None = None
+        self.is_settled = False
+        self.carrier: Any = None
+        """What an executor that runs it in parts knows of it."""
+
+    def under_way(self) -> tuple[list[Any], Cancellation]:
+        """The inputs, and what asks it to stop. Raises `Cancelled` if it was settled already."""
+        request, arrays = self._request, self._arrays
+        if request is None or arrays is None:
+            raise Cancelled("the inference was abandoned")
+        return arrays, request._cancellation
+
+    def complete(self, results: Sequence[Any], profile: Profile) -> None:
+        """`run`, where the results were computed in parts."""
+        request, arrays = self._request, self._arrays
+        if request is None or arrays is None:
+            return
+        found: Outputs | None = None
+        error: BaseException | None = None
+        try:
+            found = Outputs(request._positions, request.accept(results, arrays, profile))
+            if request._cancellation.requested:
+                found, error = None, Cancelled("the inference was cancelled")
+        except BaseException as raised:
+            error = raised
+        self.settle(found, error)
+
+    def run(self) -> None:
+        request, arrays = self._request, self._arrays
+        if request is None or arrays is None:
+            return  # abandoned
+        results: Outputs | None = None
+        error: BaseException | None = None
+        try:
+            results = Outputs(request._positions, request._results(arrays))
+            if request._cancellation.requested:
+                results, error = None, Cancelled("the inference was cancelled")
+        except BaseException as raised:  # whatever it is belongs to who waits for it
+            error = raised
+        self.settle(results, error)
+
+    def abandon(self, why: str) -> None:
+        request = self._request
+        if request is not None:
+            # After a fork the locks may be held by threads that are no more.
+            request._lock = threading.Lock()
+            self._finished = threading.Event()
+            self.settle(None, InferenceError(f"the inference was abandoned: {why}"))
+
+    def interrupt(self) -> None:
+        request = self._request
+        if request is not None:
+            request._cancellation.request()
+
+    def settle(self, results: Outputs | None, error: BaseException | None) -> None:
+        """State what came of it, call back, and wake who waits."""
+        request = self._request
+        if request is None:
+            return
+        self._thread = threading.get_ident()
+        self.results, self.error = results, error
+        self._request = self._arrays = self.carrier = None
+        with request._lock:
+            callback = request._callback
+            request._state = _IDLE if error is None else _CANCELLED if isinstance(error, Cancelled) else _FAILED
+            self.is_settled = True
+        if callback is not None:
+            try:
+                callback(error)
+            except BaseException as raised:
+                self.error = InferenceError(f"the callback raised {type(raised).__name__}: {raised}")
+                self.error.__cause__ = raised
+                with request._lock:
+                    if request._started is self and request._state is not _BUSY:
+                        request._state = _FAILED
+        self._finished.set()
+
+    def fail(self, error: InferenceError) -> None:
+        """It cannot even begin; nobody is called back."""
+        self.error, self.is_settled = error, True
+        self._request = self._arrays = None
+        self._finished.set()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Whether it is finished within ``timeout`` seconds; in its own callback it is."""
+        if self.is_settled and self._thread == threading.get_ident():
+            return True
+        return self._finished.wait(timeout)
+
+
+def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """``results`` as the caller may write into them: a copy of each that is a constant (read-only), or that shares
+    memory with an input or with a result before it."""
+    given = list(_arrays_in(inputs))
+    owners: dict[int, np.ndarray] = {}  # by id: results so far that are not views, so that two of them lie apart
+    views: list[np.ndarray] = []  # the other results so far
+
+    def owned(result: Any) -> Any:
+        if not isinstance(result, np.ndarray):
+            return [owned(item) for item in result] if isinstance(result, list) else result
+        if not result.flags.writeable or _shares_memory(result, given) or _shares_memory(result, views):
+            return result.copy()
+        if result.base is not None:
+            if _shares_memory(result, owners.values()):
+                return result.copy()
+            views.append(result)
+        elif id(result) in owners:
+            return result.copy()
+        else:
+            owners[id(result)] = result
+        return result
+
+    return [owned(result) for result in results]
+
+
+def _arrays_in(values: Sequence[Any]) -> Iterator[np.ndarray]:
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, list):
+            yield from _arrays_in(value)
+
+
+def _shares_memory(array: np.ndarray, others: Iterable[np.ndarray]) -> bool:
+    for other in others:  # noqa: SIM110  a generator takes twice as long
+        if np.may_share_memory(array, other):
+            return True
+    return False
