@@ -213,7 +213,8 @@ def libraries(nodes: int) -> Iterator[str]:
 
 def models(rounds: int) -> Iterator[str]:
     """One thread, CPU time of the process: on a busy machine the clock tells little."""
-    from hetero.assign.costs import Costs, measure_costs, measure_link
+    from hetero.assign.costs import Costs
+    from hetero.measure import measure_costs, measure_link
     from real_models import MODELS, load
 
     core, clock = hetero.Core(), time.process_time

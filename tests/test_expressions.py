@@ -8,7 +8,7 @@ import time
 import pytest
 
 import hetero
-from hetero import expressions
+from hetero.base import expressions
 from hetero.base.expressions import matching
 
 NAMES = ["/a/b", "/a/b/c", "a.b", "", "нет", "line\nbreak", "nul\0byte", '"quoted"', "x" * 18, "(", "/a/B"]

@@ -18,7 +18,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import hetero
-from hetero import files
+from hetero.base import files
 from hetero.cli.outfile import replacing_folder
 
 # Writes without end, and says so when it has begun; {what} uses `target`, a path.

@@ -1,11 +1,10 @@
-"""What `import hetero` costs, and that imports run along the stages."""
+"""What `import hetero` costs, and that imports follow the order of the rooms."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,40 @@ import pytest
 import hetero
 
 PACKAGE = Path(hetero.__file__).parent
+
+ROOMS = (
+    "errors",
+    "base",
+    "partition",
+    "model",
+    "artifact",
+    "extension",
+    "plugin",
+    "assign",
+    "plan",
+    "runtime",
+    "report",
+    "workers",
+    "compiling",
+    "devices",
+    "registry",
+    "core",
+    "measure",
+    "demo",
+    "testing",
+    "cli",
+)
+"""The folders and modules of the package: a file imports from its own room and from earlier ones, imports for type
+checking and in functions included. The compiled modules (`hetero._graph`, ...) may be imported anywhere."""
+
+ENTRY_POINTS = {
+    "workers.process": ("core", "devices.cpu"),
+    "devices.ray.stage": ("core",),
+    "devices.ray.host": ("",),
+}
+"""Files that run in another process, as its program, and what they import from later rooms ("": the package)."""
+
+MOST_TOP_MODULES = 8
 
 
 def test_import_leaves_heavy_packages_alone() -> None:
@@ -49,64 +82,66 @@ def test_help_does_not_import_the_library() -> None:
     assert done.stderr.strip() == "[]"
 
 
-def imports_of(path: Path) -> set[str]:
-    """Modules of the package that a file imports, at once or in its functions (not under TYPE_CHECKING)."""
-    relative = path.relative_to(PACKAGE.parent).with_suffix("")
-    package = relative.parts if path.name == "__init__.py" else relative.parts[:-1]
-    if path.name == "__init__.py":
-        package = package[:-1]
+def module_name(path: Path) -> str:
+    """``model.read``; empty for the package itself."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
+
+
+SOURCES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py")) if path.name != "__main__.py"}
+COMPILED = {path.stem for path in PACKAGE.glob("_*.pyi")}
+
+
+def imports_of(module: str) -> set[str]:
+    """The modules of the package that a module imports: at once, in functions, and for type checking."""
+    path = SOURCES[module]
+    package = ["hetero", *(module.split(".") if module else [])]
+    if path.name != "__init__.py":
+        package.pop()
     found = set()
-
-    def visit(body: Iterable[ast.AST]) -> None:
-        for node in body:
-            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-                visit(node.orelse)
-            elif isinstance(node, ast.ImportFrom) and node.level:
-                base = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
-                name = ".".join(part for part in base if part)
-                for alias in node.names:
-                    member = f"{name}.{alias.name}"
-                    found.add(member if is_module(member) else name)
-            else:
-                visit(ast.iter_child_nodes(node))
-
-    visit(ast.parse(path.read_text()).body)
-    return found
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parts = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*parts, *(node.module.split(".") if node.module else [])])
+            for alias in node.names:
+                member = f"{base}.{alias.name}".removeprefix("hetero").removeprefix(".")
+                found.add(f"hetero.{member}" if member in SOURCES or member in COMPILED else base)
+    inside = {name.removeprefix("hetero").removeprefix(".") for name in found if name.partition(".")[0] == "hetero"}
+    return inside - COMPILED - {module}
 
 
-def is_module(name: str) -> bool:
-    stem = PACKAGE.parent.joinpath(*name.split("."))
-    return stem.is_dir() or any(stem.with_suffix(suffix).is_file() for suffix in (".py", ".pyi"))
+def test_every_file_has_a_room() -> None:
+    assert {module.partition(".")[0] for module in SOURCES} == {"", *ROOMS}
+    top = [module for module in SOURCES if "." not in module and SOURCES[module].name != "__init__.py"]
+    assert len(top) <= MOST_TOP_MODULES, top
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_follow_the_order_of_rooms(room: str) -> None:
+    allowed = ROOMS[: ROOMS.index(room) + 1]
+    for module in SOURCES:
+        if module.partition(".")[0] == room:
+            later = {target for target in imports_of(module) if target.partition(".")[0] not in allowed}
+            assert later == set(ENTRY_POINTS.get(module, ())), module
 
 
 def test_no_import_circles() -> None:
-    modules = {}
-    for path in PACKAGE.rglob("*.py"):
-        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
-        modules[name] = imports_of(path)
-    graph = {name: sorted(target for target in targets if target in modules) for name, targets in modules.items()}
+    """Of any kind: modules that import each other only for type checking count."""
+    graph = {module: sorted(imports_of(module) & SOURCES.keys()) for module in SOURCES if module not in ENTRY_POINTS}
     done: set[str] = set()
     trail: list[str] = []
 
-    def walk(name: str) -> None:
-        assert name not in trail, f"import circle: {' -> '.join([*trail[trail.index(name) :], name])}"
-        if name in done:
+    def walk(module: str) -> None:
+        assert module not in trail, f"import circle: {' -> '.join([*trail[trail.index(module) :], module])}"
+        if module in done:
             return
-        trail.append(name)
-        for target in graph[name]:
-            if target != name:
-                walk(target)
+        trail.append(module)
+        for target in graph.get(module, ()):
+            walk(target)
         trail.pop()
-        done.add(name)
+        done.add(module)
 
-    for name in sorted(graph):
-        walk(name)
-    assert len(graph) > 15
-
-
-def test_the_partitioner_knows_no_other_stage() -> None:
-    for path in (PACKAGE / "partition").rglob("*.py"):
-        for name in imports_of(path):
-            assert name.startswith(
-                ("hetero.partition", "hetero.errors", "hetero._graph", "hetero._partition", "hetero._closure")
-            ), f"{path.name}: {name}"
+    for module in graph:
+        walk(module)
+    assert len(graph) > 200

@@ -3,9 +3,9 @@
 The way a model takes, stage by stage:
 
 1. **read** (`hetero.model`): a file, bytes or ``ModelProto`` becomes a `Model`, an index over the file's bytes;
-2. **assign** (`hetero.assign.affinity`): each node gets a device, from what the devices support and what the user pinned;
+2. **assign** (`hetero.assign`): each node gets a device, from what the devices support and what the user pinned;
 3. **partition** (`hetero.partition`): the graph is cut into single-device subgraphs that can run in order;
-4. **compile** (`hetero.devices.hetero`): each subgraph is compiled by its device's plugin (`hetero.plugin`);
+4. **compile** (`hetero.compiling`): each subgraph is compiled by its device's plugin (`hetero.plugin`);
 5. **run** (`hetero.runtime`): inputs go in, subgraphs run, outputs and counters come out.
 
 `Core` ties the stages together.
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING
+
+from .base.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .assign.costs import Costs
@@ -91,11 +93,11 @@ __all__ = [
     "partition_graph",
     "split",
 ]
-__version__ = "0.1.0.dev0"
 
 # Loaded when first asked for, so that the command line can show its help without NumPy and the compiled modules.
 _HOME = {
-    ".costs": ("Costs",),
+    ".assign.costs": ("Costs",),
+    ".compiling.splitting": ("split",),
     ".core": ("Core", "compile", "load"),
     ".extension": ("get_include",),
     ".extension.custom_op": ("CustomOp",),
@@ -103,7 +105,6 @@ _HOME = {
     ".partition": ("Graph", "Partition", "TransitiveClosure", "check_partition", "partition_graph"),
     ".plan": ("Plan",),
     ".plugin": ("CompiledModel", "InferRequest", "Plugin", "Support"),
-    ".splitting": ("split",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

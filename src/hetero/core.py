@@ -19,6 +19,7 @@ from .base.device_string import DeviceString, parse_device, parse_device_list
 from .base.guard import guarded
 from .base.properties import check_config
 from .base.warn import each_once, warn
+from .compiling.on_device import compile_on
 from .errors import (
     DeviceUnavailable,
     ExtensionError,
@@ -37,6 +38,7 @@ from .model.model import Model
 from .model.read import ModelSource, as_model, read_model
 from .plan import Plan, make_plan
 from .plan.bind import place_plan
+from .plugin.caller import query
 from .plugin.contract import CompiledModel, Plugin, RemoteContext
 from .plugin.remote import DeviceContexts
 from .registry import DeviceInfo, Registry
@@ -208,12 +210,12 @@ class Core:
             )
         if plugin.refuses_when_compiling and not model.functions:
             with contextlib.suppress(UnsupportedModel):
-                return plugin.compile(model, full, context, str(device))
+                return compile_on(plugin, model, full, context, str(device))
         # Refusals are reported here, all at once and alike for every device; the plan itself is not needed.
         settled = _settled(model, device, plugin, full)
         assign(settled.model, settled.devices, settled.supports)
         whole = model if settled.model is settled.original else settled.model
-        return plugin.compile(whole, full, context, str(device))
+        return compile_on(plugin, whole, full, context, str(device))
 
     @each_once()
     def import_model(
@@ -230,6 +232,7 @@ class Core:
         Raises `Corrupt`, `WrongDevice`, `WrongVersion`, or `DeviceUnavailable` if a plugin of it is missing.
         """
         from .artifact.exporting import callbacks_of
+        from .artifact.payload import PayloadReader
         from .artifact.reader import open_artifact
         from .compiling.importing import check_device, import_model, plugin_for
 
@@ -241,13 +244,13 @@ class Core:
                 "CACHE_ENCRYPTION_CALLBACKS"
             )
         with collection_paused():
-            artifact = open_artifact(source, callbacks_of(callbacks)[1])
+            root = PayloadReader(open_artifact(source, callbacks_of(callbacks)[1]))
             if device is None:
-                plugin_for(artifact.root, self._registry.plugin)
-                _, plugin, full = self._resolve(artifact.root.device, config)
+                plugin_for(root, self._registry.plugin)
+                _, plugin, full = self._resolve(root.device, config)
             else:
-                check_device(artifact.root, device)
-            return import_model(artifact, plugin, full)
+                check_device(root, device)
+            return import_model(root, plugin, full)
 
     # -- devices ------------------------------------------------------------------------------------------------
 
@@ -496,7 +499,7 @@ def _settled(
     name = str(device)
     if device.devices is None:  # who runs over others checks what is for those, too
         plugin.full_config(config)
-    return settle_calls(model.with_affinity({}), [name], lambda asked: [plugin.query(asked, config, name)], pins)
+    return settle_calls(model.with_affinity({}), [name], lambda asked: [query(plugin, asked, config, name)], pins)
 
 
 def compile(

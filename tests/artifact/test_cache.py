@@ -18,7 +18,7 @@ from onnx import numpy_helper
 import hetero
 from exported_models import X, bits, network
 from hetero import errors
-from hetero.artifact import cache
+from hetero.compiling import cache
 
 DEVICES = ("CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE", "MULTI:CPU,CPU.1")
 

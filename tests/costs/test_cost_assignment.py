@@ -10,9 +10,10 @@ from onnx import helper
 
 import hetero
 from hetero.assign.affinity import Origin
-from hetero.assign.costs import Costs, CostSource, DeviceSpeed, Measurement, NodeTimes, cost_table
+from hetero.assign.costs import Costs, Measurement, NodeTimes, cost_table
 from hetero.assign.costs.measured import WrongModel
 from hetero.errors import PropertyError
+from hetero.plugin import CostSource, DeviceSpeed
 from model_zoo import light, make_model
 
 CORE = hetero.Core()

@@ -9,9 +9,10 @@ import pytest
 from onnx import helper
 
 import hetero
-from hetero.assign.costs import Costs, LinkTimes, Measurement, NodeTimes, measure_costs, measure_link, measure_speed
+from hetero.assign.costs import Costs, LinkTimes, Measurement, NodeTimes
 from hetero.assign.costs.measured import CostFileError, WrongModel
 from hetero.errors import HeteroError, PropertyError
+from hetero.measure import measure_costs, measure_link, measure_speed
 from hetero.plugin.profile import EXECUTED, NOT_RUN, OPTIMIZED_OUT, ProfileRow
 from model_zoo import make_model
 

@@ -16,7 +16,8 @@ import onnxruntime
 import pytest
 
 import hetero
-from hetero.devices.cpu import control_flow, runner
+from hetero.devices.cpu import runner
+from hetero.devices.cpu.control_flow import run as control_flow
 from hetero.devices.cpu.planner import Planner
 from hetero.devices.cpu.plugin import create_plugin
 from hetero.devices.cpu.runner import MAX_PLANS, CpuRunner

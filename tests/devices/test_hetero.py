@@ -14,7 +14,7 @@ import pytest
 from onnx import helper
 
 import hetero
-from hetero.devices.hetero import HeteroCompiledModel
+from hetero.compiling.hetero_model import HeteroCompiledModel
 from hetero.plugin import CompiledModel, Plugin, Support
 from model_zoo import make_model
 

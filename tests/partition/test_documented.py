@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hetero.errors import PartitionError
-from hetero.partition import Graph, TraceStep, check_partition, partition_graph, reference
+from hetero.partition import Graph, TraceStep, check_partition, partition_graph
+from partition import reference
 
 # Numbered from 1 as in the document: node 0 is isolated, on a device of its own, so that numbers agree.
 EDGES = ([1, 2, 2, 3, 4, 5, 6], [2, 3, 4, 5, 5, 6, 7])

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from hetero import _partition
-from hetero.partition import Graph, check_partition, partition_graph, reference
+from hetero.partition import Graph, check_partition, partition_graph
+from partition import reference
 
 NO_BOUND = 2**40
 

@@ -16,10 +16,10 @@ from onnx import helper
 
 import hetero
 from hetero.base.names import clean, shortened
-from hetero.plugin.profile import Profile
+from hetero.plan.picture import plan_svg
+from hetero.plugin.profile import Profile, profile_svg
 from hetero.report.dot import affinity_dot, quotient_dot, subgraphs_dot, write_affinity_dot, write_subgraphs_dot
 from hetero.report.explorer import device_overlay, latency_overlay, write_overlays
-from hetero.report.notebook import plan_svg, profile_svg
 from hetero.report.svg import MOST_SUBGRAPHS, render
 from model_zoo import make_model
 from report_cases import HOSTILE_NAMES, chain

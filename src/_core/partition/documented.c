@@ -1,4 +1,4 @@
-/* Policy `documented`: the documented loop, the fast twin of partition/reference.py.
+/* Policy `documented`: the documented loop, the fast twin of tests/partition/reference.py.
  *
  * Source: the subgraph selection of OpenVINO's HETERO plugin design; chosen subgraphs count as single vertices for
  * reachability. For each device in ascending order: grow a candidate from every root, depth first, with a rejected list

@@ -1,5 +1,5 @@
 /* Policy `greedy`: the documented loop with early rejection, for graphs of any size; the fast twin of
- * partition/reference.py. Growth and the order of the vertices: greedy_growth.c.
+ * tests/partition/reference.py. Growth and the order of the vertices: greedy_growth.c.
  *
  * For each device in ascending order a candidate is grown from every free node that no candidate covers. The largest by
  * the size last seen, the earliest root among equals, is grown again; if it is still as large as the next one it is

@@ -2,23 +2,21 @@
 
 The container is a ZIP archive (`layout`) with a manifest (`manifest`) and entries that can be mapped; `writer` and
 `reader` are the container's two ends, `payload` what a device sees of it, `model` what devices store that compile from
-ONNX. `cache` keeps exported models in a folder, by what they were compiled from.
+ONNX. `hetero.compiling` imports them and keeps them in ``CACHE_DIR``.
 """
 
 from __future__ import annotations
 
-from ..compiling.importing import import_model, import_part, verify
 from .exporting import export_model
 from .model import read_payload_model, write_payload_model
 from .payload import ArrayRef, PayloadReader, PayloadWriter
+from .reader import verify
 
 __all__ = [
     "ArrayRef",
     "PayloadReader",
     "PayloadWriter",
     "export_model",
-    "import_model",
-    "import_part",
     "read_payload_model",
     "verify",
     "write_payload_model",

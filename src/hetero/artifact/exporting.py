@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..base.collection import collection_paused
 from ..base.files import atomic_file, write_all
 from ..errors import ArtifactError, PropertyError, raise_out_of_memory
+from .payload import Exportable, add_submodel
 from .writer import ArtifactWriter
-
-if TYPE_CHECKING:
-    from ..plugin.contract import CompiledModel
 
 __all__ = ["callbacks_of", "export_model"]
 
 Callback = Callable[[bytes], bytes]
 
 
-def export_model(compiled: CompiledModel, target: Any, encrypt: Callback | None = None) -> None:
+def export_model(compiled: Exportable, target: Any, encrypt: Callback | None = None) -> None:
     """Write a compiled model. ``target``: a path, or a binary stream, which is not closed.
 
     A path gets a temporary file in its folder, which is synced and renamed; whatever happens before leaves an older
@@ -29,7 +27,7 @@ def export_model(compiled: CompiledModel, target: Any, encrypt: Callback | None 
     """
     writer = ArtifactWriter()
     with collection_paused():
-        writer.add_submodel(compiled)
+        add_submodel(writer, compiled)
     parts: Iterable[bytes | memoryview] = writer.parts()
     if encrypt is not None:
         try:

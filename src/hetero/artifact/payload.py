@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Corrupt, WrongVersion
+from ..base.guard import guarded
+from ..errors import ArtifactError, Corrupt, WrongVersion
 from ..model.types import Port
 from .layout import ALIGNMENT
 from .manifest import PluginRecord, PortRecord, ScheduleRecord, Submodel, dtype_of_name
+from .reader import Artifact
+from .writer import ArtifactWriter
 
-if TYPE_CHECKING:
-    from ..plugin.contract import CompiledModel
-    from .reader import Artifact
-    from .writer import ArtifactWriter
-
-__all__ = ["ArrayRef", "PayloadReader", "PayloadWriter"]
+__all__ = ["ArrayRef", "Exportable", "PayloadReader", "PayloadWriter", "add_submodel"]
 
 _SMALL_BYTES = 4096  # arrays below this share one entry
 _MOST_BYTES = 1 << 48
@@ -41,13 +40,30 @@ class ArrayRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: list[int]
 
 
+class Exportable(Protocol):
+    """What a file needs of the compiled model that it stores; `hetero.plugin.CompiledModel` has it."""
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def inputs(self) -> tuple[Port, ...]: ...
+    @property
+    def outputs(self) -> tuple[Port, ...]: ...
+    @property
+    def timeout_ms(self) -> int: ...
+    def get_property(self, name: str) -> Any: ...
+    def export_payload(self, writer: PayloadWriter) -> None: ...
+
+
 class PayloadWriter:
     """Takes what a compiled model needs to be made again; see `hetero.plugin.CompiledModel.export_payload`.
 
     ``version``: to be filled with what must be the same when it is read, as text; `Plugin.check_import` gets it.
     """
 
-    def __init__(self, artifact: ArtifactWriter, compiled: CompiledModel) -> None:
+    def __init__(self, artifact: ArtifactWriter, compiled: Exportable) -> None:
         self.version: dict[str, str] = {}
         self._artifact = artifact
         self._compiled = compiled
@@ -83,16 +99,16 @@ class PayloadWriter:
         self._pool_size += -(-data.size // ALIGNMENT) * ALIGNMENT
         return ArrayRef(-1, offset, array.dtype.name, shape)
 
-    def add_part(self, compiled: CompiledModel) -> None:
+    def add_part(self, compiled: Exportable) -> None:
         """A compiled model that this one is made of, of any device; see `PayloadReader.parts`."""
-        self._parts.append(self._artifact.add_submodel(compiled))
+        self._parts.append(add_submodel(self._artifact, compiled))
 
     def set_schedule(self, schedule: ScheduleRecord) -> None:
         """How the parts run; see `ScheduleRecord`."""
         self._schedule = schedule
 
-    def finish(self) -> None:
-        """Hands the whole to the file. Called by `ArtifactWriter`."""
+    def finish(self) -> int:
+        """Hand everything to the file; the number of the submodel there."""
         if self._pool:
             self.add(_POOL, *self._pool)
         compiled = self._compiled
@@ -110,9 +126,21 @@ class PayloadWriter:
                 self._schedule,
             ),
         )
+        return self._number
 
 
-def _plugin_of(compiled: CompiledModel) -> PluginRecord:
+def add_submodel(artifact: ArtifactWriter, compiled: Exportable) -> int:
+    """Add a compiled model with all its parts to a file; its number there. Raises what its `export_payload` raises,
+    above all `NotSupported`."""
+    payload = PayloadWriter(artifact, compiled)
+    call = functools.partial(compiled.export_payload, payload)
+    # A device that runs over others asks those in turn, each of which has its own time.
+    timeout_ms = 0 if ":" in compiled.device else compiled.timeout_ms
+    guarded(compiled.device, "export_payload", compiled.subject, call, timeout_ms, ArtifactError)
+    return payload.finish()
+
+
+def _plugin_of(compiled: Exportable) -> PluginRecord:
     """Whose class a compiled model is."""
     name = compiled.device.partition(":")[0].partition(".")[0]
     module = type(compiled).__module__
@@ -126,7 +154,8 @@ class PayloadReader:
     """Gives what a `PayloadWriter` was given. The bytes are those that were written (their digests are checked); what
     they say is not to be trusted."""
 
-    def __init__(self, artifact: Artifact, number: int) -> None:
+    def __init__(self, artifact: Artifact, number: int = 0) -> None:
+        """``number``: of the submodel; 0 is the whole model."""
         self._artifact = artifact
         self._submodel = artifact.manifest.submodels[number]
 

@@ -9,7 +9,6 @@ change the contents can change the digest). `verify` checks all of them by SHA-2
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 from collections.abc import Callable
@@ -20,9 +19,8 @@ from ..base.files import map_file
 from ..errors import ArtifactError, Corrupt, PropertyError, raise_out_of_memory
 from .layout import MANIFEST, Entry, Layout, comment_of, first_entry, is_entry_name
 from .manifest import Manifest, decode_manifest
-from .payload import PayloadReader
 
-__all__ = ["Artifact", "open_artifact"]
+__all__ = ["Artifact", "open_artifact", "verify"]
 
 _HASHED_BYTES = 1 << 16
 
@@ -42,11 +40,6 @@ class Artifact:
             raise Corrupt(f"{self.label}: there is no entry {number}")
         begin = self._begin[number]
         return self._data[begin : begin + self.manifest.entries[number].size]
-
-    @functools.cached_property
-    def root(self) -> PayloadReader:
-        """The whole model."""
-        return PayloadReader(self, 0)
 
     def verify(self) -> None:
         """Compare every entry with its SHA-256. Raises `Corrupt`."""
@@ -118,3 +111,8 @@ def open_artifact(source: object, decrypt: Callable[[bytes], bytes] | None = Non
             raise_out_of_memory(error)
             raise Corrupt(f"{label}: cannot be decrypted: {type(error).__name__}: {error}") from error
     return Artifact(data, label)
+
+
+def verify(path: object, decrypt: Callable[[bytes], bytes] | None = None) -> None:
+    """Check every byte of an exported file by SHA-256, without importing it. Raises `Corrupt` and `WrongVersion`."""
+    open_artifact(path, decrypt).verify()

@@ -6,24 +6,18 @@ are read twice, once for their digests.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from .._checksum import crc32
-from ..base.guard import guarded
 from ..errors import ArtifactError
 from .layout import MANIFEST, Entry, Layout, comment_of, is_entry_name
 from .manifest import FORMAT, FORMAT_VERSION, EntryRecord, Manifest, Submodel
-from .payload import PayloadWriter
-
-if TYPE_CHECKING:
-    from ..plugin.contract import CompiledModel
 
 __all__ = ["ArtifactWriter"]
 
@@ -62,21 +56,9 @@ class ArtifactWriter:
     def set_submodel(self, number: int, submodel: Submodel) -> None:
         self._submodels[number] = submodel
 
-    def add_submodel(self, compiled: CompiledModel) -> int:
-        """A compiled model with all its parts; its number. Raises what its `export_payload` raises, `NotSupported`
-        above all."""
-        number = len(self._submodels)
-        payload = PayloadWriter(self, compiled)
-        call = functools.partial(compiled.export_payload, payload)
-        # A device that runs over others asks those in turn, each of which has its own time.
-        timeout_ms = 0 if ":" in compiled.device else compiled.timeout_ms
-        guarded(compiled.device, "export_payload", compiled.subject, call, timeout_ms, ArtifactError)
-        payload.finish()
-        return number
-
     def parts(self) -> Iterator[_Part]:
         """The bytes of the file, piece by piece. The same for the same compiled model."""
-        from .. import __version__
+        from ..base.version import __version__
 
         records = []
         for name, contents in self._contents.items():

@@ -141,8 +141,8 @@ def assign(
 ) -> Affinity:
     """Assign every node.
 
-    ``supports``: one answer per device. ``pins``: node key, expression or operator -> device (see `hetero.assign.pins`); they
-    go before the affinities in the model, which go before priority. ``enclosing``: node -> keys of the calls of
+    ``supports``: one answer per device. ``pins``: node key, expression or operator -> device (see `pins`); they go
+    before the affinities in the model, which go before priority. ``enclosing``: node -> keys of the calls of
     functions that it was in, the outermost first; a pin of a call holds for all its nodes.
 
     Raises `PropertyError` for a pin to a device outside the list or one that matches nothing, and `UnsupportedModel`

@@ -15,13 +15,13 @@ import numpy as np
 
 from ..base.wording import duration
 from ..partition import Partition, partition_graph
-from ..plan.schema import PredictedLatency
 from ..plugin.speed import CostSource
 from .affinity import Affinity, Origin
 from .by_cost_within_memory import least_latency_within
 from .costs.measured import Costs
 from .costs.table import CostTable, cost_table
 from .cuts import LatencyAssignment, Prediction, least_latency, predict
+from .predictions import PredictedLatency
 from .within_memory import allowed_devices, limits_array, moved_for_memory
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Stage 2 for pipelines: each device of the list, in its order, gets a stage, and the slowest stage is the least.
 
-What `hetero.assign.pipeline` finds for numbers, for a model and its devices: pins and affinities hold, and a node goes only
-into the stage of a device that takes it. Costs are put together as for assignment by cost.
+Applies `hetero.assign.pipeline` to a model and its devices: pins and affinities hold, and a node goes only into the
+stage of a device that supports it. Costs are computed as for assignment by cost.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from ..base.wording import counted, duration, short
 from ..partition import Graph, Partition, partition_graph
-from ..plan.schema import PlannedStage, PredictedPipeline
 from ..plugin.speed import CostSource
 from .affinity import Affinity, Origin
 from .costs.measured import Costs
 from .costs.table import CostTable, cost_table
 from .memory import values_of
 from .pipeline import NoRoom, PipelineError, StageAssignment, TooManyStages, balance_stages
+from .predictions import PlannedStage, PredictedPipeline
 from .stages_within_memory import StageLimits
 from .within_memory import allowed_devices, limits_array, require_fit
 

@@ -1,7 +1,7 @@
 """Stage 2 within limits of memory: what does not fit on a device goes on to another, or it is an error.
 
-What `hetero.assign.memory.fit` finds for numbers, for a model and its devices: pins and affinities hold, a node goes only to
-devices that take it, and each node that was moved can say why.
+Applies `hetero.assign.memory.fit` to a model and its devices: pins and affinities hold, a node moves only to devices
+that support it, and each move is recorded with its reason.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.warn import warn
-from ..base.wording import first_few, size
+from ..base.wording import counted, first_few, short, size
 from ..errors import InsufficientMemory
 from ..partition import Partition, partition_graph
-from ..plan.warning import unknown_size
 from ..plugin.contract import Support
 from .affinity import Affinity, Origin
 from .memory.fit import Fit, Misfit, fit, proof_of_misfit
@@ -26,6 +25,9 @@ from .memory.values import Values, values_of
 
 if TYPE_CHECKING:
     from ..model.model import Model
+    from ..model.types import Port
+
+_FEW = 5  # open inputs that a warning names
 
 __all__ = [
     "allowed_devices",
@@ -35,6 +37,7 @@ __all__ = [
     "limits_array",
     "moved_for_memory",
     "require_fit",
+    "unknown_size",
 ]
 
 
@@ -180,3 +183,31 @@ def _needed(needs: Footprint, device: int) -> str:
 
 def _shortfall(devices: Sequence[str], excess: NDArray[np.float64]) -> dict[str, int]:
     return {devices[device]: int(excess[device]) for device in np.flatnonzero(excess).tolist()}
+
+
+def unknown_size(model: Model, device: str, limit: int, needs: Footprint, number: int) -> str:
+    """The warning that a device may exceed its limit, with the way to give the missing sizes. ``number``: the device's
+    index in ``needs``."""
+    count = int(needs.unknown[number])
+    name = model.value_name(int(needs.first_unknown[number]))
+    open_inputs = [port for port in model.inputs if port.is_tensor and not _has_sizes(port)]
+    if open_inputs:
+        shapes = ", ".join(f"{short(port.name)!r} {_shape_text(port)}" for port in open_inputs[:_FEW])
+        more = f" and {len(open_inputs) - _FEW} more" if len(open_inputs) > _FEW else ""
+        advice = f"give the sizes of the inputs by shapes={{...}}, or --shape: {shapes}{more}"
+    else:
+        advice = "they do not follow from the sizes of the inputs; state them by Model.with_types"
+    return (
+        f"{device} may need more than its {size(limit)}: the size of {counted(count, 'value')} is not known "
+        f"({first_few([name], 1, count)}) and counts as 0 bytes; {advice}"
+    )
+
+
+def _has_sizes(port: Port) -> bool:
+    return port.shape is not None and all(isinstance(dim, int) for dim in port.shape)
+
+
+def _shape_text(port: Port) -> str:
+    if port.shape is None:
+        return "(any shape)"
+    return f"[{', '.join('?' if dim is None else short(str(dim)) for dim in port.shape)}]"

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ..errors import HeteroError, PluginTimeout, raise_out_of_memory
 
-if TYPE_CHECKING:
-    from ..model.model import Model
-
-__all__ = ["Given", "describe_nodes", "guarded", "within"]
+__all__ = ["Given", "guarded", "within"]
 
 Given = TypeVar("Given")
 
@@ -74,14 +71,3 @@ def within(timeout_ms: int, call: Callable[[], Given]) -> Given:
 
 class _TimeOver(Exception):
     pass
-
-
-def describe_nodes(model: Model) -> str:
-    """``of 'name' (node 'a')``, or with the number of nodes, the first and the last."""
-    name, count = repr(model.name), model.num_nodes
-    if count == 0:
-        return f"of {name} (no nodes)"
-    first = repr(model.key_of(0))
-    if count == 1:
-        return f"of {name} (node {first})"
-    return f"of {name} ({count} nodes, {first} to {model.key_of(count - 1)!r})"

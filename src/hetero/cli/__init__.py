@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import click
 
-from .. import __version__
+from ..base.version import __version__
 from .group import CommandGroup
 from .options import HELP_OPTIONS, debug_option
 

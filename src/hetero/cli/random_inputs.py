@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import HeteroError
 from ..model.types import Dim, Port
-from .session import shape_text
+from .text import shape_text
 
 __all__ = ["chosen_shape", "random_array"]
 

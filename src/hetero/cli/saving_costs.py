@@ -8,8 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..assign.costs import Costs, measure_link
-from ..measure import measure_launch
+from ..assign.costs import Costs
+from ..measure import measure_launch, measure_link
 
 if TYPE_CHECKING:
     from ..core import Core

@@ -15,12 +15,11 @@ from ..plan import Plan
 from ..plugin.contract import CompiledModel, Port
 from .planning import Planning
 from .progress import working
-from .text import count_text, shorten
 
 if TYPE_CHECKING:
     from .inputs import InputChoice
 
-__all__ = ["Session", "core_with", "shape_text", "shown_shape"]
+__all__ = ["Session", "core_with"]
 
 _ZIP = b"PK\x03\x04"
 
@@ -113,21 +112,3 @@ def core_with(planning: Planning) -> Core:
         for op in load_extension(given):
             core.add_extension(op)
     return core
-
-
-def shape_text(shape: Sequence[int | str | None] | None) -> str:
-    """``1x3x224x224``; ``[batch, ?]`` where not all is known; ``scalar``; ``?`` for an unknown rank."""
-    if shape is None:
-        return "?"
-    if all(isinstance(dim, int) for dim in shape):
-        return "x".join(map(str, shape)) or "scalar"
-    return f"[{', '.join('?' if dim is None else shorten(str(dim)) for dim in shape)}]"
-
-
-def shown_shape(value: Any) -> str:
-    """The shape of an array, or what else a model may take or give."""
-    if value is None:
-        return "none"
-    if isinstance(value, list):
-        return count_text(len(value), "array")
-    return shape_text(value.shape)

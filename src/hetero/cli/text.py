@@ -22,7 +22,9 @@ __all__ = [
     "print_json",
     "print_line",
     "print_table",
+    "shape_text",
     "shorten",
+    "shown_shape",
     "size_text",
 ]
 
@@ -67,6 +69,24 @@ def size_text(size: int) -> str:
         if value < 999.5 or unit == "TB":
             break
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+
+
+def shape_text(shape: Sequence[int | str | None] | None) -> str:
+    """``1x3x224x224``; ``[batch, ?]`` where not all is known; ``scalar``; ``?`` for an unknown rank."""
+    if shape is None:
+        return "?"
+    if all(isinstance(dim, int) for dim in shape):
+        return "x".join(map(str, shape)) or "scalar"
+    return f"[{', '.join('?' if dim is None else shorten(str(dim)) for dim in shape)}]"
+
+
+def shown_shape(value: Any) -> str:
+    """The shape of an array, or what else a model may take or give."""
+    if value is None:
+        return "none"
+    if isinstance(value, list):
+        return count_text(len(value), "array")
+    return shape_text(value.shape)
 
 
 def print_line(text: str = "") -> None:

@@ -18,11 +18,13 @@ import msgspec
 import numpy as np
 
 from ..artifact.exporting import callbacks_of, export_model
+from ..artifact.payload import PayloadReader
 from ..artifact.reader import open_artifact
 from ..base.guard import guarded
 from ..base.log import tell
 from ..base.warn import warn
 from ..errors import ArtifactError, HeteroError, NotSupported
+from ..plugin.caller import isolates
 from .importing import import_model
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def cached(
     folder = settings.get("CACHE_DIR")
     if not folder or settings.get("HETERO_DUMP_GRAPH_DOT"):  # dumps are made by compiling
         return compile_anew()
-    if plugin.isolates(settings):  # the worker looks there
+    if isolates(plugin, settings):  # the worker looks there
         return compile_anew()
     encrypt, decrypt = callbacks_of(settings["CACHE_ENCRYPTION_CALLBACKS"])
     identity = [
@@ -86,7 +88,7 @@ def _load(
 ) -> CompiledModel | None:
     try:
         artifact = open_artifact(path, decrypt)
-        compiled = import_model(artifact, plugin, config)
+        compiled = import_model(PayloadReader(artifact), plugin, config)
     except HeteroError as error:
         if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
             return None  # never there, or removed by another process

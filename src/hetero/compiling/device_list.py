@@ -20,6 +20,7 @@ from ..errors import (
     UnknownDevice,
     raise_out_of_memory,
 )
+from ..plugin.caller import query
 from ..plugin.contract import CompiledModel, Plugin, Support
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class DeviceListPlugin(Plugin):
         answers = []
         for device, plugin, device_config in available:
             try:
-                answers.append(plugin.query(model, device_config, device))
+                answers.append(query(plugin, model, device_config, device))
             except (PropertyError, ModelError):
                 raise
             except HeteroError as error:

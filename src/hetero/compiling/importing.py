@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..artifact.payload import PayloadReader
-from ..artifact.reader import open_artifact
 from ..base.device_string import parse_device
 from ..base.guard import guarded
 from ..base.log import tell
@@ -23,24 +22,19 @@ from ..errors import (
     WrongDevice,
     raise_out_of_memory,
 )
+from ..plugin.caller import adopt, isolates
 from ..plugin.contract import CompiledModel
 
 if TYPE_CHECKING:
-    from ..artifact.reader import Artifact
     from ..plugin.contract import Plugin
 
-__all__ = ["check_device", "check_part", "import_model", "import_part", "plugin_for", "verify"]
+__all__ = ["check_device", "check_part", "import_model", "import_part", "plugin_for"]
 
 
-def verify(path: object, decrypt: Callable[[bytes], bytes] | None = None) -> None:
-    """Check every byte of an exported file by SHA-256, without importing it. Raises `Corrupt` and `WrongVersion`."""
-    open_artifact(path, decrypt).verify()
-
-
-def import_model(artifact: Artifact, plugin: Plugin, config: Mapping[str, Any]) -> CompiledModel:
+def import_model(root: PayloadReader, plugin: Plugin, config: Mapping[str, Any]) -> CompiledModel:
     """The compiled model of a file, all devices and versions in it checked before any payload is read."""
-    check_part(artifact.root, plugin, config)
-    return import_part(artifact.root, plugin, config)
+    check_part(root, plugin, config)
+    return import_part(root, plugin, config)
 
 
 def check_device(reader: PayloadReader, device: str) -> None:
@@ -90,7 +84,7 @@ def import_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]
 
     What a plugin cannot make of files whose digests are right is `Corrupt`: they were not written by that plugin.
     """
-    if plugin.isolates(config):
+    if isolates(plugin, config):
         raise NotSupported(f"{reader.label}: what was exported is imported into this process; ISOLATION must be NONE")
     call = functools.partial(plugin.import_payload, reader, config)
     subject = f"of {reader.name!r}"
@@ -100,7 +94,7 @@ def import_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]
         if not isinstance(compiled, CompiledModel):
             raise HeteroError(f"import_payload gave {type(compiled).__name__}, expected a CompiledModel")
         compiled.adopt_ports(reader.inputs, reader.outputs)
-        plugin.adopt(compiled, config, f"of {reader.name!r}", reader.device)
+        adopt(plugin, compiled, config, f"of {reader.name!r}", reader.device)
         tell(compiled.settings, reader.device, "INFO", f"imported: {compiled!r} of {reader.name!r}")
         return compiled
     except (ArtifactError, DeviceUnavailable, NotSupported, PluginTimeout, PropertyError):

@@ -6,47 +6,44 @@ model runs the submodels in the order of the partition, handing boundary values 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..assign.calls import SettledModel, settle_calls
 from ..assign.costs.measured import Costs
-from ..assign.memory.footprint import footprint
 from ..assign.memory.limits import limits_of, parse_limits
-from ..assign.memory.values import values_of
 from ..base.device_string import parse_device, parse_device_list
 from ..base.log import tell
 from ..base.properties import MOST, PROPERTIES, Property, up_to
 from ..base.warn import warn
 from ..compiling.concurrent import Beside
-from ..compiling.device_list import DeviceListPlugin, optimal_requests
+from ..compiling.device_list import DeviceListPlugin
+from ..compiling.free_memory import FreeMemory
+from ..compiling.hetero_model import PAYLOAD_VERSION, Fallback, HeteroCompiledModel, schedule_of, wired_schedule
+from ..compiling.on_device import compile_on
 from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError, raise_out_of_memory, shown
 from ..plan import Plan, bind_plan, make_plan
 from ..plan.bind import place_plan, with_nested_calls_inlined
-from ..plugin.contract import CompiledModel, InferRequest, Port, RemoteContext, Runner, Support
-from ..plugin.executor import DeviceExecutors, ExecutorManager
+from ..plugin.caller import query
+from ..plugin.contract import CompiledModel, RemoteContext, Support
+from ..plugin.executor import DeviceExecutors
 from ..plugin.remote import DeviceContexts
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
-from ..runtime.pipelined import Pipeline, PipelineRunner, requests_to_fill, usable_processors
-from ..runtime.schedule import Schedule, ScheduleRunner, Step
+from ..runtime.pipelined import usable_processors
 
 if TYPE_CHECKING:
-    from ..artifact.payload import PayloadReader, PayloadWriter
+    from ..artifact.payload import PayloadReader
     from ..assign.affinity import Affinity, SupportedNodes
     from ..assign.by_cost import CostAffinity
     from ..assign.by_stage import StagedAffinity
     from ..model.model import Model
 
-__all__ = ["Fallback", "HeteroCompiledModel", "HeteroPlugin", "create_plugin"]
+__all__ = ["HeteroPlugin", "create_plugin"]
 
-_PAYLOAD_VERSION = "1"
 _THREADS = "INFERENCE_NUM_THREADS"
 _PIPELINE = PROPERTIES["MODEL_DISTRIBUTION_POLICY"]
 _POLICY = Property(
@@ -251,7 +248,7 @@ class HeteroPlugin(DeviceListPlugin):
             devices, nodes = devices[:1], [np.arange(model.num_nodes, dtype=np.int32)]
         submodels = model.extract_all(nodes, [f"{model.name}_subgraph{i + 1}" for i in range(len(nodes))])
         fallbacks: list[Fallback] = []
-        room = _Room(plan, devices, nodes)
+        room = FreeMemory(plan, devices, nodes)
 
         def compile_part(i: int) -> CompiledModel:
             try:
@@ -306,7 +303,7 @@ class HeteroPlugin(DeviceListPlugin):
             raise
 
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
-        reader.require_version("payload", _PAYLOAD_VERSION)
+        reader.require_version("payload", PAYLOAD_VERSION)
         self.check_parts(reader, config)
 
     def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> HeteroCompiledModel:
@@ -325,7 +322,7 @@ class HeteroPlugin(DeviceListPlugin):
         if len(constants) != stored.num_constants:
             raise Corrupt(f"{reader.label}: there are {len(constants)} constants, expected {stored.num_constants}")
         executors = DeviceExecutors(self.executors)
-        schedule = _wired(stored.num_slots, constants, submodels, wirings, stored.outputs, executors)
+        schedule = wired_schedule(stored.num_slots, constants, submodels, wirings, stored.outputs, executors)
         settings = self.full_config({_POLICY.name: plan.policy, **self.own(config)})
         ports = (reader.inputs, reader.outputs)
         return HeteroCompiledModel(plan, ports, reader.name, submodels, schedule, settings, self.executors)
@@ -335,19 +332,19 @@ class HeteroPlugin(DeviceListPlugin):
     ) -> CompiledModel:
         plugin, device_config = self.device_of(device, config)
         try:
-            return plugin.compile(submodel, device_config, context, device)
+            return compile_on(plugin, submodel, device_config, context, device)
         except HeteroError as error:
             error.add_note(f"as subgraph {i + 1} on {device}")
             raise
 
     def _compile_elsewhere(
-        self, i: int, devices: Sequence[str], submodel: Model, config: Mapping[str, Any], room: _Room
+        self, i: int, devices: Sequence[str], submodel: Model, config: Mapping[str, Any], room: FreeMemory
     ) -> CompiledModel | None:
         """The part on the first of ``devices`` that takes it, has room and compiles it; None if there is none."""
         for device in devices:
             try:
                 plugin, device_config = self.device_of(device, config)
-                if plugin.query(submodel, device_config, device).mask.all() and room.move(i, device):
+                if query(plugin, submodel, device_config, device).mask.all() and room.move(i, device):
                     return self._compile_submodel(i, device, submodel, config)
             except HeteroError as error:
                 raise_out_of_memory(error)
@@ -373,165 +370,6 @@ class HeteroPlugin(DeviceListPlugin):
             return self.ask(asked, available, config)
 
         return settle_calls(model, [device for device, _, _ in available], ask, pins)
-
-
-class _Room:
-    """What the devices of a plan may still take of its submodels. ``devices``, ``nodes``: of each submodel."""
-
-    def __init__(self, plan: Plan, devices: Sequence[str], nodes: Sequence[NDArray[np.int32]]) -> None:
-        self._plan = plan
-        self._device_of = np.array([plan.devices.index(device) for device in devices], np.int32)
-        self._nodes = nodes
-        self._lock = threading.Lock()
-
-    def move(self, submodel: int, device: str) -> bool:
-        """Whether a device has room for a submodel of another, which then counts as being there."""
-        number, limit = self._plan.devices.index(device), self._plan.limits.get(device)
-        with self._lock:
-            moved = self._device_of.copy()
-            moved[submodel] = number
-            if limit is not None:
-                model, _, _ = self._plan.require_bound()
-                subgraph_of = np.empty(model.num_nodes, np.int32)
-                for i, part in enumerate(self._nodes):
-                    subgraph_of[part] = i
-                needs = footprint(values_of(model), subgraph_of, moved, len(self._plan.devices))
-                if needs.total[number] > limit:
-                    return False
-            self._device_of = moved
-            return True
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Fallback:
-    """A subgraph (counted from 1) that its device failed to compile, the device that has it now, and why."""
-
-    subgraph: int
-    planned: str
-    device: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"subgraph {self.subgraph} goes to {self.device}, since {self.planned} failed: {self.reason}"
-
-
-class HeteroCompiledModel(CompiledModel):
-    """Submodels on their devices, and the schedule that runs them as one.
-
-    ``fallbacks``: the subgraphs that are not on the device that ``plan`` names.
-    """
-
-    checks_results = False  # those of the submodels are
-    _pipeline: Pipeline | None = None
-
-    def __init__(
-        self,
-        plan: Plan,
-        ports: tuple[Sequence[Port], Sequence[Port]],
-        name: str,
-        submodels: Sequence[CompiledModel],
-        schedule: Schedule,
-        settings: Mapping[str, Any],
-        executors: ExecutorManager,
-        fallbacks: Iterable[Fallback] = (),
-    ) -> None:
-        by_device = {compiled.device: compiled for compiled in submodels}
-        # One request on each device at a time, as many as it takes, keeps all of them busy.
-        per_device = {device: optimal_requests(compiled) for device, compiled in by_device.items()}
-        streams = sum(per_device.values())
-        stated = {}
-        if plan.pipeline is not None and submodels:
-            per_stage = [per_device[compiled.device] for compiled in submodels]
-            timed, limit = bool(settings.get("PERF_COUNT")), int(settings.get(_QUEUE_LIMIT.name, 0))
-            self._pipeline = Pipeline(schedule, executors, per_stage, limit, timed)
-            stated["OPTIMAL_NUMBER_OF_INFER_REQUESTS"] = requests_to_fill(per_stage)
-        super().__init__(
-            f"HETERO:{','.join(plan.devices)}",
-            *ports,
-            {
-                **settings,
-                "EXECUTION_DEVICES": tuple(by_device),
-                "NUM_STREAMS": max(1, streams),
-                "HETERO_NUMBER_OF_SUBMODELS": len(submodels),
-                "NETWORK_NAME": name,
-                **stated,
-            },
-        )
-        self.plan = plan
-        self.fallbacks = tuple(fallbacks)
-        self.submodels = tuple(submodels)
-        self.lease_executors(executors)
-        self._schedule = schedule
-
-    def export_payload(self, writer: PayloadWriter) -> None:
-        from ..artifact.manifest import ScheduleRecord, StepRecord
-
-        schedule = self._schedule
-        writer.version["payload"] = _PAYLOAD_VERSION
-        writer.add("plan.json", self.plan.to_json())
-        writer.add_json("constants.json", [writer.add_array(constant) for constant in schedule.constants])
-        for compiled in self.submodels:
-            writer.add_part(compiled)
-        steps = [StepRecord(part, list(step.inputs), list(step.outputs)) for part, step in enumerate(schedule.steps)]
-        writer.set_schedule(ScheduleRecord(schedule.num_slots, len(schedule.constants), steps, list(schedule.outputs)))
-
-    def create_infer_request(self) -> InferRequest:
-        pipeline = self._pipeline
-        if pipeline is None or self._properties["EXCLUSIVE_ASYNC_REQUESTS"]:  # those take turns as a whole
-            return super().create_infer_request()
-        return InferRequest(
-            self._device, self._inputs, self._outputs, self.new_runner(), lambda: pipeline, pipeline.timed
-        )
-
-    def create_runner(self) -> Runner:
-        if self._pipeline is not None:
-            return PipelineRunner(self._pipeline)
-        return ScheduleRunner(self._schedule, bool(self._properties["PERF_COUNT"]))
-
-
-def schedule_of(
-    model: Model, submodels: Sequence[tuple[Model, CompiledModel]], executor_of: DeviceExecutors
-) -> Schedule:
-    """Slots for the model's inputs, the constants among its outputs, and every boundary value; then the steps."""
-    slot_of: dict[int, int] = {}
-    for value in model.input_ids:
-        slot_of.setdefault(value, len(slot_of))
-    constants = []
-    for value in model.output_ids:
-        if value not in slot_of and model.is_constant[value]:
-            slot_of[value] = len(slot_of)
-            constants.append(model.constant(value))
-    reads: list[tuple[int, ...]] = []
-    fills: list[tuple[int, ...]] = []
-    for submodel, _ in submodels:
-        reads.append(tuple(slot_of[model.value_id(port.name)] for port in submodel.inputs))
-        for port in submodel.outputs:
-            slot_of[model.value_id(port.name)] = len(slot_of)
-        fills.append(tuple(slot_of[model.value_id(port.name)] for port in submodel.outputs))
-    outputs = [slot_of[value] for value in model.output_ids]
-    compiled = [entry for _, entry in submodels]
-    return _wired(len(slot_of), tuple(constants), compiled, list(zip(reads, fills, strict=True)), outputs, executor_of)
-
-
-def _wired(
-    num_slots: int,
-    constants: tuple[NDArray[Any], ...],
-    submodels: Sequence[CompiledModel],
-    wirings: Sequence[tuple[Sequence[int], Sequence[int]]],
-    outputs: Sequence[int],
-    executor_of: DeviceExecutors,
-) -> Schedule:
-    """The schedule of submodels that run one after the other. ``wirings``: the slots that each reads and fills."""
-    free_after: list[tuple[int, ...]] = []
-    read_later = set(outputs)
-    for reads, _ in reversed(wirings):
-        free_after.append(tuple(slot for slot in dict.fromkeys(reads) if slot not in read_later))
-        read_later.update(reads)
-    steps = tuple(
-        Step(compiled, tuple(reads), tuple(fills), free)
-        for compiled, (reads, fills), free in zip(submodels, wirings, reversed(free_after), strict=True)
-    )
-    return Schedule(num_slots, constants, steps, tuple(outputs), executor_of)
 
 
 def _costs_of(settings: Mapping[str, Any]) -> Costs | None:

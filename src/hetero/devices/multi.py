@@ -16,6 +16,7 @@ import numpy as np
 
 from ..base.warn import warn
 from ..compiling.device_list import DeviceListPlugin, optimal_requests
+from ..compiling.on_device import compile_on
 from ..errors import (
     Cancelled,
     Corrupt,
@@ -25,6 +26,7 @@ from ..errors import (
     UnsupportedModel,
     raise_out_of_memory,
 )
+from ..plugin.caller import query
 from ..plugin.cancellation import Cancellation
 from ..plugin.contract import CompiledModel, Port, RemoteContext, Runner, Support
 from ..plugin.executor import ExecutorManager
@@ -62,7 +64,7 @@ class MultiPlugin(DeviceListPlugin):
         failures: list[HeteroError] = []
         for device, plugin, device_config in self.available(config):
             try:
-                refused = plugin.query(model, device_config, device).reasons
+                refused = query(plugin, model, device_config, device).reasons
                 if refused:
                     node, reason = next(iter(refused.items()))
                     first = f"the first {model.key_of(node)!r}: {reason}"
@@ -75,7 +77,7 @@ class MultiPlugin(DeviceListPlugin):
                     from ..assign.within_memory import check_whole
 
                     check_whole(model, device, int(limit))
-                compiled.append(plugin.compile(model, device_config, None, device))
+                compiled.append(compile_on(plugin, model, device_config, None, device))
             except PropertyError:
                 raise
             except HeteroError as error:

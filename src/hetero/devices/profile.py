@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base.properties import PropertyTable, without
+from ..compiling.on_device import compile_on
 from ..errors import (
     Corrupt,
     HeteroError,
@@ -359,7 +360,7 @@ class ProfilePlugin(Plugin):
                 f"{self.name} cannot compile {model.name!r}: its profile does not list {keys}", reasons
             )
         try:
-            inner = self.executing_plugin().compile(model, self._delegated(config), context)
+            inner = compile_on(self.executing_plugin(), model, self._delegated(config), context)
         except UnsupportedModel as error:
             raise UnsupportedModel(f"{self.name}, simulated: {error}", error.unsupported) from error
         return SimulatedModel(self.name, inner, {"NETWORK_NAME": model.name, **self.full_config(config)})

@@ -398,6 +398,16 @@ class Model(Rows):
 
         return Port(name, types_.stated_dtype(number), None, declared=False, find=find)
 
+    def describe_nodes(self) -> str:
+        """For messages: ``of 'name' (node 'a')``, or with the number of nodes, the first and the last."""
+        name, count = repr(self.name), self.num_nodes
+        if count == 0:
+            return f"of {name} (no nodes)"
+        first = repr(self.key_of(0))
+        if count == 1:
+            return f"of {name} (node {first})"
+        return f"of {name} ({count} nodes, {first} to {self.key_of(count - 1)!r})"
+
     def _describe(self, node: int) -> str:
         return self.file.describe_node(self.file_node(node))
 

@@ -9,8 +9,10 @@ loaded, and handed to `Core.compile_model` in place of a device string. `docs/pl
 
 from __future__ import annotations
 
+from ..assign.predictions import PredictedLatency
 from .make import bind_plan, make_plan
-from .plan import Bound, Plan
+from .plan import Plan
+from .record import Bound
 from .schema import (
     FORMAT_VERSION,
     BoundaryValue,
@@ -18,7 +20,6 @@ from .schema import (
     ModelIdentity,
     PlannedSubgraph,
     PlanWarning,
-    PredictedLatency,
     json_schema,
 )
 

@@ -24,10 +24,10 @@ from ..partition import Partition, partition_graph
 from ..partition.check import broken_rule
 
 if TYPE_CHECKING:
+    from ..assign.predictions import PredictedPipeline
     from ..model.model import Model
     from ..plugin.contract import Support
     from .plan import Plan
-    from .schema import PredictedPipeline
 
 __all__ = ["PlacedModel", "affinity_of_plan", "place_plan", "stages_of_plan", "with_nested_calls_inlined"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..assign.affinity import Affinity
+from ..assign.predictions import PredictedLatency, PredictedPipeline
 from ..partition import Partition
-from .schema import PredictedLatency, PredictedPipeline
 
 if TYPE_CHECKING:
     from ..assign.by_cost import CostAffinity

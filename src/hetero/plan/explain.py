@@ -18,7 +18,7 @@ from .trial import Trials
 if TYPE_CHECKING:
     from ..model.model import Model
     from ..partition import Partition
-    from .plan import Bound, Plan
+    from .record import Bound, PlanRecord
 
 __all__ = ["Asked", "Cut", "DeviceCost", "Explanation", "MissingOp", "PathStep", "explain", "missing_ops"]
 
@@ -157,7 +157,7 @@ class Explanation:
             yield str(missing)
 
 
-def explain(plan: Plan, node: str) -> Explanation:
+def explain(plan: PlanRecord, node: str) -> Explanation:
     """See `Plan.explain`."""
     bound = plan.require_bound()
     model, affinity, partition = bound
@@ -183,7 +183,7 @@ def explain(plan: Plan, node: str) -> Explanation:
     )
 
 
-def _costs(plan: Plan, bound: Bound, node: int) -> tuple[DeviceCost, ...]:
+def _costs(plan: PlanRecord, bound: Bound, node: int) -> tuple[DeviceCost, ...]:
     """What the node takes on each device that takes it; nothing unless nodes are assigned by cost."""
     by_cost = None if plan.decided is None else plan.decided.by_cost
     if by_cost is None:
@@ -204,7 +204,7 @@ def _costs(plan: Plan, bound: Bound, node: int) -> tuple[DeviceCost, ...]:
     return tuple(found)
 
 
-def missing_ops(plan: Plan, limit: int) -> tuple[MissingOp, ...]:
+def missing_ops(plan: PlanRecord, limit: int) -> tuple[MissingOp, ...]:
     """See `Plan.missing_ops`."""
     model, affinity, partition = plan.require_bound()
     graph = partition.graph
@@ -223,7 +223,7 @@ def missing_ops(plan: Plan, limit: int) -> tuple[MissingOp, ...]:
     return tuple(missing for missing in tried if missing.subgraphs_after < missing.subgraphs_before)
 
 
-def _tried(plan: Plan, candidates: Sequence[tuple[int, int]]) -> tuple[MissingOp, ...]:
+def _tried(plan: PlanRecord, candidates: Sequence[tuple[int, int]]) -> tuple[MissingOp, ...]:
     """Devices and operators with what would change if the one took the other, the best first."""
     model, affinity, partition = plan.require_bound()
     trials = Trials(plan)
@@ -245,7 +245,7 @@ def _tried(plan: Plan, candidates: Sequence[tuple[int, int]]) -> tuple[MissingOp
     return tuple(sorted(found, key=lambda missing: missing.subgraphs_after))
 
 
-def _find(plan: Plan, model: Model, key: str) -> int:
+def _find(plan: PlanRecord, model: Model, key: str) -> int:
     """The node of a key."""
     if model.find_key(key) is None:
         if key in model.constant_keys:

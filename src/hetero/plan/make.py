@@ -10,7 +10,8 @@ from ..base.warn import warn
 from ..partition import partition_graph
 from .bind import PlacedModel, affinity_of_plan, stages_of_plan
 from .decided import Decided
-from .plan import Bound, Plan
+from .plan import Plan
+from .record import Bound
 from .warning import unknown_sizes
 
 if TYPE_CHECKING:

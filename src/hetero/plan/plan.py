@@ -4,48 +4,22 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ..assign.affinity import Affinity
-from ..assign.memory.footprint import Footprint, footprint
-from ..assign.memory.values import values_of
 from ..base.files import read_file, write_atomically
-from ..errors import HeteroError, PropertyError
-from ..model.identity import graph_digest
-from ..partition import Partition
-from .decided import Decided
-from .schema import (
-    BoundaryValue,
-    DeviceTotals,
-    ModelIdentity,
-    PlanFile,
-    PlannedSubgraph,
-    PlanWarning,
-    PredictedLatency,
-    PredictedPipeline,
-)
-from .traffic import Traffic, boundary_values, device_totals, traffic
+from ..errors import HeteroError
+from .record import PlanRecord
+from .schema import PlanFile, PlanWarning
 
 if TYPE_CHECKING:
-    from ..model.model import Model
     from .explain import Explanation, MissingOp
     from .what_if import Difference
 
-__all__ = ["Bound", "Plan"]
+__all__ = ["Plan"]
 
 
-class Bound(NamedTuple):
-    """What a plan was made from. The model is the one that is compiled, in which calls may be inlined."""
-
-    model: Model
-    affinity: Affinity
-    partition: Partition
-
-
-class Plan:
+class Plan(PlanRecord):
     """Devices, affinities and subgraphs of one model, as data. Immutable.
 
     Made by `Core.plan`, or by `load` from a file, which may have been edited: `Core.plan` and `Core.compile_model`
@@ -60,121 +34,6 @@ class Plan:
     for those that have a limit. ``pins``: as they were given. ``label``: what messages call the plan.
     """
 
-    def __init__(
-        self,
-        *,
-        bound: Bound | None = None,
-        original: Model | None = None,
-        file: PlanFile | None = None,
-        policy: str = "auto",
-        pins: Mapping[str, str] | None = None,
-        skipped: Mapping[str, str] | None = None,
-        latency: PredictedLatency | None = None,
-        pipeline: PredictedPipeline | None = None,
-        limits: Mapping[str, int] | None = None,
-        decided: Decided | None = None,
-        decide: Callable[[Affinity], Decided] | None = None,
-        label: str = "the plan",
-    ) -> None:
-        """``decided``, ``decide``: how nodes that are assigned by priority came to where they are, for questions about
-        other assignments; None for plans that were loaded."""
-        assert (bound is None) != (file is None)
-        self.bound = bound
-        self.original = original
-        self.label = label
-        self.skipped = dict(skipped or {})
-        self.policy = policy if file is None else file.policy
-        self.latency = latency if file is None else file.latency
-        self.pipeline = pipeline if file is None else file.pipeline
-        self.limits: Mapping[str, int] = dict(limits or {})
-        if file is not None:
-            self.limits = {one.device: one.limit_bytes for one in file.totals if one.limit_bytes is not None}
-        self.pins: Mapping[str, str] = dict(pins or {}) if file is None else file.pins
-        self.decided = decided
-        self.decide = decide
-        self._file = file
-
-    # ---- what it says
-
-    @property
-    def model_name(self) -> str:
-        """The name of the graph."""
-        return self.bound.model.name if self.bound else self._loaded.model.name
-
-    @functools.cached_property
-    def identity(self) -> ModelIdentity:
-        """The model that it is for: its name, how many nodes it has, and the digest of its graph."""
-        if self.bound is None:
-            return self._loaded.model
-        model = self.bound.model if self.original is None else self.original
-        return ModelIdentity(model.name, model.num_nodes, graph_digest(model))
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The device list, by priority, without those that cannot be used here."""
-        return self.bound.affinity.devices if self.bound else self._loaded.devices
-
-    @property
-    def num_nodes(self) -> int:
-        """Nodes of the model that is compiled, in which calls of functions may be inlined."""
-        return self.bound.model.num_nodes if self.bound else len(self._loaded.affinity)
-
-    @property
-    def num_subgraphs(self) -> int:
-        """How many subgraphs the model is cut into."""
-        return self.bound.partition.num_subgraphs if self.bound else len(self._loaded.subgraphs)
-
-    @functools.cached_property
-    def affinity(self) -> Mapping[str, str]:
-        """Node key -> device, for every node."""
-        if self.bound is None:
-            return self._loaded.affinity
-        model, affinity, _ = self.bound
-        return dict(zip(model.keys, map(affinity.devices.__getitem__, affinity.device_of.tolist()), strict=True))
-
-    @functools.cached_property
-    def subgraphs(self) -> tuple[PlannedSubgraph, ...]:
-        """The subgraphs, in an order in which they can run. Elsewhere they are numbered from 1 in this order."""
-        if self.bound is None:
-            return self._loaded.subgraphs
-        model, affinity, partition = self.bound
-        keys = model.keys
-        return tuple(
-            PlannedSubgraph(affinity.devices[device], tuple(keys[node] for node in partition.nodes(i).tolist()))
-            for i, device in enumerate(partition.device_of.tolist())
-        )
-
-    @functools.cached_property
-    def reasons(self) -> Mapping[str, str]:
-        """Node key -> why it is there, for the nodes that are pinned or not on the first device of the list."""
-        if self.bound is None:
-            return self._loaded.reasons
-        model, affinity, _ = self.bound
-        told = np.flatnonzero((affinity.device_of > 0) | (affinity.origin > 0))
-        return {model.keys[node]: affinity.reason(node) for node in told.tolist()}
-
-    @functools.cached_property
-    def values(self) -> tuple[BoundaryValue, ...]:
-        """The tensors that pass between subgraphs, by the subgraph that makes them. Their types come from the model,
-        which may run shape inference for them; `Model.with_types` fixes symbols to sizes."""
-        if self.bound is None:
-            return self._loaded.values
-        return boundary_values(self.bound.model, self.traffic)
-
-    @functools.cached_property
-    def totals(self) -> tuple[DeviceTotals, ...]:
-        """What each device has, in the order of ``devices``."""
-        if self.bound is None:
-            return self._loaded.totals
-        return device_totals(self.devices, self.bound.partition, self.traffic, self.values, self.footprint, self.limits)
-
-    @functools.cached_property
-    def footprint(self) -> Footprint:
-        """What each device needs, in the order of ``devices``. Raises `PropertyError` for a loaded plan that has not
-        been bound to a model."""
-        model, _, partition = self.require_bound()
-        return footprint(values_of(model), partition.subgraph_of, partition.device_of, len(self.devices))
-
     @functools.cached_property
     def warnings(self) -> tuple[PlanWarning, ...]:
         """What the plan's owner may not want: devices that are not used, tiny islands, pins that cost subgraphs."""
@@ -183,12 +42,6 @@ class Plan:
         from .warning import plan_warnings
 
         return plan_warnings(self)
-
-    @functools.cached_property
-    def traffic(self) -> Traffic:
-        """`values` as arrays. Raises `PropertyError` for a loaded plan that has not been bound to a model."""
-        model, _, partition = self.require_bound()
-        return traffic(model, partition.subgraph_of)
 
     # ---- questions
 
@@ -296,29 +149,14 @@ class Plan:
         stages = None if self.pipeline is None else [stage.subgraphs for stage in self.pipeline.stages]
         return [self.devices, self.policy, dict(self.affinity), [part.nodes for part in self.subgraphs], stages]
 
-    # ---- the rest
-
-    def require_bound(self) -> Bound:
-        """What it was made from. `PropertyError` for a loaded plan that has not been bound to a model."""
-        if self.bound is None:
-            raise PropertyError(
-                f"{self.label} was loaded and has no model to look into: bind it with core.plan(model, plan)"
-            )
-        return self.bound
-
-    @property
-    def _loaded(self) -> PlanFile:
-        assert self._file is not None
-        return self._file
-
     def __str__(self) -> str:
         from .table import plan_table
 
-        return plan_table(self)
+        return plan_table(self, self.warnings)
 
     def _repr_svg_(self) -> str:
         """A picture of it, for notebooks."""
-        from ..report.notebook import plan_svg
+        from .picture import plan_svg
 
         return plan_svg(self)
 

@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from ..assign.predictions import PlannedStage, PredictedLatency, PredictedPipeline, doc
+
 __all__ = [
     "FORMAT_VERSION",
     "BoundaryValue",
@@ -30,17 +32,12 @@ FORMAT_VERSION = 1
 WarningKind = Literal["unavailable", "unused", "islands", "pin", "memory"]
 
 
-def _doc(text: str) -> Mapping[str, str]:
-    """Metadata of a field: its description in the published schema."""
-    return {"doc": text}
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlannedSubgraph:
     """One subgraph: its device and its nodes' keys, in topological order."""
 
-    device: str = dataclasses.field(metadata=_doc("The device of all its nodes, as `affinity` says."))
-    nodes: tuple[str, ...] = dataclasses.field(metadata=_doc("Node keys, in topological order."))
+    device: str = dataclasses.field(metadata=doc("The device of all its nodes, as `affinity` says."))
+    nodes: tuple[str, ...] = dataclasses.field(metadata=doc("Node keys, in topological order."))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,14 +49,14 @@ class BoundaryValue:
     all sizes are known.
     """
 
-    name: str = dataclasses.field(metadata=_doc("The value's name in the model."))
-    dtype: str | None = dataclasses.field(metadata=_doc("Element type: NumPy's name; null where unknown."))
+    name: str = dataclasses.field(metadata=doc("The value's name in the model."))
+    dtype: str | None = dataclasses.field(metadata=doc("Element type: NumPy's name; null where unknown."))
     shape: tuple[int | str | None, ...] | None = dataclasses.field(
-        metadata=_doc("Sizes and symbols, null for an unknown dim; null altogether for an unknown rank.")
+        metadata=doc("Sizes and symbols, null for an unknown dim; null altogether for an unknown rank.")
     )
-    bytes: int | None = dataclasses.field(metadata=_doc("Size; null unless the element type and all dims are known."))
-    source: int = dataclasses.field(metadata=_doc("The subgraph that makes it, counted from 1."))
-    readers: tuple[int, ...] = dataclasses.field(metadata=_doc("The subgraphs that read it, ascending."))
+    bytes: int | None = dataclasses.field(metadata=doc("Size; null unless the element type and all dims are known."))
+    source: int = dataclasses.field(metadata=doc("The subgraph that makes it, counted from 1."))
+    readers: tuple[int, ...] = dataclasses.field(metadata=doc("The subgraphs that read it, ascending."))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,28 +73,29 @@ class DeviceTotals:
     for weights and activations. None where nothing was said of it (``limit_bytes``: no limit).
     """
 
-    device: str = dataclasses.field(metadata=_doc("The device."))
-    nodes: int = dataclasses.field(metadata=_doc("Its nodes."))
-    subgraphs: int = dataclasses.field(metadata=_doc("Its subgraphs."))
-    weight_bytes: int = dataclasses.field(metadata=_doc("Constants that its nodes read, each counted once."))
+    device: str = dataclasses.field(metadata=doc("The device."))
+    nodes: int = dataclasses.field(metadata=doc("Its nodes."))
+    subgraphs: int = dataclasses.field(metadata=doc("Its subgraphs."))
+    weight_bytes: int = dataclasses.field(metadata=doc("Constants that its nodes read, each counted once."))
     received_bytes: int = dataclasses.field(
-        metadata=_doc("Boundary values that other devices make and it reads, each counted once; known sizes only.")
+        metadata=doc("Boundary values that other devices make and it reads, each counted once; known sizes only.")
     )
     sent_bytes: int = dataclasses.field(
-        metadata=_doc("Boundary values that it makes and other devices read, each counted once; known sizes only.")
+        metadata=doc("Boundary values that it makes and other devices read, each counted once; known sizes only.")
     )
     unknown_values: int = dataclasses.field(
-        metadata=_doc("Boundary values, received or sent, whose size is not known: neither sum counts them.")
+        metadata=doc("Boundary values, received or sent, whose size is not known: neither sum counts them.")
     )
     activation_bytes: int | None = dataclasses.field(
         default=None,
-        metadata=_doc("The most bytes of other values alive there at one time in an inference; known sizes only."),
+        metadata=doc("The most bytes of other values alive there at one time in an inference; known sizes only."),
     )
     unknown_activations: int | None = dataclasses.field(
-        default=None, metadata=_doc("Values there whose size is not known: `activation_bytes` does not count them.")
+        default=None,
+        metadata=doc("Values there whose size is not known: `activation_bytes` does not count them."),
     )
     limit_bytes: int | None = dataclasses.field(
-        default=None, metadata=_doc("What it may take for weights and activations; null: no limit.")
+        default=None, metadata=doc("What it may take for weights and activations; null: no limit.")
     )
 
 
@@ -112,14 +110,14 @@ class PlanWarning:
     ``subgraphs_after``: how many subgraphs there would be without it, if that was tried.
     """
 
-    kind: WarningKind = dataclasses.field(metadata=_doc("What kind of warning it is."))
-    message: str = dataclasses.field(metadata=_doc("The warning as a sentence."))
-    device: str | None = dataclasses.field(default=None, metadata=_doc("The device that it is about."))
-    pin: str | None = dataclasses.field(default=None, metadata=_doc("The pin that it is about."))
-    nodes: tuple[str, ...] = dataclasses.field(default=(), metadata=_doc("The first few nodes it is about."))
-    subgraphs: tuple[int, ...] = dataclasses.field(default=(), metadata=_doc("The first few subgraphs it is about."))
+    kind: WarningKind = dataclasses.field(metadata=doc("What kind of warning it is."))
+    message: str = dataclasses.field(metadata=doc("The warning as a sentence."))
+    device: str | None = dataclasses.field(default=None, metadata=doc("The device that it is about."))
+    pin: str | None = dataclasses.field(default=None, metadata=doc("The pin that it is about."))
+    nodes: tuple[str, ...] = dataclasses.field(default=(), metadata=doc("The first few nodes it is about."))
+    subgraphs: tuple[int, ...] = dataclasses.field(default=(), metadata=doc("The first few subgraphs it is about."))
     subgraphs_after: int | None = dataclasses.field(
-        default=None, metadata=_doc("How many subgraphs there would be without what is warned of.")
+        default=None, metadata=doc("How many subgraphs there would be without what is warned of.")
     )
 
     def __str__(self) -> str:
@@ -127,74 +125,14 @@ class PlanWarning:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PredictedLatency:
-    """What one inference is predicted to take, in seconds, its subgraphs run one after the other.
-
-    The total is that of work, launches (one per subgraph) and transfers; ``lower_bound_s``: no plan is predicted to
-    take less; ``by_priority_s``: what the plan by priority would take. ``sources``: of how many nodes the costs were
-    measured, estimated by a device's stated speed (``profile``), by the speed that devices of its name are taken to
-    have (``estimate``), or from sizes that are not known (``assumed``). ``memory_binds``: limits of memory keep it from
-    the best plan that was found without; the lower bound is that without limits.
-    """
-
-    total_s: float = dataclasses.field(metadata=_doc("All of it, in seconds."))
-    work_s: float = dataclasses.field(metadata=_doc("The nodes, each on its device."))
-    launches_s: float = dataclasses.field(metadata=_doc("What each subgraph takes beside its nodes."))
-    transfers_s: float = dataclasses.field(metadata=_doc("Values that go to another device, and to and from the host."))
-    lower_bound_s: float = dataclasses.field(metadata=_doc("No plan is predicted to take less."))
-    by_priority_s: float = dataclasses.field(metadata=_doc("What the plan by priority is predicted to take."))
-    sources: Mapping[str, int] = dataclasses.field(metadata=_doc("Where costs come from -> nodes with such a cost."))
-    memory_binds: bool = dataclasses.field(
-        default=False,
-        metadata=_doc("Whether limits of memory keep it from the best plan; the lower bound is that without limits."),
-    )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PlannedStage:
-    """One stage of a pipeline: its device, its subgraphs, and what it is predicted to take for a request, in seconds.
-
-    The total is that of work, launch and transfers. ``received_bytes``: values that other stages make and it reads.
-    ``sources``: as in `PredictedLatency`.
-    """
-
-    device: str = dataclasses.field(metadata=_doc("The device that it runs on."))
-    subgraphs: tuple[int, ...] = dataclasses.field(metadata=_doc("Its subgraphs, counted from 1, one run."))
-    nodes: int = dataclasses.field(metadata=_doc("Its nodes."))
-    total_s: float = dataclasses.field(metadata=_doc("What it takes for a request, in seconds."))
-    work_s: float = dataclasses.field(metadata=_doc("Its nodes."))
-    launch_s: float = dataclasses.field(metadata=_doc("What a run takes beside its nodes."))
-    transfers_s: float = dataclasses.field(
-        metadata=_doc("Values from other stages and the host, results for the host.")
-    )
-    received_bytes: int = dataclasses.field(metadata=_doc("Values that other stages make and it reads."))
-    sources: Mapping[str, int] = dataclasses.field(metadata=_doc("Where costs come from -> nodes with such a cost."))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PredictedPipeline:
-    """The stages of a pipeline in their order, and what is predicted for it, in seconds.
-
-    ``interval_s``: between two results with requests in flight, what the slowest stage takes; ``latency_s``: of one
-    request, all stages; ``lower_bound_s``: no stages have a shorter interval. ``idle``: devices without a stage -> why.
-    """
-
-    interval_s: float = dataclasses.field(metadata=_doc("Between two results: what the slowest stage takes."))
-    latency_s: float = dataclasses.field(metadata=_doc("What one request takes, through all stages."))
-    lower_bound_s: float = dataclasses.field(metadata=_doc("No stages are predicted to have a shorter interval."))
-    stages: tuple[PlannedStage, ...] = dataclasses.field(metadata=_doc("The stages, in their order."))
-    idle: Mapping[str, str] = dataclasses.field(default_factory=dict, metadata=_doc("Devices without a stage -> why."))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class ModelIdentity:
     """The model that a plan is for. ``digest``: of its graph (operators, names and connections, not weights)."""
 
-    name: str = dataclasses.field(metadata=_doc("The name of its graph."))
-    nodes: int | None = dataclasses.field(default=None, metadata=_doc("How many nodes it has."))
+    name: str = dataclasses.field(metadata=doc("The name of its graph."))
+    nodes: int | None = dataclasses.field(default=None, metadata=doc("How many nodes it has."))
     digest: str | None = dataclasses.field(
         default=None,
-        metadata=_doc("SHA-256 of operators, names and connections, not of weights; null: any model that fits."),
+        metadata=doc("SHA-256 of operators, names and connections, not of weights; null: any model that fits."),
     )
 
 
@@ -202,47 +140,47 @@ class ModelIdentity:
 class PlanFile:
     """A plan of the package hetero: which device runs which node of an ONNX model, and how the model is cut."""
 
-    format: Literal["hetero-plan"] = dataclasses.field(metadata=_doc("What kind of file this is."))
-    version: int = dataclasses.field(metadata=_doc("The version of this schema: 1."))
-    model: ModelIdentity = dataclasses.field(metadata=_doc("The model that the plan is for."))
-    devices: tuple[str, ...] = dataclasses.field(metadata=_doc("The device list, by priority."))
+    format: Literal["hetero-plan"] = dataclasses.field(metadata=doc("What kind of file this is."))
+    version: int = dataclasses.field(metadata=doc("The version of this schema: 1."))
+    model: ModelIdentity = dataclasses.field(metadata=doc("The model that the plan is for."))
+    devices: tuple[str, ...] = dataclasses.field(metadata=doc("The device list, by priority."))
     affinity: Mapping[str, str] = dataclasses.field(
-        metadata=_doc("Node key -> device, for every node. This is the part to edit.")
+        metadata=doc("Node key -> device, for every node. This is the part to edit.")
     )
-    policy: str = dataclasses.field(default="auto", metadata=_doc("How the model is cut: a policy's name."))
+    policy: str = dataclasses.field(default="auto", metadata=doc("How the model is cut: a policy's name."))
     pins: Mapping[str, str] = dataclasses.field(
         default_factory=dict,
-        metadata=_doc("The pins that the plan was made with, in their order. A record: `affinity` is what holds."),
+        metadata=doc("The pins that the plan was made with, in their order. A record: `affinity` is what holds."),
     )
     subgraphs: tuple[PlannedSubgraph, ...] = dataclasses.field(
         default=(),
-        metadata=_doc(
+        metadata=doc(
             "The subgraphs, in an order in which they can run. They hold if they agree with `affinity`; otherwise, or "
             "if there are none, the model is cut anew."
         ),
     )
     totals: tuple[DeviceTotals, ...] = dataclasses.field(
-        default=(), metadata=_doc("What each device has, in the order of `devices`. For reading only.")
+        default=(), metadata=doc("What each device has, in the order of `devices`. For reading only.")
     )
     warnings: tuple[PlanWarning, ...] = dataclasses.field(
-        default=(), metadata=_doc("What the plan's owner may not want. For reading only.")
+        default=(), metadata=doc("What the plan's owner may not want. For reading only.")
     )
     values: tuple[BoundaryValue, ...] = dataclasses.field(
-        default=(), metadata=_doc("The tensors that pass between subgraphs. For reading only.")
+        default=(), metadata=doc("The tensors that pass between subgraphs. For reading only.")
     )
     latency: PredictedLatency | None = dataclasses.field(
-        default=None, metadata=_doc("What an inference is predicted to take, if nodes were assigned by cost.")
+        default=None, metadata=doc("What an inference is predicted to take, if nodes were assigned by cost.")
     )
     pipeline: PredictedPipeline | None = dataclasses.field(
         default=None,
-        metadata=_doc(
+        metadata=doc(
             "The stages, if the plan is one of a pipeline: each runs on its device while the others work on other "
             "requests. They hold as long as `subgraphs` do."
         ),
     )
     reasons: Mapping[str, str] = dataclasses.field(
         default_factory=dict,
-        metadata=_doc(
+        metadata=doc(
             "Node key -> why it is there. Nodes without an entry are on the first device of the list, which takes "
             "them. For reading only."
         ),

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from ..base.wording import counted, duration, short, size
 
 if TYPE_CHECKING:
-    from .plan import Plan
-    from .schema import DeviceTotals, PredictedLatency, PredictedPipeline
+    from ..assign.predictions import PredictedLatency, PredictedPipeline
+    from .record import PlanRecord
+    from .schema import DeviceTotals, PlanWarning
 
 __all__ = ["plan_table"]
 
@@ -18,12 +19,12 @@ _HEAD, _TAIL = 20, 10  # subgraphs shown of many
 _MOST_WARNINGS = 10
 
 
-def plan_table(plan: Plan) -> str:
+def plan_table(plan: PlanRecord, warnings: Sequence[PlanWarning]) -> str:
     """Devices, subgraphs and warnings, each line without trailing blanks; of many subgraphs the first and last."""
-    return "\n".join(_lines(plan))
+    return "\n".join(_lines(plan, warnings))
 
 
-def _lines(plan: Plan) -> Iterator[str]:
+def _lines(plan: PlanRecord, warnings: Sequence[PlanWarning]) -> Iterator[str]:
     total = sum(value.bytes or 0 for value in plan.values)
     unknown = sum(value.bytes is None for value in plan.values)
     yield (
@@ -53,12 +54,12 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from _table([heading for heading, _ in shown], rows, "<" + ">" * len(columns))
     yield ""
     yield from _subgraphs(plan)
-    if plan.warnings:
+    if warnings:
         yield ""
-        for warning in plan.warnings[:_MOST_WARNINGS]:
+        for warning in warnings[:_MOST_WARNINGS]:
             yield f"warning: {warning.message}"
-        if len(plan.warnings) > _MOST_WARNINGS:
-            yield f"and {counted(len(plan.warnings) - _MOST_WARNINGS, 'warning')} more"
+        if len(warnings) > _MOST_WARNINGS:
+            yield f"and {counted(len(warnings) - _MOST_WARNINGS, 'warning')} more"
 
 
 def _activations(entry: DeviceTotals) -> str:
@@ -113,7 +114,7 @@ def _pipeline(pipeline: PredictedPipeline) -> Iterator[str]:
     yield from draw_timeline([f"{number} {stage.device}" for number, stage in enumerate(stages, 1)], seconds, requests)
 
 
-def _subgraphs(plan: Plan) -> Iterator[str]:
+def _subgraphs(plan: PlanRecord) -> Iterator[str]:
     count = plan.num_subgraphs
     numbers = list(range(count))
     if count > _HEAD + _TAIL + 1:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..partition import Partition, partition_graph
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from .record import PlanRecord
 
 __all__ = ["Trials"]
 
@@ -25,7 +25,7 @@ class Trials:
     """Partitions of a plan's graph under other devices, as many as ``work`` (nodes and edges in all) allows; one is
     always allowed."""
 
-    def __init__(self, plan: Plan, work: int = _WORK) -> None:
+    def __init__(self, plan: PlanRecord, work: int = _WORK) -> None:
         bound = plan.require_bound()
         self._graph = bound.model.graph
         self._policy = plan.policy

@@ -10,15 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..assign.affinity import Origin, first_supporting
-from ..base.wording import counted, first_few, short, size
-from .schema import PlanWarning, PredictedPipeline
+from ..assign.predictions import PredictedPipeline
+from ..assign.within_memory import unknown_size
+from ..base.wording import counted, first_few
+from .schema import PlanWarning
 from .trial import Trials
 
 if TYPE_CHECKING:
-    from ..assign.memory.footprint import Footprint
-    from ..model.model import Model
-    from ..model.types import Port
-    from .plan import Bound, Plan
+    from .record import Bound, PlanRecord
 
 __all__ = ["plan_warnings", "unknown_sizes"]
 
@@ -27,7 +26,7 @@ _FEW = 5  # nodes and subgraphs that a warning names
 _MOST_PINS = 32  # that are tried
 
 
-def plan_warnings(plan: Plan) -> tuple[PlanWarning, ...]:
+def plan_warnings(plan: PlanRecord) -> tuple[PlanWarning, ...]:
     """The warnings of a bound plan. Cuts the model again, without each pin and island, within the bound of `Trials`."""
     bound = plan.require_bound()
     if plan.pipeline is not None:  # others ask what fewer subgraphs would be
@@ -42,7 +41,7 @@ def plan_warnings(plan: Plan) -> tuple[PlanWarning, ...]:
     )
 
 
-def _unavailable(plan: Plan) -> Iterator[PlanWarning]:
+def _unavailable(plan: PlanRecord) -> Iterator[PlanWarning]:
     for device, why in plan.skipped.items():
         yield PlanWarning("unavailable", f"{device} is left out: {why}", device)
 
@@ -74,7 +73,7 @@ def _unused(bound: Bound) -> Iterator[PlanWarning]:
         yield PlanWarning("unused", f"{device} has no node: {why}", device)
 
 
-def unknown_sizes(plan: Plan) -> Iterator[PlanWarning]:
+def unknown_sizes(plan: PlanRecord) -> Iterator[PlanWarning]:
     """Devices whose limit may not hold, since the sizes of some of their values are not known, and how to give them."""
     bound = plan.require_bound()
     for number, device in enumerate(bound.affinity.devices):
@@ -83,34 +82,7 @@ def unknown_sizes(plan: Plan) -> Iterator[PlanWarning]:
             yield PlanWarning("memory", told, device)
 
 
-def unknown_size(model: Model, device: str, limit: int, needs: Footprint, number: int) -> str:
-    """The same for one device, of that number in ``needs``, in words."""
-    count = int(needs.unknown[number])
-    name = model.value_name(int(needs.first_unknown[number]))
-    open_inputs = [port for port in model.inputs if port.is_tensor and not _has_sizes(port)]
-    if open_inputs:
-        shapes = ", ".join(f"{short(port.name)!r} {_shape_text(port)}" for port in open_inputs[:_FEW])
-        more = f" and {len(open_inputs) - _FEW} more" if len(open_inputs) > _FEW else ""
-        advice = f"give the sizes of the inputs by shapes={{...}}, or --shape: {shapes}{more}"
-    else:
-        advice = "they do not follow from the sizes of the inputs; state them by Model.with_types"
-    return (
-        f"{device} may need more than its {size(limit)}: the size of {counted(count, 'value')} is not known "
-        f"({first_few([name], 1, count)}) and counts as 0 bytes; {advice}"
-    )
-
-
-def _has_sizes(port: Port) -> bool:
-    return port.shape is not None and all(isinstance(dim, int) for dim in port.shape)
-
-
-def _shape_text(port: Port) -> str:
-    if port.shape is None:
-        return "(any shape)"
-    return f"[{', '.join('?' if dim is None else short(str(dim)) for dim in port.shape)}]"
-
-
-def _pins(plan: Plan, bound: Bound, trials: Trials) -> Iterator[PlanWarning]:
+def _pins(plan: PlanRecord, bound: Bound, trials: Trials) -> Iterator[PlanWarning]:
     """Pins without which there would be fewer subgraphs, their nodes being assigned by priority."""
     model, affinity, partition = bound
     automatic = first_supporting(model.num_nodes, affinity.supports)

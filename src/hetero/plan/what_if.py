@@ -20,7 +20,7 @@ from .traffic import cut_bytes, traffic
 
 if TYPE_CHECKING:
     from ..model.model import Model
-    from .plan import Plan
+    from .record import PlanRecord
 
 __all__ = ["Difference", "Moved", "more_support", "what_if"]
 
@@ -92,7 +92,7 @@ class Difference:
 
 
 def what_if(
-    plan: Plan, device_supports: Mapping[str, Iterable[str]], pins: Mapping[str, str], without_pins: Sequence[str]
+    plan: PlanRecord, device_supports: Mapping[str, Iterable[str]], pins: Mapping[str, str], without_pins: Sequence[str]
 ) -> Difference:
     """See `Plan.what_if`."""
     model, affinity, partition = plan.require_bound()

@@ -175,6 +175,10 @@ class CompiledModel(abc.ABC):
         """All of its properties but ``SUPPORTED_PROPERTIES``."""
         return self._properties
 
+    def add_settings(self, values: Mapping[str, Any]) -> None:
+        """Called once, by whoever compiled the model, with properties that its author left out."""
+        self._properties.update(values)
+
     def get_property(self, name: str) -> Any:
         """A property the model was compiled with; `PropertyError` if it has none of that name."""
         names = ("SUPPORTED_PROPERTIES", *self._properties)

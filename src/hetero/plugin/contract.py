@@ -25,9 +25,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -35,10 +33,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.guard import describe_nodes, guarded
-from ..base.log import is_told, tell
 from ..base.properties import Property, PropertyTable
-from ..errors import DeviceUnavailable, HeteroError, NotSupported, PropertyError
+from ..errors import DeviceUnavailable, NotSupported
 from ..model.types import Port
 from .compiled_model import CompiledModel
 from .executor import ExecutorManager
@@ -117,7 +113,7 @@ class Plugin(abc.ABC):
         "WORKER_TIMEOUT_MS",
         "WORKER_RETRIES",
     )
-    """What `get_property` and `set_property` know: names from `hetero.base.properties.PROPERTIES`, or `Property` objects."""
+    """What `get_property` and `set_property` know: names from `PROPERTIES`, or `Property` objects."""
 
     refuses_when_compiling: ClassVar[bool] = False
     """Whether `compile_model` itself raises `UnsupportedModel` for a model with a node that `query_model` refuses. Then
@@ -163,114 +159,17 @@ class Plugin(abc.ABC):
     ) -> CompiledModel:
         """Compile the whole of ``model``. ``config`` is checked against `properties` by `full_config`."""
 
-    def query(self, model: Model, config: Mapping[str, Any], device: str | None = None) -> Support:
-        """`query_model`, as all others call it: errors name the device (``device``: as it was asked for), and what it
-        gives is checked."""
-        name = device or self.name
-        subject = describe_nodes(model)
-        call = functools.partial(self.query_model, model, config)
-        support = guarded(name, "query_model", subject, call, self.timeout_ms(config))
-        trouble = _trouble(support, model.num_nodes)
-        if trouble:
-            raise HeteroError(f"{name} gave {trouble} in query_model {subject}")
-        if is_told(settings := self._log_settings(config), "DEBUG"):
-            tell(settings, name, "DEBUG", f"takes {support.mask.sum()} of {model.num_nodes} nodes {subject}")
-            for node, reason in support.reasons.items():
-                tell(settings, name, "TRACE", f"refuses {model.key_of(node)!r}: {reason}")
-        return support
-
-    def compile(
-        self,
-        model: Model,
-        config: Mapping[str, Any],
-        context: RemoteContext | None = None,
-        device: str | None = None,
-    ) -> CompiledModel:
-        """`compile_model`, as `Core` and HETERO call it: errors name the device (``device``: as it was asked for), and
-        the model uses `executors`."""
-        name = device or self.name
-        subject = describe_nodes(model)
-        settings = self._log_settings(config)
-        begin = time.perf_counter()
-        if self.isolates(config):
-            call = functools.partial(self._compile_isolated, model, config, context, name)
-        else:
-            call = functools.partial(self.compile_model, model, config, context)
-        try:
-            compiled = guarded(name, "compile_model", subject, call, self.timeout_ms(config))
-            if not isinstance(compiled, CompiledModel):
-                raise HeteroError(
-                    f"{name} gave {type(compiled).__name__} in compile_model {subject}, expected a CompiledModel"
-                )
-            for kind, found, wanted in (
-                ("inputs", compiled.inputs, model.inputs),
-                ("outputs", compiled.outputs, model.outputs),
-            ):
-                names, expected = [port.name for port in found], [port.name for port in wanted]
-                if names != expected:
-                    raise HeteroError(
-                        f"{name} gave a model with the {kind} {names} in compile_model {subject}, expected {expected}"
-                    )
-        except HeteroError as error:
-            tell(settings, name, "ERR", str(error))
-            raise
-        self.adopt(compiled, config, subject, name)
-        if is_told(settings, "INFO"):
-            milliseconds = (time.perf_counter() - begin) * 1e3
-            tell(settings, name, "INFO", f"compiled in {milliseconds:.3g} ms: {compiled!r} {subject}")
-        return compiled
-
-    def isolates(self, config: Mapping[str, Any]) -> bool:
-        """Whether models run in worker processes, with this configuration."""
-        if "ISOLATION" not in self._table:
-            return False
-        value = config.get("ISOLATION", self._table.get("ISOLATION", self.name))
-        return bool(self._table.declared("ISOLATION", self.name).check(value) == "PROCESS")
-
-    def _compile_isolated(
-        self, model: Model, config: Mapping[str, Any], context: RemoteContext | None, device: str
-    ) -> CompiledModel:
-        from ..workers.isolated import compile_isolated
-
-        if context is not None:
-            raise PropertyError(f"{device}: a remote context belongs to this process, and ISOLATION is PROCESS")
-        try:
-            ops = self.described_ops(model)
-        except NotSupported as error:
-            raise NotSupported(f"{device}: {error}, or compile without ISOLATION=PROCESS") from error
-        registrations = self.registrations(device.partition(".")[0])
-        return compile_isolated(model, device, self.full_config(config), registrations, ops)
-
-    def adopt(
-        self, compiled: CompiledModel, config: Mapping[str, Any], subject: str = "", device: str | None = None
-    ) -> None:
-        """What every model of this device gets when it is compiled or imported: the threads, the properties that its
-        author left out, and the name that the device was asked for by (``device``), if its author has built in
-        another. ``subject``: what it was compiled of, for errors."""
-        compiled.subject = subject
-        built_in, rest = _split_name(compiled.device)
-        called, _ = _split_name(device or self.name)
-        if built_in != called and built_in in (self.name, getattr(type(self), "name", self.name)):
-            compiled.rename(called + rest)
-        missing = [name for name in self._table.names if name not in compiled._properties]
-        if any(map(self.declares, missing)):
-            own = self.full_config({key: value for key, value in config.items() if self.declares(key)})
-            compiled._properties.update({key: own[key] for key in own if key not in compiled._properties})
-        compiled.lease_executors(self.executors)
+    def setting(self, name: str, config: Mapping[str, Any]) -> Any:
+        """One writable property for a call: ``config``, over `set_property`, over its default. None if this device does
+        not declare it."""
+        if name not in self._table:
+            return None
+        value = config.get(name, self._table.get(name, self.name))
+        return self._table.declared(name, self.name).check(value)
 
     def timeout_ms(self, config: Mapping[str, Any]) -> int:
-        """``PLUGIN_TIMEOUT_MS``, for this call."""
-        if "PLUGIN_TIMEOUT_MS" not in self._table:
-            return 0
-        value = config.get("PLUGIN_TIMEOUT_MS", self._table.get("PLUGIN_TIMEOUT_MS", self.name))
-        checked: int = self._table.declared("PLUGIN_TIMEOUT_MS", self.name).check(value)
-        return checked
-
-    def _log_settings(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        if "LOG_LEVEL" not in self._table:
-            return {}
-        value = config.get("LOG_LEVEL", self._table.get("LOG_LEVEL", self.name))
-        return {"LOG_LEVEL": self._table.declared("LOG_LEVEL", self.name).check(value)}
+        """``PLUGIN_TIMEOUT_MS`` for a call; 0 for no limit."""
+        return self.setting("PLUGIN_TIMEOUT_MS", config) or 0
 
     def speed(self, device: str) -> DeviceSpeed:
         """What assignment by cost takes the device for (``device``: as it was asked for) where nothing was measured."""
@@ -351,7 +250,7 @@ class Plugin(abc.ABC):
     def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         """What compiled models depend on besides the model and the properties: with these the same, one compiled
         earlier may stand for one compiled now (``CACHE_DIR``)."""
-        from .. import __version__
+        from ..base.version import __version__
 
         return {"hetero": __version__, "architecture": str(self.get_property("DEVICE_ARCHITECTURE"))}
 
@@ -396,25 +295,6 @@ class Plugin(abc.ABC):
         if bound:
             raise NotSupported(f"{bound} is code of this process, which no worker has")
         return ()
-
-
-def _split_name(device: str) -> tuple[str, str]:
-    """``CPU.1`` as ``CPU`` and ``.1``, ``HETERO:A,B`` as ``HETERO`` and ``:A,B``."""
-    end = next((position for position, character in enumerate(device) if character in ".:"), len(device))
-    return device[:end], device[end:]
-
-
-def _trouble(support: object, num_nodes: int) -> str | None:
-    """What is wrong with an answer to `Plugin.query_model`; None if nothing is."""
-    if not isinstance(support, Support):
-        return f"{type(support).__name__}, expected a Support,"
-    mask = support.mask
-    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_nodes,):
-        found = f"{mask.dtype}{list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
-        return f"a Support whose mask is {found}, expected bool[{num_nodes}],"
-    if not isinstance(support.reasons, Mapping) or any(node not in support.reasons for node in np.flatnonzero(~mask)):
-        return "a Support without a reason for each node that it refuses"
-    return None
 
 
 def _not_registered(name: str) -> Sequence[tuple[str, str]]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from ..base.lanes import Box, lanes_svg
+from ..base.names import shortened
+from ..base.units import bytes_text, count_text, time_text
+
 __all__ = [
     "EXECUTED",
     "NOT_RUN",
@@ -14,6 +18,7 @@ __all__ = [
     "Span",
     "Transfer",
     "format_profile",
+    "profile_svg",
     "total_us",
 ]
 
@@ -109,8 +114,6 @@ class Profile(tuple[ProfileRow, ...]):
 
     def _repr_svg_(self) -> str | None:
         """When what ran where, for notebooks; None (the text, then) if nothing was counted."""
-        from ..report.notebook import profile_svg
-
         return profile_svg(self) if self else None
 
 
@@ -123,3 +126,35 @@ def format_profile(rows: Iterable[ProfileRow]) -> str:
     """The rows, one a line, and the total."""
     rows = list(rows)
     return "\n".join([*map(str, rows), f"Total time: {total_us(rows):.0f} microseconds"])
+
+
+def profile_svg(profile: Profile) -> str:
+    """When each subgraph of an inference ran, in a lane for each device and thread."""
+    spans = profile.timed_spans()
+    rows = profile.by_subgraph()
+    lanes = list(dict.fromkeys((span.device, span.thread) for span in spans))
+    start = min(span.begin_ns for span in spans)
+    end = max(span.end_ns for span in spans)
+    boxes = []
+    for span in spans:
+        name = f"subgraph {span.subgraph}" if span.subgraph else "model"
+        slowest = max(rows.get(span.subgraph, ()), key=lambda row: row.real_us, default=None)
+        tip = f"{name} on {span.device}, {span.thread}: {time_text(span.end_ns - span.begin_ns)}"
+        if slowest is not None:
+            tip += (
+                f"; most in {shortened(slowest.node, 80)} ({slowest.layer_type}): {time_text(1000 * slowest.real_us)}"
+            )
+        lane = lanes.index((span.device, span.thread))
+        boxes.append(Box(lane, span.begin_ns - start, span.end_ns - start, str(span.subgraph or ""), tip))
+    busy = [sum(box.end - box.begin for box in boxes if box.lane == lane) for lane in range(len(lanes))]
+    several = len({device for device, _ in lanes}) < len(lanes)
+    notes = [
+        f"{device}{f' ({thread})' if several else ''} · {time_text(time)}"
+        for (device, thread), time in zip(lanes, busy, strict=True)
+    ]
+    edges = [(transfer.source - 1, target - 1) for transfer in profile.transfers for target in transfer.readers]
+    moved = sum(transfer.nbytes for transfer in profile.transfers)
+    title = f"One inference: {time_text(end - start)}"
+    below = f"{count_text(len(profile.transfers), 'boundary value')}, {bytes_text(moved)}" if profile.transfers else ""
+    colours = {device: number for number, device in enumerate(dict.fromkeys(device for device, _ in lanes))}
+    return lanes_svg(title, notes, boxes, edges, below, [colours[device] for device, _ in lanes])

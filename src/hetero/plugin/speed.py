@@ -8,7 +8,6 @@ import enum
 import numpy as np
 from numpy.typing import NDArray
 
-from ..assign.costs.estimate import NodeWork
 from ..errors import PropertyError
 
 __all__ = ["CostSource", "DeviceSpeed", "default_speed"]
@@ -53,9 +52,9 @@ class DeviceSpeed:
             if not 0 <= value < np.inf:
                 raise PropertyError(f"{name} must be a number, zero or more, found {value!r}")
 
-    def seconds(self, work: NodeWork) -> NDArray[np.float64]:
-        """float64 [num_nodes]: operations or bytes, whichever take longer."""
-        return np.maximum(work.flops / self.flops_per_s, work.bytes / self.bytes_per_s) + self.node_s
+    def seconds(self, flops: NDArray[np.float64], nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Seconds per node, float64 [num_nodes]: of its operations or of its bytes, whichever take longer."""
+        return np.maximum(flops / self.flops_per_s, nbytes / self.bytes_per_s) + self.node_s
 
 
 # One core of a server processor, from bench/costs.py. A guess for other machines: measure where it matters.

@@ -29,7 +29,7 @@ def report_data(plan: Plan, profile: Profile | None = None) -> dict[str, Any]:
     Of a loaded plan that is not bound to a model, operators (but for those that the profile tells) and edges are
     missing.
     """
-    from .. import __version__
+    from ..base.version import __version__
 
     table = _Strings()
     data: dict[str, Any] = {

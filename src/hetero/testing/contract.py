@@ -12,14 +12,17 @@ import onnx
 import pytest
 from onnx import helper
 
+from ..artifact.payload import PayloadReader
 from ..artifact.reader import open_artifact
 from ..base.log import LEVELS
 from ..base.properties import PROPERTIES
+from ..compiling.hetero_model import schedule_of
 from ..compiling.importing import import_model
-from ..devices.hetero import schedule_of
+from ..compiling.on_device import compile_on
 from ..errors import DeviceUnavailable, HeteroError, InferenceError, NotSupported, PropertyError, UnsupportedModel
 from ..model.model import Model
 from ..model.read import read_model
+from ..plugin.caller import query
 from ..plugin.contract import CompiledModel, Plugin, Support
 from ..plugin.executor import DeviceExecutors
 from ..plugin.profile import EXECUTED, NOT_RUN, OPTIMIZED_OUT
@@ -62,7 +65,7 @@ class PluginContract:
         return case, self.compiled(plugin, model)
 
     def compiled(self, plugin: Plugin, model: Model, **config: Any) -> CompiledModel:
-        return plugin.compile(model, {**self.config, **config})
+        return compile_on(plugin, model, {**self.config, **config})
 
     def check(self, case: ContractCase, feed: Mapping[str, np.ndarray], outputs: Outputs) -> None:
         expected = case.expected(feed)
@@ -154,7 +157,7 @@ class PluginContract:
                 compiled.export_model(stream)
             except NotSupported:
                 pytest.skip("the device exports nothing")
-            imported = import_model(open_artifact(stream.getvalue()), plugin, self.config)
+            imported = import_model(PayloadReader(open_artifact(stream.getvalue())), plugin, self.config)
             assert imported.inputs == compiled.inputs, case.name
             assert imported.outputs == compiled.outputs, case.name
             for feed, wanted in zip(case.feeds, expected, strict=True):
@@ -263,8 +266,8 @@ class PluginContract:
     def property_setters(self, plugin: Plugin, model: Model, name: str, value: Any) -> list[Callable[[], Any]]:
         return [
             lambda: plugin.set_property({name: value}),
-            lambda: plugin.compile(model, {**self.config, name: value}),
-            lambda: plugin.query(model, {**self.config, name: value}),
+            lambda: compile_on(plugin, model, {**self.config, name: value}),
+            lambda: query(plugin, model, {**self.config, name: value}),
         ]
 
     def test_properties_of_a_compiled_model(self, plugin: Plugin) -> None:
@@ -308,7 +311,7 @@ class PluginContract:
         counts = []
         for level in LEVELS:
             caplog.clear()
-            plugin.query(model, {**self.config, "LOG_LEVEL": level})
+            query(plugin, model, {**self.config, "LOG_LEVEL": level})
             self.compiled(plugin, model, LOG_LEVEL=level)
             records = [record for record in caplog.records if record.name.startswith("hetero.")]
             counts.append(len(records))

@@ -6,25 +6,17 @@ from shapes; `cost_table` puts them together for a model and a list of devices, 
 
 from __future__ import annotations
 
-from ...measure import measure_costs, measure_link, measure_speed
-from ...plugin.speed import CostSource, DeviceSpeed, default_speed
 from .estimate import NodeWork, estimate_work
 from .measured import Costs, LinkTimes, Measurement, NodeTimes
 from .table import CostTable, cost_table
 
 __all__ = [
-    "CostSource",
     "CostTable",
     "Costs",
-    "DeviceSpeed",
     "LinkTimes",
     "Measurement",
     "NodeTimes",
     "NodeWork",
     "cost_table",
-    "default_speed",
     "estimate_work",
-    "measure_costs",
-    "measure_link",
-    "measure_speed",
 ]

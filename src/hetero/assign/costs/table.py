@@ -90,7 +90,7 @@ def cost_table(
     source = np.empty((count, model.num_nodes), np.uint8)
     launch = np.empty(count)
     for number, (speed, entry) in enumerate(zip(speeds, measured, strict=True)):
-        seconds[number] = speed.seconds(work)
+        seconds[number] = speed.seconds(work.flops, work.bytes)
         source[number] = np.where(work.assumed, CostSource.ASSUMED, speed.source)
         launch[number] = speed.launch_s
         if entry is not None:

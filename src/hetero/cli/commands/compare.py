@@ -129,8 +129,7 @@ def _differences(
 
 
 def _print(found: Sequence[Difference], judged: str, reference: str, tolerances: tuple[float, float]) -> None:
-    from ..session import shape_text
-    from ..text import print_line, print_table, shorten
+    from ..text import print_line, print_table, shape_text, shorten
 
     with_subgraph = any(entry.subgraph is not None for entry in found)
     print_table(

@@ -47,7 +47,7 @@ def command(profiles: tuple[str, ...], as_json: bool) -> None:
 
 def _described(core: Any, info: Any) -> dict[str, Any]:
     """A `DeviceInfo` as JSON has it."""
-    from ... import __version__
+    from ...base.version import __version__
     from ...errors import HeteroError
 
     kind = "list" if info.name in _LISTS else "unknown"

@@ -97,12 +97,13 @@ def _artifact(path: str, verify: bool) -> dict[str, Any]:
     """What an exported file holds, from its manifest, which is checked with all that it lists."""
     import os
 
+    from ...artifact.payload import PayloadReader
     from ...artifact.reader import open_artifact
 
     artifact = open_artifact(path)
     if verify:
         artifact.verify()
-    root, manifest = artifact.root, artifact.manifest
+    root, manifest = PayloadReader(artifact), artifact.manifest
     sizes = [record.size for record in manifest.entries]
     weights = sum(record.size for record in manifest.entries if record.name.startswith("weights/"))
     return {
@@ -134,8 +135,7 @@ def _artifact(path: str, verify: bool) -> dict[str, Any]:
 
 
 def _print(found: Mapping[str, Any]) -> None:
-    from ..session import shape_text
-    from ..text import count_text, print_line, print_table, shorten, size_text
+    from ..text import count_text, print_line, print_table, shape_text, shorten, size_text
 
     print_line(f"{found['path']}: {size_text(found['bytes'])}, {shorten(found['name']) or 'without a name'}")
     if found["kind"] == "onnx":

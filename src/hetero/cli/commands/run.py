@@ -91,8 +91,7 @@ def command(
 
 
 def _print(result: dict[str, Any]) -> None:
-    from ..session import shape_text
-    from ..text import print_line, print_table, shorten
+    from ..text import print_line, print_table, shape_text, shorten
 
     print_table(
         f"Inputs, on {result['device']}",

@@ -7,7 +7,6 @@ to a computed shape), the plan is cut: a `Segment` ends there, and the rest is p
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,27 +16,13 @@ from numpy.typing import NDArray
 
 from ... import _program
 from ...errors import HeteroError, InferenceError
-from . import halves  # noqa: F401  they register their operators
 from .control_flow import nested  # noqa: F401  they register their operators
 from .control_flow.branches import branched
 from .fusion import fuse
 from .memory import Parts, join, place_in_arena
-from .operators import (  # noqa: F401  they register their operators
-    batch_norm,
-    convolution,
-    einsum,
-    elementwise,
-    fourier,
-    movement,
-    network,
-    quantized,
-    recurrent,
-    resize,
-    sampling,
-    selection,
-    spatial,
-)
+from .operators import batch_norm
 from .registry import NodePlan, dtype_trouble
+from .segment import Segment
 from .values import Call, Context, NeedsData, NeedsHost, Packed, Value
 
 if TYPE_CHECKING:
@@ -49,32 +34,6 @@ __all__ = ["Planner", "Segment"]
 # Constants up to this size are copied, so that runs do not touch the model's file: the system may map megabytes of it
 # for one number. Most larger ones are copied into another layout, and then need no memory of their own.
 _SMALL_BYTES = 1 << 16
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Segment:
-    """A part of a plan that runs without a stop.
-
-    ``program`` takes the arrays of ``inputs`` (value ids) and gives those of ``outputs``. ``known``: values that need
-    no program, as read-only arrays that no caller has or had. ``aliases``: values that are another one under a new
-    shape. ``needs``: values whose data the rest of the plan waits for; empty for the last segment. ``handed_on``: all
-    that the rest may read. ``node_of``: the node of each call of the program. ``next_node``: where planning goes on.
-    ``host``: the node, of control flow or of the user's, that runs after the program, -1 for none; ``host_outputs``:
-    what of it the rest reads.
-    """
-
-    program: _program.Program
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    known: Mapping[int, NDArray[Any]]
-    aliases: Mapping[int, tuple[int, tuple[int, ...]]]
-    needs: tuple[int, ...]
-    node_of: tuple[int, ...]
-    next_node: int
-    handed_on: tuple[int, ...]
-    host: int = -1
-    host_outputs: tuple[int, ...] = ()
-    keep_alive: list[Segment] = dataclasses.field(default_factory=list)
 
 
 class Planner:

@@ -19,7 +19,7 @@ from .values import Context, Value
 if TYPE_CHECKING:
     from ...extension.binding import BoundOp
     from ...model.model import Model, NodeView
-    from .control_flow.nested import Nested
+    from ...model.types import Dim
 
 __all__ = [
     "ANY",
@@ -29,6 +29,9 @@ __all__ = [
     "INDICES",
     "NUMBERS",
     "OPERATORS",
+    "Append",
+    "Nested",
+    "NestedGraph",
     "Node",
     "NodePlan",
     "Operator",
@@ -135,6 +138,47 @@ class NodePlan:
 
     def __str__(self) -> str:
         return f"node {self._model.key_of(self.index)!r} ({self.node.op_type})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Append:
+    """``carried``: which carried value. ``in_front``: what is appended goes before it, not behind."""
+
+    carried: int
+    axis: int
+    in_front: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class NestedGraph:
+    """A body.
+
+    ``name``: the attribute that holds it. ``inputs``: its own, by value id in ``model``. ``captures``: pairs of a value
+    id in ``model`` and a position among the inputs of the `NodePlan`. ``results``: its outputs, by value id; a value
+    may be several. ``outputs``: element type and dimensions of each, None where nobody says. ``input_ranks``: as the
+    body states them, None if it does not.
+    """
+
+    name: str
+    model: Model
+    nodes: list[NodePlan]
+    inputs: tuple[int, ...]
+    captures: tuple[tuple[int, int], ...]
+    results: tuple[int, ...]
+    outputs: tuple[tuple[np.dtype[Any] | None, tuple[Dim, ...] | None], ...]
+    input_ranks: tuple[int | None, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Nested:
+    """The bodies of a node, and the values it captures, which follow its inputs. ``num_inputs``: the node's own.
+
+    ``appends``: of a Loop, carried values that its body would only append to, and does not know any more."""
+
+    graphs: tuple[NestedGraph, ...]
+    captures: tuple[int, ...]
+    num_inputs: int
+    appends: tuple[Append, ...] = ()
 
 
 Expand = Callable[["Model", int, "Types"], Operator | str | None]

@@ -18,8 +18,9 @@ from ...plugin.cancellation import Cancellation
 from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
 from .control_flow.run import run_nested
 from .control_flow.trips import StaticBody
-from .planner import Planner, Segment
+from .planner import Planner
 from .registry import NodePlan
+from .segment import Segment
 
 __all__ = ["CpuRunner", "PlanCache"]
 

@@ -100,7 +100,7 @@ class StoredModel:
 
 def version_descriptor() -> dict[str, str]:
     """What packed weights depend on besides the model."""
-    from ... import __version__
+    from ...base.version import __version__
 
     return {
         "payload": PAYLOAD_VERSION,

@@ -286,7 +286,7 @@ def _actor_class() -> Any:
 
 def _compare(name: str, found: Mapping[str, Any]) -> None:
     """Raise unless a node has what this process has."""
-    from ... import __version__
+    from ...base.version import __version__
 
     where = f"node {found['node'][:8]} ({found['host']})"
     if found["hetero"] is None:

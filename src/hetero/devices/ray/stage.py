@@ -19,6 +19,7 @@ from ...core import Core
 from ...errors import Cancelled
 from ...model.detached import attach
 from ...model.model import Model
+from ...plugin.caller import query as ask
 from ...plugin.contract import CompiledModel, InferRequest, Support
 from ...plugin.profile import ProfileRow
 from ...workers.messages import Failed, failure
@@ -62,7 +63,7 @@ def query(request: Request, encoded: NDArray[np.uint8], weights: Mapping[str, ND
         with _noted_warnings() as warned:
             core, model = _prepared(request, encoded, weights)
             _, plugin, config = core._resolve(request.device, request.config)
-            support = plugin.query(model, config, request.device)
+            support = ask(plugin, model, config, request.device)
         return Answer(support=support, warned=tuple(warned))
     except BaseException as error:
         return Answer(failure(error))

@@ -16,20 +16,12 @@ from numpy.typing import NDArray
 
 from ....errors import InferenceError
 from ..operators.movement import axis_of
+from ..registry import Append
 
 if TYPE_CHECKING:
-    from .nested import NestedGraph
+    from ..registry import NestedGraph
 
-__all__ = ["Append", "check_append", "joined", "without_appends"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Append:
-    """``carried``: which carried value. ``in_front``: what is appended goes before it, not behind."""
-
-    carried: int
-    axis: int
-    in_front: bool
+__all__ = ["check_append", "joined", "without_appends"]
 
 
 def without_appends(body: NestedGraph) -> tuple[NestedGraph, tuple[Append, ...]]:

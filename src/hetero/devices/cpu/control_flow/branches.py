@@ -2,14 +2,14 @@
 
 Both branches are planned for the operands at hand. Where each is one program and gives results of the same types, the
 call runs the one that the condition asks for, so that a Loop or Scan around it makes its trips in C. Other Ifs run
-between two segments (`control_flow.py`), where only the branch that is taken is planned: so do those of many nodes or
+between two segments (`run.py`), where only the branch that is taken is planned: so do those of many nodes or
 large constants, which would be packed in vain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,12 +18,25 @@ from ....errors import HeteroError
 from ..values import Call, Context, Value
 
 if TYPE_CHECKING:
-    from ..planner import Planner, Segment
-    from .nested import NestedGraph
+    from ..registry import NestedGraph, NodePlan
+    from ..segment import Segment
 
 __all__ = ["branched"]
 
 _MOST_NODES, _MOST_BYTES = 64, 1 << 16  # of a branch
+
+
+class Planner(Protocol):
+    """What is needed of `hetero.devices.cpu.planner.Planner`."""
+
+    @property
+    def nodes(self) -> Sequence[NodePlan]: ...
+    @property
+    def input_ids(self) -> Sequence[int]: ...
+    @property
+    def output_ids(self) -> Sequence[int]: ...
+    def child(self, i: int, graph: int) -> tuple[Planner, tuple[int, ...]]: ...
+    def whole(self, given: dict[int, Value]) -> Segment | None: ...
 
 
 def branched(planner: Planner, context: Context, i: int, inputs: Sequence[Value | None]) -> list[Value] | None:

@@ -8,7 +8,6 @@ steps; the reader bounds their depth. `control_flow.py` runs them.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,48 +16,14 @@ import numpy as np
 from ....errors import HeteroError, raise_out_of_memory
 from ....model.read import read_model
 from ....model.types import Dim, dtype_of, onnx_dtype_of
-from ..registry import ANY, BOOL, Expand, Node, NodePlan, Types, examine, name_of, operator
+from ..registry import ANY, BOOL, Append, Expand, Nested, NestedGraph, Node, Types, examine, name_of, operator
 from ..values import Context, NeedsHost, Value
-from .appends import Append, without_appends
+from .appends import without_appends
 
 if TYPE_CHECKING:
     import onnx
 
     from ....model.model import Model
-
-__all__ = ["Nested", "NestedGraph"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class NestedGraph:
-    """A body.
-
-    ``name``: the attribute that holds it. ``inputs``: its own, by value id in ``model``. ``captures``: pairs of a value
-    id in ``model`` and a position among the inputs of the `NodePlan`. ``results``: its outputs, by value id; a value
-    may be several. ``outputs``: element type and dimensions of each, None where nobody says. ``input_ranks``: as the
-    body states them, None if it does not.
-    """
-
-    name: str
-    model: Model
-    nodes: list[NodePlan]
-    inputs: tuple[int, ...]
-    captures: tuple[tuple[int, int], ...]
-    results: tuple[int, ...]
-    outputs: tuple[tuple[np.dtype[Any] | None, tuple[Dim, ...] | None], ...]
-    input_ranks: tuple[int | None, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Nested:
-    """The bodies of a node, and the values it captures, which follow its inputs. ``num_inputs``: the node's own.
-
-    ``appends``: of a Loop, carried values that its body would only append to, and does not know any more."""
-
-    graphs: tuple[NestedGraph, ...]
-    captures: tuple[int, ...]
-    num_inputs: int
-    appends: tuple[Append, ...] = ()
 
 
 class _Refused(Exception):

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from ....errors import Cancelled, HeteroError, InferenceError
 from ....plugin.cancellation import Cancellation
-from ..registry import NodePlan
+from ..registry import Append, NestedGraph, NodePlan
 from ..values import MAX_BYTES
-from .appends import Append, check_append, joined
-from .nested import NestedGraph
+from .appends import check_append, joined
 from .trips import Carried, Rows, StaticBody
 
 __all__ = ["BodyRunner", "run_nested"]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...._workspace import Workspace
 from ....plugin.cancellation import Cancellation
-from ..planner import Segment
+from ..segment import Segment
 
 __all__ = ["Carried", "Rows", "StaticBody"]
 

@@ -19,8 +19,8 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from .graph import Graph
-from .partition import TraceStep
+from hetero.partition.graph import Graph
+from hetero.partition.partition import TraceStep
 
 __all__ = ["documented", "greedy"]
 

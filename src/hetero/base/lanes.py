@@ -1,7 +1,6 @@
-"""Small pictures of a plan and of a profile for notebooks: SVG made here, in lanes, one per device.
+"""Small pictures in lanes, one per device: SVG made here, for plans and profiles in notebooks.
 
-A plan's lanes show its subgraphs in the order in which they run, a profile's when each ran. What would be narrower than
-a few pixels is summed up: the picture stays small for any number of subgraphs.
+What would be narrower than a few pixels is summed up, so the picture stays small for any number of boxes.
 """
 
 from __future__ import annotations
@@ -9,19 +8,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-import numpy as np
+from .names import xml_text
+from .palette import device_colour, shade, tint
 
-from ..base.names import shortened, xml_text
-from ..base.palette import device_colour, shade, tint
-from ..base.units import bytes_text, count_text, time_text
-
-if TYPE_CHECKING:
-    from ..plan import Plan
-    from ..plugin.profile import Profile
-
-__all__ = ["plan_svg", "profile_svg"]
+__all__ = ["Box", "lanes_svg"]
 
 _WIDTH, _LANE, _MARGIN, _NAMES = 760.0, 34.0, 12.0, 110.0
 _MOST_BOXES = 60  # drawn one by one; more are summed up in columns
@@ -29,7 +20,7 @@ _COLUMN = 2.0  # pixels of such a column
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Box:
+class Box:
     """A subgraph in its lane, from ``begin`` to ``end`` on any axis; ``weight``: its share of a column."""
 
     lane: int
@@ -39,77 +30,16 @@ class _Box:
     tip: str
 
 
-def plan_svg(plan: Plan) -> str:
-    """The subgraphs of a plan in their order, in a lane for each device; boxes are as wide as they have nodes, within
-    limits, and arrows go between those that pass values."""
-    parts = plan.subgraphs
-    lanes = list(plan.devices)
-    most = max((len(part.nodes) for part in parts), default=1)
-    boxes, at = [], 0.0
-    for number, part in enumerate(parts, start=1):
-        width = 1.0 + 2.0 * len(part.nodes) / most
-        count = count_text(len(part.nodes), "node")
-        tip = f"subgraph {number} on {part.device}: {count}, {part.nodes[0]} … {part.nodes[-1]}"
-        boxes.append(_Box(lanes.index(part.device), at, at + width, str(number), tip))
-        at += width + 0.35
-    counts = dict.fromkeys(lanes, 0)
-    for part in parts:
-        counts[part.device] += len(part.nodes)
-    title = f"{shortened(plan.model_name, 60)}: {count_text(len(parts), 'subgraph')}"
-    notes = [f"{device} · {count_text(counts[device], 'node')}" for device in lanes]
-    return _svg(title, notes, boxes, _edges_of(plan), "in the order in which they run")
-
-
-def profile_svg(profile: Profile) -> str:
-    """When each subgraph of an inference ran, in a lane for each device and thread."""
-    spans = profile.timed_spans()
-    rows = profile.by_subgraph()
-    lanes = list(dict.fromkeys((span.device, span.thread) for span in spans))
-    start = min(span.begin_ns for span in spans)
-    end = max(span.end_ns for span in spans)
-    boxes = []
-    for span in spans:
-        name = f"subgraph {span.subgraph}" if span.subgraph else "model"
-        slowest = max(rows.get(span.subgraph, ()), key=lambda row: row.real_us, default=None)
-        tip = f"{name} on {span.device}, {span.thread}: {time_text(span.end_ns - span.begin_ns)}"
-        if slowest is not None:
-            tip += (
-                f"; most in {shortened(slowest.node, 80)} ({slowest.layer_type}): {time_text(1000 * slowest.real_us)}"
-            )
-        lane = lanes.index((span.device, span.thread))
-        boxes.append(_Box(lane, span.begin_ns - start, span.end_ns - start, str(span.subgraph or ""), tip))
-    busy = [sum(box.end - box.begin for box in boxes if box.lane == lane) for lane in range(len(lanes))]
-    several = len({device for device, _ in lanes}) < len(lanes)
-    notes = [
-        f"{device}{f' ({thread})' if several else ''} · {time_text(time)}"
-        for (device, thread), time in zip(lanes, busy, strict=True)
-    ]
-    edges = [(transfer.source - 1, target - 1) for transfer in profile.transfers for target in transfer.readers]
-    moved = sum(transfer.nbytes for transfer in profile.transfers)
-    title = f"One inference: {time_text(end - start)}"
-    below = f"{count_text(len(profile.transfers), 'boundary value')}, {bytes_text(moved)}" if profile.transfers else ""
-    colours = {device: number for number, device in enumerate(dict.fromkeys(device for device, _ in lanes))}
-    return _svg(title, notes, boxes, edges, below, [colours[device] for device, _ in lanes])
-
-
-def _edges_of(plan: Plan) -> list[tuple[int, int]]:
-    """Pairs of subgraphs between which values pass."""
-    if plan.bound is None:
-        return [(value.source - 1, reader - 1) for value in plan.values for reader in value.readers]
-    traffic = plan.traffic
-    source = np.repeat(traffic.source, np.diff(traffic.readers.indptr))
-    return list(zip(source.tolist(), traffic.readers.values.tolist(), strict=True))
-
-
-def _svg(
+def lanes_svg(
     title: str,
     notes: Sequence[str],
-    boxes: Sequence[_Box],
+    boxes: Sequence[Box],
     edges: Iterable[tuple[int, int]],
     below: str,
     colours: Sequence[int] | None = None,
 ) -> str:
-    """``notes``: of each lane, to its left. ``edges``: between boxes by number. ``colours``: of each lane."""
+    """The picture. ``notes``: one per lane, shown to its left. ``edges``: pairs of box numbers. ``colours``: one per
+    lane."""
     colours = range(len(notes)) if colours is None else colours
     left = _MARGIN + max(_NAMES, *(7.0 * len(note) for note in notes)) if notes else _MARGIN
     width = _WIDTH - _MARGIN - left
@@ -140,7 +70,7 @@ def _svg(
     return "\n".join([*out, "</svg>"])
 
 
-def _box(box: _Box, left: float, top: float, scale: float, colour: int) -> str:
+def _box(box: Box, left: float, top: float, scale: float, colour: int) -> str:
     fill = device_colour(colour)
     x, width = left + box.begin * scale, max(1.5, (box.end - box.begin) * scale)
     y = top + _LANE * box.lane + 6
@@ -156,9 +86,7 @@ def _box(box: _Box, left: float, top: float, scale: float, colour: int) -> str:
     return drawn + "</g>"
 
 
-def _arrows(
-    boxes: Sequence[_Box], edges: Iterable[tuple[int, int]], left: float, top: float, scale: float
-) -> list[str]:
+def _arrows(boxes: Sequence[Box], edges: Iterable[tuple[int, int]], left: float, top: float, scale: float) -> list[str]:
     """Curves from the end of one box to the beginning of another lane's."""
     paths = []
     for source, target in dict.fromkeys(edges):
@@ -179,7 +107,7 @@ def _arrows(
 
 
 def _columns(
-    boxes: Sequence[_Box], left: float, width: float, top: float, scale: float, colours: Sequence[int]
+    boxes: Sequence[Box], left: float, width: float, top: float, scale: float, colours: Sequence[int]
 ) -> list[str]:
     """Per lane and column of pixels how much of it the boxes fill, as how dark it is."""
     filled: dict[tuple[int, int], float] = {}

@@ -15,11 +15,10 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from ...errors import InferenceError
-from .operators import einsum, elementwise, movement, network, recurrent, sampling, selection, spatial  # noqa: F401  they register the operators below
-from .operators.elementwise import cast
-from .registry import OPERATORS, Lowering, Node, Operator, name_of
-from .values import Context, Value
+from ....errors import InferenceError
+from ..registry import OPERATORS, Lowering, Node, Operator, name_of
+from ..values import Context, Value
+from .elementwise import cast
 
 _HALVES = ("float16", "bfloat16")
 _F32 = np.dtype(np.float32)

@@ -1,0 +1,42 @@
+"""Memory that a plan leaves on its devices, for submodels whose own device fails to compile them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..assign.memory.footprint import footprint
+from ..assign.memory.values import values_of
+from ..plan import Plan
+
+__all__ = ["FreeMemory"]
+
+
+class FreeMemory:
+    """Thread-safe. ``devices``, ``nodes``: of each submodel."""
+
+    def __init__(self, plan: Plan, devices: Sequence[str], nodes: Sequence[NDArray[np.int32]]) -> None:
+        self._plan = plan
+        self._device_of = np.array([plan.devices.index(device) for device in devices], np.int32)
+        self._nodes = nodes
+        self._lock = threading.Lock()
+
+    def move(self, submodel: int, device: str) -> bool:
+        """Whether a device has room for a submodel of another, which then counts as being there."""
+        number, limit = self._plan.devices.index(device), self._plan.limits.get(device)
+        with self._lock:
+            moved = self._device_of.copy()
+            moved[submodel] = number
+            if limit is not None:
+                model, _, _ = self._plan.require_bound()
+                subgraph_of = np.empty(model.num_nodes, np.int32)
+                for i, part in enumerate(self._nodes):
+                    subgraph_of[part] = i
+                needs = footprint(values_of(model), subgraph_of, moved, len(self._plan.devices))
+                if needs.total[number] > limit:
+                    return False
+            self._device_of = moved
+            return True

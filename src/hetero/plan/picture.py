@@ -1,0 +1,46 @@
+"""A plan as a small picture for notebooks: its subgraphs in the order in which they run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..base.lanes import Box, lanes_svg
+from ..base.names import shortened
+from ..base.units import count_text
+
+if TYPE_CHECKING:
+    from .record import PlanRecord
+
+__all__ = ["plan_svg"]
+
+
+def plan_svg(plan: PlanRecord) -> str:
+    """The subgraphs of a plan in their order, in a lane for each device; boxes are as wide as they have nodes, within
+    limits, and arrows go between those that pass values."""
+    parts = plan.subgraphs
+    lanes = list(plan.devices)
+    most = max((len(part.nodes) for part in parts), default=1)
+    boxes, at = [], 0.0
+    for number, part in enumerate(parts, start=1):
+        width = 1.0 + 2.0 * len(part.nodes) / most
+        count = count_text(len(part.nodes), "node")
+        tip = f"subgraph {number} on {part.device}: {count}, {part.nodes[0]} … {part.nodes[-1]}"
+        boxes.append(Box(lanes.index(part.device), at, at + width, str(number), tip))
+        at += width + 0.35
+    counts = dict.fromkeys(lanes, 0)
+    for part in parts:
+        counts[part.device] += len(part.nodes)
+    title = f"{shortened(plan.model_name, 60)}: {count_text(len(parts), 'subgraph')}"
+    notes = [f"{device} · {count_text(counts[device], 'node')}" for device in lanes]
+    return lanes_svg(title, notes, boxes, _edges_of(plan), "in the order in which they run")
+
+
+def _edges_of(plan: PlanRecord) -> list[tuple[int, int]]:
+    """Pairs of subgraphs between which values pass."""
+    if plan.bound is None:
+        return [(value.source - 1, reader - 1) for value in plan.values for reader in value.readers]
+    traffic = plan.traffic
+    source = np.repeat(traffic.source, np.diff(traffic.readers.indptr))
+    return list(zip(source.tolist(), traffic.readers.values.tolist(), strict=True))

@@ -1,0 +1,111 @@
+"""The caller's side of the contract: asking a plugin, and taking what it gives, with every answer checked.
+
+`Core`, HETERO and MULTI use these functions in place of the methods that a device author writes: errors name the
+device, ``PLUGIN_TIMEOUT_MS`` holds, and an answer of the wrong type or size is an error.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..base.guard import guarded
+from ..base.log import is_told, tell
+from ..errors import HeteroError
+from .compiled_model import CompiledModel
+from .contract import Plugin, Support
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = ["adopt", "check_compiled", "isolates", "log_settings", "query"]
+
+
+def query(plugin: Plugin, model: Model, config: Mapping[str, Any], device: str | None = None) -> Support:
+    """`Plugin.query_model`, checked. ``device``: the name that errors use, such as ``CPU.1``; by default the plugin's.
+
+    Raises `HeteroError` for a wrong answer, `PluginTimeout`, and what the plugin raises.
+    """
+    name = device or plugin.name
+    subject = model.describe_nodes()
+    call = functools.partial(plugin.query_model, model, config)
+    support = guarded(name, "query_model", subject, call, plugin.timeout_ms(config))
+    fault = _fault(support, model.num_nodes)
+    if fault:
+        raise HeteroError(f"{name} gave {fault} in query_model {subject}")
+    if is_told(settings := log_settings(plugin, config), "DEBUG"):
+        tell(settings, name, "DEBUG", f"takes {support.mask.sum()} of {model.num_nodes} nodes {subject}")
+        for node, reason in support.reasons.items():
+            tell(settings, name, "TRACE", f"refuses {model.key_of(node)!r}: {reason}")
+    return support
+
+
+def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel:
+    """The answer of `Plugin.compile_model`. Raises `HeteroError` unless it is a compiled model with the ports of
+    ``model``."""
+    subject = model.describe_nodes()
+    if not isinstance(compiled, CompiledModel):
+        raise HeteroError(
+            f"{device} gave {type(compiled).__name__} in compile_model {subject}, expected a CompiledModel"
+        )
+    for kind, found, wanted in (
+        ("inputs", compiled.inputs, model.inputs),
+        ("outputs", compiled.outputs, model.outputs),
+    ):
+        names, expected = [port.name for port in found], [port.name for port in wanted]
+        if names != expected:
+            raise HeteroError(
+                f"{device} gave a model with the {kind} {names} in compile_model {subject}, expected {expected}"
+            )
+    return compiled
+
+
+def adopt(
+    plugin: Plugin, compiled: CompiledModel, config: Mapping[str, Any], subject: str, device: str | None = None
+) -> None:
+    """Complete a model that ``plugin`` compiled or imported: the threads of the plugin, the properties that the author
+    left out, and the name that the device was asked for by (``device``), if the author built in another. ``subject``:
+    what was compiled, for errors."""
+    compiled.subject = subject
+    built_in, rest = _split_name(compiled.device)
+    called, _ = _split_name(device or plugin.name)
+    if built_in != called and built_in in (plugin.name, getattr(type(plugin), "name", plugin.name)):
+        compiled.rename(called + rest)
+    missing = [name for name in plugin.get_property("SUPPORTED_PROPERTIES") if name not in compiled.settings]
+    if any(map(plugin.declares, missing)):
+        own = plugin.full_config({key: value for key, value in config.items() if plugin.declares(key)})
+        compiled.add_settings({key: own[key] for key in own if key not in compiled.settings})
+    compiled.lease_executors(plugin.executors)
+
+
+def isolates(plugin: Plugin, config: Mapping[str, Any]) -> bool:
+    """Whether models compiled with this configuration run in worker processes."""
+    return bool(plugin.setting("ISOLATION", config) == "PROCESS")
+
+
+def log_settings(plugin: Plugin, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``LOG_LEVEL`` of a call, as `hetero.base.log` takes it; empty if the device does not declare it."""
+    level = plugin.setting("LOG_LEVEL", config)
+    return {} if level is None else {"LOG_LEVEL": level}
+
+
+def _split_name(device: str) -> tuple[str, str]:
+    """``CPU.1`` as ``CPU`` and ``.1``, ``HETERO:A,B`` as ``HETERO`` and ``:A,B``."""
+    end = next((position for position, character in enumerate(device) if character in ".:"), len(device))
+    return device[:end], device[end:]
+
+
+def _fault(support: object, num_nodes: int) -> str | None:
+    """What is wrong with an answer of `Plugin.query_model`; None if nothing is."""
+    if not isinstance(support, Support):
+        return f"{type(support).__name__}, expected a Support,"
+    mask = support.mask
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_nodes,):
+        found = f"{mask.dtype}{list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        return f"a Support whose mask is {found}, expected bool[{num_nodes}],"
+    if not isinstance(support.reasons, Mapping) or any(node not in support.reasons for node in np.flatnonzero(~mask)):
+        return "a Support without a reason for each node that it refuses"
+    return None
