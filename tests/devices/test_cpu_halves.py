@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from hetero.devices.cpu.halves import _OPERATORS
+from hetero.devices.cpu.operators.halves import _OPERATORS
 from onnx import helper, numpy_helper
 
 from hetero import Core, HeteroError
