@@ -1,4 +1,4 @@
-"""Index of an ONNX file, over the C reader in onnx_index.h: arrays without copies, names on demand."""
+"""Index of an ONNX file, over the C reader in onnx/index.h: arrays without copies, names on demand."""
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-cdef extern from "onnx_index.h" nogil:
+cdef extern from "onnx/index.h" nogil:
     ctypedef int64_t ht_span
     ctypedef struct ht_i64s:
         int64_t *data
@@ -67,7 +67,7 @@ cdef extern from "onnx_index.h" nogil:
     bint ht_read_tensor(const uint8_t *base, ht_cursor body, ht_i64s *dims, ht_tensor *tensor, ht_error *error)
 
 
-cdef extern from "onnx_skeleton.h" nogil:
+cdef extern from "onnx/skeleton.h" nogil:
     ctypedef struct ht_u8s:
         uint8_t *data
         int64_t count

@@ -11,7 +11,7 @@ class WireError(ValueError):
 
 @final
 class OnnxIndex:
-    """Arrays over the bytes of a ModelProto, made by one pass without the GIL; `onnx_index.h` describes each.
+    """Arrays over the bytes of a ModelProto, made by one pass without the GIL; `_core/onnx/index.h` describes each.
 
     A *span* is ``offset << 24 | length``, a string of the file; 0 is the empty one. `WireError` if the bytes are no
     valid model. ``hash_key``: 16 bytes, random once per process.
@@ -39,7 +39,7 @@ class OnnxIndex:
         max_vector: int,
         hidden: bytes,
     ) -> bytes:
-        """Fields of a GraphProto for shape inference; `onnx_skeleton.h` says how it is written.
+        """Fields of a GraphProto for shape inference; `_core/onnx/skeleton.h` says how it is written.
 
         ``constants``: 0 as a graph input, 1 as it is (no sparse one), 2 left out. ``infos``: 1 for the graph inputs,
         outputs and value infos to write. ``keeps_name``: 1 for the values that nested graphs capture. ``hidden``:

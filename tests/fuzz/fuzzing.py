@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-CORE = HERE.parents[1] / "src" / "_core"
+CORE = HERE.parents[1] / "src" / "_core" / "onnx"
 LONGEST = 1 << 16  # of an input; driver.c
 
 SANITIZERS = [
@@ -45,7 +45,7 @@ def build(folder: Path) -> Path:
     flags = SANITIZERS if is_clang else [*SANITIZERS, "-fno-sanitize=object-size"]
     traced = "-fsanitize-coverage=edge,trace-pc,trace-cmp" if is_clang else "-fsanitize-coverage=trace-pc,trace-cmp"
     objects = []
-    for source in [*sorted(CORE.glob("onnx_*.c")), HERE / "read_model.c", HERE / "driver.c"]:
+    for source in [*sorted(CORE.glob("*.c")), HERE / "read_model.c", HERE / "driver.c"]:
         objects.append(str(folder / f"{source.stem}.o"))
         extra = [traced] if source.parent == CORE else []
         _compile([cc, *flags, *extra, "-c", str(source), "-o", objects[-1]])
@@ -61,7 +61,7 @@ def build_libfuzzer(folder: Path) -> Path | None:
     if clang is None:
         return None
     target = folder / "libfuzz"
-    sources = [str(path) for path in sorted(CORE.glob("onnx_*.c"))]
+    sources = [str(path) for path in sorted(CORE.glob("*.c"))]
     flags = [flag.replace("address", "fuzzer,address") for flag in SANITIZERS]
     try:
         _compile([clang, *flags, *WRAPPED, *sources, str(HERE / "read_model.c"), "-o", str(target)])

@@ -3,7 +3,7 @@
  * Beyond what the sanitizers see, everything the reader promises about an index it accepts is checked, since Python
  * and the partitioner rely on it without looking: ids and spans in range, lists monotone, the order topological, each
  * key found again. Some inputs are read a second time while an allocation fails. */
-#include "onnx_skeleton.h"
+#include "skeleton.h"
 
 #include <stdio.h>
 

@@ -55,9 +55,9 @@ def test_for_two_minutes(target: Path, seeds: Path, request: pytest.FixtureReque
 @pytest.mark.parametrize(
     ("file", "sound", "broken"),
     [
-        ("onnx_wire.h", "if (field->value > (uint64_t)(end - at))", "if (field->value > (uint64_t)(end - at) + 1)"),
-        ("onnx_index.c", "ht_scopes_free(&builder.scopes);", ""),
-        ("onnx_order.c", ">= node)\n", "> node + 1)\n"),
+        ("wire.h", "if (field->value > (uint64_t)(end - at))", "if (field->value > (uint64_t)(end - at) + 1)"),
+        ("index.c", "ht_scopes_free(&builder.scopes);", ""),
+        ("order.c", ">= node)\n", "> node + 1)\n"),
     ],
     ids=["a length one too long", "a leak", "a cycle taken for an order"],
 )
@@ -68,7 +68,7 @@ def test_it_finds_what_was_broken_on_purpose(
         pytest.skip("there is no C compiler")
     core = tmp_path / "core"
     core.mkdir()
-    for path in [*fuzzing.CORE.glob("onnx_*.[ch]")]:
+    for path in [*fuzzing.CORE.glob("*.[ch]")]:
         shutil.copy(path, core)
     text = (core / file).read_text()
     assert text.count(sound) == 1

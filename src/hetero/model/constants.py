@@ -19,7 +19,7 @@ from .types import ValueType, dtype_of, element_bits
 
 __all__ = ["Constants", "LentArrays", "raw_size", "release_pages"]
 
-# ht_data_kind of onnx_tensor.h
+# ht_data_kind of _core/onnx/tensor.h
 _RAW, _PACKED, _TYPED, _EXTERNAL, _SPARSE, _ATTRIBUTE = range(6)
 
 # Fields of TensorProto

@@ -31,7 +31,7 @@ class ModelFile:
 
     ``data``: the bytes (a map of the file, or the bytes given). ``folder``: where external data are looked for, None
     if nobody said. ``follow_links``: whether external data may be reached through links. ``label``: what messages call
-    the file. The arrays are those of `OnnxIndex`, read-only; ``onnx_index.h`` describes them.
+    the file. The arrays are those of `OnnxIndex`, read-only; ``_core/onnx/index.h`` describes them.
     """
 
     node_start: NDArray[np.int64]

@@ -2,7 +2,7 @@
 
 Constants of no more than a kilobyte stay, as shapes are computed from them; numbers with a fraction only in short
 vectors (scales of `Resize`) and alone (limits of `Range`). All others are graph inputs of their type. Values have short
-names: `onnx_skeleton.h` says how, and `OnnxIndex.values_in_answer` finds them again.
+names: `_core/onnx/skeleton.h` says how, and `OnnxIndex.values_in_answer` finds them again.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
  * Source: Kahn, 1962. If every vertex comes after what it reads, the file's order is kept. Otherwise, of the vertices
  * that are ready, the first in the file goes next (a binary heap), so what was sorted stays as it was. Cost: O(V + E),
  * and O(E + V log V) if the order changes. On a cycle the vertices of one are reported. */
-#include "onnx_builder.h"
+#include "builder.h"
 
 typedef struct {
     int32_t *unread;   /* per vertex: entries of its inputs and captures whose producer has not been placed */

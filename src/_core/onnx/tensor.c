@@ -1,4 +1,4 @@
-#include "onnx_tensor.h"
+#include "tensor.h"
 
 #include <inttypes.h>
 

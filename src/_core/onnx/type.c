@@ -1,5 +1,5 @@
 /* TypeProto of a tensor value: element type and shape. */
-#include "onnx_index.h"
+#include "index.h"
 
 #include <inttypes.h>
 

@@ -8,7 +8,7 @@
 #ifndef HETERO_ONNX_SKELETON_H
 #define HETERO_ONNX_SKELETON_H
 
-#include "onnx_index.h"
+#include "index.h"
 
 /* What a short name begins with; the value's id in hexadecimal digits follows. */
 #define HT_SHORT_NAME 1

@@ -1,4 +1,4 @@
-#include "onnx_builder.h"
+#include "builder.h"
 
 #define NO_MEMORY(builder) ht_fail_memory((builder)->error)
 

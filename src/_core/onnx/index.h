@@ -14,8 +14,8 @@
 #ifndef HETERO_ONNX_INDEX_H
 #define HETERO_ONNX_INDEX_H
 
-#include "onnx_error.h"
-#include "onnx_tensor.h"
+#include "error.h"
+#include "tensor.h"
 
 /* Where a constant is defined. */
 enum { HT_SOURCE_INITIALIZER, HT_SOURCE_SPARSE_INITIALIZER, HT_SOURCE_NODE };

@@ -1,4 +1,4 @@
-#include "onnx_error.h"
+#include "error.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "onnx_skeleton.h"
+#include "skeleton.h"
 
 #include <inttypes.h>
 #include <stdio.h>

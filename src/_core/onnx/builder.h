@@ -1,9 +1,9 @@
-/* What the parts of the index builder share: onnx_index.c (model and graph), onnx_node.c, onnx_scope.c (nested graphs),
- * onnx_scout.c, onnx_order.c. Every function that gives bool fails by filling builder->error. */
+/* What the parts of the index builder share: index.c (model and graph), node.c, scope.c (nested graphs),
+ * scout.c, order.c. Every function that gives bool fails by filling builder->error. */
 #ifndef HETERO_ONNX_BUILDER_H
 #define HETERO_ONNX_BUILDER_H
 
-#include "onnx_index.h"
+#include "index.h"
 
 /* Nested graphs deeper than this are refused: protobuf itself parses at most 100 nested messages, three per graph. */
 #define HT_MAX_GRAPH_DEPTH 31

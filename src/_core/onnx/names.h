@@ -6,7 +6,7 @@
 #ifndef HETERO_ONNX_NAMES_H
 #define HETERO_ONNX_NAMES_H
 
-#include "onnx_vector.h"
+#include "vector.h"
 
 #include <string.h>
 

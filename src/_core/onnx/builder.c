@@ -1,5 +1,5 @@
 /* Steps that the parts of the index builder share: fields, strings, and names that become values. */
-#include "onnx_builder.h"
+#include "builder.h"
 
 bool ht_next_field(ht_builder *builder, ht_cursor *cursor, ht_field *field)
 {

@@ -5,7 +5,7 @@
  * binds its names and reads its nodes, then its own nested graphs are walked while the bindings hold, then they are
  * undone. Each field is visited a bounded number of times, so the cost is linear in the bytes. A node's captures are
  * listed once each, in the order of that walk. */
-#include "onnx_builder.h"
+#include "builder.h"
 
 #include <inttypes.h>
 

@@ -1,5 +1,5 @@
 /* One node: attributes one level deep, constants made by Constant nodes, affinities, inputs and outputs. */
-#include "onnx_builder.h"
+#include "builder.h"
 
 #include <inttypes.h>
 

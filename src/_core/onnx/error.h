@@ -2,7 +2,7 @@
 #ifndef HETERO_ONNX_ERROR_H
 #define HETERO_ONNX_ERROR_H
 
-#include "onnx_names.h"
+#include "names.h"
 
 typedef enum {
     HT_PLACE_MODEL,

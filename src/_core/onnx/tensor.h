@@ -4,8 +4,8 @@
 #ifndef HETERO_ONNX_TENSOR_H
 #define HETERO_ONNX_TENSOR_H
 
-#include "onnx_error.h"
-#include "onnx_wire.h"
+#include "error.h"
+#include "wire.h"
 
 typedef enum {
     HT_DATA_RAW,       /* raw_data: data range holds little-endian elements */

@@ -4,7 +4,7 @@
  * with. The scout runs some fields ahead of the pass and has the memory fetched, so that the misses overlap. It only
  * gives hints: what it finds malformed it leaves to the pass. It takes a
  * third off the time of a million nodes (bench/bench_read.py): 0.78 to 0.49 s. */
-#include "onnx_builder.h"
+#include "builder.h"
 
 /* How many names after a name is met its span is fetched, and then its bytes. */
 enum { SCOUT_SPAN = 12, SCOUT_BYTES = 24 };

@@ -1,4 +1,4 @@
-#include "onnx_names.h"
+#include "names.h"
 
 #define ROTATE(x, bits) ((x) << (bits) | (x) >> (64 - (bits)))
 #define SIP_ROUND                                                                                   \

@@ -3,7 +3,7 @@
  * A node goes by its name if that is unique, else by its first output, which is unique by the graph's rules. The two
  * kinds can collide: a node named "y" beside a nameless one whose output is "y". Then the named one goes by its output
  * too, and so on until nothing collides (a worklist; each node changes sides once). Expected O(names). */
-#include "onnx_index.h"
+#include "index.h"
 
 #include <inttypes.h>
 
