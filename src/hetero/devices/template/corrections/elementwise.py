@@ -10,6 +10,8 @@ import ml_dtypes
 import numpy as np
 from onnx.reference.op_run import OpRun
 
+from .table import Corrections
+
 __all__ = ["CORRECTIONS"]
 
 
@@ -304,7 +306,7 @@ _BROADCASTS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("Greater", np.greater),
 )
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+CORRECTIONS: Corrections = (
     *(("", name, 1, 6, _limited(name, compute)) for name, compute in _BROADCASTS),
     *(("", name, 1, 17, _old_reduction(name, compute)) for name, compute in _REDUCTIONS),
     *(("", name, 18, None, _new_reduction(name, compute)) for name, compute in _REDUCTIONS),

@@ -8,6 +8,8 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import load_op
 
+from .table import Corrections
+
 __all__ = ["CORRECTIONS"]
 
 UpstreamGridSample: Any = load_op("", "GridSample", None)
@@ -219,7 +221,7 @@ class RoiAlign_10(UpstreamRoiAlign):  # type: ignore[misc]
         )  # fmt: skip
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+CORRECTIONS: Corrections = (
     ("", "Scatter", 9, 10, Scatter),
     ("", "GatherElements", 11, None, GatherElements),
     ("", "ScatterElements", 16, None, ScatterElements),

@@ -14,6 +14,8 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import load_op
 from onnx.reference.ops._quant_utils import reshape_input
 
+from .table import Corrections, since
+
 __all__ = ["CORRECTIONS"]
 
 Array = np.ndarray[Any, Any]
@@ -117,8 +119,8 @@ class MatMulInteger(OpRun):
 
 
 class QLinearMatMul(OpRun):
-    # As MatMulInteger, also for scales. onnx.reference adds the zero point before it rounds, so an odd one rounds halves
-    # to the other side; the specification and onnxruntime round first.
+    # As MatMulInteger, also for scales. onnx.reference adds the zero point before it rounds, so an odd one changes how
+    # halves are rounded; the specification and onnxruntime round first.
 
     def _run(
         self,
@@ -234,12 +236,7 @@ class QLinearConv(_Convolution):
         return (_requantized(sums, scale.reshape(() if scale.size == 1 else per_map[:-1]), y_zero_point.reshape(())),)
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
-    ("", "QuantizeLinear", 10, None, QuantizeLinear),
-    ("", "DequantizeLinear", 10, None, DequantizeLinear),
-    ("", "DynamicQuantizeLinear", 11, None, DynamicQuantizeLinear),
-    ("", "MatMulInteger", 10, None, MatMulInteger),
-    ("", "QLinearMatMul", 10, None, QLinearMatMul),
-    ("", "ConvInteger", 10, None, ConvInteger),
-    ("", "QLinearConv", 10, None, QLinearConv),
+CORRECTIONS: Corrections = (
+    *since(10, QuantizeLinear, DequantizeLinear, MatMulInteger, QLinearMatMul, ConvInteger, QLinearConv),
+    *since(11, DynamicQuantizeLinear),
 )

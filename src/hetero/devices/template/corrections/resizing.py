@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from onnx.reference.ops import load_op
 
+from .table import Corrections
+
 __all__ = ["CORRECTIONS"]
 
 UpstreamResize: Any = load_op("", "Resize", None)
@@ -228,7 +230,7 @@ class Upsample_1(_ByScales):
         return self.resize(x, np.array([1, 1, height_scale, width_scale], np.float32), mode)
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[Any]], ...] = (
+CORRECTIONS: Corrections = (
     ("", "Resize", 10, 10, Resize_10),
     ("", "Resize", 11, None, Resize),
     ("", "Upsample", 1, 6, Upsample_1),

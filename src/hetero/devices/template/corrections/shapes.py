@@ -8,6 +8,8 @@ import numpy as np
 import onnx.defs
 from onnx.reference.op_run import OpRun
 
+from .table import Corrections
+
 __all__ = ["CORRECTIONS"]
 
 
@@ -106,7 +108,7 @@ class Tile_1(OpRun):
         return (np.tile(x, repeats),)
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+CORRECTIONS: Corrections = (
     ("", "Reshape", 1, 4, Reshape_1),
     ("", "Concat", 1, 3, Concat_1),
     ("", "Squeeze", 1, 12, Squeeze_1),
