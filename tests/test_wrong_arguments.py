@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pathlib
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -236,6 +237,19 @@ def test_integers_are_bounded_and_the_error_says_so(name: str, value: object) ->
         hetero.Core().set_property(owner, {name: fits})
     with pytest.raises(hetero.PropertyError, match=f"0 to {bound}"):
         hetero.Core().set_property(owner, {name: bound + 1})
+
+
+@pytest.mark.parametrize("name", ["CACHE_DIR", "HETERO_DUMP_GRAPH_DOT"])
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [("a\0b", "must not contain a NUL character"), ("a\ud800b", "must be encodable as a file name")],
+)
+def test_the_error_for_a_path_says_what_is_wrong(name: str, path: str, problem: str) -> None:
+    said = re.escape(f"property {name}: expected a path, found {path!r}: a path {problem}")
+    with pytest.raises(hetero.PropertyError, match=said):
+        CORE.compile_model(MODEL, LISTED, {name: path})
+    with pytest.raises(hetero.PropertyError, match=said):
+        hetero.Core().set_property("HETERO", {name: path})
 
 
 def test_every_integer_that_can_be_set_is_bounded() -> None:

@@ -219,11 +219,11 @@ def path_text(path: str | os.PathLike[str]) -> str:
     """A path as text. ``TypeError`` for what is no path, ``OSError`` for a text that no file can be called."""
     text = os.fsdecode(path)
     if "\0" in text:
-        raise OSError(errno.EINVAL, "a path has no NUL character")
+        raise OSError(errno.EINVAL, "a path must not contain a NUL character")
     try:
         os.fsencode(text)
     except UnicodeEncodeError as error:
-        raise OSError(errno.EINVAL, f"no path: {error.reason} in {text!r}") from error
+        raise OSError(errno.EINVAL, f"a path must be encodable as a file name: {error.reason}") from error
     return text
 
 
