@@ -482,13 +482,8 @@ class Maker:
         stacked = 0
         if self.chance(0.5):  # of trips that give one size alone
             value = body.pick(body.values)
-            made.append(
-                (
-                    body.fitted(value, value.dtype if value.is_number else "int64", 0).name,
-                    value.dtype if value.is_number else "int64",
-                    0,
-                )
-            )
+            dtype = value.dtype if value.is_number else "int64"
+            made.append((body.fitted(value, dtype, 0).name, dtype, 0))
             stacked = 1
         if self.chance(0.5):
             go = body.raw("Identity", [proceed])

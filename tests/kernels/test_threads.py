@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from hetero import _kernels
 from hetero.devices.cpu.fourier import dft_tables
 from hetero.devices.cpu.quantized import pixel_layout
+from threads import in_threads
 
 TEAMS = [_kernels.Team(threads) for threads in (2, 3, 7)]
 
@@ -261,11 +261,7 @@ def test_a_team_that_is_taken_does_no_harm():
             if not np.array_equal(y, expected):
                 different.append(y)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: work(), range(4))
     assert not different
 
 

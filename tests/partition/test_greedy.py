@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import threading
 
 import numpy as np
 import pytest
 
 from hetero import _partition
 from hetero.partition import Graph, check_partition, partition_graph, reference
+from threads import in_threads
 
 NO_BOUND = 2**40
 
@@ -221,11 +221,7 @@ def test_equal_in_every_thread_and_run(kinds):
         for _ in range(2):
             found.append(partition_graph(g, device, "greedy").subgraph_of)
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: work(), range(3))
     assert len(found) == 6
     assert all(np.array_equal(labels, expected) for labels in found)
 
