@@ -98,7 +98,7 @@ class Plugin(abc.ABC):
     build the names of models and messages from ``self.name`` (`device_name`)."""
 
     registered_names: tuple[str, ...] = ()
-    """The names that it is registered under: several if a factory gives one plugin for each of them."""
+    """The names that it is registered under: several if a factory returns one plugin for all of them."""
 
     properties: ClassVar[Sequence[str | Property]] = (
         "SUPPORTED_PROPERTIES",
@@ -244,9 +244,9 @@ class Plugin(abc.ABC):
     def adopt(
         self, compiled: CompiledModel, config: Mapping[str, Any], subject: str = "", device: str | None = None
     ) -> None:
-        """What every model of this device gets when it is compiled or imported: the threads, the properties that its
-        author left out, and the name that the device was asked for by (``device``), if its author has built in
-        another. ``subject``: what it was compiled of, for errors."""
+        """Give a compiled or imported model what every model of this device has: the threads, the properties that its
+        author left out, and the requested name of the device (``device``), if its author built in another name.
+        ``subject``: what it was compiled from, for errors."""
         compiled.subject = subject
         built_in, rest = _split_name(compiled.device)
         called, _ = _split_name(device or self.name)
@@ -276,14 +276,14 @@ class Plugin(abc.ABC):
         """What assignment by cost takes the device for (``device``: as it was asked for) where nothing was measured."""
         from .costs.speed import default_speed
 
-        return default_speed(getattr(type(self), "name", device))  # speeds are known by the name that it is made under
+        return default_speed(getattr(type(self), "name", device))  # speeds are listed by the author's name
 
     def memory_bytes(self, device: str) -> float | None:
         """How much memory the device has for a model, which plans hold to; None where nothing is to be held to."""
         return None
 
     def device_name(self, id_: str = "") -> str:
-        """What the device with an id is called: ``CPU`` or ``CPU.1``."""
+        """The name of the device with an id: ``CPU`` or ``CPU.1``."""
         return f"{self.name}.{id_}" if id_ else self.name
 
     def device_ids(self) -> tuple[str, ...]:

@@ -248,7 +248,7 @@ class Registry:
                 f"device {name}{package}: its factory gave {type(plugin).__name__}, expected a hetero.plugin.Plugin"
             )
         if not plugin.registered_names:
-            plugin.name = name  # so that messages, models and exported files say what the device is called here
+            plugin.name = name  # for messages, models and exported files
         if name not in plugin.registered_names:
             plugin.registered_names = (*plugin.registered_names, name)
         plugin.registrations = self.registrations

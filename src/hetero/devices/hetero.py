@@ -208,7 +208,7 @@ class HeteroPlugin(DeviceListPlugin):
         return bind_plan(plan, placed, devices, supports, self._skipped(config, devices), limits)
 
     def check_limits(self, plan: Plan, config: Mapping[str, Any]) -> None:
-        """`InsufficientMemory` if a plan that has its model needs more than ``config`` allows."""
+        """Raise `InsufficientMemory` if a plan that is bound to its model needs more than ``config`` allows."""
         limits = self._limits(plan.devices, config)
         if limits != plan.limits:
             from ..memory_assignment import check_limits
@@ -376,7 +376,8 @@ class HeteroPlugin(DeviceListPlugin):
 
 
 class _Room:
-    """What the devices of a plan may still take of its submodels. ``devices``, ``nodes``: of each submodel."""
+    """The memory that devices of a plan have left for submodels of other devices. ``devices``, ``nodes``: per
+    submodel."""
 
     def __init__(self, plan: Plan, devices: Sequence[str], nodes: Sequence[NDArray[np.int32]]) -> None:
         self._plan = plan
@@ -385,7 +386,7 @@ class _Room:
         self._lock = threading.Lock()
 
     def move(self, submodel: int, device: str) -> bool:
-        """Whether a device has room for a submodel of another, which then counts as being there."""
+        """Move a submodel to ``device`` if there is room for it. Returns whether there was."""
         number, limit = self._plan.devices.index(device), self._plan.limits.get(device)
         with self._lock:
             moved = self._device_of.copy()

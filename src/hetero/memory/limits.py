@@ -25,7 +25,7 @@ _UNITS = {
     **{f"{prefix.lower()}i": 1024**power for power, prefix in enumerate(_PREFIXES, 1)},
 }
 _LARGEST = 2**63 - 1
-_MOST_DIGITS = 100  # beyond, a size is too large, and Python may refuse to make a number of it
+_MOST_DIGITS = 100  # longer sizes are too large anyway, and Python may refuse to parse them
 
 
 def parse_bytes(given: object, what: str = "a size") -> int:

@@ -4,7 +4,7 @@ What is read at any moment is one ``.onnx`` file and the data file that it names
 under a name that no file has, synced, and only then the ``.onnx`` file is renamed into place, which is the moment at
 which new replaces old. The old data file goes last, and only if `save_model` made it (``m.onnx.1.data``) and the old
 model refers to it. Whatever happens before the rename leaves the old pair as it was. The temporary ``.onnx`` file
-names the data file, so that both go at the next write beside them if the process is killed before the rename.
+names the data file: if the process is killed before the rename, the next write into the folder removes both.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def data_threshold(model: Rows, external_above: int | None) -> int | None:
     if external_above is None:
         return _AT_LEAST if _weight_bytes(model) > _INSIDE_BYTES else None
     if external_above < 0:
-        raise PropertyError(f"external_above is a number of bytes, zero or more, found {external_above}")
+        raise PropertyError(f"external_above must be a number of bytes, 0 or more, found {external_above}")
     return external_above
 
 
