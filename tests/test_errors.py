@@ -1,4 +1,4 @@
-"""Out of memory is told apart from what a model, a node or a plugin did wrong."""
+"""Out of memory is distinguished from errors of a model, a node or a plugin."""
 
 from __future__ import annotations
 

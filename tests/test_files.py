@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and what killed processes leave of them."""
+"""Files that are written as a whole or not at all, and leftovers of killed processes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_mask_of_the_process_is_never_changed(tmp_path: pathlib.Path, monkey
 
 @pytest.mark.parametrize("what", [ATOMIC_FILE, ATOMIC_FOLDER])
 def test_leftovers_go_with_the_next_write_unless_their_process_lives(tmp_path: pathlib.Path, what: str) -> None:
-    """Writers of other names and kinds see them, too."""
+    """Writers of files with other names, and of folders, remove them, too."""
     first, second = started(what, tmp_path / "first"), started(what, tmp_path / "second")
     unrelated = tmp_path / ".x.0123456789abcdef.part"
     unrelated.write_bytes(b"")

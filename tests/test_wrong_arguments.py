@@ -1,4 +1,4 @@
-"""Every public function tells a wrong argument by an error of hetero, or a `TypeError`, and by no other."""
+"""For a wrong argument, every public function raises an error of hetero or `TypeError`, and no other exception."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hetero.splitting import read_manifest
 
 
 class Odd:
-    """Has nothing that anybody asks for, not even a repr."""
+    """An object without any expected method, not even a repr."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")

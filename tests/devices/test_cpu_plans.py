@@ -148,7 +148,7 @@ def test_plans_are_cut_where_a_shape_depends_on_data() -> None:
 
 
 def tile_by_data() -> onnx.ModelProto:
-    """z = x repeated l times; y = l + i, of which l is known once z's shape is."""
+    """z = x repeated l times, y = l + i. l is known once the shape of z is known."""
     nodes = [
         helper.make_node("Tile", ["x", "l"], ["z"]),
         helper.make_node("Add", ["l", "i"], ["y"]),

@@ -94,7 +94,7 @@ def test_winograd(tile, channels, maps, size):
     packed_size = -(-maps // 16) * 16 * ((tile + 2) ** 2 * channels + 1)
     (packed,) = _kernels.call("pack_winograd", [w], [((packed_size,), np.float32)], [1, channels, maps, tile])
     ints, plain = [1, tile, 0, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1], w.reshape(-1).view(np.uint8)
-    x[0, 5, 3, 4], x[1, 7, 1, 1] = np.inf, 1e7  # outputs that are computed anew
+    x[0, 5, 3, 4], x[1, 7, 1, 1] = np.inf, 1e7  # outputs that are recomputed
     for dilation in (1, 3):
         ints[10:] = [dilation, dilation, 1, dilation, dilation]
         assert_no_split_matters(

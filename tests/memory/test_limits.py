@@ -220,7 +220,7 @@ def test_the_memory_of_a_profile_is_a_limit(tmp_path):
 
 
 def open_model():
-    """Two Exp over x [batch, 4], of which nobody knows the batch: 16 bytes each per row."""
+    """Two Exp over x [batch, 4], whose batch is unknown: 16 bytes each per row."""
     nodes = [helper.make_node("Exp", ["x"], ["a"], "n0"), helper.make_node("Exp", ["a"], ["y"], "n1")]
     return CORE.read_model(make_model(nodes, {"x": ["batch", 4]}))
 
