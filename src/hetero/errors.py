@@ -201,7 +201,7 @@ def shown(value: object) -> str:
             raise
         if isinstance(value, int):
             return f"an integer of {value.bit_length()} bits"
-        return f"a {type(value).__name__} that has no repr ({type(error).__name__})"
+        return f"a {type(value).__name__} whose repr raises {type(error).__name__}"
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

@@ -181,7 +181,7 @@ def _lock_new(path: str, number: int) -> bool:
         # Waits while another process checks whether it is a leftover. Stays unlocked on a file system without locks.
         with contextlib.suppress(OSError):
             fcntl.flock(number, fcntl.LOCK_EX)
-        if os.path.lexists(path):  # nobody else gives a file this name
+        if os.path.lexists(path):  # the name is random: a file of that name is this one
             return True
     except BaseException:
         os.close(number)

@@ -343,7 +343,8 @@ class HeteroPlugin(DeviceListPlugin):
     def _compile_elsewhere(
         self, i: int, devices: Sequence[str], submodel: Model, config: Mapping[str, Any], room: _Room
     ) -> CompiledModel | None:
-        """The part on the first of ``devices`` that takes it, has room and compiles it; None if there is none."""
+        """The submodel, compiled on the first of ``devices`` that supports it, has memory for it and compiles it; else
+        None."""
         for device in devices:
             try:
                 plugin, device_config = self.device_of(device, config)

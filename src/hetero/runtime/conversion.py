@@ -98,31 +98,40 @@ def _has_own_dtype(value: Any) -> bool:
 def _from_numbers(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
     """An array of Python numbers, NumPy scalars or strings, or of nested sequences of them."""
     kinds = _kinds_of(value)
-    what = type(value).__name__ if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else ""
-    found = f"a {what} of {' and '.join(sorted(kinds)) or 'nothing'}" if what else f"{type(value).__name__}"
-    is_text = kinds <= {"str", "bytes"} and bool(kinds)
-    wanted = "str" if dtype is not None and dtype.hasobject else None if dtype is None else _kind(dtype)
-    if wanted == "str" or (dtype is None and is_text):
+    is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    found = type(value).__name__
+    if is_list:
+        found = f"a {found} of {' and '.join(sorted(kinds)) or 'nothing'}"
+    is_text = bool(kinds) and kinds <= {"str", "bytes"}
+    if is_text if dtype is None else dtype.hasobject:
         if not kinds <= {"str", "bytes"}:
             raise Unfit(f"{found}; convert the elements to str first")
         return _made(value, np.dtype(object), found)
-    if not kinds <= (_TAKES.get(wanted, set()) if wanted is not None else {"bool", "int", "float", "complex"}):
+    wanted = None if dtype is None else _kind(dtype)
+    if not kinds <= (_TAKES.keys() if wanted is None else _TAKES.get(wanted, set())):
         remedy = "pass an array" if dtype is None else f"convert it explicitly to an array of {dtype} first"
         raise Unfit(f"{found}; {remedy}")
-    if dtype is None:
-        return _made(value, None, found)
-    if wanted == "bool" or not kinds:
+    if dtype is None or wanted == "bool" or not kinds:
         return _made(value, dtype, found)
     exact = _made(value, np.dtype(object), found)
-    if wanted == "int":
-        low, high = _range(dtype)
-        for number in (min(exact.flat, default=0), max(exact.flat, default=0)):
-            if not low <= int(number) <= high:
-                raise Unfit(f"the value {number}, outside the range of {dtype} ({low} to {high})")
-        return exact.astype(np.int64 if low < 0 else np.uint64).astype(dtype)
+    return _integers(exact, dtype) if wanted == "int" else _floats(exact, dtype)
+
+
+def _integers(exact: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Python integers as ``dtype``. Raises `Unfit` for one out of its range."""
+    low, high = _range(dtype)
+    for number in (min(exact.flat, default=0), max(exact.flat, default=0)):
+        if not low <= int(number) <= high:
+            raise Unfit(f"the value {number}, outside the range of {dtype} ({low} to {high})")
+    return exact.astype(np.int64 if low < 0 else np.uint64).astype(dtype)
+
+
+def _floats(exact: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Python numbers rounded to ``dtype``, a float or complex type. Raises `Unfit` for a finite one out of its
+    range."""
     with np.errstate(over="ignore"):
         try:
-            wide = exact.astype(np.complex128 if wanted == "complex" else np.float64)
+            wide = exact.astype(np.complex128 if dtype.kind == "c" else np.float64)
         except OverflowError:
             raise Unfit(f"a number outside the range of {dtype}") from None
         array = wide.astype(dtype)
