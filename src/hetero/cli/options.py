@@ -65,7 +65,7 @@ def model_argument(what: str = "MODEL") -> _Decorator[Any]:
     return decorate
 
 
-def _dim_option(otherwise: str) -> _Decorator[Any]:
+def _dim_option(otherwise: str) -> Callable[[_F], _F]:
     text = f"The size of a symbolic dim; else {otherwise}."
     return click.option("--dim", "dims", metavar="SYMBOL=SIZE", multiple=True, help=text)
 

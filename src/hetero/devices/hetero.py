@@ -21,7 +21,7 @@ from ..costs.measured import Costs
 from ..device_string import parse_device, parse_device_list
 from ..errors import Corrupt, DeviceUnavailable, HeteroError, PropertyError, raise_out_of_memory, shown
 from ..log import tell
-from ..memory.footprint import footprint
+from ..memory.footprint import Footprint, footprint
 from ..memory.limits import limits_of, parse_limits
 from ..memory.values import values_of
 from ..plan import Plan, bind_plan, make_plan
@@ -392,16 +392,17 @@ class _Room:
         with self._lock:
             moved = self._device_of.copy()
             moved[submodel] = number
-            if limit is not None:
-                model, _, _ = self._plan.require_bound()
-                subgraph_of = np.empty(model.num_nodes, np.int32)
-                for i, part in enumerate(self._nodes):
-                    subgraph_of[part] = i
-                needs = footprint(values_of(model), subgraph_of, moved, len(self._plan.devices))
-                if needs.total[number] > limit:
-                    return False
+            if limit is not None and self._needs(moved).total[number] > limit:
+                return False
             self._device_of = moved
             return True
+
+    def _needs(self, device_of: NDArray[np.int32]) -> Footprint:
+        model, _, _ = self._plan.require_bound()
+        subgraph_of = np.empty(model.num_nodes, np.int32)
+        for i, part in enumerate(self._nodes):
+            subgraph_of[part] = i
+        return footprint(values_of(model), subgraph_of, device_of, len(self._plan.devices))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

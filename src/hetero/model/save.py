@@ -65,9 +65,9 @@ def data_threshold(model: Rows, external_above: int | None) -> int | None:
 def write_model(
     model: Rows, types: ValueTypes, path: str | os.PathLike[str], data_file: DataFile | None, is_new: bool = False
 ) -> None:
-    """Writes the data file, over a file of its name, if there is anything for it; then the model file.
+    """Writes the data file, if it has any data, and then the model file. Replaces files of these names.
 
-    ``is_new``: there are no files of these names, and the caller makes the new ones last (`sync_files`)."""
+    ``is_new``: no files of these names exist, and the caller syncs the new ones (`sync_files`)."""
     parts = model_parts(model, types, data_file=data_file)
     needs = None if data_file is None else data_file.name
     opened = new_file(path) if is_new else atomic_file(path, needs)

@@ -391,7 +391,7 @@ def _normalized_rows(context: Context, x: Value, scale: Value, bias: Value | Non
     result = context.call("layer_norm", [x, factor, addend], x.shape, x.dtype, [rows, width], [epsilon])
     if factor is not scale:
         result = binary(context, "mul", result, scale)
-    return result if bias is addend else binary(context, "add", result, bias)
+    return result if bias is None or bias is addend else binary(context, "add", result, bias)
 
 
 def _widened(context: Context, value: Value, dtype: np.dtype[Any]) -> Value:

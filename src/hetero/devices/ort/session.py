@@ -99,7 +99,8 @@ class SessionSource:
             if not self._values:
                 self._values = {name: ort_value(ort, array) for name, array in self.weights.items()}
             options.add_external_initializers(list(self._values), list(self._values.values()))
-            if all(CPU_PROVIDER in (entry, entry[0]) for entry in providers):  # others have memory of their own
+            names = {entry if isinstance(entry, str) else entry[0] for entry in providers}
+            if names == {CPU_PROVIDER}:  # other providers have their own memory
                 for name in self._tables:
                     options.add_initializer(name, self._values[name])
         session = ort.InferenceSession(self.encoded, options, providers=providers)
