@@ -177,7 +177,7 @@ class Gemm_1(OpRun):
 
 
 class Gemm_7(OpRun):
-    # onnx.reference multiplies integers by a float alpha, which rounds what float64 cannot hold.
+    # onnx.reference multiplies integers by a float alpha, which rounds numbers that float64 cannot hold.
 
     def _run(
         self,
