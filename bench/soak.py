@@ -223,7 +223,7 @@ def kinds(core: hetero.Core, folder: Path) -> Iterator[Kind]:
             compiled_for(device).export_model(target)
             core.import_model(target)(X)
 
-        # Each export has names of its own, of which decoders keep some hundreds.
+        # Decoders cache a few hundred names, and each export writes new ones: the warm-up fills that cache.
         yield Kind(f"export, import, {device}", MODELS // 4, export_import, 100, heap_each=2 * kept_by(device))
     for device in ("CPU", "HETERO:CPU,TEMPLATE"):
         config = {"CACHE_DIR": str(folder / "cache")}

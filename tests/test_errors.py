@@ -1,4 +1,4 @@
-"""Out of memory is told apart from what a model, a node or a plugin did wrong."""
+"""Out of memory is distinguished from errors of a model, a node or a plugin."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_values_that_have_no_repr() -> None:
             raise RuntimeError
 
     assert shown(10**5000) == "an integer of 16610 bits"
-    assert shown(Odd()) == "a Odd that has no repr (RuntimeError)"
+    assert shown(Odd()) == "a Odd whose repr raises RuntimeError"
     assert shown([1]) == "[1]"
 
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and what killed processes leave of them."""
+"""Files that are written as a whole or not at all, and leftovers of killed processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -20,8 +19,9 @@ from onnx import helper, numpy_helper
 import hetero
 from hetero.base import files
 from hetero.cli.outfile import replacing_folder
+from threads import in_threads
 
-# Writes without end, and says so when it has begun; {what} uses `target`, a path.
+# Prints "ready" once it has begun to write, and never finishes; {what} uses `target`, a path.
 CHILD = """
 import os, sys, time
 sys.path[:0] = {path!r}
@@ -86,7 +86,7 @@ def test_the_mask_of_the_process_is_never_changed(tmp_path: pathlib.Path, monkey
 
 @pytest.mark.parametrize("what", [ATOMIC_FILE, ATOMIC_FOLDER])
 def test_leftovers_go_with_the_next_write_unless_their_process_lives(tmp_path: pathlib.Path, what: str) -> None:
-    """Writers of other names and kinds see them, too."""
+    """Writers of files with other names, and of folders, remove them, too."""
     first, second = started(what, tmp_path / "first"), started(what, tmp_path / "second")
     unrelated = tmp_path / ".x.0123456789abcdef.part"
     unrelated.write_bytes(b"")
@@ -117,25 +117,15 @@ def test_what_looks_like_a_leftover_and_cannot_be_one_stays(tmp_path: pathlib.Pa
 
 
 def test_threads_that_write_beside_each_other_leave_each_other_alone(tmp_path: pathlib.Path) -> None:
-    failures: list[BaseException] = []
-
     def write(number: int) -> None:
-        try:
-            for turn in range(150):
-                if turn % 10:
-                    files.write_atomically(tmp_path / f"file{number}", [b"%d" % turn])
-                else:
-                    with files.atomic_folder(tmp_path / f"folder{number}.{turn}") as folder:
-                        (pathlib.Path(folder) / "in").write_bytes(b"")
-        except BaseException as error:
-            failures.append(error)
+        for turn in range(150):
+            if turn % 10:
+                files.write_atomically(tmp_path / f"file{number}", [b"%d" % turn])
+            else:
+                with files.atomic_folder(tmp_path / f"folder{number}.{turn}") as folder:
+                    (pathlib.Path(folder) / "in").write_bytes(b"")
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(write, range(8))
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
 
 

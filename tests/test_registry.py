@@ -147,7 +147,7 @@ class Hardcoded(TemplatePlugin):
 
 
 def test_a_second_name_stays(renamed: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
-    """As models, subgraphs, counters, threads, messages and exported files say it."""
+    """In models, subgraphs, counters, threads, messages and exported files."""
     core, x = renamed, np.float32([[-1, 2, 3], [4, -5, 6]])
     expected = core.compile_model(diamond, "TEMPLATE")(x)[0]
     alone = core.compile_model(diamond, "TWO", {"PERF_COUNT": True})

@@ -1,9 +1,10 @@
-"""Every public function tells a wrong argument by an error of hetero, or a `TypeError`, and by no other."""
+"""For a wrong argument, every public function raises an error of hetero or `TypeError`, and no other exception."""
 
 from __future__ import annotations
 
 import io
 import pathlib
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +23,7 @@ from hetero.report.trace import write_trace
 
 
 class Odd:
-    """Has nothing that anybody asks for, not even a repr."""
+    """An object without any expected method, not even a repr."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
@@ -236,6 +237,19 @@ def test_integers_are_bounded_and_the_error_says_so(name: str, value: object) ->
         hetero.Core().set_property(owner, {name: fits})
     with pytest.raises(hetero.PropertyError, match=f"0 to {bound}"):
         hetero.Core().set_property(owner, {name: bound + 1})
+
+
+@pytest.mark.parametrize("name", ["CACHE_DIR", "HETERO_DUMP_GRAPH_DOT"])
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [("a\0b", "must not contain a NUL character"), ("a\ud800b", "must be encodable as a file name")],
+)
+def test_the_error_for_a_path_says_what_is_wrong(name: str, path: str, problem: str) -> None:
+    said = re.escape(f"property {name}: expected a path, found {path!r}: a path {problem}")
+    with pytest.raises(hetero.PropertyError, match=said):
+        CORE.compile_model(MODEL, LISTED, {name: path})
+    with pytest.raises(hetero.PropertyError, match=said):
+        hetero.Core().set_property("HETERO", {name: path})
 
 
 def test_every_integer_that_can_be_set_is_bounded() -> None:

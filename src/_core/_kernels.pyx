@@ -72,19 +72,21 @@ cdef ht_kernel_fn chosen_kernel(name) except NULL:
 
 
 cdef ht_in_place in_place_rule(name) except *:
-    """When the result of the kernel ``name`` may be the memory of an operand; ValueError if there is no such kernel."""
+    """The operands in whose memory the kernel ``name`` may write its first result. ValueError for an unknown kernel."""
     return ht_in_place_of(_kernel_number(name))
 
 
 def in_place(name):
-    """Which operands' memory the result of the kernel ``name`` may be, as (numbers, shared): see ``HT_IN_PLACE`` in
-    kernels.h for the conditions. ``shared``: whether other operands may be that memory too. ValueError for an unknown
-    kernel."""
+    """The operands in whose memory the kernel ``name`` may write its first result, as (numbers, shared).
+
+    ``shared``: whether several operands may be that memory. ``HT_IN_PLACE`` in kernels.h states the conditions.
+    ValueError for an unknown kernel.
+    """
     cdef ht_in_place rule = in_place_rule(name)
     return tuple([number for number in range(32) if rule.operands >> number & 1]), bool(rule.shared)
 
 
-# The thread's watch is a variable of this module's: others reach it by these.
+# The watch of a thread is a variable of this module; other modules access it through these functions.
 cdef ht_watch *exchange_watch(ht_watch *watch) noexcept nogil:
     return ht_watch_exchange(watch)
 

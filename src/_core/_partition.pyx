@@ -47,8 +47,8 @@ def device_numbers(Csr csr not None, device):
 def partition(Csr csr not None, str policy, device, const double[::1] weight):
     """(subgraph_of int32 [n], device_of int32 [k], cut edges, cut weight, maximal) of a policy.
 
-    `weight`: None, or what `Csr.edge_weights` returned. `maximal`: whether the policy promises that no two adjacent
-    subgraphs of a device can be merged: `auto` does, unless its searches used up their steps.
+    `weight`: None, or what `Csr.edge_weights` returned. `maximal`: whether it is known that no two adjacent
+    subgraphs of a device can be merged; only so for `auto`, if its searches finished within their steps.
     """
     cdef const uint8_t[::1] numbers = device_array(device, csr.c.n)
     cdef const uint8_t *devices = in8(numbers)

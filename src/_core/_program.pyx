@@ -205,8 +205,9 @@ cdef class Program:
             self.check_overlaps(position, name, operand - len(ins) - len(outs))
 
     cdef int check_overlaps(self, int position, name, int begin) except -1:
-        """ValueError unless a result of call ``position`` overlaps operands only as the kernel allows (`HT_IN_PLACE`),
-        so that no call reads what it has overwritten. ``begin``: of its operands in ``operands``."""
+        """Raise ValueError if call ``position`` might read what it has overwritten: its results may overlap operands
+        only as `HT_IN_PLACE` allows, and never each other, a constant or an input. ``begin``: where its operands start
+        in ``operands``."""
         cdef const ht_call *call = &self.calls[position]
         cdef const int32_t *ins = self.operands + begin
         cdef const int32_t *outs = ins + call.num_in
@@ -249,7 +250,7 @@ cdef class Program:
         return self.numbers[a] == self.numbers[b]
 
     cdef bint same_elements(self, int a, int b) noexcept:
-        """Whether element i of one tensor is, byte for byte, where element i of the other is."""
+        """Whether element i occupies the same bytes in both tensors, for every i."""
         return (self.numbers[a] == self.numbers[b] and self.tensors[a].size == self.tensors[b].size
                 and ht_element_bytes(self.tensors[a].dtype) == ht_element_bytes(self.tensors[b].dtype))
 

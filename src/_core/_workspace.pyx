@@ -114,21 +114,21 @@ cdef class Arena:
 
 @cython.final
 cdef class StopFlag:
-    """What asks the run of a `Workspace` in another thread to end: kernels look at it while they run."""
+    """A request to end the run of a `Workspace` in another thread. Kernels check it while they run."""
 
     cdef ht_flag flag
 
     def set(self):
-        """Ask for it."""
+        """Request that the run ends."""
         ht_flag_set(&self.flag, 1)
 
     def clear(self):
-        """Take it back, before the next run."""
+        """Withdraw the request, before the next run."""
         ht_flag_set(&self.flag, 0)
 
 
 cdef int _look(void *workspace) noexcept nogil:
-    """Handle signals within a run, on its own thread: whether a handler raised something."""
+    """Handle pending signals during a run, on its thread. 1 if a handler raised."""
     with gil:
         return (<Workspace> workspace).interrupted()
 
@@ -139,8 +139,8 @@ cdef class Workspace:
     is given.
 
     ``timed``: measure each call; `times` then gives the last run's. ``team``: threads for kernels to use whenever it is
-    free. ``stop``: ends a run with `Cancelled`, between two calls or within a kernel that looks at it. In the main
-    thread a signal's handler that raises, such as Ctrl-C's, ends a run likewise.
+    free. ``stop``: once it is set, the run raises `Cancelled`, between two calls or within a kernel that checks it. In
+    the main thread, a signal handler that raises, such as the one for Ctrl-C, also ends a run.
     """
 
     cdef Program program
@@ -159,8 +159,8 @@ cdef class Workspace:
     cdef int num_branches
     cdef list inner             # the workspaces of branches, two for each of `branches`
     cdef StopFlag stop
-    cdef ht_watch watch         # of the run under way
-    cdef object raised          # by a signal's handler in this run
+    cdef ht_watch watch         # of the current run
+    cdef object raised          # by a signal handler during this run
 
     def __init__(self, Program program not None, timed=False, Arena arena=None, Team team=None, StopFlag stop=None):
         cdef int position, operand = 0
@@ -310,7 +310,7 @@ cdef class Workspace:
         return 0
 
     cdef ht_watch *begin_watch(self) noexcept:
-        """Have the calling thread's run watched; gives what `end_watch` takes."""
+        """Start to watch the calling thread's run. Returns the thread's previous watch, for `end_watch`."""
         self.watch.stop = NULL if self.stop is None else &self.stop.flag
         self.watch.look = _look
         self.watch.context = <void *> self
@@ -319,7 +319,7 @@ cdef class Workspace:
         return exchange_watch(&self.watch)
 
     cdef int end_watch(self, ht_watch *before) except -1:
-        """Raise what ended the run early, if anything did."""
+        """Restore the previous watch. Raises what ended the run early, if anything did."""
         exchange_watch(before)
         if not ht_watch_ended(&self.watch):
             return 0
@@ -329,8 +329,8 @@ cdef class Workspace:
         raise Cancelled("the run was cancelled")
 
     cdef int interrupted(self) noexcept:
-        """Handle signals: 1 if a handler raised something, which is kept for `end_watch`."""
-        try:  # all of it: Python may call a handler wherever it runs
+        """Handle pending signals. 1 if a handler raised; `end_watch` raises that exception."""
+        try:  # around everything: Python may call a handler at any point
             if threading.current_thread() is not threading.main_thread():
                 self.watch.look = NULL  # no other thread handles signals
                 return 0
@@ -351,9 +351,9 @@ cdef class Workspace:
         """Run the program; returns fresh arrays, one per output, or None where the inputs have other shapes or dtypes
         than planned.
 
-        ``places``: per output memory to make it in, C-contiguous and writeable; where it is too small, or not aligned
-        for the output's dtype, that lies elsewhere. ValueError where it is an input's or another output's. Inputs that
-        are not C-contiguous are copied. Not for two threads at once, nor for two workspaces of one arena.
+        ``places``: per output the memory to write it to, C-contiguous and writeable. An output gets new memory if its
+        place is too small, or not aligned for its dtype. ValueError if a place overlaps an input or another output.
+        Inputs that are not C-contiguous are copied. Not for two threads at once, nor for two workspaces of one arena.
         Raises `InferenceError` naming the label of the call that failed.
         """
         if places is not None and len(places) != self.program.num_outputs:
@@ -361,8 +361,8 @@ cdef class Workspace:
         return self.run_checked(inputs, places)
 
     cdef int check_places(self, inputs, outputs) except -1:
-        """ValueError where the memory of an output is an input's or another output's: results would overwrite what is
-        still to be read."""
+        """Raise ValueError if an output overlaps an input or another output: it would overwrite what is still to be
+        read."""
         cdef int position, other, first = self.program.num_inputs
         cdef const char *start
         cdef const char *beside

@@ -50,7 +50,7 @@ __all__ = ["Core", "compile", "load", "with_shapes"]
 
 _MAX_MEMORY = "MAX_MEMORY"
 Shapes: TypeAlias = Mapping[str, "Sequence[int | str | None]"]
-"""Input -> shape; a dim that is None, or a symbol, is not known."""
+"""Input -> shape. A dim that is None or a symbol is unknown."""
 
 _MANY_NODES = 10_000  # from here on a plan may have thousands of submodels
 
@@ -122,11 +122,10 @@ class Core:
         ``device``: a device string, or a plan that was loaded (and edited), which is then checked against the model
         and bound to it. ``pins``: node key, regular expression over whole keys, or ``op:`` and an operator type ->
         device of the list; see docs/plan.md. ``max_memory``: device -> what it may take for weights and activations,
-        in bytes or as ``"512MiB"``; see docs/memory.md. ``shapes``: input -> its shape, for inputs whose sizes the file
-        leaves open; the model is planned, and compiles, for those sizes only. A dim that is None, or a symbol, stays
-        open.
+        in bytes or as ``"512MiB"``; see docs/memory.md. ``shapes``: input -> shape, for inputs whose sizes the file
+        leaves open. The model is planned and compiled for these sizes only. A dim that is None or a symbol stays open.
 
-        Warns where a device has a limit and the sizes of some of its values are not known, as those count as 0 bytes.
+        Warns if a device has a limit and the sizes of some of its values are unknown: they count as 0 bytes.
         Raises `UnsupportedModel` listing every node that no device takes, `InsufficientMemory` with what is short, and
         `PropertyError` for a bad device string, pin, limit or plan.
         """
@@ -425,7 +424,8 @@ def _lone_list(plan: Plan) -> str | None:
 
 
 def with_shapes(model: Model, shapes: Shapes | None) -> Model:
-    """The model with sizes of its inputs. `PropertyError` for what are no shapes, or not those of its inputs."""
+    """The model with the given shapes of its inputs. Raises `PropertyError` if ``shapes`` is not a mapping from inputs
+    to sequences of sizes, or does not fit the inputs."""
     if shapes is None:
         return model
     if not isinstance(shapes, Mapping):
@@ -451,11 +451,10 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
         try:
             typed = typed.with_types({name: (None, dims)})
         except ModelError as error:
-            raise PropertyError(
-                f"shapes: {shown(list(dims))} does not fit input {name!r}, whose shape is "
-                f"{'not that of a tensor' if known is None else list(known)}"
-            ) from error
-    # A symbol is one size wherever it stands.
+            shape_text = "unknown" if known is None else str(list(known))
+            reason = f"whose shape is {shape_text}" if ports[name].is_tensor else "which is not a tensor"
+            raise PropertyError(f"shapes: {shown(list(dims))} does not fit input {name!r}, {reason}") from error
+    # A symbol has the same size in every input.
     more = {
         port.name: (None, tuple(sizes[dim][0] if isinstance(dim, str) and dim in sizes else dim for dim in port.shape))
         for port in typed.inputs
@@ -465,7 +464,7 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
 
 
 def _with_limits(config: Mapping[str, Any] | None, max_memory: MaxMemory | None) -> Mapping[str, Any]:
-    """The configuration with ``max_memory``, which goes before what it has."""
+    """The configuration with ``max_memory``, which replaces its own."""
     checked = check_config(config)
     return checked if max_memory is None else {**checked, _MAX_MEMORY: parse_limits(max_memory)}
 
@@ -497,7 +496,7 @@ def _settled(
 ) -> SettledModel:
     """The model as one device can take it; affinities in it play no part."""
     name = str(device)
-    if device.devices is None:  # who runs over others checks what is for those, too
+    if device.devices is None:  # HETERO and MULTI also check what is for their devices
         plugin.full_config(config)
     return settle_calls(model.with_affinity({}), [name], lambda asked: [query(plugin, asked, config, name)], pins)
 
@@ -507,8 +506,8 @@ def compile(
 ) -> CompiledModel:
     """Read and compile in one line, on a `Core` shared by all such calls.
 
-    ``model``: what was read, or what can be read: a path, bytes, a ``ModelProto``. ``device``: a device string, or a
-    plan. ``config``: properties for this model. Raises as `Core.read_model` and `Core.compile_model` do.
+    ``model``: a `Model`, or what `Core.read_model` accepts: a path, bytes, a ``ModelProto``. ``device``: a device
+    string or a plan. ``config``: properties for this model. Raises as `Core.read_model` and `Core.compile_model` do.
     """
     return _shared_core().compile_model(model, device, config)
 

@@ -58,7 +58,7 @@ class ModelError(HeteroError):
 
 
 class ModelTooLarge(ModelError, MemoryError):
-    """A model, or a tensor of it, for which there is not enough memory."""
+    """There is not enough memory for a model or one of its tensors."""
 
 
 class PropertyError(HeteroError, ValueError):
@@ -134,7 +134,7 @@ class InferenceError(HeteroError):
 
 
 class UnknownOutput(HeteroError, KeyError, IndexError):
-    """A name or a position that a model has no output for. Lists the outputs that there are."""
+    """The model has no output of that name or position. The message lists its outputs."""
 
     __str__ = Exception.__str__  # KeyError shows the repr of its message
 
@@ -172,7 +172,7 @@ def _shortened_word(found: re.Match[str]) -> str:
     return word if len(word) <= _LONGEST_WORD else f"{word[: _LONGEST_WORD // 2]}…{word[-_LONGEST_WORD // 4 :]}"
 
 
-# What libraries written in C++ end their messages with where an allocation failed, and nothing else.
+# Ends of messages by which C++ libraries report a failed allocation, and nothing else.
 _NO_MEMORY = re.compile(
     r"(?:std::bad_alloc|bad allocation|Arena alloc failed|Failed to serialize proto"
     r"|allocate memory for requested buffer of size \d+)\W*$"
@@ -180,8 +180,8 @@ _NO_MEMORY = re.compile(
 
 
 def raise_out_of_memory(error: BaseException) -> None:
-    """Raise a `MemoryError` if an exception is about that. First in each ``except`` that takes exceptions for what a
-    model, a node or a plugin did wrong: the next attempt may succeed."""
+    """Raise `MemoryError` if an exception reports a lack of memory. Each ``except`` that blames a model, a node or a
+    plugin calls this first: with more memory, the next attempt may succeed."""
     if isinstance(error, MemoryError):
         raise error
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
@@ -193,7 +193,7 @@ def raise_out_of_memory(error: BaseException) -> None:
 
 
 def shown(value: object) -> str:
-    """``repr`` for messages, also of values that have none: Python refuses that of very large integers."""
+    """``repr`` for messages, also of values whose repr raises, such as very large integers."""
     try:
         return repr(value)
     except Exception as error:
@@ -201,16 +201,15 @@ def shown(value: object) -> str:
             raise
         if isinstance(value, int):
             return f"an integer of {value.bit_length()} bits"
-        return f"a {type(value).__name__} that has no repr ({type(error).__name__})"
+        return f"a {type(value).__name__} whose repr raises {type(error).__name__}"
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """`` (did you mean X?)`` for the nearest of ``known``, ignoring case, or an empty string."""
     import difflib  # only errors need it
 
-    if (
-        not isinstance(word, str) or len(word) > _LONGEST_WORD
-    ):  # the comparison is quadratic, and names may come from a file
+    # The comparison is quadratic, and names may come from a file.
+    if not isinstance(word, str) or len(word) > _LONGEST_WORD:
         return ""
     by_folded = {name.casefold(): name for name in known if len(name) <= _LONGEST_WORD}
     nearest = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.5)

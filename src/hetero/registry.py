@@ -136,13 +136,13 @@ class Registry:
         spelled: str | None
         if callable(target):
             factory, spelled = target, import_name(target)
-        elif isinstance(target, os.PathLike) or (isinstance(target, str) and target.endswith(".toml")):
-            spelled = os.path.abspath(os.fsdecode(target))
-            factory = self._profile_factory(spelled)
-        elif isinstance(target, str):
+        elif not isinstance(target, (str, os.PathLike)):
+            raise TypeError(f"expected a factory, 'module:function' or a path, got {type(target).__name__}")
+        elif isinstance(target, str) and not target.endswith(".toml"):
             factory, spelled = _lazy(target), target
         else:
-            raise TypeError(f"expected a factory, 'module:function' or a path, got {type(target).__name__}")
+            spelled = os.path.abspath(os.fsdecode(target))
+            factory = self._profile_factory(spelled)
         with self._lock:
             if name in self._factories:
                 raise PropertyError(f"device {name} is registered already")
@@ -248,7 +248,7 @@ class Registry:
                 f"device {name}{package}: its factory gave {type(plugin).__name__}, expected a hetero.plugin.Plugin"
             )
         if not plugin.registered_names:
-            plugin.name = name  # so that messages, models and exported files say what the device is called here
+            plugin.name = name  # for messages, models and exported files
         if name not in plugin.registered_names:
             plugin.registered_names = (*plugin.registered_names, name)
         plugin.registrations = self.registrations

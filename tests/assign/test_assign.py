@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from assign.problems import Parts, least_cost, naive_cost, problem_of, random_pa
 from hetero.assign import AssignmentProblem, assign_by_cost
 from hetero.errors import PartitionError
 from hetero.partition import Graph
+from threads import in_threads
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -225,11 +225,7 @@ def test_threads_share_a_problem():
     )
     expected = assign_by_cost(problem).device_of
     found = []
-    threads = [threading.Thread(target=lambda: found.append(assign_by_cost(problem).device_of)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: found.append(assign_by_cost(problem).device_of), range(4))
     assert len(found) == 4
     for labels in found:
         np.testing.assert_array_equal(labels, expected)

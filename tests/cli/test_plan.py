@@ -179,7 +179,7 @@ SIZES = ["--shape", "tokens=7x6"]
 def test_commands_plan_within_limits_for_the_sizes_that_are_given(
     hetero: Invoke, hetero_json: Json, two_inputs_path: Path
 ) -> None:
-    """7 x 6 rows of three floats each do not fit where the sizes are known, and nobody knows where they are not."""
+    """7 x 6 rows of three floats each do not fit if the sizes are known; if not, there is a warning."""
     for command, *more in (
         ("plan",),
         ("run",),

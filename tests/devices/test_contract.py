@@ -90,7 +90,7 @@ class HomePlugin(TemplatePlugin):
 
 
 class TestHome(PluginContract):
-    """A device of somebody else's that leaves results where they are made."""
+    """A third-party device that leaves results where they are computed."""
 
     @pytest.fixture
     def plugin(self) -> Plugin:

@@ -24,6 +24,7 @@ from hetero.devices.cpu.runner import MAX_PLANS, CpuRunner
 from hetero.errors import Cancelled
 from hetero.model.read import read_model
 from template_runs import difference
+from threads import in_threads
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
 X = np.array([-1.5, 0.5, 2], np.float32)
@@ -490,11 +491,7 @@ def test_threads_share_the_plans_of_bodies() -> None:
                 if text:
                     wrong.append(text)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: work(), range(4))
     assert not wrong
 
 
@@ -509,12 +506,8 @@ def test_a_shape_is_planned_once_when_threads_meet_it(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Planner, "first", slow)
     compiled = hetero.compile(parse("g (float[a] x) => (float[a] y) { y = Neg (x) }"), "CPU")
-    threads = [threading.Thread(target=lambda n=n: compiled({"x": np.ones(n, np.float32)})) for n in (3, 3, 4, 4, 3)]
     start = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda n: compiled({"x": np.ones(n, np.float32)}), (3, 3, 4, 4, 3))
     assert sorted(planned) == [((3,),), ((4,),)]
     assert time.monotonic() - start < 5
 

@@ -428,7 +428,7 @@ def test_random_nets_are_the_same_with_and_without(first):
 
 @pytest.mark.parametrize("beta", [0.0, 2.0])
 def test_what_joins_a_gemm_without_its_bias(beta):
-    """With beta = 0 the bias is not read, and what is added afterwards is not multiplied by beta."""
+    """With beta = 0 the bias is not read, and later addends are not multiplied by beta."""
     net = Net(["N", 8])
     bias = np.full(6, np.nan, np.float32) if beta == 0 else array(6)
     product = net("Gemm", "x", array(8, 6), bias, beta=beta)

@@ -11,10 +11,10 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from hetero.devices.cpu.operators.halves import _OPERATORS
 from onnx import helper, numpy_helper
 
 from hetero import Core, HeteroError
+from hetero.devices.cpu.operators.halves import _OPERATORS
 from operator_cases import Case, cases
 
 TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}

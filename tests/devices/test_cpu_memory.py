@@ -1,4 +1,4 @@
-"""Where values of a CPU plan lie: what may be overwritten, and when."""
+"""Where the values of a CPU plan lie, and when their memory may be overwritten."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def model_of(nodes: Sequence[onnx.NodeProto], feeds: dict[str, np.ndarray], **co
 
 
 def assert_exact(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> None:
-    """The CPU's outputs are those of onnxruntime and of TEMPLATE, element for element."""
+    """The CPU's outputs equal the outputs of onnxruntime and TEMPLATE, element for element."""
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     expected = session.run(None, feeds)
     core = Core()
@@ -50,7 +50,7 @@ COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
 @pytest.mark.parametrize("op", COMPARISONS)
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_bool_result_as_large_as_an_operand_that_broadcasts(op: str, dtype: str, swapped: bool) -> None:
-    """n elements of n bytes and n * n of one byte take the same memory."""
+    """n elements of n bytes occupy as many bytes as n * n elements of one byte."""
     size = np.dtype(dtype).itemsize
     p = np.random.default_rng(1).permutation(size).astype(dtype)
     operands = ["c", "q"] if swapped else ["q", "c"]
@@ -78,7 +78,7 @@ def test_hardmax(size: int) -> None:
 
 @pytest.mark.parametrize("size", [4, 8])
 def test_a_causal_mask(size: int) -> None:
-    """Positions from a Range, compared with themselves as a column: what exporters write."""
+    """Positions from a Range, compared with themselves as a column, as exporters write it."""
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]),
         helper.make_node("Squeeze", ["shape"], ["n"]),
@@ -182,8 +182,8 @@ def replay(
     arena_bytes: int,
     outputs: Collection[int] = (),
 ) -> None:
-    """Run a plan on memory whose bytes say whose they are: every operand, and at the end every storage of ``outputs``,
-    must find what was written for it."""
+    """Simulate a plan on memory whose bytes name the value that they hold. Every operand, and at the end every storage
+    of ``outputs``, must still hold its value."""
 
     def root(storage: int, at: int = 0) -> tuple[int, int]:
         while storage in parts:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from hetero import _kernels
 from hetero.devices.cpu.pages import Pages
+from threads import in_threads
 
 
 def address(array: NDArray[Any]) -> int:
@@ -38,11 +38,7 @@ def test_threads_get_places_of_their_own():
     def take() -> None:
         found.extend(pages.take(4097) for _ in range(500))
 
-    threads = [threading.Thread(target=take) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: take(), range(4))
     begins = sorted(address(array) for array in found)
     assert len(found) == 2000
     assert all(after - before >= 4097 for before, after in itertools.pairwise(begins))

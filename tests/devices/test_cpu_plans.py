@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pathlib
-import threading
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from hetero import Core, InferenceError, _program, _workspace
 from hetero.devices.cpu.plugin import CpuModel, CpuPlugin
 from hetero.devices.cpu.runner import MAX_PLANS
+from threads import in_threads
 
 OPSET = 17
 
@@ -148,7 +148,7 @@ def test_plans_are_cut_where_a_shape_depends_on_data() -> None:
 
 
 def tile_by_data() -> onnx.ModelProto:
-    """z = x repeated l times; y = l + i, of which l is known once z's shape is."""
+    """z = x repeated l times, y = l + i. l is known once the shape of z is known."""
     nodes = [
         helper.make_node("Tile", ["x", "l"], ["z"]),
         helper.make_node("Add", ["l", "i"], ["y"]),
@@ -359,11 +359,7 @@ def test_requests_of_one_model_run_in_many_threads() -> None:
             if not np.array_equal(request.infer(inputs[at])[0], expected[at]):
                 wrong.append(f"thread {position}, step {step}")
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(8))
     assert not wrong
 
 

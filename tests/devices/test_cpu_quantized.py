@@ -394,7 +394,7 @@ def test_one_tap_with_pads_at_either_end(
 
 
 def test_filters_that_two_convolutions_of_different_groups_share() -> None:
-    """How a constant is packed depends on the groups, so each has a packed form of its own."""
+    """The packed form of a constant depends on the groups, so each convolution packs it separately."""
     rng = np.random.default_rng(13)
     weights = random_bytes(rng, "int8", 16, 1, 3, 3)
     feeds = {f"x{group}": random_bytes(rng, "uint8", 1, group, 7, 7) for group in (16, 8, 1)}

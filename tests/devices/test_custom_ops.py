@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 import hetero
 from custom_operators import DEVICES, HEAD, build, callback, core_with, model_of, peak, peak_shapes, scale
+from threads import in_threads
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 KINDS = ("python", "ctypes", "c")
@@ -398,11 +399,7 @@ def test_several_streams_call_it_at_once(device: str) -> None:
     def run(number: int) -> None:
         results[number] = compiled({"x": X + number})[0]
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(run, range(2))
     for number, result in results.items():
         np.testing.assert_array_equal(result, -2 * (X + number))
     assert len(results) == 2
@@ -497,11 +494,7 @@ def test_for_one_device_alone() -> None:
 def test_threads_may_add_at_once() -> None:
     core = hetero.Core()
     ops = [hetero.CustomOp(f"Op{i}", "com.acme", function=lambda x, i=i: x + i) for i in range(32)]
-    threads = [threading.Thread(target=core.add_extension, args=(op,)) for op in ops]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(core.add_extension, ops)
     nodes = " ".join(f"y{i} = com.acme.Op{i}(x)" for i in range(32))
     outputs = ", ".join(f"float[4,6] y{i}" for i in range(32))
     model = core.read_model(model_of(f"g (float[4,6] x) => ({outputs}) {{ {nodes} }}"))

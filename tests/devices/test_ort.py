@@ -197,7 +197,7 @@ def test_another_execution_provider_is_asked(core: hetero.Core, diamond: hetero.
 
 
 class Posing:
-    """onnxruntime with one provider more, which is the CPU's and has kernels for Max of int16 besides."""
+    """onnxruntime with one more provider: the CPU's, with additional kernels for Max of int16."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -247,12 +247,12 @@ def test_a_provider_is_asked_about_what_the_cpu_lacks(core: hetero.Core, monkeyp
         reasons = core.query_model(model, "ORT.POSING").reasons
         assert set(reasons) == {"abs"}
         assert reasons["abs"]["ORT.POSING"] == "PosingExecutionProvider leaves Abs to another execution provider"
-        assert "max" in core.query_model(model, "ORT").reasons  # what one provider lacks says nothing of another
+        assert "max" in core.query_model(model, "ORT").reasons  # each provider has its own kernels
     compiled = core.compile_model(model, "HETERO:ORT.POSING,TEMPLATE")
     x = np.int16([-3, 4])
     np.testing.assert_array_equal(compiled(x)[0], [3, 4])
     assert "ORT.POSING" in compiled.get_property("EXECUTION_DEVICES")
-    # What neither has stays refused, with the reason of the provider that was asked last.
+    # A node that neither provider supports is refused, with the reason of the provider asked last.
     nodes[1] = node("Mystery", ["a"], ["b"], name="neg")
     model = core.read_model(typed_model(nodes[:2], {"x": TensorProto.INT16}, {"b": TensorProto.INT16}))
     reasons = core.query_model(model, "ORT.POSING").reasons

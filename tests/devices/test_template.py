@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from hetero.devices.template import create_plugin
 from hetero.errors import InferenceError, UnsupportedModel
 from hetero.model.read import read_model
 from template_runs import difference, run_on_template
+from threads import in_threads
 
 
 def parse(text: str) -> onnx.ModelProto:
@@ -592,11 +592,7 @@ def test_threads_share_a_compiled_loop() -> None:
             if not np.array_equal(compiled(feeds)["last"], wanted):
                 failures.append(f"seed {seed}")
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(8))
     assert not failures
 
 

@@ -1,7 +1,7 @@
 """Differential fuzzing: one random model on `CPU` in several ways, on `TEMPLATE`, and in onnxruntime.
 
-`differences` says where the answers disagree, `shrink` makes a smaller case that still disagrees, `reproduction` prints
-it. Generators of cases are in modules beside this one; `run.py` is the command and has their table.
+`differences` lists where the answers disagree, `shrink` finds a smaller case that still disagrees, and `reproduction`
+prints it. The modules beside this one generate cases; `run.py` is the command and lists these modules.
 
 Every call on `CPU` goes through buffers that are reused and overwritten, inputs and results alike, so that a plan which
 keeps a reference to either one is caught by any generator.
@@ -32,13 +32,13 @@ Feeds = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model, and the inputs of each call that one compiled model gets in turn.
+    """A model, and the inputs of each call to one compiled model.
 
     ``tolerance``: of floating-point results, relative to the largest finite one of the output. Everything else must
-    match exactly. ``judges``: the names of what `CPU` is compared with, `TEMPLATE` and `onnxruntime`; a generator omits
-    one where ONNX does not define the result and the judge is known to choose another one.
-    ``properties``: of every compilation on `CPU`. ``manner``: how it is called there: ``in turn``, by one caller;
-    ``asynchronous``, by three whose inferences are under way at one time; ``threads``, by two.
+    match exactly. ``judges``: what `CPU` is compared with, `TEMPLATE` and `onnxruntime`; a generator omits a judge if
+    ONNX does not define the result and that judge is known to choose another one.
+    ``properties``: for every compilation on `CPU`. ``manner``: how the model is called there: ``in turn``, by one
+    caller; ``asynchronous``, by three callers whose inferences overlap; ``threads``, by two threads.
     """
 
     model: onnx.ModelProto
@@ -50,7 +50,7 @@ class Case:
     manner: str = "in turn"
 
     def has(self, op_type: str) -> bool:
-        """Whether a node of the model, or of a body in it, is such an operator."""
+        """Whether the model, or a body in it, has a node of that operator."""
         bodies = [attribute.g for node in self.model.graph.node for attribute in node.attribute]
         return any(node.op_type == op_type for graph in (self.model.graph, *bodies) for node in graph.node)
 
@@ -64,7 +64,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """A difference from a judge that is explained: ``applies`` says whether a case is one of these."""
+    """An explained difference from a judge. ``applies``: whether a case shows it."""
 
     judge: str
     reason: str
@@ -80,8 +80,8 @@ LOG_SOFTMAX = Known(
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What one implementation gave: per call the outputs, or the text of the error. ``refused``: why it does not take
-    the model. ``troubles``: memory that a call wrote or shared and should not have."""
+    """The answer of one implementation: per call the outputs, or the text of the error. ``refused``: why it refuses the
+    model. ``troubles``: memory that a call must not write or share, but did."""
 
     calls: Sequence[Sequence[np.ndarray] | str]
     refused: str = ""
@@ -90,7 +90,7 @@ class Answer:
 
 @dataclasses.dataclass
 class Tally:
-    """What a run of the fuzzer saw: cases, those that `CPU` or a judge refused, and explained differences."""
+    """Counts of a run of the fuzzer: cases, cases that `CPU` or a judge refused, and explained differences."""
 
     cases: int = 0
     calls: int = 0
@@ -133,8 +133,8 @@ def on_hetero(case: Case, device: str, properties: Mapping[str, Any]) -> Answer:
 
 
 class Caller:
-    """One user of a compiled model, who writes the same memory for each call, and writes into what the calls return:
-    at once, or after the next call."""
+    """A caller of a compiled model that reuses the memory of its inputs for each call, and overwrites the results: at
+    once, or after the next call."""
 
     def __init__(self, compiled: hetero.CompiledModel, case: Case, calls: list[Sequence[np.ndarray] | str]) -> None:
         """``calls``: filled with what each returns."""
@@ -162,7 +162,7 @@ class Caller:
         self._number = number
 
     def end(self) -> None:
-        """Of what `begin` began, if there is something."""
+        """Wait for the call that `begin` started, if any."""
         number, self._number = self._number, None
         if number is None:
             return
@@ -226,13 +226,13 @@ def on_onnxruntime(case: Case) -> Answer:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    # Its own rewrite rules are not what is judged.
+    # The rewrite rules of onnxruntime are not under test.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         session = onnxruntime.InferenceSession(
             case.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-    except Exception as error:  # each kind of failure has a class of its own
+    except Exception as error:  # onnxruntime raises many classes of exceptions
         return Answer((), refused=str(error))
     calls: list[Sequence[np.ndarray] | str] = []
     for feeds in case.calls:
@@ -352,7 +352,7 @@ def shrink(case: Case, differs: Callable[[Case], bool], attempts: int = 200) -> 
             attempts -= 1
             if attempts < 0:
                 break
-            with contextlib.suppress(Exception):  # of a candidate that is no valid model
+            with contextlib.suppress(Exception):  # the candidate may be an invalid model
                 if differs(smaller):
                     case, progress = smaller, True
                     break

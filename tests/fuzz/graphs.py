@@ -1,8 +1,8 @@
 """Random graphs of mixed element types, with broadcasting, views of one value in several shapes, and casts.
 
-Results are well-defined: floating-point values stay exact (small dyadic numbers) until an inexact function, and what is
-inexact is not compared, counted or cast. Magnitudes are tracked so that nothing overflows. Some graphs get NaN and
-infinities; in these nothing depends on an order among them.
+Results are well-defined: floating-point values stay exact (small dyadic numbers) up to an inexact function, and no node
+compares, counts or casts an inexact value. Magnitudes are tracked so that nothing overflows. Some graphs have NaN and
+infinities; no node of them depends on an order among these.
 """
 
 from __future__ import annotations

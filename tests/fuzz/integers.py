@@ -1,8 +1,8 @@
-"""Quantized and integer operators: a node of random shapes, attributes, zero points and scales, then at times another.
+"""Quantized and integer operators: a node with random shapes, attributes, zero points and scales, sometimes two.
 
-Everything is compared exactly but for results of half precision. Operands take their whole range, so that sums and
-products wrap; where onnxruntime computes integers in floating point, or stops the process, the case says so in its
-judges. `run.py --isa all` runs the cases in every instruction set.
+Everything is compared exactly, except results of half precision. Operands use their whole range, so that sums and
+products wrap. If onnxruntime computes integers in floating point, or ends the process, it is not a judge of the
+case. `run.py --isa all` runs the cases in every instruction set.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _has_large(case: Case) -> bool:
 
 @dataclasses.dataclass
 class Operand:
-    """An input or a constant: ``make`` gives its array, of as many images or rows as it is told."""
+    """An input or a constant. ``make`` returns its array for a number of images or rows."""
 
     name: str
     make: Callable[[int], Array]
@@ -146,7 +146,7 @@ class Maker:
         return np.asarray(made)
 
     def give(self, array: Array | Callable[[int], Array], constant: float = 0.4) -> str:
-        """The name of an operand: an array made anew in each call if it is a function."""
+        """The name of an operand. A function makes a new array for each call."""
         make = array if callable(array) else lambda _: array
         is_constant = self.often(constant)
         value = make(1) if is_constant else None

@@ -1,10 +1,10 @@
 """Near misses of the patterns that `CPU` rewrites: fused activations, normalizations, attention, products with what
 follows them, runs of elementwise operators, copies of copies.
 
-Each case is one pattern as an exporter writes it, in which anything may be off by a little: an axis, the shape of a
-constant, whether it is constant at all, an operand that is read twice or is another value of the same shape, a step
-that is an output or is read elsewhere (also within the body of an If), the element type, the opset, and sizes that
-change from call to call. How much is off is drawn per case, so most patterns are either whole or wrong in one place.
+Each case is one pattern as an exporter writes it, in which any detail may be off: an axis, the shape of a constant,
+whether it is constant at all, an operand that is read twice or is another value of the same shape, a step that is an
+output or is read elsewhere (also in the body of an If), the element type, the opset, and sizes that change from call to
+call. The rate of such errors is drawn per case, so most patterns are either intact or wrong in one place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "HardSigmoid", "LeakyRelu", "Elu", "So
 
 
 class Net:
-    """Nodes one after another, each with one output, and now and then something that does not belong there."""
+    """A pattern as a sequence of nodes, each with one output, with occasional deviations."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -42,14 +42,14 @@ class Net:
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: dict[str, tuple[np.dtype[Any], tuple[Dim, ...]]] = {}
         self.constants: dict[str, np.ndarray] = {}
-        self.defaults: set[str] = set()  # constants that are inputs too, as IR version 3 asked for
+        self.defaults: set[str] = set()  # constants that are also inputs, as IR version 3 requires
         self.types: dict[str, np.dtype[Any]] = {}
         self.outputs: list[str] = []
         self.late: list[tuple[str, str]] = []
         self.extreme = self.chance(0.05)
         """Whether the inputs have infinities and NaN among their elements."""
-        self.fixed: dict[str, np.ndarray] = {}  # inputs that get the same in every call
-        self.limits: set[str] = set()  # inputs of which half are such
+        self.fixed: dict[str, np.ndarray] = {}  # inputs with the same array in every call
+        self.limits: set[str] = set()  # inputs half of whose elements are `LIMITS`
         self.rank, self.width = 2, 4  # of the pattern's main value, for constants that are off
 
     # -- choosing
@@ -501,7 +501,7 @@ def attention(net: Net) -> str:
 
 
 def product(net: Net) -> str:
-    """A product or convolution and what is added to it and done to it."""
+    """A product or convolution, then additions and an activation."""
     k, n = int(net.pick([1, 2, 3, 8])), int(net.pick([1, 2, 4, 8, 16, 17]))
     k = n if net.chance(0.2) else k
     net.width = n

@@ -1,7 +1,7 @@
-"""Models whose sizes depend on data, called again and again with other sizes, and with the same ones.
+"""Models whose sizes depend on data, called repeatedly with new and with earlier sizes.
 
-The sizes come from inputs, from shapes, from counts (NonZero, Unique), and from what a Loop made. Numbers that become
-sizes are reduced modulo a small one by nodes of the model, so that every call is valid. Floating-point values are small
+The sizes come from inputs, from shapes, from counts (NonZero, Unique), and from results of a Loop. Nodes of the model
+reduce numbers that become sizes modulo a small number, so that every call is valid. Floating-point values are small
 integers, so that every implementation computes the same bits.
 """
 
@@ -28,7 +28,7 @@ CODES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "bool": Tenso
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """``count``: no more elements. ``bound``: none of a larger magnitude. ``filled``: never without elements."""
+    """``count``: the most elements. ``bound``: their largest magnitude. ``filled``: never empty."""
 
     name: str
     dtype: str
@@ -43,14 +43,14 @@ class Value:
 
 
 class Maker:
-    """The nodes of one graph; of a body, ``outer`` has those around it."""
+    """The nodes of one graph. For a body, ``outer`` makes the graph around it."""
 
     def __init__(self, rng: np.random.Generator, opset: int, outer: Maker | None = None) -> None:
         self.rng = rng
         self.opset = opset
         self.outer = outer
         self.depth: int = 0 if outer is None else outer.depth + 1
-        self.names: list[int] = [0] if outer is None else outer.names  # how many were given, in all graphs
+        self.names: list[int] = [0] if outer is None else outer.names  # the number of names given in all graphs
         self.nodes: list[onnx.NodeProto] = []
         self.values: list[Value] = []
         self.numbers: list[Value] = []  # int64 scalars that are not negative
@@ -85,7 +85,7 @@ class Maker:
         return self.constant(np.array(numbers, np.int64))
 
     def raw(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
-        """A node of one output that is no operand of the operators below."""
+        """A node with one output, which the operators below do not choose as an operand."""
         made = self.new_name()
         self.nodes.append(helper.make_node(op, list(inputs), [made], **attributes))
         return made
@@ -482,13 +482,8 @@ class Maker:
         stacked = 0
         if self.chance(0.5):  # of trips that give one size alone
             value = body.pick(body.values)
-            made.append(
-                (
-                    body.fitted(value, value.dtype if value.is_number else "int64", 0).name,
-                    value.dtype if value.is_number else "int64",
-                    0,
-                )
-            )
+            dtype = value.dtype if value.is_number else "int64"
+            made.append((body.fitted(value, dtype, 0).name, dtype, 0))
             stacked = 1
         if self.chance(0.5):
             go = body.raw("Identity", [proceed])

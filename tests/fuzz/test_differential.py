@@ -18,7 +18,7 @@ ASKED_FOR = "two minutes: pytest -m fuzz tests/fuzz"
 
 @pytest.mark.parametrize("kind", run.KINDS)
 def test_some_cases(kind: str) -> None:
-    tally, told = run.fuzz(kind, cases=30 if kind == "sizes" else 150, seed=1)  # those of sizes have most calls
+    tally, told = run.fuzz(kind, cases=30 if kind == "sizes" else 150, seed=1)  # cases of `sizes` make the most calls
     assert not told, told[0]
     assert tally.seen["refused by CPU"] < tally.cases / 4, tally
 
@@ -52,7 +52,7 @@ def test_what_is_a_difference(mine: list[float], theirs: list[float], tolerance:
 
 
 def test_a_case_shrinks_to_what_differs() -> None:
-    """Whatever is not needed for a difference goes: outputs, calls, nodes before and after."""
+    """Shrinking removes everything that the difference does not need: outputs, calls, nodes before and after."""
     for number in range(100):
         case = run.case_of("graphs", 3, number)
         if any(node.op_type == "Concat" for node in case.model.graph.node):
@@ -66,7 +66,7 @@ def test_a_case_shrinks_to_what_differs() -> None:
 
 
 def test_a_wrong_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A judge that answers something else makes every case a difference, unless it is a known one."""
+    """If a judge gives other answers, every case is a difference, unless the difference is known."""
 
     def wrong(case: differential.Case) -> differential.Answer:
         answer = differential.on_template(case)

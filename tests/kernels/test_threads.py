@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from hetero import _kernels
 from hetero.devices.cpu.operators.fourier import dft_tables
 from hetero.devices.cpu.operators.quantized import pixel_layout
+from threads import in_threads
 
 TEAMS = [_kernels.Team(threads) for threads in (2, 3, 7)]
 
@@ -94,7 +94,7 @@ def test_winograd(tile, channels, maps, size):
     packed_size = -(-maps // 16) * 16 * ((tile + 2) ** 2 * channels + 1)
     (packed,) = _kernels.call("pack_winograd", [w], [((packed_size,), np.float32)], [1, channels, maps, tile])
     ints, plain = [1, tile, 0, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1], w.reshape(-1).view(np.uint8)
-    x[0, 5, 3, 4], x[1, 7, 1, 1] = np.inf, 1e7  # outputs that are computed anew
+    x[0, 5, 3, 4], x[1, 7, 1, 1] = np.inf, 1e7  # outputs that are recomputed
     for dilation in (1, 3):
         ints[10:] = [dilation, dilation, 1, dilation, dilation]
         assert_no_split_matters(
@@ -261,11 +261,7 @@ def test_a_team_that_is_taken_does_no_harm():
             if not np.array_equal(y, expected):
                 different.append(y)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: work(), range(4))
     assert not different
 
 
@@ -273,6 +269,7 @@ LIVES = """
 import os
 from hetero import _kernels
 from hetero.devices.cpu.operators.quantized import pixel_layout
+from threads import in_threads
 count = lambda: len(os.listdir("/proc/self/task"))
 before = count()
 for threads in (1, 2, 5):
@@ -299,6 +296,7 @@ FORKED = """
 import os, numpy as np
 from hetero import _kernels
 from hetero.devices.cpu.operators.quantized import pixel_layout
+from threads import in_threads
 team = _kernels.Team(3)
 x = np.ones(500_000, np.float32)
 def work():

@@ -144,7 +144,7 @@ def affected(x: Array, wrong: Array, dilations: Sequence[int] = (1, 1)) -> Array
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize("dilations", [(1, 1), (2, 3)])
 def test_bad_inputs_stay_in_their_windows(variant: str, tile: int, dilations: tuple[int, int]) -> None:
-    """Every bad value at every place of a tile: outputs beyond its windows are as if it were not there."""
+    """A bad value at every place of a tile does not change outputs whose windows do not hold it."""
     rng = np.random.default_rng(0)
     for number, (value, channels, size) in enumerate(
         zip(BAD * 5, [1, 3, 20, 5, 64] * 8, [(9, 11), (23, 70), (6, 6), (14, 33), (5, 140)] * 8, strict=True)
@@ -174,7 +174,7 @@ def test_bad_inputs_stay_in_their_windows(variant: str, tile: int, dilations: tu
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("tile", [2, 4])
 def test_bad_weights_stay_in_their_outputs(variant: str, tile: int) -> None:
-    """A weight that is not finite or extreme: other filters are as before, and its own as a plain sum gives it. In
+    """A weight that is extreme or not finite does not change other filters, and its own filter equals a plain sum. In
     groups, and with a factor per filter."""
     rng = np.random.default_rng(0)
     for value in BAD:
@@ -201,8 +201,8 @@ def test_bad_weights_stay_in_their_outputs(variant: str, tile: int) -> None:
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize("largest", [100, 8000, 9000, 1e9])
 def test_large_inputs_leave_little_behind(variant: str, tile: int, largest: float) -> None:
-    """What docs/cpu.md states: beyond its windows an input leaves rounding errors as of one of 8,192, or of 1,024 times
-    the largest input there. All inputs large, and none but one."""
+    """As docs/cpu.md states, outside its windows an input leaves at most the rounding error of an input of 8,192, or of
+    1,024 times the largest input there. With all inputs large, and with one large input."""
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((1, 16, 30, 30), np.float32), rng.uniform(-0.5, 0.5, (16, 16, 3, 3)).astype(np.float32)
     alone = x.copy()
@@ -216,7 +216,7 @@ def test_large_inputs_leave_little_behind(variant: str, tile: int, largest: floa
 
 
 def test_everything_bad() -> None:
-    """Nothing but NaN, infinities, or numbers so large that the transforms would overflow."""
+    """All inputs are NaN, infinite, or so large that the transforms would overflow."""
     w = np.full((20, 8, 3, 3), 0.01, np.float32)
     for value in (np.nan, np.inf, 1e37):
         x = np.full((1, 8, 13, 13), value, np.float32)

@@ -72,12 +72,12 @@ def test_sizes(given, expected):
         pytest.param("9" * 5000, "is not finite", id="huge text"),
         ("12 parsecs", "no unit 'parsecs'"),
         ("1 MyB", r"no unit 'MyB' \(did you mean MB\?\)"),
-        ("much", "'much' is no size"),
-        ("", "'' is no size"),
-        ("1_000", "'1_000' is no size"),
-        (True, "True is no size"),
-        (None, "None is no size"),
-        ([1], "is no size"),
+        ("much", "'much' is not a size"),
+        ("", "'' is not a size"),
+        ("1_000", "'1_000' is not a size"),
+        (True, "True is not a size"),
+        (None, "None is not a size"),
+        ([1], "is not a size"),
     ],
 )
 def test_sizes_that_are_none(given, message):
@@ -220,7 +220,7 @@ def test_the_memory_of_a_profile_is_a_limit(tmp_path):
 
 
 def open_model():
-    """Two Exp over x [batch, 4], of which nobody knows the batch: 16 bytes each per row."""
+    """Two Exp over x [batch, 4], whose batch is unknown: 16 bytes each per row."""
     nodes = [helper.make_node("Exp", ["x"], ["a"], "n0"), helper.make_node("Exp", ["a"], ["y"], "n1")]
     return CORE.read_model(make_model(nodes, {"x": ["batch", 4]}))
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
 from hetero.partition import Graph, check_partition, partition_graph
+from threads import in_threads
 
 
 def contraction(g, device):
@@ -97,11 +96,7 @@ def test_results_are_equal_across_threads(kinds):
     def run(i):
         found[i] = partition_graph(g, device).subgraph_of
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(run, range(4))
     for labels in found:
         assert np.array_equal(labels, expected)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
 from hetero.errors import PartitionError
 from hetero.partition import Graph, TransitiveClosure
+from threads import in_threads
 
 
 def reach_matrix(g):
@@ -82,11 +81,7 @@ def test_threads_share_a_cache(dags):
             if closure.path_nodes(u, v).tolist() != np.flatnonzero(expected[u] & expected[:, v]).tolist():
                 wrong.append((u, v))
 
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(ask, range(4))
     assert not wrong
 
 

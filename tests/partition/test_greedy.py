@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from hetero import _partition
 from hetero.partition import Graph, check_partition, partition_graph
 from partition import reference
+from threads import in_threads
 
 NO_BOUND = 2**40
 
@@ -222,11 +222,7 @@ def test_equal_in_every_thread_and_run(kinds):
         for _ in range(2):
             found.append(partition_graph(g, device, "greedy").subgraph_of)
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: work(), range(3))
     assert len(found) == 6
     assert all(np.array_equal(labels, expected) for labels in found)
 

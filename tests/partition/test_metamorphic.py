@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 
 from hetero.errors import PartitionError
 from hetero.partition import POLICIES, Graph, check_partition, partition_graph
+from threads import in_threads
 
 
 @st.composite
@@ -135,11 +134,7 @@ def test_equal_across_threads_and_runs(policy, kinds):
             if not np.array_equal(partition_graph(g, device, policy).subgraph_of, label):
                 different.append(g)
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: work(), range(3))
     assert not different
 
 

@@ -1,4 +1,4 @@
-"""How soon a run ends that is asked to: within a Loop, a kernel or a long model, by cancel() and by Ctrl-C."""
+"""How soon `cancel()` and Ctrl-C end a run: within a Loop, a kernel or a long model."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_one_huge_kernel_is_cancelled(core: hetero.Core, kind: str, threads: int
             request.wait()
         took.append(time.monotonic() - begin)
     assert min(took) < SOON
-    np.testing.assert_array_equal(request.infer(small)["y"], before)  # nothing of the flag is left
+    np.testing.assert_array_equal(request.infer(small)["y"], before)  # the flag is cleared
 
 
 PRELUDE = f"""
@@ -231,7 +231,7 @@ LONG_WORK = {
 @pytest.mark.parametrize("op", LONG_WORK)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_long_work_in_more_parts_gives_the_same_bits(core: hetero.Core, op: str, threads: int) -> None:
-    """Kernels split what takes long into more parts, to stop between them: as its batches give one by one."""
+    """Kernels split long work into more parts, to stop between them: the results equal those of single batches."""
     attributes, shape, weights = LONG_WORK[op]
     batch = ["n", *shape[1:]]
     outputs = ["y", "i"] if op == "TopK" else ["y"]

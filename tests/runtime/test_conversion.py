@@ -1,4 +1,4 @@
-"""What an input may be, and what is refused: the same on every device and on every way into one."""
+"""Which inputs are accepted and which refused: the same on every device, through every way to call it."""
 
 from __future__ import annotations
 

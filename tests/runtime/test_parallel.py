@@ -126,7 +126,7 @@ def test_short_steps_stay_in_their_thread(core: hetero.Core) -> None:
     before = threading.active_count()
     for _ in range(200):
         np.testing.assert_array_equal(compiled(X)["b"], -X)
-    assert threading.active_count() <= before  # those of earlier tests may end meanwhile
+    assert threading.active_count() <= before  # threads of earlier tests may end meanwhile
 
 
 def test_an_error_comes_out_when_nothing_runs_any_longer(core: hetero.Core, watch: Watch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-import threading
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from hetero.workers.messages import TensorRef, dtype_name
 from hetero.workers.shared_memory import SharedMemory, SharedPool
+from threads import in_threads
 
 POOL = SharedPool()
 
@@ -83,11 +83,7 @@ def test_threads_get_blocks_of_their_own() -> None:
             if not (array == number).all():
                 wrong.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(4))
     assert not wrong
 
 

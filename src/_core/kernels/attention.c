@@ -176,7 +176,7 @@ int HT_KERNEL(attention)(const ht_call *call)
     if (call->scratch_bytes / (int64_t)sizeof(float) < floats)
         return HT_ERR_OPERAND;
     job.blocks = ht_ceil_div(job.m, job.block_rows);
-    /* No more parts than threads can use: each packs its keys and values anew. */
+    /* Only as many parts as the threads can use: each part packs its keys and values again. */
     job.parts = ht_min64(job.batch * job.blocks,
                          ht_wanted(call, (double)(job.batch * job.m) * (double)job.n * (double)(job.d + job.e)));
     ht_parallel(call->team, job.parts, attention_part, &job);

@@ -27,7 +27,7 @@ HT_NUMERIC_TYPES(ROWS_MAX)
 HT_FLOAT_TYPES(ROWS_PRELU)
 HT_SIGNED_TYPES(ROWS_PRELU)
 
-/* Division. By -1 it is the wrapping negation, since the processor traps on INT_MIN / -1. */
+/* Division by -1 is computed as a wrapping negation, since the processor traps on INT_MIN / -1. */
 #define ROWS_DIV_SIGNED(D, s, T, U) \
     HT_BINARY_CHECKED_ROW(div_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, y == -1 ? (T)((U)0 - (U)x) : x / y)
 #define ROWS_DIV_UNSIGNED(D, s, T, U) HT_BINARY_CHECKED_ROW(div_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, x / y)

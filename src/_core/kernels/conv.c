@@ -3,8 +3,9 @@
  * in: x[N][C][spatial]; w[M][C / group][kernel], or packed by pack_b with ints (group, K, M / group, 1) where
  *   K = C / group * product(kernel) (not where C == group and M / group <= 4: that takes plain weights);
  *   or of a 3x3 kernel without strides by pack_winograd (conv_winograd.c);
- *   bias[M] or NULL; addend (y's shape) or NULL; if w is by pack_winograd, then also the bytes (uint8) of the float32
- *   weights that it was made of, before scale[M] or NULL was multiplied in. out: y[N][M][spatial]; overlaps no input.
+ *   bias[M] or NULL; addend (y's shape) or NULL. If w is by pack_winograd, two more: the original float32 weights as
+ *   bytes (uint8), and scale[M] or NULL, by which they were multiplied before they were packed.
+ *   out: y[N][M][spatial]; overlaps no input.
  * ints: group, w_packed (0, 1 by pack_b, else pack_winograd's m), activation (unary.h), then triples (see spatial.h)
  *   kernel, strides, pads before, dilations.
  *   Pads after follow from y's shape: what lies outside x counts as zero.

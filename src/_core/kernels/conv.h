@@ -12,8 +12,8 @@
 typedef struct {
     const float *x;             /* in_channels planes of in[0] * in[1] * in[2] */
     const float *w;             /* packed panels of HT_PANEL output channels x depth_k; depthwise: as in ONNX */
-    const char *plain;          /* winograd: the float32 weights as in ONNX, at any address, and */
-    const float *scale;         /* a factor for each output channel's, or NULL */
+    const char *plain;          /* winograd only: the float32 weights as in ONNX, at any address */
+    const float *scale;         /* winograd only: a factor for the weights of each output channel, or NULL */
     const float *bias;          /* out_channels, or NULL */
     const float *addend;        /* as y, or NULL; y = activation(conv + bias + addend) */
     float *y;                   /* out_channels planes of `pixels` */
@@ -68,7 +68,7 @@ void ht_conv_narrow(const ht_conv *c, int64_t group0, int64_t group1);
  * `block` of tiles, output channels [m0, m1), split at multiples of HT_PANEL. */
 #define HT_WINOGRAD_COLUMNS 32   /* most tiles of a block */
 #define HT_WINOGRAD_WIDTH 8192   /* longest row */
-#define HT_WINOGRAD_EXTREME 8192.0f /* inputs and weights up to here are left to the transforms in any case */
+#define HT_WINOGRAD_EXTREME 8192.0f /* inputs and weights of up to this magnitude are never extreme */
 /* Floats of a group's packed weights. */
 #define ht_conv_winograd_packed HT_KERNEL(conv_winograd_packed)
 int64_t ht_conv_winograd_packed(int64_t in_channels, int64_t out_channels, int64_t m);

@@ -10,7 +10,7 @@ typedef struct {
     int64_t period[3], phases[3], length[3]; /* per axis: of the phases, and positions of each */
     int64_t channels;                        /* of a group */
     int thin;                                /* one: quads run along the last axis */
-    int pointwise;                           /* one tap and no strides: outputs and padded image have one shape */
+    int pointwise;                           /* one tap, no strides: the output has the shape of the padded image */
     int64_t quads, taps, steps, plane;       /* plane: bytes of all phases of a quad */
     int64_t out_size;
 } ht_quad_layout;
@@ -21,7 +21,7 @@ enum { HT_PIXEL_SLACK = HT_PANEL_BYTES * 2 }; /* bytes behind the last pixel, wh
 #define ht_quad_layout_of HT_KERNEL(quad_layout_of)
 int ht_quad_layout_of(ht_quad_layout *l, const ht_call *call);
 
-/* See the image as one long row, which it is only if `pointwise`: rows have no ends whose windows do not exist. */
+/* Treats the image as one long row. Only valid if `pointwise`: no window then reaches beyond the end of a row. */
 #define ht_as_one_row HT_KERNEL(as_one_row)
 void ht_as_one_row(ht_quad_layout *l);
 

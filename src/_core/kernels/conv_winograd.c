@@ -13,16 +13,18 @@
  * Cost: per tile and pair of channels n * n multiply-adds instead of 9 * m * m (2.25 and 4 times fewer), plus some 16 *
  * n operations per tile and channel for the transforms. Sums do not depend on how tiles and channels are split.
  *
- * The transforms mix all inputs of a tile, so a number that is not finite would reach outputs whose windows do not hold it,
- * and a large one would leave its rounding error there. Such outputs are computed anew as plain sums (`plain_sums`), from
- * the weights as they were before pack_winograd:
+ * The transforms mix all inputs of a tile. A number that is not finite would reach outputs whose windows do not hold it,
+ * and a large number would leave its rounding error there. Such outputs are recomputed as plain sums (`plain_sums`) from
+ * the original weights:
  *   - all outputs of a filter with a weight that is not finite or beyond HT_WINOGRAD_EXTREME;
- *   - all outputs of a tile with an input that is not finite or beyond OVERFLOWS, in any channel;
- *   - of a tile with an input beyond HT_WINOGRAD_EXTREME, if the window of an output holds nothing beyond 1 / OUTSHONE of it.
- * So what an output inherits from beyond its window is at most the rounding error of inputs of HT_WINOGRAD_EXTREME, or of
- * OUTSHONE times the largest input of the window. Only blocks of tiles are looked at in which the squares of four of the n *
- * n transformed inputs, which hold all inputs between them, have a large sum: it is always large if an input is not finite,
- * and if one is extreme, unless there are several that cancel there.
+ *   - all outputs of a tile with an input, in any channel, that is not finite or beyond OVERFLOWS;
+ *   - all outputs of a tile with an input beyond HT_WINOGRAD_EXTREME, if the window of one of its outputs holds nothing
+ *     beyond 1 / OUTSHONE of that input.
+ * So inputs outside the window of an output change it by at most the rounding error of inputs of HT_WINOGRAD_EXTREME, or
+ * of OUTSHONE times the largest input of the window.
+ * Such tiles are looked for only in blocks in which the squares of four of the n * n transformed inputs have a large sum.
+ * These four hold all inputs between them. Their sum is always large if an input is not finite. It is large if an input
+ * is extreme, unless several extreme inputs cancel.
  */
 #include "conv.h"
 
@@ -31,9 +33,9 @@
 #define TOGETHER 4         /* input channels whose rows are split before the first one's are loaded again */
 #define PHASE (HT_WINOGRAD_COLUMNS + 32) /* floats per phase of a split row */
 #define MAX_N 6
-#define OVERFLOWS 0x1p64f  /* sums of transformed inputs up to here, times weights that are not extreme, are finite */
+#define OVERFLOWS 0x1p64f  /* sums of transformed inputs of up to this magnitude, times weights that are not extreme, are finite */
 #define OUTSHONE 1024.0f
-#define TOGETHER_PLAIN 8   /* outputs whose plain sums share the weights that are loaded */
+#define TOGETHER_PLAIN 8   /* outputs that plain_sums computes for each load of the weights */
 
 static int64_t positions(int64_t m) { return (m + 2) * (m + 2); }
 
@@ -206,8 +208,8 @@ HT_INLINE void split_channel(const ht_conv *c, const work *w, const segment *s, 
 }
 
 /* v: of the segment. Whole vectors are stored where there is room: what lies behind the segment is overwritten by
- * the next one. Returns the sum of the squares of the corners of V, whose first and last rows and columns between them
- * hold every input once: one that is not finite shows there whatever the others are. */
+ * the next one. Returns the sum of the squares of the four corners of V. Each input enters one corner, so one that is not
+ * finite makes the sum infinite or NaN. */
 HT_INLINE vf transform_channel(const work *w, const segment *s, const float *src, float *v, const int m)
 {
     vf squares = vf_set1(0.0f);
@@ -234,11 +236,11 @@ HT_INLINE vf transform_channel(const work *w, const segment *s, const float *src
     return squares;
 }
 
-/* Whether no input is extreme or not finite, as far as the corners show. */
+/* Returns 0 if the corners show that an input may be extreme or not finite. */
 HT_INLINE int transform_inputs(const ht_conv *c, const work *w, const segment *segments, int64_t count, const int m)
 {
     vf squares = vf_set1(0.0f);
-    /* What a last lane reads behind the vectors of its row, if nothing is there: no number of earlier calls. */
+    /* The last lanes may read beyond the end of their row: clear what earlier calls left there. */
     for (int64_t i = 0; i < TOGETHER * (m + 2) * m; i++)
         for (int64_t at = VF_LANES; at <= HT_WINOGRAD_COLUMNS; at += VF_LANES)
             w->split[i * PHASE + at] = 0.0f;
@@ -353,7 +355,7 @@ static void multiply(const ht_conv *c, const work *w, int64_t channel, int64_t c
         }
 }
 
-/* ---- Outputs that are computed anew */
+/* ---- Outputs that are recomputed */
 
 /* Bits of the magnitude: they order numbers by size, infinity and NaN above all. */
 HT_INLINE int32_t magnitude(float x)
@@ -363,7 +365,7 @@ HT_INLINE int32_t magnitude(float x)
     return bits & INT32_MAX;
 }
 
-/* Whether to compute a tile's outputs anew, for the tiles of a segment. */
+/* plain[tile] := whether the outputs of the tile must be recomputed, for each tile of a segment. */
 __attribute__((noinline, cold)) static void find_plain(const ht_conv *c, const segment *s, const int64_t m, uint8_t *plain)
 {
     enum { WIDEST = 4 * HT_WINOGRAD_COLUMNS + 2 };
@@ -402,7 +404,7 @@ __attribute__((noinline, cold)) static void find_plain(const ht_conv *c, const s
     }
 }
 
-/* The window of an output as one filter's weights lie: windows[channel][tap], zero in the padding. */
+/* Copies the window of an output in the layout of one filter's weights: window[channel][tap], zero in the padding. */
 static void gather_window(const ht_conv *c, int64_t y, int64_t x, float *window)
 {
     const int64_t top = y - c->pad[1], left = x - c->pad[2];
@@ -414,7 +416,7 @@ static void gather_window(const ht_conv *c, int64_t y, int64_t x, float *window)
             }
 }
 
-/* y of `count` outputs at places `at` of their planes, for filters [m0, m1), as plain sums over their windows. */
+/* Computes `count` outputs, at offsets `at` in their planes, for filters [m0, m1), as plain sums over their windows. */
 static void plain_sums(const ht_conv *c, const float *windows, const int64_t *at, int64_t count, int64_t m0, int64_t m1)
 {
     const int64_t depth = 9 * c->in_channels;
@@ -445,11 +447,11 @@ static void plain_sums(const ht_conv *c, const float *windows, const int64_t *at
     }
 }
 
-/* Filters [m0, m1) of the outputs of the tiles that are `plain`; NULL: of all tiles of the block. */
-__attribute__((noinline, cold)) static void compute_anew(const ht_conv *c, const work *w, const segment *segments,
-                                                         int64_t count, const uint8_t *plain, int64_t m0, int64_t m1)
+/* Recomputes the outputs of the tiles marked in `plain` (NULL: all tiles of the block), for filters [m0, m1). */
+__attribute__((noinline, cold)) static void recompute(const ht_conv *c, const work *w, const segment *segments,
+                                                      int64_t count, const uint8_t *plain, int64_t m0, int64_t m1)
 {
-    float *windows = w->v; /* transformed inputs are not needed any more, and take more room */
+    float *windows = w->v; /* the transformed inputs are no longer needed, and took more room */
     int64_t at[TOGETHER_PLAIN], pending = 0;
     for (const segment *s = segments; s < segments + count; s++)
         for (int64_t i = 0; i < s->count * w->m * w->m; i++) {
@@ -495,12 +497,12 @@ HT_INLINE void winograd(const ht_conv *c, int64_t block, int64_t m0, int64_t m1,
         uint8_t plain[HT_WINOGRAD_COLUMNS];
         for (const segment *s = segments; s < segments + count; s++)
             find_plain(c, s, m, plain);
-        compute_anew(c, &w, segments, count, plain, m0, m1);
+        recompute(c, &w, segments, count, plain, m0, m1);
     }
     const float *extreme = c->w + ht_conv_winograd_packed(c->in_channels, c->out_channels, m) - panels_of(c) * CHANNELS;
     for (int64_t channel = m0; channel < m1; channel++)
         if (HT_UNLIKELY(extreme[channel] != 0))
-            compute_anew(c, &w, segments, count, NULL, channel, channel + 1);
+            recompute(c, &w, segments, count, NULL, channel, channel + 1);
 }
 
 static void winograd_2(const ht_conv *c, int64_t block, int64_t m0, int64_t m1) { winograd(c, block, m0, m1, 2); }

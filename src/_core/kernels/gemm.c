@@ -27,8 +27,8 @@
 #include "half_vec.h"
 #include "unary.h"
 
-#define MOST_ROWS (512 * HT_TILE_ROWS) /* of a block: what is between two looks at whether the run is to end */
-#define SOME_COLUMNS (64 * HT_PANEL)    /* of products of few rows, likewise */
+#define MOST_ROWS (512 * HT_TILE_ROWS) /* of a block: the work between two checks of whether the run must stop */
+#define SOME_COLUMNS (64 * HT_PANEL)    /* of a product of few rows, for the same reason */
 #define SMALL_M 8      /* up to here packing an unpacked B costs more than it saves */
 
 /* Floats of B in a block: a part of the L2 cache that leaves room for A and C. */

@@ -66,8 +66,8 @@ static inline int64_t ht_wanted(const ht_call *call, double cost)
     return cost < WORTHWHILE || !call->team ? 1 : (int64_t)EACH * ht_team_threads(call->team);
 }
 
-/* How many parts to split `units` of work into: as many as are wanted, and where those would take long as many more as
- * let a run that is to end stop between two of them. Part i takes units
+/* How many parts to split `units` of work into: as many as are wanted, or more if those would take long, so that a run
+ * that must stop can do so between two parts. Part i takes units
  * [ht_part_begin(units, parts, i), ht_part_begin(units, parts, i + 1)). */
 static inline int64_t ht_parts(const ht_call *call, int64_t units, double cost)
 {
@@ -83,7 +83,7 @@ static inline int64_t ht_part_begin(int64_t units, int64_t parts, int64_t part)
     return units / parts * part + (part < units % parts ? part : units % parts);
 }
 
-/* Whether the run is to end, asked about four million operations apart: for serial loops. Begins with *left = HT_PACE. */
+/* Whether the run must stop, for serial loops: checked about every four million operations. *left starts as HT_PACE. */
 #define HT_PACE (1 << 22)
 static inline int ht_paced_stop(int64_t *left, int64_t work)
 {

@@ -59,7 +59,7 @@ int HT_KERNEL(batch_norm)(const ht_call *call)
     for (int64_t plane = 0; plane < n * c; plane++) {
         const int64_t channel = plane % c;
         const double factor = scale[channel] / sqrt((double)variance[channel] + call->floats[0]);
-        if (!isfinite(factor)) { /* a variance of 0: infinity minus infinity would hide which elements are the mean */
+        if (!isfinite(factor)) { /* a variance of 0: scale_row would compute infinity minus infinity */
             const float *x = (const float *)call->in[0]->data + plane * inner;
             float *y = (float *)call->out[0]->data + plane * inner;
             for (int64_t i = 0; i < inner; i++)

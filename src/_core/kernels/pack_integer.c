@@ -239,7 +239,7 @@ int HT_KERNEL(pack_pixels)(const ht_call *call)
         padded |= p.l.pad[d] != 0 || p.in[d] != p.l.out[d];
     }
     p.in_size = shape.in_size;
-    if (p.l.pointwise && !padded) { /* the input is the image as it is packed, so that its rows may be one as well */
+    if (p.l.pointwise && !padded) { /* the input has the shape of the packed image, so it is one long row, too */
         ht_as_one_row(&p.l);
         p.in[0] = p.in[1] = 1;
         p.in[2] = p.in_size;

@@ -1,9 +1,9 @@
 /* out = x with a border. Operands: in x, and for mode 0 optionally value (1 element of x's dtype; absent: zero bytes);
- * out of x's rank and dtype. Parameters: ints = mode, before[rank]. out's dims say the rest. What negative pads, at either
- * end, cut off is cut off first: no mode reads it.
+ * out of x's rank and dtype. Parameters: ints = mode, before[rank]; the pads at the end follow from out's dims.
+ * Negative pads, at either end, first remove elements from x: no mode reads these.
  * mode: 0 constant, 1 reflect (the edge not repeated; may bounce several times), 2 edge, 3 wrap.
- * Modes 1 to 3 of an axis of which nothing is left give HT_ERR_OPERAND unless out is empty too. Elements are only moved:
- * any dtype.
+ * Modes 1 to 3 give HT_ERR_OPERAND if an axis has no elements left, unless out is empty too. Elements are only moved: any
+ * dtype.
  */
 #include "elements.h"
 
@@ -27,7 +27,7 @@ static int64_t source(int64_t i, int64_t size, int64_t mode)
     return i < size ? i : period - i;
 }
 
-/* What is left of x, and where it lies in out. */
+/* Per axis: the first element of x that negative pads leave, how many they leave, and the index of that one in out. */
 typedef struct {
     int64_t first[HT_MAX_DIMS], size[HT_MAX_DIMS], before[HT_MAX_DIMS];
 } cropped;

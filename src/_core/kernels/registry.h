@@ -7,9 +7,9 @@
 int ht_num_kernels(void);
 const char *ht_kernel_name(int kernel);
 
-/* Which operands' memory a kernel's first result may be; see HT_IN_PLACE in kernels.h. No operands if there are none. */
+/* The operands in whose memory a kernel may write its first result; see HT_IN_PLACE in kernels.h. */
 typedef struct {
-    unsigned operands; /* a bit for each */
+    unsigned operands; /* a bit for each; 0 if the kernel never works in place */
     int shared;
 } ht_in_place;
 ht_in_place ht_in_place_of(int kernel);

@@ -32,8 +32,8 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
 {
     const int32_t low = is_signed ? INT8_MIN : 0, high = is_signed ? INT8_MAX : UINT8_MAX;
     const vf least = vf_set1((float)(low - zero)), most = vf_set1((float)(high - zero));
-    /* The zero point is in the shift, and so in the lowest bits: only halves, which are not certain, would be rounded to
-     * another side by it. */
+    /* The shift adds the zero point before the sum is rounded. That changes the result only for halves, which are not
+     * certain and so are computed in float64. */
     const vf certain = vf_set1(0.5f - 0x1p-12f), shift = vf_set1(HT_ROUND_SHIFT_F32 + (float)zero);
     int32_t whole[HT_REQUANTIZE_BLOCK];
     for (int64_t at = 0; at < n; at += HT_REQUANTIZE_BLOCK) {

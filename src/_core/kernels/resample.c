@@ -6,7 +6,7 @@
  *   pick       y[o][j][i] = x[o][start[j]][column[i]].  in x (any dtype), start[length] (int32), then optionally
  *              column[width] (int32; without it i itself); out y[outer][length][width].  ints: outer, size, inner, length.
  *
- * An element of weight 0 is not read, so that a NaN or an infinity stays in the outputs that are made of it.
+ * An element of weight 0 is skipped, so that a NaN or an infinity reaches only the outputs that depend on it.
  * A window that leaves its axis gives HT_ERR_INDEX. Cost: taps multiplications per output. Along the innermost axis
  * (inner = 1) weights and starts run with the outputs, so that the loop over these vectorises with gathers.
  */

@@ -20,8 +20,8 @@ enum {
 };
 static const uint64_t PART_MASK = ((uint64_t)1 << PART_BITS) - 1;
 
-static _Thread_local ht_watch *watched; /* by which the thread's run is watched */
-static _Thread_local int is_member;     /* of a team: runs belong to other threads */
+static _Thread_local ht_watch *watched; /* the watch of this thread's run */
+static _Thread_local int is_member;     /* of a team: it works for the runs of other threads */
 
 ht_watch *ht_watch_exchange(ht_watch *watch)
 {
@@ -115,7 +115,7 @@ static void take_parts(ht_team *team, int thread)
         if (!ht_stopping())
             team->work(team->context, (int64_t)(ticket & PART_MASK), thread);
         if (thread > 0)
-            watched = NULL; /* it ends with the run, which may go on once this part is done */
+            watched = NULL; /* once this part is done, the run may end, and its watch with it */
         atomic_fetch_add(&team->done, 1);
     }
 }

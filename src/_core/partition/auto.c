@@ -49,7 +49,7 @@ typedef struct {
 typedef struct {
     int32_t *label; /* [n] */
     int32_t count;
-    int maximal; /* known to be: where it was contracted last, the steps sufficed */
+    int maximal; /* 1 if known to be: the last contraction finished within its steps */
 } labels;
 
 /* Merges adjacent subgraphs while any two can be: count and label shrink. */

@@ -30,7 +30,7 @@ float *hg_scaled(const hg_graph *g, const double *weight, hg_arena *arena);
 
 /* Merges the ends of edges between nodes of one kind while no other path joins them. merged [k]: the new topological
  * label of each coarse node, *count of them. heavy: edges of at least this weight go first (infinity: none do). Nothing
- * grows beyond max_size nodes of the graph. work: steps that may be taken; what is not decided then stays unmerged, and
+ * grows beyond max_size nodes of the graph. work: the most steps. If they run out, undecided edges stay unmerged and
  * *finished is 0. The rows of predecessors and the sizes are consumed. */
 int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t work, int32_t *merged,
                 int32_t *count, int *finished, hg_arena *arena, hg_watch *watch);

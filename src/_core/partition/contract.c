@@ -312,6 +312,6 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
     for (int32_t x = 0; x < k; x++)
         merged[x] = new_id[find(s.node, x)];
     *count = id;
-    *finished = s.work > 0; /* edges that were skipped or not decided for want of steps leave none */
+    *finished = s.work > 0; /* an edge is skipped or left undecided only after the last step */
     return HG_OK;
 }

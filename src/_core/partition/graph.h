@@ -135,8 +135,8 @@ int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, in
 
 /* ---- auto.c: few subgraphs, then little cut ---- */
 
-/* As hg_linear, without the cut. weight [m] in CSR order, or NULL: 1 each. *maximal: whether no two adjacent subgraphs of
- * a device can be merged; 0 where searches used up their steps, and nobody knows. */
+/* As hg_linear, without the cut. weight [m] in CSR order, or NULL: 1 each. *maximal: 1 if no two adjacent subgraphs of a
+ * device can be merged; 0 if that is unknown, since a search used up its steps. */
 int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of, int32_t *device_of,
             int32_t *count, int *maximal, hg_watch *watch);
 

@@ -42,7 +42,7 @@ _MOST_KEYS_TO_GUESS_FROM = 10_000  # difflib is slow
 
 
 def check_pins(pins: Mapping[str, str] | None) -> None:
-    """`PropertyError` for what cannot be pins, whatever the model is."""
+    """Raise `PropertyError` if ``pins`` is neither None nor a mapping from text to text."""
     if pins is None:
         return
     if not isinstance(pins, Mapping):

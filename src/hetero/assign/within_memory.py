@@ -117,7 +117,8 @@ def check_limits(
 
 
 def check_whole(model: Model, device: str, limit: int) -> None:
-    """`InsufficientMemory` if the whole model on one device needs more than it may have; a warning if nobody knows."""
+    """Raise `InsufficientMemory` if the whole model needs more than ``limit`` on one device. Warn if that is
+    unknown."""
     whole = partition_graph(model.graph, np.zeros(model.num_nodes, np.uint8))
     needs = check_limits(model, [device], whole, {device: limit})
     if needs is not None and needs.unknown[0]:

@@ -40,7 +40,7 @@ def matching(pattern: str, names: Sequence[str]) -> list[int]:
     """
     try:
         match = re.compile(pattern).fullmatch
-    except (OverflowError, RecursionError) as error:  # a count of repetitions, or brackets, beyond what Python can do
+    except (OverflowError, RecursionError) as error:  # too many repetitions, or nested groups, for Python
         raise PropertyError(f"the expression {pattern!r} cannot be used: {error}") from error
     if _is_quick(pattern, names) or not _can_start_python() or "\0" in pattern:
         return [i for i, name in enumerate(names) if match(name)]
@@ -56,7 +56,7 @@ def matching(pattern: str, names: Sequence[str]) -> list[int]:
             cwd="/",
             timeout=10 * _SECONDS,
             check=True,
-            start_new_session=True,  # Ctrl-C is for this process
+            start_new_session=True,  # so that Ctrl-C reaches only this process
         ).stdout
     except OSError as error:
         raise_out_of_memory(error)
@@ -66,7 +66,7 @@ def matching(pattern: str, names: Sequence[str]) -> list[int]:
         ) from error
     except subprocess.SubprocessError as error:
         code = getattr(error, "returncode", -signal.SIGPROF)
-        if code == -signal.SIGKILL or code >= 0:  # it was compiled here, so nothing is wrong with it
+        if code == -signal.SIGKILL or code >= 0:  # the expression is valid: it was compiled above
             raise MemoryError(f"the process that matches the expression {pattern!r} failed") from error
         raise PropertyError(
             f"the expression {pattern!r} takes more than {_SECONDS:g} seconds on the names of this model: write it "

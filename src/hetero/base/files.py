@@ -29,8 +29,8 @@ __all__ = [
 
 _MOST_AT_ONCE = 8 << 20  # bytes
 
-# Names of temporary files: a dot, the beginning of the target's name, a random number, for some the mark of another
-# file, and one of the ends. 255 bytes is the most that file systems allow for all of it.
+# The name of a temporary file: a dot, the start of the target's name, a random number, for some the mark of another
+# file (`_mark`), and one of these ends. File systems allow 255 bytes in all.
 _TEMPORARY_END = ".hetero-part"
 _MOVED_END = ".hetero-moved"
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}(?:\.for-(?P<needs>[0-9a-f]{16}))?\.hetero-(?:part|moved)", re.DOTALL)
@@ -52,8 +52,8 @@ def atomic_file(target: str | os.PathLike[str], needs: str | None = None) -> Ite
     """A file descriptor to write to, so that a reader of ``target`` sees the old file or the new one, never a piece.
 
     Temporary file in the same folder, fsync, rename; the new file has the permissions that ``open`` would give.
-    Removes what killed processes left in that folder. ``needs``: a file there that is of use only beside the new one,
-    which goes with the temporary file if this process is killed before the rename.
+    Removes what killed processes left in that folder. ``needs``: the name of a file in that folder that only the new
+    file uses. If this process is killed before the rename, it is removed together with the temporary file.
     Raises ``OSError``, and then, or if the block raises, leaves nothing behind.
     """
     folder, name = os.path.split(path_text(target))
@@ -62,7 +62,7 @@ def atomic_file(target: str | os.PathLike[str], needs: str | None = None) -> Ite
     try:
         yield number
         os.fsync(number)
-        os.replace(temporary, path_text(target))  # while it is locked, or it might be taken for a leftover
+        os.replace(temporary, path_text(target))  # while it is locked: else another process may remove it
     except BaseException:
         _unlink(temporary)
         raise
@@ -73,10 +73,10 @@ def atomic_file(target: str | os.PathLike[str], needs: str | None = None) -> Ite
 
 @contextlib.contextmanager
 def atomic_folder(target: str | os.PathLike[str]) -> Iterator[str]:
-    """The path of an empty folder that becomes ``target``, with all that the block puts into it, as a whole.
+    """The path of an empty folder for the block to fill; one rename then makes it ``target``.
 
-    ``target`` must not be there, or be an empty folder. Removes what killed processes left beside it. Raises
-    ``OSError``, and then, or if the block raises, leaves nothing behind.
+    ``target`` must not exist, or be an empty folder. Removes what killed processes left beside it. Raises ``OSError``,
+    and then, or if the block raises, leaves nothing behind.
     """
     folder, name = os.path.split(os.path.abspath(path_text(target)))
     remove_leftovers(folder)
@@ -106,20 +106,20 @@ def locked_folder(folder: str, name: str, end: str = _TEMPORARY_END) -> tuple[st
 
 
 def remove_leftovers(folder: str) -> None:
-    """Removes the temporary files and folders in ``folder`` whose processes are gone, and puts back what they moved.
+    """Removes the temporary files and folders in ``folder`` whose processes ended, and puts back what they moved.
 
-    A process holds a lock (``flock``) on each of its own as long as it lives, also on one that another container
-    shares. Where the file system knows no locks, or they belong to another user, leftovers stay. Raises nothing.
+    A process locks (``flock``) its temporary files and folders as long as it lives; processes in other containers see
+    the lock. Leftovers of other users stay, and so do all on a file system without locks. Raises nothing.
     """
     with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
-        found = [entry.name for entry in entries if entry.name.endswith((_TEMPORARY_END, _MOVED_END))]
-        for name in filter(_TEMPORARY.fullmatch, found):
+        names = [entry.name for entry in entries if entry.name.endswith((_TEMPORARY_END, _MOVED_END))]
+        for found in filter(None, map(_TEMPORARY.fullmatch, names)):
             with contextlib.suppress(OSError):
-                _remove_if_left(folder, name)
+                _remove_if_left(folder, found[0], found["needs"])
 
 
-def _remove_if_left(folder: str, name: str) -> None:
-    """Removes a temporary file or folder unless its process lives, which holds the lock."""
+def _remove_if_left(folder: str, name: str, needs: str | None) -> None:
+    """Removes a temporary file or folder unless a living process holds its lock. ``needs``: the mark in its name."""
     path = os.path.join(folder, name)
     is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
     # Over NFS only a file that is open for writing can be locked. O_NONBLOCK: a FIFO must not be waited for.
@@ -127,14 +127,12 @@ def _remove_if_left(folder: str, name: str) -> None:
     number = os.open(path, kind | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.lexists(path):  # its process has renamed it before the lock was free
+        if not os.path.lexists(path):  # its process renamed it before it released the lock
             return
         if not is_folder:
-            needed = _TEMPORARY.fullmatch(name)
-            if needed is not None and needed["needs"]:
-                for other in os.listdir(folder or "."):
-                    if other != name and _mark(other) == needed["needs"]:
-                        _unlink(os.path.join(folder, other))
+            for other in os.listdir(folder or ".") if needs else ():
+                if other != name and _mark(other) == needs:
+                    _unlink(os.path.join(folder, other))
             os.unlink(path)
             return
         if name.endswith(_MOVED_END):
@@ -148,8 +146,8 @@ def _remove_if_left(folder: str, name: str) -> None:
 
 @contextlib.contextmanager
 def moved_away(path: str) -> Iterator[None]:
-    """While the block runs, what is at ``path`` is elsewhere, from where it is put back if the block raises, or by
-    `remove_leftovers` if the process is killed; afterwards it is gone. Raises ``OSError``."""
+    """Moves ``path`` away while the block runs, and deletes it afterwards. If the block raises, ``path`` is put back;
+    if the process is killed, `remove_leftovers` puts it back. Raises ``OSError``."""
     folder, name = os.path.split(os.path.abspath(path))
     remove_leftovers(folder)
     holder, number = locked_folder(folder, name, _MOVED_END)
@@ -172,18 +170,18 @@ def _temporary_file(folder: str, name: str, needs: str | None) -> tuple[str, int
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     while True:
         path = os.path.join(folder, _temporary_name(name, _TEMPORARY_END, needs))
-        number = os.open(path, flags, 0o666)  # less what the process's mask takes away
+        number = os.open(path, flags, 0o666)  # less the process's umask
         if _lock_new(path, number):
             return path, number
 
 
 def _lock_new(path: str, number: int) -> bool:
-    """Locks what was just made; False, and it is closed, if it was taken for a leftover in between."""
+    """Locks a new file or folder. If another process removed it as a leftover first, closes it and returns False."""
     try:
-        # Who removes leftovers holds the lock for a moment. Without locks on this file system, it stays unlocked.
+        # Waits while another process checks whether it is a leftover. Stays unlocked on a file system without locks.
         with contextlib.suppress(OSError):
             fcntl.flock(number, fcntl.LOCK_EX)
-        if os.path.lexists(path):  # nobody else gives a file this name
+        if os.path.lexists(path):  # the name is random: a file of that name is this one
             return True
     except BaseException:
         os.close(number)
@@ -198,14 +196,14 @@ def _temporary_name(name: str, end: str, needs: str | None = None) -> str:
 
 
 def _mark(name: str) -> str:
-    """What a temporary file's name says about the file that it ``needs``."""
+    """How the name of a temporary file refers to the file that it ``needs``."""
     import hashlib  # ten milliseconds that reading and running a model should not pay
 
     return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
 
 
 def _unlink(path: str) -> None:
-    with contextlib.suppress(OSError):  # somebody else was faster
+    with contextlib.suppress(OSError):  # another process removed it first
         os.unlink(path)
 
 
@@ -216,14 +214,14 @@ def _remove_tree(path: str) -> None:
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
-    """A path as text. ``TypeError`` for what is no path, ``OSError`` for a text that no file can be called."""
+    """A path as text. ``TypeError`` if it is not a path, ``OSError`` if no file can have that name."""
     text = os.fsdecode(path)
     if "\0" in text:
-        raise OSError(errno.EINVAL, "a path has no NUL character")
+        raise OSError(errno.EINVAL, "a path must not contain a NUL character")
     try:
         os.fsencode(text)
     except UnicodeEncodeError as error:
-        raise OSError(errno.EINVAL, f"no path: {error.reason} in {text!r}") from error
+        raise OSError(errno.EINVAL, f"a path must be encodable as a file name: {error.reason}") from error
     return text
 
 

@@ -26,9 +26,9 @@ def guarded(
     timeout_ms: int = 0,
     kind: type[HeteroError] = HeteroError,
 ) -> Given:
-    """What ``call`` gives. Errors of hetero and `MemoryError` get a note, all others become a ``kind`` that names
-    ``device``, the ``stage`` (``query_model``, ...) and its ``subject``; `PluginTimeout` after ``timeout_ms``, unless
-    that is 0."""
+    """Returns what ``call`` returns. Errors of hetero and `MemoryError` get a note; all others become a ``kind`` that
+    names ``device``, the ``stage`` (``query_model``, ...) and its ``subject``. Raises `PluginTimeout` after
+    ``timeout_ms``, unless that is 0."""
     try:
         return call() if timeout_ms == 0 else within(timeout_ms, call)
     except _TimeOver:

@@ -8,11 +8,11 @@ with the nearest name.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ..errors import PropertyError, did_you_mean, shown
+from .files import path_text
 from .log import LEVELS
 
 __all__ = [
@@ -26,15 +26,19 @@ __all__ = [
     "without",
 ]
 
-# More threads than the largest machines have processors, and few enough for one process.
+# More threads than the largest machines have processors, and few enough for one process to start.
 MOST_THREADS: Final = 4096
-# What 32 bits hold: timeouts are given to C functions as an int of milliseconds (24 days).
+# The largest int of C, in which timeouts in milliseconds are passed to the system (24 days).
 MOST: Final = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Property:
-    """One key: its type, its default, whether it can be set, and a predicate for values of the right type."""
+    """One key: its type, its default, whether it can be set, and which values of that type it accepts.
+
+    ``accepts``: False for a value out of the range that ``doc`` states. ``problem``: what is wrong with a value, in
+    words; None if it fits.
+    """
 
     name: str
     type: type | tuple[type, ...]
@@ -43,6 +47,7 @@ class Property:
     choices: tuple[Any, ...] | None = None
     accepts: Callable[[Any], bool] | None = None
     doc: str = ""
+    problem: Callable[[Any], str | None] | None = None
 
     def check(self, value: Any) -> Any:
         """``value`` if it fits, else `PropertyError`. Strings as OpenVINO writes booleans are understood."""
@@ -61,6 +66,9 @@ class Property:
             )
         if self.accepts is not None and not self.accepts(value):
             raise PropertyError(f"property {self.name}: {shown(value)} is out of range; {self.doc}")
+        problem = None if self.problem is None else self.problem(value)
+        if problem is not None:
+            raise PropertyError(f"property {self.name}: {problem}")
         return value
 
 
@@ -68,32 +76,37 @@ _BOOLEANS = {"YES": True, "NO": False, "TRUE": True, "FALSE": False}
 
 
 def up_to(most: int) -> Callable[[int], bool]:
-    """Whether a number is 0 to ``most``."""
+    """A predicate: whether a number is 0 to ``most``."""
     return lambda value: 0 <= value <= most
 
 
-def _is_path(value: object) -> bool:
-    try:
-        return not isinstance(value, str) or b"\0" not in os.fsencode(value)
-    except UnicodeEncodeError:
-        return False
+def _path_problem(value: object) -> str | None:
+    """What makes a text unusable as a path; values of other types have no problem here."""
+    if isinstance(value, str):
+        try:
+            path_text(value)
+        except OSError as error:
+            return f"expected a path, found {shown(value)}: {error.strerror}"
+    return None
 
 
-def _check_device_properties(value: Mapping[Any, Any]) -> bool:
-    """`PropertyError` saying what is wrong; True."""
+def _device_properties_problem(value: Mapping[Any, Any]) -> str | None:
+    """What is wrong with the entry of a device. `PropertyError` for a name of a property that is not text."""
     for device, properties in value.items():
         if not isinstance(device, str) or not isinstance(properties, Mapping):
-            raise PropertyError(
-                "property DEVICE_PROPERTIES: expected a mapping of properties for each device, such as "
-                f"{{'CPU': {{'NUM_STREAMS': 2}}}}, found {shown(device)}: {shown(properties)}"
+            return (
+                "expected a mapping of properties for each device, such as {'CPU': {'NUM_STREAMS': 2}}, "
+                f"found {shown(device)}: {shown(properties)}"
             )
         check_config(properties, f"DEVICE_PROPERTIES of {device}")
-    return True
+    return None
 
 
 def check_config(config: object, what: str = "the configuration") -> Mapping[str, Any]:
-    """A configuration as a caller gave it, None for an empty one. `PropertyError` unless it maps names to values; the
-    values are checked by who has the properties."""
+    """A configuration as a caller gave it; empty for None. `PropertyError` unless it maps names to values.
+
+    Of the values, only DEVICE_PROPERTIES is checked: the others are for the device that declares the property.
+    """
     if config is None:
         return {}
     if not isinstance(config, Mapping):
@@ -103,7 +116,7 @@ def check_config(config: object, what: str = "the configuration") -> Mapping[str
     for name in config:
         if not isinstance(name, str):
             raise PropertyError(f"{what}: expected the name of a property, found {shown(name)}")
-    if "DEVICE_PROPERTIES" in config:  # read by those that run over other devices, before anything is checked
+    if "DEVICE_PROPERTIES" in config:  # HETERO and MULTI read it before they check their configuration
         PROPERTIES["DEVICE_PROPERTIES"].check(config["DEVICE_PROPERTIES"])
     return config
 
@@ -197,15 +210,15 @@ _TABLE: Final = (
         "DEVICE_PROPERTIES",
         Mapping,
         {},
-        accepts=_check_device_properties,
         doc="{device: {key: value}}, handed to that device only",
+        problem=_device_properties_problem,
     ),
     Property(
         "CACHE_DIR",
         str,
         "",
-        accepts=_is_path,
-        doc="folder where compiled models are kept and looked for; any path that a folder can have",
+        doc="folder where compiled models are kept and looked for",
+        problem=_path_problem,
     ),
     Property(
         "CACHE_ENCRYPTION_CALLBACKS",
@@ -226,8 +239,8 @@ _TABLE: Final = (
         "HETERO_DUMP_GRAPH_DOT",
         (bool, str),
         False,
-        accepts=_is_path,
-        doc="write both DOT files: True, or any path that a folder can have",
+        doc="write both DOT files: True, or a folder",
+        problem=_path_problem,
     ),
     Property("STRICT", bool, False, doc="raise where the default is to warn and go on"),
 )

@@ -48,16 +48,10 @@ class InputChoice:
     seed: int = 0
 
     def stated_shapes(self, ports: Sequence[Port]) -> dict[str, tuple[int | str | None, ...]]:
-        """The shape of each input of which files, shapes or dims say something; what they leave open stays open. Raises
-        as `make` does."""
-        names = [port.name for port in ports]
-        shapes: dict[str, tuple[int | str | None, ...]] = dict(self._shapes(names))
-        shapes.update({name: array.shape for name, (array, _) in self._read(names).items()})
-        symbols = self._symbols(ports)
-        for port in ports:
-            for dim, size in zip(port.shape or (), shapes.get(port.name, ()), strict=False):
-                if isinstance(dim, str) and isinstance(size, int):
-                    symbols.setdefault(dim, size)
+        """Input -> shape, for each input whose shape the files, shapes or dims determine, in full or in part. Other
+        dims stay open. Raises as `make` does."""
+        _, stated, symbols = self._stated(ports)
+        shapes: dict[str, tuple[int | str | None, ...]] = {**stated}
         for port in ports:
             if port.name not in shapes and any(dim in symbols for dim in port.shape or () if isinstance(dim, str)):
                 shapes[port.name] = tuple(
@@ -68,16 +62,8 @@ class InputChoice:
     def make(self, ports: Sequence[Port]) -> list[Input]:
         """An array for each input. Raises `click.UsageError` for options that make no sense, and `HeteroError` for a
         file that cannot be read or an input that random numbers do not serve."""
-        names = [port.name for port in ports]
-        arrays = self._read(names)
-        shapes = self._shapes(names)
-        symbols = self._symbols(ports)
-        limits = self._limits(names)
-        for port in ports:
-            known = arrays[port.name][0].shape if port.name in arrays else shapes.get(port.name)
-            for dim, size in zip(port.shape or (), known or (), strict=False):
-                if isinstance(dim, str):
-                    symbols.setdefault(dim, size)
+        arrays, shapes, symbols = self._stated(ports)
+        limits = self._limits([port.name for port in ports])
         made = []
         for position, port in enumerate(ports):
             if port.name in arrays:
@@ -89,6 +75,20 @@ class InputChoice:
             generator = np.random.default_rng([self.seed, position])
             made.append(Input(port.name, random_array(generator, port, shape, limits.get(port.name)), "random"))
         return made
+
+    def _stated(
+        self, ports: Sequence[Port]
+    ) -> tuple[dict[str, tuple[NDArray[Any], str]], dict[str, tuple[int, ...]], dict[str, int]]:
+        """What the options state: input -> array and its file, input -> shape, symbol -> size."""
+        names = [port.name for port in ports]
+        arrays = self._read(names)
+        shapes = self._shapes(names) | {name: array.shape for name, (array, _) in arrays.items()}
+        symbols = self._symbols(ports)
+        for port in ports:
+            for dim, size in zip(port.shape or (), shapes.get(port.name, ()), strict=False):
+                if isinstance(dim, str):
+                    symbols.setdefault(dim, size)
+        return arrays, shapes, symbols
 
     def _read(self, names: Sequence[str]) -> dict[str, tuple[NDArray[Any], str]]:
         arrays: dict[str, tuple[NDArray[Any], str]] = {}

@@ -65,9 +65,11 @@ def model_argument(what: str = "MODEL") -> _Decorator[Any]:
     return decorate
 
 
-_dim_option = click.option(
-    "--dim", "dims", metavar="SYMBOL=SIZE", multiple=True, help="The size of a symbolic dim; else 1."
-)
+def _dim_option(otherwise: str) -> Callable[[_F], _F]:
+    text = f"The size of a symbolic dim; else {otherwise}."
+    return click.option("--dim", "dims", metavar="SYMBOL=SIZE", multiple=True, help=text)
+
+
 _shape_option = click.option(
     "-shape",
     "--shape",
@@ -79,11 +81,8 @@ _shape_option = click.option(
 
 
 def shape_options(function: _F) -> _F:
-    """``shapes`` and ``dims``, for `hetero.cli.session.Session.state_sizes`."""
-    plain_dim = click.option(
-        "--dim", "dims", metavar="SYMBOL=SIZE", multiple=True, help="The size of a symbolic dim; else it stays open."
-    )
-    return plain_dim(_shape_option(function))
+    """Adds ``shapes`` and ``dims``, for `hetero.cli.session.Session.state_sizes`."""
+    return _dim_option("it stays open")(_shape_option(function))
 
 
 def input_options(function: _F) -> _F:
@@ -97,7 +96,7 @@ def input_options(function: _F) -> _F:
             multiple=True,
             help="Random values from LOW up to, not including, HIGH; else 0:1, integers 0:2, bytes all of theirs.",
         ),
-        _dim_option,
+        _dim_option("1"),
         _shape_option,
         click.option(
             "-i",

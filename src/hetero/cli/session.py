@@ -56,15 +56,15 @@ class Session:
         return self._model
 
     def state_sizes(self, choice: InputChoice) -> None:
-        """Plan and compile the model for the sizes that the options give, if they give any. An exported model has been
-        planned already."""
+        """Plan and compile the model for the sizes that the options give, if any. An exported model keeps the sizes
+        that it was planned for."""
         if (choice.inputs or choice.shapes or choice.dims) and not self.is_artifact:
             model = self.model
             self._ports = model.inputs
             self._model = with_shapes(model, choice.stated_shapes(model.inputs))
 
     def ports(self, compiled: CompiledModel) -> Sequence[Port]:
-        """What a compiled model takes, with the symbols that the file has."""
+        """The inputs of a compiled model, with the symbolic dims of the file."""
         return compiled.inputs if self._ports is None else self._ports
 
     def plan(self, planning: Planning, config: Mapping[str, Any]) -> Plan:

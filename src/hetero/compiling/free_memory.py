@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..assign.memory.footprint import footprint
+from ..assign.memory.footprint import Footprint, footprint
 from ..assign.memory.values import values_of
 from ..plan import Plan
 
@@ -25,18 +25,19 @@ class FreeMemory:
         self._lock = threading.Lock()
 
     def move(self, submodel: int, device: str) -> bool:
-        """Whether a device has room for a submodel of another, which then counts as being there."""
+        """Move a submodel to ``device`` if there is room for it. Returns whether there was."""
         number, limit = self._plan.devices.index(device), self._plan.limits.get(device)
         with self._lock:
             moved = self._device_of.copy()
             moved[submodel] = number
-            if limit is not None:
-                model, _, _ = self._plan.require_bound()
-                subgraph_of = np.empty(model.num_nodes, np.int32)
-                for i, part in enumerate(self._nodes):
-                    subgraph_of[part] = i
-                needs = footprint(values_of(model), subgraph_of, moved, len(self._plan.devices))
-                if needs.total[number] > limit:
-                    return False
+            if limit is not None and self._needs(moved).total[number] > limit:
+                return False
             self._device_of = moved
             return True
+
+    def _needs(self, device_of: NDArray[np.int32]) -> Footprint:
+        model, _, _ = self._plan.require_bound()
+        subgraph_of = np.empty(model.num_nodes, np.int32)
+        for i, part in enumerate(self._nodes):
+            subgraph_of[part] = i
+        return footprint(values_of(model), subgraph_of, device_of, len(self._plan.devices))

@@ -99,7 +99,7 @@ def split(
     by what the model says. A subgraph whose results nobody reads is left out. ``external_above``: as in `Model.save`,
     for each file; weights are copied from file to file. Gives the manifest.
 
-    ``model``: what was read, or what can be read.
+    ``model``: a `Model`, or what `Core.read_model` accepts.
 
     Raises `ModelError` naming a boundary value whose type nobody knows (`Model.with_types` supplies it), or data that
     cannot be read; `PropertyError` where the plan is for another model; `HeteroError` for a folder that is not empty

@@ -205,7 +205,7 @@ class HeteroPlugin(DeviceListPlugin):
         return bind_plan(plan, placed, devices, supports, self._skipped(config, devices), limits)
 
     def check_limits(self, plan: Plan, config: Mapping[str, Any]) -> None:
-        """`InsufficientMemory` if a plan that has its model needs more than ``config`` allows."""
+        """Raise `InsufficientMemory` if a plan that is bound to its model needs more than ``config`` allows."""
         limits = self._limits(plan.devices, config)
         if limits != plan.limits:
             from ..assign.within_memory import check_limits
@@ -340,7 +340,8 @@ class HeteroPlugin(DeviceListPlugin):
     def _compile_elsewhere(
         self, i: int, devices: Sequence[str], submodel: Model, config: Mapping[str, Any], room: FreeMemory
     ) -> CompiledModel | None:
-        """The part on the first of ``devices`` that takes it, has room and compiles it; None if there is none."""
+        """The submodel, compiled on the first of ``devices`` that supports it, has memory for it and compiles it; else
+        None."""
         for device in devices:
             try:
                 plugin, device_config = self.device_of(device, config)

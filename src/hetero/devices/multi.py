@@ -57,8 +57,8 @@ class MultiPlugin(DeviceListPlugin):
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> MultiCompiledModel:
-        """Compile on each device that takes all of the model and has the memory; one warning for each other, or its
-        error if ``STRICT`` is set or none is left."""
+        """Compile on each device that supports the whole model and has memory for it. Each other device gives a
+        warning, or its error if ``STRICT`` is set or no device remains."""
         settings = self.full_config(self.own(config))
         compiled: list[CompiledModel] = []
         failures: list[HeteroError] = []

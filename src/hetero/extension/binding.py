@@ -116,8 +116,8 @@ class BoundOp:
         return self._checked(frozen, given)
 
     def _checked(self, inputs: Sequence[Array | None], given: Sequence[Any]) -> list[Array]:
-        """Results as arrays that lie apart from the inputs, if they are of the types that were promised. Read-only: the
-        function may keep them, and give them again."""
+        """The results as arrays that share no memory with the inputs, checked against the promised types. Read-only,
+        because the function may keep them and return them again."""
         dtypes = self.output_dtypes([None if array is None else array.dtype for array in inputs])
         shapes: Sequence[Shape | None] = [None] * len(given)
         if self.op.shape_rule is not None:

@@ -32,8 +32,8 @@ class CustomOp:
     ``function``: takes the inputs as NumPy arrays, by position (None for one that the node leaves out), and the
     attributes that the node states by name: numbers, str, tuples of these, and arrays for tensors. It gives one array,
     or a sequence of arrays if there are several outputs, of exactly the element types stated, and does not write them
-    again. The arrays that it gets are read-only and valid during the call only: their memory is written again later. It
-    may be called by several threads at once.
+    again. Its input arrays are read-only and valid only during the call: their memory is reused later. Several threads
+    may call it at once.
 
     ``c_function``: the same in C, as ``hetero/custom_op.h`` describes (see `hetero.get_include`): a function of a
     library loaded by `ctypes`, an object made by ``ctypes.CFUNCTYPE``, or an address. It needs a ``shape_rule``.

@@ -142,7 +142,7 @@ class Model(Rows):
         return model
 
     def states_more_than(self, other: Model) -> bool:
-        """Whether types of values were supplied here (`with_types`) that ``other``, of the same file, does not have."""
+        """Whether this model was given types (`with_types`) that ``other``, a model of the same file, does not have."""
         return any(other._types.supplied.get(value) != given for value, given in self._types.supplied.items())
 
     def with_inferred_types(self) -> Model:

@@ -67,7 +67,7 @@ def _bytes_of(source: bytes | bytearray | memoryview | onnx.ModelProto) -> tuple
     try:
         return memoryview(source.SerializeToString()), "<ModelProto>"
     except Exception as error:  # protobuf's EncodeError, or ValueError above 2 GiB
-        if not _is_too_deep(source):  # of which protobuf says the same
+        if not _is_too_deep(source):  # for which protobuf raises the same error
             raise_out_of_memory(error)
         raise ModelError(f"<ModelProto>: cannot be encoded: {error}") from error
 

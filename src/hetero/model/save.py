@@ -4,7 +4,7 @@ What is read at any moment is one ``.onnx`` file and the data file that it names
 under a name that no file has, synced, and only then the ``.onnx`` file is renamed into place, which is the moment at
 which new replaces old. The old data file goes last, and only if `save_model` made it (``m.onnx.1.data``) and the old
 model refers to it. Whatever happens before the rename leaves the old pair as it was. The temporary ``.onnx`` file
-names the data file, so that both go at the next write beside them if the process is killed before the rename.
+names the data file: if the process is killed before the rename, the next write into the folder removes both.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ def data_threshold(model: Rows, external_above: int | None) -> int | None:
     if external_above is None:
         return _AT_LEAST if _weight_bytes(model) > _INSIDE_BYTES else None
     if external_above < 0:
-        raise PropertyError(f"external_above is a number of bytes, zero or more, found {external_above}")
+        raise PropertyError(f"external_above must be a number of bytes, 0 or more, found {external_above}")
     return external_above
 
 
 def write_model(
     model: Rows, types: ValueTypes, path: str | os.PathLike[str], data_file: DataFile | None, is_new: bool = False
 ) -> None:
-    """Writes the data file, over a file of its name, if there is anything for it; then the model file.
+    """Writes the data file, if it has any data, and then the model file. Replaces files of these names.
 
-    ``is_new``: there are no files of these names, and the caller makes the new ones last (`sync_files`)."""
+    ``is_new``: no files of these names exist, and the caller syncs the new ones (`sync_files`)."""
     parts = model_parts(model, types, data_file=data_file)
     needs = None if data_file is None else data_file.name
     opened = new_file(path) if is_new else atomic_file(path, needs)

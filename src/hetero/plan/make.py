@@ -104,7 +104,7 @@ def bind_plan(
 
 
 def _warn_of_unknown_sizes(plan: Plan) -> None:
-    """Say that limits may not hold, also to those who compile without looking at the plan."""
+    """Warn that limits may not hold, also callers that compile without looking at the plan."""
     if plan.limits:
         for found in unknown_sizes(plan):
             warn(found.message)

@@ -66,9 +66,9 @@ def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel
 def adopt(
     plugin: Plugin, compiled: CompiledModel, config: Mapping[str, Any], subject: str, device: str | None = None
 ) -> None:
-    """Complete a model that ``plugin`` compiled or imported: the threads of the plugin, the properties that the author
-    left out, and the name that the device was asked for by (``device``), if the author built in another. ``subject``:
-    what was compiled, for errors."""
+    """Give a compiled or imported model what every model of its device has: the threads, the properties that its
+    author left out, and the requested name of the device (``device``), if its author built in another name.
+    ``subject``: what it was compiled from, for errors."""
     compiled.subject = subject
     built_in, rest = _split_name(compiled.device)
     called, _ = _split_name(device or plugin.name)

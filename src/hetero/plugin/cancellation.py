@@ -13,8 +13,8 @@ __all__ = ["Cancellation"]
 class Cancellation:
     """A flag that one thread sets and a run in another looks at where it can stop.
 
-    Who owns the run clears the flag before it starts one. `CpuRunner.cancellation` is the flag of a request on CPU:
-    kernels look at it between parts of their work, within 100 ms. TEMPLATE looks at its own before each node.
+    The owner of a run clears the flag before it starts one. `CpuRunner.cancellation` is the flag of a request on CPU:
+    kernels check it between parts of their work, within 100 ms. TEMPLATE checks its flag before each node.
 
     ``parts``: flags of the runs that this one is made of, which are set and cleared with it.
     """

@@ -33,8 +33,8 @@ class CheckedRunner:
         self._left: frozenset[int] = frozenset()
 
     def leave(self, positions: Sequence[int]) -> None:
-        """See `CompiledModel.home`: results of these positions stay where they are made, so what stands for them is the
-        device's own matter and is not looked at."""
+        """See `CompiledModel.home`: results at these positions stay on the device. What the runner returns for them is
+        not checked."""
         leave = getattr(self._runner, "leave", None)
         if leave is None:
             raise InferenceError(

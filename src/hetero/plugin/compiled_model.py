@@ -204,7 +204,7 @@ class CompiledModel(abc.ABC):
         raise NotSupported(f"{self._device} cannot export compiled models")
 
     def rename(self, device: str) -> None:
-        """Be a model of ``device``: its plugin is registered under another name than its author's."""
+        """Call the device ``device``: the plugin is registered under that name, and its author built in another."""
         if self._properties["EXECUTION_DEVICES"] == (self._device,):
             self._properties["EXECUTION_DEVICES"] = (device,)
         self._device = self._executor.name = device

@@ -94,7 +94,7 @@ class Plugin(abc.ABC):
     build the names of models and messages from ``self.name`` (`device_name`)."""
 
     registered_names: tuple[str, ...] = ()
-    """The names that it is registered under: several if a factory gives one plugin for each of them."""
+    """The names that it is registered under: several if a factory returns one plugin for all of them."""
 
     properties: ClassVar[Sequence[str | Property]] = (
         "SUPPORTED_PROPERTIES",
@@ -175,14 +175,14 @@ class Plugin(abc.ABC):
         """What assignment by cost takes the device for (``device``: as it was asked for) where nothing was measured."""
         from .speed import default_speed
 
-        return default_speed(getattr(type(self), "name", device))  # speeds are known by the name that it is made under
+        return default_speed(getattr(type(self), "name", device))  # speeds are listed by the author's name
 
     def memory_bytes(self, device: str) -> float | None:
         """How much memory the device has for a model, which plans hold to; None where nothing is to be held to."""
         return None
 
     def device_name(self, id_: str = "") -> str:
-        """What the device with an id is called: ``CPU`` or ``CPU.1``."""
+        """The name of the device with an id: ``CPU`` or ``CPU.1``."""
         return f"{self.name}.{id_}" if id_ else self.name
 
     def device_ids(self) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""One input as a caller gives it, made a plain NumPy array.
+"""Converts one input, as the caller gives it, to a plain NumPy array.
 
-What has an element type of its own (arrays, and objects with ``__dlpack__``, ``__array__`` or a buffer) keeps it.
-Python numbers and lists of them take the element type of the port if they are of its kind and in its range: integers
-for an integer port, integers and floats for a float port. Everything else is refused, so that no element is invented,
-truncated or unmasked on the way, whatever the device.
+Arrays, and objects with ``__dlpack__``, ``__array__`` or a buffer, keep their element type. Python numbers and lists of
+numbers take the element type of the port if they are of its kind and in its range: integers for an integer port,
+integers and floats for a float port. Everything else is refused, on every device, so that no element is invented,
+truncated or unmasked.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ..errors import InferenceError
 __all__ = ["Unfit", "as_array"]
 
 _MOST_LEVELS = 64
-"""Of nested lists: the most dimensions that NumPy has."""
+"""The deepest nesting of lists: NumPy's largest number of dimensions."""
 
-# The kinds of Python numbers and NumPy's that a port of a kind takes. Floats are rounded to the port's precision.
+# Kind of a port -> the kinds of Python and NumPy numbers that it takes. Floats are rounded to the port's precision.
 _TAKES = {"bool": {"bool"}, "int": {"int"}, "float": {"int", "float"}, "complex": {"int", "float", "complex"}}
 _KIND_OF_DTYPE = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex", "U": "str", "S": "bytes"}
 _KIND_OF_TYPE = {bool: "bool", int: "int", float: "float", complex: "complex", str: "str", bytes: "bytes"}
@@ -28,15 +28,14 @@ _ML_INTEGERS = ("int4", "uint4", "int2", "uint2")
 
 
 class Unfit(InferenceError):
-    """A value that is no array of the port's element type and cannot become one. The message is a phrase that follows
-    "found"."""
+    """A value that cannot become an array of the port's element type. The message is a phrase that follows "found"."""
 
 
 def as_array(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
-    """``value`` as a plain array in native byte order, without a copy where it is one; its dtype and shape may be
-    others than the port's unless it was made of Python numbers. ``dtype``: the port's; None if nobody knows it.
+    """``value`` as a plain array in native byte order, not copied if it is one. Raises `Unfit`.
 
-    Arrays of strings become object arrays of `str`. Raises `Unfit`.
+    ``dtype``: the port's, None if it is unknown. Python numbers are converted to it; arrays keep their own dtype, which
+    the caller checks, as well as all shapes. Arrays of strings become object arrays of `str`.
     """
     if type(value) is np.ndarray:
         array = value
@@ -56,7 +55,7 @@ def as_array(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
 
 
 def _converted(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
-    """What is no plain array, as one."""
+    """A value that is not a plain array, as one."""
     if value is None:
         raise Unfit("None; pass an array")
     if isinstance(value, np.ndarray):
@@ -99,31 +98,40 @@ def _has_own_dtype(value: Any) -> bool:
 def _from_numbers(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
     """An array of Python numbers, NumPy scalars or strings, or of nested sequences of them."""
     kinds = _kinds_of(value)
-    what = type(value).__name__ if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else ""
-    found = f"a {what} of {' and '.join(sorted(kinds)) or 'nothing'}" if what else f"{type(value).__name__}"
-    is_text = kinds <= {"str", "bytes"} and bool(kinds)
-    wanted = "str" if dtype is not None and dtype.hasobject else None if dtype is None else _kind(dtype)
-    if wanted == "str" or (dtype is None and is_text):
+    is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    found = type(value).__name__
+    if is_list:
+        found = f"a {found} of {' and '.join(sorted(kinds)) or 'nothing'}"
+    is_text = bool(kinds) and kinds <= {"str", "bytes"}
+    if is_text if dtype is None else dtype.hasobject:
         if not kinds <= {"str", "bytes"}:
             raise Unfit(f"{found}; convert the elements to str first")
         return _made(value, np.dtype(object), found)
-    if not kinds <= (_TAKES.get(wanted, set()) if wanted is not None else {"bool", "int", "float", "complex"}):
+    wanted = None if dtype is None else _kind(dtype)
+    if not kinds <= (_TAKES.keys() if wanted is None else _TAKES.get(wanted, set())):
         remedy = "pass an array" if dtype is None else f"convert it explicitly to an array of {dtype} first"
         raise Unfit(f"{found}; {remedy}")
-    if dtype is None:
-        return _made(value, None, found)
-    if wanted == "bool" or not kinds:
+    if dtype is None or wanted == "bool" or not kinds:
         return _made(value, dtype, found)
     exact = _made(value, np.dtype(object), found)
-    if wanted == "int":
-        low, high = _range(dtype)
-        for number in (min(exact.flat, default=0), max(exact.flat, default=0)):
-            if not low <= int(number) <= high:
-                raise Unfit(f"the value {number}, outside the range of {dtype} ({low} to {high})")
-        return exact.astype(np.int64 if low < 0 else np.uint64).astype(dtype)
+    return _integers(exact, dtype) if wanted == "int" else _floats(exact, dtype)
+
+
+def _integers(exact: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Python integers as ``dtype``. Raises `Unfit` for one out of its range."""
+    low, high = _range(dtype)
+    for number in (min(exact.flat, default=0), max(exact.flat, default=0)):
+        if not low <= int(number) <= high:
+            raise Unfit(f"the value {number}, outside the range of {dtype} ({low} to {high})")
+    return exact.astype(np.int64 if low < 0 else np.uint64).astype(dtype)
+
+
+def _floats(exact: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Python numbers rounded to ``dtype``, a float or complex type. Raises `Unfit` for a finite one out of its
+    range."""
     with np.errstate(over="ignore"):
         try:
-            wide = exact.astype(np.complex128 if wanted == "complex" else np.float64)
+            wide = exact.astype(np.complex128 if dtype.kind == "c" else np.float64)
         except OverflowError:
             raise Unfit(f"a number outside the range of {dtype}") from None
         array = wide.astype(dtype)
@@ -197,7 +205,7 @@ def _range(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def _strings(array: np.ndarray) -> np.ndarray:
-    """An array of strings in any form as an object array of str; as it is where it is that."""
+    """An array of strings as an object array of `str`: the same array if it is one."""
     objects = array if array.dtype == object else array.astype(object)
     types = set(map(type, objects.flat))
     if all(issubclass(found, str) for found in types):

@@ -107,11 +107,11 @@ def order_of_steps(subgraph_of: NDArray[np.integer]) -> tuple[NDArray[np.intp], 
 
 
 def _least(numbers: NDArray[np.integer], group: NDArray[np.integer], num_groups: int, none: int) -> NDArray[np.int64]:
-    """int64 [num_groups]: the least number of each group, ``none`` for a group without any. Not by `ufunc.at`, which
-    crashes where memory is short (NumPy 2.3)."""
+    """int64 [num_groups]: the least number of each group, ``none`` for an empty group. Avoids `ufunc.at`, which crashes
+    when memory is short (NumPy 2.3)."""
     least = np.full(num_groups, none, np.int64)
     descending = np.argsort(numbers)[::-1]
-    least[group[descending]] = numbers[descending]  # of several for one place, the last one stays
+    least[group[descending]] = numbers[descending]  # of several numbers for one group, the last one stays
     return least
 
 

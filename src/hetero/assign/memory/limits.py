@@ -25,13 +25,13 @@ _UNITS = {
     **{f"{prefix.lower()}i": 1024**power for power, prefix in enumerate(_PREFIXES, 1)},
 }
 _LARGEST = 2**63 - 1
-_MOST_DIGITS = 100  # beyond, a size is too large, and Python may refuse to make a number of it
+_MOST_DIGITS = 100  # longer sizes are too large anyway, and Python may refuse to parse them
 
 
 def parse_bytes(given: object, what: str = "a size") -> int:
     """Whole bytes of a number or of a text: ``"4096"``, ``"512MiB"`` (1024s), ``"1.5GB"`` (1000s), ``"2G"`` (1000s).
 
-    ``what`` begins messages. Raises `PropertyError` for what is no size, is not finite, not above zero, or too large.
+    ``what`` begins messages. Raises `PropertyError` unless it is a size that is finite, above zero and not too large.
     """
     size: float | int
     if isinstance(given, str):
@@ -39,7 +39,7 @@ def parse_bytes(given: object, what: str = "a size") -> int:
         if found is None and re.fullmatch(r"\s*-\s*[0-9.].*", given):
             raise PropertyError(f"{what}: {given!r} is negative, expected more than 0 bytes")
         if found is None:
-            raise PropertyError(f"{what}: {given!r} is no size, expected bytes such as 4096, '512MiB' or '1.5GB'")
+            raise PropertyError(f"{what}: {given!r} is not a size, expected bytes such as 4096, '512MiB' or '1.5GB'")
         number, exponent, unit = found.groups()
         if unit.lower() not in _UNITS:
             raise PropertyError(
@@ -50,7 +50,7 @@ def parse_bytes(given: object, what: str = "a size") -> int:
         is_whole = number.isdigit() and not exponent and len(number) < _MOST_DIGITS
         size = int(number) * factor if is_whole else float(f"{number}e{exponent or 0}") * factor
     elif isinstance(given, bool) or not isinstance(given, (int, float)):
-        raise PropertyError(f"{what}: {shown(given)} is no size, expected bytes such as 4096, '512MiB' or '1.5GB'")
+        raise PropertyError(f"{what}: {shown(given)} is not a size, expected bytes such as 4096, '512MiB' or '1.5GB'")
     else:
         size = given
     if isinstance(size, float) and not math.isfinite(size):

@@ -3,10 +3,9 @@
 Every storage lives from the first call that fills it to the last that reads it; in the order of the calls, each takes
 the smallest free block that holds it. Two things save copies and memory:
 
-- the result of a call may take the place of an operand that nobody reads later, where the kernel works in place
-  (`_in_place`);
-- what is joined by a concatenation along the outermost axis is made where it will lie in the whole, and a slice along
-  that axis stays where it is (`join`).
+- a call whose kernel works in place may write its result over an operand that no later call reads (`_in_place`);
+- the operands of a concatenation along the outermost axis are computed in their places in the result, and a slice
+  along that axis is not copied (`join`).
 """
 
 from __future__ import annotations
@@ -114,32 +113,31 @@ def _bytes(value: Value) -> int:
     return value.size * value.dtype.itemsize
 
 
-def _in_place(call: Call, at: int, shared: bool, whole_of: Callable[[int], int]) -> bool:
+def _in_place(call: Call, at: int, shared: bool, root: Callable[[int], tuple[int, int]]) -> bool:
     """Whether the first result of a call may be the memory of operand ``at``, if nothing reads that later.
 
-    The condition, which ``HT_IN_PLACE`` in kernels.h states and every `Program` checks: the kernel allows it for this
-    operand; the operand has as many elements as the result, of the same size, so that element i of one lies where
-    element i of the other does; and every other operand in that memory either meets the same condition, where the
-    kernel allows more than one (``shared``), or does not exist. ``whole_of``: the storage that a storage lies in.
+    The caller has checked that the kernel allows it for this operand. The other conditions, which ``HT_IN_PLACE`` in
+    kernels.h states and every `Program` checks: the operand has as many elements as the result, of the same size, so
+    that element i of both occupies the same bytes; and no other operand lies in that memory, unless the kernel allows
+    it (``shared``) and that operand meets the same condition. ``root``: the storage that a storage lies in, and where.
     """
     operand, result = call.inputs[at], call.outputs[0]
     assert operand is not None
-    size, itemsize = result.size, result.dtype.itemsize
-    if operand.dtype.itemsize != itemsize or operand.size != size:
+
+    def is_alike(value: Value) -> bool:
+        return value.size == result.size and value.dtype.itemsize == result.dtype.itemsize
+
+    if not is_alike(operand):
         return False
-    whole = whole_of(operand.storage)
-    for number, other in enumerate(call.inputs):
-        if number == at or other is None or other.data is not None or whole_of(other.storage) != whole:
-            continue
-        same = other.storage == operand.storage and other.dtype.itemsize == itemsize and other.size == size
-        if not (shared and same):
-            return False
-    return True
+    whole, _ = root(operand.storage)
+    return all(
+        shared and other.storage == operand.storage and is_alike(other)
+        for number, other in enumerate(call.inputs)
+        if number != at and other is not None and other.data is None and root(other.storage)[0] == whole
+    )
 
 
-@functools.cache
-def _rule(kernel: str) -> tuple[tuple[int, ...], bool]:
-    return _kernels.in_place(kernel)
+_rule = functools.cache(_kernels.in_place)
 
 
 def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], parts: Parts) -> int:
@@ -152,6 +150,8 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
 
     def root(storage: int) -> tuple[int, int]:
         """The whole that a storage lies in, which may be itself, and at which byte."""
+        if storage not in parts:
+            return storage, 0
         path, begin = [], 0
         while storage in parts and storage not in roots:
             path.append(storage)
@@ -162,15 +162,12 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
             roots[step] = (storage, begin)
         return storage, begin
 
-    def whole_of(storage: int) -> int:
-        return root(storage)[0] if storage in parts else storage
-
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     size: dict[int, int] = {}
     for position, call in enumerate(calls):
         for value in call.outputs:
-            whole, begin = root(value.storage) if value.storage in parts else (value.storage, 0)
+            whole, begin = root(value.storage)
             first.setdefault(whole, position)
             last[whole] = position
             end = begin + _bytes(value)
@@ -178,7 +175,7 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
                 size[whole] = end
         for operand in call.inputs:
             if operand is not None and operand.data is None:
-                last[whole_of(operand.storage)] = position
+                last[root(operand.storage)[0]] = position
     outputs = {storage for storage, (kind, _) in place.items() if kind == 3}
     wholes = {root(part)[0] for part in parts}
     renamed: dict[int, int] = {}  # storage -> the one whose memory it continues
@@ -197,8 +194,8 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
                 and old not in outputs
                 and new not in renamed
                 and not (new in outputs and old in wholes)
-                and size[old] == _bytes(operand)
-                and _in_place(call, at, shared, whole_of)
+                and size[old] == _bytes(operand)  # the operand is all of its storage
+                and _in_place(call, at, shared, root)
             ):
                 if new in outputs:  # the operand moves into the output's memory
                     outputs.add(old)

@@ -76,7 +76,8 @@ class Planner:
 
     def _fold(self, known: frozenset[int]) -> frozenset[int]:
         """Compute the nodes that depend on constants alone, once, but for those whose results are known. The indices of
-        all. A node that fails is left for the run that reaches it: a branch that is not taken may divide by zero."""
+        all. A node that fails stays, and fails in the run that reaches it: a branch that is not taken may divide by
+        zero."""
         folded = set(known)
         is_constant = self.model.is_constant.data  # gives plain bools, faster than the array gives scalars
         for i, plan in enumerate(self.nodes):
@@ -219,8 +220,9 @@ class Planner:
     def following(
         self, segment: Segment, arrays: Mapping[int, NDArray[Any]], waited: Mapping[int, NDArray[Any]]
     ) -> Segment:
-        """The segment after one that waits for data. ``arrays``: all values made or known so far, of which the types
-        are read. ``waited``: the data of ``segment.needs``; plans keep them, so nobody may write them later."""
+        """The segment after ``segment``, which waits for data. ``arrays``: all values computed or known so far; only
+        their dtypes and shapes are read. ``waited``: the data of ``segment.needs``. The plan keeps these arrays, so
+        they must not be written later."""
         given = {}
         for value, array in arrays.items():
             data = waited[value] if value in waited else segment.known.get(value)
@@ -252,8 +254,8 @@ class Planner:
             except NeedsData as need:
                 stage = context.stages.get(i, [])
                 if any(value is need.value for value in stage):
-                    # The node's own values: they get ids after the model's, no two nodes the same, since a value that
-                    # an earlier node staged may be an output, and are handed on to the node's next lowering.
+                    # The node's own values get ids after the model's and are handed on to its next lowering. No two
+                    # nodes share an id, since a value that an earlier node staged may be an output.
                     numbers = [self.model.num_values + i + position * len(self.nodes) for position in range(len(stage))]
                     values.update(zip(numbers, stage, strict=True))
                     needs = tuple(n for n, value in zip(numbers, stage, strict=True) if value is need.value)
@@ -346,7 +348,7 @@ class Planner:
 
 
 def _read_only(data: NDArray[Any]) -> NDArray[Any]:
-    """``data``, so that whoever gets it from a plan cannot change what later runs find there."""
+    """A view of ``data`` that cannot be written: callers get it from a plan, and later runs read it."""
     if data.flags.writeable:
         data = data.view()
         data.flags.writeable = False

@@ -61,15 +61,14 @@ class PlanCache:
     def following(self, segment: Segment, arrays: Mapping[int, NDArray[Any]]) -> Segment:
         """The segment after ``segment``, given the data that it waits for and the types of the rest.
 
-        The key holds all that planning reads: the data of ``segment.needs``, with their types, and the types of what
-        the host made. Those of all other values, and the data of the known ones, follow from ``segment``, which lives
-        as long as the entry, so that its id stands for it alone.
+        The key holds all that planning reads: the data and types of ``segment.needs``, and the types of what the host
+        made. Everything else follows from ``segment``. The entry keeps ``segment`` alive, so no other one has its id.
         """
         waited = tuple((arrays[value].shape, arrays[value].dtype, arrays[value].tobytes()) for value in segment.needs)
         made = tuple((arrays[value].shape, arrays[value].dtype) for value in segment.host_outputs)
 
         def plan() -> Segment:
-            # Of the key's own bytes, not of the arrays: those are the caller's, or others that are written again.
+            # Made of the key's bytes: the arrays themselves are the caller's, or memory that is written again.
             data = {
                 value: np.ndarray(shape, dtype, buffer)
                 for value, (shape, dtype, buffer) in zip(segment.needs, waited, strict=True)
@@ -107,7 +106,7 @@ class PlanCache:
 
 
 class _Stop(Cancellation):
-    """A flag that kernels look at, too."""
+    """A flag that kernels check as well."""
 
     __slots__ = ("flag",)
 

@@ -18,7 +18,7 @@ class Segment:
     """A part of a plan that runs without a stop.
 
     ``program`` takes the arrays of ``inputs`` (value ids) and gives those of ``outputs``. ``known``: values that need
-    no program, as read-only arrays that no caller has or had. ``aliases``: values that are another one under a new
+    no program, as read-only arrays that no caller can write. ``aliases``: values that are another one under a new
     shape. ``needs``: values whose data the rest of the plan waits for; empty for the last segment. ``handed_on``: all
     that the rest may read. ``node_of``: the node of each call of the program. ``next_node``: where planning goes on.
     ``host``: the node, of control flow or of the user's, that runs after the program, -1 for none; ``host_outputs``:

@@ -131,8 +131,8 @@ class OrtRunner:
         return value
 
     def _remember(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
-        """Note types that `run_again` takes. Only where all results are tensors, which onnxruntime makes apart: the
-        tensors of two sequences may share memory."""
+        """Note the input types that `run_again` accepts, if all results are tensors. Tensors share no memory with each
+        other; those in two sequences may."""
         if all(type(value) is np.ndarray and value.dtype.kind in "biuf" for value in inputs) and all(
             type(result) is np.ndarray for result in results
         ):

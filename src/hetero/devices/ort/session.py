@@ -19,8 +19,8 @@ __all__ = ["CPU_PROVIDER", "LENT_BYTES", "SessionSource", "num_streams", "plain_
 CPU_PROVIDER = "CPUExecutionProvider"
 
 LENT_BYTES = 4096
-"""Tensors from this size on are lent to sessions: onnxruntime reads them where they lie, in the mapped file, when it
-packs or folds them. It copies those that it does neither with, but for those of `_only_gathered`."""
+"""Tensors from this size on, in bytes, are lent to sessions in the mapped file. onnxruntime copies them unless it packs
+or folds them, or `_only_gathered` names them."""
 
 _SEVERITY = {"NO": 4, "ERR": 3, "WARNING": 2, "INFO": 1, "DEBUG": 0, "TRACE": 0}
 
@@ -63,13 +63,13 @@ def plain_options() -> Any:
 
 
 def _only_gathered(model: Model, weights: Mapping[str, Any]) -> list[str]:
-    """The weights that a session may keep reading where they lie (``SessionOptions.add_initializer``).
+    """The weights that a session can read in place (``SessionOptions.add_initializer``).
 
-    onnxruntime then takes the given data for whatever has that name once the model is optimized. Its optimizer of
-    transposes replaces a weight by a transposed or reshaped one of the same name where it moves a Transpose through a
-    node that reads the weight, so results would be wrong without an error. It moves none through a Gather or GatherND
-    towards its table. So the condition is: every reader is one of these nodes, by its first input, in the main graph.
-    They copy elements byte by byte, so the table may lie at any address.
+    onnxruntime looks such data up by name after it has optimized the model. When its transpose optimizer moves a
+    Transpose through a node that reads a weight, it replaces the weight by a transposed or reshaped one of the same
+    name, so results would be wrong without an error. It never moves a Transpose through a Gather or GatherND to the
+    table. The condition is therefore: every reader is one of these nodes, in the main graph, and reads the weight as
+    its first input. These nodes copy elements byte by byte, so the table may lie at any address.
     """
     candidates = {model.value_id(name) for name in weights}
     for node in range(model.num_nodes):
@@ -99,7 +99,8 @@ class SessionSource:
             if not self._values:
                 self._values = {name: ort_value(ort, array) for name, array in self.weights.items()}
             options.add_external_initializers(list(self._values), list(self._values.values()))
-            if all(CPU_PROVIDER in (entry, entry[0]) for entry in providers):  # others have memory of their own
+            names = {entry if isinstance(entry, str) else entry[0] for entry in providers}
+            if names == {CPU_PROVIDER}:  # other providers have their own memory
                 for name in self._tables:
                     options.add_initializer(name, self._values[name])
         session = ort.InferenceSession(self.encoded, options, providers=providers)

@@ -5,9 +5,9 @@
 2. If not, each kind of node is tried: a model of a node each, all that are not known yet in one session. An error
    names a node, which is refused and left out; one that names none is narrowed down by halves. What is found out is
    kept for the process, by operator, version, types and attributes.
-3. Steps 1 and 2 ask the CPU's provider, whose sessions are made fastest. For another execution provider, the nodes that
-   the CPU's refuses are tried again with it, since it may have kernels that the CPU's lacks. Then it is asked with the
-   whole model which nodes it takes, which may depend on weights and shapes.
+3. Steps 1 and 2 ask the provider for the CPU, whose sessions are made fastest. Another execution provider is tried with
+   the nodes that the CPU's refuses, since it may have kernels for them. Then it is asked which nodes of the whole model
+   it takes, because that may depend on weights and shapes.
 
 A model of a thousand nodes costs some 60 ms.
 """
@@ -67,7 +67,7 @@ def _without_kernels(model: Model) -> dict[int, str]:
 
 
 def _tried(model: Model, nodes: Sequence[int], providers: list[Any]) -> dict[int, str]:
-    """Those of ``nodes`` for which a session with these providers cannot be made, each tried by itself, and why."""
+    """Node -> reason, for each of ``nodes`` that a session with these providers cannot run. Each is tried by itself."""
     shared = repr(providers).encode() + (hashlib.sha256(header_of(model)).digest() if model.functions else b"")
     probes = {node: _Probe(model, node, shared) for node in nodes}
     reasons = {}

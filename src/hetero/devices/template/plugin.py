@@ -135,7 +135,7 @@ class TemplateModel(CompiledModel):
 
 
 class TemplateRunner:
-    """One request: the counters of its last run, and what stops one."""
+    """One request: the counters of its last run, and the flag that cancels a run."""
 
     def __init__(self, device: str, program: Program, measured: bool) -> None:
         self.cancellation = Cancellation()

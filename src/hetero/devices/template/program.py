@@ -7,7 +7,7 @@ that holds it reads them as further inputs. Attributes that a function body take
 the call is compiled, so nothing is looked up by name at run time.
 
 Compiling costs one pass over the nodes; a run costs one pass over the steps. A program is immutable: any number of
-threads may run it at once. Before each step, also of the programs within it, a run looks whether it is to stop
+threads may run it at once. Before each step, also in nested programs, a run checks whether it was cancelled
 (`stopping_by`).
 """
 
@@ -69,7 +69,7 @@ twice would run 2**26."""
 
 
 class _Running(threading.local):
-    """The run of this thread, which all programs within it belong to."""
+    """The cancellation of this thread's run, which nested programs share."""
 
     cancellation = Cancellation()
 
@@ -79,7 +79,7 @@ _running = _Running()
 
 @contextlib.contextmanager
 def stopping_by(cancellation: Cancellation) -> Iterator[None]:
-    """Runs of this thread within it raise `Cancelled` when that is asked for."""
+    """Within the block, runs of this thread raise `Cancelled` once ``cancellation`` is requested."""
     before, _running.cancellation = _running.cancellation, cancellation
     try:
         yield
@@ -230,7 +230,7 @@ class Program:
 
         def define(name: str, value: Any = None) -> int:
             slots[name] = len(initial)
-            initial.append(frozen(value))  # one that is a result, too, must not be written by whoever gets that
+            initial.append(frozen(value))  # a caller that gets it as a result must not write it
             return slots[name]
 
         def read(name: str) -> int:

@@ -34,8 +34,8 @@ MIN_ROWS = 24
 _ISNAN = 50  # kernels/unary.h
 _DEPTH = 8  # calls between the product and the softmax
 _LARGEST_FACTOR = 2.0**24
-"""Of each number that Q, K or their product is multiplied by. The kernel multiplies after the product instead. Numbers
-beyond this or below its reciprocal may keep the product from overflow, so they stay; so do 0 and NaN."""
+"""The largest factor of Q, K or their product that the kernel may apply after the product. A factor beyond this, or
+below its reciprocal, may keep the product from overflowing, so it stays where it is. So do 0 and NaN."""
 _SCORES, _LEAST_ROWS, _PANEL, _MAX_DIM = 8192, 24, 16, 1 << 24  # src/_core/kernels/attention.c
 
 
@@ -86,8 +86,8 @@ def recognise(graph: CallGraph) -> None:
 
 
 def _is_over_rows(softmax: Call) -> bool:
-    """Whether a softmax, not its logarithm, normalizes each row along the last axis. Sizes of 1 and the flattening of
-    axes before opset 13 make other lines that are just as dense, so the length of the lines decides."""
+    """Whether a softmax, not its logarithm, normalizes each row along the last axis. The lines must have the length of
+    that axis: with sizes of 1, or axes flattened before opset 13, lines of other lengths are dense, too."""
     shape = softmax.outputs[0].shape
     return bool(shape) and softmax.ints[1:] == (shape[-1], 1, 0)
 
@@ -166,8 +166,8 @@ def _known_number(value: Value | None) -> float | None:
 
 
 def _scaled(call: Call) -> tuple[Value, float] | None:
-    """What a call multiplies by a known number, or divides by one, and the number or its reciprocal. The number has one
-    element and adds no axes, and its magnitude is between ``1 / _LARGEST_FACTOR`` and ``_LARGEST_FACTOR``."""
+    """The value that a call multiplies or divides by a known number, and the number or, for a division, its reciprocal.
+    The number has one element, adds no axes, and is between ``1 / _LARGEST_FACTOR`` and ``_LARGEST_FACTOR`` in size."""
     first, second = call.inputs[0], call.inputs[1] if len(call.inputs) > 1 else None
     for value, other in ((first, second), (second, first)):
         number = _known_number(other)
@@ -232,8 +232,8 @@ def _matrices(graph: CallGraph, product: Call, which: int, batch: tuple[int, ...
     """An operand of a product, read through the numbers it is multiplied by and transpositions. ``packed``: rows or
     columns have to be dense.
 
-    A copy is passed if each axis of the operand longer than 1 is one axis of the copy with the same size, walked
-    forwards, and no copy before it started at an offset. Who else reads these calls does not matter: they stay then."""
+    A copy is skipped if each axis of the operand longer than 1 is one axis of the copy with the same size, walked
+    forwards, and no copy before it started at an offset. Other calls may read these results: the copies then stay."""
     value = product.inputs[which]
     if value is None or value.rank < 2 or value.dtype != np.float32:
         return None
@@ -327,8 +327,9 @@ def _masks(found: _Scores, after: _After, shape: tuple[int, ...]) -> list[Mask] 
 
 
 def _after(graph: CallGraph, weights: Value) -> _After | None:
-    """From what a softmax makes to what a product reads: itself, or with a number where a condition holds. Then the
-    choice alone reads the softmax; or IsNaN and the choice, once each, and the choice alone reads IsNaN's result."""
+    """From the result of a softmax to what a product reads: the same, or with a number where a condition holds. With
+    such a choice, only the choice reads the softmax, or IsNaN and the choice, once each. Only the choice reads
+    IsNaN."""
     reader = graph.only_reader(weights)
     if reader is not None:
         call = graph.call(reader)

@@ -1,9 +1,9 @@
 """Runs of elementwise calls become one call of the kernel `chain`, which works tile by tile.
 
 Contract: the same kernels on the same elements, so the same bits. A run is a connected set of elementwise calls whose
-results have one shape; its operands are broadcast to that. It is made where the last of its calls stood: nobody but its
-own calls reads a result of it before, under whatever shape, and its own calls read them under the shape they were made
-in. What others read is written out, the rest never reaches memory.
+results have one shape; its operands are broadcast to that. The run takes the
+place of its last call, so until then only its own calls may read its results, and only under the shape in which they
+were made. Results that other calls read are written out; the others never reach memory.
 
 Left alone: results that the first cache holds anyway; calls that can fail, so that an error names its node; powers
 whose exponent is not one known number, because their kernel tells exponents apart by how they are broadcast.

@@ -38,7 +38,7 @@ def recognise(graph: CallGraph) -> None:
 
 
 def _is_root(call: Call) -> bool:
-    """Square root or power of 0.5, which differ for -0 and -inf alone: no mean of squares is one of these."""
+    """A square root or a power of 0.5. They differ only for -0 and -inf, which a mean of squares never is."""
     if call.kernel == "pow":
         return call.inputs[0] is not None and scalar_operand(call, call.inputs[0], 0.5)
     return call.kernel == "unary" and call.ints[0] == _SQRT
@@ -104,7 +104,7 @@ def _with_scale_and_bias(
 
 
 def _is_mean_of_rows(reduce: Call) -> bool:
-    """Over the last axis alone, which is kept, and of what it is not nothing."""
+    """A mean over only the last axis, which is kept. The input is not empty."""
     x = reduce.inputs[0]
     assert x is not None
     marks = (0,) * (x.rank - 1) + (1,)

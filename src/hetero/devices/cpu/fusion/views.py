@@ -11,9 +11,10 @@ __all__ = ["compose", "join_copies"]
 
 
 def join_copies(graph: CallGraph) -> None:
-    """Copies read what the copy before them read, which goes if nobody else reads it. Those that repeat elements stay:
-    they had better repeat what lies side by side. Conditions: one call makes all that the second copy reads from, and
-    each axis of the second view walks along one axis of the first one's result without leaving it (`compose`)."""
+    """A copy of a copy reads from the source of the first copy, which is removed if no other call reads it. Copies that
+    repeat elements stay, because they are faster on adjacent elements. Conditions: one call makes all that the second
+    copy reads, and each axis of the second view walks along one axis of the first result without leaving it
+    (`compose`)."""
     for position, call in graph:
         if call.kernel != "copy_strided":
             continue

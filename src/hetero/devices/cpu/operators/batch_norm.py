@@ -25,7 +25,7 @@ from ..values import Value
 __all__ = ["fold"]
 
 _LARGEST_SCALE = 2.0**64
-"""Of a channel, so that the scaled weights do not overflow, as long as the weights themselves are below this too."""
+"""The largest scale of a channel. Weights below this size do not overflow when they are multiplied by it."""
 
 
 def fold(
@@ -74,6 +74,6 @@ def _folded(
         before = 0.0 if bias is None or bias.data is None else bias.data.astype(np.float64)
         after = ((before - mean) * scale + shift).astype(np.float32)
     if not (np.abs(scale) <= _LARGEST_SCALE).all() or not np.isfinite(after).all():
-        return None  # NaN and infinity are not within the limit either
+        return None  # the comparison also rejects NaN
     scaled = Value(weights.dtype, weights.shape, weights.data, shared=weights.shared, scale=scale.astype(np.float32))
     return scaled, Value(after.dtype, after.shape, after, shared=True)

@@ -124,9 +124,9 @@ def _packed_winograd(context: Context, weights: Value, group: int, tile: int) ->
 
 
 def _bytes_and_scale(context: Context, weights: Value) -> list[Value | None]:
-    """The weights themselves, from which the kernel computes outputs beside extreme inputs, and their factors.
+    """The original weights and their scale, from which the kernel recomputes outputs near extreme inputs.
 
-    They are read then alone, so they stay in the model's file; as bytes, so that they may lie at any address.
+    The weights are read only then, so they stay in the model's file. As bytes, they may lie at any address.
     """
     assert weights.data is not None
     plain = Value(np.dtype(np.uint8), (weights.data.nbytes,), weights.data.reshape(-1).view(np.uint8), shared=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -125,8 +126,8 @@ def _is_inf(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     return [context.call("unary", [x], x.shape, _BOOL, [_ISINF], which)]
 
 
-# Of each float type the largest finite number: a bound that is not given is that number or its negation, to which
-# infinities are clipped.
+# The largest finite number of each float type. A missing bound of Clip is that number or its negation, so infinities
+# are clipped to it.
 _LARGEST = {
     "float16": 65504.0,
     "bfloat16": float.fromhex("0x1.fep127"),
@@ -145,14 +146,14 @@ def _clipped(context: Context, x: Value, low: Value | None, high: Value | None) 
         low = context.scalar(-largest, x.dtype) if low is None else low
         high = context.scalar(largest, x.dtype) if high is None else high
     dtype = x.dtype
-    if dtype.name in _HALVES:  # they hold the bounds, so that clipping in float32 rounds nothing
+    if dtype.name in _HALVES:  # the bounds are numbers of this type, so clipping in float32 rounds nothing
         wide = np.dtype(np.float32)
         x = cast(context, x, wide)
         low, high = (None if bound is None else cast(context, bound, wide) for bound in (low, high))
-    numbers = [None if bound is None or bound.data is None else float(bound.data.reshape(())) for bound in (low, high)]
-    if x.dtype.kind == "f" and numbers[0] == numbers[0] and numbers[1] == numbers[1] and None not in numbers:
-        x = unary(context, _CLIP, x, *(number for number in numbers if number is not None))
-    else:  # a bound that is not a number makes all results so, as Min and Max do
+    known = [float(bound.data.reshape(())) for bound in (low, high) if bound is not None and bound.data is not None]
+    if x.dtype.kind == "f" and len(known) == 2 and not any(map(math.isnan, known)):
+        x = unary(context, _CLIP, x, *known)
+    else:  # a bound of NaN makes all results NaN, as Min and Max do
         for kernel, bound in (("max", low), ("min", high)):
             if bound is not None:
                 x = binary(context, kernel, x, context.reshaped(bound, ()))
@@ -246,7 +247,7 @@ for _name, (_kernel, _dtypes) in _COMPARE.items():
 
 @operator("PRelu", dtypes=_SIGNED, attributes={"consumed_inputs": None})
 def _prelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """Up to opset 6 a vector holds one slope per channel; from 7 on it broadcasts as any operand."""
+    """Up to opset 6 a vector holds one slope per channel; from 7 on it broadcasts like any operand."""
     x, slope = _given(inputs[0]), _given(inputs[1])
     if node.opset < 7 and slope.rank == 1 and slope.size > 1 and x.rank > 1:
         slope = context.reshaped(slope, (slope.size, *[1] * (x.rank - 2)))
@@ -285,7 +286,7 @@ def _dropout_refusal(model: Model, view: NodeView) -> str | None:
 @operator("Pow", dtypes=(NUMBERS, NUMBERS), attributes=_OLD_BROADCAST)
 def _pow(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, y = _old_broadcast(context, node, inputs)
-    # The kernel takes powers of 0.5, which are no square roots: that of -inf is inf, that of -0 is 0.
+    # The kernel computes x ** 0.5, too. It differs from a square root: the power is inf for -inf and 0 for -0.
     if x.dtype.kind == "f" and y.size == 1 and y.data is not None and y.data == 2 and broadcast(x, y) == x.shape:
         return [binary(context, "mul", x, x)]
     if x.dtype == y.dtype:
@@ -293,7 +294,7 @@ def _pow(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
     wide = _type_of_powers(x, y)
     power = cast(context, binary(context, "pow", cast(context, x, wide), cast(context, y, wide)), x.dtype)
     if x.dtype == np.uint64 and y.dtype.kind == "i":
-        # As int64, the largest base is -1, the one base below 0 whose power of a negative exponent is not 0.
+        # Bases from 2**63 on are negative as int64. To a negative exponent they give 0, but int64 gives 1 or -1 for -1.
         base_below, below = (_below_zero(context, cast(context, value, _INT64)) for value in (x, y))
         both = binary(context, "and", base_below, below, _BOOL)
         power = context.call("where", [both, context.scalar(0, x.dtype), power], power.shape, x.dtype)
@@ -305,8 +306,11 @@ def _below_zero(context: Context, x: Value) -> Value:
 
 
 def _type_of_powers(x: Value, y: Value) -> np.dtype[Any]:
-    """A type that holds both: of integers, whose powers wrap, one of 64 bits, signed if the exponent may be negative;
-    of a float base its own type, if that holds the exponents at hand exactly; else float64."""
+    """The type in which powers of ``x`` are computed, which holds both operands.
+
+    For integers, whose powers wrap: 64 bits, signed if the exponent may be negative. For a float base: its own type if
+    that holds the exponents exactly, else float64.
+    """
     if x.dtype.kind != "f" and y.dtype.kind != "f":
         return _INT64 if y.dtype.kind == "i" else np.dtype(np.uint64)
     if x.dtype.kind == "f":

@@ -241,7 +241,7 @@ def _slice(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
     for start, end, axis, step in zip(starts, ends, axes_of(axes, x.rank), steps, strict=True):
         if step == 0:
             raise InferenceError("a step of 0")
-        # ONNX has it as NumPy does, except that backwards a start before the first element is that element.
+        # As in NumPy, except that for negative steps ONNX clamps a start before the first element to that element.
         begin = max(start, -x.shape[axis]) if step < 0 else start
         chosen = range(*slice(begin, end, step).indices(x.shape[axis]))
         offset += chosen.start * walk[axis] if len(chosen) else 0

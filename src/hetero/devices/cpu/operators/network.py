@@ -83,7 +83,7 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
     if a.dtype.kind != "f" and (alpha != int(alpha) or beta != int(beta)):
         raise InferenceError("Gemm of integers takes whole alpha and beta")
-    if beta == 0:  # C is not read then: what is not finite in it plays no part
+    if beta == 0:  # C is then not read, so NaN and infinities in it have no effect
         c, row, col = None, 0, 0
     packed = b.data is not None and b.dtype == np.float32 and a.data is None
     right = packed_b(context, b, 1, k, n, trans_b) if packed else b
@@ -349,8 +349,8 @@ def _group_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     attributes={"axis": None, "epsilon": None, "stash_type": (1, 10, 11, 16)},
 )
 def _layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """Computed in float64 if x or the stash type is that, else in float32; rounded once. Mean and InvStdDev have the
-    stash type."""
+    """Computes in float64 if x or the stash type is float64, else in float32, and rounds once. Mean and InvStdDev have
+    the stash type."""
     x, scale, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
     for name, value in (("scale", scale), ("bias", bias)):
         if value is not None and (value.dtype != x.dtype or broadcast(x, value) != x.shape):
@@ -377,21 +377,21 @@ def _layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
 def _normalized_rows(context: Context, x: Value, scale: Value, bias: Value | None, axis: int, epsilon: float) -> Value:
     """Layer normalization of float32 by the kernel, which reads scale and bias along each row.
 
-    So they go to the kernel only if they are the same for every row and have each element of a row: after leading 1s
-    are added up to the rank of ``x``, their shape is 1 before ``axis`` and that of ``x`` from ``axis`` on. A count of
-    elements that happens to agree is not enough.
+    The kernel gets them only if, padded with leading 1s to the rank of ``x``, their shape is 1 before ``axis`` and
+    equal to the shape of ``x`` from ``axis`` on. The same number of elements is not enough.
     """
     rows, width = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
     row = (*[1] * axis, *x.shape[axis:])
-    fits = [value is None or (*[1] * (x.rank - value.rank), *value.shape) == row for value in (scale, bias)]
-    if fits[0]:
-        taken = bias if fits[1] else None
-        result = context.call("layer_norm", [x, scale, taken], x.shape, x.dtype, [rows, width], [epsilon])
-        return result if fits[1] or bias is None else binary(context, "add", result, bias)
-    ones = context.constant(np.ones(width, np.float32))
-    result = context.call("layer_norm", [x, ones, None], x.shape, x.dtype, [rows, width], [epsilon])
-    result = binary(context, "mul", result, scale)
-    return result if bias is None else binary(context, "add", result, bias)
+
+    def is_row(value: Value) -> bool:
+        return (*[1] * (x.rank - value.rank), *value.shape) == row
+
+    factor = scale if is_row(scale) else context.constant(np.ones(width, np.float32))
+    addend = bias if factor is scale and bias is not None and is_row(bias) else None
+    result = context.call("layer_norm", [x, factor, addend], x.shape, x.dtype, [rows, width], [epsilon])
+    if factor is not scale:
+        result = binary(context, "mul", result, scale)
+    return result if bias is None or bias is addend else binary(context, "add", result, bias)
 
 
 def _widened(context: Context, value: Value, dtype: np.dtype[Any]) -> Value:

@@ -114,7 +114,7 @@ def _one_hot(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
     shape = (*indices.shape[:axis], 1, *indices.shape[axis:])
     classes = (size, *[1] * (indices.rank - axis))
     found = context.reshaped(cast(context, indices, _INT64), shape)
-    if indices.dtype.kind != "u":  # what int64 cannot hold of uint64 becomes negative, and no class
+    if indices.dtype.kind != "u":  # uint64 beyond int64 becomes negative, and matches no class
         negative = binary(context, "less", found, context.scalar(0, _INT64), _BOOL)
         wrapped = binary(context, "add", found, context.scalar(size, _INT64))
         found = context.call("where", [negative, wrapped, found], shape, _INT64)

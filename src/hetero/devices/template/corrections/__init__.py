@@ -25,10 +25,11 @@ from . import (
     sequences,
     shapes,
 )
+from .table import Corrections
 
 __all__ = ["CORRECTIONS", "correction"]
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+CORRECTIONS: Corrections = (
     *convolution.CORRECTIONS,
     *elementwise.CORRECTIONS,
     *indexing.CORRECTIONS,

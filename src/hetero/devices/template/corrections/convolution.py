@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from onnx.reference.op_run import OpRun
 
+from .table import Corrections
+
 __all__ = ["CORRECTIONS"]
 
 
@@ -72,6 +74,4 @@ class ConvTranspose(OpRun):
         return (result.astype(x.dtype),)
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
-    ("", "ConvTranspose", 1, None, ConvTranspose),
-)
+CORRECTIONS: Corrections = (("", "ConvTranspose", 1, None, ConvTranspose),)

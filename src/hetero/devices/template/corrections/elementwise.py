@@ -10,6 +10,8 @@ import ml_dtypes
 import numpy as np
 from onnx.reference.op_run import OpRun
 
+from .table import Corrections
+
 __all__ = ["CORRECTIONS"]
 
 
@@ -49,7 +51,7 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> Any:
 def _power(a: np.ndarray, b: np.ndarray) -> Any:
     if a.dtype.kind not in "iu":
         power = np.power(a, b)
-        # NumPy takes the square root, of -inf and of -0 too.
+        # NumPy computes x ** 0.5 as a square root, which differs for -inf and -0.
         return np.where((b == 0.5) & ((a == 0) | (a == -np.inf)), np.abs(a), power).astype(a.dtype)
     if b.dtype.kind not in "iu":
         return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
@@ -80,16 +82,16 @@ class Mod(OpRun):
 
 
 class Pow(OpRun):
-    # onnx.reference fails for integers and negative exponents, where onnxruntime truncates the power, and wraps powers
-    # of int8 by int32 in one type and of int8 by int8 in another. By zero to a negative power this divides by zero.
+    # onnx.reference fails for integers with negative exponents, where onnxruntime truncates the power. It wraps powers
+    # of int8 by int32 in another type than powers of int8 by int8. Zero to a negative power is a division by zero.
 
     def _run(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
         return (np.asarray(_power(a, b), a.dtype),)
 
 
 class ReduceMean(OpRun):
-    # Of integers. onnx.reference divides their sum as float64, which rounds it, and the mean of no integer by zero,
-    # which it casts. By comparing with the CPU device.
+    # For integers, onnx.reference divides the sum as float64, which rounds it, and casts the NaN that is the mean of no
+    # elements. Found by comparing with the CPU device.
 
     def mean(self, x: np.ndarray, axes: tuple[int, ...] | None, keepdims: int) -> tuple[np.ndarray, ...]:
         if x.dtype.kind not in "iu":
@@ -114,8 +116,8 @@ class ReduceMean_18(ReduceMean):
 
 
 class Clip_1(OpRun):
-    # onnx.reference starts at 6, and takes infinity for a bound that is not given, where the specification has the
-    # largest finite number of the type.
+    # onnx.reference starts at 6. For a missing bound it uses infinity; the specification uses the largest finite number
+    # of the type.
 
     def _run(self, x: np.ndarray, max: float | None = None, min: float | None = None) -> tuple[np.ndarray, ...]:
         bounds = (None if bound is None else np.array(bound, x.dtype) for bound in (min, max))
@@ -149,8 +151,8 @@ class PRelu_1(OpRun):
 
 
 class PRelu_7(OpRun):
-    # onnx.reference multiplies 0 by the slope, which may be infinite, and takes a slope that does not broadcast for one
-    # per channel, so that its answer depends on sizes. onnxruntime refuses such a slope.
+    # onnx.reference multiplies 0 by the slope, which may be infinite. It treats a slope that does not broadcast as one
+    # per channel, so its answer depends on sizes; onnxruntime refuses such a slope.
 
     def _run(self, x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, ...]:
         return (np.where(x < 0, x * np.broadcast_to(slope, x.shape), x).astype(x.dtype),)
@@ -175,7 +177,7 @@ class Gemm_1(OpRun):
 
 
 class Gemm_7(OpRun):
-    # onnx.reference multiplies integers by a float alpha, which rounds what float64 cannot hold.
+    # onnx.reference multiplies integers by a float alpha, which rounds numbers that float64 cannot hold.
 
     def _run(
         self,
@@ -198,8 +200,8 @@ class MatMul(OpRun):
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> Any:
-    """The matrix product. NumPy leaves it to a BLAS, which may skip factors of 0 and then loses NaN * 0."""
-    result = np.matmul(a, b)  # in any case: it refuses shapes that einsum would broadcast
+    """The matrix product. NumPy calls a BLAS, which may skip factors of 0 and so lose NaN * 0."""
+    result = np.matmul(a, b)  # always: it refuses shapes that einsum would broadcast
     if a.dtype.itemsize < 4 or a.dtype.kind != "f" or (np.isfinite(a).all() and np.isfinite(b).all()):
         return result
     wide_a, wide_b = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
@@ -304,7 +306,7 @@ _BROADCASTS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("Greater", np.greater),
 )
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+CORRECTIONS: Corrections = (
     *(("", name, 1, 6, _limited(name, compute)) for name, compute in _BROADCASTS),
     *(("", name, 1, 17, _old_reduction(name, compute)) for name, compute in _REDUCTIONS),
     *(("", name, 18, None, _new_reduction(name, compute)) for name, compute in _REDUCTIONS),

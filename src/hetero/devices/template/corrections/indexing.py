@@ -8,6 +8,8 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import load_op
 
+from .table import Corrections
+
 __all__ = ["CORRECTIONS"]
 
 UpstreamGridSample: Any = load_op("", "GridSample", None)
@@ -38,8 +40,8 @@ class Scatter(UpstreamScatterElements):  # type: ignore[misc]
 
 
 class ScatterElements(UpstreamScatterElements):  # type: ignore[misc]
-    # min and max of onnx.reference are Python's, which pass NaN or not by the order of operands; its ScatterND and
-    # Min and Max pass it.
+    # onnx.reference uses Python's min and max, which return NaN or not by the order of the operands. Its ScatterND, Min
+    # and Max return NaN.
 
     def _run(
         self, data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int = 0, reduction: str = "none"
@@ -55,9 +57,9 @@ class ScatterElements(UpstreamScatterElements):  # type: ignore[misc]
 
 
 class OneHot(OpRun):
-    # onnx.reference fails where the depth is a tensor of one element and not a scalar, compares fractional indices as
-    # they are, where the specification casts them to int64, wraps uint64, and computes with the values, so that an
-    # infinite one spoils the other. Compared with onnxruntime.
+    # onnx.reference fails if the depth is a tensor of one element instead of a scalar. It compares fractional indices
+    # as they are; the specification casts them to int64. It wraps uint64, and computes with the values, so an infinite
+    # one spoils the other. Compared with onnxruntime.
 
     def _run(
         self, indices: np.ndarray, depth: np.ndarray, values: np.ndarray, axis: int = -1
@@ -66,7 +68,7 @@ class OneHot(OpRun):
         if size < 0:
             raise ValueError(f"expected a depth of at least 0, found {size}")
         wide = indices
-        if indices.dtype.kind not in "iu":  # the cast is defined between these bounds alone
+        if indices.dtype.kind not in "iu":  # the cast is defined only between these bounds
             wide = np.where((indices >= -(2.0**62)) & (indices < 2.0**62), indices, -(2.0**62)).astype(np.float64)
         wide = np.expand_dims(wide.astype(np.int64), axis)
         if indices.dtype.kind != "u":
@@ -76,8 +78,8 @@ class OneHot(OpRun):
 
 
 class Slice(UpstreamSlice):  # type: ignore[misc]
-    # Backwards, a start before the first element is that element, by the specification; onnx.reference slices as NumPy
-    # does, which chooses nothing then. Found by fuzzing against onnxruntime.
+    # For negative steps, the specification clamps a start before the first element to that element; onnx.reference
+    # slices as NumPy does, which then selects nothing. Found by fuzzing against onnxruntime.
 
     def _run(
         self,
@@ -219,7 +221,7 @@ class RoiAlign_10(UpstreamRoiAlign):  # type: ignore[misc]
         )  # fmt: skip
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+CORRECTIONS: Corrections = (
     ("", "Scatter", 9, 10, Scatter),
     ("", "GatherElements", 11, None, GatherElements),
     ("", "ScatterElements", 16, None, ScatterElements),

@@ -10,6 +10,8 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.aionnxml import load_op
 
+from .table import Corrections
+
 __all__ = ["CORRECTIONS"]
 
 UpstreamSVMRegressor: Any = load_op("ai.onnx.ml", "SVMRegressor", None)
@@ -236,7 +238,7 @@ class TreeEnsembleRegressor(UpstreamTreeEnsembleRegressor):  # type: ignore[misc
         return _transformed(scores, post_transform)
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+CORRECTIONS: Corrections = (
     ("ai.onnx.ml", "CategoryMapper", 1, None, CategoryMapper),
     ("ai.onnx.ml", "ZipMap", 1, None, ZipMap),
     ("ai.onnx.ml", "CastMap", 1, None, CastMap),

@@ -11,6 +11,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import load_op
 
 from ....model.types import dtype_of, onnx_dtype_of
+from .table import Corrections
 
 __all__ = ["CORRECTIONS"]
 
@@ -85,7 +86,7 @@ class Multinomial(OpRun):
         return (chosen.astype(dtype_of(dtype)),)
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+CORRECTIONS: Corrections = (
     ("", "Cast", 1, 5, Cast_1),
     ("", "CastLike", 24, None, CastLike_24),
     ("", "Split", 1, 1, Split_1),

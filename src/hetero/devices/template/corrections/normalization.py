@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+
+from .table import Corrections
 
 __all__ = ["CORRECTIONS"]
 
@@ -165,7 +166,7 @@ class Dropout_10(OpRun):
         return x, np.ones(x.shape, np.bool_)
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[Any]], ...] = (
+CORRECTIONS: Corrections = (
     ("", "Softmax", 1, 12, _coerced("Softmax", _softmax)),
     ("", "LogSoftmax", 1, 12, _coerced("LogSoftmax", _log_softmax)),
     ("", "LogSoftmax", 13, None, LogSoftmax),

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx.reference.op_run import OpRun
 
+from .table import Corrections, since
+
 __all__ = ["CORRECTIONS", "same_pads"]
 
 
@@ -206,11 +208,4 @@ class MaxRoiPool(OpRun):
         return (result,)
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
-    ("", "MaxPool", 1, None, MaxPool),
-    ("", "AveragePool", 1, None, AveragePool),
-    ("", "LpPool", 1, None, LpPool),
-    ("", "GlobalMaxPool", 1, None, GlobalMaxPool),
-    ("", "GlobalLpPool", 1, None, GlobalLpPool),
-    ("", "MaxRoiPool", 1, None, MaxRoiPool),
-)
+CORRECTIONS: Corrections = since(1, MaxPool, AveragePool, LpPool, GlobalMaxPool, GlobalLpPool, MaxRoiPool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +13,8 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import load_op
 from onnx.reference.ops._quant_utils import reshape_input
+
+from .table import Corrections, since
 
 __all__ = ["CORRECTIONS"]
 
@@ -25,6 +27,16 @@ def _is_integer(dtype: Any) -> bool:
     return dtype.kind in "iu" or dtype.name in ("int2", "uint2", "int4", "uint4")
 
 
+def _dtype_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
+    """The element type of an attribute; ``default`` if it is absent or 0."""
+    return tensor_dtype_to_np_dtype(number) if number else default
+
+
+def _spread(operand: Array, x: Array, attributes: Mapping[str, Any]) -> Array:
+    """A scale or zero point in a shape that broadcasts to ``x``, by the attributes ``axis`` and ``block_size``."""
+    return np.asarray(reshape_input(operand, x.shape, attributes.get("axis", 1), attributes.get("block_size", 0)))
+
+
 def _saturated(value: Array, zero: Any, dtype: Any) -> Array:
     """round(value) + zero in ``dtype``, halves to even; NaN gives the least integer."""
     limits: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
@@ -34,69 +46,42 @@ def _saturated(value: Array, zero: Any, dtype: Any) -> Array:
 
 
 class QuantizeLinear(UpstreamQuantizeLinear):  # type: ignore[misc]
-    # onnx.reference casts the quotient to int32 before it saturates, so that what is too large becomes the least
-    # integer, and divides in a type that NumPy chooses, where the specification divides in the scale's.
+    # onnx.reference casts the quotient to int32 before it saturates, so a large quotient becomes the least integer. It
+    # divides in a type that NumPy chooses; the specification divides in the type of the scale.
 
-    def _run(
-        self,
-        x: Array,
-        y_scale: Array,
-        zero_point: Array | None = None,
-        axis: int = 1,
-        saturate: int = 1,
-        block_size: int = 0,
-        output_dtype: int | None = None,
-        precision: int | None = None,
-    ) -> tuple[Array, ...]:
-        made = tensor_dtype_to_np_dtype(output_dtype) if output_dtype else np.dtype(np.uint8)
-        made = made if zero_point is None else zero_point.dtype
+    def _run(self, x: Array, y_scale: Array, zero_point: Array | None = None, **attributes: Any) -> tuple[Array, ...]:
+        stated = _dtype_of(
+            attributes.get("output_dtype"), np.dtype(np.uint8) if zero_point is None else zero_point.dtype
+        )
+        made = stated if zero_point is None else zero_point.dtype
         if not _is_integer(made) or y_scale.dtype.kind in "iu":
-            results: tuple[Array, ...] = super()._run(
-                x,
-                y_scale,
-                zero_point,
-                axis=axis,
-                saturate=bool(saturate),
-                block_size=block_size,
-                output_dtype=output_dtype,
-                precision=precision,
-            )
+            results: tuple[Array, ...] = super()._run(x, y_scale, zero_point, **attributes)
             return results
-        if output_dtype and tensor_dtype_to_np_dtype(output_dtype) != made:
-            raise ValueError(f"expected a zero point of {tensor_dtype_to_np_dtype(output_dtype)}, found {made}")
-        dtype = tensor_dtype_to_np_dtype(precision) if precision else y_scale.dtype
-        scale = np.asarray(reshape_input(y_scale, x.shape, axis, block_size))
-        zero = 0 if zero_point is None else reshape_input(zero_point, x.shape, axis, block_size)
-        return (_saturated(np.asarray(x.astype(dtype) / scale.astype(dtype)), zero, made),)
+        if stated != made:
+            raise ValueError(f"expected a zero point of {stated}, found {made}")
+        dtype = _dtype_of(attributes.get("precision"), y_scale.dtype)
+        quotient = x.astype(dtype) / _spread(y_scale, x, attributes).astype(dtype)
+        zero = 0 if zero_point is None else _spread(zero_point, x, attributes)
+        return (_saturated(np.asarray(quotient), zero, made),)
 
 
 class DequantizeLinear(UpstreamDequantizeLinear):  # type: ignore[misc]
     # onnx.reference rounds int32 to float32 before it subtracts the zero point.
 
-    def _run(
-        self,
-        x: Array,
-        x_scale: Array,
-        x_zero_point: Array | None = None,
-        axis: int = 1,
-        block_size: int = 0,
-        output_dtype: int | None = None,
-    ) -> tuple[Array, ...]:
+    def _run(self, x: Array, x_scale: Array, x_zero_point: Array | None = None, **attributes: Any) -> tuple[Array, ...]:
         if x.dtype.kind not in "iu" or (x_zero_point is not None and x_zero_point.dtype != x.dtype):
-            results: tuple[Array, ...] = super()._run(
-                x, x_scale, x_zero_point, axis=axis, block_size=block_size, output_dtype=output_dtype
-            )
+            results: tuple[Array, ...] = super()._run(x, x_scale, x_zero_point, **attributes)
             return results
-        zero = 0 if x_zero_point is None else reshape_input(x_zero_point, x.shape, axis, block_size)
-        scale = np.asarray(reshape_input(x_scale, x.shape, axis, block_size))
-        wide = np.asarray(x.astype(np.int64) - np.asarray(zero, np.int64)).astype(np.float32)
-        dtype = tensor_dtype_to_np_dtype(output_dtype) if output_dtype else x_scale.dtype
-        return (np.asarray(wide * scale.astype(np.float32)).astype(dtype),)
+        wide = x.astype(np.int64)
+        if x_zero_point is not None:
+            wide = wide - _spread(x_zero_point, x, attributes).astype(np.int64)
+        product = wide.astype(np.float32) * _spread(x_scale, x, attributes).astype(np.float32)
+        return (np.asarray(product).astype(_dtype_of(attributes.get("output_dtype"), x_scale.dtype)),)
 
 
 class DynamicQuantizeLinear(OpRun):
-    # onnx.reference fails for no elements, and for zeros alone takes the scale 1 / 255, where onnxruntime takes 1. (The
-    # formula of the specification divides by zero.) NaN in x makes the scale NaN; a zero point that is NaN is 255.
+    # onnx.reference fails if x is empty. If x holds only zeros, it returns the scale 1 / 255 and onnxruntime 1 (the
+    # specification's formula divides by zero). NaN in x makes the scale NaN; a zero point of NaN becomes 255.
 
     def _run(self, x: Array) -> tuple[Array, ...]:
         high = np.maximum(np.float32(0), x.max(initial=0)).astype(np.float32)
@@ -108,7 +93,7 @@ class DynamicQuantizeLinear(OpRun):
 
 
 def _less_zero(x: Array, zero: Array | None, shape: Sequence[int] = ()) -> Array:
-    """x - zero as int64; a zero point of more than one element in ``shape``."""
+    """x - zero as int64. A zero point with more than one element is reshaped to ``shape`` first."""
     if zero is None:
         return x.astype(np.int64)
     return np.asarray(x.astype(np.int64) - zero.astype(np.int64).reshape(() if zero.size == 1 else shape))
@@ -125,7 +110,7 @@ def _product(a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) -> 
 
 
 class MatMulInteger(OpRun):
-    # A vector is a zero point per row of A; onnx.reference takes it for one per column.
+    # A vector holds one zero point per row of A; onnx.reference applies it per column.
 
     def _run(
         self, a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None
@@ -134,8 +119,8 @@ class MatMulInteger(OpRun):
 
 
 class QLinearMatMul(OpRun):
-    # As MatMulInteger, of scales too; and onnx.reference adds the zero point before it rounds, so that halves go to the
-    # other side where it is odd. By the text of the specification; onnxruntime does so too.
+    # As MatMulInteger, also for scales. onnx.reference adds the zero point before it rounds, so an odd one changes how
+    # halves are rounded; the specification and onnxruntime round first.
 
     def _run(
         self,
@@ -161,7 +146,7 @@ def _requantized(sums: Array, scale: Array, zero: Array) -> Array:
     made = _saturated(np.asarray(sums.astype(np.float64) * scale.astype(np.float64)), zero, zero.dtype)
     if made.shape != sums.shape:
         raise ValueError(
-            f"scales of {list(scale.shape)} and a zero point of {list(zero.shape)} do not fit {sums.shape}"
+            f"scales {list(scale.shape)} and zero point {list(zero.shape)} do not broadcast to {list(sums.shape)}"
         )
     return made
 
@@ -171,14 +156,14 @@ class _Convolution(OpRun):
         self,
         x: Array,
         w: Array,
-        auto_pad: str | None,
-        dilations: Sequence[int] | None,
-        group: int,
-        kernel_shape: Sequence[int] | None,
-        pads: Sequence[int] | None,
-        strides: Sequence[int] | None,
+        auto_pad: str | None = None,
+        dilations: Sequence[int] | None = None,
+        group: int = 1,
+        kernel_shape: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
     ) -> Array:
-        """Exact, modulo 2**32; x and w: int64 less their zero points."""
+        """The sums of products, exact modulo 2**32. ``x``, ``w``: int64, with their zero points subtracted."""
         rank, kernel = x.ndim - 2, w.shape[2:]
         if kernel_shape is not None and tuple(kernel_shape) != kernel:
             raise ValueError(f"kernel_shape is {list(kernel_shape)}, the weights have {list(kernel)}")
@@ -213,7 +198,7 @@ class _Convolution(OpRun):
 
 
 class ConvInteger(_Convolution):
-    # onnx.reference takes a zero point per channel for two spatial axes only. Compared with sums in NumPy.
+    # onnx.reference supports a zero point per channel only for two spatial axes. Compared with sums in NumPy.
 
     def _run(
         self,
@@ -221,20 +206,14 @@ class ConvInteger(_Convolution):
         w: Array,
         x_zero_point: Array | None = None,
         w_zero_point: Array | None = None,
-        auto_pad: str | None = None,
-        dilations: Sequence[int] | None = None,
-        group: int = 1,
-        kernel_shape: Sequence[int] | None = None,
-        pads: Sequence[int] | None = None,
-        strides: Sequence[int] | None = None,
+        **attributes: Any,
     ) -> tuple[Array, ...]:
         per_map = (-1, *(1,) * (w.ndim - 1))
-        operands = _less_zero(x, x_zero_point), _less_zero(w, w_zero_point, per_map)
-        return (self.sums(*operands, auto_pad, dilations, group, kernel_shape, pads, strides),)
+        return (self.sums(_less_zero(x, x_zero_point), _less_zero(w, w_zero_point, per_map), **attributes),)
 
 
 class QLinearConv(_Convolution):
-    # As ConvInteger and QLinearMatMul; and onnx.reference adds the bias to sums of float32.
+    # As ConvInteger and QLinearMatMul. onnx.reference also adds the bias to sums of float32.
 
     def _run(
         self,
@@ -247,28 +226,17 @@ class QLinearConv(_Convolution):
         y_scale: Array,
         y_zero_point: Array,
         bias: Array | None = None,
-        auto_pad: str | None = None,
-        dilations: Sequence[int] | None = None,
-        group: int = 1,
-        kernel_shape: Sequence[int] | None = None,
-        pads: Sequence[int] | None = None,
-        strides: Sequence[int] | None = None,
+        **attributes: Any,
     ) -> tuple[Array, ...]:
         per_map = (-1, *(1,) * (w.ndim - 1))
-        operands = _less_zero(x, x_zero_point), _less_zero(w, w_zero_point, per_map)
-        sums = self.sums(*operands, auto_pad, dilations, group, kernel_shape, pads, strides)
+        sums = self.sums(_less_zero(x, x_zero_point), _less_zero(w, w_zero_point, per_map), **attributes)
         if bias is not None:
             sums = _wrapped(sums + bias.astype(np.int64).reshape(per_map[:-1]))
         scale = np.asarray(x_scale.reshape(()) * w_scale / y_scale.reshape(()))
         return (_requantized(sums, scale.reshape(() if scale.size == 1 else per_map[:-1]), y_zero_point.reshape(())),)
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
-    ("", "QuantizeLinear", 10, None, QuantizeLinear),
-    ("", "DequantizeLinear", 10, None, DequantizeLinear),
-    ("", "DynamicQuantizeLinear", 11, None, DynamicQuantizeLinear),
-    ("", "MatMulInteger", 10, None, MatMulInteger),
-    ("", "QLinearMatMul", 10, None, QLinearMatMul),
-    ("", "ConvInteger", 10, None, ConvInteger),
-    ("", "QLinearConv", 10, None, QLinearConv),
+CORRECTIONS: Corrections = (
+    *since(10, QuantizeLinear, DequantizeLinear, MatMulInteger, QLinearMatMul, ConvInteger, QLinearConv),
+    *since(11, DynamicQuantizeLinear),
 )

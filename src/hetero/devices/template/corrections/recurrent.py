@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
+from .table import Corrections, since
+
 __all__ = ["CORRECTIONS"]
 
 Activation = Callable[[np.ndarray], np.ndarray]
@@ -231,8 +233,4 @@ class LSTM(_Recurrent):
         return o * last(c), c
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
-    ("", "RNN", 1, None, RNN),
-    ("", "GRU", 1, None, GRU),
-    ("", "LSTM", 1, None, LSTM),
-)
+CORRECTIONS: Corrections = since(1, RNN, GRU, LSTM)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from onnx.reference.ops import load_op
 
+from .table import Corrections
+
 __all__ = ["CORRECTIONS"]
 
 UpstreamResize: Any = load_op("", "Resize", None)
@@ -17,9 +19,9 @@ UpstreamResize: Any = load_op("", "Resize", None)
 class Resize(UpstreamResize):  # type: ignore[misc]
     # Nearest mode of onnx.reference: it computes coordinates in double precision, where 1.5 / 0.6f - 0.5 is not 2, and
     # so takes another element than every backend, which compute in float32; and where a coordinate is whole it treats
-    # it as the one before. Its tf_crop_and_resize puts the length that scales give, before that is rounded down, in the
-    # place of the result's length, and so reads other places. Found by comparing with onnxruntime over coordinate modes
-    # and roundings.
+    # it as the one before. For tf_crop_and_resize it uses the length that scales give, not rounded down, instead
+    # of the result's length, and so reads other elements. Found by comparing with onnxruntime over coordinate modes and
+    # roundings.
 
     def _run(
         self,
@@ -37,7 +39,7 @@ class Resize(UpstreamResize):  # type: ignore[misc]
         cropped = attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
         if cropped and not attributes.get("antialias") and x.size:
             if roi is None:
-                raise ValueError("tf_crop_and_resize takes a roi")
+                raise ValueError("tf_crop_and_resize requires a roi")
             return (_cropped(x, roi, scales, sizes, mode, **attributes),)
         result: tuple[np.ndarray, ...] = super()._run(x, roi, scales, sizes, mode=mode, **attributes)
         return result
@@ -91,7 +93,7 @@ def _cropped(
     keep_aspect_ratio_policy: str = "stretch",
     **_: Any,
 ) -> np.ndarray:
-    """The region ``roi`` of ``x`` interpolated, one axis after the other; any axis may be cropped."""
+    """Interpolates the region ``roi`` of ``x``, one axis after the other. Any axis may be cropped."""
     chosen = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
     _factors, lengths = _target(x, chosen, scales, sizes, keep_aspect_ratio_policy)
     result = x.astype(np.float64)
@@ -228,7 +230,7 @@ class Upsample_1(_ByScales):
         return self.resize(x, np.array([1, 1, height_scale, width_scale], np.float32), mode)
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[Any]], ...] = (
+CORRECTIONS: Corrections = (
     ("", "Resize", 10, 10, Resize_10),
     ("", "Resize", 11, None, Resize),
     ("", "Upsample", 1, 6, Upsample_1),

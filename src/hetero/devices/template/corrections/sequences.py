@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
+from .table import Corrections
+
 __all__ = ["CORRECTIONS"]
 
 
@@ -35,7 +37,7 @@ class SequenceInsert(OpRun):
         return ([*sequence[:index], tensor, *sequence[index:]],)
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+CORRECTIONS: Corrections = (
     ("", "Optional", 15, None, Optional),
     ("", "SequenceInsert", 11, None, SequenceInsert),
 )

@@ -8,6 +8,8 @@ import numpy as np
 import onnx.defs
 from onnx.reference.op_run import OpRun
 
+from .table import Corrections
+
 __all__ = ["CORRECTIONS"]
 
 
@@ -80,13 +82,13 @@ def _pad(x: np.ndarray, pads: Sequence[int], axes: Sequence[int], mode: str, val
         begin[axis], end[axis] = pads[position], pads[position + len(axes)]
     sizes = [b + n + e for b, e, n in zip(begin, end, x.shape, strict=True)]
     if min(sizes, default=1) < 0:
-        raise ValueError(f"pads {list(pads)} remove more than there is of {list(x.shape)}")
+        raise ValueError(f"pads {list(pads)} remove more elements than shape {list(x.shape)} has")
     if 0 in sizes:
         return np.empty(sizes, x.dtype)
     for axis, (b, e, n) in enumerate(zip(begin, end, x.shape, strict=True)):
-        if min(b, 0) + n + min(e, 0) < 0:  # pads at one end are removed by those of the other: nothing of x is left
+        if min(b, 0) + n + min(e, 0) < 0:  # no element of x is left, only padding
             if mode != "constant":
-                raise ValueError(f"nothing of axis {axis} is left to pad with in mode {mode!r}")
+                raise ValueError(f"mode {mode!r} needs elements along axis {axis}, but negative pads remove all")
             x = np.full((*x.shape[:axis], b + n + e, *x.shape[axis + 1 :]), value, x.dtype)
             begin[axis] = end[axis] = 0
     kept = tuple(slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begin, end, x.shape, strict=True))
@@ -106,7 +108,7 @@ class Tile_1(OpRun):
         return (np.tile(x, repeats),)
 
 
-CORRECTIONS: tuple[tuple[str, str, int, int | None, type[OpRun]], ...] = (
+CORRECTIONS: Corrections = (
     ("", "Reshape", 1, 4, Reshape_1),
     ("", "Concat", 1, 3, Concat_1),
     ("", "Squeeze", 1, 12, Squeeze_1),
