@@ -2,7 +2,7 @@
 
 Each entry of `CORRECTIONS` names a domain, an operator, the first and the last operator set version it holds for
 (None: no last one) and a class. The class says in its comment what is wrong upstream and how that was found; most were
-found by comparing with onnxruntime, see tests/devices/test_template_against_onnxruntime.py. The first entry that fits
+found by comparing with onnxruntime, see tests/devices/template/test_against_onnxruntime.py. The first entry that fits
 wins. A class is an ``OpRun`` as onnx.reference has them: ``_run`` takes the inputs by position and the attributes by
 name, and returns a tuple.
 """

@@ -19,7 +19,7 @@ import hetero
 from hetero.compiling.splitting import Manifest, Part, PartInput, Source, Tensor, read_manifest, split
 from model_zoo import light, make_model, minilm
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "run_split.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "run_split.py"
 
 
 def plan_of(model: hetero.Model, devices: dict[str, str]) -> hetero.Plan:

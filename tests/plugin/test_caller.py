@@ -424,7 +424,7 @@ import faulthandler, sys, threading, time
 sys.path[:0] = {paths!r}
 import numpy as np
 import hetero
-from test_bad_plugins import Bad, X, compiled_for
+from test_caller import Bad, X, compiled_for
 from onnx import helper
 from model_zoo import make_model
 

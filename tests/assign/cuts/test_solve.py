@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphs
-from assign.problems import Parts, least_cost, naive_cost, problem_of, random_parts
+from assign.cuts.problems import Parts, least_cost, naive_cost, problem_of, random_parts
 from hetero.assign import AssignmentProblem, assign_by_cost
 from hetero.errors import PartitionError
 from hetero.partition import Graph
