@@ -1,6 +1,7 @@
 """Index of an ONNX file, over the C reader in onnx/index.h: arrays without copies, names on demand."""
 
 from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
@@ -119,6 +120,7 @@ cdef class OnnxIndex:
         self.data = data
         with nogil:
             done = ht_index_build(base, size, self.hash_key, self.index, &error)
+        PyErr_CheckSignals()  # here and not in what follows, some of which drops what a handler raises
         if not done:
             raise _failure(base, &error)
         self.arrays = self._export()
@@ -223,6 +225,7 @@ cdef class NodeKeys:
         self.index = index
         with nogil:
             done = ht_keys_build(base, index.index, index.hash_key, &self.keys, &error)
+        PyErr_CheckSignals()
         if not done:
             raise _failure(base, &error)
 

@@ -122,6 +122,11 @@ cdef class StopFlag:
         """Request that the run ends."""
         ht_flag_set(&self.flag, 1)
 
+    def set_after(self, int questions):
+        """Set the flag when kernels look at it for the ``questions``-th time from now, from 1 on. For tests of whether
+        they look, on machines of any speed."""
+        ht_flag_set(&self.flag, -questions)
+
     def clear(self):
         """Withdraw the request, before the next run."""
         ht_flag_set(&self.flag, 0)

@@ -14,7 +14,7 @@ cdef extern from "kernels/team.h" nogil:
     void ht_team_leave(ht_team *team)
     ctypedef int ht_flag
     ctypedef struct ht_watch:
-        const ht_flag *stop
+        ht_flag *stop
         int (*look)(void *) noexcept
         void *context
         ht_flag ended

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 import pytest
 from onnx import TensorProto, helper
 
 import hetero
+from hetero.devices.cpu.runner import CpuRunner
 from hetero.plugin.cancellation import Cancellation
 from hetero.plugin.request import RequestState
 from model_zoo import make_model
@@ -248,3 +252,183 @@ def test_long_work_in_more_parts_gives_the_same_bits(core: hetero.Core, op: str,
     for position, found in enumerate(whole):
         parts = [compiled(x[at : at + 1])[position] for at in range(len(x))]
         assert found.tobytes() == np.concatenate(parts).tobytes()
+
+
+def rows_of(size: int, dtype: type[np.generic] = np.float32) -> np.ndarray:
+    """Numbers with few repetitions nearby, of any size soon."""
+    return np.resize(np.random.default_rng(0).standard_normal(99_991).astype(np.float32), size).astype(dtype)
+
+
+def as_bytes(size: int) -> np.ndarray:
+    return np.resize(np.random.default_rng(0).integers(0, 100, 99_991, np.uint8), size)
+
+
+def where_to(size: int) -> np.ndarray:
+    return np.resize(np.random.default_rng(0).integers(0, 1000, 99_991), size)
+
+
+ints = np.array
+# Operator or label -> inputs for so many elements; those of fewer than 8 int64 or scalars become constants; attributes.
+# Each is one row, or a few, as long as they come: what splits into parts by rows alone would go on to the end.
+LongInputs = Callable[[int], dict[str, np.ndarray]]
+LONG_ROWS: dict[str, tuple[LongInputs, dict[str, object]]] = {
+    "Softmax": (lambda n: {"x": rows_of(n).reshape(1, n)}, {}),
+    "Softmax columns": (lambda n: {"x": rows_of(n).reshape(n // 8, 8)}, {"axis": 0}),
+    "Softmax float64": (lambda n: {"x": rows_of(n, np.float64).reshape(1, n)}, {}),
+    "LogSoftmax": (lambda n: {"x": rows_of(n).reshape(2, n // 2)}, {}),
+    "Hardmax": (lambda n: {"x": rows_of(n).reshape(1, n)}, {}),
+    "LayerNormalization": (lambda n: {"x": rows_of(n).reshape(1, n), "s": rows_of(n)}, {}),
+    "InstanceNormalization": (
+        lambda n: {"x": rows_of(n).reshape(1, 1, n), "s": np.ones(1, np.float32), "b": np.ones(1, np.float32)},
+        {},
+    ),
+    "LRN": (lambda n: {"x": rows_of(n).reshape(1, 8, n // 8)}, {"size": 5}),
+    "TopK few": (lambda n: {"x": rows_of(n).reshape(1, n), "k": ints([5])}, {}),
+    "TopK": (lambda n: {"x": rows_of(n // 2).reshape(1, n // 2), "k": ints([n // 2])}, {}),
+    "TopK float64": (lambda n: {"x": rows_of(n // 2, np.float64), "k": ints([n // 4])}, {"axis": 0}),
+    "TopK columns": (lambda n: {"x": rows_of(n).reshape(n // 4, 4), "k": ints([100])}, {"axis": 0}),
+    "ArgMax": (lambda n: {"x": rows_of(n).reshape(1, n)}, {"axis": 1}),
+    "ArgMin columns": (lambda n: {"x": rows_of(n).reshape(n // 8, 8)}, {"axis": 0}),
+    "ArgMax bytes": (lambda n: {"x": as_bytes(2 * n)}, {"axis": 0}),
+    "ReduceSum": (lambda n: {"x": rows_of(n)}, {}),
+    "ReduceMax": (lambda n: {"x": rows_of(n, np.float64)}, {}),
+    "ReduceProd": (lambda n: {"x": rows_of(n)}, {}),
+    "ReduceSumSquare": (lambda n: {"x": rows_of(n).reshape(2, n // 2), "a": ints([0])}, {}),
+    "CumSum": (lambda n: {"x": rows_of(n), "a": ints(0)}, {}),
+    "CumSum of rows": (lambda n: {"x": rows_of(n).reshape(2, n // 2), "a": ints(0)}, {}),
+    "DFT": (lambda n: {"x": rows_of(n // 8).reshape(1, n // 8, 1), "l": ints(n // 8), "a": ints(1)}, {}),
+    "Concat": (lambda n: {"x": rows_of(2 * n), "z": rows_of(2 * n)}, {"axis": 0}),
+    "Pad": (lambda n: {"x": rows_of(2 * n), "p": ints([3, 5])}, {}),
+    "Pad value": (lambda n: {"x": rows_of(4), "p": ints([0, n])}, {}),
+    "Pad reflect": (lambda n: {"x": rows_of(n).reshape(n // 4, 4), "p": ints([0, 1, 0, 1])}, {"mode": "reflect"}),
+    "Expand": (lambda n: {"x": rows_of(1), "s": ints([n])}, {}),
+    "NonZero": (lambda n: {"x": rows_of(n)}, {}),
+    "Unique": (lambda n: {"x": rows_of(n // 4)}, {}),
+    "Unique slices": (lambda n: {"x": rows_of(n).reshape(n // 16, 16)}, {"axis": 0, "sorted": 0}),
+    "Transpose": (lambda n: {"x": rows_of(n).reshape(n // 1024, 1024)}, {"perm": [1, 0]}),
+    "Transpose of blocks": (lambda n: {"x": rows_of(n).reshape(2, 2, n // 4)}, {"perm": [1, 0, 2]}),
+    "Transpose of pairs": (lambda n: {"x": rows_of(n).reshape(n // 2, 2)}, {"perm": [1, 0]}),
+    "Tile": (lambda n: {"x": rows_of(15).reshape(3, 5), "r": ints([1, n // 16])}, {}),
+    "Gather": (lambda n: {"x": rows_of(1000), "i": where_to(n)}, {}),
+    "Gather row": (lambda n: {"x": rows_of(2 * n).reshape(2, n), "i": where_to(16)[:8] % 2}, {}),
+    "GatherElements": (lambda n: {"x": rows_of(1000), "i": where_to(n)}, {}),
+    "GatherND": (lambda n: {"x": rows_of(2 * n).reshape(2, n), "i": where_to(8).reshape(8, 1) % 2}, {}),
+    "ScatterElements": (lambda n: {"x": rows_of(n), "i": where_to(n // 2), "u": rows_of(n // 2)}, {}),
+    "ScatterND": (
+        lambda n: {
+            "x": rows_of(2 * n).reshape(2, n),
+            "i": where_to(1).reshape(1, 1) % 2,
+            "u": rows_of(n).reshape(1, n),
+        },
+        {"reduction": "max"},
+    ),
+    "Cast": (lambda n: {"x": rows_of(2 * n)}, {"to": TensorProto.DOUBLE}),
+    "Resize": (
+        lambda n: {
+            "x": rows_of(n // 4).reshape(1, 1, n // 4096, 1024),
+            "r": np.zeros(0, np.float32),
+            "s": np.float32([1, 1, 4, 1]),
+        },
+        {"mode": "linear"},
+    ),
+    "Where": (lambda n: {"c": rows_of(n) > 0, "x": rows_of(n), "z": rows_of(1)}, {}),
+    "Pow": (lambda n: {"x": np.abs(rows_of(n)), "z": rows_of(n)}, {}),
+    "Mod": (lambda n: {"x": np.abs(rows_of(n)), "z": np.abs(rows_of(n)).reshape(1, n)}, {"fmod": 1}),
+    "Erf": (lambda n: {"x": rows_of(n)}, {}),
+    "Tan": (lambda n: {"x": rows_of(n)}, {}),
+    "Erf float64": (lambda n: {"x": rows_of(n, np.float64)}, {}),
+    "Neg bytes": (lambda n: {"x": as_bytes(n).astype(np.int8)}, {}),
+    "Not": (lambda n: {"x": rows_of(n) > 0}, {}),
+    "IsNaN": (lambda n: {"x": rows_of(n)}, {}),
+    "MaxPool": (lambda n: {"x": rows_of(n).reshape(1, 1, n // 1024, 1024)}, {"kernel_shape": [3, 3]}),
+    "LpPool": (lambda n: {"x": rows_of(n).reshape(1, 1, n // 1024, 1024)}, {"kernel_shape": [3, 3]}),
+    "Conv": (lambda n: {"x": rows_of(n).reshape(1, 64, n // 64), "w": rows_of(64 * 64).reshape(64, 64, 1)}, {}),
+    "Conv depthwise": (
+        lambda n: {"x": rows_of(n).reshape(1, 1, n // 1024, 1024), "w": rows_of(9).reshape(1, 1, 3, 3)},
+        {},
+    ),
+    "ConvTranspose": (
+        lambda n: {"x": rows_of(n // 2).reshape(1, 1, n // 2), "w": rows_of(4).reshape(1, 1, 4)},
+        {"strides": [2]},
+    ),
+    "MatMul": (lambda n: {"x": rows_of(n).reshape(1, n), "z": rows_of(n).reshape(n, 1)}, {}),
+    "QuantizeLinear": (lambda n: {"x": rows_of(2 * n), "s": np.array(0.1, np.float32), "z": np.array(3, np.uint8)}, {}),
+    "DynamicQuantizeLinear": (lambda n: {"x": rows_of(n)}, {}),
+    "Det": (lambda n: {"x": rows_of((side := round(16 * n ** (1 / 3)) // 8) ** 2).reshape(side, side)}, {}),
+}
+
+
+def check_that_it_stops(kind: str, size: int, questions: int) -> None:
+    """That the operator's kernels ask so many times whether the run is to end, and that it does at whichever."""
+    make, attributes = LONG_ROWS[kind]
+    op, inputs = kind.split()[0], make(size)
+    if op == "ReduceSumSquare":
+        attributes = {"keepdims": 0}
+    outputs = {"TopK": 2, "Unique": 4, "DynamicQuantizeLinear": 3}.get(op, 1)
+    names = [f"y{i}" for i in range(outputs)]
+    constant = {"Resize": "rs", "Conv": "w", "ConvTranspose": "w"}.get(op, "aklprs" if op != "QuantizeLinear" else "")
+    weights = {name: value for name, value in inputs.items() if name in constant and value.size < 99}
+    given = {name: value for name, value in inputs.items() if name not in weights}
+    listed = list(inputs) if op != "DFT" else ["x", "", "a"]
+    if op == "DFT":
+        weights.pop("l")
+    proto = helper.make_model(
+        helper.make_graph(
+            [node(op, listed, names, **attributes)],
+            "g",
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+                for name, value in given.items()
+            ],
+            [onnx.ValueInfoProto(name=name) for name in names],
+            [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", 20)],
+    )
+    runner = hetero.compile(proto, "CPU", {"INFERENCE_NUM_THREADS": 1}).create_runner()
+    assert isinstance(runner, CpuRunner)
+    arrays = list(given.values())
+    expected = [value.tobytes() for value in runner.run(arrays)]
+    stopped, after = 0, 1
+    while True:
+        runner.cancellation.flag.set_after(after)
+        try:
+            found = runner.run(arrays)
+        except hetero.Cancelled:
+            stopped, after = after, after + max(1, after // 2)
+        else:
+            break
+    runner.cancellation.clear()
+    assert stopped >= questions
+    assert [value.tobytes() for value in found] == expected
+
+
+@pytest.mark.parametrize("kind", LONG_ROWS)
+def test_one_long_row_is_left_early(kind: str) -> None:
+    """Which parts of a kernel look does not depend on how fast the machine is: the flag is set at the n-th look."""
+    check_that_it_stops(kind, 1 << 22, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LONG_ROWS)
+def test_one_huge_row_is_left_early(kind: str) -> None:
+    check_that_it_stops(kind, 1 << 25, 4)  # of 8 or more: `after` grows by halves
+
+
+def test_what_a_handler_raises_while_a_model_is_read_comes_out(core: hetero.Core, tmp_path: Path) -> None:
+    """Indexing a file is one call in C; the code behind it used to drop what a handler raised there."""
+    count = 100_000  # some 0.1 s
+    nodes = [node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(count)]
+    onnx.save(make_model(nodes, {"v0": [4]}, [f"v{count}"]), path := tmp_path / "long.onnx")
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, end)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        with pytest.raises(KeyboardInterrupt):
+            core.read_model(path)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -23,6 +23,8 @@ enum { SIDE_BY_SIDE = 128, BLOCK = 64, ROWS = 16, SHORT = 32 };
     {                                                                                                                 \
         (void)extreme;                                                                                                \
         for (int64_t done = 0; done < n; done += BLOCK) {                                                             \
+            if (ht_stops_at(done))                                                                                    \
+                break;                                                                                                \
             const int64_t count = ht_min64(BLOCK, n - done), begin = last ? n - done - count : done;                  \
             int any = 0;                                                                                              \
             for (int64_t i = begin; i < begin + count; i++)                                                           \
@@ -49,7 +51,7 @@ enum { SIDE_BY_SIDE = 128, BLOCK = 64, ROWS = 16, SHORT = 32 };
         for (int j = 0; j < PARTS; j++)                                                                               \
             part[j] = found;                                                                                          \
         int64_t i = 0;                                                                                                \
-        for (; i + PARTS <= n; i += PARTS)                                                                            \
+        HT_LONG_STEPS(i, PARTS, n)                                                                                    \
             for (int j = 0; j < PARTS; j++) {                                                                         \
                 part[j] = EXTREME(minimum, x[i + j], part[j]);                                                        \
                 nan[j] |= x[i + j] != x[i + j];                                                                       \
@@ -107,7 +109,8 @@ DEFINE_LONG(u8, uint8_t)
             top[j] = x[j];                                                                                            \
             out[j] = 0;                                                                                               \
         }                                                                                                             \
-        for (int64_t i = 1; i < n; i++) {                                                                             \
+        int64_t left = HT_PACE;                                                                                       \
+        for (int64_t i = 1; i < n && !ht_paced_stop(&left, width); i++) {                                             \
             const type *row = x + i * inner;                                                                          \
             for (int64_t j = 0; j < width; j++) {                                                                     \
                 const int better = BETTER(minimum, last, row[j], top[j]);                                             \

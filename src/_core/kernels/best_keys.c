@@ -12,10 +12,14 @@
 
 enum { LANES = 64, FEW = 40, SHORT = 160, SHORT_BEST = 8, SORTED_WHOLE = 20 };
 
+/* Whether the run is to end, after work on n keys: any loop below may then have been left early, and what it was to find
+ * must not be used as a place or a count. */
+static int is_stopping(int64_t n) { return n > HT_PIECE && ht_stopping(); }
+
 static int32_t count_from(const int32_t *keys, int32_t n, int32_t least)
 {
     int32_t count = 0;
-    for (int32_t i = 0; i < n; i++)
+    HT_LONG_FOR (i, n)
         count += keys[i] >= least;
     return count;
 }
@@ -23,7 +27,7 @@ static int32_t count_from(const int32_t *keys, int32_t n, int32_t least)
 static int32_t count_beyond(const int32_t *keys, int32_t n, int32_t bound)
 {
     int32_t count = 0;
-    for (int32_t i = 0; i < n; i++)
+    HT_LONG_FOR (i, n)
         count += keys[i] > bound;
     return count;
 }
@@ -32,7 +36,7 @@ static int32_t count_beyond(const int32_t *keys, int32_t n, int32_t bound)
 static int32_t bound_of(const int32_t *keys, int32_t n, int32_t k)
 {
     int32_t low = INT32_MAX, high = INT32_MIN; /* at least k keys from low on, fewer beyond high */
-    for (int32_t i = 0; i < n; i++) {
+    HT_LONG_FOR (i, n) {
         low = keys[i] < low ? keys[i] : low;
         high = keys[i] > high ? keys[i] : high;
     }
@@ -40,7 +44,7 @@ static int32_t bound_of(const int32_t *keys, int32_t n, int32_t k)
         return low;
     if (count_from(keys, n, high) >= k)
         return high;
-    while (low < high) {
+    while (low < high && !is_stopping(n)) {
         const int32_t middle = (int32_t)(low + (((int64_t)high - low + 1) >> 1)), count = count_from(keys, n, middle);
         if (count == k)
             return middle;
@@ -57,7 +61,7 @@ static int32_t places_from(const int32_t *keys, int32_t n, int32_t least, int32_
 {
     enum { BLOCK = 32 };
     int32_t found = 0, i = 0;
-    for (; i + BLOCK <= n; i += BLOCK) {
+    HT_LONG_STEPS(i, BLOCK, n) {
         int any = 0;
         for (int j = 0; j < BLOCK; j++)
             any |= keys[i + j] >= least;
@@ -94,10 +98,12 @@ static uint64_t *sort_items(uint64_t *items, uint64_t *spare, int32_t n)
         return items;
     }
     int32_t counts[DIGITS][VALUES] = {0}; /* by the digits of the key, the last first: stable, so places stay in order */
-    for (int32_t i = 0; i < n; i++)
+    HT_LONG_FOR (i, n)
         for (int digit = 0; digit < DIGITS; digit++)
             counts[digit][items[i] >> (32 + 8 * digit) & (VALUES - 1)]++;
     for (int digit = 0; digit < DIGITS; digit++) {
+        if (is_stopping(n)) /* the counts may lack some: nothing is moved by them */
+            break;
         int32_t *count = counts[digit], before = 0;
         if (count[items[0] >> (32 + 8 * digit) & (VALUES - 1)] == n)
             continue;
@@ -106,7 +112,7 @@ static uint64_t *sort_items(uint64_t *items, uint64_t *spare, int32_t n)
             count[value] = before;
             before += here;
         }
-        for (int32_t i = 0; i < n; i++)
+        HT_LONG_FOR (i, n)
             spare[count[items[i] >> (32 + 8 * digit) & (VALUES - 1)]++] = items[i];
         uint64_t *sorted = spare;
         spare = items;
@@ -117,10 +123,11 @@ static uint64_t *sort_items(uint64_t *items, uint64_t *spare, int32_t n)
 
 /* All keys above `least`, fewer than k or k, and the first of those equal to it: k items in all. places: NULL where key i
  * is of place i. */
+/* Fewer items, and places of none, where the run is to end. */
 static int32_t take(const int32_t *keys, const int32_t *places, int32_t n, int32_t least, int32_t k, uint64_t *items)
 {
     int32_t equal = k - count_beyond(keys, n, least), taken = 0;
-    for (int32_t i = 0; taken < k; i++) {
+    for (int32_t i = 0; taken < k && i < n && !ht_stops_at(i); i++) {
         const int takes = keys[i] > least || (keys[i] == least && equal > 0);
         items[taken] = item_of(keys[i], places ? places[i] : i);
         taken += takes;
@@ -132,10 +139,13 @@ static int32_t take(const int32_t *keys, const int32_t *places, int32_t n, int32
 /* Rows of keys folded into maxima, `groups` of them, as many as lie in the memory given. */
 static void fold(const int32_t *keys, int32_t n, int64_t groups, int32_t *maxima)
 {
-    memcpy(maxima, keys, (size_t)groups * sizeof *keys);
+    int64_t left = HT_PACE;
+    ht_long_copy(maxima, keys, groups * (int64_t)sizeof *keys);
     for (int64_t i = groups; i < n; i += groups) {
         const int64_t count = ht_min64(groups, n - i);
-        for (int64_t j = 0; j < count; j++)
+        if (ht_paced_stop(&left, count))
+            return;
+        HT_LONG_FOR (j, count)
             maxima[j] = keys[i + j] > maxima[j] ? keys[i + j] : maxima[j];
     }
 }
@@ -165,16 +175,18 @@ static room room_of(int32_t n, int32_t k, void *scratch)
 static int32_t choose_from(const int32_t *keys, int32_t n, int32_t bound, const room *r)
 {
     const int32_t found = places_from(keys, n, bound, r->places);
-    for (int32_t i = 0; i < found; i++)
+    if (is_stopping(n))
+        return 1; /* of whatever */
+    HT_LONG_FOR (i, found)
         r->chosen[i] = keys[r->places[i]];
     return found;
 }
 
 static int32_t choose_all(const int32_t *keys, int32_t n, const room *r)
 {
-    memcpy(r->chosen, keys, (size_t)n * sizeof *keys);
-    for (int32_t i = 0; i < n; i++)
-        r->places[i] = i;
+    ht_long_copy(r->chosen, keys, n * (int64_t)sizeof *keys);
+    HT_LONG_FOR (i, n)
+        r->places[i] = (int32_t)i;
     return n;
 }
 
@@ -257,14 +269,14 @@ const uint64_t *ht_best_wide_keys(const int64_t *keys, int32_t n, int32_t k, voi
     if (n <= SHORT && k <= SHORT_BEST)
         return best_of_short(keys, n, k, (uint64_t *)scratch);
     int64_t least = keys[0], most = keys[0];
-    for (int32_t i = 0; i < n; i++) {
+    HT_LONG_FOR (i, n) {
         least = keys[i] < least ? keys[i] : least;
         most = keys[i] > most ? keys[i] : most;
     }
     const uint64_t origin = (uint64_t)least, range = (uint64_t)most - origin;
     const int shift = range >> 32 ? 32 - __builtin_clzll(range) : 0;
     int32_t *upper = (int32_t *)scratch;
-    for (int32_t i = 0; i < n; i++)
+    HT_LONG_FOR (i, n)
         upper[i] = (int32_t)((uint32_t)(((uint64_t)keys[i] - origin) >> shift) ^ 0x80000000u);
     void *rest = upper + ((int64_t)n + 1) / 2 * 2;
     if (shift == 0)
@@ -282,21 +294,29 @@ const uint64_t *ht_best_wide_keys(const int64_t *keys, int32_t n, int32_t k, voi
     }
     const int32_t bound = bound_of(r.chosen, found, k), whole = count_from(r.chosen, found, bound) == k;
     int32_t taken = 0, equal = 0;
-    for (int32_t i = 0; i < found; i++) {
+    if (is_stopping(n)) /* more than k may be beyond what is no bound */
+        return r.items;
+    HT_LONG_FOR (i, found) {
         const int32_t key = r.chosen[i], place = r.places[i];
         if (key > bound || (whole && key == bound))
             r.items[taken++] = item_of(key, place);
         else if (key == bound)
             r.places[equal++] = place;
     }
+    if (is_stopping(n))
+        return r.items;
     if (taken < k) {
-        for (int32_t i = 0; i < equal; i++)
+        HT_LONG_FOR (i, equal)
             r.chosen[i] = LOWER(r.places[i]);
         const uint64_t *best = ht_best_keys(r.chosen, equal, k - taken, r.places + 2 * (int64_t)n);
+        if (is_stopping(n))
+            return r.items;
         for (int32_t i = 0; taken < k; i++)
             r.items[taken++] = item_of(bound, r.places[ht_place_of(best[i])]);
     }
     uint64_t *items = sort_items(r.items, r.spare, k), *spare = items == r.items ? r.spare : r.items;
+    if (is_stopping(n))
+        return items;
     for (int32_t begin = 0, end; begin < k; begin = end) { /* runs come in the order of their places, but the last */
         for (end = begin + 1; end < k && items[end] >> 32 == items[begin] >> 32; end++)
             continue;

@@ -59,6 +59,17 @@ typedef int (*ht_binary_row)(const void *a, const void *b, void *out, int64_t n,
         return HT_OK;                                                                                          \
     }
 
+/* A row in pieces, between which a run that is to end stops. */
+static inline int ht_binary_long(ht_binary_row row, const char *a, const char *b, char *out, int64_t n, int a_step,
+                                 int b_step, int64_t in_bytes, int64_t out_bytes)
+{
+    int status = HT_OK;
+    for (int64_t i = 0; i < n && status == HT_OK && !ht_stops_at(i); i += HT_PIECE)
+        status = row(a + i * a_step * in_bytes, b + i * b_step * in_bytes, out + i * out_bytes,
+                     n - i < HT_PIECE ? n - i : HT_PIECE, a_step, b_step);
+    return status;
+}
+
 /* One row over the whole result, in pieces. */
 typedef struct {
     ht_binary_row row;
@@ -79,8 +90,9 @@ static inline void ht_binary_part(void *context, int64_t part, int thread)
     const int64_t stop = ht_part_begin(units, job->parts, part + 1) * HT_BINARY_PIECE;
     const int64_t end = stop < job->size ? stop : job->size;
     (void)thread;
-    const int status = job->row(job->a + begin * job->a_step * job->in_bytes, job->b + begin * job->b_step * job->in_bytes,
-                                job->out + begin * job->out_bytes, end - begin, job->a_step, job->b_step);
+    const int status = ht_binary_long(job->row, job->a + begin * job->a_step * job->in_bytes,
+                                      job->b + begin * job->b_step * job->in_bytes, job->out + begin * job->out_bytes,
+                                      end - begin, job->a_step, job->b_step, job->in_bytes, job->out_bytes);
     if (status != HT_OK)
         job->status = status;
 }
@@ -121,8 +133,9 @@ static inline int ht_binary_run(const ht_call *call, ht_binary_row row, int32_t 
     do {
         if (ht_paced_stop(&left, n))
             return HT_OK;
-        const int status = row((const char *)a->data + offset[0] * in_bytes,
-                               (const char *)b->data + offset[1] * in_bytes, target, n, a_step, b_step);
+        const int status = ht_binary_long(row, (const char *)a->data + offset[0] * in_bytes,
+                                          (const char *)b->data + offset[1] * in_bytes, target, n, a_step, b_step,
+                                          in_bytes, out_bytes);
         if (status != HT_OK)
             return status;
         target += n * out_bytes;

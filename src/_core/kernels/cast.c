@@ -147,7 +147,7 @@ int HT_KERNEL(cast)(const ht_call *call)
     if (x->size == 0)
         return HT_OK;
     if (x->dtype == out->dtype && c.from_bytes) {
-        memcpy(out->data, x->data, (size_t)(x->size * c.from_bytes));
+        ht_long_copy(out->data, x->data, x->size * c.from_bytes);
         return HT_OK;
     }
     c.first = choose(x->dtype, out->dtype);

@@ -18,15 +18,15 @@ typedef struct {
     static void add_##T(const T *HT_RESTRICT from, T *HT_RESTRICT to, int64_t n, int64_t step)                        \
     {                                                                                                                 \
         if (step == 1)                                                                                                \
-            for (int64_t i = 0; i < n; i++)                                                                           \
+            HT_LONG_FOR (i, n)                                                                                        \
                 to[i] += from[i];                                                                                     \
         else                                                                                                          \
-            for (int64_t i = 0; i < n; i++)                                                                           \
+            HT_LONG_FOR (i, n)                                                                                        \
                 to[i * step] += from[i];                                                                              \
     }                                                                                                                 \
     static void add_pair_##T(const T *HT_RESTRICT even, const T *HT_RESTRICT odd, T *HT_RESTRICT to, int64_t n)       \
     {                                                                                                                 \
-        for (int64_t i = 0; i < n; i++) {                                                                             \
+        HT_LONG_FOR (i, n) {                                                                                          \
             to[2 * i] += even[i];                                                                                     \
             to[2 * i + 1] += odd[i];                                                                                  \
         }                                                                                                             \
@@ -60,7 +60,7 @@ typedef struct {
     {                                                                                                                 \
         const int64_t row = w->windows[2], size = w->windows[0] * w->windows[1] * row;                                \
         const int pairs = w->stride[2] == 2 && w->dilation[2] == 1;                                                   \
-        int64_t t[3], first[2], last[2], offset[2];                                                                   \
+        int64_t t[3], first[2], last[2], offset[2], left = HT_PACE;                                                   \
         for (t[0] = 0; t[0] < w->taps[0]; t[0]++)                                                                     \
             for (t[1] = 0; t[1] < w->taps[1]; t[1]++) {                                                               \
                 for (int i = 0; i < 2; i++) {                                                                         \
@@ -71,6 +71,8 @@ typedef struct {
                     const int pair = pairs && t[2] + 1 < w->taps[2];                                                  \
                     for (int64_t z = first[0]; z < last[0]; z++)                                                      \
                         for (int64_t line = first[1]; line < last[1]; line++) {                                       \
+                            if (ht_paced_stop(&left, (1 + pair) * row))                                               \
+                                return;                                                                               \
                             const int64_t at_z = z * w->stride[0] + offset[0];                                        \
                             const int64_t at_y = line * w->stride[1] + offset[1];                                     \
                             row_##T(w, column + (z * w->windows[1] + line) * row, size, t[2], pair,                   \
@@ -90,7 +92,7 @@ typedef struct {
         for (int64_t plane = begin; plane < end; plane++) {                                                           \
             T *y = (T *)call->out[0]->data + plane * size;                                                            \
             const T start = bias ? bias[plane % c] : 0;                                                               \
-            for (int64_t i = 0; i < size; i++)                                                                        \
+            HT_LONG_FOR (i, size)                                                                                     \
                 y[i] = start;                                                                                         \
             plane_##T(w, (const T *)call->in[0]->data + plane * columns, y);                                          \
         }                                                                                                             \

@@ -31,12 +31,16 @@ int HT_KERNEL(concat)(const ht_call *call)
     const int64_t inner_bytes = ht_product(out->dims, (int)axis + 1, out->ndim) * bytes;
     const int64_t out_row = length * inner_bytes;
     char *start = (char *)out->data;
+    int64_t left = HT_PACE;
     for (int k = 0; k < call->num_in; k++) {
         const int64_t row = call->in[k]->dims[axis] * inner_bytes;
         const char *from = (const char *)call->in[k]->data;
         if (row > 0)
-            for (int64_t o = 0; o < outer; o++)
-                memcpy(start + o * out_row, from + o * row, (size_t)row);
+            for (int64_t o = 0; o < outer; o++) {
+                if (ht_paced_stop(&left, row))
+                    return HT_OK;
+                ht_long_copy(start + o * out_row, from + o * row, row);
+            }
         start += row;
     }
     return HT_OK;

@@ -266,11 +266,14 @@ void ht_conv_depthwise(const ht_conv *c, int64_t group0, int64_t group1)
     const int64_t batch = ht_min64(group1 - group0, ht_max64(1, BLOCK_FLOATS / l.copies));
     for (int64_t i = 0; i < batch * l.copies; i += VF_LANES)
         vf_store(c->scratch + i, vf_set1(0.0f));
+    int64_t left = HT_PACE;
     for (int64_t first = group0; first < group1; first += batch) {
         const int64_t last = ht_min64(first + batch, group1);
         for (int64_t z = 0; z < c->out[0]; z++)
             for (int64_t y = 0; y < c->out[1]; y += l.rows) {
                 const int64_t rows = ht_min64(l.rows, c->out[1] - y);
+                if (ht_paced_stop(&left, (last - first) * rows * c->out[2] * c->taps))
+                    return;
                 for (int64_t g = first; g < last; g++)
                     copy_rows(c, &l, c->x + g * c->in_plane, z, y, rows, c->scratch + (g - first) * l.copies);
                 for (int64_t g = first; g < last; g++)

@@ -170,10 +170,25 @@ typedef struct {
     int64_t units, parts;
 } copy;
 
+/* What one walk copies, in blocks between which a run that is to end stops. Rows stay in groups: a transpose needs tiles. */
+static void copy_walk(const copy *c, const char *x, char *out, int64_t rows, int64_t n, int64_t *left)
+{
+    enum { GROUP = 64 };
+    const int64_t width = ht_min64(n, HT_PIECE), height = ht_max64(GROUP, HT_PIECE / ht_max64(1, width));
+    for (int64_t i = 0; i < n; i += width)
+        for (int64_t row = 0; row < rows; row += height) {
+            const int64_t some = ht_min64(height, rows - row), count = ht_min64(width, n - i);
+            if (ht_paced_stop(left, some * count))
+                return;
+            c->copy(x + row * c->row_step + i * c->step, c->row_step, c->step,
+                    out + row * c->out_row_step + i * c->bytes, c->out_row_step, some, count);
+        }
+}
+
 static void copy_walks(const copy *c, int64_t begin, int64_t end)
 {
     const view *v = &c->v;
-    int64_t index[MAX_LOOPS] = {0}, rest = begin;
+    int64_t index[MAX_LOOPS] = {0}, rest = begin, left = HT_PACE;
     const char *x = c->x;
     char *out = c->out;
     for (int i = c->walks - 1; i >= 0; i--) {
@@ -184,7 +199,7 @@ static void copy_walks(const copy *c, int64_t begin, int64_t end)
         out += index[i] * c->out_step[loop];
     }
     for (int64_t walk = begin; walk < end; walk++) {
-        c->copy(x, c->row_step, c->step, out, c->out_row_step, c->rows, c->n);
+        copy_walk(c, x, out, c->rows, c->n, &left);
         for (int i = c->walks - 1; i >= 0; i--) {
             const int loop = c->order[i];
             x += v->step[loop];
@@ -202,15 +217,14 @@ static void copy_part(void *context, int64_t part, int thread)
 {
     const copy *c = (const copy *)context;
     const int64_t begin = ht_part_begin(c->units, c->parts, part), end = ht_part_begin(c->units, c->parts, part + 1);
+    int64_t left = HT_PACE;
     (void)thread;
     if (c->units_are == WALKS)
         copy_walks(c, begin, end);
     else if (c->units_are == ROWS)
-        c->copy(c->x + begin * c->row_step, c->row_step, c->step, c->out + begin * c->out_row_step, c->out_row_step,
-                end - begin, c->n);
+        copy_walk(c, c->x + begin * c->row_step, c->out + begin * c->out_row_step, end - begin, c->n, &left);
     else
-        c->copy(c->x + begin * c->step, c->row_step, c->step, c->out + begin * c->bytes, c->out_row_step, c->rows,
-                end - begin);
+        copy_walk(c, c->x + begin * c->step, c->out + begin * c->bytes, c->rows, end - begin, &left);
 }
 
 /* Choose the two loops that are copied at a time, and how. */

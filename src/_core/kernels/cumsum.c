@@ -27,13 +27,13 @@ HT_INLINE int accumulate(const ht_call *call, const int product)
             const T *from = (const T *)x->data + o * n * inner;                                       \
             T *to = (T *)out->data + o * n * inner;                                                   \
             const int64_t first = reverse ? n - 1 : 0, way = reverse ? -inner : inner;                \
-            for (int64_t i = 0; i < inner; i++)                                                       \
+            HT_LONG_FOR (i, inner)                                                                    \
                 to[first * inner + i] = exclusive ? (T)product : from[first * inner + i];                      \
             for (int64_t k = 1; k < n; k++) {                                                         \
                 if (ht_paced_stop(&left, inner))                                                      \
                     return HT_OK;                                                                     \
                 const int64_t at = first * inner + k * way, read = exclusive ? at - way : at;         \
-                for (int64_t i = 0; i < inner; i++) {                                                 \
+                HT_LONG_FOR (i, inner) {                                                              \
                     const U a = (U)to[at - way + i], b = (U)from[read + i];                           \
                     to[at + i] = (T)(product ? a * b : a + b);                                        \
                 }                                                                                     \

@@ -10,8 +10,6 @@ static double determinant(double *a, int64_t n)
     int64_t left = HT_PACE;
     for (int64_t k = 0; k < n; k++) {
         int64_t pivot = k;
-        if (ht_paced_stop(&left, (n - k) * (n - k)))
-            return 0;
         for (int64_t i = k + 1; i < n; i++)
             if (fabs(a[i * n + k]) > fabs(a[pivot * n + k]))
                 pivot = i;
@@ -27,6 +25,8 @@ static double determinant(double *a, int64_t n)
         }
         product *= a[k * n + k];
         for (int64_t i = k + 1; i < n; i++) {
+            if (ht_paced_stop(&left, n - k))
+                return 0;
             const double factor = a[i * n + k] / a[k * n + k];
             for (int64_t j = k + 1; j < n; j++)
                 a[i * n + j] -= factor * a[k * n + j];
@@ -46,7 +46,7 @@ int HT_KERNEL(det)(const ht_call *call)
         return HT_ERR_OPERAND;
     double *a = (double *)call->scratch;
     for (int64_t b = 0; b < batch && !ht_stopping(); b++) {
-        for (int64_t i = 0; i < n * n; i++)
+        HT_LONG_FOR (i, n * n)
             a[i] = x->dtype == HT_FLOAT32 ? (double)((const float *)x->data)[b * n * n + i]
                                           : ((const double *)x->data)[b * n * n + i];
         if (x->dtype == HT_FLOAT32)

@@ -62,7 +62,7 @@ static void two(const double *re, const double *im, int64_t gap, lines to, int64
 {
     const double *w1 = w[1];
     double *HT_RESTRICT to_re = to.re, *HT_RESTRICT to_im = to.im;
-    for (int64_t i = 0; i < run; i++) {
+    HT_LONG_FOR (i, run) {
         const double re_ = re[i] - re[gap + i], im_ = im[i] - im[gap + i];
         to_re[i] = re[i] + re[gap + i];
         to_im[i] = im[i] + im[gap + i];
@@ -76,7 +76,7 @@ static void four(const double *re, const double *im, int64_t gap, lines to, int6
 {
     const double a1 = w[1][0], b1 = w[1][1], a2 = w[2][0], b2 = w[2][1], a3 = w[3][0], b3 = w[3][1];
     double *HT_RESTRICT to_re = to.re, *HT_RESTRICT to_im = to.im;
-    for (int64_t i = 0; i < run; i++) {
+    HT_LONG_FOR (i, run) {
         const double sum_re = re[i] + re[2 * gap + i], sum_im = im[i] + im[2 * gap + i];
         const double less_re = re[i] - re[2 * gap + i], less_im = im[i] - im[2 * gap + i];
         const double odd_re = re[gap + i] + re[3 * gap + i], odd_im = im[gap + i] + im[3 * gap + i];
@@ -148,7 +148,7 @@ HT_INLINE void odd_part(const double *re, const double *im, int64_t gap, lines t
 static void odd(const double *re, const double *im, int64_t gap, lines to, int64_t run, const double *const *w, int64_t r,
                 const double *turns, int64_t turn_step)
 {
-    for (int64_t i = 0; i < run; i += SIDE_BY_SIDE) {
+    for (int64_t i = 0; i < run && !ht_stops_at(i); i += SIDE_BY_SIDE) {
         const lines at = {to.re + i, to.im + i};
         if (run - i >= SIDE_BY_SIDE)
             odd_part(re + i, im + i, gap, at, run, w, r, turns, turn_step, SIDE_BY_SIDE);
@@ -160,11 +160,12 @@ static void odd(const double *re, const double *im, int64_t gap, lines to, int64
 /* The transforms of `lanes` lines of n elements, n smooth; in `v` or `spare`, which are returned. */
 static lines transform(lines v, lines spare, const double *root, int64_t n, int64_t lanes)
 {
+    int64_t pace = HT_PIECE;
     int64_t done = 1; /* the product of the factors so far: so many neighbours are turned alike */
     for (int64_t left = n; left > 1;) {
         const int64_t r = factor_of(left), groups = left / r, run = done * lanes, gap = groups * run;
         const double *w[LARGEST_FACTOR];
-        for (int64_t group = 0; group < groups; group++) {
+        for (int64_t group = 0; group < groups && !ht_paced_stop(&pace, r * run); group++) {
             const double *re = v.re + group * run, *im = v.im + group * run;
             const lines to = {spare.re + r * group * run, spare.im + r * group * run};
             for (int64_t j = 0; j < r; j++)
@@ -188,7 +189,7 @@ static lines transform(lines v, lines spare, const double *root, int64_t n, int6
 /* Elements [0, n) of v times those of w, or of its conjugate. */
 static void turn(lines v, const double *w, int64_t n, int64_t lanes, double sign)
 {
-    for (int64_t k = 0; k < n; k++) {
+    HT_LONG_FOR (k, n) {
         const double re = w[2 * k], im = sign * w[2 * k + 1];
         for (int64_t i = k * lanes; i < (k + 1) * lanes; i++) {
             const double a = v.re[i], b = v.im[i];
@@ -200,7 +201,7 @@ static void turn(lines v, const double *w, int64_t n, int64_t lanes, double sign
 
 static void conjugate(lines v, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
+    HT_LONG_FOR (i, n)
         v.im[i] = -v.im[i];
 }
 
@@ -217,13 +218,13 @@ typedef struct {
         const int64_t n = j->call->ints[4], real = j->call->ints[7] != 0, lanes = j->lanes;                         \
         const int64_t given = ht_min64(size, real ? n / 2 + 1 : n);                                                 \
         const T *x = (const T *)j->call->in[0]->data + (line / inner * size * inner + line % inner) * parts;        \
-        for (int64_t t = 0; t < given; t++) {                                                                       \
+        HT_LONG_FOR (t, given) {                                                                                    \
             v.re[t * lanes + lane] = (double)x[t * inner * parts];                                                  \
             v.im[t * lanes + lane] = parts == 2 ? (double)x[t * inner * parts + 1] : 0;                             \
         }                                                                                                           \
-        for (int64_t t = given; t < j->m; t++)                                                                      \
+        for (int64_t t = given; t < j->m && !ht_stops_at(t); t++)                                                   \
             v.re[t * lanes + lane] = v.im[t * lanes + lane] = 0;                                                    \
-        for (int64_t t = 1; real && t < given && n - t >= given; t++) { /* the other half mirrors it */             \
+        for (int64_t t = 1; real && t < given && n - t >= given && !ht_stops_at(t); t++) { /* the mirror */ \
             v.re[(n - t) * lanes + lane] = v.re[t * lanes + lane];                                                  \
             v.im[(n - t) * lanes + lane] = -v.im[t * lanes + lane];                                                 \
         }                                                                                                           \
@@ -234,7 +235,7 @@ typedef struct {
         const int64_t out_parts = j->call->ints[7] ? 1 : 2;                                                         \
         const double factor = j->call->ints[6] ? 1.0 / (double)n : 1;                                               \
         T *y = (T *)j->call->out[0]->data + (line / inner * kept * inner + line % inner) * out_parts;               \
-        for (int64_t k = 0; k < kept; k++) {                                                                        \
+        HT_LONG_FOR (k, kept) {                                                                                     \
             y[out_parts * k * inner] = (T)(v.re[k * lanes + lane] * factor);                                        \
             if (out_parts == 2)                                                                                     \
                 y[2 * k * inner + 1] = (T)(v.im[k * lanes + lane] * factor);                                        \

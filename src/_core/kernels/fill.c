@@ -15,7 +15,7 @@ int HT_KERNEL(fill)(const ht_call *call)
     {                                         \
         const T v = *(const T *)value;        \
         T *out = (T *)call->out[0]->data;     \
-        for (int64_t i = 0; i < n; i++)       \
+        HT_LONG_FOR (i, n)                    \
             out[i] = v;                       \
         return HT_OK;                         \
     }
@@ -40,7 +40,7 @@ int HT_KERNEL(range)(const ht_call *call)
         const U start = (U)*(const T *)call->in[0]->data;                          \
         const U delta = (U)*(const T *)call->in[1]->data;                          \
         T *out = (T *)call->out[0]->data;                                          \
-        for (int64_t i = 0; i < n; i++)                                            \
+        HT_LONG_FOR (i, n)                                                         \
             out[i] = (T)(start + (U)i * delta);                                    \
         return HT_OK;                                                              \
     }

@@ -16,7 +16,7 @@ static inline void move(char *out, const char *from, int64_t bytes)
     else if (bytes == 8)
         memcpy(out, from, 8);
     else
-        memcpy(out, from, (size_t)bytes);
+        ht_long_copy(out, from, bytes);
 }
 
 /* Check what the three share; `operands` are data and indices. */
@@ -60,14 +60,15 @@ int HT_KERNEL(gather)(const ht_call *call)
     const char *from = (const char *)data->data;
     char *out = (char *)call->out[0]->data;
     int64_t left = HT_PACE;
+    const int64_t some = bytes > HT_PACE / SOME ? 1 : SOME;
     for (int64_t o = 0; o < outer; o++, from += size * bytes)
         for (int64_t i = 0; i < indices->size;) {
-            const int64_t end = i + SOME < indices->size ? i + SOME : indices->size;
+            const int64_t end = i + some < indices->size ? i + some : indices->size;
             if (!move_rows(indices, i, end, size, from, out, bytes))
                 return HT_ERR_INDEX;
             out += (end - i) * bytes;
             i = end;
-            if (ht_paced_stop(&left, SOME * bytes))
+            if (ht_paced_stop(&left, some * bytes))
                 return HT_OK;
         }
     return HT_OK;
@@ -121,15 +122,19 @@ int HT_KERNEL(gather_elements)(const ht_call *call)
     if (indices->size == 0)
         return HT_OK;
     const int last = data->ndim - 1;
-    const int64_t run = indices->dims[last], index_bytes = ht_element_bytes(indices->dtype);
+    const int64_t row = indices->dims[last], index_bytes = ht_element_bytes(indices->dtype);
     const take_fn take = choose(bytes, indices->dtype);
     int64_t left = HT_PACE;
-    for (int64_t i = 0; i < indices->size; i += run) {
-        if (ht_paced_stop(&left, run))
-            return HT_OK;
-        if (!take((const char *)data->data + walk.base * bytes, (const char *)indices->data + i * index_bytes,
-                  (char *)call->out[0]->data + i * bytes, run, data->dims[axis], axis != last, walk.axis_step))
-            return HT_ERR_INDEX;
+    for (int64_t i = 0; i < indices->size; i += row) {
+        for (int64_t k = 0, run; k < row; k += run) { /* lanes advance unless this is the axis */
+            run = row - k < HT_PIECE ? row - k : HT_PIECE;
+            if (ht_paced_stop(&left, run))
+                return HT_OK;
+            if (!take((const char *)data->data + (walk.base + (axis != last ? k : 0)) * bytes,
+                      (const char *)indices->data + (i + k) * index_bytes, (char *)call->out[0]->data + (i + k) * bytes,
+                      run, data->dims[axis], axis != last, walk.axis_step))
+                return HT_ERR_INDEX;
+        }
         ht_index_walk_next(&walk, last - 1);
     }
     return HT_OK;
@@ -168,7 +173,7 @@ int HT_KERNEL(gather_nd)(const ht_call *call)
                     return HT_ERR_INDEX;
                 at = at * data->dims[first + d] + index;
             }
-            if ((t & 255) == 255 && ht_paced_stop(&left, 256 * bytes))
+            if ((bytes > HT_PACE / 256 || (t & 255) == 255) && ht_paced_stop(&left, 256 * bytes))
                 return HT_OK;
             if (bytes > 0)
                 move(out, (const char *)data->data + b * batch_bytes + at * bytes, bytes);

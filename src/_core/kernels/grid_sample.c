@@ -86,7 +86,8 @@ enum { ZEROS = 0, BORDER = 1, REFLECTION = 2 };
         const ht_tensor *x = call->in[0];                                                                            \
         const int64_t c = x->dims[1];                                                                                \
         const int mode = (int)call->ints[0], padding = (int)call->ints[1], aligned = call->ints[2] != 0;             \
-        for (int64_t tile = begin; tile < end; tile += TILE) {                                                       \
+        int64_t left = HT_PACE;                                                                                      \
+        for (int64_t tile = begin; tile < end && !ht_paced_stop(&left, TILE * MAX_TAPS * (c + 1)); tile += TILE) {   \
             const int64_t count = ht_min64(TILE, end - tile);                                                        \
             const T *grid = (const T *)call->in[1]->data + (image * points + tile) * rank;                           \
             int32_t offset[MAX_TAPS][TILE];                                                                          \

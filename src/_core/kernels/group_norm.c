@@ -38,7 +38,7 @@ int HT_KERNEL(group_norm)(const ht_call *call)
             const int64_t channel = row % groups * channels + k;
             const vf factor = vf_set1(scale[channel] * inverse), offset = vf_set1(bias[channel]);
             int64_t i = 0;
-            for (; i + VF_LANES <= inner; i += VF_LANES)
+            HT_LONG_STEPS(i, VF_LANES, inner)
                 vf_store(y + i, vf_fma(vf_load(x + i) - centre, factor, offset));
             if (i < inner)
                 vf_store_n(y + i, inner - i, vf_fma(vf_load_n(x + i, inner - i) - centre, factor, offset));

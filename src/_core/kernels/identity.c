@@ -16,7 +16,7 @@ static int copy(const ht_call *call, int cast)
         ht_element_bytes(call->out[0]->dtype) != bytes)
         return HT_ERR_OPERAND;
     if (x->size > 0)
-        memcpy(call->out[0]->data, x->data, (size_t)(x->size * bytes));
+        ht_long_copy(call->out[0]->data, x->data, x->size * bytes);
     return HT_OK;
 }
 

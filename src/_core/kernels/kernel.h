@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "team.h"
 
@@ -71,7 +72,7 @@ static inline int64_t ht_wanted(const ht_call *call, double cost)
  * [ht_part_begin(units, parts, i), ht_part_begin(units, parts, i + 1)). */
 static inline int64_t ht_parts(const ht_call *call, int64_t units, double cost)
 {
-    const double longest = 2e7; /* operations of a part: 2 to 20 ms */
+    const double longest = 4e6; /* operations of a part: 0.4 to 4 ms, 20 ms on a machine that has other work */
     int64_t parts = ht_wanted(call, cost);
     if (cost > longest * (double)parts)
         parts = cost < longest * HT_MAX_PARTS ? (int64_t)(cost / longest) : HT_MAX_PARTS;
@@ -92,6 +93,33 @@ static inline int ht_paced_stop(int64_t *left, int64_t work)
         return 0;
     *left = HT_PACE;
     return ht_stopping();
+}
+
+/* Elements of a long row between two looks at whether the run is to end: 13 ms at 50 ns each, as the slowest functions of
+ * libm take. A multiple of every vector's lanes, so that pieces give the same bits as the whole row. */
+#define HT_PIECE (1 << 18)
+
+/* Whether to leave a loop that has reached element i of its row. Looks at the ends of pieces only, and never at 0. The loop's
+ * step must divide HT_PIECE. */
+static inline int ht_stops_at(int64_t i) { return (i & (HT_PIECE - 1)) == 0 && i > 0 && ht_stopping(); }
+
+/* for (int64_t i = 0; i < n; i++), left early when the run is to end. The loop over a piece is a plain one. */
+#define HT_LONG_FOR(i, n)                                                                                              \
+    for (int64_t i##_from = 0, i##_to; i##_from < (n) && !ht_stops_at(i##_from); i##_from = i##_to)                    \
+        for (int64_t i = (i##_to = (n) - i##_from > HT_PIECE ? i##_from + HT_PIECE : (n), i##_from); i < i##_to; i++)
+
+/* for (; i + step <= n; i += step), from i = 0 on. When the run is to end, i becomes n, so that a loop over the rest of the
+ * row does nothing. */
+#define HT_LONG_STEPS(i, step, n)                                                                                      \
+    for (int64_t i##_to; i + (step) <= (n) && (!ht_stops_at(i) || (i = (n), 0));)                                      \
+        for (i##_to = (n) - i > HT_PIECE ? i + HT_PIECE : (n); i + (step) <= i##_to; i += (step))
+
+/* memcpy, left early when the run is to end. */
+static inline void ht_long_copy(void *to, const void *from, int64_t bytes)
+{
+    enum { MOST = HT_PIECE * 8 };
+    for (int64_t i = 0; i < bytes && !ht_stops_at(i); i += MOST)
+        memcpy((char *)to + i, (const char *)from + i, (size_t)(bytes - i > MOST ? MOST : bytes - i));
 }
 
 static inline void *ht_scratch(const ht_call *call, int thread)

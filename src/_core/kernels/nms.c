@@ -15,12 +15,16 @@ static int before(const float *score, int32_t a, int32_t b) { return score[a] > 
 /* Merge sort of item[0, n), with as much room behind it. */
 static void sort_by_score(const float *score, int32_t *item, int32_t *room, int64_t n)
 {
+    int64_t left = HT_PIECE;
     for (int64_t width = 1; width < n; width *= 2) {
         for (int64_t low = 0; low < n; low += 2 * width) {
             const int64_t middle = ht_min64(low + width, n), high = ht_min64(low + 2 * width, n);
             int64_t a = low, b = middle;
-            for (int64_t k = low; k < high; k++)
+            for (int64_t k = low; k < high; k++) {
+                if (ht_paced_stop(&left, 15))
+                    return; /* item is in some order then */
                 room[k] = b >= high || (a < middle && before(score, item[a], item[b])) ? item[a++] : item[b++];
+            }
         }
         memcpy(item, room, (size_t)n * sizeof *item);
     }

@@ -20,7 +20,7 @@ int HT_KERNEL(nonzero)(const ht_call *call)
     switch (x->dtype) {
 #define CASE(D, s, T, U)                                                                          \
     case D:                                                                                       \
-        for (int64_t i = 0; i < x->size; i++) {                                                   \
+        HT_LONG_FOR (i, x->size) {                                                                \
             if (((const T *)x->data)[i] != 0) {                                                   \
                 for (int64_t d = 0; d < rank; d++)                                                \
                     out[found * rank + d] = position[d];                                          \
@@ -35,7 +35,9 @@ int HT_KERNEL(nonzero)(const ht_call *call)
     default: return HT_ERR_DTYPE;
     }
     *(int64_t *)count->data = found;
-    if (found < x->size)
-        memset(out + found * rank, 0, (size_t)((x->size - found) * rank) * sizeof *out);
+    const int64_t behind = (x->size - found) * rank;
+    out += found * rank;
+    HT_LONG_FOR (i, behind)
+        out[i] = 0;
     return HT_OK;
 }

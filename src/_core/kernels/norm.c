@@ -30,7 +30,7 @@ static void scale_row(const float *x, float *y, int64_t n, float factor, float o
 {
     const vf f = vf_set1(factor), o = vf_set1(offset);
     int64_t i = 0;
-    for (; i + VF_LANES <= n; i += VF_LANES)
+    HT_LONG_STEPS(i, VF_LANES, n)
         vf_store(y + i, vf_fma(vf_load(x + i), f, o));
     if (i < n)
         vf_store_n(y + i, n - i, vf_fma(vf_load_n(x + i, n - i), f, o));
@@ -56,13 +56,14 @@ int HT_KERNEL(batch_norm)(const ht_call *call)
     for (int i = 1; i < 5; i++)
         if (call->in[i]->size != c)
             return HT_ERR_OPERAND;
-    for (int64_t plane = 0; plane < n * c; plane++) {
+    int64_t left = HT_PACE;
+    for (int64_t plane = 0; plane < n * c && !ht_paced_stop(&left, inner); plane++) {
         const int64_t channel = plane % c;
         const double factor = scale[channel] / sqrt((double)variance[channel] + call->floats[0]);
         if (!isfinite(factor)) { /* a variance of 0: scale_row would compute infinity minus infinity */
             const float *x = (const float *)call->in[0]->data + plane * inner;
             float *y = (float *)call->out[0]->data + plane * inner;
-            for (int64_t i = 0; i < inner; i++)
+            HT_LONG_FOR (i, inner)
                 y[i] = (float)(((double)x[i] - mean[channel]) * factor + bias[channel]);
             continue;
         }
@@ -86,7 +87,7 @@ typedef struct {
 HT_INLINE void sum_rows(const norm_rows *at, const int rows, const int added, double *total)
 {
     const int64_t width = at->width;
-    for (int64_t block = 0; block < width; block += HT_ROW_BLOCK) {
+    for (int64_t block = 0; block < width && !ht_stops_at(block); block += HT_ROW_BLOCK) {
         const int64_t end = ht_min64(width, block + HT_ROW_BLOCK);
         vf s[2][2];
         int64_t i = block;
@@ -129,7 +130,7 @@ HT_INLINE void scatter_rows(const norm_rows *at, const float *x, const int rows,
 {
     const int64_t width = at->width;
     const float *next = at->x + at->ahead, *next_addend = (at->addend ? at->addend : at->x) + at->ahead;
-    for (int64_t block = 0; block < width; block += HT_ROW_BLOCK) {
+    for (int64_t block = 0; block < width && !ht_stops_at(block); block += HT_ROW_BLOCK) {
         const int64_t end = ht_min64(width, block + HT_ROW_BLOCK);
         vf s[2][2], c[2];
         int64_t i = block;
@@ -171,7 +172,7 @@ HT_INLINE void normalise_rows(const norm_rows *at, const float *x, const int row
         f[r] = vf_set1(factor[r]);
     }
     int64_t i = 0;
-    for (; i + VF_LANES <= width; i += VF_LANES) {
+    HT_LONG_STEPS(i, VF_LANES, width) {
         const vf scale = vf_load(at->scale + i), offset = biased ? vf_load(at->bias + i) : vf_set1(0.0f);
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++) {
@@ -278,7 +279,8 @@ int HT_KERNEL(instance_norm)(const ht_call *call)
         return status;
     if (call->in[1]->size != c || call->in[2]->size != c)
         return HT_ERR_OPERAND;
-    for (int64_t row = 0; row < n * c; row++) {
+    int64_t left = HT_PACE;
+    for (int64_t row = 0; row < n * c && !ht_paced_stop(&left, width); row++) {
         const float *x = (const float *)call->in[0]->data + row * width;
         float mean;
         double variance;
@@ -317,20 +319,24 @@ int HT_KERNEL(lrn)(const ht_call *call)
     const vf factor = vf_set1((float)(call->floats[0] / (double)size)), k = vf_set1((float)call->floats[2]);
     const float beta = (float)call->floats[1];
     const int64_t before = (size - 1) / 2, after = size - 1 - before;
+    int64_t left = HT_PACE;
     for (int64_t image = 0; image < n; image++) {
         const float *x = (const float *)call->in[0]->data + image * c * inner;
         float *y = (float *)call->out[0]->data + image * c * inner;
         for (int64_t i = 0; i < inner; i += VF_LANES) {
-            const int64_t left = ht_min64(VF_LANES, inner - i);
+            const int64_t lanes = ht_min64(VF_LANES, inner - i);
             for (int64_t channel = 0; channel < c; channel++) {
+                if (ht_paced_stop(&left, VF_LANES + ht_min64(size, c)))
+                    return HT_OK;
                 vf sum = vf_set1(0.0f);
                 for (int64_t j = ht_max64(0, channel - before); j <= ht_min64(c - 1, channel + after); j++) {
-                    const vf value = left == VF_LANES ? vf_load(x + j * inner + i) : vf_load_n(x + j * inner + i, left);
+                    const float *at = x + j * inner + i;
+                    const vf value = lanes == VF_LANES ? vf_load(at) : vf_load_n(at, lanes);
                     sum = vf_fma(value, value, sum);
                 }
-                const vf value = vf_load_n(x + channel * inner + i, left);
+                const vf value = vf_load_n(x + channel * inner + i, lanes);
                 const vf result = lrn_divide(value, vf_fma(sum, factor, k), beta);
-                vf_store_n(y + channel * inner + i, left, result);
+                vf_store_n(y + channel * inner + i, lanes, result);
             }
         }
     }

@@ -35,11 +35,14 @@ typedef struct {
 #define DEFINE_ROW(T)                                                                                          \
     static void row_##T(const T *x, T *out, int64_t n, int64_t before, int64_t size, int64_t mode, T value)    \
     {                                                                                                          \
+        int64_t left = HT_PIECE;                                                                               \
         for (int64_t i = 0; i < n;) {                                                                          \
+            if (ht_paced_stop(&left, 0))                                                                       \
+                return;                                                                                        \
             const int64_t from = i - before;                                                                   \
             if (x != NULL && from >= 0 && from < size) { /* the inside: one copy */                            \
                 const int64_t length = size - from < n - i ? size - from : n - i;                              \
-                memcpy(out + i, x + from, (size_t)length * sizeof(T));                                         \
+                ht_long_copy(out + i, x + from, length * (int64_t)sizeof(T));                                  \
                 i += length;                                                                                   \
                 continue;                                                                                      \
             }                                                                                                  \
@@ -53,7 +56,10 @@ typedef struct {
         int64_t position[HT_MAX_DIMS] = {0};                                                                   \
         T *to = (T *)out->data;                                                                                \
         const int64_t n = out->dims[last];                                                                     \
+        int64_t left = HT_PACE;                                                                                \
         for (int64_t done = 0; done < out->size; done += n) {                                                  \
+            if (ht_paced_stop(&left, n))                                                                       \
+                return;                                                                                        \
             int64_t at = 0;                                                                                    \
             for (int d = 0; d < last && at >= 0; d++) {                                                        \
                 const int64_t k = c->size[d] > 0 ? source(position[d] - c->before[d], c->size[d], mode) : -1;  \

@@ -90,11 +90,14 @@ HT_INLINE void pool_f32(const ht_window *w, int64_t columns, const float *x, flo
         const int64_t lines = ht_max64(1, ht_min64(LINES, ROW_FLOATS / pitch));
         for (int64_t i = 0; average && i < vectors; i++)
             counts[i] = (float)ht_counted(w, 2, at_x + i * stride, pad_after, count_padding);
+        int64_t left = HT_PACE;
         for (int64_t i = 0; i < ROW_FLOATS; i++)
             combined[i] = blank; /* only [low, high) of each row is written from now on */
         for (int64_t plane = 0; plane < w->n * w->c; plane++)
             for (int64_t z = 0; z < w->out[0]; z++)
                 for (int64_t top = 0; top < w->out[1]; top += lines) {
+                    if (ht_paced_stop(&left, lines * count * (w->kernel[0] * w->kernel[1] + w->kernel[2])))
+                        return;
                     const int64_t bottom = ht_min64(top + lines, w->out[1]), at_z = z * w->stride[0] - w->pad[0];
                     for (int64_t line = top; line < bottom; line++) {
                         const int64_t at_y = line * w->stride[1] - w->pad[1];
@@ -153,6 +156,7 @@ static void pool_rows(const ht_window *w, int64_t columns, const float *x, float
     static void pool_##type(const ht_window *w, const type *x, type *y, int average, const int64_t *pad_after,        \
                             int count_padding)                                                                        \
     {                                                                                                                 \
+        int64_t left = HT_PACE;                                                                                       \
         for (int64_t plane = 0; plane < w->n * w->c; plane++, x += w->in_size)                                        \
             for (int64_t z = 0; z < w->out[0]; z++)                                                                   \
                 for (int64_t line = 0; line < w->out[1]; line++, y += w->out[2]) {                                    \
@@ -169,6 +173,8 @@ static void pool_rows(const ht_window *w, int64_t columns, const float *x, float
                                 continue;                                                                             \
                             const type *row = x + (at_z * w->in[1] + at_y) * w->in[2];                                \
                             for (int64_t kx = 0; kx < w->kernel[2]; kx++) {                                           \
+                                if (ht_paced_stop(&left, w->out[2]))                                                  \
+                                    return;                                                                           \
                                 const int64_t offset = kx * w->dilation[2] - w->pad[2], stride = w->stride[2];        \
                                 int64_t first, last;                                                                  \
                                 ht_valid_range(offset, stride, w->in[2], w->out[2], &first, &last);                   \

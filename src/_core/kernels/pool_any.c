@@ -26,7 +26,7 @@ static int64_t taps_inside(const ht_window *w, int axis, int64_t o, int64_t *fir
 /* Runs BODY for every element of x in every window: `at` is its place in the plane `from`; START before a window,
  * FINISH after it, with `out` the place of the window's result. */
 #define FOR_WINDOWS(w, T, START, BODY, FINISH)                                                               \
-    int64_t out = 0, a[3], b[3], o[3], t[3], origin[3];                                                      \
+    int64_t out = 0, a[3], b[3], o[3], t[3], origin[3], left = HT_PIECE;                                     \
     for (int64_t plane = 0; plane < (w)->n * (w)->c; plane++) {                                              \
         const T *from = (const T *)call->in[0]->data + plane * (w)->in_size;                                 \
         for (o[0] = 0; o[0] < (w)->out[0]; o[0]++) {                                                         \
@@ -37,7 +37,9 @@ static int64_t taps_inside(const ht_window *w, int axis, int64_t o, int64_t *fir
                     origin[2] = taps_inside(w, 2, o[2], &a[2], &b[2]);                                       \
                     START;                                                                                   \
                     for (t[0] = a[0]; t[0] < b[0]; t[0]++)                                                   \
-                        for (t[1] = a[1]; t[1] < b[1]; t[1]++)                                               \
+                        for (t[1] = a[1]; t[1] < b[1]; t[1]++) {                                             \
+                            if (ht_paced_stop(&left, 16 * (b[2] - a[2])))                                    \
+                                return;                                                                      \
                             for (t[2] = a[2]; t[2] < b[2]; t[2]++) {                                         \
                                 const int64_t at =                                                           \
                                     ((origin[0] + t[0] * (w)->dilation[0]) * (w)->in[1] + origin[1] +        \
@@ -45,6 +47,7 @@ static int64_t taps_inside(const ht_window *w, int axis, int64_t o, int64_t *fir
                                     t[2] * (w)->dilation[2];                                                 \
                                 BODY;                                                                        \
                             }                                                                                \
+                        }                                                                                    \
                     FINISH;                                                                                  \
                 }                                                                                            \
             }                                                                                                \

@@ -62,7 +62,7 @@ static void merge_axes(const ht_tensor *x, const int64_t *reduced, plan *p)
         for (int j = 0; j < 8; j++)                                                                                   \
             part[j] = neutral;                                                                                        \
         int64_t i = 0;                                                                                                \
-        for (; i + 8 <= n; i += 8)                                                                                    \
+        HT_LONG_STEPS(i, 8, n)                                                                                        \
             for (int j = 0; j < 8; j++)                                                                               \
                 part[j] = combine(part[j], map(x[i + j]));                                                            \
         for (; i < n; i++)                                                                                            \
@@ -72,7 +72,7 @@ static void merge_axes(const ht_tensor *x, const int64_t *reduced, plan *p)
                 part[j] = combine(part[j], part[j + width]);                                                          \
         y[0] = combine(y[0], part[0]);                                                                                \
     } else {                                                                                                          \
-        for (int64_t i = 0; i < n; i++)                                                                               \
+        HT_LONG_FOR (i, n)                                                                                            \
             y[i] = combine(y[i], map(x[i]));                                                                          \
     }                                                                                                                 \
     break;
@@ -124,7 +124,7 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
     static void reduce_##suffix(int operation, const plan *p, const type *x, int64_t x_size, type *y, int64_t y_size) \
     {                                                                                                                 \
         const type neutral = operation == MAX ? least : operation == MIN ? most : operation == PRODUCT ? 1 : 0;       \
-        for (int64_t i = 0; i < y_size; i++)                                                                          \
+        HT_LONG_FOR (i, y_size)                                                                                       \
             y[i] = neutral;                                                                                           \
         int64_t index[HT_MAX_DIMS] = {0}, at = 0;                                                                     \
         const int64_t n = p->size[0];                                                                                 \
@@ -168,13 +168,13 @@ int HT_KERNEL(reduce)(const ht_call *call)
     if (x->dtype == HT_FLOAT32) {
         float *out = y->data;
         reduce_f32(operation, &p, x->data, x->size, out, kept);
-        for (int64_t i = 0; i < kept; i++)
+        HT_LONG_FOR (i, kept)
             out[i] = operation == MEAN ? out[i] / (float)count : operation == ROOT ? sqrtf(out[i])
                      : operation == LOGARITHM ? logf(out[i]) : out[i];
     } else if (x->dtype == HT_FLOAT64) {
         double *out = y->data;
         reduce_f64(operation, &p, x->data, x->size, out, kept);
-        for (int64_t i = 0; i < kept; i++)
+        HT_LONG_FOR (i, kept)
             out[i] = operation == MEAN ? out[i] / (double)count : operation == ROOT ? sqrt(out[i])
                      : operation == LOGARITHM ? log(out[i]) : out[i];
     } else if (operation == ROOT || operation == LOGARITHM) {
@@ -184,14 +184,16 @@ int HT_KERNEL(reduce)(const ht_call *call)
         reduce_i32(operation, &p, x->data, x->size, out, kept);
         if (operation == MEAN && count == 0)
             return HT_ERR_DIVIDE;
-        for (int64_t i = 0; operation == MEAN && i < kept; i++)
+        const int64_t means = operation == MEAN ? kept : 0;
+        HT_LONG_FOR (i, means)
             out[i] = (int32_t)(out[i] / count);
     } else if (x->dtype == HT_INT64) {
         int64_t *out = y->data;
         reduce_i64(operation, &p, x->data, x->size, out, kept);
         if (operation == MEAN && count == 0)
             return HT_ERR_DIVIDE;
-        for (int64_t i = 0; operation == MEAN && i < kept; i++)
+        const int64_t means = operation == MEAN ? kept : 0;
+        HT_LONG_FOR (i, means)
             out[i] /= count;
     } else if (operation != MAX && operation != MIN) {
         return HT_ERR_DTYPE;

@@ -17,36 +17,42 @@
     static void rows_##T(const T *x, const T *weight, T *y, int64_t inner, int64_t length, int64_t taps)            \
     {                                                                                                               \
         const T first = weight[0];                                                                                  \
-        for (int64_t i = 0; i < inner; i++)                                                                         \
+        HT_LONG_FOR (i, inner)                                                                                      \
             y[i] = first != 0 ? first * x[i] : 0;                                                                   \
         for (int64_t t = 1; t < taps; t++) {                                                                        \
             const T w = weight[t * length];                                                                         \
             const T *row = x + t * inner;                                                                           \
             if (w != 0)                                                                                             \
-                _Pragma("GCC ivdep") for (int64_t i = 0; i < inner; i++) y[i] += w * row[i];                        \
+                for (int64_t k = 0; k < inner && !ht_stops_at(k); k += HT_PIECE) {                                  \
+                    const int64_t end = ht_min64(inner, k + HT_PIECE);                                              \
+                    _Pragma("GCC ivdep") for (int64_t i = k; i < end; i++) y[i] += w * row[i];                      \
+                }                                                                                                   \
         }                                                                                                           \
     }                                                                                                               \
     static void pairs_##T(const T *x, T a, T b, T *y, int64_t inner)                                                \
     {                                                                                                               \
         if (a == 0 || b == 0)                                                                                       \
-            for (int64_t i = 0; i < inner; i++)                                                                     \
+            HT_LONG_FOR (i, inner)                                                                                  \
                 y[i] = b == 0 ? a * x[i] : b * x[inner + i];                                                        \
         else                                                                                                        \
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < inner; i++) y[i] = a * x[i] + b * x[inner + i];            \
+            for (int64_t k = 0; k < inner && !ht_stops_at(k); k += HT_PIECE) {                                      \
+                const int64_t end = ht_min64(inner, k + HT_PIECE);                                                  \
+                _Pragma("GCC ivdep") for (int64_t i = k; i < end; i++) y[i] = a * x[i] + b * x[inner + i];          \
+            }                                                                                                       \
     }                                                                                                               \
     static inline T term_##T(T weight, T x) { return weight != 0 ? weight * x : 0; }                                 \
     static void line_##T(const T *HT_RESTRICT x, const int32_t *HT_RESTRICT start, const T *HT_RESTRICT weight,     \
                          T *HT_RESTRICT y, int64_t length, int64_t taps)                                            \
     {                                                                                                               \
         if (taps == 2) {                                                                                            \
-            for (int64_t j = 0; j < length; j++)                                                                    \
+            HT_LONG_FOR (j, length)                                                                                 \
                 y[j] = term_##T(weight[j], x[start[j]]) + term_##T(weight[length + j], x[start[j] + 1]);            \
             return;                                                                                                 \
         }                                                                                                           \
-        for (int64_t j = 0; j < length; j++)                                                                        \
+        HT_LONG_FOR (j, length)                                                                                     \
             y[j] = term_##T(weight[j], x[start[j]]);                                                                \
         for (int64_t t = 1; t < taps; t++)                                                                          \
-            for (int64_t j = 0; j < length; j++)                                                                    \
+            HT_LONG_FOR (j, length)                                                                                 \
                 y[j] += term_##T(weight[t * length + j], x[start[j] + t]);                                          \
     }                                                                                                               \
     static void resample_##T(const ht_call *call, int64_t begin, int64_t end)                                       \
@@ -56,14 +62,19 @@
         const int32_t *start = (const int32_t *)call->in[1]->data;                                                  \
         const T *x = (const T *)call->in[0]->data + begin * size * inner, *weight = (const T *)call->in[2]->data;   \
         T *y = (T *)call->out[0]->data + begin * length * inner;                                                    \
+        int64_t left = HT_PACE;                                                                                     \
         for (int64_t o = begin; o < end; o++, x += size * inner) {                                                  \
             if (inner == 1) {                                                                                       \
+                if (ht_paced_stop(&left, taps * length))                                                            \
+                    return;                                                                                         \
                 line_##T(x, start, weight, y, length, taps);                                                        \
                 y += length;                                                                                        \
                 continue;                                                                                           \
             }                                                                                                       \
             for (int64_t j = 0; j < length; j++, y += inner) {                                                      \
                 const T *from = x + start[j] * inner;                                                               \
+                if (ht_paced_stop(&left, taps * inner))                                                             \
+                    return;                                                                                         \
                 if (taps == 2)                                                                                      \
                     pairs_##T(from, weight[j], weight[length + j], y, inner);                                       \
                 else                                                                                                \
@@ -76,7 +87,7 @@ DEFINE_RESAMPLE(double)
 
 static int inside(const ht_tensor *start, int64_t size, int64_t taps)
 {
-    for (int64_t j = 0; j < start->size; j++) {
+    HT_LONG_FOR (j, start->size) {
         const int64_t first = ((const int32_t *)start->data)[j];
         if (first < 0 || first > size - taps)
             return 0;
@@ -137,7 +148,7 @@ int HT_KERNEL(resample)(const ht_call *call)
 /* Columns of a row of twice the width, 0 0 1 1 2 2 ...: the row is doubled without looking at them. */
 static int are_doubled(const int32_t *column, int64_t width)
 {
-    for (int64_t i = 0; i < width; i++)
+    HT_LONG_FOR (i, width)
         if (column[i] != i / 2)
             return 0;
     return width % 2 == 0;
@@ -201,6 +212,8 @@ HT_INLINE void pairs_uint64_t(const uint64_t *x, uint64_t *y, uint64_t *z)
         if (twice && width >= 2 * LANES) { /* the last vector overlaps the one before */                            \
             for (int64_t i = 0; i < width / 2; i += LANES) {                                                        \
                 const int64_t at = ht_min64(i, width / 2 - LANES);                                                  \
+                if (ht_stops_at(i))                                                                                 \
+                    return;                                                                                         \
                 pairs_##T(x + at, y + 2 * at, z + 2 * at);                                                          \
             }                                                                                                       \
             return;                                                                                                 \
@@ -209,9 +222,12 @@ HT_INLINE void pairs_uint64_t(const uint64_t *x, uint64_t *y, uint64_t *z)
             for (int64_t i = 0; i < width / 2; i++)                                                                 \
                 y[2 * i] = y[2 * i + 1] = x[i];                                                                     \
         else                                                                                                        \
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < width; i++) y[i] = x[column[i]];                           \
+            for (int64_t k = 0; k < width && !ht_stops_at(k); k += HT_PIECE) {                                      \
+                const int64_t end = ht_min64(width, k + HT_PIECE);                                                  \
+                _Pragma("GCC ivdep") for (int64_t i = k; i < end; i++) y[i] = x[column[i]];                         \
+            }                                                                                                       \
         if (z != y)                                                                                                 \
-            memcpy(z, y, (size_t)width * sizeof(T));                                                                \
+            ht_long_copy(z, y, width * (int64_t)sizeof(T));                                                         \
     }
 DEFINE_PICK(uint8_t)
 DEFINE_PICK(uint16_t)
@@ -228,18 +244,21 @@ static void pick_part(void *context, int64_t part, int thread)
     const int32_t *start = (const int32_t *)call->in[1]->data;
     const int32_t *column = call->num_in == 3 ? (const int32_t *)call->in[2]->data : NULL;
     const int twice = column && are_doubled(column, width);
+    int64_t left = HT_PACE;
     (void)thread;
     for (int64_t o = begin; o < end; o++) {
         const char *x = (const char *)call->in[0]->data + o * size * inner * bytes;
         char *y = (char *)call->out[0]->data + o * length * width * bytes;
         for (int64_t k = 0; k < length; k++, y += width * bytes) {
             const char *row = x + start[k] * inner * bytes;
+            if (ht_paced_stop(&left, width))
+                return;
             const int same = column && k + 1 < length && start[k + 1] == start[k]; /* two rows at once */
             char *also = same ? y + width * bytes : y;
             if (k > 0 && start[k] == start[k - 1])
-                memcpy(y, y - width * bytes, (size_t)(width * bytes));
+                ht_long_copy(y, y - width * bytes, width * bytes);
             else if (!column)
-                memcpy(y, row, (size_t)(width * bytes));
+                ht_long_copy(y, row, width * bytes);
             else {
                 if (bytes == 4)
                     pick_uint32_t(row, column, y, also, width, twice);

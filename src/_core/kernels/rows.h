@@ -15,6 +15,8 @@
 #define HT_ROW_SUM(x, n, filler, expression, total)                                                                   \
     do {                                                                                                              \
         for (int64_t block_ = 0; block_ < (n); block_ += HT_ROW_BLOCK) {                                              \
+            if (ht_stops_at(block_))                                                                                  \
+                break;                                                                                                \
             const int64_t end_ = ht_min64((n), block_ + HT_ROW_BLOCK);                                                \
             int64_t i_ = block_;                                                                                      \
             vf s_[4] = {vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f)};                                  \
@@ -72,7 +74,7 @@ HT_INLINE float ht_row_max(const float *x, int64_t n, const int nan_counts)
     const vf least = vf_set1(-INFINITY);
     vf m[4] = {least, least, least, least};
     int64_t i = 0;
-    for (; i + 4 * VF_LANES <= n; i += 4 * VF_LANES)
+    HT_LONG_STEPS(i, 4 * VF_LANES, n)
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
             const vf v = vf_load(x + i + j * VF_LANES);
@@ -93,7 +95,7 @@ HT_INLINE float ht_row_min(const float *x, int64_t n)
     const vf most = vf_set1(INFINITY);
     vf m[4] = {most, most, most, most};
     int64_t i = 0;
-    for (; i + 4 * VF_LANES <= n; i += 4 * VF_LANES)
+    HT_LONG_STEPS(i, 4 * VF_LANES, n)
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++)
             m[j] = vf_min_nan(vf_load(x + i + j * VF_LANES), m[j]);

@@ -18,7 +18,7 @@ typedef void (*combine_fn)(char *out, const char *update, int64_t n);
     {                                                                   \
         T *out = (T *)pout;                                             \
         const T *update = (const T *)pupdate;                           \
-        for (int64_t i = 0; i < n; i++) {                               \
+        HT_LONG_FOR (i, n) {                                            \
             const T x = out[i], y = update[i];                          \
             out[i] = (T)(EXPR);                                         \
         }                                                               \
@@ -54,7 +54,7 @@ static int begin(const ht_call *call, int64_t reduction, combine_fn *combine)
     if (bytes == 0 || (reduction && !*combine))
         return HT_ERR_DTYPE;
     if (out->data != data->data && data->size > 0)
-        memcpy(out->data, data->data, (size_t)(data->size * bytes));
+        ht_long_copy(out->data, data->data, data->size * bytes);
     return HT_OK;
 }
 
@@ -64,7 +64,7 @@ static int begin(const ht_call *call, int64_t reduction, combine_fn *combine)
     static int all_equal_##T(const T *index, int64_t count)     \
     {                                                           \
         T other = 0;                                            \
-        for (int64_t i = 1; i < count; i++)                     \
+        HT_LONG_FOR (i, count)                                  \
             other |= index[i] ^ index[0];                       \
         return other == 0;                                      \
     }
@@ -101,6 +101,8 @@ int HT_KERNEL(scatter_elements)(const ht_call *call)
             return HT_OK;
         const int64_t together = run > 1 && all_equal(indices, begin, run) ? run : 1;
         for (int64_t i = 0; i < run; i += together, update += together * bytes) {
+            if (ht_stops_at(i))
+                return HT_OK;
             const int64_t index = ht_index_at(indices, begin + i, out->dims[axis]);
             if (index < 0)
                 return HT_ERR_INDEX;
@@ -108,7 +110,7 @@ int HT_KERNEL(scatter_elements)(const ht_call *call)
             if (combine)
                 combine(to, update, together);
             else
-                memcpy(to, update, (size_t)(together * bytes));
+                ht_long_copy(to, update, together * bytes);
         }
         ht_index_walk_next(&walk, run == 1 ? out->ndim - 1 : out->ndim - 2);
     }
@@ -137,7 +139,7 @@ int HT_KERNEL(scatter_nd)(const ht_call *call)
     const char *update = (const char *)updates->data;
     int64_t left = HT_PACE;
     for (int64_t t = 0; t < tuples; t++, update += bytes) {
-        if ((t & 255) == 255 && ht_paced_stop(&left, 256 * inner))
+        if ((inner > HT_PACE / 256 || (t & 255) == 255) && ht_paced_stop(&left, 256 * inner))
             return HT_OK;
         int64_t at = 0;
         for (int d = 0; d < depth; d++) {
@@ -152,7 +154,7 @@ int HT_KERNEL(scatter_nd)(const ht_call *call)
         if (combine)
             combine(to, update, inner);
         else
-            memcpy(to, update, (size_t)bytes);
+            ht_long_copy(to, update, bytes);
     }
     return HT_OK;
 }

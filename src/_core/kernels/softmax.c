@@ -18,7 +18,7 @@ HT_INLINE void rows_f32(const float *x, float *y, int64_t n, const int rows, con
     const vf least = vf_set1(-INFINITY), none = vf_set1(0.0f);
     vf m[2][2] = {{least, least}, {least, least}}, s[2][2] = {{none, none}, {none, none}}, top[2], shift[2], scale[2];
     int64_t i = 0;
-    for (; i + 2 * VF_LANES <= n; i += 2 * VF_LANES)
+    HT_LONG_STEPS(i, 2 * VF_LANES, n)
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
@@ -30,7 +30,8 @@ HT_INLINE void rows_f32(const float *x, float *y, int64_t n, const int rows, con
             m[r][0] = vf_max(vf_load_or(x + r * n + i, 0, ht_min64(VF_LANES, n - i), least), m[r][0]);
     for (int r = 0; r < rows; r++)
         top[r] = vf_set1(vf_hmax(vf_max(m[r][0], m[r][1])));
-    for (i = 0; i + 2 * VF_LANES <= n; i += 2 * VF_LANES)
+    i = 0;
+    HT_LONG_STEPS(i, 2 * VF_LANES, n)
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
@@ -52,7 +53,8 @@ HT_INLINE void rows_f32(const float *x, float *y, int64_t n, const int rows, con
         shift[r] = vf_set1(logarithm ? logf(sum) : 0.0f);
         scale[r] = vf_set1(logarithm ? 0.0f : 1.0f / sum);
     }
-    for (i = 0; i + VF_LANES <= n; i += VF_LANES)
+    i = 0;
+    HT_LONG_STEPS(i, VF_LANES, n)
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++) {
             const vf v = vf_load(y + r * n + i);
@@ -94,11 +96,11 @@ HT_INLINE void stripe_f32(const float *x, float *y, int64_t axis, int64_t inner,
         else                                                                                                          \
             vf_store(AT(p), value);                                                                                   \
     } while (0)
-    for (int64_t i = 0; i < axis; i++)
+    HT_LONG_FOR (i, axis)
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++)
             top[v] = vf_max(LOAD(x), top[v]);
-    for (int64_t i = 0; i < axis; i++)
+    HT_LONG_FOR (i, axis)
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
             const vf a = LOAD(x) - top[v], p = vf_exp_nonpositive(a);
@@ -112,7 +114,7 @@ HT_INLINE void stripe_f32(const float *x, float *y, int64_t axis, int64_t inner,
         else
             sum[v] = vf_set1(1.0f) / sum[v];
     }
-    for (int64_t i = 0; i < axis; i++)
+    HT_LONG_FOR (i, axis)
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
             vf value = LOAD(y);
@@ -129,26 +131,27 @@ HT_INLINE void stripe_f32(const float *x, float *y, int64_t axis, int64_t inner,
 
 HT_INLINE void columns_f32(const float *x, float *y, int64_t axis, int64_t inner, const int logarithm)
 {
-    int64_t j = 0;
-    for (; j + 4 * VF_LANES <= inner; j += 4 * VF_LANES)
+    int64_t j = 0, left = HT_PACE;
+    for (; j + 4 * VF_LANES <= inner && !ht_paced_stop(&left, 4 * VF_LANES * axis); j += 4 * VF_LANES)
         stripe_f32(x + j, y + j, axis, inner, VF_LANES, 4, logarithm);
-    for (; j < inner; j += VF_LANES)
+    for (; j < inner && !ht_paced_stop(&left, VF_LANES * axis); j += VF_LANES)
         stripe_f32(x + j, y + j, axis, inner, ht_min64(VF_LANES, inner - j), 1, logarithm);
 }
 
 static void columns_f64(const double *x, double *y, int64_t axis, int64_t inner, int logarithm)
 {
-    for (int64_t j = 0; j < inner; j++) {
+    int64_t left = HT_PIECE;
+    for (int64_t j = 0; j < inner && !ht_paced_stop(&left, axis); j++) {
         double top = -INFINITY, sum = 0;
-        for (int64_t i = 0; i < axis; i++)
+        HT_LONG_FOR (i, axis)
             top = x[i * inner + j] > top ? x[i * inner + j] : top;
-        for (int64_t i = 0; i < axis; i++) {
+        HT_LONG_FOR (i, axis) {
             const double shifted = x[i * inner + j] - top, power = exp(shifted);
             sum += power;
             y[i * inner + j] = logarithm ? shifted : power;
         }
         const double shift = log(sum);
-        for (int64_t i = 0; i < axis; i++)
+        HT_LONG_FOR (i, axis)
             y[i * inner + j] = logarithm ? y[i * inner + j] - shift : y[i * inner + j] / sum;
     }
 }

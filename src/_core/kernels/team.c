@@ -46,6 +46,8 @@ int ht_stopping(void)
     ht_watch *watch = watched;
     if (!watch)
         return 0;
+    if (watch->stop && *watch->stop < 0 && atomic_fetch_add(watch->stop, 1) == -1)
+        *watch->stop = 1;
     if (ht_watch_ended(watch)) {
         watch->ended = 1;
         return 1;

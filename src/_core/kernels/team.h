@@ -33,7 +33,7 @@ void ht_team_leave(ht_team *team);
  * soon as it can, with results that nobody may use. */
 typedef _Atomic int ht_flag;
 typedef struct {
-    const ht_flag *stop;  /* nonzero: end; set by any thread. Or NULL */
+    ht_flag *stop;        /* above 0: end; set by any thread. Below: -n, end at the n-th look from now on. Or NULL */
     int (*look)(void *);  /* called on the run's own thread, at most every HT_LOOK_NS; nonzero: end. Or NULL */
     void *context;        /* of `look` */
     ht_flag ended;        /* somebody has seen that it is to end, and may have left out work */
@@ -44,14 +44,15 @@ typedef struct {
 /* Whether a run is to end. Cheap enough for every call of a kernel. */
 static inline int ht_watch_ended(const ht_watch *watch)
 {
-    return watch->ended || (watch->stop && *watch->stop);
+    return watch->ended || (watch->stop && *watch->stop > 0);
 }
 
 static inline void ht_flag_set(ht_flag *flag, int value) { *flag = value; }
 
 /* Has the calling thread's run watched by `watch` (NULL: by none); returns what watched it before. */
 ht_watch *ht_watch_exchange(ht_watch *watch);
-/* Whether the run that the calling thread works for is to end. Costs about 10 ns: for work of microseconds. */
+/* Whether the run that the calling thread works for is to end; once it is, it stays so. Costs about 10 ns: for work of
+ * microseconds. */
 int ht_stopping(void);
 
 /* Calls work(context, part, thread) once for each part, 0 to parts - 1, in any order and on any thread; thread is below

@@ -14,7 +14,7 @@
 #include "elements.h"
 #include "vec.h"
 
-enum { COLUMNS = 8, RARE = 1000, SEVERAL = 16 };
+enum { COLUMNS = 8, RARE = 1000, SEVERAL = 16, SINKING = 64 }; /* SINKING: operations, about */
 
 /* ---- keys */
 
@@ -47,10 +47,10 @@ HT_INLINE int64_t double_key(double v)
         K *keys = (K *)to;                                                                                          \
         const T *x = (const T *)from;                                                                               \
         if (inner == 1)                                                                                             \
-            for (int64_t i = 0; i < n; i++)                                                                         \
+            HT_LONG_FOR (i, n)                                                                                      \
                 keys[i] = KEY(x[i]) ^ flip;                                                                         \
         else                                                                                                        \
-            for (int64_t i = 0; i < n; i++)                                                                         \
+            HT_LONG_FOR (i, n)                                                                                      \
                 for (int64_t column = 0; column < columns; column++)                                                \
                     keys[column * n + i] = KEY(x[i * inner + column]) ^ flip;                                       \
     }
@@ -72,7 +72,7 @@ typedef void (*keys_fn)(const void *from, int64_t inner, int64_t columns, int64_
     {                                                                                                               \
         const T *x = (const T *)from;                                                                               \
         T *values = (T *)to;                                                                                        \
-        for (int64_t i = 0; i < k; i++) {                                                                           \
+        HT_LONG_FOR (i, k) {                                                                                        \
             const int64_t place = ht_place_of(items[i]);                                                                \
             values[i * inner] = x[place * inner];                                                                   \
             indices[i * inner] = place;                                                                             \
@@ -120,13 +120,16 @@ typedef void (*pick_fn)(const void *from, int64_t inner, const uint64_t *items, 
     {                                                                                                               \
         const T *x = (const T *)from;                                                                               \
         T *values = (T *)to;                                                                                        \
+        int64_t left = HT_PACE;                                                                                     \
         for (int64_t i = 0; i < k; i++)                                                                             \
             heap[i] = i;                                                                                            \
-        for (int64_t i = k / 2; i-- > 0;)                                                                           \
+        for (int64_t i = k / 2; i-- > 0 && !ht_paced_stop(&left, SINKING);)                                         \
             sink_##s(x, inner, heap, k, i, largest);                                                                \
         for (int64_t i = k, end; i < n; i = end) {                                                                  \
             enum { BLOCK = 16 };                                                                                    \
             const T bar = x[heap[0] * inner];                                                                       \
+            if (ht_paced_stop(&left, BLOCK))                                                                        \
+                return 1;                                                                                           \
             end = ht_min64(i + BLOCK, n);                                                                           \
             int any = end - i < BLOCK || inner != 1;                                                                \
             if (!any) { /* the usual case: none is better than the worst so far; a later equal is no better */      \
@@ -143,11 +146,12 @@ typedef void (*pick_fn)(const void *from, int64_t inner, const uint64_t *items, 
                     if (most-- == 0)                                                                                \
                         return 0;                                                                                   \
                     heap[0] = i;                                                                                    \
+                    left -= SINKING;                                                                                \
                     sink_##s(x, inner, heap, k, 0, largest);                                                        \
                 }                                                                                                   \
             }                                                                                                       \
         }                                                                                                           \
-        for (int64_t size = k; size > 0; size--) { /* the worst of those left goes to the end */                    \
+        for (int64_t size = k; size > 0 && !ht_paced_stop(&left, SINKING); size--) { /* the worst left to the end */ \
             indices[(size - 1) * inner] = heap[0];                                                                  \
             values[(size - 1) * inner] = x[heap[0] * inner];                                                        \
             heap[0] = heap[size - 1];                                                                               \
@@ -207,6 +211,8 @@ static void select_part(void *context, int64_t part, int thread)
             }
             const uint64_t *best = wide ? ht_best_wide_keys(of_row, (int32_t)j->n, (int32_t)j->k, scratch)
                                         : ht_best_keys(of_row, (int32_t)j->n, (int32_t)j->k, scratch);
+            if (j->n > HT_PIECE && ht_stopping())
+                return; /* the best may be places outside the row */
             j->pick(row, j->inner, best, j->k, values, j->indices + at);
         }
     }

@@ -29,7 +29,7 @@
 
 #define LIBM(expression)                                                                                             \
     do {                                                                                                             \
-        for (int64_t i = 0; i < n; i++) {                                                                            \
+        HT_LONG_FOR (i, n) {                                                                                         \
             const float v = x[i];                                                                                    \
             y[i] = expression;                                                                                       \
         }                                                                                                            \
@@ -71,7 +71,7 @@ static int unary_f64(int op, double a, double b, const double *x, double *y, int
 {
 #define F64(code, expression)                                                                                        \
     case code:                                                                                                       \
-        for (int64_t i = 0; i < n; i++) {                                                                            \
+        HT_LONG_FOR (i, n) {                                                                                         \
             const double v = x[i];                                                                                   \
             y[i] = expression;                                                                                       \
         }                                                                                                            \
@@ -128,7 +128,7 @@ static int unary_f64(int op, double a, double b, const double *x, double *y, int
 
 #define EACH_INT(code, expression)                                                                                   \
     case code:                                                                                                       \
-        for (int64_t i = 0; i < n; i++) {                                                                            \
+        HT_LONG_FOR (i, n) {                                                                                         \
             const T v = x[i];                                                                                        \
             y[i] = (T)(expression);                                                                                  \
         }                                                                                                            \
@@ -150,7 +150,7 @@ static int unary_f64(int op, double a, double b, const double *x, double *y, int
         case HT_UNARY_NEG:                                                                                           \
             if ((type)-1 > 0)                                                                                        \
                 return HT_ERR_DTYPE;                                                                                 \
-            for (int64_t i = 0; i < n; i++)                                                                          \
+            HT_LONG_FOR (i, n)                                                                                       \
                 y[i] = (type)(0 - (unsigned_type)x[i]);                                                              \
             return HT_OK;                                                                                            \
         default: return HT_ERR_DTYPE;                                                                                \
@@ -169,10 +169,10 @@ INTEGER(unary_u64, uint64_t, uint64_t, 0, UINT64_MAX)
     static void name(int op, int negative, int positive, const type *x, uint8_t *y, int64_t n)                       \
     {                                                                                                                \
         if (op == HT_UNARY_ISNAN)                                                                                    \
-            for (int64_t i = 0; i < n; i++)                                                                          \
+            HT_LONG_FOR (i, n)                                                                                       \
                 y[i] = x[i] != x[i];                                                                                 \
         else                                                                                                         \
-            for (int64_t i = 0; i < n; i++)                                                                          \
+            HT_LONG_FOR (i, n)                                                                                       \
                 y[i] = (uint8_t)(((x[i] == -(type)INFINITY) & negative) | ((x[i] == (type)INFINITY) & positive));    \
     }
 CLASSIFY(classify_f32, float)
@@ -247,7 +247,7 @@ int HT_KERNEL(unary)(const ht_call *call)
     case HT_BOOL:
         if (op != HT_UNARY_NOT && op != HT_UNARY_NONE)
             return HT_ERR_DTYPE;
-        for (int64_t i = 0; i < n; i++)
+        HT_LONG_FOR (i, n)
             ((uint8_t *)y->data)[i] = (((const uint8_t *)x->data)[i] != 0) ^ (op == HT_UNARY_NOT);
         return HT_OK;
     default: return HT_ERR_DTYPE;

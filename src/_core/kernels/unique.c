@@ -9,6 +9,8 @@
 #include "elements.h"
 #include "vec.h"
 
+enum { COMPARING = 15 }; /* operations of a comparison, about */
+
 typedef struct {
     const void *x;
     int64_t outer, n, inner;
@@ -23,9 +25,9 @@ typedef struct {
             const T p = ((const T *)v->x)[a], q = ((const T *)v->x)[b];                                               \
             return p < q || (q != q && p == p) ? -1 : p > q || (p != p && q == q);                                    \
         }                                                                                                             \
-        for (int64_t o = 0; o < v->outer; o++) {                                                                      \
+        for (int64_t o = 0; o < v->outer && !ht_stops_at(o); o++) {                                                   \
             const T *x = (const T *)v->x + o * v->n * v->inner;                                                       \
-            for (int64_t i = 0; i < v->inner; i++) {                                                                  \
+            HT_LONG_FOR (i, v->inner) {                                                                               \
                 const T p = x[a * v->inner + i], q = x[b * v->inner + i];                                             \
                 if (p < q || (q != q && p == p))                                                                      \
                     return -1;                                                                                        \
@@ -35,17 +37,23 @@ typedef struct {
         }                                                                                                             \
         return 0;                                                                                                     \
     }                                                                                                                 \
+    /* Left early where the run is to end: item is in some order then. */                                             \
     static void sort_##s(const slices *v, int64_t *item, int64_t *room)                                               \
     {                                                                                                                 \
+        int64_t left = HT_PIECE;                                                                                      \
+        const int64_t compared = COMPARING + (v->single ? 0 : v->outer * v->inner);                                   \
         for (int64_t width = 1; width < v->n; width *= 2) {                                                           \
             for (int64_t low = 0; low < v->n; low += 2 * width) {                                                     \
                 const int64_t middle = ht_min64(low + width, v->n), high = ht_min64(low + 2 * width, v->n);           \
                 int64_t a = low, b = middle;                                                                          \
-                for (int64_t k = low; k < high; k++)                                                                  \
+                for (int64_t k = low; k < high; k++) {                                                                \
+                    if (ht_paced_stop(&left, compared))                                                              \
+                        return;                                                                                       \
                     room[k] = b >= high || (a < middle && compare_##s(v, item[a], item[b]) <= 0) ? item[a++]          \
                                                                                                  : item[b++];         \
+                }                                                                                                     \
             }                                                                                                         \
-            memcpy(item, room, (size_t)v->n * sizeof *item);                                                          \
+            ht_long_copy(item, room, v->n * (int64_t)sizeof *item);                                                   \
         }                                                                                                             \
     }
 HT_NUMERIC_TYPES(DEFINE_SORT)
@@ -66,7 +74,7 @@ int HT_KERNEL(unique)(const ht_call *call)
     int64_t *first = call->out[0]->data, *counts = call->out[1]->data, *inverse = call->out[2]->data, found = 0;
     int64_t *item = call->scratch, *room = item + v.n;
     int (*compare)(const slices *, int64_t, int64_t) = NULL;
-    for (int64_t i = 0; i < v.n; i++)
+    HT_LONG_FOR (i, v.n)
         item[i] = i;
     switch (x->dtype) {
 #define CASE(D, s, T, U)         \
@@ -78,7 +86,9 @@ int HT_KERNEL(unique)(const ht_call *call)
         CASE(HT_BOOL, b, uint8_t, uint32_t)
     default: return HT_ERR_DTYPE;
     }
-    for (int64_t i = 0; i < v.n; i++) {
+    if (v.n > HT_PIECE && ht_stopping())
+        return HT_OK; /* item may not be complete */
+    HT_LONG_FOR (i, v.n) {
         if (i == 0 || compare(&v, item[i - 1], item[i]) != 0) {
             first[found] = item[i];
             counts[found++] = 0;
@@ -88,11 +98,13 @@ int HT_KERNEL(unique)(const ht_call *call)
     }
     if (!call->ints[3]) { /* number the distinct slices by where they occur first */
         int64_t *number = item, *old_counts = room, next = 0;
-        for (int64_t k = 0; k < found; k++) {
+        HT_LONG_FOR (k, found) {
             number[k] = -1;
             old_counts[k] = counts[k];
         }
-        for (int64_t i = 0; i < v.n; i++) {
+        if (v.n > HT_PIECE && ht_stopping())
+            return HT_OK; /* nor inverse */
+        HT_LONG_FOR (i, v.n) {
             const int64_t k = inverse[i];
             if (number[k] < 0) {
                 number[k] = next;
@@ -102,7 +114,7 @@ int HT_KERNEL(unique)(const ht_call *call)
             inverse[i] = number[k];
         }
     }
-    for (int64_t k = found; k < v.n; k++)
+    for (int64_t k = found; k < v.n && !ht_stops_at(k); k++)
         first[k] = counts[k] = 0;
     *(int64_t *)call->out[3]->data = found;
     return HT_OK;

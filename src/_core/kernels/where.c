@@ -47,8 +47,8 @@
         const int64_t n = loops->count[0], *step = loops->step[0];                                               \
         int64_t left = HT_PACE;                                                                                  \
         do {                                                                                                     \
-            for (int64_t i = 0; i < n; i += HT_PACE) {                                                           \
-                const int64_t some = n - i < HT_PACE ? n - i : HT_PACE;                                          \
+            for (int64_t i = 0; i < n; i += HT_PIECE) {                                                          \
+                const int64_t some = n - i < HT_PIECE ? n - i : HT_PIECE;                                        \
                 if (ht_paced_stop(&left, some))                                                                  \
                     return;                                                                                      \
                 row_##T(c + at[0] + i * step[0], x + at[1] + i * step[1], y + at[2] + i * step[2], out + i,      \
