@@ -23,6 +23,7 @@ from .errors import (
     PropertyError,
     UnsupportedModel,
     did_you_mean,
+    memory_errors,
     shown,
 )
 from .extension.custom_op import CustomOp
@@ -71,6 +72,7 @@ class Core:
 
     # -- models -------------------------------------------------------------------------------------------------
 
+    @memory_errors()
     def read_model(
         self,
         source: ModelSource,
@@ -87,6 +89,7 @@ class Core:
         """
         return read_model(source, folder=folder, follow_links=follow_links)
 
+    @memory_errors()
     @each_once()
     def query_model(
         self, model: Model | ModelSource, device: str, config: Mapping[str, Any] | None = None
@@ -104,6 +107,7 @@ class Core:
         _lone_limits(str(parsed), plugin, full)
         return _settled(model, parsed, plugin, full).supported_nodes()
 
+    @memory_errors()
     @each_once()
     def plan(
         self,
@@ -145,6 +149,7 @@ class Core:
         limits = _lone_limits(str(parsed), plugin, full)
         return make_plan(_settled(model, parsed, plugin, full, pins), pins, limits=limits)
 
+    @memory_errors()
     @each_once()
     def compile_model(
         self,
@@ -215,6 +220,7 @@ class Core:
         whole = model if settled.model is settled.original else settled.model
         return plugin.compile(whole, full, context, str(device))
 
+    @memory_errors()
     @each_once()
     def import_model(
         self,

@@ -18,9 +18,9 @@ from ..errors import (
     Cancelled,
     Corrupt,
     HeteroError,
-    InferenceError,
     PropertyError,
     UnsupportedModel,
+    inference_error,
     raise_out_of_memory,
 )
 from ..plugin import CompiledModel, Port, RemoteContext, Runner, Support
@@ -228,8 +228,9 @@ class MultiRunner:
         if isinstance(failure, HeteroError):
             failure.add_note(f"on {balance.devices[first]}, and on each other device of MULTI")
             raise failure
-        raise InferenceError(
-            f"{balance.devices[first]} failed, and each other device of MULTI: {type(failure).__name__}: {failure}"
+        raise inference_error(
+            f"{balance.devices[first]} failed, and each other device of MULTI: {type(failure).__name__}: {failure}",
+            failure,
         ) from failure
 
     def profile(self) -> Sequence[ProfileRow]:

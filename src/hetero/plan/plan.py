@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..affinity import Affinity
-from ..errors import HeteroError, PropertyError
+from ..errors import HeteroError, PropertyError, memory_errors
 from ..files import read_file, write_atomically
 from ..memory.footprint import Footprint, footprint
 from ..memory.values import values_of
@@ -125,6 +125,7 @@ class Plan:
         return self.bound.partition.num_subgraphs if self.bound else len(self._loaded.subgraphs)
 
     @functools.cached_property
+    @memory_errors()
     def affinity(self) -> Mapping[str, str]:
         """Node key -> device, for every node."""
         if self.bound is None:
@@ -133,6 +134,7 @@ class Plan:
         return dict(zip(model.keys, map(affinity.devices.__getitem__, affinity.device_of.tolist()), strict=True))
 
     @functools.cached_property
+    @memory_errors()
     def subgraphs(self) -> tuple[PlannedSubgraph, ...]:
         """The subgraphs, in an order in which they can run. Elsewhere they are numbered from 1 in this order."""
         if self.bound is None:
@@ -145,6 +147,7 @@ class Plan:
         )
 
     @functools.cached_property
+    @memory_errors()
     def reasons(self) -> Mapping[str, str]:
         """Node key -> why it is there, for the nodes that are pinned or not on the first device of the list."""
         if self.bound is None:
@@ -154,6 +157,7 @@ class Plan:
         return {model.keys[node]: affinity.reason(node) for node in told.tolist()}
 
     @functools.cached_property
+    @memory_errors()
     def values(self) -> tuple[BoundaryValue, ...]:
         """The tensors that pass between subgraphs, by the subgraph that makes them. Their types come from the model,
         which may run shape inference for them; `Model.with_types` fixes symbols to sizes."""
@@ -162,6 +166,7 @@ class Plan:
         return boundary_values(self.bound.model, self.traffic)
 
     @functools.cached_property
+    @memory_errors()
     def totals(self) -> tuple[DeviceTotals, ...]:
         """What each device has, in the order of ``devices``."""
         if self.bound is None:
@@ -169,6 +174,7 @@ class Plan:
         return device_totals(self.devices, self.bound.partition, self.traffic, self.values, self.footprint, self.limits)
 
     @functools.cached_property
+    @memory_errors()
     def footprint(self) -> Footprint:
         """What each device needs, in the order of ``devices``. Raises `PropertyError` for a loaded plan that has not
         been bound to a model."""
@@ -176,6 +182,7 @@ class Plan:
         return footprint(values_of(model), partition.subgraph_of, partition.device_of, len(self.devices))
 
     @functools.cached_property
+    @memory_errors()
     def warnings(self) -> tuple[PlanWarning, ...]:
         """What the plan's owner may not want: devices that are not used, tiny islands, pins that cost subgraphs."""
         if self.bound is None:
@@ -185,6 +192,7 @@ class Plan:
         return plan_warnings(self)
 
     @functools.cached_property
+    @memory_errors()
     def traffic(self) -> Traffic:
         """`values` as arrays. Raises `PropertyError` for a loaded plan that has not been bound to a model."""
         model, _, partition = self.require_bound()

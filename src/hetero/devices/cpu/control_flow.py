@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import Cancelled, HeteroError, InferenceError
+from ...errors import Cancelled, HeteroError, InferenceError, inference_error
 from ...runtime.cancellation import Cancellation
 from .appends import Append, check_append, joined
 from .nested import NestedGraph
@@ -65,9 +65,9 @@ def run_nested(
     except Cancelled:
         raise
     except HeteroError as error:
-        raise InferenceError(f"{plan}: {error}") from error
+        raise inference_error(f"{plan}: {error}", error) from error
     except MemoryError as error:
-        raise InferenceError(f"{plan}: not enough memory for its results") from error
+        raise inference_error(f"{plan}: not enough memory for its results", error) from error
 
 
 def _loop(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ... import _kernels
 from ..._workspace import Arena, StopFlag, Workspace
-from ...errors import Cancelled, InferenceError
+from ...errors import Cancelled, InferenceError, inference_error
 from ...runtime.cancellation import Cancellation
 from ...runtime.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
 from .control_flow import run_nested
@@ -298,7 +298,8 @@ def _run_custom(plan: NodePlan, operands: Sequence[NDArray[Any] | None]) -> Sequ
     try:
         return plan.operator.custom.run(operands)
     except Exception as error:
-        raise InferenceError(f"{plan}: {error}") from (error.__cause__ or error)
+        cause = error.__cause__ or error
+        raise inference_error(f"{plan}: {error}", cause) from cause
 
 
 class _Bodies:
