@@ -184,6 +184,23 @@ def test_an_inference_without_memory_is_both_errors(device: str, error: Exceptio
     assert isinstance(raised.value, MemoryError) == (not isinstance(error, ValueError))
 
 
+@pytest.mark.parametrize("error", [MemoryError(), UNCHECKED, KeyError("bad")])
+def test_planning_a_run_without_memory_is_both_errors(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    model = relu()
+    model.graph.node[0].op_type = "Add"
+    model.graph.node[0].input.append("x")
+    compiled = hetero.Core().compile_model(model, "CPU")
+    with monkeypatch.context() as patch:
+        patch.setattr("hetero.devices.cpu.elementwise.broadcast", fail)
+        with pytest.raises(hetero.InferenceError) as raised:
+            compiled(np.ones((1, 4), np.float32))
+    assert isinstance(raised.value, MemoryError) == (not isinstance(error, KeyError))
+    assert compiled(np.ones((1, 4), np.float32))[0].shape == (1, 4)
+
+
 def test_a_tensor_without_memory_is_both_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     error = ModelTooLarge("m.onnx: initializer 'w': not enough memory for shape [8]")
     assert isinstance(error, hetero.ModelError)

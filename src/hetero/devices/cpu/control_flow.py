@@ -115,7 +115,7 @@ def _loop(
             except Cancelled:
                 raise
             except HeteroError as error:
-                raise InferenceError(f"trip {trip}: {error}") from error
+                raise inference_error(f"trip {trip}: {error}", error) from error
             if flag.shape != shapes[1]:
                 flag = flag.reshape(shapes[1])
     for append, start, rows in zip(appends, starts, pieces, strict=True):
@@ -215,7 +215,7 @@ def _scan(
         except Cancelled:
             raise
         except HeteroError as error:
-            raise InferenceError(f"trip {trip}: {error}") from error
+            raise inference_error(f"trip {trip}: {error}", error) from error
         state = list(results[:num_states])
     outputs = []
     axes = node.get("scan_output_axes", None) or [0] * num_stacks

@@ -186,7 +186,7 @@ class CpuRunner:
         """``error`` with the device, unless the runner around this one adds it."""
         if not self._device or isinstance(error, Cancelled):
             return error
-        return InferenceError(f"{self._device}: inference failed: {error}")
+        return inference_error(f"{self._device}: inference failed: {error}", error)
 
     def _run_segments(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         planner = self._plans.planner
