@@ -24,6 +24,7 @@ from .errors import (
     UnsupportedModel,
     did_you_mean,
     memory_errors,
+    raise_out_of_memory,
     shown,
 )
 from .extension.custom_op import CustomOp
@@ -454,6 +455,7 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
         try:
             typed = typed.with_types({name: (None, dims)})
         except ModelError as error:
+            raise_out_of_memory(error)
             raise PropertyError(
                 f"shapes: {shown(list(dims))} does not fit input {name!r}, whose shape is "
                 f"{'not that of a tensor' if known is None else list(known)}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from ..errors import ArtifactError, HeteroError, NotSupported
+from ..errors import ArtifactError, HeteroError, NotSupported, raise_out_of_memory
 from ..guard import guarded
 from ..log import tell
 from ..warn import warn
@@ -88,6 +88,7 @@ def _load(
         artifact = open_artifact(path, decrypt)
         compiled = import_model(artifact, plugin, config)
     except HeteroError as error:
+        raise_out_of_memory(error)
         if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
             return None  # never there, or removed by another process
         warn(f"CACHE_DIR: an entry cannot be used and is made anew: {error}")

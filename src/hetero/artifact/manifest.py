@@ -7,7 +7,7 @@ and has a version of its own (`Submodel.version`).
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -71,7 +71,7 @@ class PortRecord(_Struct, frozen=True, omit_defaults=True):
     shape: Annotated[list[Annotated[int, Meta(ge=0, lt=2**62)] | _Text | None], Meta(max_length=64)] | None
     declared: bool
     is_tensor: bool
-    holds: Annotated[list[Literal["sequence", "optional"]], Meta(max_length=16)] = []
+    holds: Annotated[list[Annotated[str, Meta(pattern="^(sequence|optional)$")]], Meta(max_length=16)] = []
 
     @classmethod
     def of(cls, port: Port) -> PortRecord:

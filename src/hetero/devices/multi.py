@@ -218,7 +218,8 @@ class MultiRunner:
                 thread = threading.current_thread().name
                 self._span = Span(0, balance.devices[number], thread, begin, time.perf_counter_ns())
             for other, failure in failed.items():  # it was the device, not the model or the inputs
-                if balance.take_out(other):
+                # A lack of memory passes.
+                if not isinstance(failure, MemoryError) and balance.take_out(other):
                     warn(
                         f"{balance.devices[other]} is taken out of MULTI: {balance.devices[number]} can do what failed "
                         f"there: {type(failure).__name__}: {failure}"
