@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -199,6 +201,37 @@ def test_planning_a_run_without_memory_is_both_errors(monkeypatch: pytest.Monkey
             compiled(np.ones((1, 4), np.float32))
     assert isinstance(raised.value, MemoryError) == (not isinstance(error, KeyError))
     assert compiled(np.ones((1, 4), np.float32))[0].shape == (1, 4)
+
+
+def test_an_import_without_memory_is_no_corrupt_file(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    def fail(*_: object) -> None:
+        raise ModelTooLarge("model.onnx: not enough memory to index it")
+
+    core = hetero.Core()
+    core.compile_model(relu(), "CPU").export_model(tmp_path / "m.hetero")
+    core.compile_model(relu(), "CPU", {"CACHE_DIR": str(tmp_path)})
+    with monkeypatch.context() as patch:
+        patch.setattr("hetero.artifact.model.attach", fail)
+        with pytest.raises(MemoryError):
+            core.import_model(tmp_path / "m.hetero")
+        with pytest.raises(MemoryError):
+            core.compile_model(relu(), "CPU", {"CACHE_DIR": str(tmp_path)})
+    assert core.import_model(tmp_path / "m.hetero")(np.ones((1, 4), np.float32))[0].shape == (1, 4)
+
+
+@pytest.mark.parametrize("lacks", [True, False])
+def test_multi_keeps_a_device_that_lacked_memory(monkeypatch: pytest.MonkeyPatch, lacks: bool) -> None:
+    compiled = hetero.Core().compile_model(relu(), "MULTI:TEMPLATE,CPU")
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError if lacks else KeyError("bad")
+
+    x = np.ones((1, 4), np.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr("hetero.devices.template.program.Program.run", fail)
+        with contextlib.nullcontext() if lacks else pytest.warns(RuntimeWarning, match="is taken out of MULTI"):
+            for _ in range(9):
+                assert compiled(x)[0].tolist() == x.tolist()
 
 
 def test_a_tensor_without_memory_is_both_errors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,14 +45,14 @@ def matrix(values: Any) -> np.ndarray:
 
 
 WRONG = [
-    ([A.astype(np.float64), B], "found dtype float64 as element 0"),
-    ([A, B.astype(np.float64)], "found dtype float64 as element 1"),
-    ([A.astype(np.float64), B.astype(np.float64)], "found dtype float64"),
-    ([A.astype(np.int64)], "found dtype int64"),
-    ([A, None], "found None; pass an array as element 1"),
+    ([A.astype(np.float64), B], "found in element 0: dtype float64"),
+    ([A, B.astype(np.float64)], "found in element 1: dtype float64"),
+    ([A.astype(np.float64), B.astype(np.float64)], "dtype float64"),
+    ([A.astype(np.int64)], "found in element 0: dtype int64"),
+    ([A, None], "found in element 1: None; pass an array"),
     ([np.ma.masked_array(A, [True, False])], "1 masked element"),
     ([np.array([None, 1.0])], "an array of Python objects"),
-    ([["a"]], "found a list of str"),
+    ([["a"]], "found in element 0: a list of str"),
     ([1e99], "outside the range of float32"),
     (A, "found an array; pass a list"),
     (1.5, "found float; pass a list"),

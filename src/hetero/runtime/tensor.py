@@ -199,26 +199,23 @@ def _as_items(value: Any, port: Port) -> Any:
 
 
 def _as_held(value: Any, kinds: tuple[str, ...], dtype: np.dtype[Any], port: Port, where: str) -> Any:
-    """``value`` as what ``kinds`` hold, from the outside in. ``where``: which element it is, for errors."""
-    if not kinds:
-        try:
-            array = as_array(value, dtype)
-        except Unfit as unfit:
-            raise InferenceError(
-                f"input {port.name!r}: expected {_describe(port)}, found {unfit}{where}"
-            ) from unfit.__cause__
-        if array.dtype != dtype:
-            raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found dtype {array.dtype}{where}")
-        return array
-    if kinds[0] == "optional":
+    """``value`` as what ``kinds`` hold, from the outside in. ``where``: in which element it is, for errors."""
+    if kinds and kinds[0] == "optional":
         return None if value is None else _as_held(value, kinds[1:], dtype, port, where)
-    if not isinstance(value, (list, tuple)):
-        found = "an array" if isinstance(value, np.ndarray) else type(value).__name__
-        raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found {found}{where}; pass a list")
-    return [
-        _as_held(item, kinds[1:], dtype, port, f"{where} in element {number}" if where else f" as element {number}")
-        for number, item in enumerate(value)
-    ]
+    found = f"input {port.name!r}: expected {_describe(port)}, found{where and f' in {where}:'}"
+    if kinds:
+        if not isinstance(value, (list, tuple)):
+            what = "an array" if isinstance(value, np.ndarray) else type(value).__name__
+            raise InferenceError(f"{found} {what}; pass a list")
+        of = where and f" of {where}"
+        return [_as_held(item, kinds[1:], dtype, port, f"element {at}{of}") for at, item in enumerate(value)]
+    try:
+        array = as_array(value, dtype)
+    except Unfit as unfit:
+        raise InferenceError(f"{found} {unfit}") from unfit.__cause__
+    if array.dtype != dtype:
+        raise InferenceError(f"{found} dtype {array.dtype}")
+    return array
 
 
 def _as_item(value: Any, port: Port) -> np.ndarray:
