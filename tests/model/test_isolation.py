@@ -165,6 +165,32 @@ def test_how_the_child_ends(
         assert model.type_of(model.value_id("y")).shape == model.inputs[0].shape
 
 
+@pytest.mark.parametrize(
+    ("limited", "written", "expected"),
+    [
+        (True, None, MemoryError),
+        (True, b"", MemoryError),
+        (True, isolation._BEGUN, InferenceFailed),
+        (False, None, InferenceFailed),
+    ],
+)
+def test_a_child_that_hangs(
+    make_model: Make, monkeypatch: pytest.MonkeyPatch, limited: bool, written: bytes | None, expected: type[Exception]
+) -> None:
+    """Python can hang at its start where its address space is limited to 10 MiB."""
+
+    def hang(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("python", 30, written)
+
+    model = read_model(needs_a_child(make_model))
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", hang)
+        patch.setattr(isolation, "_is_limited", lambda: limited)
+        with pytest.raises(expected):
+            model.type_of(model.value_id("y"))
+    assert model.type_of(model.value_id("y")).shape == model.inputs[0].shape
+
+
 def test_an_interrupt_is_not_for_the_child(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C goes to all processes of a terminal; a child that it ended would look like a model without types."""
     seen: list[object] = []
