@@ -29,6 +29,8 @@ from .errors import (
     PropertyError,
     UnsupportedModel,
     did_you_mean,
+    memory_errors,
+    raise_out_of_memory,
     shown,
 )
 from .extension.custom_op import CustomOp
@@ -73,6 +75,7 @@ class Core:
 
     # -- models -------------------------------------------------------------------------------------------------
 
+    @memory_errors()
     def read_model(
         self,
         source: ModelSource,
@@ -89,6 +92,7 @@ class Core:
         """
         return read_model(source, folder=folder, follow_links=follow_links)
 
+    @memory_errors()
     @each_once()
     def query_model(
         self, model: Model | ModelSource, device: str, config: Mapping[str, Any] | None = None
@@ -106,6 +110,7 @@ class Core:
         _lone_limits(str(parsed), plugin, full)
         return _settled(model, parsed, plugin, full).supported_nodes()
 
+    @memory_errors()
     @each_once()
     def plan(
         self,
@@ -146,6 +151,7 @@ class Core:
         limits = _lone_limits(str(parsed), plugin, full)
         return make_plan(_settled(model, parsed, plugin, full, pins), pins, limits=limits)
 
+    @memory_errors()
     @each_once()
     def compile_model(
         self,
@@ -216,6 +222,7 @@ class Core:
         whole = model if settled.model is settled.original else settled.model
         return compile_on(plugin, whole, full, context, str(device))
 
+    @memory_errors()
     @each_once()
     def import_model(
         self,
@@ -451,6 +458,7 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
         try:
             typed = typed.with_types({name: (None, dims)})
         except ModelError as error:
+            raise_out_of_memory(error)
             shape_text = "unknown" if known is None else str(list(known))
             reason = f"whose shape is {shape_text}" if ports[name].is_tensor else "which is not a tensor"
             raise PropertyError(f"shapes: {shown(list(dims))} does not fit input {name!r}, {reason}") from error

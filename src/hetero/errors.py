@@ -6,9 +6,10 @@ exception that caused it is chained with ``from``.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "ArtifactError",
@@ -33,6 +34,8 @@ __all__ = [
     "WrongDevice",
     "WrongVersion",
     "did_you_mean",
+    "inference_error",
+    "memory_errors",
     "raise_out_of_memory",
     "shown",
 ]
@@ -133,6 +136,10 @@ class InferenceError(HeteroError):
     """A request that failed: a bad input, or a node that cannot compute its output."""
 
 
+class InferenceTooLarge(InferenceError, MemoryError):
+    """A request that failed for lack of memory."""
+
+
 class UnknownOutput(HeteroError, KeyError, IndexError):
     """The model has no output of that name or position. The message lists its outputs."""
 
@@ -172,11 +179,17 @@ def _shortened_word(found: re.Match[str]) -> str:
     return word if len(word) <= _LONGEST_WORD else f"{word[: _LONGEST_WORD // 2]}…{word[-_LONGEST_WORD // 4 :]}"
 
 
-# Ends of messages by which C++ libraries report a failed allocation, and nothing else.
+# Ends of messages by which libraries report a failed allocation, and nothing else: C++ libraries; glibc, which cannot
+# load a library; and threading, which has no memory for a stack.
 _NO_MEMORY = re.compile(
     r"(?:std::bad_alloc|bad allocation|Arena alloc failed|Failed to serialize proto"
-    r"|allocate memory for requested buffer of size \d+)\W*$"
+    r"|allocate memory for requested buffer of size \d+"
+    r"|[Ff]ailed to map segment from shared object|[Cc]annot allocate memory|can't start new thread)\W*$"
 )
+
+# What CPython says of a C function that fails without a reason. NumPy does that where it does not check an allocation,
+# as when it indexes by an array (2.4).
+_NO_REASON = re.compile(r"(?:NULL|error return) without (?:setting an )?exception")
 
 
 def raise_out_of_memory(error: BaseException) -> None:
@@ -184,12 +197,37 @@ def raise_out_of_memory(error: BaseException) -> None:
     plugin calls this first: with more memory, the next attempt may succeed."""
     if isinstance(error, MemoryError):
         raise error
+    reason = _lack_of_memory(error)
+    if reason is not None:
+        raise MemoryError(reason) from error
+
+
+def _lack_of_memory(error: BaseException) -> str | None:
+    """What an exception that is no `MemoryError` says of a lack of memory; None if it is about something else."""
+    if isinstance(error, HeteroError):
+        return None
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        raise MemoryError(str(error)) from error
-    if not isinstance(error, HeteroError):
-        last = str(error)[-200:]
-        if _NO_MEMORY.search(last):
-            raise MemoryError(last) from error
+        return str(error)
+    last = str(error)[-_LONGEST_WORD:]
+    if isinstance(error, SystemError) and _NO_REASON.search(last):
+        return f"a library failed without a reason, as NumPy does for lack of memory: {last}"
+    return last if _NO_MEMORY.search(last) else None
+
+
+def inference_error(message: str, error: BaseException) -> InferenceError:
+    """An `InferenceError` of that message because of ``error``; also a `MemoryError` if ``error`` is about that."""
+    short = isinstance(error, MemoryError) or _lack_of_memory(error) is not None
+    return InferenceTooLarge(message) if short else InferenceError(message)
+
+
+@contextlib.contextmanager
+def memory_errors() -> Iterator[None]:
+    """While the block runs, what libraries raise for lack of memory comes out as `MemoryError`. Also a decorator."""
+    try:
+        yield
+    except Exception as error:
+        raise_out_of_memory(error)
+        raise
 
 
 def shown(value: object) -> str:

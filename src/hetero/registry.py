@@ -178,6 +178,7 @@ class Registry:
             plugin = self.plugin(name)
             ids, description = tuple(plugin.device_ids()), str(plugin.get_property("FULL_DEVICE_NAME"))
         except HeteroError as error:
+            raise_out_of_memory(error)
             return DeviceInfo(name, (), "", str(error), origin)
         except Exception as error:
             raise_out_of_memory(error)
@@ -223,6 +224,7 @@ class Registry:
                     try:
                         _offer(name, plugin, extension)
                     except HeteroError as error:
+                        raise_out_of_memory(error)
                         raise DeviceUnavailable(f"device {name}: {error}") from error
             offered += len(extensions)
 

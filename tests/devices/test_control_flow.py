@@ -357,5 +357,5 @@ def test_sequences_go_in_and_out() -> None:
     out["t"][0][:] = 0  # results are the caller's
     assert given[0].tolist() == [1, 1]
     assert "2 arrays" in repr(out)
-    with pytest.raises(hetero.InferenceError, match="input 's' is missing; expected a list of arrays"):
+    with pytest.raises(hetero.InferenceError, match="input 's' is missing; expected a list of float32 arrays"):
         compiled({"x": X})

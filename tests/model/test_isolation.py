@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -164,6 +165,32 @@ def test_how_the_child_ends(
         assert model.type_of(model.value_id("y")).shape == model.inputs[0].shape
 
 
+@pytest.mark.parametrize(
+    ("limited", "written", "expected"),
+    [
+        (True, None, MemoryError),
+        (True, b"", MemoryError),
+        (True, isolation._BEGUN, InferenceFailed),
+        (False, None, InferenceFailed),
+    ],
+)
+def test_a_child_that_hangs(
+    make_model: Make, monkeypatch: pytest.MonkeyPatch, limited: bool, written: bytes | None, expected: type[Exception]
+) -> None:
+    """Python can hang at its start where its address space is limited to 10 MiB."""
+
+    def hang(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("python", 30, written)
+
+    model = read_model(needs_a_child(make_model))
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", hang)
+        patch.setattr(isolation, "_is_limited", lambda: limited)
+        with pytest.raises(expected):
+            model.type_of(model.value_id("y"))
+    assert model.type_of(model.value_id("y")).shape == model.inputs[0].shape
+
+
 def test_an_interrupt_is_not_for_the_child(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C goes to all processes of a terminal; a child that it ended would look like a model without types."""
     seen: list[object] = []
@@ -182,7 +209,8 @@ def test_an_interrupt_is_not_for_the_child(make_model: Make, monkeypatch: pytest
 # Asks in forks that may have so many bytes of address space, as their children may, and writes whether the answer is
 # the right one.
 TRIALS = """
-import os, resource, sys
+import faulthandler, os, resource, sys, traceback
+faulthandler.enable()
 sys.path[:0] = {path!r}
 import hetero
 core = hetero.Core()
@@ -206,11 +234,14 @@ for limit in {limits}:
             code = 0 if found == expected else 2
         except MemoryError:
             code = 1
-        except SystemError as error:  # NumPy's own, of an allocation that it did not check
-            code = 4 if "NULL without setting an exception" in str(error) else 3
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print("ended", ended, flush=True)
+    if ended not in (0, 1):
+        print("ended so with", limit, "bytes", file=sys.stderr, flush=True)
 """
 
 
@@ -224,8 +255,10 @@ def test_with_little_memory_the_answer_is_the_same_or_an_error(make_model: Make,
     onnx.save(make_model(nodes, outputs=[oh.make_tensor_value_info("v200", 1, None)]), tmp_path / "m.onnx")
     limits = [size << 20 for size in (1, 4, 8, 10, 12, 14, 16, 20, 24, 28, *range(32, 160, 6), 256, 1024)]
     program = TRIALS.format(path=[*filter(None, sys.path)], model=str(tmp_path / "m.onnx"), limits=limits)
-    told = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-    assert len(told) == len(limits)
-    # 2 would be another answer. Libraries fail in ways of their own where memory is short: 3, 4, or a signal.
-    assert "2" not in told
-    assert {"0", "1"} <= set(told)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    told = [line.removeprefix("ended ") for line in ran.stdout.splitlines() if line.startswith("ended ")]
+    assert len(told) == len(limits), ran.stderr
+    # NumPy writes to NULL where it does not check an allocation, which nothing can be done about here.
+    crashes = {str(-signal.SIGSEGV)}
+    assert {"0", "1"} <= set(told) <= {"0", "1"} | crashes, ran.stderr

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Meta
 
 from ..errors import Corrupt, WrongVersion
-from ..model.types import Port, dtype_of, onnx_dtype_of
+from ..model.types import Holder, Port, dtype_of, onnx_dtype_of
 
 __all__ = [
     "FORMAT",
@@ -62,24 +62,30 @@ class PluginRecord(_Struct, frozen=True):
     distribution: _Text = ""
 
 
-class PortRecord(_Struct, frozen=True):
-    """An input or output. ``dtype``: number of an ``onnx.TensorProto.DataType``, 0 if unknown."""
+class PortRecord(_Struct, frozen=True, omit_defaults=True):
+    """An input or output. ``dtype``: number of an ``onnx.TensorProto.DataType``, 0 if unknown; of a sequence or an
+    optional value that of the tensors in it. ``holds``: the kinds of such a value, from the outside in."""
 
     name: _Text
     dtype: Annotated[int, Meta(ge=0, lt=256)]
     shape: Annotated[list[Annotated[int, Meta(ge=0, lt=2**62)] | _Text | None], Meta(max_length=64)] | None
     declared: bool
     is_tensor: bool
+    holds: Annotated[list[Annotated[str, Meta(pattern="^(sequence|optional)$")]], Meta(max_length=16)] = []
 
     @classmethod
     def of(cls, port: Port) -> PortRecord:
-        dtype = 0 if port.dtype is None else onnx_dtype_of(port.dtype)
+        stated = port.dtype if port.is_tensor else port.holder.dtype
+        dtype = 0 if stated is None else onnx_dtype_of(stated)
         shape = None if port.shape is None else list(port.shape)
-        return cls(port.name, dtype, shape, port.declared, port.is_tensor)
+        return cls(port.name, dtype, shape, port.declared, port.is_tensor, list(port.holder.kinds))
 
     def port(self) -> Port:
         shape = None if self.shape is None else tuple(self.shape)
-        return Port(self.name, dtype_of(self.dtype), shape, self.declared, self.is_tensor)
+        dtype = dtype_of(self.dtype)
+        if self.is_tensor:
+            return Port(self.name, dtype, shape, self.declared)
+        return Port(self.name, None, None, self.declared, False, holder=Holder(tuple(self.holds), dtype))
 
 
 class StepRecord(_Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..errors import Corrupt, ModelError
+from ..errors import Corrupt, ModelError, raise_out_of_memory
 from ..model.detached import attach, detach
 from ..model.model import Model
 from .payload import ArrayRef, PayloadReader, PayloadWriter
@@ -32,5 +32,6 @@ def read_payload_model(reader: PayloadReader) -> Model:
     try:
         model = attach(reader.read("model.onnx"), arrays, f"{reader.label}: model.onnx")
     except ModelError as error:
+        raise_out_of_memory(error)
         raise Corrupt(str(error)) from error
     return model

@@ -23,7 +23,7 @@ from ..artifact.reader import open_artifact
 from ..base.guard import guarded
 from ..base.log import tell
 from ..base.warn import warn
-from ..errors import ArtifactError, HeteroError, NotSupported
+from ..errors import ArtifactError, HeteroError, NotSupported, raise_out_of_memory
 from ..plugin.caller import isolates
 from .importing import import_model
 
@@ -90,6 +90,7 @@ def _load(
         artifact = open_artifact(path, decrypt)
         compiled = import_model(PayloadReader(artifact), plugin, config)
     except HeteroError as error:
+        raise_out_of_memory(error)
         if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
             return None  # never there, or removed by another process
         warn(f"CACHE_DIR: an entry cannot be used and is made anew: {error}")

@@ -21,9 +21,9 @@ from ..errors import (
     Cancelled,
     Corrupt,
     HeteroError,
-    InferenceError,
     PropertyError,
     UnsupportedModel,
+    inference_error,
     raise_out_of_memory,
 )
 from ..plugin.caller import query
@@ -220,7 +220,8 @@ class MultiRunner:
                 thread = threading.current_thread().name
                 self._span = Span(0, balance.devices[number], thread, begin, time.perf_counter_ns())
             for other, failure in failed.items():  # it was the device, not the model or the inputs
-                if balance.take_out(other):
+                # A lack of memory passes.
+                if not isinstance(failure, MemoryError) and balance.take_out(other):
                     warn(
                         f"{balance.devices[other]} is taken out of MULTI: {balance.devices[number]} can do what failed "
                         f"there: {type(failure).__name__}: {failure}"
@@ -230,8 +231,9 @@ class MultiRunner:
         if isinstance(failure, HeteroError):
             failure.add_note(f"on {balance.devices[first]}, and on each other device of MULTI")
             raise failure
-        raise InferenceError(
-            f"{balance.devices[first]} failed, and each other device of MULTI: {type(failure).__name__}: {failure}"
+        raise inference_error(
+            f"{balance.devices[first]} failed, and each other device of MULTI: {type(failure).__name__}: {failure}",
+            failure,
         ) from failure
 
     def profile(self) -> Sequence[ProfileRow]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InferenceError
+from ..errors import InferenceError, raise_out_of_memory
 from ..model.types import ValueType
 from .c_call import CAttributes, CFunction
 from .custom_op import CustomOp, Shape, dtype_of_output
@@ -52,6 +52,7 @@ class BoundOp:
         try:
             given: Any = rule(*inputs, **self.attributes)
         except Exception as error:
+            raise_out_of_memory(error)
             shapes = ", ".join("absent" if shape is None else str(list(shape)) for shape in inputs)
             raise ValueError(f"its shape rule failed for {shapes}: {type(error).__name__}: {error}") from error
         try:

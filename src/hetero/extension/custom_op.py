@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ..errors import ExtensionError
+from ..errors import ExtensionError, raise_out_of_memory
 from ..model.types import onnx_dtype_of
 
 __all__ = ["CustomOp", "Shape"]
@@ -217,4 +217,5 @@ def dtype_of_output(op: CustomOp, output: int, inputs: Sequence[Any], attributes
     try:
         return op._dtype(entry(**attributes), "output_dtypes")
     except Exception as error:
+        raise_out_of_memory(error)
         raise ValueError(f"the dtype of output {output}: {type(error).__name__}: {error}") from error

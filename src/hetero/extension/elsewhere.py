@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..base.importable import import_name, imported
-from ..errors import NotSupported
+from ..errors import NotSupported, raise_out_of_memory
 from .custom_op import CustomOp
 
 __all__ = ["OpDescription", "describe", "made"]
@@ -70,6 +70,7 @@ def made(description: OpDescription) -> CustomOp:
             version=description.version,
         )
     except (ImportError, AttributeError, OSError) as error:
+        raise_out_of_memory(error)
         raise NotSupported(
             f"custom operator {description.domain}::{description.op_type}: another process cannot import it: {error}"
         ) from error

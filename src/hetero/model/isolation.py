@@ -64,6 +64,8 @@ _HARMLESS = frozenset(_HARMLESS_NAMES.split())
 _SHORT = 77
 _BEGUN = b"\x01"
 
+_NO_MEMORY_FOR_CHILD = "not enough memory for the process in which types are inferred"
+
 # How it ends where the model is too much for onnx: over its time, or by a fault of the library.
 _FAULTS = (signal.SIGPROF, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
@@ -158,6 +160,8 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
             start_new_session=True,  # Ctrl-C is for this process, and an interrupted child would look like a bad model
         )
     except subprocess.TimeoutExpired as error:
+        if _is_limited() and not (error.output or b"").startswith(_BEGUN):  # a Python without memory may hang at start
+            raise MemoryError(_NO_MEMORY_FOR_CHILD) from error
         raise InferenceFailed(
             f"type inference did not end in {error.timeout:g} s: is the machine overloaded?"
         ) from error
@@ -170,7 +174,7 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
     if ended.returncode == 0:
         return answer if len(answer) <= _ANSWER + _ANSWER_PER_BYTE * len(model) else None
     if ended.returncode in (_SHORT, -signal.SIGKILL) or (_is_limited() and (not has_begun or ended.returncode < 0)):
-        raise MemoryError("not enough memory for the process in which types are inferred")
+        raise MemoryError(_NO_MEMORY_FOR_CHILD)
     if ended.returncode < 0 and -ended.returncode not in _FAULTS:
         raise InferenceFailed(f"the process for type inference was ended by signal {-ended.returncode}")
     return None

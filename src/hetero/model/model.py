@@ -21,7 +21,7 @@ from .file import ModelFile
 from .inference import ValueTypes
 from .rows import Rows, read_only
 from .save import save_model, write_model
-from .types import Dim, Port, ValueType, onnx_dtype_of
+from .types import Dim, Holder, Port, ValueType, holder_of, onnx_dtype_of
 from .views import Initializers, Nodes, NodeView
 from .write import edited_parts, model_parts
 
@@ -392,9 +392,10 @@ class Model(Rows):
             stated = types_.type_of(number)
             return Port(name, stated.dtype, stated.shape)
 
-        def find() -> tuple[np.dtype[Any] | None, tuple[Dim, ...] | None, bool]:
+        def find() -> tuple[np.dtype[Any] | None, tuple[Dim, ...] | None, bool, Holder]:
             known = types_.type_of(number)
-            return known.dtype, known.shape, types_.is_tensor(number)
+            is_tensor = types_.is_tensor(number)
+            return known.dtype, known.shape, is_tensor, Holder() if is_tensor else holder_of(types_.message_of(number))
 
         return Port(name, types_.stated_dtype(number), None, declared=False, find=find)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._onnx import gather_rows
+from .._onnx import WireError, gather_rows, read_fields, read_type
 
-__all__ = ["Dim", "Port", "Ragged", "ValueType", "dtype_of", "element_bits", "onnx_dtype_of"]
+__all__ = ["Dim", "Holder", "Port", "Ragged", "ValueType", "dtype_of", "element_bits", "holder_of", "onnx_dtype_of"]
 
 Dim = int | str | None
 """One dimension: a size, a symbol, or None where nothing is known."""
@@ -95,16 +95,58 @@ class ValueType:
     shape: tuple[Dim, ...] | None
 
 
+class Holder(NamedTuple):
+    """What a value that is no tensor holds: ``kinds``, from the outside in, of ``"sequence"`` and ``"optional"``, and
+    the element type of the tensors in the innermost. Empty and None where nobody knows them, as for maps."""
+
+    kinds: tuple[str, ...] = ()
+    dtype: np.dtype[Any] | None = None
+
+
+_KIND_FIELDS = {4: "sequence", 9: "optional"}  # of TypeProto; the type of what they hold is their field 1
+_MOST_KINDS = 8
+
+
+@functools.lru_cache(maxsize=256)  # models have few of these
+def holder_of(message: bytes) -> Holder:
+    """What a TypeProto of a sequence or an optional value says of its elements; nothing for any other, nor for a
+    malformed one."""
+    try:
+        return _holder_of(message)
+    except WireError:
+        return Holder()
+
+
+def _holder_of(message: bytes) -> Holder:
+    kinds: list[str] = []
+    begin, end = 0, len(message)
+    while begin < end and len(kinds) <= _MOST_KINDS:
+        found = [
+            (kind, span) for field, kind in _KIND_FIELDS.items() for span in read_fields(message, begin, end, field)
+        ]
+        if len(found) != 1:
+            break
+        kind, (begin, end) = found[0]
+        kinds.append(kind)
+        inner = read_fields(message, begin, end, 1)
+        if len(inner) != 1:
+            return Holder()
+        begin, end = inner[0]
+    number = read_type(message, begin, end)[0] if begin < end else 0
+    return Holder(tuple(kinds), dtype_of(number)) if kinds and number > 0 else Holder()
+
+
 class Port:
     """A named input or output of a model, compiled model or submodel. Not to be changed.
 
     ``dtype`` and ``shape``: None where nobody knows them. ``is_tensor``: False for a sequence (a list of arrays) and
-    for an optional value (that, an array or None); their dtype and shape are None. ``declared``: the model itself
+    for an optional value (that, an array or None); their dtype and shape are None, and ``holder`` says what their
+    elements are. ``declared``: the model itself
     states dtype and shape; False where shape inference finds what is missing, which is known to err and happens when it
     is looked at. Ports of one name and type are equal either way.
     """
 
-    __slots__ = ("_dtype", "_find", "_is_tensor", "_shape", "declared", "name")
+    __slots__ = ("_dtype", "_find", "_holder", "_is_tensor", "_shape", "declared", "name")
 
     def __init__(
         self,
@@ -113,14 +155,16 @@ class Port:
         shape: tuple[Dim, ...] | None,
         declared: bool = True,
         is_tensor: bool = True,
-        find: Callable[[], tuple[np.dtype[Any] | None, tuple[Dim, ...] | None, bool]] | None = None,
+        find: Callable[[], tuple[np.dtype[Any] | None, tuple[Dim, ...] | None, bool, Holder]] | None = None,
+        holder: Holder = Holder(),  # noqa: B008 - a constant
     ) -> None:
-        """``find``: gives dtype, shape and ``is_tensor``, where ``dtype`` or ``shape`` is None for now."""
+        """``find``: gives dtype, shape, ``is_tensor`` and ``holder``, where ``dtype`` or ``shape`` is None for now."""
         self.name = name
         self.declared = declared
         self._dtype = dtype
         self._shape = shape
         self._is_tensor = is_tensor
+        self._holder = holder
         self._find = find
 
     @property
@@ -149,16 +193,23 @@ class Port:
             self._look_up()
         return self._is_tensor
 
+    @property
+    def holder(self) -> Holder:
+        """What a sequence or an optional value holds; nothing for a tensor, and where nobody knows it."""
+        if self._dtype is None:
+            self._look_up()
+        return self._holder
+
     def _look_up(self) -> None:
         if self._find is not None:
-            self._dtype, self._shape, self._is_tensor = self._find()  # the same for all threads
+            self._dtype, self._shape, self._is_tensor, self._holder = self._find()  # the same for all threads
             self._find = None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Port):
             return NotImplemented
-        mine = (self.name, self.dtype, self.shape, self.is_tensor)
-        return mine == (other.name, other.dtype, other.shape, other.is_tensor)
+        mine = (self.name, self.dtype, self.shape, self.is_tensor, self.holder)
+        return mine == (other.name, other.dtype, other.shape, other.is_tensor, other.holder)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -166,7 +217,7 @@ class Port:
     def __repr__(self) -> str:
         return (
             f"Port(name={self.name!r}, dtype={self.dtype!r}, shape={self.shape!r}, declared={self.declared}, "
-            f"is_tensor={self.is_tensor})"
+            f"is_tensor={self.is_tensor}, holder={self.holder!r})"
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import read_file, write_atomically
-from ..errors import HeteroError
+from ..errors import HeteroError, memory_errors
 from .record import PlanRecord
 from .schema import PlanFile, PlanWarning
 
@@ -35,6 +35,7 @@ class Plan(PlanRecord):
     """
 
     @functools.cached_property
+    @memory_errors()
     def warnings(self) -> tuple[PlanWarning, ...]:
         """What the plan's owner may not want: devices that are not used, tiny islands, pins that cost subgraphs."""
         if self.bound is None:

@@ -12,7 +12,7 @@ from ..assign.affinity import Affinity
 from ..assign.memory.footprint import Footprint, footprint
 from ..assign.memory.values import values_of
 from ..assign.predictions import PredictedLatency, PredictedPipeline
-from ..errors import PropertyError
+from ..errors import PropertyError, memory_errors
 from ..model.identity import graph_digest
 from ..partition import Partition
 from .decided import Decided
@@ -99,6 +99,7 @@ class PlanRecord:
         return self.bound.partition.num_subgraphs if self.bound else len(self._loaded.subgraphs)
 
     @functools.cached_property
+    @memory_errors()
     def affinity(self) -> Mapping[str, str]:
         """Node key -> device, for every node."""
         if self.bound is None:
@@ -107,6 +108,7 @@ class PlanRecord:
         return dict(zip(model.keys, map(affinity.devices.__getitem__, affinity.device_of.tolist()), strict=True))
 
     @functools.cached_property
+    @memory_errors()
     def subgraphs(self) -> tuple[PlannedSubgraph, ...]:
         """The subgraphs, in an order in which they can run. Elsewhere they are numbered from 1 in this order."""
         if self.bound is None:
@@ -119,6 +121,7 @@ class PlanRecord:
         )
 
     @functools.cached_property
+    @memory_errors()
     def reasons(self) -> Mapping[str, str]:
         """Node key -> why it is there, for the nodes that are pinned or not on the first device of the list."""
         if self.bound is None:
@@ -128,6 +131,7 @@ class PlanRecord:
         return {model.keys[node]: affinity.reason(node) for node in told.tolist()}
 
     @functools.cached_property
+    @memory_errors()
     def values(self) -> tuple[BoundaryValue, ...]:
         """The tensors that pass between subgraphs, by the subgraph that makes them. Their types come from the model,
         which may run shape inference for them; `Model.with_types` fixes symbols to sizes."""
@@ -136,6 +140,7 @@ class PlanRecord:
         return boundary_values(self.bound.model, self.traffic)
 
     @functools.cached_property
+    @memory_errors()
     def totals(self) -> tuple[DeviceTotals, ...]:
         """What each device has, in the order of ``devices``."""
         if self.bound is None:
@@ -143,6 +148,7 @@ class PlanRecord:
         return device_totals(self.devices, self.bound.partition, self.traffic, self.values, self.footprint, self.limits)
 
     @functools.cached_property
+    @memory_errors()
     def footprint(self) -> Footprint:
         """What each device needs, in the order of ``devices``. Raises `PropertyError` for a loaded plan that has not
         been bound to a model."""
@@ -150,6 +156,7 @@ class PlanRecord:
         return footprint(values_of(model), partition.subgraph_of, partition.device_of, len(self.devices))
 
     @functools.cached_property
+    @memory_errors()
     def traffic(self) -> Traffic:
         """`values` as arrays. Raises `PropertyError` for a loaded plan that has not been bound to a model."""
         model, _, partition = self.require_bound()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..assign.affinity import Origin, first_supporting
 from ..assign.predictions import PredictedPipeline
 from ..assign.within_memory import unknown_size
+from ..base.grouped import least, most
 from ..base.wording import counted, first_few
 from .schema import PlanWarning
 from .trial import Trials
@@ -180,14 +181,15 @@ def _surrounding(bound: Bound) -> NDArray[np.int32]:
     count = partition.num_subgraphs
     quotient = partition.quotient
     sizes = np.bincount(partition.subgraph_of, minlength=count)
-    lowest = np.full(count, np.iinfo(np.int32).max, np.int32)
-    highest = np.full(count, -1, np.int32)
+    none = np.iinfo(np.int32).max
+    lowest = np.full(count, none, np.int64)
+    highest = np.full(count, -1, np.int64)
     nearby = np.zeros(count, np.int64)
     source = np.repeat(np.arange(count), np.diff(quotient.indptr))
     target = quotient.indices
     for here, there in ((source, target), (target, source)):
-        np.minimum.at(lowest, here, partition.device_of[there])
-        np.maximum.at(highest, here, partition.device_of[there])
-        np.add.at(nearby, here, sizes[there])
+        np.minimum(lowest, least(partition.device_of[there], here, count, none), out=lowest)
+        np.maximum(highest, most(partition.device_of[there], here, count, -1), out=highest)
+        nearby += np.bincount(here, sizes[there], count).astype(np.int64)
     is_island = (lowest == highest) & (highest != partition.device_of) & (sizes <= _TINY) & (nearby > sizes)
     return np.where(is_island, highest, -1).astype(np.int32)

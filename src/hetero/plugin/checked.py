@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import HeteroError, InferenceError
+from ..errors import HeteroError, InferenceError, inference_error
 from ..model.types import Port
 from .cancellation import Cancellation
 from .profile import ProfileRow
@@ -100,9 +100,8 @@ class CheckedRunner:
         if isinstance(error, HeteroError):
             error.add_note(f"in {what}an inference {self._subject}, by {self._device}")
             return error
-        return InferenceError(
-            f"{self._device} failed in {what}an inference {self._subject}: {type(error).__name__}: {error}"
-        )
+        text = f"{self._device} failed in {what}an inference {self._subject}: {type(error).__name__}: {error}"
+        return inference_error(text, error)
 
 
 class RepeatingCheckedRunner(CheckedRunner):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, overload
 
 from ..base.properties import Property, PropertyTable
-from ..errors import Corrupt, HeteroError, InferenceError, NotSupported
+from ..errors import Corrupt, HeteroError, NotSupported, inference_error
 from ..model.types import Port
 from .checked import checked_runner
 from .executor import ExecutorLease, ExecutorManager
@@ -90,8 +90,8 @@ class CompiledModel(abc.ABC):
             error.add_note(f"in making a request {self.subject}, by {self._device}")
             raise
         except Exception as error:
-            raise InferenceError(
-                f"{self._device} failed in making a request {self.subject}: {type(error).__name__}: {error}"
+            raise inference_error(
+                f"{self._device} failed in making a request {self.subject}: {type(error).__name__}: {error}", error
             ) from error
         return checked_runner(runner, self._device, self.subject, self._outputs)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InferenceError
+from ..errors import InferenceError, raise_out_of_memory
 
 __all__ = ["Unfit", "as_array"]
 
@@ -65,11 +65,13 @@ def _converted(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
         try:
             return np.from_dlpack(value)
         except Exception as error:
+            raise_out_of_memory(error)
             raise Unfit(f"{type(value).__name__}, whose __dlpack__ gave no CPU array: {error}") from error
     if not isinstance(value, np.generic) and _has_own_dtype(value):
         try:
             array = np.asanyarray(value)
         except Exception as error:
+            raise_out_of_memory(error)
             raise Unfit(f"{type(value).__name__}, which gave no array: {error}") from error
         _check_mask(array)
         return np.asarray(array)

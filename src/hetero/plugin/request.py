@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Cancelled, HeteroError, InferenceError, QueueFull
+from ..errors import Cancelled, HeteroError, InferenceError, QueueFull, inference_error
 from ..model.types import Port
 from .cancellation import Cancellation
 from .executor import StreamExecutor
@@ -256,7 +256,7 @@ class InferRequest:
         return InferenceError("the request is busy: wait for it, or create a request per thread")
 
     def _failure(self, error: Exception) -> InferenceError:
-        return InferenceError(f"{self._device}: inference failed: {type(error).__name__}: {error}")
+        return inference_error(f"{self._device}: inference failed: {type(error).__name__}: {error}", error)
 
     def _run(self, arrays: list[np.ndarray]) -> Sequence[np.ndarray]:
         try:
@@ -294,7 +294,7 @@ class InferRequest:
             self._started, self._state = before, _IDLE
             raise
         except RuntimeError as error:
-            failure = InferenceError(f"{self._device}: no thread to run in: {error}")
+            failure = inference_error(f"{self._device}: no thread to run in: {error}", error)
             failure.__cause__ = error
             self._state = _FAILED
             run.fail(failure)

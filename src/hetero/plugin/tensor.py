@@ -182,7 +182,11 @@ def _as_array(value: Any, port: Port) -> np.ndarray:
 
 
 def _as_items(value: Any, port: Port) -> Any:
-    """A sequence as a list of arrays; what an optional holds; None."""
+    """A sequence as a list of arrays; what an optional holds; None. Elements are checked and converted as tensors are,
+    if the port knows what they are."""
+    kinds, dtype = port.holder
+    if dtype is not None:
+        return _as_held(value, kinds, dtype, port, "")
     if value is None:
         return None
     if not isinstance(value, (list, tuple)):
@@ -192,6 +196,26 @@ def _as_items(value: Any, port: Port) -> Any:
     if len(dtypes) > 1:
         raise InferenceError(f"input {port.name!r}: expected elements of one type, found {' and '.join(dtypes)}")
     return items
+
+
+def _as_held(value: Any, kinds: tuple[str, ...], dtype: np.dtype[Any], port: Port, where: str) -> Any:
+    """``value`` as what ``kinds`` hold, from the outside in. ``where``: in which element it is, for errors."""
+    if kinds and kinds[0] == "optional":
+        return None if value is None else _as_held(value, kinds[1:], dtype, port, where)
+    found = f"input {port.name!r}: expected {_describe(port)}, found{where and f' in {where}:'}"
+    if kinds:
+        if not isinstance(value, (list, tuple)):
+            what = "an array" if isinstance(value, np.ndarray) else type(value).__name__
+            raise InferenceError(f"{found} {what}; pass a list")
+        of = where and f" of {where}"
+        return [_as_held(item, kinds[1:], dtype, port, f"element {at}{of}") for at, item in enumerate(value)]
+    try:
+        array = as_array(value, dtype)
+    except Unfit as unfit:
+        raise InferenceError(f"{found} {unfit}") from unfit.__cause__
+    if array.dtype != dtype:
+        raise InferenceError(f"{found} dtype {array.dtype}")
+    return array
 
 
 def _as_item(value: Any, port: Port) -> np.ndarray:
@@ -227,9 +251,21 @@ def _check(array: np.ndarray, port: Port, symbols: dict[str, tuple[int, str]]) -
 
 def _describe(port: Port) -> str:
     if not port.is_tensor:
-        return "a list of arrays or an optional value"
+        if port.holder.dtype is None:
+            return "a list of arrays or an optional value"
+        return _describe_held(port.holder.kinds, f"{port.holder.dtype} array")
     dtype = "any dtype" if port.dtype is None else str(port.dtype)
     return f"{dtype} {shape_text(port.shape)}"
+
+
+def _describe_held(kinds: tuple[str, ...], element: str) -> str:
+    """``a list of float32 arrays or None``."""
+    if not kinds:
+        return f"{'an' if element[0] in 'aeio' else 'a'} {element}"
+    if kinds[0] == "optional":
+        return f"{_describe_held(kinds[1:], element)} or None"
+    inner = "lists of " if kinds[1:2] == ("sequence",) else ""
+    return f"a list of {inner}{element}s{' or None' if 'optional' in kinds[1:] else ''}"
 
 
 def _describe_value(value: Any) -> str:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InferenceError, QueueFull
+from ..errors import QueueFull, inference_error
 from ..plugin.cancellation import Cancellation
 from ..plugin.executor import ExecutorManager, StreamExecutor
 from ..plugin.profile import Profile, ProfileRow, Span
@@ -291,7 +291,7 @@ class _Transit:
             if is_reserved and following is not None:
                 following.leave()
             if isinstance(error, RuntimeError):
-                failure = InferenceError(f"no thread for stage {position + 2}: {error}")
+                failure = inference_error(f"no thread for stage {position + 2}: {error}", error)
                 failure.__cause__ = error
                 error = failure
             run.settle(None, error)

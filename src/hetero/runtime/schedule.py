@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from ..errors import HeteroError, InferenceError
+from ..errors import HeteroError, InferenceError, inference_error
 from ..plugin.cancellation import Cancellation
 from ..plugin.executor import StreamExecutor
 from ..plugin.profile import Profile, ProfileRow, Span, Transfer
@@ -124,7 +124,8 @@ class Schedule:
         if isinstance(error, HeteroError):
             error.add_note(f"in subgraph {position + 1} on {device}")
             raise error
-        raise InferenceError(f"{device} failed in subgraph {position + 1}: {type(error).__name__}: {error}") from error
+        text = f"{device} failed in subgraph {position + 1}: {type(error).__name__}: {error}"
+        raise inference_error(text, error) from error
 
 
 class ScheduleRunner:

@@ -148,8 +148,10 @@ def failure(error: BaseException) -> Failed:
     notes = [str(note) for note in getattr(error, "__notes__", ())]
     if isinstance(error, HeteroError):
         return Failed(type(error).__name__, str(error), notes)
-    if isinstance(error, MemoryError):
-        return Failed("MemoryError", str(error), notes)
+    try:
+        errors.raise_out_of_memory(error)
+    except MemoryError as short:
+        return Failed("MemoryError", str(short), notes)
     return Failed("InferenceError", f"{type(error).__name__}: {error}", notes)
 
 

@@ -15,7 +15,7 @@ import sys
 import threading
 import weakref
 
-from ..errors import HeteroError, NotSupported
+from ..errors import HeteroError, NotSupported, raise_out_of_memory
 from .per_process import PerProcess
 
 __all__ = ["Nursery", "nursery"]
@@ -57,12 +57,14 @@ class Nursery:
                 socket.send_fds(self._socket, [f"{size} {folder}".encode()], [memory, mailbox])
                 answer, descriptors, _, _ = socket.recv_fds(self._socket, 64, 1)
             except OSError as error:
+                raise_out_of_memory(error)
                 raise HeteroError(f"no worker process can be made: {error}") from error
         if not descriptors:
             why = answer.decode() or "the process that forks them ended"
             if why.isdecimal():
                 os.kill(int(why), signal.SIGKILL)
                 why = "more files are open than this process may have"
+            raise_out_of_memory(OSError(why))  # as the process that forks them writes it
             raise HeteroError(f"no worker process can be made: {why}")
         os.set_inheritable(descriptors[0], False)
         return int(answer), descriptors[0]

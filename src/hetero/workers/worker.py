@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import HeteroError, WorkerLost
+from ..errors import HeteroError, WorkerLost, raise_out_of_memory
 from .channel import NUMBERS, BrokenChannel, Channel
 from .control import address_in, remove_folder
 from .mailbox import Mailbox
@@ -67,6 +67,7 @@ class Worker:
         try:
             self._fork(pool)
         except (OSError, zmq.ZMQError) as error:
+            raise_out_of_memory(error)
             raise HeteroError(f"{name}: no worker process can be made: {error}") from error
         self._finalizer = weakref.finalize(
             self, _end, os.getpid(), self._ended, self._control, self._mailbox, self._lanes, self._folder
@@ -107,6 +108,7 @@ class Worker:
         try:
             descriptors = self._mailbox.receive(compiled.streams)
         except OSError as error:
+            raise_out_of_memory(error)
             raise HeteroError(f"{self.name}: no sockets to its worker: {error}") from error
         self._mailbox.close()
         for number, descriptor in enumerate(descriptors):

@@ -47,7 +47,7 @@ def estimate_work(model: Model, sizes: Mapping[str, int] | None = None) -> NodeW
         node = np.repeat(np.arange(model.num_nodes), np.diff(rows.indptr))[given]
         value = rows.values[given]
         moved += np.bincount(node, values.bytes[value], model.num_nodes)
-        np.logical_or.at(assumed, node, values.assumed[value])
+        assumed[node[values.assumed[value]]] = True
     for number, name in enumerate(model.op_types):
         nodes = np.flatnonzero(model.op_type_of == number)
         operands = Operands(model, values, nodes)

@@ -17,6 +17,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...base.grouped import least, most
 from .values import Values
 
 __all__ = ["Footprint", "footprint", "order_of_steps"]
@@ -65,7 +66,7 @@ def footprint(values: Values, subgraph_of: ArrayLike, device_of: ArrayLike, num_
     done = np.where(inside, step[reader], last_step[subgraph[reader]])
     until = np.full(number, -1)
     until[made] = step[values.producer[made]]
-    np.maximum.at(until, value, done)
+    np.maximum(until, most(done, value, number, -1), out=until)
     until[values.is_output] = max(0, values.num_nodes - 1)
 
     # On other devices than the one that made it.
@@ -73,8 +74,8 @@ def footprint(values: Values, subgraph_of: ArrayLike, device_of: ArrayLike, num_
     place = value[elsewhere].astype(np.int64) * num_devices + device[reader[elsewhere]]
     pairs, where = np.unique(place, return_inverse=True)
     there = subgraph[reader[elsewhere]]
-    arrives = _least(first_step[there], where, len(pairs), values.num_nodes)
-    leaves = -_least(-last_step[there], where, len(pairs), 1)
+    arrives = least(first_step[there], where, len(pairs), values.num_nodes)
+    leaves = most(last_step[there], where, len(pairs), -1)
 
     what = np.concatenate([made, pairs // num_devices])
     on = np.concatenate([device[values.producer[made]], pairs % num_devices])
@@ -92,7 +93,7 @@ def footprint(values: Values, subgraph_of: ArrayLike, device_of: ArrayLike, num_
     used[value] = True
     missing = ~values.known[what] & used[what]
     unknown = np.bincount(on[missing], minlength=num_devices)
-    first_unknown = _least(what[missing], on[missing], num_devices, -1)
+    first_unknown = least(what[missing], on[missing], num_devices, -1)
     return Footprint(
         weights, peak, peak_node.astype(np.int32), unknown.astype(np.int64), first_unknown.astype(np.int32)
     )
@@ -104,15 +105,6 @@ def order_of_steps(subgraph_of: NDArray[np.integer]) -> tuple[NDArray[np.intp], 
     step = np.empty(len(order), np.intp)
     step[order] = np.arange(len(order))
     return order, step
-
-
-def _least(numbers: NDArray[np.integer], group: NDArray[np.integer], num_groups: int, none: int) -> NDArray[np.int64]:
-    """int64 [num_groups]: the least number of each group, ``none`` for an empty group. Avoids `ufunc.at`, which crashes
-    when memory is short (NumPy 2.3)."""
-    least = np.full(num_groups, none, np.int64)
-    descending = np.argsort(numbers)[::-1]
-    least[group[descending]] = numbers[descending]  # of several numbers for one group, the last one stays
-    return least
 
 
 def _weights(values: Values, device: NDArray[np.integer], num_devices: int) -> NDArray[np.float64]:

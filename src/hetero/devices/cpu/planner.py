@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _program
-from ...errors import HeteroError, InferenceError
+from ...errors import HeteroError, InferenceError, inference_error
 from .control_flow import nested  # noqa: F401  they register their operators
 from .control_flow.branches import branched
 from .fusion import fuse
@@ -122,10 +122,11 @@ class Planner:
         except (NeedsData, NeedsHost):
             raise
         except HeteroError as error:
-            raise InferenceError(f"{plan}: {error}") from error
+            raise inference_error(f"{plan}: {error}", error) from error
         except Exception as error:
             shapes = ", ".join("absent" if v is None else f"{v.dtype}{list(v.shape)}" for v in inputs)
-            raise InferenceError(f"{plan}: cannot be planned for inputs {shapes}: {error}") from error
+            text = f"{plan}: cannot be planned for inputs {shapes}: {error}"
+            raise inference_error(text, error) from error
 
     def _lower_nested(self, context: Context, i: int, inputs: Sequence[Value | None]) -> Sequence[Value]:
         """An If whose condition is known stands for the nodes of its branch, a small one may be a call; all else runs

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ... import _kernels
 from ..._workspace import Arena, StopFlag, Workspace
-from ...errors import Cancelled, InferenceError
+from ...errors import Cancelled, InferenceError, inference_error
 from ...plugin.cancellation import Cancellation
 from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
 from .control_flow.run import run_nested
@@ -186,7 +186,7 @@ class CpuRunner:
         """``error`` with the device, unless the runner around this one adds it."""
         if not self._device or isinstance(error, Cancelled):
             return error
-        return InferenceError(f"{self._device}: inference failed: {error}")
+        return inference_error(f"{self._device}: inference failed: {error}", error)
 
     def _run_segments(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         planner = self._plans.planner
@@ -298,7 +298,8 @@ def _run_custom(plan: NodePlan, operands: Sequence[NDArray[Any] | None]) -> Sequ
     try:
         return plan.operator.custom.run(operands)
     except Exception as error:
-        raise InferenceError(f"{plan}: {error}") from (error.__cause__ or error)
+        cause = error.__cause__ or error
+        raise inference_error(f"{plan}: {error}", cause) from cause
 
 
 class _Bodies:

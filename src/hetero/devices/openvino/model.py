@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import Cancelled, HeteroError, InferenceError
+from ...errors import Cancelled, HeteroError, inference_error
 from ...model.types import Port
 from ...plugin.cancellation import Cancellation
 from ...plugin.contract import CompiledModel, Runner
@@ -118,7 +118,8 @@ class OpenvinoRunner:
                 raise Cancelled("the run was cancelled") from error
             nodes = [self._model.origins.keys.get(name) for name in backend.failed_operations(error)]
             where = next((f" at node {key!r}" for key in nodes if key), "")
-            raise InferenceError(f"{device}: inference failed{where}: {backend.error_text(error)}") from error
+            text = f"{device}: inference failed{where}: {backend.error_text(error)}"
+            raise inference_error(text, error) from error
 
     def profile(self) -> Sequence[ProfileRow]:
         if not self._model.counted:

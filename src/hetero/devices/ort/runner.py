@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import Cancelled, InferenceError
+from ...errors import Cancelled, InferenceError, inference_error
 from ...plugin.cancellation import Cancellation
 from ...plugin.contract import CompiledModel, Runner
 from ...plugin.profile import ProfileRow
@@ -145,7 +145,7 @@ class OrtRunner:
             return Cancelled("the run was cancelled")
         node, device = backend.failed_node(error), self._model.device
         where = f"{device}: inference failed at node {node!r}" if node else f"{device}: inference failed"
-        return InferenceError(f"{where}: {backend.error_text(error)}")
+        return inference_error(f"{where}: {backend.error_text(error)}", error)
 
 
 class _Terminate(Cancellation):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...base.properties import without
-from ...errors import Cancelled, InferenceError, UnsupportedModel
+from ...errors import Cancelled, InferenceError, UnsupportedModel, inference_error
 from ...extension.binding import bind_node
 from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
 from ...plugin.cancellation import Cancellation
@@ -155,7 +155,7 @@ class TemplateRunner:
             except Cancelled:
                 raise
             except InferenceError as error:
-                raise InferenceError(f"{self._device}: inference failed: {error}") from error.__cause__
+                raise inference_error(f"{self._device}: inference failed: {error}", error) from error.__cause__
         self._times = times or []
         return results
 

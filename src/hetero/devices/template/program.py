@@ -26,7 +26,7 @@ import onnx
 import onnx.external_data_helper
 import onnx.numpy_helper
 
-from ...errors import InferenceError
+from ...errors import InferenceError, inference_error
 from ...extension.custom_op import CustomOp
 from ...extension.table import CustomOps
 from ...model.functions import fill_references
@@ -298,9 +298,10 @@ class Program:
             except InferenceError:
                 raise
             except Exception as error:
-                raise InferenceError(
+                raise inference_error(
                     f"node {step.key!r} ({step.op_type}) on inputs {describe(arguments)}: "
-                    f"{type(error).__name__}: {error}"
+                    f"{type(error).__name__}: {error}",
+                    error,
                 ) from error
             if times is not None:
                 times.append((time.perf_counter_ns() - real, time.thread_time_ns() - cpu))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....errors import HeteroError, InferenceError, raise_out_of_memory
+from ....errors import HeteroError, InferenceError, inference_error, raise_out_of_memory
 from ....model.functions import fill_references
 from ....model.read import read_model
 from ....model.types import onnx_dtype_of
@@ -107,7 +107,7 @@ class Body:
                     context.stages[context.node] = [marker, *(values[n] for n in kept)]
                 raise
             except HeteroError as error:
-                raise InferenceError(f"{step.node.op_type} of its body: {error}") from error
+                raise inference_error(f"{step.node.op_type} of its body: {error}", error) from error
             values.update((n, result) for n, result in zip(step.outputs, results, strict=False) if n >= 0)
         nothing = Value(np.dtype(np.bool_), ())
         return [values[number] if number >= 0 else nothing for number in self.results]

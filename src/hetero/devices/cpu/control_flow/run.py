@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ....errors import Cancelled, HeteroError, InferenceError
+from ....errors import Cancelled, HeteroError, InferenceError, inference_error
 from ....plugin.cancellation import Cancellation
 from ..registry import Append, NestedGraph, NodePlan
 from ..values import MAX_BYTES
@@ -64,9 +64,9 @@ def run_nested(
     except Cancelled:
         raise
     except HeteroError as error:
-        raise InferenceError(f"{plan}: {error}") from error
+        raise inference_error(f"{plan}: {error}", error) from error
     except MemoryError as error:
-        raise InferenceError(f"{plan}: not enough memory for its results") from error
+        raise inference_error(f"{plan}: not enough memory for its results", error) from error
 
 
 def _loop(
@@ -114,7 +114,7 @@ def _loop(
             except Cancelled:
                 raise
             except HeteroError as error:
-                raise InferenceError(f"trip {trip}: {error}") from error
+                raise inference_error(f"trip {trip}: {error}", error) from error
             if flag.shape != shapes[1]:
                 flag = flag.reshape(shapes[1])
     for append, start, rows in zip(appends, starts, pieces, strict=True):
@@ -214,7 +214,7 @@ def _scan(
         except Cancelled:
             raise
         except HeteroError as error:
-            raise InferenceError(f"trip {trip}: {error}") from error
+            raise inference_error(f"trip {trip}: {error}", error) from error
         state = list(results[:num_states])
     outputs = []
     axes = node.get("scan_output_axes", None) or [0] * num_stacks

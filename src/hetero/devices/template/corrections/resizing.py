@@ -120,7 +120,8 @@ def _cropped(
             total = weights.sum(axis=1, keepdims=True)
             weights = weights / np.where(total == 0, 1, total)
         matrix = np.zeros((length, size))
-        np.add.at(matrix, (np.arange(length)[:, None], taps.clip(0, size - 1).astype(np.int64)), weights)
+        for place, weight in zip(taps.clip(0, size - 1).astype(np.int64).T, weights.T, strict=True):
+            matrix[np.arange(length), place] += weight  # one of each row
         result = np.moveaxis(np.tensordot(matrix, result, (1, axis)), 0, axis)
     return np.where(outside, extrapolation_value, result).astype(x.dtype)
 
