@@ -57,6 +57,7 @@ class Function:
 
 INF = float("inf")
 LINE = (-INF, INF)
+HALF_PI = float(np.float32(np.pi / 2))
 
 
 def gelu_erf(x: Array) -> Array:
@@ -80,9 +81,7 @@ FUNCTIONS: dict[str, Function] = {
     "elu": Function(1, 0, lambda x: np.where(x < 0, np.expm1(x), x), 1.1, 1e-44, rising=LINE, limits=(-1,)),
     "celu": Function(2, 0, lambda x: np.where(x < 0, 2 * np.expm1(x / 2), x), 1.1, 1e-44, rising=LINE, limits=(-2,)),
     "selu": Function(1.625, 1.0625, selu, 3, 1e-44, rising=LINE, limits=(-1.625 * 1.0625,)),
-    "swish": Function(
-        1, 0, lambda x: x * special.expit(x), 3, 1e-36, rising=(0, INF), slack=2, limits=(0,), formula=(-INF,)
-    ),
+    "swish": Function(1, 0, lambda x: x * special.expit(x), 3, 1e-36, rising=(0, INF), limits=(0,), formula=(-INF,)),
     "softplus": Function(0, 0, lambda x: np.logaddexp(0, x), 2.5, 1e-44, rising=LINE, limits=(0,)),
     "softsign": Function(0, 0, lambda x: x / (1 + np.abs(x)), 0.51, rising=LINE, odd=True, formula=(-INF, INF)),
     "mish": Function(
@@ -92,14 +91,13 @@ FUNCTIONS: dict[str, Function] = {
         4,
         1e-42,
         rising=(0, INF),
-        slack=2,
         limits=(0,),
         formula=(-INF,),
     ),
-    "gelu_erf": Function(0, 0, gelu_erf, 4, 1.3e-6, rising=(0, INF), slack=2, limits=(0,), formula=(-INF,)),
-    "gelu_tanh": Function(0, 0, gelu_tanh, 4, 2e-6, rising=(0, INF), slack=2, limits=(0,), formula=(-INF,)),
-    "sin": Function(0, 0, np.sin, 2, 1.2e-7, rising=(-1.57, 1.57), falling=(1.571, 4.712), slack=2, odd=True),
-    "cos": Function(0, 0, np.cos, 2, 1.2e-7, rising=(-3.141, 0), falling=(0, 3.141), slack=2),
+    "gelu_erf": Function(0, 0, gelu_erf, 3, 1.1e-7, rising=(0, INF), limits=(0,), formula=(-INF,)),
+    "gelu_tanh": Function(0, 0, gelu_tanh, 4, 2e-6, rising=(0, INF), limits=(0,), formula=(-INF,)),
+    "sin": Function(0, 0, np.sin, 2, 1.2e-7, rising=(-HALF_PI, HALF_PI), falling=(HALF_PI, 3 * HALF_PI), odd=True),
+    "cos": Function(0, 0, np.cos, 2, 1.2e-7, rising=(-2 * HALF_PI, 0), falling=(0, 2 * HALF_PI)),
     "tan": Function(0, 0, np.tan, 2, rising=(-1.57, 1.57), odd=True),
     "asin": Function(0, 0, np.arcsin, 2, rising=(-1, 1), odd=True),
     "acos": Function(0, 0, np.arccos, 2, falling=(-1, 1)),

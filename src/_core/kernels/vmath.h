@@ -191,7 +191,9 @@ HT_INLINE vf vf_softsign(vf x)
 }
 
 /* Sine (shift = 0) or cosine (shift = 1) for |x| <= 8192; the error is absolute: 2^-23 or so near the zeros.
- * x = n pi/2 + r. Fits on |r| <= pi/4: 3.6e-9 and 9.9e-14. */
+ * x = n pi/2 + r. The sine of r is r + r^3 S(r^2), its cosine 1 + r^2 C(r^2): what is added to r or 1 is rounded so much
+ * finer than the sum that the sum alone decides whether a neighbor's value is the next or the same. Fits on |r| <= pi/4:
+ * 3.6e-9 and 9.9e-14. */
 #define VM_SIN_LIMIT 8192.0f
 HT_INLINE vf vf_sincos_(vf x, int shift)
 {
@@ -208,7 +210,8 @@ HT_INLINE vf vf_sincos_(vf x, int shift)
     c = vf_fma(c, u, vf_set1(-0.00138888834f));
     s = vf_fma(s * u, r, r);
     c = vf_fma(c, u, vf_set1(0.0416666679f));
-    c = vf_fma(c, u * u, vf_fnma(vf_set1(0.5f), u, vf_set1(1.0f)));
+    c = vf_fma(c, u, vf_set1(-0.5f));
+    c = vf_fma(c, u, vf_set1(1.0f));
     vf y = vf_select(vi_eq(vi_and(quadrant, vi_set1(1)), vi_set1(0)), s, c);
     y = vi_as_float(vi_xor(vf_bits(y), vi_shl(vi_and(quadrant, vi_set1(2)), 30)));
     return shift ? y : vf_select(vf_eq(x, vf_set1(0.0f)), x, y); /* the sine of -0 is -0 */
