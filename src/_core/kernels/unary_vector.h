@@ -9,10 +9,10 @@ HT_INLINE vf zero(void) { return vf_set1(0.0f); }
 HT_INLINE vf one(void) { return vf_set1(1.0f); }
 HT_INLINE vf unit_clip(vf v) { return vf_min(one(), vf_max(zero(), v)); }
 
-/* x Phi(x), where the normal distribution Phi is 1/2 + copysign(1/2 - t, x) and t, its tail beyond |x|, is 1/2 (1 + e)^-8
+/* x Phi(x). Phi, the normal distribution, is 1/2 + copysign(1/2 - t, x), where the tail t beyond |x| is 1/2 (1 + e)^-8
  * with e = |x| P(|x|): fit 9.5e-9 of Phi(|x|). All coefficients are positive, so that each step to t is monotone and the
- * result rises with x from 0 on, however the steps round. e, s, s and s are (1 + e)^k - 1 for k = 1, 2, 4 and 8. Beyond 5.4
- * nothing is left of t beside 1/2. The product is taken away, so that the two terms are -0 where x is. */
+ * result rises with x from 0 on, however the steps round. s is (1 + e)^k - 1 for k = 2, 4 and 8. Beyond 5.4 nothing is
+ * left of t beside 1/2. The product is subtracted, so that both terms of the result are -0 where x is. */
 HT_INLINE vf gelu_erf(vf v)
 {
     const vf a = vf_abs(v);

@@ -191,9 +191,8 @@ HT_INLINE vf vf_softsign(vf x)
 }
 
 /* Sine (shift = 0) or cosine (shift = 1) for |x| <= 8192; the error is absolute: 2^-23 or so near the zeros.
- * x = n pi/2 + r. The sine of r is r + r^3 S(r^2), its cosine 1 + r^2 C(r^2): what is added to r or 1 is rounded so much
- * finer than the sum that the sum alone decides whether a neighbor's value is the next or the same. Fits on |r| <= pi/4:
- * 3.6e-9 and 9.9e-14. */
+ * x = n pi/2 + r. The sine of r is r + r^3 S(r^2), its cosine 1 + r^2 C(r^2): the second term is small and rounded more
+ * finely than the sum, so that results do not waver between neighbors. Fits on |r| <= pi/4: 3.6e-9 and 9.9e-14. */
 #define VM_SIN_LIMIT 8192.0f
 HT_INLINE vf vf_sincos_(vf x, int shift)
 {
