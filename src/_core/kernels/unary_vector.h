@@ -43,7 +43,7 @@ HT_INLINE vf gelu_tanh(vf v)
  * small, the second from 0 on, where 2 / (n + 2) falls where x rises. From x = 20 on nothing is left of it. */
 HT_INLINE vf mish(vf v)
 {
-    const vf c = vf_min(vf_set1(20.0f), v), e = vf_exp(c), n = e * (e + vf_set1(2.0f));
+    const vf c = vf_min(vf_set1(20.0f), v), e = vf_exp(c), n = vf_fma(e, e, e + e);
     const vf q = vf_select(vf_lt(v, zero()), n, vf_set1(2.0f)) / (n + vf_set1(2.0f));
     return vf_fnma(vf_abs(c), q, vf_max(zero(), v));
 }
