@@ -36,10 +36,11 @@ class Function:
     """A function, its error bound, and what its graph looks like.
 
     ``ulp``, ``absolute``: |found - exact| <= max(ulp * spacing(exact), absolute). ``rising``: [from, to], where the
-    function never falls, ``falling``: by more than ``slack`` units in the last place. ``limits``: values that the
-    function nears; where it is within an eighth of a unit in the last place of one, the result is that one. ``odd``:
-    f(-x) is -f(x), bit for bit, zeros included. ``formula``: inputs whose result is NaN by ONNX's formula though the
-    function has a limit there.
+    function never falls; ``falling``: where it never rises. ``least``: (x, ulps, absolute) of a function that falls up
+    to a minimum at x < 0 and then rises up to 0, where a step may go the wrong way by so many units in the last place,
+    or by ``absolute``. ``limits``: values that the function nears; where it is within an eighth of a unit in the last
+    place of one, the result is that one. ``odd``: f(-x) is -f(x), bit for bit, zeros included. ``formula``: inputs
+    whose result is NaN by ONNX's formula though the function has a limit there.
     """
 
     p0: float
@@ -52,11 +53,12 @@ class Function:
     limits: tuple[float, ...] = ()
     odd: bool = False
     formula: tuple[float, ...] = ()
-    slack: int = 0
+    least: tuple[float, int, float] | None = None
 
 
 INF = float("inf")
 LINE = (-INF, INF)
+HALF_PI = float(np.float32(np.pi / 2))
 
 
 def gelu_erf(x: Array) -> Array:
@@ -81,7 +83,15 @@ FUNCTIONS: dict[str, Function] = {
     "celu": Function(2, 0, lambda x: np.where(x < 0, 2 * np.expm1(x / 2), x), 1.1, 1e-44, rising=LINE, limits=(-2,)),
     "selu": Function(1.625, 1.0625, selu, 3, 1e-44, rising=LINE, limits=(-1.625 * 1.0625,)),
     "swish": Function(
-        1, 0, lambda x: x * special.expit(x), 3, 1e-36, rising=(0, INF), slack=2, limits=(0,), formula=(-INF,)
+        1,
+        0,
+        lambda x: x * special.expit(x),
+        3,
+        1e-36,
+        rising=(0, INF),
+        limits=(0,),
+        formula=(-INF,),
+        least=(-1.2784645, 4, 0),
     ),
     "softplus": Function(0, 0, lambda x: np.logaddexp(0, x), 2.5, 1e-44, rising=LINE, limits=(0,)),
     "softsign": Function(0, 0, lambda x: x / (1 + np.abs(x)), 0.51, rising=LINE, odd=True, formula=(-INF, INF)),
@@ -92,14 +102,18 @@ FUNCTIONS: dict[str, Function] = {
         4,
         1e-42,
         rising=(0, INF),
-        slack=2,
         limits=(0,),
         formula=(-INF,),
+        least=(-1.1924311, 4, 0),
     ),
-    "gelu_erf": Function(0, 0, gelu_erf, 4, 1.3e-6, rising=(0, INF), slack=2, limits=(0,), formula=(-INF,)),
-    "gelu_tanh": Function(0, 0, gelu_tanh, 4, 2e-6, rising=(0, INF), slack=2, limits=(0,), formula=(-INF,)),
-    "sin": Function(0, 0, np.sin, 2, 1.2e-7, rising=(-1.57, 1.57), falling=(1.571, 4.712), slack=2, odd=True),
-    "cos": Function(0, 0, np.cos, 2, 1.2e-7, rising=(-3.141, 0), falling=(0, 3.141), slack=2),
+    "gelu_erf": Function(
+        0, 0, gelu_erf, 3, 1.1e-7, rising=(0, INF), limits=(0,), formula=(-INF,), least=(-0.7517916, 4, 2.7e-7)
+    ),
+    "gelu_tanh": Function(
+        0, 0, gelu_tanh, 4, 2e-6, rising=(0, INF), limits=(0,), formula=(-INF,), least=(-0.7524614, 4, 0)
+    ),
+    "sin": Function(0, 0, np.sin, 2, 1.2e-7, rising=(-HALF_PI, HALF_PI), falling=(HALF_PI, 3 * HALF_PI), odd=True),
+    "cos": Function(0, 0, np.cos, 2, 1.2e-7, rising=(-2 * HALF_PI, 0), falling=(0, 2 * HALF_PI)),
     "tan": Function(0, 0, np.tan, 2, rising=(-1.57, 1.57), odd=True),
     "asin": Function(0, 0, np.arcsin, 2, rising=(-1, 1), odd=True),
     "acos": Function(0, 0, np.arccos, 2, falling=(-1, 1)),
@@ -135,6 +149,7 @@ def everything() -> Iterator[Array]:
 
 
 BREAKS = [0, 1e-38, 1.17549435e-38, 0.28, 0.3, 0.3465736, 0.45, 0.5, 0.55, 0.6, 1, 1.5708, 2.25, 3.92, 3.95, 5.7275649]
+BREAKS += [3.5142686e-4, 1.5417147, 3.6028154]  # where Mish, Sin and Gelu once fell
 BREAKS += [9.01, 9.02, 10.4, 16.6, 17.33, 20, 30, 87.3, 88, 88.722839, 89, 103.972, 104, 8192, 2.0**24, 1e38]
 """Where an implementation changes its way, or a function its nature."""
 
@@ -179,12 +194,17 @@ def _faults(op: str, x: Array, variant: str | None) -> Iterator[str]:
         same = mirrored.view(np.uint32) ^ np.uint32(1 << 31) == found.view(np.uint32)
         if not same.all():
             yield from _told(op, x, found, exact, ~same & ~np.isnan(found), "not odd")
-    for ends, sign in ((f.rising, 1), (f.falling, -1)):
+    intervals = [(f.rising, 1, 0, 0.0), (f.falling, -1, 0, 0.0)]
+    if f.least is not None:
+        minimum, ulps, absolute = f.least
+        intervals += [((-INF, minimum), -1, ulps, absolute), ((minimum, 0), 1, ulps, absolute)]
+    for ends, sign, ulps, absolute in intervals:
         if ends is not None:
             wrong = (found[1:] < found[:-1]) if sign > 0 else (found[1:] > found[:-1])
             if wrong.any():
                 wrong &= (x[:-1] >= ends[0]) & (x[1:] <= ends[1])
-                wrong &= np.abs(found[1:] - found[:-1]) > f.slack * np.spacing(np.abs(found[:-1]))
+                step = np.abs(found[1:] - found[:-1])
+                wrong &= step > np.maximum(ulps * np.spacing(np.abs(found[:-1])), absolute)
                 yield from _told(op, x, found, exact, np.append(wrong, False), "not monotone")
 
 
