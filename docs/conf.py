@@ -14,8 +14,7 @@ from typing import Any
 from sphinx.util.nodes import make_refnode
 
 import hetero
-from hetero.plugin import Plugin
-from hetero.base.properties import PROPERTIES, Property
+from hetero.plugin import PROPERTIES, Plugin, Property
 from hetero.registry import _BUILT_IN
 
 project = "hetero"

@@ -6,12 +6,16 @@ checks around calls into a device.
 
 from __future__ import annotations
 
+from ..base.properties import PROPERTIES, Property
+from .cancellation import Cancellation
 from .compiled_model import CompiledModel
 from .contract import Plugin, Port, ProfileRow, RemoteContext, RemoteTensor, Support
 from .request import InferRequest, PlacingRunner, RepeatingRunner, Runner
 from .speed import CostSource, DeviceSpeed, default_speed
 
 __all__ = [
+    "PROPERTIES",
+    "Cancellation",
     "CompiledModel",
     "CostSource",
     "DeviceSpeed",
@@ -20,6 +24,7 @@ __all__ = [
     "Plugin",
     "Port",
     "ProfileRow",
+    "Property",
     "RemoteContext",
     "RemoteTensor",
     "RepeatingRunner",
