@@ -52,8 +52,8 @@ def test_measured_costs_decide():
     assert plan.latency.by_priority_s == pytest.approx(20e-6)
     assert plan.latency.lower_bound_s == pytest.approx(12e-6)
     assert dict(plan.latency.sources) == {"measured": 4}
-    assert "1 us (measured) here, 5 us (measured) on TEMPLATE" in plan.reasons["n0"]
-    assert "predicted: 12 us" in str(plan)
+    assert "1 µs (measured) here, 5 µs (measured) on TEMPLATE" in plan.reasons["n0"]
+    assert "predicted: 12 µs" in str(plan)
 
 
 def test_launches_make_islands_vanish():
@@ -232,8 +232,8 @@ def test_explain_tells_what_an_inference_would_take_elsewhere():
     middle = plan.explain("n1").costs[0]  # which would be an island: two more launches
     assert middle.total_s == pytest.approx((10 + 100 + 4) * 1e-6)
     text = str(found)
-    assert "  TEMPLATE: 50 us (measured), in all 112 us\n" in text
-    assert "  CPU: 9 us (measured), in all 71 us (it is there)\n" in text
+    assert "  TEMPLATE: 50 µs (measured), in all 112 µs\n" in text
+    assert "  CPU: 9 µs (measured), in all 71 µs (it is there)\n" in text
     assert plan.explain("n3").costs[1].total_s == pytest.approx((20 + 1) * 1e-6)  # a pin tells what it costs
     assert CORE.plan(model, "HETERO:TEMPLATE,CPU").explain("n2").costs == ()
 
@@ -262,7 +262,7 @@ def test_what_if_assigns_by_cost_again():
         assert difference.subgraphs_after == there.num_subgraphs
         moved = {move.node: move.after for move in difference.moved}
         assert {**plan.affinity, **moved} == there.affinity
-        assert f"predicted   30 us -> {there.latency.total_s * 1e6:.3g} us" in str(difference)
+        assert f"predicted   30 µs -> {there.latency.total_s * 1e6:.3g} µs" in str(difference)
     plan = CORE.plan(model, "HETERO:CPU,TEMPLATE", config, pins={"n0": "CPU"})
     assert plan.what_if(without_pins=["n0"]).latency_after_s == pytest.approx(30e-6)
 

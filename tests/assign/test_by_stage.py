@@ -69,7 +69,7 @@ def test_measured_costs_decide():
     assert last.received_bytes == 64 * 64 * 4
     assert plan.latency is None
     assert plan.bound.affinity.origin.tolist() == [Origin.STAGE] * 6
-    assert plan.reasons["n5"] == "stage 2 of 2 of the pipeline; 9 us (measured) here"
+    assert plan.reasons["n5"] == "stage 2 of 2 of the pipeline; 9 µs (measured) here"
     assert plan.warnings == ()
 
 
@@ -126,7 +126,7 @@ def test_devices_without_a_stage_are_told():
     assert set(plan.affinity.values()) == {"CPU"}
     (warning,) = plan.warnings
     assert (warning.kind, warning.device) == ("unused", "TEMPLATE")
-    assert "TEMPLATE has no stage: with all devices in use the slowest stage would take 50 us, not 4 us" in str(warning)
+    assert "TEMPLATE has no stage: with all devices in use the slowest stage would take 50 µs, not 4 µs" in str(warning)
     plan = CORE.plan(chain(4), "HETERO:CPU,TEMPLATE", PIPELINE, pins={".*": "CPU"})
     assert "it takes no node that is not pinned elsewhere" in str(plan.warnings[0])
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hetero
-from hetero.base.wording import size
+from hetero.base.formatting import byte_size as size
 from hetero.plan import BoundaryValue, DeviceTotals
 from model_zoo import make_model
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..base.wording import duration
+from ..base.formatting import duration
 from ..partition import Partition, partition_graph
 from ..plugin.speed import CostSource
 from .affinity import Affinity, Origin

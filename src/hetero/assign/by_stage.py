@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.wording import counted, duration, short
+from ..base.formatting import counted, duration
+from ..base.names import short
 from ..partition import Graph, Partition, partition_graph
 from ..plugin.speed import CostSource
 from .affinity import Affinity, Origin

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.formatting import byte_size, counted
+from ..base.names import first_few, short
 from ..base.warn import warn
-from ..base.wording import counted, first_few, short, size
 from ..errors import InsufficientMemory
 from ..partition import Partition, partition_graph
 from ..plugin.contract import Support
@@ -89,9 +90,9 @@ def moved_for_memory(affinity: Affinity, found: Fit, limits: NDArray[np.float64]
 
     def explain(node: int) -> str:
         device = int(before[node])
-        weights, activations = size(int(needs.weights[device])), size(int(needs.activations[device]))
+        weights, activations = byte_size(int(needs.weights[device])), byte_size(int(needs.activations[device]))
         return (
-            f"{affinity.devices[device]} may take {size(int(limits[device]))}, and has weights of {weights} and "
+            f"{affinity.devices[device]} may take {byte_size(int(limits[device]))}, and has weights of {weights} and "
             f"activations of {activations} without it"
         )
 
@@ -147,7 +148,7 @@ def require_fit(
         told += f"; no assignment can fit, since {_proof(model, devices, proof)}"
     unsupported = {}
     if proof is not None and proof.node is not None:
-        reason = f"it needs {size(int(proof.bytes))} of memory, which is more than the limit"
+        reason = f"it needs {byte_size(int(proof.bytes))} of memory, which is more than the limit"
         unsupported = {model.key_of(proof.node): {devices[device]: reason for device in proof.devices}}
     raise InsufficientMemory(
         f"model {model.name!r} does not fit: {told}", _shortfall(devices, found.excess), unsupported
@@ -159,27 +160,27 @@ def _proof(model: Model, devices: Sequence[str], proof: Misfit) -> str:
     if proof.node is not None:
         op = model.op_types[model.op_type_of[proof.node]]
         return (
-            f"{first_few([model.key_of(proof.node)])} ({op}) alone reads and makes {size(int(proof.bytes))}, and "
+            f"{first_few([model.key_of(proof.node)])} ({op}) alone reads and makes {byte_size(int(proof.bytes))}, and "
             f"{', '.join(names)}, which may have it, {'has' if len(names) == 1 else 'have at most'} "
-            f"{size(int(proof.limit))}"
+            f"{byte_size(int(proof.limit))}"
         )
     return (
-        f"{size(int(proof.bytes))} of weights can only be on {', '.join(names)}, which "
-        f"{'has' if len(names) == 1 else 'have'} {size(int(proof.limit))}{' in all' if len(names) > 1 else ''}"
+        f"{byte_size(int(proof.bytes))} of weights can only be on {', '.join(names)}, which "
+        f"{'has' if len(names) == 1 else 'have'} {byte_size(int(proof.limit))}{' in all' if len(names) > 1 else ''}"
     )
 
 
 def _over(devices: Sequence[str], needs: Footprint, limits: NDArray[np.float64], excess: NDArray[np.float64]) -> str:
     return "; ".join(
-        f"{devices[device]} would need {_needed(needs, device)} of {size(int(limits[device]))}, "
-        f"{size(int(excess[device]))} ({int(excess[device])} bytes) too much"
+        f"{devices[device]} would need {_needed(needs, device)} of {byte_size(int(limits[device]))}, "
+        f"{byte_size(int(excess[device]))} ({int(excess[device])} bytes) too much"
         for device in np.flatnonzero(excess).tolist()
     )
 
 
 def _needed(needs: Footprint, device: int) -> str:
     weights, activations = int(needs.weights[device]), int(needs.activations[device])
-    return f"{size(weights + activations)} (weights {size(weights)}, activations {size(activations)})"
+    return f"{byte_size(weights + activations)} (weights {byte_size(weights)}, activations {byte_size(activations)})"
 
 
 def _shortfall(devices: Sequence[str], excess: NDArray[np.float64]) -> dict[str, int]:
@@ -199,7 +200,7 @@ def unknown_size(model: Model, device: str, limit: int, needs: Footprint, number
     else:
         advice = "they do not follow from the sizes of the inputs; state them by Model.with_types"
     return (
-        f"{device} may need more than its {size(limit)}: the size of {counted(count, 'value')} is not known "
+        f"{device} may need more than its {byte_size(limit)}: the size of {counted(count, 'value')} is not known "
         f"({first_few([name], 1, count)}) and counts as 0 bytes; {advice}"
     )
 

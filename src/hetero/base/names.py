@@ -5,8 +5,11 @@ and lone surrogates, and be a megabyte long.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-__all__ = ["clean", "file_stem", "shortened", "xml_text"]
+__all__ = ["clean", "file_stem", "first_few", "short", "shortened", "xml_text"]
+
+_WIDEST = 40  # characters of a name in a message
 
 # C0 and C1 controls, lone surrogates, and what turns the direction of the text around it (so that a name cannot rewrite
 # its neighbours).
@@ -29,6 +32,19 @@ def shortened(name: str, most: int) -> str:
         return shown
     head = (most - 1) // 2
     return f"{shown[:head]}…{shown[len(shown) - (most - 1 - head) :]}"
+
+
+def short(name: str) -> str:
+    """`shortened` to the width of a name in a message."""
+    return shortened(name, _WIDEST)
+
+
+def first_few(names: Sequence[str], most: int = 5, total: int | None = None) -> str:
+    """The first names, quoted, and how many more there are of ``total``."""
+    count = len(names) if total is None else total
+    text = ", ".join(repr(short(name)) for name in names[:most])
+    listed = min(len(names), most)
+    return f"{text} and {count - listed} more" if count > listed else text
 
 
 def xml_text(name: str) -> str:

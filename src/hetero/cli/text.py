@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..base.formatting import counted
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -18,14 +20,12 @@ __all__ = [
     "MOST_ROWS",
     "clean",
     "clean_lines",
-    "count_text",
     "print_json",
     "print_line",
     "print_table",
     "shape_text",
     "shorten",
     "shown_shape",
-    "size_text",
 ]
 
 MOST_ROWS = 40  # of a table, unless its user asked for all
@@ -54,23 +54,6 @@ def shorten(name: str, most: int | None = None) -> str:
     return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most - most // 2) :]}"
 
 
-def count_text(number: int, noun: str) -> str:
-    """``1 node``, ``1,234 nodes``."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-def size_text(size: int) -> str:
-    """Bytes with three digits: ``1.23 MB``."""
-    if size < 1000:
-        return f"{size} B"
-    value = float(size)
-    for unit in ("kB", "MB", "GB", "TB"):
-        value /= 1000
-        if value < 999.5 or unit == "TB":
-            break
-    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
-
-
 def shape_text(shape: Sequence[int | str | None] | None) -> str:
     """``1x3x224x224``; ``[batch, ?]`` where not all is known; ``scalar``; ``?`` for an unknown rank."""
     if shape is None:
@@ -85,7 +68,7 @@ def shown_shape(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, list):
-        return count_text(len(value), "array")
+        return counted(len(value), "array")
     return shape_text(value.shape)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..assign.affinity import Origin
-from ..base.wording import counted, duration
+from ..base.formatting import counted, duration
 from ..errors import PropertyError
 from .trial import Trials
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..base.formatting import counted
 from ..base.lanes import Box, lanes_svg
 from ..base.names import shortened
-from ..base.units import count_text
 
 if TYPE_CHECKING:
     from .record import PlanRecord
@@ -25,15 +25,15 @@ def plan_svg(plan: PlanRecord) -> str:
     boxes, at = [], 0.0
     for number, part in enumerate(parts, start=1):
         width = 1.0 + 2.0 * len(part.nodes) / most
-        count = count_text(len(part.nodes), "node")
+        count = counted(len(part.nodes), "node")
         tip = f"subgraph {number} on {part.device}: {count}, {part.nodes[0]} … {part.nodes[-1]}"
         boxes.append(Box(lanes.index(part.device), at, at + width, str(number), tip))
         at += width + 0.35
     counts = dict.fromkeys(lanes, 0)
     for part in parts:
         counts[part.device] += len(part.nodes)
-    title = f"{shortened(plan.model_name, 60)}: {count_text(len(parts), 'subgraph')}"
-    notes = [f"{device} · {count_text(counts[device], 'node')}" for device in lanes]
+    title = f"{shortened(plan.model_name, 60)}: {counted(len(parts), 'subgraph')}"
+    notes = [f"{device} · {counted(counts[device], 'node')}" for device in lanes]
     return lanes_svg(title, notes, boxes, _edges_of(plan), "in the order in which they run")
 
 

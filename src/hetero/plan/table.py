@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..base.wording import counted, duration, short, size
+from ..base.formatting import byte_size, counted, duration
+from ..base.names import short
 
 if TYPE_CHECKING:
     from ..assign.predictions import PredictedLatency, PredictedPipeline
@@ -42,11 +43,11 @@ def _lines(plan: PlanRecord, warnings: Sequence[PlanWarning]) -> Iterator[str]:
         ("device", [entry.device for entry in plan.totals]),
         ("nodes", [str(entry.nodes) for entry in plan.totals]),
         ("subgraphs", [str(entry.subgraphs) for entry in plan.totals]),
-        ("weights", [size(entry.weight_bytes) for entry in plan.totals]),
+        ("weights", [byte_size(entry.weight_bytes) for entry in plan.totals]),
         ("activations", [_activations(entry) for entry in plan.totals]),
-        ("limit", ["" if entry.limit_bytes is None else size(entry.limit_bytes) for entry in plan.totals]),
-        ("received", [size(entry.received_bytes) for entry in plan.totals]),
-        ("sent", [size(entry.sent_bytes) for entry in plan.totals]),
+        ("limit", ["" if entry.limit_bytes is None else byte_size(entry.limit_bytes) for entry in plan.totals]),
+        ("received", [byte_size(entry.received_bytes) for entry in plan.totals]),
+        ("sent", [byte_size(entry.sent_bytes) for entry in plan.totals]),
         ("size unknown", [str(entry.unknown_values or "") for entry in plan.totals]),
     ]
     shown = [(heading, texts) for heading, texts in columns if any(texts)]
@@ -98,7 +99,7 @@ def _pipeline(pipeline: PredictedPipeline) -> Iterator[str]:
             duration(stage.work_s),
             duration(stage.launch_s),
             duration(stage.transfers_s),
-            size(stage.received_bytes),
+            byte_size(stage.received_bytes),
             f"{100 * stage.total_s / interval:.0f}%" if interval > 0 else "",
             ", ".join(f"{count} {source}" for source, count in stage.sources.items()),
         )
@@ -159,5 +160,5 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], align: str) -
 
 def _amount(known: int, unknown: int) -> str:
     if not unknown:
-        return size(known)
-    return f"{size(known)} + {unknown} unknown" if known else f"{unknown} unknown"
+        return byte_size(known)
+    return f"{byte_size(known)} + {unknown} unknown" if known else f"{unknown} unknown"

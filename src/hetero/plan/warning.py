@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from ..assign.affinity import Origin, first_supporting
 from ..assign.predictions import PredictedPipeline
 from ..assign.within_memory import unknown_size
+from ..base.formatting import counted
 from ..base.grouped import least, most
-from ..base.wording import counted, first_few
+from ..base.names import first_few
 from .schema import PlanWarning
 from .trial import Trials
 

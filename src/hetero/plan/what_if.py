@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ..assign.affinity import Origin, first_supporting, place
 from ..assign.pins import check_pins, resolve_pins
-from ..base.wording import counted, duration, first_few, size
+from ..base.formatting import byte_size, counted, duration
+from ..base.names import first_few
 from ..errors import PropertyError, did_you_mean, shown
 from ..partition import partition_graph
 from ..plugin.contract import Support
@@ -176,4 +177,4 @@ def _operator(model: Model, name: str) -> int:
 
 
 def _bytes(known: int, unknown: int) -> str:
-    return size(known) + (f" and {counted(unknown, 'value')} of unknown size" if unknown else "")
+    return byte_size(known) + (f" and {counted(unknown, 'value')} of unknown size" if unknown else "")

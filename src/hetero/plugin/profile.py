@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from ..base.formatting import byte_size, counted, duration
 from ..base.lanes import Box, lanes_svg
 from ..base.names import shortened
-from ..base.units import bytes_text, count_text, time_text
 
 __all__ = [
     "EXECUTED",
@@ -139,22 +139,20 @@ def profile_svg(profile: Profile) -> str:
     for span in spans:
         name = f"subgraph {span.subgraph}" if span.subgraph else "model"
         slowest = max(rows.get(span.subgraph, ()), key=lambda row: row.real_us, default=None)
-        tip = f"{name} on {span.device}, {span.thread}: {time_text(span.end_ns - span.begin_ns)}"
+        tip = f"{name} on {span.device}, {span.thread}: {duration((span.end_ns - span.begin_ns) * 1e-9)}"
         if slowest is not None:
-            tip += (
-                f"; most in {shortened(slowest.node, 80)} ({slowest.layer_type}): {time_text(1000 * slowest.real_us)}"
-            )
+            tip += f"; most in {shortened(slowest.node, 80)} ({slowest.layer_type}): {duration(slowest.real_us * 1e-6)}"
         lane = lanes.index((span.device, span.thread))
         boxes.append(Box(lane, span.begin_ns - start, span.end_ns - start, str(span.subgraph or ""), tip))
     busy = [sum(box.end - box.begin for box in boxes if box.lane == lane) for lane in range(len(lanes))]
     several = len({device for device, _ in lanes}) < len(lanes)
     notes = [
-        f"{device}{f' ({thread})' if several else ''} · {time_text(time)}"
+        f"{device}{f' ({thread})' if several else ''} · {duration(time * 1e-9)}"
         for (device, thread), time in zip(lanes, busy, strict=True)
     ]
     edges = [(transfer.source - 1, target - 1) for transfer in profile.transfers for target in transfer.readers]
     moved = sum(transfer.nbytes for transfer in profile.transfers)
-    title = f"One inference: {time_text(end - start)}"
-    below = f"{count_text(len(profile.transfers), 'boundary value')}, {bytes_text(moved)}" if profile.transfers else ""
+    title = f"One inference: {duration((end - start) * 1e-9)}"
+    below = f"{counted(len(profile.transfers), 'boundary value')}, {byte_size(moved)}" if profile.transfers else ""
     colours = {device: number for number, device in enumerate(dict.fromkeys(device for device, _ in lanes))}
     return lanes_svg(title, notes, boxes, edges, below, [colours[device] for device, _ in lanes])

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.files import write_atomically
+from ..base.formatting import byte_size, counted
 from ..base.names import clean, file_stem, shortened
 from ..base.palette import COLOURS, tint
-from ..base.units import bytes_text, count_text
 from ..errors import HeteroError, PropertyError
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ def quotient_dot(plan: Plan) -> str:
     lines = ["digraph hetero {", f"  {_title(f'subgraphs of {model.name}')}", _STYLE]
     for subgraph, device in enumerate(devices):
         nodes = partition.nodes(subgraph)
-        count = count_text(len(nodes), "node")
+        count = counted(len(nodes), "node")
         ends = [shortened(model.key_of(int(nodes[at])), 32) for at in ((0, -1) if len(nodes) > 1 else (0,))]
         label = _quoted("\n".join([f"subgraph {subgraph + 1} on {plan.devices[device]}", count, *ends]))
         lines.append(f'  s{subgraph} [label={label}, fillcolor="{_FILLS[device % len(_FILLS)]}"];')
     for (source, target), (values, size) in _crossings(plan).items():
-        told = [count_text(values, "value")] if values > 1 else []
-        told += [bytes_text(size)] if size is not None else []
+        told = [counted(values, "value")] if values > 1 else []
+        told += [byte_size(size)] if size is not None else []
         label = f" [label={_quoted('   ' + ', '.join(told))}]" if told else ""
         lines.append(f"  s{source} -> s{target}{label};")
     return "\n".join([*lines, "}", ""])

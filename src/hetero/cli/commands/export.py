@@ -33,11 +33,12 @@ def command(
     """
     import os
 
+    from ...base.formatting import byte_size
     from ..inputs import InputChoice
     from ..outfile import check_output
     from ..progress import working
     from ..session import Session
-    from ..text import print_json, print_line, size_text
+    from ..text import print_json, print_line
 
     target = output or f"{os.path.basename(model).removesuffix('.onnx') or 'model'}.hetero"
     check_output(target, force)
@@ -50,4 +51,4 @@ def command(
     if as_json:
         print_json({"path": target, "device": compiled.device, "bytes": size, "compile_seconds": seconds})
         return
-    print_line(f"Wrote {target}: {size_text(size)}, compiled for {compiled.device} in {seconds:.2f} s")
+    print_line(f"Wrote {target}: {byte_size(size)}, compiled for {compiled.device} in {seconds:.2f} s")

@@ -135,23 +135,24 @@ def _artifact(path: str, verify: bool) -> dict[str, Any]:
 
 
 def _print(found: Mapping[str, Any]) -> None:
-    from ..text import count_text, print_line, print_table, shape_text, shorten, size_text
+    from ...base.formatting import byte_size, counted
+    from ..text import print_line, print_table, shape_text, shorten
 
-    print_line(f"{found['path']}: {size_text(found['bytes'])}, {shorten(found['name']) or 'without a name'}")
+    print_line(f"{found['path']}: {byte_size(found['bytes'])}, {shorten(found['name']) or 'without a name'}")
     if found["kind"] == "onnx":
         opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in found["opsets"].items())
         print_line(f"ONNX IR {found['ir_version']}, operators of {opsets}")
         if found["producer"]:
             print_line(f"made by {shorten(found['producer'], 200)}")
         print_line(
-            f"{count_text(found['nodes'], 'node')}, {count_text(found['initializers'], 'initializer')} with "
-            f"{count_text(found['parameters'], 'parameter')}, {size_text(found['weight_bytes'])}"
+            f"{counted(found['nodes'], 'node')}, {counted(found['initializers'], 'initializer')} with "
+            f"{counted(found['parameters'], 'parameter')}, {byte_size(found['weight_bytes'])}"
         )
     else:
         print_line(
             f"compiled for {found['device']} by hetero {found['library']}, format {found['format_version']}, "
-            f"{count_text(found['entries'], 'entry').replace('entrys', 'entries')}, "
-            f"{size_text(found['weight_bytes'])} of weights; intact ({found['verified']})"
+            f"{counted(found['entries'], 'entry').replace('entrys', 'entries')}, "
+            f"{byte_size(found['weight_bytes'])} of weights; intact ({found['verified']})"
         )
     for what in ("inputs", "outputs"):
         rows = [(shorten(port["name"]), port["dtype"] or "?", shape_text(port["shape"])) for port in found[what]]
@@ -167,7 +168,7 @@ def _print(found: Mapping[str, Any]) -> None:
                 number,
                 part["device"],
                 shorten(part["name"]),
-                size_text(part["bytes"]),
+                byte_size(part["bytes"]),
                 _numbers(part["parts"]),
                 shorten(", ".join(f"{key} {value}" for key, value in part["version"].items()), 100),
             )
@@ -177,7 +178,8 @@ def _print(found: Mapping[str, Any]) -> None:
 
 
 def _print_onnx(found: Mapping[str, Any]) -> None:
-    from ..text import print_table, shorten, size_text
+    from ...base.formatting import byte_size
+    from ..text import print_table, shorten
 
     rows = [(shorten(name), f"{count:,}") for name, count in found["operators"].items()]
     print_table("Operators", ("operator", ">nodes"), rows)
@@ -188,7 +190,7 @@ def _print_onnx(found: Mapping[str, Any]) -> None:
     ):
         if found[key]:
             shown = [
-                (shorten(name), size_text(value) if key == "external_data" else shorten(str(value)))
+                (shorten(name), byte_size(value) if key == "external_data" else shorten(str(value)))
                 for name, value in found[key].items()
             ]
             print_table(title, columns, shown)

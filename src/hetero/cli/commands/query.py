@@ -34,9 +34,10 @@ def command(
     Affinities and pins play no part. Nodes that no device of the list takes make it exit with 1, after the table.
     """
     from ...base.device_string import parse_device
+    from ...base.formatting import counted
     from ..group import Failure
     from ..session import Session
-    from ..text import count_text, print_json, print_table, shorten
+    from ..text import print_json, print_table, shorten
 
     session = Session(model, planning)
     device = planning.device or ""
@@ -58,7 +59,7 @@ def command(
         )
     else:
         print_table(
-            f"{shorten(session.model.name)} on {device}: {count_text(session.model.num_nodes, 'node')}",
+            f"{shorten(session.model.name)} on {device}: {counted(session.model.num_nodes, 'node')}",
             ("device", ">takes", ">refuses", ">is given", "operators that it is given"),
             [
                 (
@@ -90,7 +91,7 @@ def command(
                 most=None,
             )
     if nobodys:
-        raise Failure(f"{count_text(len(nobodys), 'node')} that no device of {device} takes")
+        raise Failure(f"{counted(len(nobodys), 'node')} that no device of {device} takes")
 
 
 def _row(device: str, answer: Any, operator_of: Mapping[str, str]) -> dict[str, Any]:

@@ -45,11 +45,12 @@ def command(
     """
     import os
 
+    from ...base.formatting import byte_size
     from ..inputs import InputChoice
     from ..outfile import check_folder, check_output
     from ..progress import progress
     from ..session import Session
-    from ..text import print_json, print_line, size_text
+    from ..text import print_json, print_line
 
     planning.require()
     check_output(output, force)
@@ -76,7 +77,7 @@ def command(
         print_json({"model": model, "paths": written})
         return
     for path in written:
-        print_line(f"Wrote {path}: {size_text(os.path.getsize(path))}")
+        print_line(f"Wrote {path}: {byte_size(os.path.getsize(path))}")
 
 
 def _check_overlays(plan: Plan, folder: str | None, timed: bool, force: bool) -> None:

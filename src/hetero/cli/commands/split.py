@@ -82,10 +82,11 @@ def _is_split(folder: str) -> bool:
 
 
 def _print(folder: str, manifest: Manifest) -> None:
-    from ..text import count_text, print_line, print_table, shorten
+    from ...base.formatting import counted
+    from ..text import print_line, print_table, shorten
 
     print_table(
-        f"{shorten(manifest.model)} in {count_text(len(manifest.parts), 'part')}",
+        f"{shorten(manifest.model)} in {counted(len(manifest.parts), 'part')}",
         ("file", "device", ">nodes", ">inputs", ">outputs"),
         [
             (

@@ -1,0 +1,31 @@
+"""Counts, bytes and durations as text, the same in errors, plans, reports and commands."""
+
+from __future__ import annotations
+
+__all__ = ["byte_size", "counted", "duration"]
+
+_BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 node``, ``2 nodes``, ``1,234 nodes``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """Three digits: ``850 ns``, ``12.3 µs``, ``4.56 ms``, ``7.89 s``."""
+    for unit, name in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def byte_size(number: float) -> str:
+    """Bytes with three digits: ``12 B``, ``1.23 MB``."""
+    value, unit = float(number), 0
+    while value >= 999.5 and unit < len(_BYTE_UNITS) - 1:
+        value /= 1000
+        unit += 1
+    if not unit:
+        return f"{value:.0f} B"
+    return f"{value:.{max(0, 2 - (value >= 9.995) - (value >= 99.95))}f} {_BYTE_UNITS[unit]}"
