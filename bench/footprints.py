@@ -27,7 +27,7 @@ import pytest
 import hetero
 from hetero import Model
 from hetero.assign.memory import footprint, values_of
-from hetero.base.wording import size
+from hetero.base.formatting import byte_size
 from hetero.devices.cpu import planner
 from real_models import MODELS, load
 
@@ -131,8 +131,8 @@ def main() -> None:
             predicted = int(found.activations[0])
             measured, fused = in_a_process(path, arrays), on_the_cpu(sized, inputs)
             print(
-                f"| {case} | {size(int(found.weights[0]))} | {size(predicted)} | {unknown or ''} | "
-                f"{size(measured)} | {measured / predicted:.2f} | {size(fused)} | {fused / predicted:.2f} |",
+                f"| {case} | {byte_size(int(found.weights[0]))} | {byte_size(predicted)} | {unknown or ''} | "
+                f"{byte_size(measured)} | {measured / predicted:.2f} | {byte_size(fused)} | {fused / predicted:.2f} |",
                 flush=True,
             )
 

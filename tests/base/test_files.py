@@ -26,7 +26,7 @@ CHILD = """
 import os, sys, time
 sys.path[:0] = {path!r}
 import hetero
-from hetero import files
+from hetero.base import files
 from hetero.cli.outfile import replacing_folder
 target = {target!r}
 def wait():
@@ -59,7 +59,7 @@ def killed(child: subprocess.Popen[bytes]) -> None:
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o027, 0o077])
 def test_new_files_have_the_permissions_that_the_process_gives(tmp_path: pathlib.Path, mask: int) -> None:
     program = (
-        f"import os; os.umask({mask}); from hetero import files\n"
+        f"import os; os.umask({mask}); from hetero.base import files\n"
         "with files.atomic_file('file') as number:\n    files.write_all(number, memoryview(b'x'))\n"
         "with files.atomic_folder('folder') as folder:\n    pass\n"
         f"assert os.umask(0) == {mask}"
