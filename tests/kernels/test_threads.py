@@ -269,7 +269,6 @@ LIVES = """
 import os
 from hetero import _kernels
 from hetero.devices.cpu.operators.quantized import pixel_layout
-from threads import in_threads
 count = lambda: len(os.listdir("/proc/self/task"))
 before = count()
 for threads in (1, 2, 5):
@@ -296,7 +295,6 @@ FORKED = """
 import os, numpy as np
 from hetero import _kernels
 from hetero.devices.cpu.operators.quantized import pixel_layout
-from threads import in_threads
 team = _kernels.Team(3)
 x = np.ones(500_000, np.float32)
 def work():
