@@ -6,7 +6,7 @@ checks around calls into a device.
 
 from __future__ import annotations
 
-from ..base.properties import PROPERTIES, Property
+from ..base.properties import Property
 from .cancellation import Cancellation
 from .compiled_model import CompiledModel
 from .contract import Plugin, Port, ProfileRow, RemoteContext, RemoteTensor, Support
@@ -14,7 +14,6 @@ from .request import InferRequest, PlacingRunner, RepeatingRunner, Runner
 from .speed import CostSource, DeviceSpeed, default_speed
 
 __all__ = [
-    "PROPERTIES",
     "Cancellation",
     "CompiledModel",
     "CostSource",
