@@ -23,6 +23,7 @@ REFERENCE = {  # modules all of whose public names are in the reference
     "hetero.assign": "hetero.assign",
     "hetero.assign.memory": "hetero.assign.memory",
     "hetero.assign.pipeline": "hetero.assign.pipeline",
+    "hetero.measure": "hetero.measure",
     "hetero.testing": "hetero.testing",
 }
 
