@@ -127,7 +127,7 @@ def test_plan_and_pins(hetero: Invoke, hetero_json: Json, diamond_path: Path) ->
 
 def test_hostile_names(hetero: Invoke, hetero_json: Json, nasty_path: Path) -> None:
     text = hetero("run", nasty_path, "-d", "HETERO:FPGA,CPU", "-pc", "--save", "out.npz").stdout
-    assert "is called output_0 there" in text
+    assert "is stored as output_0" in text
     assert np.load("out.npz").files == ["output_0"]
     assert hetero_json("run", nasty_path)["outputs"][0]["name"] == f"{NASTY}out"
 

@@ -162,13 +162,13 @@ def _print(found: Sequence[Difference], judged: str, reference: str, tolerances:
     )
     failed = sum(not entry.passes for entry in found)
     if not failed:
-        print_line("It passes" if len(found) == 1 else f"All {len(found)} values pass")
+        print_line("The value passes" if len(found) == 1 else f"All {len(found)} values pass")
         return
     rtol, atol = max(entry.least_rtol for entry in found), max(entry.least_atol for entry in found)
     advice = f"all pass with --rtol {_rounded_up(rtol)}, or with --atol {_rounded_up(atol)}"
     if not rtol < float("inf"):
         advice = f"all pass with --atol {_rounded_up(atol)}" if atol < float("inf") else "no tolerance lets all pass"
-    print_line(f"{f'{failed} of {len(found)} values differ' if len(found) > 1 else 'It differs'}; {advice}")
+    print_line(f"{f'{failed} of {len(found)} values differ' if len(found) > 1 else 'The value differs'}; {advice}")
 
 
 def _rounded_up(tolerance: float) -> str:

@@ -120,6 +120,6 @@ def _print(result: dict[str, Any]) -> None:
         print_line(f"Wrote {saved['path']}")
         for name, key in saved["arrays"].items():
             if name != key:
-                print_line(f"  {shorten(name)} is called {key} there")
+                print_line(f"  {shorten(name)} is stored as {key}")
     if result["trace"] is not None:
         print_line(f"Wrote {result['trace']}: open it with https://ui.perfetto.dev or chrome://tracing")

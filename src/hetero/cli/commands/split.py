@@ -99,4 +99,4 @@ def _print(folder: str, manifest: Manifest) -> None:
             for part in manifest.parts
         ],
     )
-    print_line(f"Wrote {folder}; manifest.json says what feeds what")
+    print_line(f"Wrote {folder}; manifest.json lists their connections")
