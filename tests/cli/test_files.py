@@ -134,7 +134,7 @@ def test_split_replaces_only_a_split(hetero: Invoke, diamond_path: Path) -> None
 def test_existing_files_are_kept(hetero: Invoke, diamond_path: Path) -> None:
     Path("out").write_text("precious")
     for command in (["export", diamond_path, "-o", "out"], ["run", diamond_path, "--save", "out"]):
-        assert "out exists already: --force replaces it" in hetero(*command, code=1).stderr
+        assert "out already exists: use --force to replace it" in hetero(*command, code=1).stderr
         assert Path("out").read_text() == "precious"
     hetero("export", diamond_path, "-o", "out", "--force")
     assert Path("out").read_bytes()[:2] == b"PK"
