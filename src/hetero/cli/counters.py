@@ -28,14 +28,14 @@ class SubgraphTotal:
 
 
 def devices_of(compiled: CompiledModel) -> list[str]:
-    """The device of each subgraph, in order; of a model that is not cut, its own."""
+    """The device of each subgraph, in order, or the device of a model that is not cut."""
     parts: Sequence[CompiledModel] = getattr(compiled, "submodels", ())
     return [part.device for part in parts] or [compiled.device]
 
 
 def mean_rows(profiles: Sequence[Sequence[ProfileRow]]) -> list[ProfileRow]:
-    """Row by row the mean times of inferences of one compiled model. Where they have not the same rows (a branch of an
-    ``If`` that was not always taken), the last inference stands for all."""
+    """The mean times of several inferences of one compiled model, per row. Inferences whose rows differ from the last
+    one (another branch of an ``If``) are ignored."""
     last = list(profiles[-1])
     names = [(row.subgraph, row.node) for row in last]
     alike = [profile for profile in profiles if [(row.subgraph, row.node) for row in profile] == names]

@@ -154,8 +154,7 @@ def command(
 
 
 def _targets(planning: Planning) -> list[Planning]:
-    """What is to be measured: each device, then the plan; what the model is for, or CPU, if there is neither. Pins are
-    for the lists among the devices."""
+    """The targets to measure: each device, then the plan. Default: the default device. Pins apply to lists only."""
     targets = [
         planning.on(device) if device.startswith("HETERO") else planning.on(device, pins=())
         for device in planning.devices
