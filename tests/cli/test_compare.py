@@ -21,7 +21,7 @@ def test_agrees(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     assert found["passed"]
     assert [entry["name"] for entry in found["values"]] == ["y"]
     assert (found["device"], found["reference"]) == ("HETERO:FPGA,CPU", "TEMPLATE")
-    assert "It passes" in hetero("compare", diamond_path, "-d", "TEMPLATE").stdout
+    assert "The value passes" in hetero("compare", diamond_path, "-d", "TEMPLATE").stdout
 
 
 def test_boundaries(hetero_json: Json, diamond_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_split_replaces_only_a_split(hetero: Invoke, diamond_path: Path) -> None
     hetero("split", diamond_path, "-d", "HETERO:FPGA", "-o", "parts", "--force", code=1)
     assert len(read_manifest("parts").parts) == 3
     Path("parts/precious.txt").write_text("")
-    assert "other things" in hetero(*split, "parts", "--force", code=1).stderr
+    assert "not part of an earlier split" in hetero(*split, "parts", "--force", code=1).stderr
     Path("file").write_text("precious")
     assert "not a folder" in hetero(*split, "file", "--force", code=1).stderr
     assert Path("file").read_text() == "precious"
@@ -134,7 +134,7 @@ def test_split_replaces_only_a_split(hetero: Invoke, diamond_path: Path) -> None
 def test_existing_files_are_kept(hetero: Invoke, diamond_path: Path) -> None:
     Path("out").write_text("precious")
     for command in (["export", diamond_path, "-o", "out"], ["run", diamond_path, "--save", "out"]):
-        assert "out exists already: --force replaces it" in hetero(*command, code=1).stderr
+        assert "out already exists: use --force to replace it" in hetero(*command, code=1).stderr
         assert Path("out").read_text() == "precious"
     hetero("export", diamond_path, "-o", "out", "--force")
     assert Path("out").read_bytes()[:2] == b"PK"

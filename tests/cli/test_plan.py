@@ -27,7 +27,7 @@ def test_json_is_what_save_writes(hetero: Invoke, hetero_json: Json, diamond_pat
     found = hetero_json("plan", diamond_path, *LIST, "--save", "p.json")
     assert found == json.loads(Path("p.json").read_text())
     assert found["affinity"] == {"first": "FPGA", "norm": "CPU", "gate": "FPGA", "sum": "FPGA", "last": "FPGA"}
-    assert "exists already" in hetero("plan", diamond_path, *LIST, "--save", "p.json", code=1).stderr
+    assert "already exists" in hetero("plan", diamond_path, *LIST, "--save", "p.json", code=1).stderr
     assert "Wrote p.json" in hetero("plan", diamond_path, *LIST, "--save", "p.json", "-f").stdout
 
 
@@ -117,7 +117,7 @@ def test_pictures(hetero: Invoke, diamond_path: Path) -> None:
     done = hetero("plan", diamond_path, *LIST, "--dot", "dots")
     assert sorted(os.listdir("dots")) == ["hetero_affinity_diamond.dot", "hetero_subgraphs_diamond.dot"]
     assert "Wrote" in done.stdout
-    assert "exists already" in hetero("plan", diamond_path, *LIST, "--dot", "dots", code=1).stderr
+    assert "already exists" in hetero("plan", diamond_path, *LIST, "--dot", "dots", code=1).stderr
     assert "No such file" in hetero("plan", diamond_path, *LIST, "--dot", "gone", code=1).stderr
 
 
@@ -140,19 +140,19 @@ def test_traces(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
         names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
         assert names == {"FPGA", "CPU"}
         assert any(event["name"] == "norm" for event in events)
-    assert "exists already" in hetero("bench", diamond_path, *LIST, "--trace", "run.json", code=1).stderr
+    assert "already exists" in hetero("bench", diamond_path, *LIST, "--trace", "run.json", code=1).stderr
 
 
 def test_report(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     assert "Wrote report.html" in hetero("report", diamond_path, *LIST).stdout
     assert "norm" in Path("report.html").read_text()
-    assert "exists already" in hetero("report", diamond_path, *LIST, code=1).stderr
+    assert "already exists" in hetero("report", diamond_path, *LIST, code=1).stderr
     found = hetero_json("report", diamond_path, *LIST, "--run", "--overlays", ".", "-o", "run.html")
     assert found["paths"][0] == "run.html"
     assert len(found["paths"]) == 3
     assert len(Path("run.html").read_text()) > len(Path("report.html").read_text())
     assert all(Path(path).is_file() for path in found["paths"])
-    assert "exists already" in hetero("report", diamond_path, *LIST, "--overlays", ".", "-o", "2.html", code=1).stderr
+    assert "already exists" in hetero("report", diamond_path, *LIST, "--overlays", ".", "-o", "2.html", code=1).stderr
     assert not Path("2.html").exists()
     assert "-d DEVICE or --plan" in hetero("report", diamond_path, code=2).stderr
 

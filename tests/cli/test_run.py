@@ -60,7 +60,7 @@ def test_shapes_and_symbols(hetero_json: Json, hetero: Invoke, two_inputs_path: 
     assert shapes("-i", "tokens=tokens.npy") == [[3, 2], [3, 2]]
     hetero("run", two_inputs_path, "--range", "tokens=0:10")
     for options, told in (
-        (("--shape", "2x5"), "say which"),
+        (("--shape", "2x5"), "write NAME=…"),
         (("--shape", "token=2x5"), "did you mean tokens?"),
         (("--shape", "token=2x5,mask=2x5"), "has no input"),
         (("--shape", "tokens=two"), "expected NAME=1x3x224x224"),
@@ -92,8 +92,8 @@ def test_bad_arrays(hetero: Invoke, diamond_path: Path) -> None:
     np.save("objects.npy", np.array([{}]), allow_pickle=True)
     np.savez("wrong.npz", z=np.zeros(3))
     np.save("small.npy", np.zeros((1, 4, 5), np.float32))
-    assert "no .npy or .npz" in hetero("run", diamond_path, "-i", "x=text.npy", code=1).stderr
-    assert "no .npy or .npz" in hetero("run", diamond_path, "-i", "x=objects.npy", code=1).stderr
+    assert "as a .npy or .npz file" in hetero("run", diamond_path, "-i", "x=text.npy", code=1).stderr
+    assert "as a .npy or .npz file" in hetero("run", diamond_path, "-i", "x=objects.npy", code=1).stderr
     assert "No such file" in hetero("run", diamond_path, "-i", "x=gone.npy", code=1).stderr
     assert "no input 'z'" in hetero("run", diamond_path, "-i", "wrong.npz", code=2).stderr
     assert "[1, 4, 5]" in hetero("run", diamond_path, "-i", "x=small.npy", code=1).stderr
@@ -127,7 +127,7 @@ def test_plan_and_pins(hetero: Invoke, hetero_json: Json, diamond_path: Path) ->
 
 def test_hostile_names(hetero: Invoke, hetero_json: Json, nasty_path: Path) -> None:
     text = hetero("run", nasty_path, "-d", "HETERO:FPGA,CPU", "-pc", "--save", "out.npz").stdout
-    assert "is called output_0 there" in text
+    assert "is stored as output_0" in text
     assert np.load("out.npz").files == ["output_0"]
     assert hetero_json("run", nasty_path)["outputs"][0]["name"] == f"{NASTY}out"
 

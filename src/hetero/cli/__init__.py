@@ -1,10 +1,10 @@
 """The ``hetero`` command: a module per command, imported when that command is used.
 
-`group` finds the commands and turns errors into one line and an exit code, `options` has what commands share, `text`
-what they print, `outfile` the rules for files that they write. docs/commands.md tells users.
+`group` finds the commands and turns errors into one line and an exit code. `options` defines the shared options, `text`
+formats the output, and `outfile` checks the files that commands write. docs/commands.md is the user documentation.
 
-Exit codes: 0, all is well; 1, something failed, as one line on stderr says; 2, the command line makes no sense; 3,
-`compare` found differences; 130, interrupted.
+Exit codes: 0, success; 1, failure, with one line on stderr; 2, invalid command line; 3, `compare` found differences;
+130, interrupted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["main"]
 @click.version_option(__version__, prog_name="hetero")
 @debug_option
 def main() -> None:
-    """Run one ONNX model over several devices.
+    """Run one ONNX model on several devices.
 
-    `hetero COMMAND --help` tells about a command. Exit codes: 0 all is well, 1 something failed, 2 the command line
-    makes no sense, 3 `compare` found differences, 130 interrupted.
+    `hetero COMMAND --help` describes a command. Exit codes: 0 success, 1 failure, 2 invalid command line,
+    3 `compare` found differences, 130 interrupted.
     """

@@ -1,4 +1,4 @@
-"""Outputs: what they are in a few numbers, and as a file."""
+"""Summarizes outputs, and writes them to a file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .outfile import writing
 
 __all__ = ["save_arrays", "summary"]
 
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")  # what no tool that unpacks the archive can take for a path
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")  # names that no unpacking tool interprets as a path
 
 
 def summary(value: Any) -> dict[str, Any]:
     """``kind`` (tensor, sequence, none), ``length`` of a sequence, ``dtype``, ``shape``, ``min``, ``mean``, ``max`` of
-    what is finite, and how many elements are ``nan`` and ``inf``; None where that makes no sense."""
+    the finite elements, and the number of ``nan`` and ``inf`` elements; None where not applicable."""
     empty = dict.fromkeys(("length", "dtype", "shape", "min", "mean", "max", "nan", "inf"))
     if not isinstance(value, np.ndarray):
         return {"kind": "none", **empty} if value is None else {"kind": "sequence", **empty, "length": len(value)}
@@ -41,8 +41,8 @@ def _dtype_name(value: NDArray[Any]) -> str:
 
 
 def save_arrays(path: str, outputs: Outputs) -> dict[str, str]:
-    """Writes an ``.npz`` file, whole or not at all; gives what each output is called there: its name if that can be
-    the name of a file, else ``output_`` and its number. Types that NumPy lacks are written as float32 or int8.
+    """Writes an ``.npz`` file, completely or not at all. Returns the name of each output in the file: its own name if
+    that is a valid file name, else ``output_`` and its number. Types that NumPy lacks are written as float32 or int8.
 
     Raises `Failure` if it cannot be written.
     """

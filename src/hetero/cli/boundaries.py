@@ -1,4 +1,4 @@
-"""What passes between the subgraphs of a plan, as outputs of the model: for comparing devices value by value."""
+"""Adds the values between subgraphs to the outputs of a model, to compare devices value by value."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ __all__ = ["with_boundaries"]
 
 
 def with_boundaries(plan: Plan) -> tuple[Model, dict[str, int]]:
-    """The planned model with all that passes between its subgraphs as outputs, and which subgraph, counted from 1,
-    makes each."""
+    """Returns the planned model with the values between its subgraphs as outputs, and for each output the subgraph that
+    computes it, counted from 1."""
     model, _, partition = plan.require_bound()
     boundary = plan.traffic.value.tolist()
     names = [model.value_name(value) for value in boundary if model.is_tensor(value)]

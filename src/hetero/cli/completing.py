@@ -1,4 +1,4 @@
-"""What a shell offers to complete: devices, and operators of the model."""
+"""Shell completion of devices and of the model's operators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["complete_device", "complete_pin", "complete_support", "operators_of"
 
 
 def complete_device(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of devices; after ``HETERO:`` and each comma those that can stand in a list."""
+    """Names of devices; after ``HETERO:`` and each comma, those allowed in a list."""
     from ..registry import Registry
 
     names = Registry().names()
@@ -31,8 +31,8 @@ def complete_pin(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 
 def operators_of(ctx: click.Context) -> Sequence[str]:
-    """The operators of the model on an unfinished command line, which is read (its nodes' rows, no weights)."""
-    # While an option lacks its value, arguments are not told apart yet.
+    """The operators of the model on an unfinished command line. Reads the model's nodes, but no weights."""
+    # While an option has no value yet, click does not assign the arguments.
     path = ctx.params.get("model_path") or ctx.params.get("model_option") or next(iter(ctx.args), None)
     if not path:
         return ()

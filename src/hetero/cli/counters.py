@@ -28,14 +28,14 @@ class SubgraphTotal:
 
 
 def devices_of(compiled: CompiledModel) -> list[str]:
-    """The device of each subgraph, in order; of a model that is not cut, its own."""
+    """The device of each subgraph, in order, or the device of a model that is not cut."""
     parts: Sequence[CompiledModel] = getattr(compiled, "submodels", ())
     return [part.device for part in parts] or [compiled.device]
 
 
 def mean_rows(profiles: Sequence[Sequence[ProfileRow]]) -> list[ProfileRow]:
-    """Row by row the mean times of inferences of one compiled model. Where they have not the same rows (a branch of an
-    ``If`` that was not always taken), the last inference stands for all."""
+    """The mean times of several inferences of one compiled model, per row. Inferences whose rows differ from the last
+    one (another branch of an ``If``) are ignored."""
     last = list(profiles[-1])
     names = [(row.subgraph, row.node) for row in last]
     alike = [profile for profile in profiles if [(row.subgraph, row.node) for row in profile] == names]
@@ -85,9 +85,9 @@ def as_json(rows: Sequence[ProfileRow], devices: Sequence[str]) -> dict[str, Any
 
 
 def print_counters(rows: Sequence[ProfileRow], devices: Sequence[str], title: str) -> None:
-    """A table of the subgraphs, and one of the nodes that took longest."""
+    """Prints a table of the subgraphs and a table of the slowest nodes."""
     if not rows:
-        print_table(f"{title}: none, as the device does not count", ("node",), [])
+        print_table(f"{title}: not supported by the device", ("node",), [])
         return
     total = sum(row.real_us for row in rows) or 1.0
     if any(row.subgraph for row in rows):
@@ -95,7 +95,7 @@ def print_counters(rows: Sequence[ProfileRow], devices: Sequence[str], title: st
         which = "by subgraph"
         if len(totals) > MOST_ROWS:
             totals.sort(key=lambda entry: -entry.real_us)
-            which = "the subgraphs that took longest"
+            which = "slowest subgraphs"
         print_table(
             f"{title}, {which}",
             (">subgraph", "device", ">executed", ">real µs", ">cpu µs", ">share", "slowest node", ">its µs"),
@@ -118,7 +118,7 @@ def print_counters(rows: Sequence[ProfileRow], devices: Sequence[str], title: st
     left = len(executed) - len(shown)
     caption = f"Total {total:.1f} µs" + (f"; {left} more nodes, all in --json" if left else "")
     print_table(
-        f"{title}, the nodes that took longest",
+        f"{title}, slowest nodes",
         ("node", "operator", "runs as", ">subgraph", ">real µs", ">cpu µs", ">share"),
         [
             (

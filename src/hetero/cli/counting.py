@@ -19,7 +19,7 @@ __all__ = ["count_all"]
 
 _INFERENCES = 20  # of each
 _SECONDS = 2.0
-_TRACED = 3  # inferences of each
+_TRACED = 3  # inferences per target
 
 
 def count_all(
@@ -31,8 +31,8 @@ def count_all(
     trace: str | None,
     costs_path: str | None,
 ) -> None:
-    """Compiles each target anew, so as to count, and runs it some times. ``results`` get the mean ``counters``, the
-    file ``trace`` the last inferences, and the file ``costs_path`` what each node took."""
+    """Compiles each target again with counters, and runs it several times. Adds the mean ``counters`` to ``results``.
+    Writes the last inferences to the file ``trace`` and the times of the nodes to the file ``costs_path``."""
     counted: list[tuple[list[str], list[Profile]]] = []
     for target in targets:
         compiled, _ = session.compile(target, {**config, "PERF_COUNT": True})
@@ -53,7 +53,7 @@ def count_all(
 
 def _profiles(compiled: CompiledModel, arrays: Mapping[str, Any]) -> list[Profile]:
     request = compiled.create_infer_request()
-    request.infer(arrays)  # plans
+    request.infer(arrays)  # the first inference also plans memory
     profiles: list[Profile] = []
     begin = time.perf_counter()
     while not profiles or (len(profiles) < _INFERENCES and time.perf_counter() - begin < _SECONDS):

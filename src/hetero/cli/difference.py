@@ -1,4 +1,4 @@
-"""How two results of one computation differ, and by which tolerance they would be taken as equal."""
+"""Compares two results of one computation, and finds the tolerance that makes them pass."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _INF = math.inf
 class Difference:
     """One value on two devices.
 
-    ``largest``: max |Δ|; ``relative``: that, divided by max |reference|; both over elements that are finite on both
-    sides. ``off``: elements that do not pass. ``least_rtol``: the least relative tolerance that lets all pass with the
-    absolute one as given, and ``least_atol`` the other way round; infinite if there is none. ``subgraph``: that makes
-    the value, counted from 1.
+    ``largest``: max |Δ|; ``relative``: max |Δ| / max |reference|; both over elements that are finite on both devices.
+    ``off``: number of elements that fail. ``least_rtol``: the smallest relative tolerance that passes all elements with
+    the given absolute tolerance, and ``least_atol`` the reverse; infinite if no tolerance does. ``subgraph``: the
+    subgraph that computes the value, counted from 1.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Difference:
 
     @property
     def badness(self) -> float:
-        """By which the worst come first."""
+        """Sort key: larger is worse."""
         return _INF if self.least_atol == _INF else self.relative
 
     def as_json(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def difference(
     name: str, found: Any, expected: Any, rtol: float, atol: float, subgraph: int | None = None
 ) -> Difference:
     """Compares two results, arrays or sequences of them. Elements pass if |Δ| ≤ atol + rtol · |expected|, if both are
-    NaN, or if they are equal; what is no float must be equal."""
+    NaN, or if they are equal. Non-float values must match exactly."""
     if not isinstance(found, np.ndarray) or not isinstance(expected, np.ndarray):
         return _of_sequences(name, found, expected, rtol, atol, subgraph)
     dtype, shape = str(expected.dtype), expected.shape
@@ -89,7 +89,7 @@ def _of_floats(
     one, other = found.astype(wide), expected.astype(wide)
     finite = np.isfinite(one) & np.isfinite(other)
     same = (one == other) | (np.isnan(one) & np.isnan(other))
-    odd = int(np.count_nonzero(~finite & ~same))  # NaN or infinite on one side alone: no tolerance helps
+    odd = int(np.count_nonzero(~finite & ~same))  # NaN or infinite on one side only: fails with any tolerance
     apart = np.where(finite, np.abs(one - other), 0.0)
     size = np.where(finite, np.abs(other), 0.0)
     off = odd + int(np.count_nonzero(finite & ~same & ~(apart <= atol + rtol * size)))
@@ -111,7 +111,7 @@ def _of_floats(
 
 
 def _of_sequences(name: str, found: Any, expected: Any, rtol: float, atol: float, subgraph: int | None) -> Difference:
-    """The worst of a sequence's items; of what is not there on one side, that."""
+    """The worst item of a sequence. An item that one side lacks is the worst."""
     one = [] if found is None else found if isinstance(found, list) else [found]
     other = [] if expected is None else expected if isinstance(expected, list) else [expected]
     if len(one) != len(other):

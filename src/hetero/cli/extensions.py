@@ -1,7 +1,7 @@
-"""Custom operators that the user names on the command line, as a Python file or module, and an object in it.
+"""Loads custom operators for the command line: a Python file or module, and the name of an object in it.
 
-Naming one runs its code, with all that the user may do. So only what is named is run: nothing is looked for beside a
-model or in the folder that a command is run in, and no model can name any.
+The code runs with the user's permissions. Only files and modules named on the command line are executed: hetero does
+not search the folder of the model or the current folder, and a model cannot name any.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["load_extension"]
 def load_extension(given: str) -> list[CustomOp]:
     """The operators of ``FILE.py:NAME`` or ``package.module:NAME``; NAME is a `CustomOp`, or a list or tuple of them.
 
-    Raises `click.UsageError` for text of another form, `Failure` where the code cannot be run or has no such object.
+    Raises `click.UsageError` for text of another form, `Failure` if the code fails or has no such object.
     """
     from ..extension.custom_op import CustomOp
 
@@ -54,14 +54,14 @@ def load_extension(given: str) -> list[CustomOp]:
 
 
 def _of_file(path: str) -> ModuleType:
-    """A module of its own, which other modules do not find by its name."""
+    """Loads the file as a module under a private name, so that other modules cannot import it by mistake."""
     stem = os.path.basename(path).removesuffix(".py")
     name = f"_hetero_extension_{stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # as dataclasses and pickle want it
+    sys.modules[name] = module  # required by dataclasses and pickle
     try:
         spec.loader.exec_module(module)
     except BaseException:

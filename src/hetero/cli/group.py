@@ -1,4 +1,4 @@
-"""The group of all commands: each is imported on use, and what goes wrong in one is a line and an exit code."""
+"""The group of all commands. It imports each command on use, and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .text import clean_lines
 
 __all__ = ["COMMANDS", "CommandGroup", "Failure"]
 
-# In the order of the help. What is said here is what the command's own help begins with, so that the list of all
-# commands needs none of them.
+# In the order of the help. The help of each command begins with the same line; with this copy, the list of all commands
+# can be printed without importing them.
 COMMANDS = {
-    "demo": "GoogLeNet v1 on HETERO:FPGA,CPU, the FPGA simulated: plan, run, counters, check.",
-    "devices": "List devices, and say why those that cannot be used cannot.",
-    "inspect": "Say what is in a model, .onnx or .hetero, without running it.",
-    "query": "Say which devices take which operators, and why not the others.",
-    "plan": "Say which node goes where and why, and how the model is cut, without compiling.",
-    "report": "Write a plan, or a run, as one HTML file to look at, which needs no network.",
-    "split": "Write an ONNX file per subgraph, for any runtime, and a manifest.",
-    "run": "Run one inference and summarise the outputs.",
-    "bench": "Measure latency, throughput and CPU time, of one device or of several in turn.",
-    "compare": "Compare the results of two devices, outputs or all that passes between subgraphs.",
-    "export": "Compile a model and write it as one file that loads without compiling.",
-    "completion": "Print the script that completes commands in a shell.",
+    "demo": "Run GoogLeNet v1 on HETERO:FPGA,CPU, with a simulated FPGA.",
+    "devices": "List devices, with the reason if one is unavailable.",
+    "inspect": "Show the contents of a model, .onnx or .hetero, without running it.",
+    "query": "Show which devices support which operators, and why they reject others.",
+    "plan": "Show the device of each node with the reason, and the subgraphs, without compiling.",
+    "report": "Write a plan or a run as one self-contained HTML file.",
+    "split": "Write an ONNX file per subgraph, for any runtime, with a manifest.",
+    "run": "Run one inference and summarize the outputs.",
+    "bench": "Measure latency, throughput and CPU time of one or more devices.",
+    "compare": "Compare the results of two devices: outputs, or all values between subgraphs.",
+    "export": "Compile a model and export it as one file that loads without compiling.",
+    "completion": "Print a script that completes commands in a shell.",
 }
 
 _MOST_LINES = 25  # of an error message that lists nodes
@@ -48,7 +48,7 @@ class Failure(click.ClickException):
 
 
 class CommandGroup(click.Group):
-    """Knows the commands by name and finds them when they are used."""
+    """Lists the commands by name and imports each when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -82,7 +82,7 @@ class CommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         from ..errors import HeteroError
 
-        with contextlib.suppress(AttributeError):  # what a terminal's encoding lacks is shown by its number
+        with contextlib.suppress(AttributeError):  # escape characters that the terminal cannot encode
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         try:
             with _warnings_as_lines():
@@ -123,7 +123,7 @@ def is_debugging(ctx: click.Context) -> bool:
 
 
 def _for_people(message: str) -> str:
-    """What the library says to who catches an exception, said to who runs a command."""
+    """Replaces the Python names in a library error by their command-line counterparts."""
     message = message.replace("the exception's `unsupported` lists all", "`hetero query --nodes` lists all")
     return message.replace("(Core.add_extension)", "(--extension)")
 
@@ -138,7 +138,7 @@ def _first_lines(message: str) -> str:
 
 
 def _forget_output() -> None:
-    """What could not be written to stdout is not tried again when the program ends, which would say so once more."""
+    """Discards unwritten stdout, so that Python does not report the same write error again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -150,7 +150,7 @@ def _forget_output() -> None:
 
 @contextlib.contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    """Warnings as one line, without the place in the source that they come from."""
+    """Prints each warning as one line, without its source location."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         click.echo(f"Warning: {clean_lines(str(message))}", err=True)

@@ -1,4 +1,4 @@
-"""The inputs of a run on the command line: arrays from files, and random ones of the shapes that were asked for."""
+"""The inputs of a run on the command line: arrays from files, and random arrays of the requested shapes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BRACKETS = re.compile(r",?\s*(?P<name>[^\[\],]*)\[(?P<dims>[\d,\s]*)\]")  # as 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Input:
-    """One input: its array, and where that is from: a path, or ``random``."""
+    """One input: its array, and its source: a path, or ``random``."""
 
     name: str
     array: Any
@@ -39,7 +39,7 @@ class Input:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InputChoice:
-    """What `input_options` gave, as text."""
+    """The values of `input_options`, as text."""
 
     inputs: Sequence[str] = ()
     shapes: Sequence[str] = ()
@@ -49,7 +49,7 @@ class InputChoice:
 
     def stated_shapes(self, ports: Sequence[Port]) -> dict[str, tuple[int | str | None, ...]]:
         """Input -> shape, for each input whose shape the files, shapes or dims determine, in full or in part. Other
-        dims stay open. Raises as `make` does."""
+        dimensions stay unknown. Raises the errors of `make`."""
         _, stated, symbols = self._stated(ports)
         shapes: dict[str, tuple[int | str | None, ...]] = {**stated}
         for port in ports:
@@ -60,8 +60,8 @@ class InputChoice:
         return shapes
 
     def make(self, ports: Sequence[Port]) -> list[Input]:
-        """An array for each input. Raises `click.UsageError` for options that make no sense, and `HeteroError` for a
-        file that cannot be read or an input that random numbers do not serve."""
+        """An array for each input. Raises `click.UsageError` for invalid options, and `HeteroError` for a file
+        that cannot be read or an input type without random values."""
         arrays, shapes, symbols = self._stated(ports)
         limits = self._limits([port.name for port in ports])
         made = []
@@ -79,7 +79,7 @@ class InputChoice:
     def _stated(
         self, ports: Sequence[Port]
     ) -> tuple[dict[str, tuple[NDArray[Any], str]], dict[str, tuple[int, ...]], dict[str, int]]:
-        """What the options state: input -> array and its file, input -> shape, symbol -> size."""
+        """Parses the options: input -> array and its file, input -> shape, symbol -> size."""
         names = [port.name for port in ports]
         arrays = self._read(names)
         shapes = self._shapes(names) | {name: array.shape for name, (array, _) in arrays.items()}
@@ -98,7 +98,7 @@ class InputChoice:
             if isinstance(loaded, np.ndarray):
                 arrays[_only(name, names, f"--input {entry}")] = (loaded, path)
             elif name is not None:
-                raise click.UsageError(f"--input {entry}: {path} has arrays by name; give it without {name}=")
+                raise click.UsageError(f"--input {entry}: {path} contains named arrays: remove {name}=")
             else:
                 for key, array in loaded.items():
                     arrays[_known(key, names, f"--input {path}")] = (array, path)
@@ -155,13 +155,13 @@ class InputChoice:
 
 
 def _listed(entry: str, names: Sequence[str]) -> list[str]:
-    """The entries of ``NAME=1x3,NAME=4``, if each names an input; else the one entry that it is."""
+    """The entries of ``NAME=1x3,NAME=4`` if each names an input, else the text as one entry."""
     parts = entry.split(",")
     return parts if len(parts) > 1 and all(part.rpartition("=")[0] in names for part in parts) else [entry]
 
 
 def _named(entry: str, names: Sequence[str], option: str) -> tuple[str | None, str]:
-    """``NAME=rest``, of which NAME is an input; without a NAME, None and the whole."""
+    """Splits ``NAME=rest`` if NAME is an input, else returns None and the whole text."""
     for name in sorted(names, key=len, reverse=True):
         if entry.startswith(f"{name}="):
             return name, entry[len(name) + 1 :]
@@ -176,7 +176,7 @@ def _only(name: str | None, names: Sequence[str], where: str) -> str:
     if name is not None:
         return _known(name, names, where)
     if len(names) != 1:
-        raise click.UsageError(f"{where}: the model has {len(names)} inputs ({', '.join(names)}); say which: NAME=…")
+        raise click.UsageError(f"{where}: the model has {len(names)} inputs ({', '.join(names)}): write NAME=…")
     return names[0]
 
 
@@ -198,4 +198,4 @@ def _load(path: str) -> NDArray[Any] | Mapping[str, NDArray[Any]]:
     except OSError as error:
         raise Failure(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        raise Failure(f"{path}: is no .npy or .npz file that can be read: {error}") from error
+        raise Failure(f"cannot read {path} as a .npy or .npz file: {error}") from error

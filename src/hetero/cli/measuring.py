@@ -1,7 +1,7 @@
-"""Measuring inferences: several contenders in turn, so that what slows the machine slows all of them.
+"""Measures inferences of several contenders in turn, so that other load on the machine affects all of them.
 
-A contender runs for a slice of time, then the next, and so on in rounds, until each has run as long, and as often, as
-asked for. Ratios are taken within rounds, of which the median counts.
+In each round, each contender runs for one slice of time. Rounds repeat until each contender reaches the requested time
+and number of inferences. The ratio of two contenders is the median of their ratios per round.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ["PERCENTILES", "Contender", "measure", "percentile"]
 PERCENTILES = (50, 90, 95, 99)
 
 _SLICE = 0.1  # seconds of one contender in a row
-_SLICE_IN_FLIGHT = 0.5  # with several requests under way, the last of which run alone
-_LATENCIES_PER_SLICE = 20  # with several requests under way
+_SLICE_IN_FLIGHT = 0.5  # seconds with several requests in flight; longer, because the last ones of a slice run alone
+_LATENCIES_PER_SLICE = 20  # with several requests in flight
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Contender:
         return sum(entry.cpu for entry in self.slices) / self.count
 
     def warm_up(self, runs: int) -> None:
-        """Run each request ``runs`` times, at least once, without measuring but the very first run."""
+        """Run each request ``runs`` times, at least once. Measures only the very first run."""
         for number, request in enumerate(self._requests):
             for run in range(max(runs, 1)):
                 begin = time.perf_counter()
@@ -66,7 +66,7 @@ class Contender:
                     self.first = time.perf_counter() - begin
 
     def run_slice(self, is_enough: Callable[[float, int], bool]) -> None:
-        """Run until ``is_enough(seconds, inferences)`` of this slice says so; at least one inference."""
+        """Run until ``is_enough(seconds, inferences)`` is true for this slice; at least one inference."""
         begin, cpu, before = time.perf_counter(), time.process_time(), self.count
         run = self._run_one if self.in_flight == 1 else self._run_many
         run(lambda: is_enough(time.perf_counter() - begin, self.count - before))
@@ -95,7 +95,7 @@ class Contender:
         under_way = len(self._requests)
         while under_way:
             request, end = finished.get()
-            request.wait()  # raises what went wrong
+            request.wait()  # raises the error of the inference
             self.latencies.append(end - begun[id(request)])
             if is_enough():
                 under_way -= 1
@@ -113,7 +113,7 @@ class Contender:
 
 
 def measure(contenders: Sequence[Contender], seconds: float, inferences: int, tell: Callable[[float], None]) -> None:
-    """Run all, each for at least ``seconds`` and ``inferences``. ``tell`` is given how much is done, from 0 to 1."""
+    """Run all, each for at least ``seconds`` and ``inferences``. ``tell`` receives the progress, from 0 to 1."""
 
     def share(contender: Contender) -> float:
         by_time = contender.wall / seconds if seconds else 1.0
@@ -141,7 +141,7 @@ def measure(contenders: Sequence[Contender], seconds: float, inferences: int, te
 
 
 def percentile(sorted_times: Sequence[float], percent: float) -> float:
-    """By linear interpolation between neighbours."""
+    """The percentile, by linear interpolation between neighbors."""
     position = (len(sorted_times) - 1) * percent / 100
     low = int(position)
     high = min(low + 1, len(sorted_times) - 1)

@@ -1,4 +1,4 @@
-"""Options that several commands have, each with its meaning in one place."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def _set_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="Show a traceback with an error."
+    "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="Show a traceback on errors."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else on stdout.")
-force_option = click.option("--force", "-f", is_flag=True, help="Replace files that are there already.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print only JSON on stdout.")
+force_option = click.option("--force", "-f", is_flag=True, help="Replace existing files.")
 
 
 def new_command() -> Callable[[Callable[..., Any]], click.Command]:
-    """What a command's module has as ``command``."""
+    """Decorates the function ``command`` of a command's module."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         return click.command(context_settings=HELP_OPTIONS)(debug_option(function))
@@ -47,7 +47,7 @@ def new_command() -> Callable[[Callable[..., Any]], click.Command]:
 
 
 def model_argument(what: str = "MODEL") -> _Decorator[Any]:
-    """The model as ``model``, a path: an argument, or ``-m`` as OpenVINO's benchmark_app has it."""
+    """Adds ``model``, a path: an argument, or ``-m`` as in OpenVINO's benchmark_app."""
 
     def decorate(function: _F) -> _F:
         @functools.wraps(function)
@@ -58,7 +58,7 @@ def model_argument(what: str = "MODEL") -> _Decorator[Any]:
             return function(model=model_path or model_option, **others)
 
         decorated = click.option(
-            "-m", "--model", "model_option", metavar="PATH", type=click.Path(), help=f"The {what.lower()}, as a path."
+            "-m", "--model", "model_option", metavar="PATH", type=click.Path(), help=f"Path of the {what.lower()}."
         )(chosen)
         return click.argument("model_path", metavar=f"[{what}]", required=False, type=click.Path())(decorated)  # type: ignore[return-value]
 
@@ -66,7 +66,7 @@ def model_argument(what: str = "MODEL") -> _Decorator[Any]:
 
 
 def _dim_option(otherwise: str) -> Callable[[_F], _F]:
-    text = f"The size of a symbolic dim; else {otherwise}."
+    text = f"Size of a symbolic dimension [default: {otherwise}]."
     return click.option("--dim", "dims", metavar="SYMBOL=SIZE", multiple=True, help=text)
 
 
@@ -76,25 +76,25 @@ _shape_option = click.option(
     "shapes",
     metavar="[NAME=]1x3x224x224",
     multiple=True,
-    help="Of an input; also as name[1,3,224,224].",
+    help="Shape of an input, also as name[1,3,224,224].",
 )
 
 
 def shape_options(function: _F) -> _F:
     """Adds ``shapes`` and ``dims``, for `hetero.cli.session.Session.state_sizes`."""
-    return _dim_option("it stays open")(_shape_option(function))
+    return _dim_option("unknown")(_shape_option(function))
 
 
 def input_options(function: _F) -> _F:
-    """``inputs``, ``shapes``, ``dims``, ``ranges`` and ``seed``, for `hetero.cli.inputs.InputChoice`."""
+    """Adds ``inputs``, ``shapes``, ``dims``, ``ranges`` and ``seed``, for `hetero.cli.inputs.InputChoice`."""
     for option in (
-        click.option("--seed", type=int, default=0, show_default=True, help="Of random inputs."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs."),
         click.option(
             "--range",
             "ranges",
             metavar="[NAME=]LOW:HIGH",
             multiple=True,
-            help="Random values from LOW up to, not including, HIGH; else 0:1, integers 0:2, bytes all of theirs.",
+            help="Range of random values, without HIGH [default: 0:1, integers 0:2, 8-bit integers their whole range].",
         ),
         _dim_option("1"),
         _shape_option,
@@ -104,7 +104,7 @@ def input_options(function: _F) -> _F:
             "inputs",
             metavar="[NAME=]FILE",
             multiple=True,
-            help="An array from a .npy file, or arrays by name from a .npz file; inputs without one are random.",
+            help="Array from a .npy file, or arrays by name from a .npz file. Other inputs are random.",
         ),
     ):
         function = option(function)

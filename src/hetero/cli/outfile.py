@@ -1,4 +1,4 @@
-"""Files that commands write: an existing one is not lost by mistake, and what cannot be written is said early."""
+"""Checks the files that commands write: protects existing files, and reports errors before long work."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["check_folder", "check_output", "replacing_folder", "writing"]
 
 
 def check_output(path: str, force: bool) -> None:
-    """Before any long work: raises `Failure` unless a file can be made there. One that is there already is replaced
-    only with ``force``, or if the user, asked on a terminal, says so."""
+    """Raises `Failure` if the file cannot be created. Call it before long work. An existing file is replaced only with
+    ``force``, or if the user confirms it on a terminal."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -37,17 +37,17 @@ def check_output(path: str, force: bool) -> None:
 
 
 def _ask(path: str, force: bool) -> None:
-    """Raises `Failure` unless what is there may be replaced."""
+    """Raises `Failure` if the existing file must not be replaced."""
     if force:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Failure(f"{path} exists already: --force replaces it")
-    if not click.confirm(f"{clean(path)} exists already. Replace it?", err=True):
-        raise Failure(f"{path} was left as it is")
+        raise Failure(f"{path} already exists: use --force to replace it")
+    if not click.confirm(f"{clean(path)} already exists. Replace it?", err=True):
+        raise Failure(f"{path} was not replaced")
 
 
 def check_folder(folder: str, path: str) -> None:
-    """`Failure` unless files can be made in ``folder``."""
+    """Raises `Failure` if files cannot be created in ``folder``."""
     if not os.path.isdir(folder):
         code = errno.ENOTDIR if os.path.exists(folder) else errno.ENOENT
         raise Failure(f"cannot write {path}: {folder}: {os.strerror(code)}")
@@ -57,7 +57,7 @@ def check_folder(folder: str, path: str) -> None:
 
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[None]:
-    """OSError while writing ``path`` as `Failure`."""
+    """Turns an OSError while writing ``path`` into `Failure`."""
     try:
         yield
     except OSError as error:
@@ -66,10 +66,10 @@ def writing(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing_folder(folder: str, force: bool, is_ours: Callable[[str], bool]) -> Iterator[str]:
-    """Gives the path that a folder is to be written to, which is not there or empty; afterwards it is ``folder``.
+    """Yields the path where to write a folder: an empty or missing folder that finally becomes ``folder``.
 
-    One that is there and not empty is replaced only if ``is_ours`` says that it may be, and with ``force`` or if the
-    user, asked on a terminal, says so. It is put back if the block raises.
+    An existing folder that is not empty is replaced only if ``is_ours`` accepts it, and with ``force`` or the user's
+    confirmation on a terminal. It is restored if the block raises.
     """
     if not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder)):
         yield folder
@@ -77,7 +77,9 @@ def replacing_folder(folder: str, force: bool, is_ours: Callable[[str], bool]) -
     if not os.path.isdir(folder):
         raise Failure(f"cannot write {folder}: it is not a folder")
     if not is_ours(folder):
-        raise Failure(f"cannot write {folder}: it is not empty, and holds other things than an earlier split")
+        raise Failure(
+            f"cannot write {folder}: it is not empty, and contains files that are not part of an earlier split"
+        )
     _ask(folder, force)
     with writing(folder), moved_away(folder):
         yield folder

@@ -1,4 +1,4 @@
-"""Where a model goes, as the command line says it: the options for it, and one record of what they gave."""
+"""The options that determine the devices of a model, and a record of their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Planning:
-    """What `planning_options` gave, as text. ``devices``: at most one, but for commands that take ``several``."""
+    """The values of `planning_options`, as text. ``devices``: at most one, except for commands with ``several``."""
 
     devices: tuple[str, ...] = ()
     plan_path: str | None = None
@@ -104,35 +104,35 @@ def _limits(given: Sequence[str]) -> dict[str, str]:
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Planning) if field.name != "devices")
 
-link_option = click.option("--follow-links", is_flag=True, help="External data may be reached through links.")
+link_option = click.option("--follow-links", is_flag=True, help="Allow symbolic links in the paths of external data.")
 profile_option = click.option(
     "--profile",
     "profiles",
     metavar="PATH.toml",
     multiple=True,
     type=click.Path(),
-    help="A profile of a device to simulate, added under its name.",
+    help="Profile of a device to simulate. Adds the device under its name.",
 )
 _extension_option = click.option(
     "--extension",
     "extensions",
     metavar="FILE.py:NAME",
     multiple=True,
-    help="Custom operators: a hetero.CustomOp, or a list of them, in a Python file or module, whose code is run.",
+    help="Custom operators: a hetero.CustomOp or a list of them in a Python file or module. Its code is executed.",
 )
 _property_option = click.option(
     "--property",
     "properties",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A property to compile with; DEVICE:KEY=VALUE for one device of a list.",
+    help="Property for compiling; DEVICE:KEY=VALUE for one device in a list.",
 )
 _limit_option = click.option(
     "--max-memory",
     "limits",
     metavar="DEVICE=SIZE",
     multiple=True,
-    help="What a device may take for weights and activations, such as CPU.0=1GiB; the rest goes on to the next device.",
+    help="Memory limit for weights and activations, such as CPU.0=1GiB. Other nodes go to the next device.",
 )
 _pin_option = click.option(
     "--pin",
@@ -140,10 +140,10 @@ _pin_option = click.option(
     metavar="NODES=DEVICE",
     multiple=True,
     shell_complete=complete_pin,
-    help="Nodes, by key, regular expression over whole keys, or operator (op:Conv), on this device of the list.",
+    help="Run nodes, by key, regular expression for whole keys, or operator (op:Conv), on this device in the list.",
 )
 _plan_option = click.option(
-    "--plan", "plan_path", metavar="PLAN.json", type=click.Path(), help="By this plan, in place of a device."
+    "--plan", "plan_path", metavar="PLAN.json", type=click.Path(), help="Saved plan, instead of -d."
 )
 
 

@@ -1,4 +1,4 @@
-"""That something takes its time, shown on stderr if that is a terminal: a bar, or a spinner, one at a time."""
+"""Shows progress on stderr if it is a terminal: a bar or a spinner, one at a time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _is_showing: ContextVar[bool] = ContextVar("_is_showing", default=False)
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[float], None]]:
-    """A bar. Gives a function that takes how much is done, from 0 to 1."""
+    """Shows a bar. Yields a function that sets the progress, from 0 to 1."""
     with _shown(what, is_bar=True) as tell:
         yield tell
 
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
-    """A spinner, for what does not tell how far it is."""
+    """Shows a spinner, for work without a known length."""
     with _shown(what, is_bar=False):
         yield
 

@@ -18,11 +18,11 @@ _MOST_BYTES = 1 << 34
 
 
 def chosen_shape(port: Port, symbols: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape that an input states, its symbols with these sizes, and 1 for all that is open."""
+    """The shape of an input, with these sizes for its symbols, and 1 for other unknown sizes."""
     if not port.is_tensor:
-        raise HeteroError(f"input {port.name!r} is no tensor, and random values are tensors")
+        raise HeteroError(f"input {port.name!r} is not a tensor; random values are supported for tensors only")
     if port.shape is None:
-        raise HeteroError(f"the rank of input {port.name!r} is not stated: give --shape {port.name}=1x…")
+        raise HeteroError(f"the rank of input {port.name!r} is unknown: give --shape {port.name}=1x…")
     return tuple(_size(dim, symbols) for dim in port.shape)
 
 
@@ -35,12 +35,13 @@ def _size(dim: Dim, symbols: Mapping[str, int]) -> int:
 def random_array(
     generator: np.random.Generator, port: Port, shape: tuple[int, ...], limits: tuple[float, float] | None
 ) -> NDArray[Any]:
-    """Values in ``limits``: by default [0, 1), integers 0 and 1 (indices of most tables), bytes all of theirs."""
+    """Values in ``limits``: by default [0, 1), integers 0 and 1 (valid indices of most tables), 8-bit integers their
+    whole range."""
     dtype = port.dtype
     if dtype is None:
-        raise HeteroError(f"the element type of input {port.name!r} is not stated: give --input {port.name}=FILE.npy")
+        raise HeteroError(f"the element type of input {port.name!r} is unknown: give --input {port.name}=FILE.npy")
     if np.prod([float(size) for size in shape]) * dtype.itemsize > _MOST_BYTES:
-        raise HeteroError(f"input {port.name!r} of shape {shape_text(shape)} would take more than 16 GiB")
+        raise HeteroError(f"input {port.name!r} of shape {shape_text(shape)} requires more than 16 GiB")
     if dtype.hasobject:
         return np.full(shape, "", object)
     if dtype == np.bool_:
@@ -53,7 +54,7 @@ def random_array(
         try:
             return generator.integers(low, high, shape, dtype)
         except ValueError as error:
-            raise HeteroError(f"input {port.name!r}: {dtype} does not hold {low}:{high}") from error
+            raise HeteroError(f"input {port.name!r}: {low}:{high} is out of range for {dtype}") from error
     begin, end = (0.0, 1.0) if limits is None else limits
     values: NDArray[Any] = begin + (end - begin) * generator.random(shape)
     if dtype.kind == "c":

@@ -1,4 +1,4 @@
-"""What `hetero bench` found, as tables."""
+"""Prints the results of `hetero bench` as tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["as_plain", "print_results"]
 
 
 def print_results(results: Sequence[dict[str, Any]]) -> None:
-    """A table of the latencies, and counters where there are any, as rows and devices."""
+    """Prints a table of the latencies, and the counters, if any."""
     rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
         ("inferences", lambda result: str(result["inferences"])),
         ("in flight", lambda result: str(result["in_flight"])),
@@ -44,12 +44,12 @@ def print_results(results: Sequence[dict[str, Any]]) -> None:
 
 
 def _digits(number: float) -> str:
-    """Four digits."""
+    """Formats a number with four digits."""
     return f"{number:.0f}" if number >= 1000 else f"{number:.4g}"
 
 
 def as_plain(result: dict[str, Any]) -> dict[str, Any]:
-    """A result as JSON has it."""
+    """A result for JSON output."""
     if "counters" not in result:
         return result
     return {**result, "counters": as_json(result["counters"]["rows"], result["counters"]["devices"])}

@@ -1,4 +1,4 @@
-"""``hetero bench --save-costs``: counters and links as a file of costs, into which later runs are merged."""
+"""``hetero bench --save-costs``: saves counters and link speeds to a cost file. Later runs are merged into it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def save_costs(
     config: Mapping[str, Any],
     path: str,
 ) -> Costs:
-    """Writes costs, merged into those that are there, and gives them.
+    """Writes costs, merged into an existing file, and returns them.
 
-    ``counted``: per model that was measured the device of each subgraph and its counters. Between each two devices of
-    them links are measured, both ways. Raises `CostFileError` for a file that is no costs, `WrongModel` for costs of
-    another model.
+    ``counted``: for each measured model, the device of each subgraph and its counters. Measures the links between each
+    two of these devices, in both directions. Raises `CostFileError` if the file is not a cost file, and `WrongModel`
+    for costs of another model.
     """
     before = [Costs.load(path)] if os.path.exists(path) else []
     shapes = {name: tuple(array.shape) for name, array in arrays.items() if hasattr(array, "shape")}

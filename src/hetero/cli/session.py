@@ -1,4 +1,4 @@
-"""A `Core` with what the command line added to it, and models on devices: compiled, by a plan, or imported."""
+"""The `Core` of one command, with its profiles and custom operators, and its model: planned, compiled or imported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ZIP = b"PK\x03\x04"
 
 
 class Session:
-    """One command's devices and its model, which is read once."""
+    """The devices and the model of one command. The model is read once."""
 
     def __init__(self, path: str, planning: Planning) -> None:
         """Raises `PropertyError` for a profile that cannot be used."""
@@ -37,7 +37,7 @@ class Session:
 
     @property
     def is_artifact(self) -> bool:
-        """Whether the file is an exported model, by how it begins."""
+        """Whether the file is an exported model, judged by its first bytes."""
         try:
             with open(self.path, "rb") as stream:
                 return stream.read(len(_ZIP)) == _ZIP
@@ -49,15 +49,13 @@ class Session:
         """The ONNX model. Raises `ModelError`."""
         if self._model is None:
             if self.is_artifact:
-                raise ModelError(
-                    f"{self.path}: is an exported model, which cannot be planned again; give the ONNX file"
-                )
+                raise ModelError(f"{self.path} is an exported model, which cannot be planned again: give the ONNX file")
             self._model = self.core.read_model(self.path, follow_links=self._follow_links)
         return self._model
 
     def state_sizes(self, choice: InputChoice) -> None:
-        """Plan and compile the model for the sizes that the options give, if any. An exported model keeps the sizes
-        that it was planned for."""
+        """Sets the sizes for which the model is planned and compiled, if options give any. An exported model keeps the
+        sizes for which it was planned."""
         if (choice.inputs or choice.shapes or choice.dims) and not self.is_artifact:
             model = self.model
             self._ports = model.inputs
@@ -68,22 +66,22 @@ class Session:
         return compiled.inputs if self._ports is None else self._ports
 
     def plan(self, planning: Planning, config: Mapping[str, Any]) -> Plan:
-        """A plan made, or one from a file, checked against the model."""
+        """A new plan, or a plan from a file, checked against the model."""
         given: str | Plan = planning.device or "CPU"
         if planning.plan_path is not None:
             if planning.pins:
-                raise click.UsageError("a plan has its pins already: give --plan or --pin")
+                raise click.UsageError("a plan contains its pins: give either --plan or --pin")
             given = Plan.load(planning.plan_path)
         with working("Planning"):
             return self.core.plan(self.model, given, config, pins=planning.pinned())
 
     def compile(self, planning: Planning, config: Mapping[str, Any]) -> tuple[CompiledModel, float]:
-        """The compiled model, and the seconds it took. Without a device: for CPU, or what an exported model is for."""
+        """The compiled model, and the time in s. The device defaults to CPU, or the device of an exported model."""
         is_artifact = self.is_artifact
         if not is_artifact:
             _ = self.model  # reading is not compiling
         if is_artifact and (planning.plan_path is not None or planning.pins):
-            raise click.UsageError("an exported model has its plan already: --plan and --pin are for ONNX models")
+            raise click.UsageError("an exported model contains its plan: --plan and --pin require an ONNX model")
         target: str | Plan = planning.device or "CPU"
         if planning.plan_path is not None:
             planning.require()
@@ -98,7 +96,7 @@ class Session:
 
 
 def core_with(planning: Planning) -> Core:
-    """A `Core` that also has the profiles of devices that were given, each under its own name, and custom operators."""
+    """A `Core` with the given profiles, each under its own name, and custom operators."""
     core = Core()
     for path in planning.profiles:
         from pathlib import Path

@@ -1,4 +1,4 @@
-"""``-nstreams`` as OpenVINO's benchmark_app has it: a number, or numbers of the devices of a list."""
+"""``-nstreams`` as in OpenVINO's benchmark_app: a number, or a number per device in a list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["StreamCounts", "stream_counts"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StreamCounts:
-    """``every``: of all devices, None if that is not said. ``by_device``: of those that are named."""
+    """``every``: for all devices, or None. ``by_device``: for the named devices."""
 
     every: int | None
     by_device: Mapping[str, int]
@@ -27,7 +27,7 @@ class StreamCounts:
 
 
 def stream_counts(ctx: click.Context, param: click.Parameter, value: str | None) -> StreamCounts | None:
-    """What the option's text says; the callback of a click option."""
+    """Parses the option; a callback of click."""
     if value is None:
         return None
     by_device: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs, and names out of models made harmless for terminals."""
+"""Output of commands: tables, JSON, and names from models, escaped for terminals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_DRAWN = 200  # rows
 
 
 def clean(text: str) -> str:
-    """``text`` with everything that a terminal might obey (controls, escapes, turned writing) written as its number."""
+    """``text`` with escaped control characters, terminal escapes and characters that change the text direction."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -47,7 +47,7 @@ def clean_lines(text: str) -> str:
 
 
 def shorten(name: str, most: int | None = None) -> str:
-    """`clean`, with the middle left out of what is longer than ``most``: by default what fits a column."""
+    """`clean`, and shortened in the middle to ``most`` characters, by default the width of a column."""
     if most is None:
         most = max(30, shutil.get_terminal_size().columns // 3) if sys.stdout.isatty() else _WIDEST_NAME
     name = clean(name if len(name) <= 4 * most else f"{name[: 2 * most]}{name[-2 * most :]}")
@@ -55,7 +55,7 @@ def shorten(name: str, most: int | None = None) -> str:
 
 
 def shape_text(shape: Sequence[int | str | None] | None) -> str:
-    """``1x3x224x224``; ``[batch, ?]`` where not all is known; ``scalar``; ``?`` for an unknown rank."""
+    """``1x3x224x224``; ``[batch, ?]`` if sizes are unknown; ``scalar``; ``?`` for an unknown rank."""
     if shape is None:
         return "?"
     if all(isinstance(dim, int) for dim in shape):
@@ -64,7 +64,7 @@ def shape_text(shape: Sequence[int | str | None] | None) -> str:
 
 
 def shown_shape(value: Any) -> str:
-    """The shape of an array, or what else a model may take or give."""
+    """The shape of an array, or the kind of another input or output."""
     if value is None:
         return "none"
     if isinstance(value, list):
@@ -73,12 +73,12 @@ def shown_shape(value: Any) -> str:
 
 
 def print_line(text: str = "") -> None:
-    """A line for people, on stdout."""
+    """Prints a line on stdout."""
     click.echo(clean_lines(text))
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on stdout. Numbers that JSON does not have become null."""
+    """Prints one JSON object on stdout. NaN and infinite numbers become null."""
     click.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
 
 
@@ -90,9 +90,9 @@ def print_table(
     caption: str | None = None,
     most: int | None = MOST_ROWS,
 ) -> None:
-    """A table on stdout; columns whose heading begins with ``>`` are aligned to the right and never wrapped.
+    """Prints a table on stdout. Columns whose heading begins with ``>`` are right-aligned and never wrapped.
 
-    ``most``: rows that are shown, and how many are not is said below; None for all.
+    ``most``: number of rows to show, with a line for the rest; None for all.
     """
     if most is not None and len(rows) > most:
         more = f"… {len(rows) - most:,} more; --json has all"
@@ -128,7 +128,7 @@ def print_table(
 
 
 def _print_plainly(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table of many rows, which rich would take long to draw."""
+    """Prints a table of many rows, for which rich is slow."""
     headings = [heading.removeprefix(">") for heading in columns]
     ways = [">" if heading.startswith(">") else "<" for heading in columns]
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]

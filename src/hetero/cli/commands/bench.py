@@ -21,21 +21,21 @@ _SECONDS = 3.0
 
 @new_command()
 @model_argument()
-@planning_options("Where to run [default: CPU]. Given several times, all are measured in turn.", several=True)
+@planning_options("Device to run on [default: CPU]. Repeat it to measure several in turn.", several=True)
 @input_options
 @click.option(
     "-t",
     "--time",
     "seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help=f"Seconds for each [default: {_SECONDS:g}].",
+    help=f"Seconds per device [default: {_SECONDS:g}].",
 )
 @click.option(
     "-niter",
     "--niter",
     "inferences",
     type=click.IntRange(min=1),
-    help="Inferences of each; with -t: whichever is later.",
+    help="Inferences per device; with -t, run until both are reached.",
 )
 @click.option(
     "-nireq",
@@ -50,26 +50,28 @@ _SECONDS = 3.0
     "streams",
     metavar="N|DEVICE:N,…",
     callback=stream_counts,
-    help="Sets NUM_STREAMS, of all devices or of each device of a list.",
+    help="Set NUM_STREAMS, for all devices or per device in a list.",
 )
-@click.option("-nthreads", "--nthreads", "threads", type=click.IntRange(min=1), help="Sets INFERENCE_NUM_THREADS.")
+@click.option("-nthreads", "--nthreads", "threads", type=click.IntRange(min=1), help="Set INFERENCE_NUM_THREADS.")
 @click.option(
     "-hint",
     "--hint",
     type=click.Choice(("latency", "throughput", "none")),
-    help="Sets PERFORMANCE_HINT; none leaves it as it is.",
+    help="Set PERFORMANCE_HINT; none does not set it.",
 )
 @click.option(
-    "--warmup", type=click.IntRange(min=0), default=5, show_default=True, help="Inferences before, per request."
+    "--warmup", type=click.IntRange(min=0), default=5, show_default=True, help="Warm-up inferences per request."
 )
-@click.option("-pc", "--counters", "counted", is_flag=True, help="Show what each subgraph took, in extra inferences.")
-@click.option("--trace", metavar="FILE.json", type=click.Path(), help="Write when what ran, for Perfetto and Chrome.")
+@click.option(
+    "-pc", "--counters", "counted", is_flag=True, help="Show the time of each subgraph, from extra inferences."
+)
+@click.option("--trace", metavar="FILE.json", type=click.Path(), help="Write a trace for Perfetto or Chrome.")
 @click.option(
     "--save-costs",
     "costs_path",
     metavar="FILE.json",
     type=click.Path(),
-    help="Write what each node took, and links between devices, for ASSIGNMENT=COST; merged into what is there.",
+    help="Write measured times of nodes and links, for ASSIGNMENT=COST. Merged into an existing file.",
 )
 @force_option
 @json_option
@@ -90,11 +92,11 @@ def command(
     as_json: bool,
     **choice: Any,
 ) -> None:
-    """Measure latency, throughput and CPU time, of one device or of several in turn.
+    """Measure latency, throughput and CPU time of one or more devices.
 
-    With several devices (and a plan), each runs a tenth of a second at a time, round after round, so that what slows
-    the machine slows all; ratios to the first are medians over the rounds, and hold on a busy machine. CPU time is of
-    all threads of the process.
+    Several devices (and a plan) alternate every 0.1 s, so that other load on the machine affects all of them. Ratios
+    to the first device are medians over the rounds, and are reliable even on a busy machine. CPU time includes all
+    threads of the process.
     """
     from ..inputs import InputChoice
     from ..measuring import Contender, measure
@@ -152,8 +154,7 @@ def command(
 
 
 def _targets(planning: Planning) -> list[Planning]:
-    """What is to be measured: each device, then the plan; what the model is for, or CPU, if there is neither. Pins are
-    for the lists among the devices."""
+    """The targets to measure: each device, then the plan. Default: the default device. Pins apply to lists only."""
     targets = [
         planning.on(device) if device.startswith("HETERO") else planning.on(device, pins=())
         for device in planning.devices

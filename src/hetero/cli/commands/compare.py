@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["DIFFERS", "command"]
 
 DIFFERS = 3
-"""The exit code that says that results differ."""
+"""Exit code if results differ."""
 
 
 @new_command()
 @model_argument()
-@planning_options("Given twice: what is judged, and the reference; given once, the reference is CPU.", several=True)
+@planning_options("Device to check. A second -d is the reference [default: CPU].", several=True)
 @input_options
 @click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True, help="Relative tolerance.")
 @click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True, help="Absolute tolerance.")
-@click.option("--boundaries", is_flag=True, help="Compare what passes between subgraphs, too: where they part company.")
+@click.option("--boundaries", is_flag=True, help="Also compare the values between subgraphs.")
 @json_option
 def command(
     model: str,
@@ -38,10 +38,10 @@ def command(
     as_json: bool,
     **choice: Any,
 ) -> None:
-    """Compare the results of two devices, outputs or all that passes between subgraphs.
+    """Compare the results of two devices: outputs, or all values between subgraphs.
 
-    A value passes if |difference| ≤ atol + rtol · |reference| in each element; what is no float must be equal. The
-    worst come first, each with the least tolerance that would let it pass. Exit code 3 if one does not pass.
+    A value passes if |difference| ≤ atol + rtol · |reference| for each element. Non-float values must match exactly.
+    The worst values come first, each with the smallest tolerance that would pass. The exit code is 3 if a value fails.
     """
     from ..inputs import InputChoice
     from ..session import Session
@@ -78,12 +78,14 @@ def _pair(planning: Planning) -> tuple[Planning, str]:
     """What is judged, and the reference."""
     devices, by_plan = planning.devices, planning.plan_path is not None
     if len(devices) > (1 if by_plan else 2) or (not devices and not by_plan):
-        raise click.UsageError("give -d twice: what is judged, then the reference (or --plan, then the reference)")
+        raise click.UsageError(
+            "give -d twice: the device to check, then the reference (or --plan, then -d with the reference)"
+        )
     if by_plan:
         return dataclasses.replace(planning, devices=()), (*devices, "CPU")[0]
     judged, reference = (*devices, "CPU")[:2]
     if judged == reference:
-        raise click.UsageError(f"{judged} would be compared with itself: give -d twice, the second for the reference")
+        raise click.UsageError(f"{judged} cannot be compared with itself: give a second -d with the reference")
     return planning.on(judged), reference
 
 
@@ -160,13 +162,13 @@ def _print(found: Sequence[Difference], judged: str, reference: str, tolerances:
     )
     failed = sum(not entry.passes for entry in found)
     if not failed:
-        print_line("It passes" if len(found) == 1 else f"All {len(found)} values pass")
+        print_line("The value passes" if len(found) == 1 else f"All {len(found)} values pass")
         return
     rtol, atol = max(entry.least_rtol for entry in found), max(entry.least_atol for entry in found)
     advice = f"all pass with --rtol {_rounded_up(rtol)}, or with --atol {_rounded_up(atol)}"
     if not rtol < float("inf"):
         advice = f"all pass with --atol {_rounded_up(atol)}" if atol < float("inf") else "no tolerance lets all pass"
-    print_line(f"{f'{failed} of {len(found)} values differ' if len(found) > 1 else 'It differs'}; {advice}")
+    print_line(f"{f'{failed} of {len(found)} values differ' if len(found) > 1 else 'The value differs'}; {advice}")
 
 
 def _rounded_up(tolerance: float) -> str:

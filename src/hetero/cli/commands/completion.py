@@ -44,9 +44,9 @@ complete -o nosort -F _hetero_completion hetero
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes commands in a shell.
+    """Print a script that completes commands in a shell.
 
-    In ~/.bashrc: `eval "$(hetero completion bash)"`; in ~/.zshrc: `eval "$(hetero completion zsh)"`; for fish:
+    Add `eval "$(hetero completion bash)"` to ~/.bashrc, or `eval "$(hetero completion zsh)"` to ~/.zshrc. For fish, run
     `hetero completion fish > ~/.config/fish/completions/hetero.fish`.
     """
     if shell == "bash":

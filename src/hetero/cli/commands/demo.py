@@ -27,18 +27,21 @@ __all__ = ["command"]
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
     show_default="this folder",
-    help="Where the two DOT files go; it is made if it is not there.",
+    help="Folder for the two DOT files; created if it does not exist.",
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of the random weights and of the input.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random weights and input.")
 @click.option("--per-node", is_flag=True, help="Print the counters of every node.")
-@click.option("--save-model", metavar="FILE.onnx", type=click.Path(), help="Write the model, to try other commands on.")
+@click.option(
+    "--save-model", metavar="FILE.onnx", type=click.Path(), help="Write the model, for use with other commands."
+)
 @force_option
 @json_option
 def command(output: Path, seed: int, per_node: bool, save_model: str | None, force: bool, as_json: bool) -> None:
-    """GoogLeNet v1 on HETERO:FPGA,CPU, the FPGA simulated: plan, run, counters, check.
+    """Run GoogLeNet v1 on HETERO:FPGA,CPU, with a simulated FPGA.
 
-    Needs no network and no FPGA: the model comes with the onnx package, its weights are random, and the profile that
-    stands in for the FPGA takes every operator of the model but LRN and Softmax.
+    The demo shows the subgraphs and the counters, and compares the result with the CPU. It requires neither a network
+    connection nor an FPGA: the model is part of the onnx package, with random weights, and a profile simulates the
+    FPGA, which supports all operators of the model except LRN and Softmax.
     """
     from ...demo import run_demo
     from ..outfile import check_output

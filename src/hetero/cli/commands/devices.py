@@ -11,8 +11,8 @@ from ..planning import Planning, profile_option
 __all__ = ["command"]
 
 _LISTS = {
-    "HETERO": "one model cut over a list of devices, by priority: HETERO:FPGA,CPU",
-    "MULTI": "requests spread over a list of devices: MULTI:CPU,ORT",
+    "HETERO": "one model on a list of devices, by priority: HETERO:FPGA,CPU",
+    "MULTI": "requests distributed over a list of devices: MULTI:CPU,ORT",
 }
 
 
@@ -20,10 +20,10 @@ _LISTS = {
 @profile_option
 @json_option
 def command(profiles: tuple[str, ...], as_json: bool) -> None:
-    """List devices, and say why those that cannot be used cannot.
+    """List devices, with the reason if one is unavailable.
 
-    Devices come with hetero, from packages that are plugins, and from profiles. What cannot be used here is listed with
-    the reason, and with what to install.
+    Devices are provided by hetero, by plugin packages and by profiles. For an unavailable device, the reason says what
+    to install.
     """
     from ..session import core_with
     from ..text import print_json, print_table

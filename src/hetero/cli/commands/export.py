@@ -14,8 +14,14 @@ __all__ = ["command"]
 
 @new_command()
 @model_argument()
-@planning_options("What to compile for [default: CPU].")
-@click.option("-o", "--output", metavar="FILE.hetero", type=click.Path(), help="Default: the model's name, here.")
+@planning_options("Device to compile for [default: CPU].")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE.hetero",
+    type=click.Path(),
+    help="[default: the model's name, in the current folder]",
+)
 @shape_options
 @force_option
 @json_option
@@ -27,9 +33,9 @@ def command(
     as_json: bool,
     **sizes: Any,
 ) -> None:
-    """Compile a model and write it as one file that loads without compiling.
+    """Compile a model and export it as one file that loads without compiling.
 
-    `hetero run`, `bench` and `inspect` take that file; in Python, `hetero.load` does.
+    `hetero run`, `bench` and `inspect` accept the file. In Python, `hetero.load` loads it.
     """
     import os
 

@@ -16,12 +16,15 @@ __all__ = ["command"]
 @new_command()
 @model_argument("FILE")
 @link_option
-@click.option("--verify", is_flag=True, help="Of a .hetero file: check every byte by SHA-256, large weights too.")
+@click.option(
+    "--verify", is_flag=True, help="For a .hetero file: check every byte by SHA-256, including large weights."
+)
 @json_option
 def command(model: str, follow_links: bool, verify: bool, as_json: bool) -> None:
-    """Say what is in a model, .onnx or .hetero, without running it.
+    """Show the contents of a model, .onnx or .hetero, without running it.
 
-    Nothing in the file is trusted or run: an ONNX file is indexed, an exported one is checked byte by byte.
+    The file is not trusted, and no code in it is executed. An ONNX file is indexed; an exported file is verified by its
+    checksums.
     """
     from ..session import Session
     from ..text import print_json

@@ -22,20 +22,22 @@ _POLICIES = ("auto", "linear", "greedy", "documented")
 
 @new_command()
 @model_argument()
-@planning_options("The list, by priority.")
-@click.option("--policy", type=click.Choice(_POLICIES), help="How the model is cut [default: auto].")
-@click.option("--explain", metavar="NODE", multiple=True, help="Say why a node is where it is, and is cut there.")
+@planning_options("Device list, by priority.")
+@click.option("--policy", type=click.Choice(_POLICIES), help="Partitioning policy [default: auto].")
+@click.option("--explain", metavar="NODE", multiple=True, help="Explain the device of a node, and the cuts around it.")
 @click.option(
     "--what-if",
     metavar="DEVICE=OP,OP",
     multiple=True,
     shell_complete=complete_support,
-    help="Say what would change if a device took these operators, too.",
+    help="Show what would change if a device also supported these operators.",
 )
-@click.option("--missing-ops", is_flag=True, help="Say which operators would save most subgraphs if devices took them.")
-@click.option("--save", metavar="PLAN.json", type=click.Path(), help="Write the plan, for editing and for --plan.")
-@click.option("--dot", metavar="FOLDER", type=click.Path(), help="Write both Graphviz files there.")
-@click.option("--svg", metavar="FILE.svg", type=click.Path(), help="Draw it; pip install 'hetero[svg]'.")
+@click.option("--missing-ops", is_flag=True, help="Show which missing operators cause the most subgraphs.")
+@click.option("--save", metavar="PLAN.json", type=click.Path(), help="Write the plan, for --plan. It can be edited.")
+@click.option(
+    "--dot", metavar="FOLDER", type=click.Path(), help="Write two Graphviz files: nodes by device and by subgraph."
+)
+@click.option("--svg", metavar="FILE.svg", type=click.Path(), help="Draw the plan; requires Graphviz or hetero[svg].")
 @shape_options
 @force_option
 @json_option
@@ -53,10 +55,10 @@ def command(
     as_json: bool,
     **sizes: Any,
 ) -> None:
-    """Say which node goes where and why, and how the model is cut, without compiling.
+    """Show the device of each node with the reason, and the subgraphs, without compiling.
 
-    With --plan, a plan that was saved, and perhaps edited, is checked against the model. --json prints the plan as
-    --save writes it; with --explain, --what-if or --missing-ops, the answers to those.
+    With --plan, check a saved or edited plan against the model. --json prints the plan in the format of --save; with
+    --explain, --what-if or --missing-ops, it prints their answers.
     """
     from ..inputs import InputChoice
     from ..outfile import check_output

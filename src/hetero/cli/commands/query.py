@@ -20,8 +20,8 @@ _QUOTED = re.compile(r"'[^']*'")
 
 @new_command()
 @model_argument()
-@planning_options("The device, or the list.", default="CPU", plans=False)
-@click.option("--nodes", "per_node", is_flag=True, help="A row for each node that a device refuses.")
+@planning_options("Device or list.", default="CPU", plans=False)
+@click.option("--nodes", "per_node", is_flag=True, help="Also print a row for each node that a device rejects.")
 @json_option
 def command(
     model: str,
@@ -29,9 +29,9 @@ def command(
     per_node: bool,
     as_json: bool,
 ) -> None:
-    """Say which devices take which operators, and why not the others.
+    """Show which devices support which operators, and why they reject others.
 
-    Affinities and pins play no part. Nodes that no device of the list takes make it exit with 1, after the table.
+    Affinities and pins are ignored. The exit code is 1 if no device in the list supports a node.
     """
     from ...base.device_string import parse_device
     from ...base.formatting import counted
@@ -43,9 +43,9 @@ def command(
     device = planning.device or ""
     answer = session.core.query_model(session.model, device, planning.config())
     devices = parse_device(device).devices or (device,)
-    nodes = dict.fromkeys((*session.model.keys, *answer, *answer.reasons))  # calls that were looked into, too
+    nodes = dict.fromkeys((*session.model.keys, *answer, *answer.reasons))  # includes function calls and their nodes
     operator_of = _operators(session)
-    nobodys = [key for key in session.model.keys if key not in answer and not _was_looked_into(key, answer)]
+    unsupported = [key for key in session.model.keys if key not in answer and not _is_answered_by_nodes(key, answer)]
     rows = [_row(name, answer, operator_of) for name in devices]
     if as_json:
         print_json(
@@ -54,13 +54,13 @@ def command(
                 "device": device,
                 "devices": rows,
                 "nodes": {key: {"device": answer.get(key), "reasons": answer.reasons.get(key, {})} for key in nodes},
-                "unsupported": nobodys,
+                "unsupported": unsupported,
             }
         )
     else:
         print_table(
             f"{shorten(session.model.name)} on {device}: {counted(session.model.num_nodes, 'node')}",
-            ("device", ">takes", ">refuses", ">is given", "operators that it is given"),
+            ("device", ">supported", ">rejected", ">assigned", "assigned operators"),
             [
                 (
                     row["device"],
@@ -78,11 +78,11 @@ def command(
             for entry in row["refusals"]
         ]
         if refusals:
-            print_table("Why not", ("device", ">nodes", "operators", "reason"), refusals)
+            print_table("Reasons for rejection", ("device", ">nodes", "operators", "reason"), refusals)
         if per_node:
             print_table(
-                "Nodes that a device refuses",
-                ("node", "operator", "goes to", "device", "reason"),
+                "Rejected nodes",
+                ("node", "operator", "assigned to", "rejected by", "reason"),
                 [
                     (shorten(key), operator_of.get(key, ""), answer.get(key, "none"), refusing, reason)
                     for key, reasons in answer.reasons.items()
@@ -90,13 +90,14 @@ def command(
                 ],
                 most=None,
             )
-    if nobodys:
-        raise Failure(f"{counted(len(nobodys), 'node')} that no device of {device} takes")
+    if unsupported:
+        verb = "is" if len(unsupported) == 1 else "are"
+        raise Failure(f"{counted(len(unsupported), 'node')} {verb} not supported by any device of {device}")
 
 
 def _row(device: str, answer: Any, operator_of: Mapping[str, str]) -> dict[str, Any]:
-    """What one device answered, its refusals grouped by reason, the commonest first; reasons that differ only in the
-    names that they quote are one."""
+    """The answer of one device. Rejections are grouped by reason, the most common first; reasons that differ only in
+    quoted names are one group."""
     given = Counter(operator_of.get(key, "?") for key, chosen in answer.items() if chosen == device)
     groups: dict[str, list[str]] = {}
     for key, reasons in answer.reasons.items():
@@ -123,8 +124,8 @@ def _operators(session: Any) -> dict[str, str]:
     return dict(zip(model.keys, map(model.op_types.__getitem__, model.op_type_of.tolist()), strict=True))
 
 
-def _was_looked_into(key: str, answer: Mapping[str, str]) -> bool:
-    """Whether a call of a function is answered by its nodes (``call/node``)."""
+def _is_answered_by_nodes(key: str, answer: Mapping[str, str]) -> bool:
+    """Whether the answer for a function call is given by its nodes (``call/node``)."""
     return any(other.startswith(f"{key}/") for other in answer)
 
 

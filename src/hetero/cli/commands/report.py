@@ -20,11 +20,11 @@ __all__ = ["command"]
 
 @new_command()
 @model_argument()
-@planning_options("The list, by priority.")
+@planning_options("Device list, by priority.")
 @click.option("-o", "--output", metavar="FILE.html", type=click.Path(), default="report.html", show_default=True,
-              help="Where it goes.")  # fmt: skip
-@click.option("--run", "timed", is_flag=True, help="Run it, too: times, and when what ran.")
-@click.option("--overlays", metavar="FOLDER", type=click.Path(), help="Write overlays for Model Explorer there, too.")
+              help="Path of the report.")  # fmt: skip
+@click.option("--run", "timed", is_flag=True, help="Also run the model, and show times and a timeline.")
+@click.option("--overlays", metavar="FOLDER", type=click.Path(), help="Also write overlays for Model Explorer.")
 @input_options
 @force_option
 @json_option
@@ -38,10 +38,10 @@ def command(
     as_json: bool,
     **choice: Any,
 ) -> None:
-    """Write a plan, or a run, as one HTML file to look at, which needs no network.
+    """Write a plan or a run as one self-contained HTML file.
 
-    It draws the subgraphs, with their nodes on demand, bytes and (with --run) times, a timeline, and a table of all
-    nodes with the reason why each is where it is.
+    The report shows the subgraphs with their nodes and transferred bytes, and a table of all nodes with the reason for
+    each device. With --run, it also shows times and a timeline.
     """
     import os
 

@@ -14,12 +14,12 @@ __all__ = ["command"]
 
 @new_command()
 @model_argument()
-@planning_options("Where to run [default: CPU; for an exported model, what it is for].")
+@planning_options("Device to run on [default: CPU, or the device of an exported model].")
 @input_options
 @click.option("--save", metavar="FILE.npz", type=click.Path(), help="Write the outputs, by name.")
 @force_option
-@click.option("-pc", "--counters", "counted", is_flag=True, help="Show what each node and subgraph took.")
-@click.option("--trace", metavar="FILE.json", type=click.Path(), help="Write when what ran, for Perfetto and Chrome.")
+@click.option("-pc", "--counters", "counted", is_flag=True, help="Show the time of each node and subgraph.")
+@click.option("--trace", metavar="FILE.json", type=click.Path(), help="Write a trace for Perfetto or Chrome.")
 @json_option
 def command(
     model: str,
@@ -31,10 +31,10 @@ def command(
     as_json: bool,
     **choice: Any,
 ) -> None:
-    """Run one inference and summarise the outputs.
+    """Run one inference and summarize the outputs.
 
-    MODEL is an ONNX file, or a .hetero file that `hetero export` wrote. Inputs that are not given are random, the same
-    for the same seed.
+    MODEL is an ONNX file or a .hetero file from `hetero export`. Inputs without --input are random; the same seed
+    gives the same inputs.
     """
     from ..inputs import InputChoice
     from ..outfile import check_output
@@ -120,6 +120,6 @@ def _print(result: dict[str, Any]) -> None:
         print_line(f"Wrote {saved['path']}")
         for name, key in saved["arrays"].items():
             if name != key:
-                print_line(f"  {shorten(name)} is called {key} there")
+                print_line(f"  {shorten(name)} is stored as {key}")
     if result["trace"] is not None:
         print_line(f"Wrote {result['trace']}: open it with https://ui.perfetto.dev or chrome://tracing")

@@ -18,13 +18,13 @@ __all__ = ["command"]
 
 @new_command()
 @model_argument()
-@planning_options("The list to split for.")
-@click.option("-o", "--output", "folder", metavar="FOLDER", required=True, type=click.Path(), help="Where they go.")
+@planning_options("Device list to split for.")
+@click.option("-o", "--output", "folder", metavar="FOLDER", required=True, type=click.Path(), help="Output folder.")
 @click.option(
     "--external-above",
     metavar="BYTES",
     type=click.IntRange(min=0),
-    help="Tensors from this size on go to a file beside each ONNX file [default: 1024, if there are 128 MiB of them].",
+    help="Store tensors of at least this size in a separate file per ONNX file [default: 1024, if they total 128 MiB].",
 )
 @shape_options
 @force_option
@@ -38,9 +38,9 @@ def command(
     as_json: bool,
     **sizes: Any,
 ) -> None:
-    """Write an ONNX file per subgraph, for any runtime, and a manifest.
+    """Write an ONNX file per subgraph, for any runtime, with a manifest.
 
-    The folder must be empty, or not be there; with --force it may hold an earlier split, which is replaced once the new
+    The folder must be empty or not exist. With --force, it may contain an earlier split, which is replaced when the new
     one is complete.
     """
     import os
@@ -99,4 +99,4 @@ def _print(folder: str, manifest: Manifest) -> None:
             for part in manifest.parts
         ],
     )
-    print_line(f"Wrote {folder}; manifest.json says what feeds what")
+    print_line(f"Wrote {folder}; manifest.json lists their connections")
