@@ -31,7 +31,7 @@ def query(plugin: Plugin, model: Model, config: Mapping[str, Any], device: str |
     """
     name = device or plugin.name
     subject = model.describe_nodes()
-    call = functools.partial(plugin.query_model, model, config)
+    call = functools.partial(_query, plugin, model, config)
     support = guarded(name, "query_model", subject, call, plugin.timeout_ms(config))
     fault = _fault(support, model.num_nodes)
     if fault:
@@ -41,6 +41,11 @@ def query(plugin: Plugin, model: Model, config: Mapping[str, Any], device: str |
         for node, reason in support.reasons.items():
             tell(settings, name, "TRACE", f"refuses {model.key_of(node)!r}: {reason}")
     return support
+
+
+def _query(plugin: Plugin, model: Model, config: Mapping[str, Any]) -> object:
+    plugin.check_config(config)
+    return plugin.query_model(model, config)
 
 
 def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel:
@@ -64,12 +69,20 @@ def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel
 
 
 def adopt(
-    plugin: Plugin, compiled: CompiledModel, config: Mapping[str, Any], subject: str, device: str | None = None
+    plugin: Plugin,
+    compiled: CompiledModel,
+    config: Mapping[str, Any],
+    subject: str,
+    model_name: str,
+    device: str | None = None,
 ) -> None:
-    """Give a compiled or imported model what every model of its device has: the threads, the properties that its
-    author left out, and the requested name of the device (``device``), if its author built in another name.
-    ``subject``: what it was compiled from, for errors."""
+    """Complete a compiled or imported model: the threads, the properties that its author left out, and the requested
+    name of the device (``device``), if its author built in another name.
+
+    ``subject``: what it was compiled from, for errors. ``model_name``: the default of ``NETWORK_NAME``."""
     compiled.subject = subject
+    if not compiled.settings["NETWORK_NAME"]:
+        compiled.add_settings({"NETWORK_NAME": model_name})
     built_in, rest = _split_name(compiled.device)
     called, _ = _split_name(device or plugin.name)
     if built_in != called and built_in in (plugin.name, getattr(type(plugin), "name", plugin.name)):

@@ -209,10 +209,6 @@ class CompiledModel(abc.ABC):
             self._properties["EXECUTION_DEVICES"] = (device,)
         self._device = self._executor.name = device
 
-    def mark_loaded_from_cache(self) -> None:
-        """Called once, by the cache, before anybody else has the model."""
-        self._properties["LOADED_FROM_CACHE"] = True
-
     def adopt_ports(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
         """Take the ports that a model had when it was exported: types that were inferred are not inferred again.
         `Corrupt` unless they have the names of its own."""
