@@ -48,7 +48,7 @@ def test_a_device_that_supports_no_case_fails_once(tmp_path: Path, body: str) ->
     assert done.returncode == 1, done.stdout + done.stderr
     assert " 1 failed, " in done.stdout
     assert "error" not in done.stdout.lower()
-    assert "test_no_device.py::TestNo::test_supports_a_case" in done.stdout
+    assert "TestNo.test_supports_a_case" in done.stdout
     assert "Override `cases` in the test class" in done.stdout
     assert "the device supports none of the cases; see test_supports_a_case" in done.stdout
     if not body:

@@ -43,7 +43,7 @@ def query(plugin: Plugin, model: Model, config: Mapping[str, Any], device: str |
     return support
 
 
-def _query(plugin: Plugin, model: Model, config: Mapping[str, Any]) -> object:
+def _query(plugin: Plugin, model: Model, config: Mapping[str, Any]) -> Support:
     plugin.check_config(config)
     return plugin.query_model(model, config)
 
