@@ -30,8 +30,8 @@ def compile_on(
 ) -> CompiledModel:
     """`Plugin.compile_model`, checked; with ``ISOLATION=PROCESS`` in a worker process.
 
-    ``device``: the name that the device was asked for by, such as ``CPU.1``; by default the plugin's. Raises
-    `HeteroError` for a wrong answer, `PluginTimeout`, and what the plugin raises.
+    ``device``: the requested name, such as ``CPU.1``; defaults to the plugin's name. Raises `PropertyError` for a wrong
+    ``config``, `HeteroError` for a wrong return value, `PluginTimeout`, and the plugin's exceptions.
     """
     name = device or plugin.name
     subject = model.describe_nodes()

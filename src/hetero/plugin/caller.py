@@ -1,7 +1,8 @@
-"""The caller's side of the contract: asking a plugin, and taking what it gives, with every answer checked.
+"""The caller's side of the contract: calls of plugin methods, with their arguments and return values checked.
 
-`Core`, HETERO and MULTI use these functions in place of the methods that a device author writes: errors name the
-device, ``PLUGIN_TIMEOUT_MS`` holds, and an answer of the wrong type or size is an error.
+`Core`, HETERO and MULTI use these functions instead of the methods that a device author writes. They check the
+configuration first, name the device in errors, enforce ``PLUGIN_TIMEOUT_MS``, and reject return values of a wrong type
+or size.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ __all__ = ["adopt", "check_compiled", "isolates", "log_settings", "query"]
 
 
 def query(plugin: Plugin, model: Model, config: Mapping[str, Any], device: str | None = None) -> Support:
-    """`Plugin.query_model`, checked. ``device``: the name that errors use, such as ``CPU.1``; by default the plugin's.
+    """`Plugin.query_model`, checked. ``device``: the name for errors, such as ``CPU.1``; defaults to the plugin's name.
 
-    Raises `HeteroError` for a wrong answer, `PluginTimeout`, and what the plugin raises.
+    Raises `PropertyError` for a wrong ``config``, `HeteroError` for a wrong return value, `PluginTimeout`, and the
+    plugin's exceptions.
     """
     name = device or plugin.name
     subject = model.describe_nodes()
@@ -49,8 +51,8 @@ def _query(plugin: Plugin, model: Model, config: Mapping[str, Any]) -> Support:
 
 
 def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel:
-    """The answer of `Plugin.compile_model`. Raises `HeteroError` unless it is a compiled model with the ports of
-    ``model``."""
+    """Return ``compiled``, a return value of `Plugin.compile_model`. Raises `HeteroError` unless it is a compiled model
+    with the ports of ``model``."""
     subject = model.describe_nodes()
     if not isinstance(compiled, CompiledModel):
         raise HeteroError(
@@ -100,7 +102,7 @@ def isolates(plugin: Plugin, config: Mapping[str, Any]) -> bool:
 
 
 def log_settings(plugin: Plugin, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``LOG_LEVEL`` of a call, as `hetero.base.log` takes it; empty if the device does not declare it."""
+    """``LOG_LEVEL`` of a call, for `hetero.base.log`; empty if the device does not declare it."""
     level = plugin.setting("LOG_LEVEL", config)
     return {} if level is None else {"LOG_LEVEL": level}
 
@@ -112,7 +114,7 @@ def _split_name(device: str) -> tuple[str, str]:
 
 
 def _fault(support: object, num_nodes: int) -> str | None:
-    """What is wrong with an answer of `Plugin.query_model`; None if nothing is."""
+    """What is wrong with a return value of `Plugin.query_model`; None if it is right."""
     if not isinstance(support, Support):
         return f"{type(support).__name__}, expected a Support,"
     mask = support.mask
