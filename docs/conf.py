@@ -14,8 +14,7 @@ from typing import Any
 from sphinx.util.nodes import make_refnode
 
 import hetero
-from hetero.base.properties import PROPERTIES
-from hetero.plugin import Plugin, Property
+from hetero.plugin import PROPERTIES, Plugin, Property
 from hetero.registry import _BUILT_IN
 
 project = "hetero"

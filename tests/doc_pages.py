@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["matches", "run_page"]
+__all__ = ["matches", "printed_file", "run_page"]
 
 BLOCK = re.compile(r"(<!-- numbers vary -->\n+)?^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"(?:#|//) ([\w-]+\.\w+)\n")
@@ -41,6 +41,15 @@ def run_page(page: Path, folder: Path) -> int:
     if os.environ.get("HETERO_WRITE_DOCS"):
         page.write_text("".join(parts) + text[end:], encoding="utf-8")
     return runner.count
+
+
+def printed_file(page: Path, name: str) -> str:
+    """The block of the page that is written to the file ``name``, without the comment with its name."""
+    for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        file = FILE.match(block[3])
+        if file and file[1] == name:
+            return block[3].partition("\n")[2]
+    raise AssertionError(f"{page.name} has no block for {name}")
 
 
 class _Runner:

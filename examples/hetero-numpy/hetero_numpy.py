@@ -11,16 +11,16 @@ OPERATORS = {  # as they are since operator set 13
     "Add": np.add,
     "MatMul": np.matmul,
     "Mul": np.multiply,
-    "Relu": lambda x: np.maximum(x, 0),
+    "Relu": lambda x: np.maximum(x, np.float32(0)),
 }
 
 
 class NumpyPlugin(Plugin):
     name = "NUMPY"
-    refuses_when_compiling = True  # so nobody need ask before
+    properties = (*Plugin.properties, "PERF_COUNT")
+    refuses_when_compiling = True  # so hetero need not query before
 
     def query_model(self, model, config):
-        self.full_config(config)  # which raises for properties that this device does not have
         return Support.from_reasons(model.num_nodes, refusals(model))
 
     def compile_model(self, model, config, context=None):

@@ -108,7 +108,7 @@ def test_devices_that_take_none() -> None:
     core.get_property("PLAIN", "FULL_DEVICE_NAME")
     core.add_extension(odd(same))  # passes over it
     for device in ("PLAIN", "HETERO"):
-        with pytest.raises(hetero.NotSupported, match=f"{device} takes no extensions"):
+        with pytest.raises(hetero.NotSupported, match=f"{device} does not support extensions"):
             core.add_extension(odd(same, since_version=5), device)
     with pytest.raises(hetero.DeviceUnavailable, match="unknown device 'CPV'"):
         core.add_extension(odd(same), "CPV")

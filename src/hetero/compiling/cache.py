@@ -95,7 +95,7 @@ def _load(
             return None  # never there, or removed by another process
         warn(f"CACHE_DIR: an entry cannot be used and is made anew: {error}")
         return None
-    compiled.mark_loaded_from_cache()
+    compiled.add_settings({"LOADED_FROM_CACHE": True})
     return compiled
 
 

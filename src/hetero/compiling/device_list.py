@@ -40,6 +40,7 @@ class DeviceListPlugin(Plugin):
             *("DEVICE_TYPE", "OPTIMIZATION_CAPABILITIES", "DEVICE_ID"),
             *("ISOLATION", "WORKER_TIMEOUT_MS", "WORKER_RETRIES"),
         ),
+        "PERF_COUNT",
         "MULTI_DEVICE_PRIORITIES",
         "DEVICE_PROPERTIES",
         "STRICT",
@@ -119,6 +120,10 @@ class DeviceListPlugin(Plugin):
     def own(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The part of ``config`` that is for this device itself."""
         return {key: value for key, value in config.items() if self.declares(key)}
+
+    def check_config(self, config: Mapping[str, Any]) -> None:
+        """Checks its own properties; `available` checks those of the listed devices."""
+        self.full_config(self.own(config))
 
     def settings_of(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Its own, and of each device of the list that is available those, and what its models depend on besides."""

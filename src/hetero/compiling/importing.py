@@ -89,12 +89,13 @@ def import_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]
     call = functools.partial(plugin.import_payload, reader, config)
     subject = f"of {reader.name!r}"
     try:
+        plugin.check_config(config)
         timeout_ms = plugin.timeout_ms(config)
         compiled = call() if timeout_ms == 0 else guarded(reader.device, "import_payload", subject, call, timeout_ms)
         if not isinstance(compiled, CompiledModel):
             raise HeteroError(f"import_payload gave {type(compiled).__name__}, expected a CompiledModel")
         compiled.adopt_ports(reader.inputs, reader.outputs)
-        adopt(plugin, compiled, config, f"of {reader.name!r}", reader.device)
+        adopt(plugin, compiled, config, subject, reader.name, reader.device)
         tell(compiled.settings, reader.device, "INFO", f"imported: {compiled!r} of {reader.name!r}")
         return compiled
     except (ArtifactError, DeviceUnavailable, NotSupported, PluginTimeout, PropertyError):

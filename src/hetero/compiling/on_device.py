@@ -30,8 +30,8 @@ def compile_on(
 ) -> CompiledModel:
     """`Plugin.compile_model`, checked; with ``ISOLATION=PROCESS`` in a worker process.
 
-    ``device``: the name that the device was asked for by, such as ``CPU.1``; by default the plugin's. Raises
-    `HeteroError` for a wrong answer, `PluginTimeout`, and what the plugin raises.
+    ``device``: the requested name, such as ``CPU.1``; defaults to the plugin's name. Raises `PropertyError` for a wrong
+    ``config``, `HeteroError` for a wrong return value, `PluginTimeout`, and the plugin's exceptions.
     """
     name = device or plugin.name
     subject = model.describe_nodes()
@@ -40,18 +40,25 @@ def compile_on(
     if isolates(plugin, config):
         call = functools.partial(_compile_isolated, plugin, model, config, context, name)
     else:
-        call = functools.partial(plugin.compile_model, model, config, context)
+        call = functools.partial(_compile_here, plugin, model, config, context)
     try:
         answer = guarded(name, "compile_model", subject, call, plugin.timeout_ms(config))
         compiled = check_compiled(answer, model, name)
     except HeteroError as error:
         tell(settings, name, "ERR", str(error))
         raise
-    adopt(plugin, compiled, config, subject, name)
+    adopt(plugin, compiled, config, subject, model.name, name)
     if is_told(settings, "INFO"):
         milliseconds = (time.perf_counter() - begin) * 1e3
         tell(settings, name, "INFO", f"compiled in {milliseconds:.3g} ms: {compiled!r} {subject}")
     return compiled
+
+
+def _compile_here(
+    plugin: Plugin, model: Model, config: Mapping[str, Any], context: RemoteContext | None
+) -> CompiledModel:
+    plugin.check_config(config)
+    return plugin.compile_model(model, config, context)
 
 
 def _compile_isolated(

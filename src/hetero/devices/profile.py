@@ -213,7 +213,7 @@ class ProfilePlugin(Plugin):
     the executing device; properties that the profile device does not have itself are the executing device's.
     """
 
-    properties = (*without(Plugin.properties, "DEVICE_ID"), "EXECUTION_DEVICES")
+    properties = (*without(Plugin.properties, "DEVICE_ID"), "PERF_COUNT", "EXECUTION_DEVICES")
 
     extended_by_another = True
 

@@ -1,11 +1,12 @@
-"""What a device author implements and gets: `contract` and `compiled_model` first, the rest on need.
+"""What a device author implements: `Plugin`, `CompiledModel` and `Runner`; docs/plugins.md shows a complete device.
 
-The other modules of this room are what every device shares: requests and their tensors, threads, counters, and the
-checks around calls into a device.
+`contract`, `compiled_model` and the protocols of `request` are the author's part. The other modules are shared by all
+devices: requests and their tensors, threads, counters, and the checks of what plugins return (`caller`, `checked`).
 """
 
 from __future__ import annotations
 
+from ..base import properties as _properties
 from ..base.properties import Property
 from .cancellation import Cancellation
 from .compiled_model import CompiledModel
@@ -14,6 +15,7 @@ from .request import InferRequest, PlacingRunner, RepeatingRunner, Runner
 from .speed import CostSource, DeviceSpeed, default_speed
 
 __all__ = [
+    "PROPERTIES",
     "Cancellation",
     "CompiledModel",
     "CostSource",
@@ -31,3 +33,6 @@ __all__ = [
     "Support",
     "default_speed",
 ]
+
+PROPERTIES = _properties.PROPERTIES
+"""Name -> property: every property that hetero itself knows. Plugins may declare more."""

@@ -1,7 +1,8 @@
-"""The caller's side of the contract: asking a plugin, and taking what it gives, with every answer checked.
+"""The caller's side of the contract: calls of plugin methods, with their arguments and return values checked.
 
-`Core`, HETERO and MULTI use these functions in place of the methods that a device author writes: errors name the
-device, ``PLUGIN_TIMEOUT_MS`` holds, and an answer of the wrong type or size is an error.
+`Core`, HETERO and MULTI use these functions instead of the methods that a device author writes. They check the
+configuration first, name the device in errors, enforce ``PLUGIN_TIMEOUT_MS``, and reject return values of a wrong type
+or size.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ __all__ = ["adopt", "check_compiled", "isolates", "log_settings", "query"]
 
 
 def query(plugin: Plugin, model: Model, config: Mapping[str, Any], device: str | None = None) -> Support:
-    """`Plugin.query_model`, checked. ``device``: the name that errors use, such as ``CPU.1``; by default the plugin's.
+    """`Plugin.query_model`, checked. ``device``: the name for errors, such as ``CPU.1``; defaults to the plugin's name.
 
-    Raises `HeteroError` for a wrong answer, `PluginTimeout`, and what the plugin raises.
+    Raises `PropertyError` for a wrong ``config``, `HeteroError` for a wrong return value, `PluginTimeout`, and the
+    plugin's exceptions.
     """
     name = device or plugin.name
     subject = model.describe_nodes()
-    call = functools.partial(plugin.query_model, model, config)
+    call = functools.partial(_query, plugin, model, config)
     support = guarded(name, "query_model", subject, call, plugin.timeout_ms(config))
     fault = _fault(support, model.num_nodes)
     if fault:
@@ -43,9 +45,14 @@ def query(plugin: Plugin, model: Model, config: Mapping[str, Any], device: str |
     return support
 
 
+def _query(plugin: Plugin, model: Model, config: Mapping[str, Any]) -> Support:
+    plugin.check_config(config)
+    return plugin.query_model(model, config)
+
+
 def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel:
-    """The answer of `Plugin.compile_model`. Raises `HeteroError` unless it is a compiled model with the ports of
-    ``model``."""
+    """Return ``compiled``, a return value of `Plugin.compile_model`. Raises `HeteroError` unless it is a compiled model
+    with the ports of ``model``."""
     subject = model.describe_nodes()
     if not isinstance(compiled, CompiledModel):
         raise HeteroError(
@@ -64,12 +71,20 @@ def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel
 
 
 def adopt(
-    plugin: Plugin, compiled: CompiledModel, config: Mapping[str, Any], subject: str, device: str | None = None
+    plugin: Plugin,
+    compiled: CompiledModel,
+    config: Mapping[str, Any],
+    subject: str,
+    model_name: str,
+    device: str | None = None,
 ) -> None:
-    """Give a compiled or imported model what every model of its device has: the threads, the properties that its
-    author left out, and the requested name of the device (``device``), if its author built in another name.
-    ``subject``: what it was compiled from, for errors."""
+    """Complete a compiled or imported model: the threads, the properties that its author left out, and the requested
+    name of the device (``device``), if its author built in another name.
+
+    ``subject``: what it was compiled from, for errors. ``model_name``: the default of ``NETWORK_NAME``."""
     compiled.subject = subject
+    if not compiled.settings["NETWORK_NAME"]:
+        compiled.add_settings({"NETWORK_NAME": model_name})
     built_in, rest = _split_name(compiled.device)
     called, _ = _split_name(device or plugin.name)
     if built_in != called and built_in in (plugin.name, getattr(type(plugin), "name", plugin.name)):
@@ -87,7 +102,7 @@ def isolates(plugin: Plugin, config: Mapping[str, Any]) -> bool:
 
 
 def log_settings(plugin: Plugin, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``LOG_LEVEL`` of a call, as `hetero.base.log` takes it; empty if the device does not declare it."""
+    """``LOG_LEVEL`` of a call, for `hetero.base.log`; empty if the device does not declare it."""
     level = plugin.setting("LOG_LEVEL", config)
     return {} if level is None else {"LOG_LEVEL": level}
 
@@ -99,7 +114,7 @@ def _split_name(device: str) -> tuple[str, str]:
 
 
 def _fault(support: object, num_nodes: int) -> str | None:
-    """What is wrong with an answer of `Plugin.query_model`; None if nothing is."""
+    """What is wrong with a return value of `Plugin.query_model`; None if it is right."""
     if not isinstance(support, Support):
         return f"{type(support).__name__}, expected a Support,"
     mask = support.mask

@@ -1,4 +1,4 @@
-"""What runs a model of a device that somebody else wrote: errors are named, results are looked at."""
+"""Checks around the runners of devices: errors name the device, and results must match the output ports."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["CheckedRunner", "RepeatingCheckedRunner", "checked_runner"]
 
 
 class CheckedRunner:
-    """A runner around another. Whatever that raises, or gives that its ports do not declare, is an `InferenceError`
-    that names the device and what it runs, before another device or the user gets it."""
+    """A runner around another. An exception, or a result that does not match its port, becomes an `InferenceError` that
+    names the device and the nodes."""
 
     def __init__(self, runner: Runner, device: str, subject: str, outputs: Sequence[Port]) -> None:
-        """``subject``: what it runs, ``of 'name' (node 'a')``."""
+        """``subject``: the model that it runs, ``of 'name' (node 'a')``."""
         self._runner = runner
         self._device = device
         self._subject = subject
@@ -33,8 +33,7 @@ class CheckedRunner:
         self._left: frozenset[int] = frozenset()
 
     def leave(self, positions: Sequence[int]) -> None:
-        """See `CompiledModel.home`: results at these positions stay on the device. What the runner returns for them is
-        not checked."""
+        """See `CompiledModel.home`: results at these positions stay on the device and are not checked."""
         leave = getattr(self._runner, "leave", None)
         if leave is None:
             raise InferenceError(
@@ -51,7 +50,7 @@ class CheckedRunner:
         return self._checked(functools.partial(self._runner.run, inputs))
 
     def run_into(self, inputs: Sequence[np.ndarray], places: Sequence[NDArray[np.uint8]]) -> Sequence[np.ndarray]:
-        """See `hetero.plugin.request.PlacingRunner`; of a runner that is none, `run`."""
+        """See `PlacingRunner`; calls `run` if the inner runner does not have this method."""
         if not isinstance(self._runner, PlacingRunner):
             return self.run(inputs)
         return self._checked(functools.partial(self._runner.run_into, inputs, places))
@@ -105,7 +104,7 @@ class CheckedRunner:
 
 
 class RepeatingCheckedRunner(CheckedRunner):
-    """`CheckedRunner` of a `RepeatingRunner`, which answers for what it gives when it is run again."""
+    """`CheckedRunner` of a `RepeatingRunner`. The results of `run_again` are not checked."""
 
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
         assert isinstance(self._runner, RepeatingRunner)
@@ -116,7 +115,8 @@ class RepeatingCheckedRunner(CheckedRunner):
 
 
 def checked_runner(runner: object, device: str, subject: str, outputs: Sequence[Port]) -> CheckedRunner:
-    """A `CheckedRunner` around ``runner``; `InferenceError` if that is none."""
+    """A `CheckedRunner` around ``runner``. Raises `InferenceError` if ``runner`` does not have the methods of
+    `Runner`."""
     if not isinstance(runner, Runner):
         raise InferenceError(
             f"{device} gave {type(runner).__name__} for a request {subject}, expected a Runner (run, profile)"

@@ -1,4 +1,4 @@
-"""What a device gives for a model: a `CompiledModel`, and everything that users touch around it."""
+"""`CompiledModel`: what `Plugin.compile_model` returns, and what users call on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["CompiledModel"]
 
 
 class CompiledModel(abc.ABC):
-    """A model, ready to run on one device. Immutable; any number of requests may run on it at once."""
+    """A model, ready to run on one device. Immutable; any number of requests may run at the same time."""
 
     def __init__(
         self,
@@ -34,8 +34,11 @@ class CompiledModel(abc.ABC):
         outputs: Iterable[Port],
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        """``properties``: what `get_property` gives. Of those, ``NUM_STREAMS`` says how many asynchronous requests run
-        at one time (1 if absent), and ``EXCLUSIVE_ASYNC_REQUESTS`` that those of all models of the device take turns.
+        """``properties``: the values of `get_property`. hetero adds the properties of the device that are missing, with
+        their values for this compilation, and ``NETWORK_NAME``.
+
+        ``NUM_STREAMS`` is the number of asynchronous requests that run at the same time (default 1). With
+        ``EXCLUSIVE_ASYNC_REQUESTS``, the asynchronous requests of all such models of the device take turns.
         """
         self._device = device
         self._inputs = tuple(inputs)
@@ -46,11 +49,40 @@ class CompiledModel(abc.ABC):
         stated = {"EXECUTION_DEVICES": (device,), "NETWORK_NAME": "", "LOADED_FROM_CACHE": False}
         self._properties = {**stated, **optimal, **given}
         self.subject = ""
-        """What it was compiled of, for errors: ``of 'name' (node 'a')``."""
+        """What it was compiled from, for errors: ``of 'name' (node 'a')``."""
         self._idle: list[InferRequest] = []
         # An object of its own, so that requests need not hold the model that holds them.
         self._executor = ExecutorLease(device, streams)
         self._state_turns()
+
+    # -- what a device must implement ---------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def create_runner(self) -> Runner:
+        """The state of one request, as a `Runner`. hetero calls this once per request; runners of one model may run at
+        the same time."""
+
+    # -- what a device may override -----------------------------------------------------------------------------------
+
+    checks_results: ClassVar[bool] = True
+    """Whether hetero checks results against the ports and wraps exceptions of runs, which takes 1 to 2 µs per run. A
+    device whose results are always right and whose runs raise only exceptions of hetero may set it to False."""
+
+    home: object = None
+    """The memory of the device, if results can stay there. A result that only models of the same home (by ``is``) read
+    is passed on as the runner returns it, array or not. The runner of a model with a home has a method
+    ``leave(positions)``, which hetero calls once before the first run with the positions of these results."""
+
+    def export_payload(self, writer: PayloadWriter) -> None:
+        """Write the data that `Plugin.import_payload` requires to restore this model. Raises `NotSupported` unless
+        overridden."""
+        raise NotSupported(f"{self._device} cannot export compiled models")
+
+    def stream_processors(self) -> Sequence[Sequence[int]] | None:
+        """The processors that the thread of each stream may run on; None: any."""
+        return None
+
+    # -- what users call ----------------------------------------------------------------------------------------------
 
     @property
     def device(self) -> str:
@@ -59,49 +91,25 @@ class CompiledModel(abc.ABC):
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """What it takes, in the model's order."""
+        """The input ports, in the model's order."""
         return self._inputs
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        """What it gives, in the model's order."""
+        """The output ports, in the model's order."""
         return self._outputs
 
-    checks_results: ClassVar[bool] = True
-    """Whether results are compared with the ports after each run, and errors of runs are named, which takes 1 to 2 us.
-    A device whose runs give nothing else and raise only errors of hetero may do without."""
-
-    home: object = None
-    """Where results can stay for other models to read them there: those that only models of the same (``is``) home read
-    are handed on as their runners give them, arrays or not. A runner of a model with a home has a method
-    ``leave(positions)``, called once before it runs, that says which results those are."""
-
-    @abc.abstractmethod
-    def create_runner(self) -> Runner:
-        """The state of one request. Called once per request; runners of one model may run at the same time."""
-
-    def new_runner(self) -> Runner:
-        """`create_runner`, as all others call it: what goes wrong there, or when it runs, names the device."""
-        if not self.checks_results:
-            return self.create_runner()
-        try:
-            runner = self.create_runner()
-        except HeteroError as error:
-            error.add_note(f"in making a request {self.subject}, by {self._device}")
-            raise
-        except Exception as error:
-            raise inference_error(
-                f"{self._device} failed in making a request {self.subject}: {type(error).__name__}: {error}", error
-            ) from error
-        return checked_runner(runner, self._device, self.subject, self._outputs)
-
-    @property
-    def timeout_ms(self) -> int:
-        """``PLUGIN_TIMEOUT_MS``, for what is asked of the model itself."""
-        return int(self._properties.get("PLUGIN_TIMEOUT_MS", 0))
+    def get_property(self, name: str) -> Any:
+        """A property that the model was compiled with. Raises `PropertyError` for an unknown name."""
+        names = ("SUPPORTED_PROPERTIES", *self._properties)
+        if isinstance(name, str) and name == "SUPPORTED_PROPERTIES":
+            return names
+        if not isinstance(name, str) or name not in self._properties:
+            PropertyTable(Property(key, object) for key in names).declared(name, f"a model compiled for {self._device}")
+        return self._properties[name]
 
     def create_infer_request(self) -> InferRequest:
-        """A request of its own memory and counters; several run at the same time. It can be used again and again."""
+        """A reusable request with its own memory and counters. Several requests run at the same time."""
         timed = bool(self._properties.get("PERF_COUNT"))
         return InferRequest(self._device, self._inputs, self._outputs, self.new_runner(), self._executor, timed)
 
@@ -117,9 +125,9 @@ class CompiledModel(abc.ABC):
             self._idle.append(request)
 
     def submit(self, inputs: Any) -> Future[Outputs]:
-        """Begin one inference in a thread of the device; the future gives its `Outputs`, or raises what went wrong.
+        """Start one inference in a thread of the device. The future returns its `Outputs` or raises its exception.
 
-        Cancelling the future also stops an inference that has begun, where the device can stop.
+        Cancelling the future also stops a running inference if the device supports that.
         """
         return submit(self._idle, self.create_infer_request, inputs)
 
@@ -136,12 +144,12 @@ class CompiledModel(abc.ABC):
     def map(
         self, batches: Iterable[Any], in_flight: int | None = None, *, return_exceptions: bool = False
     ) -> Iterator[Outputs | Exception]:
-        """The results for each of ``batches``, in their order, with up to ``in_flight`` of them under way at once: by
-        default as many as keep the device busy (``OPTIMAL_NUMBER_OF_INFER_REQUESTS``), and at least 4.
+        """The results for each of ``batches``, in order, with up to ``in_flight`` inferences at the same time. The
+        default is ``OPTIMAL_NUMBER_OF_INFER_REQUESTS``, but at least 4.
 
-        No more of ``batches`` are drawn than are under way. What goes wrong with one is raised in its turn, and then,
-        or if the iterator is closed, the others under way are cancelled. With ``return_exceptions`` it is given in
-        place of the results instead, and the others go on.
+        ``batches`` is read only as far as inferences start. If an inference fails, its exception is raised in its turn
+        and the running inferences are cancelled; closing the iterator also cancels them. With ``return_exceptions``,
+        the exception is returned in place of the results, and the other inferences continue.
         """
         if in_flight is None:
             in_flight = max(4, int(self._properties["OPTIMAL_NUMBER_OF_INFER_REQUESTS"]))
@@ -150,25 +158,45 @@ class CompiledModel(abc.ABC):
         return map_in_order(self.submit, batches, in_flight, return_exceptions)
 
     async def arun(self, inputs: Any) -> Outputs:
-        """`submit` for coroutines: cancelling the task cancels the inference."""
+        """`submit` for coroutines. Cancelling the task cancels the inference."""
         import asyncio
 
         return await asyncio.wrap_future(self.submit(inputs))
 
-    def stream_processors(self) -> Sequence[Sequence[int]] | None:
-        """Per stream, the processors that its thread may run on; None: any."""
-        return None
+    def export_model(self, target: str | os.PathLike[str] | BinaryIO) -> None:
+        """Write the model to a path (atomically) or to a binary stream; `Core.import_model` reads it.
 
-    def lease_executors(self, executors: ExecutorManager) -> None:
-        """Take the threads of asynchronous requests from there, when they are first needed. Before any request."""
-        self._state_turns()
-        self._executor.manager = executors
-        self._executor.processors = self.stream_processors()
+        The file is encrypted if the model was compiled with ``CACHE_ENCRYPTION_CALLBACKS``. Raises `NotSupported` if a
+        device of the model does not support exporting, and `ArtifactError` if the file cannot be written.
+        """
+        from ..artifact.exporting import callbacks_of, export_model
 
-    def _state_turns(self) -> None:
-        """Whether its asynchronous requests take turns with those of other models, and which go first."""
-        exclusive = bool(self._properties.get("EXCLUSIVE_ASYNC_REQUESTS"))
-        self._executor.take_turns(exclusive, str(self._properties.get("MODEL_PRIORITY", "MEDIUM")))
+        export_model(self, target, callbacks_of(self._properties.get("CACHE_ENCRYPTION_CALLBACKS"))[0])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._device}: {len(self._inputs)} in, {len(self._outputs)} out>"
+
+    # -- what hetero calls --------------------------------------------------------------------------------------------
+
+    def new_runner(self) -> Runner:
+        """`create_runner`, with errors of the call and of the runner wrapped to name the device."""
+        if not self.checks_results:
+            return self.create_runner()
+        try:
+            runner = self.create_runner()
+        except HeteroError as error:
+            error.add_note(f"in making a request {self.subject}, by {self._device}")
+            raise
+        except Exception as error:
+            raise inference_error(
+                f"{self._device} failed in making a request {self.subject}: {type(error).__name__}: {error}", error
+            ) from error
+        return checked_runner(runner, self._device, self.subject, self._outputs)
+
+    @property
+    def timeout_ms(self) -> int:
+        """``PLUGIN_TIMEOUT_MS``, for calls of the model itself."""
+        return int(self._properties.get("PLUGIN_TIMEOUT_MS", 0))
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -176,50 +204,31 @@ class CompiledModel(abc.ABC):
         return self._properties
 
     def add_settings(self, values: Mapping[str, Any]) -> None:
-        """Called once, by whoever compiled the model, with properties that its author left out."""
+        """Add properties that the device's author left out, or ``LOADED_FROM_CACHE``. hetero calls this before it
+        returns the model to the user."""
         self._properties.update(values)
 
-    def get_property(self, name: str) -> Any:
-        """A property the model was compiled with; `PropertyError` if it has none of that name."""
-        names = ("SUPPORTED_PROPERTIES", *self._properties)
-        if isinstance(name, str) and name == "SUPPORTED_PROPERTIES":
-            return names
-        if not isinstance(name, str) or name not in self._properties:
-            PropertyTable(Property(key, object) for key in names).declared(name, f"a model compiled for {self._device}")
-        return self._properties[name]
-
-    def export_model(self, target: str | os.PathLike[str] | BinaryIO) -> None:
-        """Write it to a path, whole or not at all, or to a binary stream; `Core.import_model` reads it.
-
-        Encrypted if it was compiled with ``CACHE_ENCRYPTION_CALLBACKS``. Raises `NotSupported` if a device of it
-        cannot be exported, and `ArtifactError` if the file cannot be written.
-        """
-        from ..artifact.exporting import callbacks_of, export_model
-
-        export_model(self, target, callbacks_of(self._properties.get("CACHE_ENCRYPTION_CALLBACKS"))[0])
-
-    def export_payload(self, writer: PayloadWriter) -> None:
-        """Hand all that is needed to make this model again to ``writer``, for `Plugin.import_payload`. Raises
-        `NotSupported` unless overridden."""
-        raise NotSupported(f"{self._device} cannot export compiled models")
-
     def rename(self, device: str) -> None:
-        """Call the device ``device``: the plugin is registered under that name, and its author built in another."""
+        """Rename the device, if its author wrote another name than the registered one into the model."""
         if self._properties["EXECUTION_DEVICES"] == (self._device,):
             self._properties["EXECUTION_DEVICES"] = (device,)
         self._device = self._executor.name = device
 
-    def mark_loaded_from_cache(self) -> None:
-        """Called once, by the cache, before anybody else has the model."""
-        self._properties["LOADED_FROM_CACHE"] = True
-
     def adopt_ports(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
-        """Take the ports that a model had when it was exported: types that were inferred are not inferred again.
-        `Corrupt` unless they have the names of its own."""
+        """Use the ports of the exported model, so that types are not inferred again. Raises `Corrupt` if their names
+        differ from those of this model."""
         for mine, given in ((self._inputs, inputs), (self._outputs, outputs)):
             if [port.name for port in mine] != [port.name for port in given]:
                 raise Corrupt(f"the ports of the model for {self._device} are not those that the file states")
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self._device}: {len(self._inputs)} in, {len(self._outputs)} out>"
+    def lease_executors(self, executors: ExecutorManager) -> None:
+        """Use the threads of ``executors`` for asynchronous requests. hetero calls this before the first request."""
+        self._state_turns()
+        self._executor.manager = executors
+        self._executor.processors = self.stream_processors()
+
+    def _state_turns(self) -> None:
+        """Tell the executor whether asynchronous requests take turns with those of other models, and their priority."""
+        exclusive = bool(self._properties.get("EXCLUSIVE_ASYNC_REQUESTS"))
+        self._executor.take_turns(exclusive, str(self._properties.get("MODEL_PRIORITY", "MEDIUM")))

@@ -1,24 +1,28 @@
-"""All that a device author reads: what a plugin must give and what it gets.
+"""What a device author implements: `Plugin`, `CompiledModel` and `Runner`.
 
-A device is a `Plugin` subclass and a factory ``create_plugin()`` named in the entry-point group ``hetero.plugins``
-(or handed to `Core.register_plugin`). Required: `Plugin.name`, `Plugin.query_model`, `Plugin.compile_model`. The
-compiled model gives a `Runner` per request; everything a user touches around it (`InferRequest`, input checks,
-`__call__`) is made here once for all devices.
+A device is a `Plugin` subclass and a function that creates it, named in the entry-point group ``hetero.plugins`` or
+passed to `Core.register_plugin`. A plugin requires `Plugin.name`, `Plugin.query_model` and `Plugin.compile_model`. Its
+compiled models create a `Runner` per request; the base classes provide the rest of `CompiledModel` and `InferRequest`.
 
-The smallest device::
+The smallest device runs single Relu nodes; docs/plugins.md builds one that runs any graph of its operators::
 
-    class MyPlugin(Plugin):
-        name = "MINE"
+    class ReluPlugin(Plugin):
+        name = "RELU"
+
         def query_model(self, model, config):
-            return Support.from_reasons(model.num_nodes, {i: "only Relu" for i in ... })
-        def compile_model(self, model, config, context=None):
-            return MyCompiledModel(self.name, model.inputs, model.outputs)
+            fits = model.num_nodes == 1 and model.nodes[0].op_type == "Relu"
+            return Support.from_reasons(model.num_nodes, {} if fits else dict.fromkeys(range(model.num_nodes), "..."))
 
-    class MyCompiledModel(CompiledModel):
+        def compile_model(self, model, config, context=None):
+            return ReluModel(self.name, model.inputs, model.outputs)
+
+    class ReluModel(CompiledModel):
         def create_runner(self):
-            return self                      # stateless: the model is its own runner
-        def run(self, inputs): ...
-        def profile(self): return ()
+            return ReluRunner()
+
+    class ReluRunner(Runner):
+        def run(self, inputs):
+            return [np.maximum(inputs[0], 0)]
 """
 
 from __future__ import annotations
@@ -65,9 +69,9 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Support:
-    """A device's answer about a model: which nodes it takes, and why not the others.
+    """The nodes of a model that a device supports, and the reason for each node that it refuses.
 
-    ``mask``: bool[num_nodes], True where the device takes the node. ``reasons``: node index -> why not, one entry for
+    ``mask``: bool[num_nodes], True where the device supports the node. ``reasons``: node index -> reason, one entry for
     every False.
     """
 
@@ -76,7 +80,7 @@ class Support:
 
     @classmethod
     def from_reasons(cls, num_nodes: int, reasons: Mapping[int, str]) -> Support:
-        """All nodes but those with a reason against them."""
+        """Supports every node without an entry in ``reasons``."""
         mask = np.ones(num_nodes, np.bool_)
         mask[list(reasons)] = False
         return cls(mask, reasons)
@@ -85,16 +89,16 @@ class Support:
 class Plugin(abc.ABC):
     """The object behind a device name.
 
-    The constructor raises `DeviceUnavailable`, with what to install, when the backend is missing. Methods may be
-    called from several threads.
+    If the backend is missing, the constructor raises `DeviceUnavailable` and says what to install. Several threads may
+    call the methods at the same time.
     """
 
     name: str
-    """The device name, e.g. ``CPU``, without an id. A plugin that is registered under another name gets that one, so
+    """The device name, such as ``CPU``, without an id. `Core.register_plugin` replaces it by the registered name, so
     build the names of models and messages from ``self.name`` (`device_name`)."""
 
     registered_names: tuple[str, ...] = ()
-    """The names that it is registered under: several if a factory returns one plugin for all of them."""
+    """The names that the plugin is registered under: several if a factory returns one plugin for several names."""
 
     properties: ClassVar[Sequence[str | Property]] = (
         "SUPPORTED_PROPERTIES",
@@ -104,7 +108,6 @@ class Plugin(abc.ABC):
         "DEVICE_TYPE",
         "OPTIMIZATION_CAPABILITIES",
         "DEVICE_ID",
-        "PERF_COUNT",
         "CACHE_DIR",
         "CACHE_ENCRYPTION_CALLBACKS",
         "LOG_LEVEL",
@@ -113,91 +116,51 @@ class Plugin(abc.ABC):
         "WORKER_TIMEOUT_MS",
         "WORKER_RETRIES",
     )
-    """What `get_property` and `set_property` know: names from `PROPERTIES`, or `Property` objects."""
+    """The properties of the device: names from `PROPERTIES`, or `Property` objects. Add ``PERF_COUNT`` if the device's
+    runners return counters."""
 
     refuses_when_compiling: ClassVar[bool] = False
-    """Whether `compile_model` itself raises `UnsupportedModel` for a model with a node that `query_model` refuses. Then
-    that is not asked before, which saves its time."""
+    """Whether `compile_model` raises `UnsupportedModel` for a model with a node that `query_model` refuses. If False,
+    hetero calls `query_model` before `compile_model`."""
 
     compiles_beside_others: ClassVar[bool] = False
-    """Whether `compile_model` mostly works without Python's lock, so that HETERO compiles its parts at one time."""
+    """Whether `compile_model` releases the GIL most of the time. HETERO then compiles several submodels in parallel."""
 
     extended_by_another: ClassVar[bool] = False
-    """Whether its models are those of another device, which is given the extensions for all devices itself."""
+    """Whether another device compiles the models of this device. Extensions for all devices then go to that device
+    only."""
 
     def __init__(self) -> None:
         self._table = PropertyTable(self.properties)
         self._property_lock = threading.Lock()
         self._plugin_of: Callable[[str], Plugin] | None = None
         self.registrations: Callable[[str], Sequence[tuple[str, str]]] = _not_registered
-        """Device name -> what another process has to register by hand to have it (`Registry.registrations`)."""
+        """Device name -> what another process must register to create the device (`Registry.registrations`)."""
         self.executors = ExecutorManager()
-        """The threads of models compiled by this plugin; they end with it, or with the model if that lives longer."""
+        """The threads of models compiled by this plugin. They end with the plugin and the last of its models."""
         weakref.finalize(self, self.executors.clear).atexit = False
 
-    def connect(self, plugin_of: Callable[[str], Plugin]) -> None:
-        """Called once, after construction, with the look-up of other devices by name (HETERO needs it)."""
-        self._plugin_of = plugin_of
-
-    def plugin_of(self, device: str) -> Plugin:
-        """The plugin of another device of the same `Core`. Raises `DeviceUnavailable`."""
-        if self._plugin_of is None:
-            raise DeviceUnavailable(f"{self.name} runs over other devices; register it with a Core first")
-        return self._plugin_of(device)
+    # -- what a device must implement ---------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
-        """Which nodes this device takes. Ignores affinities. Answers in the nodes of ``model`` as given.
+        """The nodes of ``model`` that this device supports. Ignores affinities.
 
-        A fused group is supported only if each of its nodes is covered. A call of a model-local function is a node
-        like others: refused, it is replaced by the function's nodes, and the device is asked about those.
+        The answer is about the nodes as given: a device that fuses nodes supports each node of the group or none. A
+        call of a model-local function is one node. If the device refuses it, hetero replaces the call by the nodes of
+        the function and calls `query_model` again. ``config`` has passed `check_config`.
         """
 
     @abc.abstractmethod
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
-        """Compile the whole of ``model``. ``config`` is checked against `properties` by `full_config`."""
+        """Compile the whole of ``model``. ``config`` has passed `check_config`; `full_config` adds the defaults."""
 
-    def setting(self, name: str, config: Mapping[str, Any]) -> Any:
-        """One writable property for a call: ``config``, over `set_property`, over its default. None if this device does
-        not declare it."""
-        if name not in self._table:
-            return None
-        value = config.get(name, self._table.get(name, self.name))
-        return self._table.declared(name, self.name).check(value)
-
-    def timeout_ms(self, config: Mapping[str, Any]) -> int:
-        """``PLUGIN_TIMEOUT_MS`` for a call; 0 for no limit."""
-        return self.setting("PLUGIN_TIMEOUT_MS", config) or 0
-
-    def speed(self, device: str) -> DeviceSpeed:
-        """What assignment by cost takes the device for (``device``: as it was asked for) where nothing was measured."""
-        from .speed import default_speed
-
-        return default_speed(getattr(type(self), "name", device))  # speeds are listed by the author's name
-
-    def memory_bytes(self, device: str) -> float | None:
-        """How much memory the device has for a model, which plans hold to; None where nothing is to be held to."""
-        return None
-
-    def device_name(self, id_: str = "") -> str:
-        """The name of the device with an id: ``CPU`` or ``CPU.1``."""
-        return f"{self.name}.{id_}" if id_ else self.name
-
-    def device_ids(self) -> tuple[str, ...]:
-        """Ids that may stand after the dot; empty if the device has no ids."""
-        return ()
-
-    def check_device_id(self, id_: str) -> None:
-        """Raise `DeviceUnavailable` unless ``id_`` is one of `device_ids`."""
-        known = self.device_ids()
-        if id_ not in known:
-            ids = f"; ids here: {', '.join(known)}" if known else "; it has no ids"
-            raise DeviceUnavailable(f"there is no device {self.name}.{id_}{ids}")
+    # -- what a device may override -----------------------------------------------------------------------------------
 
     def read_only_property(self, name: str) -> Any:
-        """Value of a declared read-only property. Override to add; end with ``return super()...``."""
+        """The value of a declared read-only property. An override ends with ``return super()...``."""
         if name == "SUPPORTED_PROPERTIES":
             return self._table.names
         if name == "AVAILABLE_DEVICES":
@@ -206,95 +169,149 @@ class Plugin(abc.ABC):
             return self.name
         return self._table.get(name, self.name)
 
-    def set_property(self, values: Mapping[str, Any]) -> None:
-        """Set defaults for models compiled later. All or nothing. Raises `PropertyError`."""
-        if "DEVICE_ID" in values:
-            self._check_own_id(values)
-        with self._property_lock:
-            self._table.update(values, self.name)
+    def device_ids(self) -> tuple[str, ...]:
+        """The ids that may follow the dot in a device name; empty if the device has no ids."""
+        return ()
 
-    def get_property(self, name: str) -> Any:
-        """A property's default for models compiled later, or what is so of the device. Raises `PropertyError`."""
-        with self._property_lock:
-            if self._table.declared(name, self.name).writable:
-                return self._table.get(name, self.name)
-        return self.read_only_property(name)
+    def speed(self, device: str) -> DeviceSpeed:
+        """The speed that assignment by cost assumes if no costs were measured. ``device``: the requested name."""
+        from .speed import default_speed
+
+        return default_speed(getattr(type(self), "name", device))  # speeds are listed by the author's name
+
+    def memory_bytes(self, device: str) -> float | None:
+        """The memory that the device has for a model, in bytes. Plans stay within it. None: no limit."""
+        return None
+
+    def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+        """The versions that compiled models depend on besides the model and the properties. ``CACHE_DIR`` reuses a
+        compiled model only if they are equal."""
+        from ..base.version import __version__
+
+        return {"hetero": __version__, "architecture": str(self.get_property("DEVICE_ARCHITECTURE"))}
+
+    def settings_of(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """All properties of a model compiled with ``config``, including properties of other devices that it runs on."""
+        return self.full_config(config)
+
+    def check_config(self, config: Mapping[str, Any]) -> None:
+        """Raise `PropertyError` for a wrong ``config``. hetero calls this before `query_model`, `compile_model` and
+        `import_payload`."""
+        self.full_config(config)
+
+    def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> CompiledModel:
+        """Read a compiled model that `CompiledModel.export_payload` wrote. The digests of the file are checked, but the
+        file may come from an untrusted source. Raises `NotSupported` unless overridden."""
+        raise NotSupported(f"{self.name} cannot import compiled models")
+
+    def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:  # noqa: B027  nothing to check
+        """Raise `WrongVersion` if this plugin cannot read the payload version ``reader.version``. This method must not
+        read files of the payload. It checks the parts with `hetero.compiling.importing.check_part`."""
+
+    def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
+        """Create a context on this device. Raises `PropertyError` for unknown ``parameters``."""
+        raise NotSupported(f"{self.name} has no remote contexts")
+
+    def get_default_context(self) -> RemoteContext:
+        """The context of the device's own memory. Every call returns the same object."""
+        raise NotSupported(f"{self.name} has no remote contexts")
+
+    def add_extension(self, extension: Any) -> None:
+        """Add an extension, such as a `hetero.CustomOp`, for later queries and compilations.
+
+        An override raises `NotSupported` for an unknown kind of extension and `ExtensionError` for an extension that
+        contradicts an earlier one. It accepts the same object twice. Raises `NotSupported` unless overridden.
+        """
+        raise NotSupported(f"{self.name} does not support extensions")
+
+    def bound_to_process(self, model: Model) -> str:
+        """A description of what the model requires from this process, such as a custom operator; empty if other
+        processes can run the model as well."""
+        return ""
+
+    def described_ops(self, model: Model) -> Sequence[OpDescription]:
+        """The custom operators that the model requires, in a form that another process of this machine can load, such
+        as a worker of ``ISOLATION=PROCESS``. Raises `NotSupported` for an operator that exists only in this process."""
+        bound = self.bound_to_process(model)
+        if bound:
+            raise NotSupported(f"{bound} is code of this process, which no worker has")
+        return ()
+
+    # -- what a device uses -------------------------------------------------------------------------------------------
 
     def full_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Every writable property: default < `set_property` < ``config``. Raises `PropertyError`."""
+        """Every writable property: the value of ``config``, else of `set_property`, else the default. Raises
+        `PropertyError`."""
         with self._property_lock:
             layered = self._table.layered(config, self.name)
         if "DEVICE_ID" in config:
             self._check_own_id(config)
         return layered
 
-    def _check_own_id(self, config: Mapping[str, Any]) -> None:
-        """Nothing may be set and then play no part: an id must be there."""
-        id_ = self._table.checked({"DEVICE_ID": config["DEVICE_ID"]}, self.name)["DEVICE_ID"]
-        if id_:
-            self.check_device_id(id_)
+    def setting(self, name: str, config: Mapping[str, Any]) -> Any:
+        """One writable property, as in `full_config`. None if this device does not declare it."""
+        if name not in self._table:
+            return None
+        value = config.get(name, self._table.get(name, self.name))
+        return self._table.declared(name, self.name).check(value)
+
+    def device_name(self, id_: str = "") -> str:
+        """The name of the device with an id: ``CPU`` or ``CPU.1``."""
+        return f"{self.name}.{id_}" if id_ else self.name
+
+    def check_device_id(self, id_: str) -> None:
+        """Raise `DeviceUnavailable` unless ``id_`` is one of `device_ids`."""
+        known = self.device_ids()
+        if id_ not in known:
+            ids = f"; ids here: {', '.join(known)}" if known else "; it has no ids"
+            raise DeviceUnavailable(f"there is no device {self.name}.{id_}{ids}")
 
     def declared(self, name: str) -> Property:
-        """A property of this device: its type, its default, whether it can be set. `PropertyError`, with the nearest
-        name, if it has none of that name."""
+        """The declaration of a property of this device. Raises `PropertyError`, with the nearest name, if the device
+        does not declare it."""
         return self._table.declared(name, self.name)
 
     def declares(self, name: str) -> bool:
-        """Whether ``name`` is a writable property of this device (HETERO forwards only those)."""
+        """Whether ``name`` is a writable property of this device. HETERO forwards only these properties."""
         return name in self._table and self._table.declared(name, self.name).writable
 
-    def transform_model(self, model: Model) -> Model:
-        """The model as this device will run it. `query_model` must still answer for the original nodes."""
-        return model
+    def plugin_of(self, device: str) -> Plugin:
+        """The plugin of another device of the same `Core`. Raises `DeviceUnavailable`."""
+        if self._plugin_of is None:
+            raise DeviceUnavailable(f"{self.name} runs over other devices; register it with a Core first")
+        return self._plugin_of(device)
 
-    def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
-        """What compiled models depend on besides the model and the properties: with these the same, one compiled
-        earlier may stand for one compiled now (``CACHE_DIR``)."""
-        from ..base.version import __version__
+    # -- what hetero calls --------------------------------------------------------------------------------------------
 
-        return {"hetero": __version__, "architecture": str(self.get_property("DEVICE_ARCHITECTURE"))}
+    def get_property(self, name: str) -> Any:
+        """The value of a read-only property, or the default of a writable one for models compiled later. Raises
+        `PropertyError`."""
+        with self._property_lock:
+            if self._table.declared(name, self.name).writable:
+                return self._table.get(name, self.name)
+        return self.read_only_property(name)
 
-    def settings_of(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """All properties that a model compiled with ``config`` has, those of other devices it runs on included."""
-        return self.full_config(config)
+    def set_property(self, values: Mapping[str, Any]) -> None:
+        """Set defaults for models compiled later: all of ``values``, or none if one is wrong. Raises
+        `PropertyError`."""
+        if "DEVICE_ID" in values:
+            self._check_own_id(values)
+        with self._property_lock:
+            self._table.update(values, self.name)
 
-    def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:  # noqa: B027  nothing to check
-        """Raise `WrongVersion` if this plugin cannot read what it once wrote, by ``reader.version``; no file of it is
-        to be read yet. With parts, check those (`hetero.compiling.importing.check_part`)."""
+    def timeout_ms(self, config: Mapping[str, Any]) -> int:
+        """``PLUGIN_TIMEOUT_MS`` of a call, in ms; 0: no limit."""
+        return self.setting("PLUGIN_TIMEOUT_MS", config) or 0
 
-    def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> CompiledModel:
-        """Make a compiled model again from what its `CompiledModel.export_payload` wrote. Digests were checked; who
-        wrote the file is not known. Raises `NotSupported` unless overridden."""
-        raise NotSupported(f"{self.name} cannot import compiled models")
+    def connect(self, plugin_of: Callable[[str], Plugin]) -> None:
+        """Called once after construction. ``plugin_of`` returns the plugin of another device by name."""
+        self._plugin_of = plugin_of
 
-    def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
-        """A context on this device, as ``parameters`` say; `PropertyError` for some that it does not have."""
-        raise NotSupported(f"{self.name} has no remote contexts")
-
-    def get_default_context(self) -> RemoteContext:
-        """The context of the device's own memory, always the same one."""
-        raise NotSupported(f"{self.name} has no remote contexts")
-
-    def add_extension(self, extension: Any) -> None:
-        """Take an extension, such as a `hetero.CustomOp`, for models that are queried and compiled from now on.
-
-        Overriders raise `NotSupported` for a kind of extension that they do not know, `ExtensionError` for one that
-        contradicts another, and accept the same object twice. Raises `NotSupported` unless overridden.
-        """
-        raise NotSupported(f"{self.name} takes no extensions")
-
-    def bound_to_process(self, model: Model) -> str:
-        """What a model needs that no other process has by itself, such as a custom operator; empty if there is
-        nothing."""
-        return ""
-
-    def described_ops(self, model: Model) -> Sequence[OpDescription]:
-        """The custom operators that a model needs, as another process of this machine can make them: with
-        ``ISOLATION=PROCESS`` a worker does. Raises `NotSupported` for what only this process has."""
-        bound = self.bound_to_process(model)
-        if bound:
-            raise NotSupported(f"{bound} is code of this process, which no worker has")
-        return ()
+    def _check_own_id(self, config: Mapping[str, Any]) -> None:
+        """Raise `DeviceUnavailable` for an unknown ``DEVICE_ID``."""
+        id_ = self._table.checked({"DEVICE_ID": config["DEVICE_ID"]}, self.name)["DEVICE_ID"]
+        if id_:
+            self.check_device_id(id_)
 
 
 def _not_registered(name: str) -> Sequence[tuple[str, str]]:

@@ -7,6 +7,7 @@ a thread of the device's executor (`start_async`, then `wait` or a callback).
 
 from __future__ import annotations
 
+import abc
 import enum
 import threading
 import time
@@ -46,12 +47,13 @@ class Executor(Protocol):
 
 @runtime_checkable
 class Runner(Protocol):
-    """What a device gives per request: runs one inference on arrays in the order of the compiled model's ports.
+    """What a device returns per request: runs one inference on arrays in the order of the compiled model's ports.
 
-    A runner that can stop early has an attribute ``cancellation``, a `Cancellation` that it looks at; what cannot is
-    cancelled when it is done.
+    A runner without counters inherits from this class, for its `profile`. A runner that can stop early has an attribute
+    ``cancellation``, a `Cancellation` that it checks while it runs; a run of any other runner is cancelled at its end.
     """
 
+    @abc.abstractmethod
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Results in the order of the output ports.
 
@@ -63,12 +65,12 @@ class Runner(Protocol):
 
     def profile(self) -> Sequence[ProfileRow]:
         """Counters of the last run; empty unless the model was compiled with ``PERF_COUNT``."""
-        ...
+        return ()
 
 
 @runtime_checkable
 class RepeatingRunner(Runner, Protocol):
-    """A runner that tells by itself whether inputs are like those of the last run, which spares checking them."""
+    """A runner that detects whether inputs match those of the last run; hetero then skips its checks of the inputs."""
 
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
         """What `run` gives, as fresh arrays, if the inputs are NumPy arrays of the dtypes and shapes of the last
@@ -78,11 +80,11 @@ class RepeatingRunner(Runner, Protocol):
 
 @runtime_checkable
 class PlacingRunner(Runner, Protocol):
-    """A runner that can make results where somebody else will read them, which spares copying them there."""
+    """A runner that can write results to given memory, such as memory shared with another process."""
 
     def run_into(self, inputs: Sequence[np.ndarray], places: Sequence[NDArray[np.uint8]]) -> Sequence[np.ndarray]:
-        """`run`. ``places``: per result memory for it, one-dimensional, C-contiguous and writeable, no input's; it may
-        be too small. A result of which the array does not begin where its place does was made elsewhere."""
+        """`run`. ``places``: memory for each result, one-dimensional, C-contiguous and writeable, apart from the
+        inputs. It may be too small. A result whose array does not begin where its place begins is elsewhere."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Tests that every device passes, for authors to run on theirs.
+"""The contract suite: tests that every device passes.
 
 Subclass `PluginContract` in a test file and give it a plugin::
 
@@ -11,8 +11,8 @@ Subclass `PluginContract` in a test file and give it a plugin::
         def plugin(self):
             return create_plugin()
 
-Needs pytest, which hetero itself does not. Cases whose nodes the device refuses are skipped, but one at least must run:
-a device with few operators overrides `PluginContract.cases` with models of its own.
+The suite requires pytest; hetero itself does not. Each test runs the models that the device supports as a whole. If
+there are none, one test fails: override `PluginContract.cases` to return models that the device supports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The small models of the contract suite, with their results by NumPy."""
+"""The small models of the contract suite, with their results computed by NumPy."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class ContractCase:
-    """A model, inputs to run it with, and what must come out.
+    """A model, its inputs, and the expected results.
 
-    ``feeds``: one mapping per inference, run one after the other on one request; shapes may differ where the model's
-    inputs have symbolic dimensions. ``expected``: from such a mapping to the results by name.
+    ``feeds``: one mapping from input name to array per inference; one request runs them in order. Shapes may differ
+    where the model's inputs have symbolic dimensions. ``expected``: computes the results by name from such a mapping.
     """
 
     name: str
@@ -48,7 +48,7 @@ def make_model(
 
 
 def standard_cases() -> tuple[ContractCase, ...]:
-    """The cases every device is tried on."""
+    """The default of `PluginContract.cases`: ten float32 models of up to four nodes."""
     return (
         _chain(),
         _diamond(),

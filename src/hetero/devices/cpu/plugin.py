@@ -49,6 +49,7 @@ class CpuPlugin(Plugin):
     refuses_when_compiling = True
     properties = (
         *Plugin.properties,
+        "PERF_COUNT",
         *STREAM_PROPERTIES,
         "INFERENCE_NUM_THREADS",
         "INFERENCE_PRECISION_HINT",
@@ -66,7 +67,6 @@ class CpuPlugin(Plugin):
         self._custom_ops = CustomOps(self.name)
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
-        self.full_config(config)
         # Devices that run on this one ask it again about the same model.
         examined = self._examined
         found = examined.get(model)

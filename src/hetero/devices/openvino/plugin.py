@@ -42,7 +42,7 @@ class OpenvinoPlugin(Plugin):
         "RANGE_FOR_ASYNC_INFER_REQUESTS",
         "RANGE_FOR_STREAMS",
         "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
-        *(name for name in _HANDED_ON if name != "PERF_COUNT"),
+        *_HANDED_ON,
         Property("OPENVINO_CONFIG", Mapping, {}, doc="further properties for OpenVINO, as it documents them"),
     )
 

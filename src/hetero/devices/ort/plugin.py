@@ -44,6 +44,7 @@ class OrtPlugin(Plugin):
     refuses_when_compiling = True
     properties = (
         *Plugin.properties,
+        "PERF_COUNT",
         "RANGE_FOR_ASYNC_INFER_REQUESTS",
         "RANGE_FOR_STREAMS",
         "OPTIMAL_NUMBER_OF_INFER_REQUESTS",

@@ -43,6 +43,7 @@ class RayPlugin(Plugin):
     properties = (
         # An actor is a process already, and what it compiled cannot be had from it.
         *without(Plugin.properties, "ISOLATION", "CACHE_DIR", "CACHE_ENCRYPTION_CALLBACKS"),
+        "PERF_COUNT",
         "STRICT",
         Property("RAY_ADDRESS", str, "", doc="host:port of the head of a cluster, auto or local; empty: as ray.init()"),
         Property("RAY_DEVICE", str, "CPU", doc="the device that runs submodels on the nodes"),

@@ -33,6 +33,7 @@ class TemplatePlugin(Plugin):
     name = "TEMPLATE"
     properties = (
         *without(Plugin.properties, "DEVICE_ID"),
+        "PERF_COUNT",
         "RANGE_FOR_ASYNC_INFER_REQUESTS",
         "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
     )
@@ -62,7 +63,6 @@ class TemplatePlugin(Plugin):
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """Takes a node if its operator exists in the model's opset and something here implements it."""
-        self.full_config(config)
         from .resolve import refusal
 
         scope = _scope(model, self._custom_ops)
