@@ -129,7 +129,7 @@ def test_a_plan_for_which_numpy_has_no_memory(monkeypatch: pytest.MonkeyPatch, n
     core = hetero.Core()
     plan = core.plan(relu(), "HETERO:CPU,TEMPLATE")
     with monkeypatch.context() as patch:
-        patch.setattr(f"hetero.plan.plan.{name}", fail)
+        patch.setattr(f"hetero.plan.record.{name}", fail)
         with pytest.raises(MemoryError, match="as NumPy does for lack of memory"):
             getattr(plan, name)
         with pytest.raises(MemoryError):
@@ -196,7 +196,7 @@ def test_planning_a_run_without_memory_is_both_errors(monkeypatch: pytest.Monkey
     model.graph.node[0].input.append("x")
     compiled = hetero.Core().compile_model(model, "CPU")
     with monkeypatch.context() as patch:
-        patch.setattr("hetero.devices.cpu.elementwise.broadcast", fail)
+        patch.setattr("hetero.devices.cpu.operators.elementwise.broadcast", fail)
         with pytest.raises(hetero.InferenceError) as raised:
             compiled(np.ones((1, 4), np.float32))
     assert isinstance(raised.value, MemoryError) == (not isinstance(error, KeyError))

@@ -153,7 +153,7 @@ def test_pins_by_operator_reach_into_calls(core: hetero.Core) -> None:
     proto.functions.append(function)
     plan = core.plan(core.read_model(proto), DEVICES, pins={"op:Exp": "CPU"})
     assert plan.affinity == {"call/neg": "TEMPLATE", "call/exp": "CPU"}
-    with pytest.raises(hetero.PropertyError, match="'call' is the call of a function whose 2 nodes were planned"):
+    with pytest.raises(hetero.PropertyError, match="'call' is a call of a function whose 2 nodes were planned"):
         plan.explain("call")
 
 

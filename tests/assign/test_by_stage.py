@@ -109,7 +109,7 @@ def test_devices_that_do_not_take_what_comes_late(tmp_path):
         core.plan(model, "HETERO:TANHS,EXPS", PIPELINE)
     text = str(caught.value)
     assert "node 'tanh' (Tanh) can be only in stage 1 (TANHS): EXPS: the profile of EXPS does not list Tanh" in text
-    assert "in stage 2 (EXPS) or later, as node 'exp' (Exp) can be only in stage 2 (EXPS)" in text
+    assert "in stage 2 (EXPS) or later, because node 'exp' (Exp) can be only in stage 2 (EXPS)" in text
     assert "List the devices in another order" in text
 
 

@@ -162,7 +162,7 @@ def test_a_device_without_a_node_is_told(core: hetero.Core) -> None:
     assert "FPGA has no node: the 2 nodes that it supports are on devices before it" in warning.message
     model = core.read_model(make_model([node("Exp", "x", "a"), node("Neg", "a", "b"), node("Exp", "b", "y")]))
     (warning,) = core.plan(model, DEVICES).warnings
-    assert "takes none of the 3 nodes (2 nodes: the profile of FPGA does not list Exp; 1 node: " in warning.message
+    assert "supports none of the 3 nodes (2 nodes: the profile of FPGA does not list Exp; 1 node: " in warning.message
 
 
 def test_islands_are_told_with_what_surrounds_them(core: hetero.Core) -> None:
