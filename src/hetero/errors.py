@@ -1,7 +1,7 @@
-"""Every exception hetero raises on purpose.
+"""The exceptions of hetero.
 
-One root, one class per kind of trouble. A message names what was expected, what was found and what to do; the
-exception that caused it is chained with ``from``.
+All derive from `HeteroError`, with one class per kind of problem. A message states what was found, what was expected
+and how to fix it. The exception that caused an error is chained with ``from``.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ __all__ = [
 ]
 
 
+# Characters of a word, and of a whole message. Names may come from an untrusted file and be megabytes long.
 _LONGEST_WORD = 200
 _LONGEST_MESSAGE = 1 << 16
 
 
 class HeteroError(Exception):
-    """Root of all errors raised by hetero.
+    """Base class of all errors raised by hetero.
 
-    A name in a message may come from a file, and have megabytes: long words are shortened in the middle, and a long
-    message at its end.
+    Names in a message may come from an untrusted file. Long words are therefore shortened in the middle, and long
+    messages at the end.
     """
 
     def __init__(self, message: object = "") -> None:
@@ -57,7 +58,7 @@ class HeteroError(Exception):
 
 
 class ModelError(HeteroError):
-    """A model that cannot be read, or that contradicts itself. Names the file and the node or tensor."""
+    """A model cannot be read or is inconsistent. The message names the file and the node or tensor."""
 
 
 class ModelTooLarge(ModelError, MemoryError):
@@ -65,23 +66,23 @@ class ModelTooLarge(ModelError, MemoryError):
 
 
 class PropertyError(HeteroError, ValueError):
-    """A device string or property that does not exist, is read-only, or has a value of the wrong kind."""
+    """A device string or property does not exist, is read-only, or has a value of the wrong kind."""
 
 
 class DeviceUnavailable(HeteroError):
-    """A device that is not known here, or whose backend cannot be used. Says what to install."""
+    """A device is not known, or its backend cannot be used. The message says what to install."""
 
 
 class UnknownDevice(DeviceUnavailable):
-    """A device name that nobody registered. Says which known name is nearest."""
+    """A device name is not registered. The message names the nearest known name."""
 
 
 class VersionMismatch(DeviceUnavailable):
-    """A host whose hetero, Python, NumPy or Ray is not that of this process. Says what it has."""
+    """A host has another version of hetero, Python, NumPy or Ray than this process. The message names both versions."""
 
 
 class UnsupportedModel(HeteroError):
-    """Nodes that no device of the list takes.
+    """No device of the list supports some nodes.
 
     ``unsupported`` maps each such node's key to ``{device: reason}``; the message lists all of them.
     """
@@ -92,10 +93,10 @@ class UnsupportedModel(HeteroError):
 
 
 class InsufficientMemory(UnsupportedModel):
-    """A model that does not fit into the memory that its devices may have.
+    """A model does not fit into the memory limits of its devices.
 
-    ``shortfall``: device -> bytes that it would need above its limit, in the best assignment that was found.
-    ``unsupported`` names a node that fits on none of its devices even alone, if there is one.
+    ``shortfall``: device -> bytes that are missing in the best assignment found.
+    ``unsupported``: if a single node exceeds the limit of each of its devices, that node.
     """
 
     def __init__(
@@ -109,35 +110,35 @@ class InsufficientMemory(UnsupportedModel):
 
 
 class PartitionError(HeteroError, ValueError):
-    """Arrays that are no graph, or a partition that breaks a rule. Names the rule and a witness."""
+    """Arrays do not describe a graph, or a partition breaks a rule. The message names the rule and an example."""
 
 
 class ArtifactError(HeteroError):
-    """An exported file that cannot be used."""
+    """An exported file cannot be used."""
 
 
 class WrongDevice(ArtifactError):
-    """An exported file made for another device."""
+    """An exported file was made for another device."""
 
 
 class WrongVersion(ArtifactError):
-    """An exported file of another format version."""
+    """An exported file has another format version."""
 
 
 class Corrupt(ArtifactError):
-    """An exported file whose bytes are not what was written."""
+    """An exported file is damaged, or the file is not an exported model."""
 
 
 class ExtensionError(HeteroError, ValueError):
-    """An extension that contradicts itself, or another that was added before."""
+    """An extension is inconsistent, or conflicts with one that was added before."""
 
 
 class InferenceError(HeteroError):
-    """A request that failed: a bad input, or a node that cannot compute its output."""
+    """A request failed: an input is invalid, or a node cannot compute its output."""
 
 
 class InferenceTooLarge(InferenceError, MemoryError):
-    """A request that failed for lack of memory."""
+    """A request failed because there is not enough memory."""
 
 
 class UnknownOutput(HeteroError, KeyError, IndexError):
@@ -147,23 +148,23 @@ class UnknownOutput(HeteroError, KeyError, IndexError):
 
 
 class Cancelled(InferenceError):
-    """A run that somebody asked to stop. The request stays usable."""
+    """A run was canceled. The request remains usable."""
 
 
 class QueueFull(InferenceError):
-    """As many requests wait as ``QUEUE_LIMIT`` allows. Nothing was started."""
+    """The number of waiting requests has reached ``QUEUE_LIMIT``. The new request was not started."""
 
 
 class WorkerLost(InferenceError):
-    """A worker process or actor that ended, or did not answer in time and was killed. It is replaced by itself."""
+    """A worker process or actor ended, or was killed after a timeout. It is replaced automatically."""
 
 
 class PluginTimeout(HeteroError):
-    """A plugin that was not done within ``PLUGIN_TIMEOUT_MS``."""
+    """A call of a plugin exceeded ``PLUGIN_TIMEOUT_MS``."""
 
 
 class NotSupported(HeteroError):
-    """An operation that this plugin, or this version of hetero, does not offer."""
+    """This plugin, or this version of hetero, does not support an operation."""
 
 
 def _shortened(message: str) -> str:
@@ -179,16 +180,16 @@ def _shortened_word(found: re.Match[str]) -> str:
     return word if len(word) <= _LONGEST_WORD else f"{word[: _LONGEST_WORD // 2]}…{word[-_LONGEST_WORD // 4 :]}"
 
 
-# Ends of messages by which libraries report a failed allocation, and nothing else: C++ libraries; glibc, which cannot
-# load a library; and threading, which has no memory for a stack.
+# Ends of messages by which libraries report only a failed allocation: C++ libraries; glibc, if it cannot load a
+# library; threading, if it cannot allocate a stack.
 _NO_MEMORY = re.compile(
     r"(?:std::bad_alloc|bad allocation|Arena alloc failed|Failed to serialize proto"
     r"|allocate memory for requested buffer of size \d+"
     r"|[Ff]ailed to map segment from shared object|[Cc]annot allocate memory|can't start new thread)\W*$"
 )
 
-# What CPython says of a C function that fails without a reason. NumPy does that where it does not check an allocation,
-# as when it indexes by an array (2.4).
+# CPython's message if a C function fails without setting an exception. NumPy 2.4 does this if it does not check an
+# allocation, for example when indexing by an array.
 _NO_REASON = re.compile(r"(?:NULL|error return) without (?:setting an )?exception")
 
 
@@ -203,7 +204,7 @@ def raise_out_of_memory(error: BaseException) -> None:
 
 
 def _lack_of_memory(error: BaseException) -> str | None:
-    """What an exception that is no `MemoryError` says of a lack of memory; None if it is about something else."""
+    """The reason if an exception other than `MemoryError` reports a lack of memory; otherwise None."""
     if isinstance(error, HeteroError):
         return None
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
@@ -215,14 +216,14 @@ def _lack_of_memory(error: BaseException) -> str | None:
 
 
 def inference_error(message: str, error: BaseException) -> InferenceError:
-    """An `InferenceError` of that message because of ``error``; also a `MemoryError` if ``error`` is about that."""
+    """An `InferenceError` with this message. It is also a `MemoryError` if ``error`` reports a lack of memory."""
     short = isinstance(error, MemoryError) or _lack_of_memory(error) is not None
     return InferenceTooLarge(message) if short else InferenceError(message)
 
 
 @contextlib.contextmanager
 def memory_errors() -> Iterator[None]:
-    """While the block runs, what libraries raise for lack of memory comes out as `MemoryError`. Also a decorator."""
+    """Convert errors of libraries that report a lack of memory to `MemoryError`. A context manager and a decorator."""
     try:
         yield
     except Exception as error:
@@ -231,7 +232,7 @@ def memory_errors() -> Iterator[None]:
 
 
 def shown(value: object) -> str:
-    """``repr`` for messages, also of values whose repr raises, such as very large integers."""
+    """``repr`` for messages. Also works for values whose repr raises, such as very large integers."""
     try:
         return repr(value)
     except Exception as error:
@@ -244,7 +245,7 @@ def shown(value: object) -> str:
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """`` (did you mean X?)`` for the nearest of ``known``, ignoring case, or an empty string."""
-    import difflib  # only errors need it
+    import difflib  # late: only errors need it
 
     # The comparison is quadratic, and names may come from a file.
     if not isinstance(word, str) or len(word) > _LONGEST_WORD:

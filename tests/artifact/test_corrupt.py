@@ -112,9 +112,9 @@ def test_a_flipped_bit_in_a_large_weight_is_refused(core: hetero.Core) -> None:
 def test_bytes_of_other_kinds_are_refused(core: hetero.Core, tmp_path: pathlib.Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
     for source, words in (
-        (b"", "no exported model"),
-        (network().SerializeToString(), "no exported model"),
-        (b"PK\3\4" + bytes(1000), "no exported model"),
+        (b"", "not an exported model"),
+        (network().SerializeToString(), "not an exported model"),
+        (b"PK\3\4" + bytes(1000), "not an exported model"),
         (tmp_path / "empty", "is empty"),
     ):
         with pytest.raises(errors.Corrupt, match=words):
@@ -189,7 +189,7 @@ def set_key(key: str, value: Any) -> Callable[[dict[str, Any]], Any]:
         (set_key("submodels.0.device", "NPU"), errors.WrongDevice, "compiled for NPU.*imported for CPU"),
         (set_key("submodels.0.device", "not a device"), errors.Corrupt, "not a device"),
         (set_key("submodels.0.files", {}), errors.Corrupt, "no file"),
-        (set_key("submodels.0.files", {"cpu.json": 10**6}), errors.Corrupt, "not there"),
+        (set_key("submodels.0.files", {"cpu.json": 10**6}), errors.Corrupt, "does not exist"),
         (set_key("submodels.0.parts", [0]), errors.Corrupt, "part 0"),
         (set_key("submodels.0.inputs.0.name", "z"), errors.Corrupt, "ports"),
         (set_key("submodels", []), errors.Corrupt, "length"),
@@ -230,7 +230,7 @@ def test_versions_and_devices_of_parts_are_checked_before_any_is_parsed(core: he
     def spoil(entries: dict[str, bytes]) -> None:
         entries["submodels/1/model.onnx"] = b"nonsense"
 
-    with pytest.raises(errors.WrongVersion, match="TEMPLATE stored is of version payload = '77'"):
+    with pytest.raises(errors.WrongVersion, match="data of TEMPLATE has version payload = '77'"):
         core.import_model(forged(small, change, spoil), "HETERO")
     with pytest.raises(errors.Corrupt, match=r"model\.onnx"):
         core.import_model(forged(small, entries=spoil), "HETERO")

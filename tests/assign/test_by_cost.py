@@ -232,8 +232,8 @@ def test_explain_tells_what_an_inference_would_take_elsewhere():
     middle = plan.explain("n1").costs[0]  # which would be an island: two more launches
     assert middle.total_s == pytest.approx((10 + 100 + 4) * 1e-6)
     text = str(found)
-    assert "  TEMPLATE: 50 µs (measured), in all 112 µs\n" in text
-    assert "  CPU: 9 µs (measured), in all 71 µs (it is there)\n" in text
+    assert "  TEMPLATE: 50 µs (measured), in total 112 µs\n" in text
+    assert "  CPU: 9 µs (measured), in total 71 µs (it is there)\n" in text
     assert plan.explain("n3").costs[1].total_s == pytest.approx((20 + 1) * 1e-6)  # a pin tells what it costs
     assert CORE.plan(model, "HETERO:TEMPLATE,CPU").explain("n2").costs == ()
 

@@ -109,12 +109,12 @@ def test_devices_that_do_not_take_what_comes_late(tmp_path):
         core.plan(model, "HETERO:TANHS,EXPS", PIPELINE)
     text = str(caught.value)
     assert "node 'tanh' (Tanh) can be only in stage 1 (TANHS): EXPS: the profile of EXPS does not list Tanh" in text
-    assert "in stage 2 (EXPS) or later, as node 'exp' (Exp) can be only in stage 2 (EXPS)" in text
+    assert "in stage 2 (EXPS) or later, because node 'exp' (Exp) can be only in stage 2 (EXPS)" in text
     assert "List the devices in another order" in text
 
 
 def test_more_stages_than_nodes():
-    with pytest.raises(TooManyStages, match=r"3 stages, model 'graph' only 2 nodes: list as many"):
+    with pytest.raises(TooManyStages, match=r"3 stages, model 'graph' only 2 nodes; list at most"):
         CORE.plan(chain(2), "HETERO:CPU.0,CPU.1,TEMPLATE", PIPELINE)
     assert CORE.plan(chain(2), "HETERO:CPU.0,CPU.1", PIPELINE).num_subgraphs == 2
 
@@ -128,7 +128,7 @@ def test_devices_without_a_stage_are_told():
     assert (warning.kind, warning.device) == ("unused", "TEMPLATE")
     assert "TEMPLATE has no stage: with all devices in use the slowest stage would take 50 µs, not 4 µs" in str(warning)
     plan = CORE.plan(chain(4), "HETERO:CPU,TEMPLATE", PIPELINE, pins={".*": "CPU"})
-    assert "it takes no node that is not pinned elsewhere" in str(plan.warnings[0])
+    assert "it supports only nodes that are pinned to other devices" in str(plan.warnings[0])
 
 
 def test_costs_of_another_model():

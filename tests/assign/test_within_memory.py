@@ -118,14 +118,16 @@ def test_what_does_not_fit_goes_on_and_says_why():
     plan = CORE.plan(matmuls(), DEVICES, max_memory={"CPU.0": "50KiB"})
     assert [plan.affinity[f"n{i}"] for i in range(6)] == ["CPU.0"] * 3 + ["CPU.1"] * 3
     assert plan.bound.affinity.origin.tolist() == [Origin.PRIORITY] * 3 + [Origin.MEMORY] * 3
-    assert plan.reasons["n3"].startswith("CPU.1 for want of memory: CPU.0 may take 51.2 kB, and has weights of 49.2 kB")
+    assert plan.reasons["n3"].startswith(
+        "CPU.1 because of memory limits: CPU.0 is limited to 51.2 kB, and needs 49.2 kB of weights"
+    )
     totals = plan.totals
     assert [total.limit_bytes for total in totals] == [51200, None]
     assert [total.weight_bytes for total in totals] == [3 * 16384] * 2
     assert totals[0].weight_bytes + totals[0].activation_bytes <= 51200
     assert "limit" in str(plan)
     assert plan.explain("n3").origin == "memory"
-    assert "CPU.0: takes it" in str(plan.explain("n3"))
+    assert "CPU.0: supports it" in str(plan.explain("n3"))
 
 
 def test_without_limits_nothing_changes():
@@ -167,7 +169,7 @@ def test_pins_hold_and_count():
     plan = CORE.plan(matmuls(), DEVICES, pins={"n5": "CPU.0"}, max_memory={"CPU.0": "50KiB"})
     assert [plan.affinity[f"n{i}"] for i in range(6)] == ["CPU.0"] * 2 + ["CPU.1"] * 3 + ["CPU.0"]
     with pytest.raises(
-        hetero.InsufficientMemory, match="no assignment can fit, since 98.3 kB of weights can only be on"
+        hetero.InsufficientMemory, match="no assignment can fit, because 98.3 kB of weights can only be on"
     ):
         CORE.plan(matmuls(), DEVICES, pins={"n.": "CPU.0"}, max_memory={"CPU.0": "50KiB"})
 
@@ -178,7 +180,7 @@ def test_what_is_short_is_told():
     error = raised.value
     assert isinstance(error, hetero.UnsupportedModel)
     assert error.shortfall == {"CPU.1": 4 * 16384 + 512 + 256 - 40960}
-    assert "98.3 kB of weights can only be on CPU.0, CPU.1, which have 81.9 kB in all" in str(error)
+    assert "98.3 kB of weights can only be on CPU.0, CPU.1, which have 81.9 kB in total" in str(error)
     with pytest.raises(hetero.InsufficientMemory, match=r"'n0' .MatMul. alone reads and makes 16\.9 kB") as raised:
         CORE.plan(matmuls(), DEVICES, max_memory={"CPU": "10KiB"})
     assert set(raised.value.unsupported) == {"n0"}
@@ -226,7 +228,7 @@ def open_model():
 
 
 UNKNOWN = (
-    r"may need more than its 40 B: the size of . values is not known .* by shapes=.*, or --shape: 'x' \[batch, 4\]"
+    r"may need more than its 40 B: the size of . values is not known .* with shapes=.* or --shape: 'x' \[batch, 4\]"
 )
 
 
@@ -326,7 +328,7 @@ def test_the_limit_of_a_profile_is_not_passed_over_in_silence(tmp_path):
 def test_limits_given_with_a_plan_hold_though_it_has_its_model():
     model = matmuls()
     plan = CORE.plan(model, DEVICES)
-    with pytest.raises(hetero.InsufficientMemory, match="does not fit as it is placed: CPU.0 would need"):
+    with pytest.raises(hetero.InsufficientMemory, match="does not fit as placed: CPU.0 would need"):
         CORE.compile_model(model, plan, max_memory={"CPU.0": "50KiB"})
     CORE.compile_model(model, plan, max_memory={"CPU.0": "500KiB"})
 
@@ -346,7 +348,7 @@ def test_saved_plans_keep_what_they_say_and_are_checked(tmp_path):
     data["affinity"]["n3"] = "CPU.0"
     path.write_text(json.dumps(data))
     edited = hetero.Plan.load(path)
-    with pytest.raises(hetero.InsufficientMemory, match="does not fit as it is placed: CPU.0 would need"):
+    with pytest.raises(hetero.InsufficientMemory, match="does not fit as placed: CPU.0 would need"):
         CORE.plan(model, edited, max_memory={"CPU.0": "50KiB"})
     assert CORE.plan(model, edited).totals[0].weight_bytes == 4 * 16384
 
@@ -376,9 +378,9 @@ def test_by_cost_within_limits_the_nodes_that_gain_most_stay():
     assert plan.latency.total_s == pytest.approx(180e-6)
     assert plan.latency.memory_binds
     assert plan.latency.lower_bound_s == pytest.approx(60e-6)
-    assert "if memory were not limited" in str(plan)
+    assert "without memory limits" in str(plan)
     moved = plan.subgraphs[0].nodes[-1] if plan.subgraphs[0].device == "TEMPLATE" else plan.subgraphs[1].nodes[0]
-    assert "TEMPLATE for want of memory: CPU may take 51.2 kB" in plan.reasons[moved]
+    assert "TEMPLATE because of memory limits: CPU is limited to 51.2 kB" in plan.reasons[moved]
     assert "CPU by cost" in plan.reasons["n5"]
 
 

@@ -159,10 +159,10 @@ def test_a_device_without_a_node_is_told(core: hetero.Core) -> None:
     model = core.read_model(make_model([node("Relu", "x", "a"), node("LeakyRelu", "a", "y")]))
     (warning,) = core.plan(model, "HETERO:CPU,FPGA").warnings
     assert (warning.kind, warning.device) == ("unused", "FPGA")
-    assert "FPGA has no node: the 2 nodes that it takes are on devices before it" in warning.message
+    assert "FPGA has no node: the 2 nodes that it supports are on devices before it" in warning.message
     model = core.read_model(make_model([node("Exp", "x", "a"), node("Neg", "a", "b"), node("Exp", "b", "y")]))
     (warning,) = core.plan(model, DEVICES).warnings
-    assert "takes none of the 3 nodes (2 nodes: the profile of FPGA does not list Exp; 1 node: " in warning.message
+    assert "supports none of the 3 nodes (2 nodes: the profile of FPGA does not list Exp; 1 node: " in warning.message
 
 
 def test_islands_are_told_with_what_surrounds_them(core: hetero.Core) -> None:
@@ -172,12 +172,12 @@ def test_islands_are_told_with_what_surrounds_them(core: hetero.Core) -> None:
     (warning,) = core.plan(model, DEVICES).warnings
     assert (warning.kind, warning.device, warning.subgraphs, warning.nodes) == ("islands", "CPU", (2, 4), ("v3", "v6"))
     assert "2 tiny islands on CPU amid FPGA" in warning.message
-    assert "FPGA does not take Exp (1), Neg (1)" in warning.message
+    assert "FPGA does not support Exp (1), Neg (1)" in warning.message
     ops = ["Exp", "Exp", "Exp", "Relu", "Exp", "Exp", "Exp"]
     nodes = [node(op, f"v{i}", f"v{i + 1}") for i, op in enumerate(ops)]
     model = core.read_model(make_model(nodes, inputs={"v0": [2]}, outputs=("v7",)))
     (warning,) = core.plan(model, DEVICES).warnings
-    assert "CPU takes it too: pinned there, the model has 1 subgraph rather than 3" in warning.message
+    assert "CPU supports it, too: pinned there, the model has 1 subgraph instead of 3" in warning.message
     assert (warning.device, warning.nodes, warning.subgraphs_after) == ("FPGA", ("v4",), 1)
     assert core.plan(model, DEVICES, pins={"v4": "CPU"}).num_subgraphs == 1
 
@@ -187,7 +187,7 @@ def test_pins_that_cost_subgraphs_are_told(core: hetero.Core, diamond: hetero.Mo
     (warning,) = [warning for warning in plan.warnings if warning.kind == "pin"]
     assert (warning.pin, warning.device, warning.nodes) == ("six", "CPU", ("six",))
     assert warning.subgraphs_after == core.plan(diamond, DEVICES, pins={"four": "CPU"}).num_subgraphs == 3
-    assert warning.message == "the pin 'six' to CPU (1 node) costs 2 subgraphs: there are 5, without 3"
+    assert warning.message == "the pin 'six' to CPU (1 node) costs 2 subgraphs: 5 with, 3 without"
     (warning,) = [
         warning
         for warning in core.plan(diamond.with_affinity({"six": "CPU"}), DEVICES).warnings

@@ -110,7 +110,7 @@ def test_clicking_through(
     page.click_at(*box(page, place))
     first = plan.subgraphs[2].nodes[0]
     assert first in details(page)
-    assert "FPGA is the first device of the list that takes it" in details(page)
+    assert "FPGA is the first device of the list that supports it" in details(page)
     page.click("#details .actions .link")  # its subgraph
     assert "Subgraph 3 on FPGA" in details(page)
     page.click("#back")

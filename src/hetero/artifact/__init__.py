@@ -1,8 +1,8 @@
-"""Exported models: one file with a compiled model, for devices to load without compiling it again.
+"""Exported models: one file with a compiled model, which devices load without compiling it again.
 
-The container is a ZIP archive (`layout`) with a manifest (`manifest`) and entries that can be mapped; `writer` and
-`reader` are the container's two ends, `payload` what a device sees of it, `model` what devices store that compile from
-ONNX. `hetero.compiling` imports them and keeps them in ``CACHE_DIR``.
+The container is a ZIP archive (`layout`) with a manifest (`manifest`) and mappable entries. `writer` and `reader`
+access the container, `payload` is the interface of devices, and `model` stores ONNX models. `hetero.compiling` imports
+exported models and manages ``CACHE_DIR``.
 """
 
 from __future__ import annotations

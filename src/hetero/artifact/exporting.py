@@ -1,4 +1,4 @@
-"""`CompiledModel.export_model`: to a path, whole or not at all, or to a stream."""
+"""`CompiledModel.export_model`: to a path, atomically, or to a stream."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Callback = Callable[[bytes], bytes]
 def export_model(compiled: Exportable, target: Any, encrypt: Callback | None = None) -> None:
     """Write a compiled model. ``target``: a path, or a binary stream, which is not closed.
 
-    A path gets a temporary file in its folder, which is synced and renamed; whatever happens before leaves an older
-    file as it was. ``encrypt`` gets the whole of the bytes, and gives what is written instead.
+    For a path, a temporary file in its folder is written, synced and renamed. A failure leaves an existing file
+    unchanged. ``encrypt`` receives all bytes and returns the bytes to write.
 
-    Raises `NotSupported` if the device exports nothing, and `ArtifactError` if the file cannot be written.
+    Raises `NotSupported` if the device does not support export, and `ArtifactError` if the file cannot be written.
     """
     writer = ArtifactWriter()
     with collection_paused():
@@ -35,7 +35,7 @@ def export_model(compiled: Exportable, target: Any, encrypt: Callback | None = N
         except Exception as error:
             raise_out_of_memory(error)
             raise ArtifactError(
-                f"the function of CACHE_ENCRYPTION_CALLBACKS that encrypts failed: {type(error).__name__}: {error}"
+                f"the encrypt function of CACHE_ENCRYPTION_CALLBACKS failed: {type(error).__name__}: {error}"
             ) from error
     if hasattr(target, "write"):
         for part in parts:
@@ -52,7 +52,7 @@ def export_model(compiled: Exportable, target: Any, encrypt: Callback | None = N
 
 
 def callbacks_of(value: object) -> tuple[Callback | None, Callback | None]:
-    """The functions of ``CACHE_ENCRYPTION_CALLBACKS``: the one that encrypts, and the one that decrypts."""
+    """The functions of ``CACHE_ENCRYPTION_CALLBACKS``: encrypt and decrypt."""
     if value is None:
         return None, None
     if not isinstance(value, tuple) or len(value) != 2 or not all(map(callable, value)):

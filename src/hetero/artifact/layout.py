@@ -1,10 +1,10 @@
-"""The bytes around the entries of an exported file: a ZIP archive in the one form that hetero writes.
+"""The bytes around the entries of an exported file, which is a ZIP archive.
 
-Everything but the contents of the entries follows from their names, sizes and checksums: the order, the alignment, the
-headers, the directory. So a reader parses no ZIP structure: it makes these bytes anew from the manifest and compares
-them with the file's, and there is no byte that nothing checks. Entries are stored, and begin at multiples of 64 bytes,
-by an extra field that aligns (0xD935, as Android's zipalign has it). ZIP64 fields stand where sizes need them, and
-nowhere else. The archive's comment holds the SHA-256 of the manifest, which is the first entry.
+The order, the alignment, the headers and the directory follow from the names, sizes and checksums of the entries. A
+reader therefore does not parse ZIP structures: it computes these bytes from the manifest and compares them with the
+file, so every byte is checked. Entries are stored uncompressed and begin at multiples of 64 bytes, by an extra field
+(0xD935, as in Android's zipalign). ZIP64 fields are present only if sizes need them. The archive's comment contains the
+SHA-256 of the manifest, which is the first entry.
 
 Format: APPNOTE.TXT of PKWARE, 6.3.10.
 """
@@ -28,9 +28,9 @@ _END = struct.Struct("<4s4H2LH")
 _END_64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR_64 = struct.Struct("<4sLQL")
 _MOST_32, _MOST_16 = 0xFFFFFFFF, 0xFFFF
-_VERSION, _VERSION_64 = 20, 45  # of the format that is needed to extract
-_UNIX = 3 << 8  # who made it, so that the permissions below count
-_TIME, _DATE = 0, 1 << 5 | 1  # 1980-01-01, the first day there is: exporting again gives the same bytes
+_VERSION, _VERSION_64 = 20, 45  # ZIP version needed to extract
+_UNIX = 3 << 8  # "made by", so that the permissions below apply
+_TIME, _DATE = 0, 1 << 5 | 1  # 1980-01-01, the earliest date: equal exports have identical bytes
 _PERMISSIONS = 0o100644 << 16
 _ZIP64, _ALIGNING = 0x0001, 0xD935
 _COMMENT = re.compile(rb"hetero [0-9a-f]{64}")
@@ -49,7 +49,7 @@ class Entry:
 
 
 def is_entry_name(name: str) -> bool:
-    """Whether a name is one that hetero gives: short, of plain ASCII, a relative path without dots for folders."""
+    """Whether hetero writes such names: short ASCII relative paths without ``.`` and ``..``."""
     return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
@@ -59,10 +59,10 @@ def comment_of(manifest_sha256: str) -> bytes:
 
 
 class Layout:
-    """Where everything lies in an archive of these entries, and the bytes between their contents.
+    """The positions of the entries in an archive, and the bytes between their contents.
 
-    ``headers``: what stands before each entry's contents, from the end of the one before. ``offsets``: where contents
-    begin. ``tail``: all that follows the last one's. ``size``: of the whole file.
+    ``headers``: the bytes before each entry's contents, from the end of the previous entry. ``offsets``: the beginnings
+    of the contents. ``tail``: the bytes after the last contents. ``size``: the size of the file.
     """
 
     def __init__(self, entries: Sequence[Entry], comment: bytes) -> None:
@@ -124,10 +124,10 @@ def _end(count: int, begin: int, size: int, comment: bytes) -> bytes:
 
 
 def first_entry(data: memoryview) -> tuple[Entry, int, bytes] | None:
-    """The first entry of an archive, where its contents begin, and the archive's comment.
+    """The first entry of an archive, the beginning of its contents, and the archive's comment.
 
-    Read without trust: None if this is no file of hetero's at all. Whether they are right is for the caller to see, by
-    comparing with the `Layout` that follows from the contents.
+    None if this is not an exported model of hetero. The values are untrusted: the caller compares them with the
+    `Layout` that follows from the manifest.
     """
     name = MANIFEST.encode()
     if len(data) < _LOCAL.size + len(name) + _END.size + _COMMENT_SIZE:

@@ -42,7 +42,7 @@ _Text = Annotated[str, Meta(max_length=1 << 16)]
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A field that nobody knows is refused: an older reader must not pass over it."""
+    """Unknown fields are rejected: an older reader must not ignore them."""
 
 
 class EntryRecord(_Struct, frozen=True):
@@ -55,7 +55,7 @@ class EntryRecord(_Struct, frozen=True):
 
 
 class PluginRecord(_Struct, frozen=True):
-    """Whose code made a submodel: the plugin's name, and what to install to have it (empty: part of hetero)."""
+    """The plugin that made a submodel: its name, and the distribution to install (empty: part of hetero)."""
 
     name: _Text
     module: _Text
@@ -89,7 +89,7 @@ class PortRecord(_Struct, frozen=True, omit_defaults=True):
 
 
 class StepRecord(_Struct, frozen=True):
-    """A submodel's turn: which part runs, the slots it reads and those it fills."""
+    """A step of a schedule: the part that runs, the slots that it reads and the slots that it fills."""
 
     part: _Index
     inputs: list[_Index]
@@ -142,11 +142,11 @@ def decode_manifest(data: memoryview, label: str) -> Manifest:
     try:
         head = msgspec.json.decode(data, type=_Head)
         if head.format != FORMAT:
-            raise Corrupt(f"{label}: is no exported model of hetero: its manifest says {head.format!r}")
+            raise Corrupt(f"{label}: is not an exported model of hetero: its manifest has format {head.format!r}")
         if head.version != FORMAT_VERSION:
             raise WrongVersion(
-                f"{label}: is of format version {head.version}, written by hetero {head.library}; this hetero reads "
-                f"version {FORMAT_VERSION}: compile and export the model again"
+                f"{label}: has format version {head.version}, written by hetero {head.library}; this hetero reads "
+                f"version {FORMAT_VERSION}; compile and export the model again"
             )
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -156,12 +156,12 @@ def decode_manifest(data: memoryview, label: str) -> Manifest:
 
 
 def _check(manifest: Manifest, label: str) -> None:
-    """Every number refers to something, and the parts form a tree."""
+    """Check that every number is in range, and that the parts form a tree."""
     num_entries, num_submodels = len(manifest.entries), len(manifest.submodels)
     owner: list[int] = [-1] * num_submodels
     for number, submodel in enumerate(manifest.submodels):
         if any(entry >= num_entries for entry in submodel.files.values()):
-            raise Corrupt(f"{label}: submodel {number} names an entry that is not there")
+            raise Corrupt(f"{label}: submodel {number} refers to an entry that does not exist")
         for part in submodel.parts:
             if not number < part < num_submodels or owner[part] >= 0:
                 raise Corrupt(f"{label}: submodel {number} has part {part}, which cannot be its own")
@@ -169,11 +169,11 @@ def _check(manifest: Manifest, label: str) -> None:
         if submodel.schedule is not None:
             _check_schedule(submodel, submodel.schedule, f"{label}: submodel {number}")
     if -1 in owner[1:]:
-        raise Corrupt(f"{label}: submodel {owner.index(-1, 1)} belongs to none")
+        raise Corrupt(f"{label}: submodel {owner.index(-1, 1)} does not belong to any submodel")
 
 
 def _check_schedule(submodel: Submodel, schedule: ScheduleRecord, label: str) -> None:
-    """Each part runs once, each slot is filled once, and before it is read."""
+    """Check that each part runs once, and that each slot is filled once before it is read."""
     filled = len(submodel.inputs) + schedule.num_constants
     parts = [step.part for step in schedule.steps]
     total = filled + sum(len(step.outputs) for step in schedule.steps)
@@ -186,14 +186,14 @@ def _check_schedule(submodel: Submodel, schedule: ScheduleRecord, label: str) ->
             raise Corrupt(f"{label}: part {step.part} does not fill the slots that come next")
         filled += len(step.outputs)
     if any(slot >= filled for slot in schedule.outputs) or len(schedule.outputs) != len(submodel.outputs):
-        raise Corrupt(f"{label}: its schedule does not give its outputs")
+        raise Corrupt(f"{label}: its schedule does not fill its outputs")
 
 
 @functools.cache
 def dtype_of_name(name: str) -> np.dtype[Any]:
-    """A NumPy dtype of ONNX by its name, as in array references. ValueError for all others."""
+    """A NumPy dtype of ONNX by its name, as in array references. Raises ValueError for other names."""
     for number in range(1, 32):
         dtype = dtype_of(number)
         if dtype is not None and dtype.name == name and not dtype.hasobject:
             return dtype
-    raise ValueError(f"no element type is called {name!r}")
+    raise ValueError(f"unknown element type {name!r}")

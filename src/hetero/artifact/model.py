@@ -1,4 +1,4 @@
-"""An ONNX model in a payload, for devices that compile from one: its bytes, and its weights to be mapped."""
+"""An ONNX model in a payload, for devices that compile from ONNX: its bytes, and its mapped weights."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["read_payload_model", "write_payload_model"]
 
 
 class _Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Constants that ``model.onnx`` leaves out, by name."""
+    """Constants that are not in ``model.onnx``, by name."""
 
     arrays: dict[str, ArrayRef]
 
 
 def write_payload_model(writer: PayloadWriter, model: Model) -> None:
-    """Adds ``model.onnx``, ``weights.json`` and the weights."""
+    """Add ``model.onnx``, ``weights.json`` and the weights."""
     data, arrays = detach(model.with_inferred_types())
     writer.add("model.onnx", data)
     writer.add_json("weights.json", _Weights({name: writer.add_array(array) for name, array in arrays.items()}))
 
 
 def read_payload_model(reader: PayloadReader) -> Model:
-    """The model, its weights mapped. `Corrupt` if it is none."""
+    """The model, with mapped weights. Raises `Corrupt` if the payload does not contain a valid model."""
     weights = reader.read_json("weights.json", _Weights)
     arrays = {name: reader.array(ref) for name, ref in weights.arrays.items()}
     try:

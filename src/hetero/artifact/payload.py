@@ -1,4 +1,4 @@
-"""What a device sees of an exported file: a writer and a reader of its own part of it."""
+"""The interface of devices to an exported file: a writer and a reader of the device's own part."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 
 class ArrayRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where an array lies: in which entry of the file, from which byte of it on. ``entry`` -1: the payload's small
+    """The position of an array: the entry of the file, and the offset in bytes. ``entry`` -1: the payload's small
     arrays."""
 
     entry: int
@@ -41,7 +41,7 @@ class ArrayRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Exportable(Protocol):
-    """What a file needs of the compiled model that it stores; `hetero.plugin.CompiledModel` has it."""
+    """The members of a compiled model that export needs; see `hetero.plugin.CompiledModel`."""
 
     @property
     def subject(self) -> str: ...
@@ -58,9 +58,10 @@ class Exportable(Protocol):
 
 
 class PayloadWriter:
-    """Takes what a compiled model needs to be made again; see `hetero.plugin.CompiledModel.export_payload`.
+    """Receives the data from which a compiled model can be recreated; see `hetero.plugin.CompiledModel.export_payload`.
 
-    ``version``: to be filled with what must be the same when it is read, as text; `Plugin.check_import` gets it.
+    ``version``: the plugin stores strings here that must be equal when the file is read; `Plugin.check_import` gets
+    them.
     """
 
     def __init__(self, artifact: ArtifactWriter, compiled: Exportable) -> None:
@@ -75,20 +76,21 @@ class PayloadWriter:
         self._pool_size = 0
 
     def add(self, name: str, *parts: bytes | memoryview) -> None:
-        """A file of this payload, of the bytes of ``parts`` one after the other, which are not copied before they are
-        written. ``name``: lower case, digits, dots and underscores."""
+        """Add a file with the concatenated bytes of ``parts``, which are not copied before they are written. ``name``:
+        lower case letters, digits, dots and underscores."""
         for part in parts:
             if not isinstance(part, (bytes, memoryview)):
-                raise TypeError(f"the file {name!r} is made of bytes or memoryviews, got {type(part).__name__}")
+                raise TypeError(f"file {name!r}: expected bytes or memoryviews, got {type(part).__name__}")
         self._files[name] = self._artifact.add(f"submodels/{self._number}/{name}", parts)
 
     def add_json(self, name: str, value: Any) -> None:
-        """A file with JSON; ``value`` is anything that msgspec encodes, such as a ``msgspec.Struct``."""
+        """Add a JSON file; ``value`` is anything that msgspec encodes, such as a ``msgspec.Struct``."""
         self.add(name, msgspec.json.encode(value))
 
     def add_array(self, array: NDArray[Any]) -> ArrayRef:
-        """An array of numbers, to be mapped when the file is read. An array that is given again, by this or another
-        payload of the file, is stored once. Gives what `PayloadReader.array` takes, for a file with JSON."""
+        """Add an array of numbers, which is mapped when the file is read. An array that is added several times, also by
+        other payloads of the file, is stored once. Returns the reference for `PayloadReader.array`, to store as
+        JSON."""
         array = np.ascontiguousarray(array)
         data = array.reshape(-1).view(np.uint8)
         shape = list(array.shape)
@@ -100,15 +102,15 @@ class PayloadWriter:
         return ArrayRef(-1, offset, array.dtype.name, shape)
 
     def add_part(self, compiled: Exportable) -> None:
-        """A compiled model that this one is made of, of any device; see `PayloadReader.parts`."""
+        """Add a submodel of this compiled model, from any device; see `PayloadReader.parts`."""
         self._parts.append(add_submodel(self._artifact, compiled))
 
     def set_schedule(self, schedule: ScheduleRecord) -> None:
-        """How the parts run; see `ScheduleRecord`."""
+        """Set how the parts run; see `ScheduleRecord`."""
         self._schedule = schedule
 
     def finish(self) -> int:
-        """Hand everything to the file; the number of the submodel there."""
+        """Pass everything to the file. Returns the number of the submodel there."""
         if self._pool:
             self.add(_POOL, *self._pool)
         compiled = self._compiled
@@ -130,18 +132,18 @@ class PayloadWriter:
 
 
 def add_submodel(artifact: ArtifactWriter, compiled: Exportable) -> int:
-    """Add a compiled model with all its parts to a file; its number there. Raises what its `export_payload` raises,
-    above all `NotSupported`."""
+    """Add a compiled model with all its parts to a file. Returns its number there. Raises the errors of its
+    `export_payload`, such as `NotSupported`."""
     payload = PayloadWriter(artifact, compiled)
     call = functools.partial(compiled.export_payload, payload)
-    # A device that runs over others asks those in turn, each of which has its own time.
+    # A device with a device list exports through those devices, each with its own timeout.
     timeout_ms = 0 if ":" in compiled.device else compiled.timeout_ms
     guarded(compiled.device, "export_payload", compiled.subject, call, timeout_ms, ArtifactError)
     return payload.finish()
 
 
 def _plugin_of(compiled: Exportable) -> PluginRecord:
-    """Whose class a compiled model is."""
+    """The plugin of a compiled model's class."""
     name = compiled.device.partition(":")[0].partition(".")[0]
     module = type(compiled).__module__
     package = module.partition(".")[0]
@@ -151,17 +153,17 @@ def _plugin_of(compiled: Exportable) -> PluginRecord:
 
 
 class PayloadReader:
-    """Gives what a `PayloadWriter` was given. The bytes are those that were written (their digests are checked); what
-    they say is not to be trusted."""
+    """Reads the data that a `PayloadWriter` received. Digests have been checked, so the bytes are undamaged, but their
+    contents are untrusted."""
 
     def __init__(self, artifact: Artifact, number: int = 0) -> None:
-        """``number``: of the submodel; 0 is the whole model."""
+        """``number``: the number of the submodel; 0 is the whole model."""
         self._artifact = artifact
         self._submodel = artifact.manifest.submodels[number]
 
     @property
     def label(self) -> str:
-        """How messages call the file."""
+        """The name of the file in messages."""
         return self._artifact.label
 
     @property
@@ -171,12 +173,12 @@ class PayloadReader:
 
     @property
     def plugin(self) -> PluginRecord:
-        """The plugin that wrote it: its module and distribution."""
+        """The plugin that wrote the payload: its module and distribution."""
         return self._submodel.plugin
 
     @property
     def version(self) -> Mapping[str, str]:
-        """What the writer stated of its version (`PayloadWriter.version`)."""
+        """The versions that the writer stored (`PayloadWriter.version`)."""
         return self._submodel.version
 
     @property
@@ -186,22 +188,22 @@ class PayloadReader:
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """The inputs of the model that it was."""
+        """The inputs of the exported model."""
         return tuple(port.port() for port in self._submodel.inputs)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        """The outputs of the model that it was."""
+        """The outputs of the exported model."""
         return tuple(port.port() for port in self._submodel.outputs)
 
     @property
     def schedule(self) -> ScheduleRecord | None:
-        """How the parts run; slots and parts are in range, and filled before they are read."""
+        """How the parts run. Slots and parts are in range, and slots are filled before they are read."""
         return self._submodel.schedule
 
     @property
     def parts(self) -> Sequence[PayloadReader]:
-        """Readers of the payloads of the models that it is made of, in the order of writing."""
+        """Readers of the payloads of its submodels, in the order of writing."""
         return [PayloadReader(self._artifact, number) for number in self._submodel.parts]
 
     def require_version(self, key: str, expected: str) -> None:
@@ -209,25 +211,25 @@ class PayloadReader:
         found = self.version.get(key)
         if found != expected:
             raise WrongVersion(
-                f"{self.label}: what {self.device} stored is of version {key} = {found!r}, and this version of it "
-                f"reads {expected!r}: compile and export the model again"
+                f"{self.label}: the data of {self.device} has version {key} = {found!r}, but this version of "
+                f"{self.device} reads {expected!r}; compile and export the model again"
             )
 
     def read(self, name: str) -> memoryview:
-        """The bytes of a file, mapped. `Corrupt` if there is none of that name."""
+        """The bytes of a file, mapped. Raises `Corrupt` if the file does not exist."""
         if name not in self._submodel.files:
             raise Corrupt(f"{self.label}: the payload for {self.device} has no file {name!r}")
         return self._artifact.entry(self._submodel.files[name])
 
     def read_json(self, name: str, type: type[_T]) -> _T:
-        """A file with JSON, checked against ``type``; `Corrupt` if it does not fit."""
+        """A JSON file, checked against ``type``. Raises `Corrupt` if it does not match."""
         try:
             return msgspec.json.decode(self.read(name), type=type)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Corrupt(f"{self.label}: {name} of the payload for {self.device}: {error}") from error
 
     def array(self, ref: ArrayRef) -> NDArray[Any]:
-        """An array, read-only, a view of the mapped file. `Corrupt` if it does not lie where ``ref`` says."""
+        """An array as a read-only view of the mapped file. Raises `Corrupt` for an invalid reference."""
         try:
             dtype = dtype_of_name(ref.dtype)
             size = math.prod(ref.shape) * dtype.itemsize

@@ -1,10 +1,10 @@
-"""Reading an exported file without trust.
+"""Reads an untrusted exported file.
 
-Before anything in it is used: the sizes and the version are checked, every header of the archive is compared with what
-the manifest makes it (see `layout`), and every entry with its checksum. The manifest and entries up to 64 KiB are
-checked by SHA-256; larger ones, the weights, by CRC-32, which finds every flipped bit and every run of up to 32 wrong
-bits, at the speed of memory (SHA-256 takes ten times as long, and nothing in the file is secret or signed: who can
-change the contents can change the digest). `verify` checks all of them by SHA-256.
+Before anything in it is used, the reader checks the sizes and the version, compares every header of the archive with
+the manifest (see `layout`), and every entry with its checksum. The manifest and entries up to 64 KiB are checked by
+SHA-256. Larger entries, the weights, are checked by CRC-32, which runs at memory speed and detects every flipped bit
+and every run of up to 32 wrong bits. SHA-256 takes ten times as long, and would not detect forgery either: anyone who
+can change the contents can change the digest. `verify` checks all entries by SHA-256.
 """
 
 from __future__ import annotations
@@ -45,42 +45,42 @@ class Artifact:
         """Compare every entry with its SHA-256. Raises `Corrupt`."""
         for number, record in enumerate(self.manifest.entries):
             if hashlib.sha256(self.entry(number)).hexdigest() != record.sha256:
-                raise Corrupt(f"{self.label}: entry {record.name!r} is not what was written: its SHA-256 differs")
+                raise Corrupt(f"{self.label}: entry {record.name!r} is damaged: its SHA-256 differs")
 
     def _checked(self) -> tuple[list[int], Manifest]:
         data, label = self._data, self.label
         found = first_entry(data)
         if found is None:
             raise Corrupt(
-                f"{label}: is no exported model of hetero, or one that was cut off, or encrypted (then "
-                "CACHE_ENCRYPTION_CALLBACKS must give the function that decrypts it)"
+                f"{label}: is not an exported model of hetero, or is truncated or encrypted (if it is encrypted, set "
+                "CACHE_ENCRYPTION_CALLBACKS to the functions that it was written with)"
             )
         head, begin, comment = found
         text = data[begin : begin + head.size]
         if comment_of(hashlib.sha256(text).hexdigest()) != comment or crc32(text) != head.crc32:
-            raise Corrupt(f"{label}: the manifest is not what was written: its digest differs")
+            raise Corrupt(f"{label}: the manifest is damaged: its digest differs")
         manifest = decode_manifest(text, label)
         names = {MANIFEST, *(record.name for record in manifest.entries)}
         if len(names) != len(manifest.entries) + 1 or not all(map(is_entry_name, names)):
-            raise Corrupt(f"{label}: an entry has no proper name, or one that another has")
+            raise Corrupt(f"{label}: an entry has an invalid or duplicate name")
         entries = [head, *(Entry(record.name, record.size, record.crc32) for record in manifest.entries)]
         layout = Layout(entries, comment)
         if layout.size != len(data):
-            raise Corrupt(f"{label}: has {len(data)} bytes, and its manifest needs {layout.size}")
+            raise Corrupt(f"{label}: has {len(data)} bytes, but its manifest requires {layout.size}")
         at = 0
         for entry, header, offset in zip(entries, layout.headers, layout.offsets, strict=True):
             if data[at:offset] != header:
-                raise Corrupt(f"{label}: the bytes before entry {entry.name!r} are not what was written")
+                raise Corrupt(f"{label}: the bytes before entry {entry.name!r} are damaged")
             at = offset + entry.size
         if data[at:] != layout.tail:
-            raise Corrupt(f"{label}: the archive's directory is not what was written")
+            raise Corrupt(f"{label}: the archive's directory is damaged")
         for record, offset in zip(manifest.entries, layout.offsets[1:], strict=True):
             contents = data[offset : offset + record.size]
             right = crc32(contents) == record.crc32
             if right and record.size <= _HASHED_BYTES:
                 right = hashlib.sha256(contents).hexdigest() == record.sha256
             if not right:
-                raise Corrupt(f"{label}: entry {record.name!r} is not what was written: its digest differs")
+                raise Corrupt(f"{label}: entry {record.name!r} is damaged: its digest differs")
         for submodel in manifest.submodels:
             try:
                 parse_device(submodel.device)
@@ -90,9 +90,9 @@ class Artifact:
 
 
 def open_artifact(source: object, decrypt: Callable[[bytes], bytes] | None = None) -> Artifact:
-    """Read a path (mapped), bytes, or a stream. ``decrypt`` gets all of the bytes first, where it is given.
+    """Read a path (mapped), bytes, or a stream. ``decrypt``: applied to all bytes first, if given.
 
-    Raises `ArtifactError` if it cannot be read, `Corrupt` and `WrongVersion`.
+    Raises `ArtifactError` if the file cannot be read, `Corrupt` and `WrongVersion`.
     """
     if isinstance(source, (str, os.PathLike)):
         label = os.fsdecode(source)

@@ -1,7 +1,7 @@
-"""Writing an exported file: collect entries, digest them, write all in one go.
+"""Writes an exported file: collects entries, computes their digests, and writes everything at the end.
 
-Nothing is copied: entries are bytes and views of arrays until they are written. The manifest comes first, so contents
-are read twice, once for their digests.
+Entries are bytes and views of arrays and are not copied. The manifest with the digests comes first, so contents are
+read twice.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _MAX_MANIFEST = (1 << 32) - 2
 
 
 class ArtifactWriter:
-    """One exported file in the making."""
+    """Collects the entries of an exported file."""
 
     def __init__(self) -> None:
         self._contents: dict[str, Sequence[_Part]] = {}  # in order
         self._arrays: dict[tuple[int, int], int] = {}
-        self._kept: list[NDArray[Any]] = []  # their addresses stand in _arrays
+        self._kept: list[NDArray[Any]] = []  # keeps the addresses in _arrays valid
         self._submodels: list[Submodel | None] = []
 
     def add(self, name: str, parts: Sequence[_Part]) -> int:
-        """An entry; its number."""
+        """Add an entry. Returns its number."""
         if not is_entry_name(name) or name in self._contents:
-            raise ArtifactError(f"{name!r} cannot be the name of an entry, or is that of another")
+            raise ArtifactError(f"{name!r} is not a valid name of an entry, or is already used")
         self._contents[name] = tuple(parts)
         return len(self._contents) - 1
 
     def add_array(self, data: NDArray[np.uint8]) -> int:
-        """An entry with the bytes of an array, unless one has the same memory; its number."""
+        """Add an entry with the bytes of an array, or reuse the entry of the same memory. Returns its number."""
         key = (data.ctypes.data, data.size)
         if key not in self._arrays:
             self._kept.append(data)
@@ -57,7 +57,7 @@ class ArtifactWriter:
         self._submodels[number] = submodel
 
     def parts(self) -> Iterator[_Part]:
-        """The bytes of the file, piece by piece. The same for the same compiled model."""
+        """The bytes of the file, in pieces. Equal compiled models give identical bytes."""
         from ..base.version import __version__
 
         records = []

@@ -1,8 +1,8 @@
-"""Stage 2, assign: a device for each node, and the reason wherever a device was passed over.
+"""Stage 2, assign: a device for each node, with the reason.
 
-Fallback by priority: each node goes to the first device of the list that takes it. A pin (from the user, or an
-affinity in the model) goes before that, for its node only; the rest is still assigned automatically. On demand, what is
-assigned by priority is then moved to where it costs less (`hetero.assign.by_cost`).
+Fallback by priority: each node goes to the first device of the list that supports it. A pin (from the user, or an
+affinity in the model) overrides priority for its node. With `hetero.assign.by_cost`, nodes that were assigned by
+priority then move to where they cost less.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.formatting import counted
 from ..errors import UnsupportedModel
 from ..plugin.contract import Support
 from .pins import resolve_pins, stated_numbers
@@ -33,13 +34,13 @@ __all__ = [
 ]
 
 
-_NO_REASON = "refused without a reason"
+_NO_REASON = "not supported, without a reason"
 _MOST_LINES = 20  # of a message
 _MOST_KEYS = 5  # of a line
 
 
 class Origin(enum.IntEnum):
-    """Where a node's device came from."""
+    """What determined a node's device."""
 
     PRIORITY = 0
     MODEL = 1
@@ -55,15 +56,15 @@ _PLACED = {
     Origin.MODEL: "set to {} in the model",
     Origin.PLAN: "set to {} in the plan",
     Origin.COST: "set to {} by cost",
-    Origin.STAGE: "put on {} as a stage of a pipeline",
-    Origin.MEMORY: "moved to {} for want of memory",
+    Origin.STAGE: "placed on {} as a stage of a pipeline",
+    Origin.MEMORY: "moved to {} because of memory limits",
 }
 
 
 class SupportedNodes(dict[str, str]):
-    """Node key -> device, for the nodes that some device of the list takes; what `Core.query_model` returns.
+    """Node key -> device, for the nodes that some device of the list supports; the result of `Core.query_model`.
 
-    ``reasons``: node key -> {device: why not}, an entry for every refusal.
+    ``reasons``: node key -> {device: reason}, for every device that does not support the node.
     """
 
     def __init__(self, devices: Mapping[str, str], reasons: Mapping[str, Mapping[str, str]]) -> None:
@@ -77,8 +78,8 @@ class Affinity:
 
     ``devices``: names in priority order. ``device_of``: int32[num_nodes], indices into ``devices``. ``origin``:
     uint8[num_nodes] of `Origin`. ``supports``: each device's answer. ``pins``: node index -> the pin that placed it, as
-    it was written, for nodes of origin PIN. ``explain_cost``: node index -> what it costs where, for nodes of origin
-    COST or STAGE; ``explain_memory``: node index -> where there was no room, for nodes of origin MEMORY.
+    written, for nodes of origin PIN. ``explain_cost``: node index -> text about its costs, for nodes of origin COST or
+    STAGE; ``explain_memory``: node index -> text about the full device, for nodes of origin MEMORY.
     """
 
     devices: tuple[str, ...]
@@ -90,12 +91,12 @@ class Affinity:
     explain_memory: Callable[[int], str] | None = None
 
     def refusal(self, device: int, node: int) -> str | None:
-        """Why a device, by number, does not take a node; None if it does."""
+        """Why a device, by number, does not support a node; None if it does."""
         support = self.supports[device]
         return None if support.mask[node] else support.reasons.get(node, _NO_REASON)
 
     def reason(self, node: int) -> str:
-        """Why the node is where it is, in words."""
+        """Why the node is on its device, as text."""
         number = int(self.device_of[node])
         device = self.devices[number]
         origin = int(self.origin[node])
@@ -111,18 +112,18 @@ class Affinity:
         if origin == Origin.COST:
             return f"{device} by cost" + ("" if self.explain_cost is None else f": {self.explain_cost(node)}")
         if origin == Origin.MEMORY:
-            return f"{device} for want of memory" + (
+            return f"{device} because of memory limits" + (
                 "" if self.explain_memory is None else f": {self.explain_memory(node)}"
             )
         refused = ((self.devices[i], self.supports[i].reasons.get(node)) for i in range(number))
         passed_over = [f"{name}: {why}" for name, why in refused if why is not None]
         if not passed_over:
-            return f"{device} is the first device of the list that takes it"
-        return f"{device} takes it; passed over {'; '.join(passed_over)}"
+            return f"{device} is the first device of the list that supports it"
+        return f"{device} supports it; passed over {'; '.join(passed_over)}"
 
 
 def supported_nodes(model: Model, devices: Sequence[str], supports: Sequence[Support]) -> SupportedNodes:
-    """The answer of all devices together, by priority, affinities ignored."""
+    """The combined answer of all devices, by priority, ignoring affinities."""
     number = first_supporting(model.num_nodes, supports)
     chosen = {model.key_of(int(i)): devices[number[i]] for i in np.flatnonzero(number >= 0)}
     reasons: dict[str, dict[str, str]] = {}
@@ -141,12 +142,13 @@ def assign(
 ) -> Affinity:
     """Assign every node.
 
-    ``supports``: one answer per device. ``pins``: node key, expression or operator -> device (see `pins`); they go
-    before the affinities in the model, which go before priority. ``enclosing``: node -> keys of the calls of
-    functions that it was in, the outermost first; a pin of a call holds for all its nodes.
+    ``supports``: one answer per device. ``pins``: node key, expression or operator -> device (see `pins`). Pins
+    override affinities in the model, which override priority. ``enclosing``: node -> keys of the calls of functions
+    that contained it, the outermost first; a pin of a call applies to all its nodes.
 
-    Raises `PropertyError` for a pin to a device outside the list or one that matches nothing, and `UnsupportedModel`
-    for nodes that no device takes, or that are pinned to a device that refuses them: all of them, with each reason.
+    Raises `PropertyError` for a pin to a device outside the list, or a pin that matches nothing. Raises
+    `UnsupportedModel` with all nodes that no device supports, or that are pinned to a device that does not support
+    them, each with the reasons.
     """
     device_of = first_supporting(model.num_nodes, supports)
     origin = np.full(model.num_nodes, Origin.PRIORITY, np.uint8)
@@ -169,9 +171,9 @@ def place(
     origin: NDArray[np.uint8],
     pins: Mapping[int, str],
 ) -> Affinity:
-    """The affinity that the arrays say, which are made read-only; see `Affinity`.
+    """The `Affinity` of the arrays, which become read-only.
 
-    Raises `UnsupportedModel` for nodes of no device (-1), and for those on a device that refuses them.
+    Raises `UnsupportedModel` for nodes without a device (-1), and for nodes on a device that does not support them.
     """
     _check(model, devices, supports, device_of, origin)
     device_of.flags.writeable = False
@@ -180,7 +182,7 @@ def place(
 
 
 def first_supporting(num_nodes: int, supports: Sequence[Support]) -> NDArray[np.int32]:
-    """int32[num_nodes]: the first device that takes each node, -1 where none does."""
+    """int32[num_nodes]: the first device that supports each node, or -1."""
     number = np.full(num_nodes, -1, np.int32)
     for i in range(len(supports) - 1, -1, -1):
         number[supports[i].mask] = i
@@ -194,8 +196,8 @@ def _check(
     device_of: NDArray[np.int32],
     origin: NDArray[np.uint8],
 ) -> None:
-    """Raise for all nodes that cannot be where they are put. The message tells nodes alike in one line, and of many
-    lines the first; the exception's ``unsupported`` has them all."""
+    """Raise `UnsupportedModel` for all nodes on a device that does not support them. The message groups nodes with
+    equal reasons in one line and shows the first lines; the exception's ``unsupported`` contains all nodes."""
     refused = np.zeros(model.num_nodes, np.bool_)
     for i, support in enumerate(supports):
         refused |= (device_of == i) & ~support.mask
@@ -219,10 +221,10 @@ def _check(
         lines.append(f"  {', '.join(map(repr, keys[:_MOST_KEYS]))}{more} ({op}){placed}: {why}")
     if len(alike) > _MOST_LINES:
         left = sum(map(len, list(alike.values())[_MOST_LINES:]))
-        lines.append(f"  and {left} more nodes; the exception's `unsupported` lists all")
-    count = "1 node is" if len(troubled) == 1 else f"{len(troubled)} nodes are"
+        lines.append(f"  and {counted(left, 'more node')}; the exception's `unsupported` lists all")
+    count = f"{counted(len(troubled), 'node')} {'is' if len(troubled) == 1 else 'are'}"
     if bool((device_of[troubled] < 0).any()):
-        trouble = f"taken by no device of {', '.join(devices)}"
+        trouble = f"not supported by any device in the list [{', '.join(devices)}]"
     else:
-        trouble = "put on a device that does not take " + ("it" if len(troubled) == 1 else "them")
+        trouble = "placed on a device that does not support " + ("it" if len(troubled) == 1 else "them")
     raise UnsupportedModel(f"model {model.name!r}: {count} {trouble}:\n" + "\n".join(lines), unsupported)

@@ -1,8 +1,7 @@
 """Stage 2 by cost: the assignment of least predicted latency, instead of fallback by priority.
 
-What `hetero.assign` finds for numbers, for a model and its devices: pins and affinities hold, a node goes only to
-devices that take it, and the assignment by priority is kept unless another is predicted to be faster by more than what
-predictions are worth.
+Applies `hetero.assign.cuts` to a model and its devices. Pins and affinities apply, and a node goes only to devices that
+support it. The assignment by priority is kept unless the predicted gain of another exceeds the error of predictions.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ if TYPE_CHECKING:
 __all__ = ["CAUTION", "LEAST_GAIN", "CostAffinity", "assign_by_cost"]
 
 CAUTION = 0.25
-"""What a node takes depends on its neighbours: on which of them a device fuses with it, and how it lays out what they
-share. So plans that mix devices are predicted too low, by a tenth and more where there are many cuts (docs/costs.md).
-See ``caution`` of `least_latency`."""
+"""The share of its work that a node must gain to move; see ``caution`` of `least_latency`. The time of a node depends
+on its neighbors, because devices fuse nodes and choose layouts for shared values. Predictions for plans that mix
+devices are therefore too low, by a tenth and more with many cuts (docs/costs.md)."""
 
 LEAST_GAIN = 0.02
-"""The assignment by priority is kept unless another is predicted to save this part of its latency."""
+"""The assignment by priority is kept unless another is predicted to save this share of its latency."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class CostAffinity:
-    """``affinity``: the devices by cost. ``found``: their partition, prediction and lower bound. ``by_priority``: what
-    the assignment by priority is predicted to take. ``table``: the costs. ``memory_binds``: whether there would be a
-    better one without limits of memory."""
+    """``affinity``: the devices by cost. ``found``: their partition, prediction and lower bound. ``by_priority``: the
+    prediction for the assignment by priority. ``table``: the costs. ``memory_binds``: whether memory limits exclude a
+    better assignment."""
 
     affinity: Affinity
     found: LatencyAssignment
@@ -58,22 +57,22 @@ class CostAffinity:
 
     @property
     def pipeline(self) -> None:
-        """It is none."""
+        """Always None: this is not a pipeline."""
         return None
 
     def predict(self, partition: Partition) -> Prediction:
-        """What another partition of the same nodes over the same devices is predicted to take. Infinite where a device
-        does not take a node; pins play no part."""
+        """The prediction for another partition of the same nodes over the same devices. Infinite if a device does not
+        support a node. Pins have no effect."""
         takes = np.stack([support.mask for support in self.affinity.supports])
         return predict(self.table.problem(takes), partition, self.table.launches)
 
     def cost_of(self, device: int, node: int) -> tuple[float, str]:
-        """Seconds of a node on a device, and where that figure comes from."""
+        """The seconds of a node on a device, and the source of the figure."""
         return float(self.table.work[device, node]), CostSource(self.table.source[device, node]).name.lower()
 
     @property
     def latency(self) -> PredictedLatency:
-        """What the plan tells of it."""
+        """The prediction for the plan."""
         prediction = self.found.prediction
         node = np.arange(self.table.model.num_nodes)
         counts = np.bincount(self.table.source[self.affinity.device_of, node], minlength=len(CostSource))
@@ -104,10 +103,10 @@ def assign_by_cost(
 ) -> CostAffinity:
     """The assignment of least predicted latency.
 
-    ``affinity``: by priority, with pins, which are kept. ``supports``, ``speeds``: per device. ``costs``: measured on
-    ``model`` or, before calls of functions were inlined, ``original``; ``shapes`` of inputs choose among them.
-    ``limits``: device -> bytes that it may take. Raises `WrongModel` for costs of another model, `PropertyError` for
-    costs of none of the devices, and `InsufficientMemory` where nothing is found that fits.
+    ``affinity``: by priority; its pins are kept. ``supports``, ``speeds``: per device. ``costs``: measured on ``model``
+    or on ``original``, the model before calls of functions were inlined; ``shapes`` of inputs select among them.
+    ``limits``: device -> memory limit in bytes. Raises `WrongModel` for costs of another model, `PropertyError` for
+    costs that cover none of the devices, and `InsufficientMemory` if no assignment is found that fits.
     """
     if costs is not None:
         costs.check_model(*dict.fromkeys((model, original or model)))
@@ -134,7 +133,7 @@ def assign_by_cost(
             f"{duration(float(table.work[device, node]))} ({CostSource(table.source[device, node]).name.lower()})"
             for device in (number, first_choice)
         )
-        return f"{here} here, {there} on {affinity.devices[first_choice]}, transfers and launches aside"
+        return f"{here} here, {there} on {affinity.devices[first_choice]}, without transfers and launches"
 
     moved = dataclasses.replace(affinity, device_of=found.device_of, origin=origin, explain_cost=explain)
     if limited is None or limited.found is found:

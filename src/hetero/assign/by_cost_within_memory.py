@@ -1,9 +1,10 @@
-"""Assignment by cost within limits of memory.
+"""Assignment by cost within memory limits.
 
-Of the assignments that fit, the one of least predicted latency among these:
-- what is cheapest without limits, and what goes by priority, each filled into the limits (`hetero.assign.memory.fit`);
-- what is cheapest when bytes of weights have a price on the devices that are too full: Lagrangian relaxation, the price
-  found by bisection. Such assignments leave out what gains least per byte, where that is, and so make few cuts.
+Finds the assignment with the least predicted latency among those of these candidates that fit:
+- the cheapest assignment without limits, and the assignment by priority, each reduced to the limits
+  (`hetero.assign.memory.fit`);
+- the cheapest assignments if bytes of weights have a price on overfull devices: Lagrangian relaxation, with the price
+  found by bisection. They move the nodes that gain least per byte, and make few cuts.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ if TYPE_CHECKING:
 
 __all__ = ["LimitedAssignment", "least_latency_within"]
 
-_GOOD_ENOUGH = 0.01  # what limits may cost of the latency without looking any further
-_PRICED_NODES = 400_000  # nodes in all assignments with a price together
+_GOOD_ENOUGH = 0.01  # share of the latency that limits may cost without a further search
+_PRICED_NODES = 400_000  # total nodes of all assignments with a price
 _MOST_PRICES = 12
 _FEWEST_PRICES = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LimitedAssignment:
-    """``found``: what fits, with the lower bound of all assignments, fitting or not. ``by_priority``: what priority
-    within the limits is predicted to take, None where that finds nothing. ``fitted``: the same as ``found``, as bytes.
+    """``found``: the best assignment that fits, with the lower bound without limits. ``by_priority``: the prediction
+    for the assignment by priority within the limits, None if it does not fit. ``fitted``: the memory needs of
+    ``found``.
     """
 
     found: LatencyAssignment
@@ -55,8 +57,8 @@ def least_latency_within(
     limits: Mapping[str, int],
     policy: str,
 ) -> LimitedAssignment:
-    """The best that fits. ``affinity``: by priority. ``least``: the best without limits, given back where it fits.
-    ``allowed``: bool [k, num_nodes]. Raises `InsufficientMemory` where nothing is found that fits."""
+    """The best assignment that fits. ``affinity``: by priority. ``least``: the best without limits, returned if it
+    fits. ``allowed``: bool [k, num_nodes]. Raises `InsufficientMemory` if no assignment is found that fits."""
     values, most = values_of(model), limits_array(affinity.devices, limits)
 
     def cut(device_of: NDArray[np.int32]) -> Partition:
@@ -102,7 +104,7 @@ def _priced(
     excess: NDArray[np.float64],
     cut: object,
 ) -> list[Fit]:
-    """What is cheapest at prices of bytes on the devices that are too full, filled into the limits."""
+    """The cheapest assignments for several prices of bytes on overfull devices, reduced to the limits."""
     assert callable(cut)
     n, count = values.num_nodes, len(most)
     share = np.append(_weights_of_nodes(values), 0.0)
@@ -110,7 +112,7 @@ def _priced(
     finite = np.where(np.isfinite(work), work, 0.0)
     if not share.any() or not finite.any():
         return []
-    # From a price at which all weights are worth all work, in steps of ten first, then halving what is between.
+    # Start at the price at which all weights cost as much as all work; multiply or divide by ten, then bisect.
     price = float(finite.max(axis=0).sum() / share.sum())
     low, high = 0.0, np.inf
     too_much, enough = start, None
@@ -129,13 +131,13 @@ def _priced(
             high, enough = price, labels
             found.append(Fit(labels, partition, needs, over))
         price = price * 10 if np.isinf(high) else (low + high) / 2 if low else price / 10
-    if enough is not None:  # what is left of the memory takes some of what left at the last price
+    if enough is not None:  # the remaining memory holds some of the nodes that moved at the last price
         found.append(fit(values, too_much, allowed, most, cut, work[:count, :n], too_much == enough))
     return found
 
 
 def _weights_of_nodes(values: Values) -> NDArray[np.float64]:
-    """float64 [num_nodes]: the constants that a node reads, shared evenly among those that read them."""
+    """float64 [num_nodes]: bytes of the constants that a node reads, divided evenly among their readers."""
     constant = values.is_constant[values.read_value]
     value, node = values.read_value[constant], values.read_node[constant]
     readers = np.bincount(value, minlength=len(values.producer))

@@ -1,6 +1,6 @@
-"""Stage 2 for pipelines: each device of the list, in its order, gets a stage, and the slowest stage is the least.
+"""Stage 2 for pipelines: each device of the list, in order, gets a stage, and the slowest stage takes the least time.
 
-Applies `hetero.assign.pipeline` to a model and its devices: pins and affinities hold, and a node goes only into the
+Applies `hetero.assign.pipeline` to a model and its devices: pins and affinities apply, and a node goes only into the
 stage of a device that supports it. Costs are computed as for assignment by cost.
 """
 
@@ -38,7 +38,7 @@ __all__ = ["StagedAffinity", "assign_stages", "stage_partition"]
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class StagedAffinity:
     """``affinity``: the devices by stage. ``partition``: the connected parts of the stages, stage by stage. ``found``:
-    what the stages take. ``pipeline``: what the plan tells of it. ``table``: the costs."""
+    the stages with their times. ``pipeline``: the prediction for the plan. ``table``: the costs."""
 
     affinity: Affinity
     partition: Partition
@@ -48,7 +48,7 @@ class StagedAffinity:
 
     @property
     def latency(self) -> None:
-        """That of one inference is not what it is for; `pipeline` tells it, too."""
+        """Always None: pipelines optimize throughput, not latency. `pipeline` contains the latency."""
         return None
 
 
@@ -65,19 +65,19 @@ def assign_stages(
 ) -> StagedAffinity:
     """The stages whose slowest one is predicted to take the least time.
 
-    ``affinity``: by priority, with pins, which are kept. ``supports``, ``speeds``: per device. ``costs``: measured on
-    ``model`` or, before calls of functions were inlined, ``original``; ``shapes`` of inputs choose among them.
-    ``limits``: device -> bytes that it may take.
+    ``affinity``: by priority; its pins are kept. ``supports``, ``speeds``: per device. ``costs``: measured on ``model``
+    or on ``original``, the model before calls of functions were inlined; ``shapes`` of inputs select among them.
+    ``limits``: device -> memory limit in bytes.
 
-    Raises `TooManyStages` for more devices than nodes, `PipelineError` for a node that fits into no stage in the order
-    of the devices, `WrongModel` for costs of another model, `PropertyError` for costs of none of the devices, and
-    `InsufficientMemory` where no stages are found within the limits.
+    Raises `TooManyStages` for more devices than nodes, `PipelineError` for a node that does not fit into any stage in
+    the order of the devices, `WrongModel` for costs of another model, `PropertyError` for costs that cover none of the
+    devices, and `InsufficientMemory` if no stages are found within the limits.
     """
     devices = affinity.devices
     if len(devices) > model.num_nodes:
         raise TooManyStages(
             f"a pipeline over {', '.join(devices)} has {counted(len(devices), 'stage')}, model {model.name!r} only "
-            f"{counted(model.num_nodes, 'node')}: list as many devices as there are nodes, or fewer"
+            f"{counted(model.num_nodes, 'node')}; list at most as many devices as there are nodes"
         )
     if costs is not None:
         costs.check_model(*dict.fromkeys((model, original or model)))
@@ -111,8 +111,8 @@ def assign_stages(
 
 def stage_partition(graph: Graph, stage_of: NDArray[np.int32]) -> Partition:
     """The connected parts of stages as subgraphs, those of the first stage first; the device of each is its stage.
-    ``stage_of``: int32 [num_nodes], rising or level along edges."""
-    # With stages that rise along edges, two adjacent parts of a stage can always become one: `auto` leaves none apart.
+    ``stage_of``: int32 [num_nodes], which never decreases along edges."""
+    # If stages never decrease along edges, two adjacent parts of a stage can always be merged, and `auto` merges them.
     parts = partition_graph(graph, stage_of)
     order = np.argsort(parts.device_of, kind="stable").astype(np.int32)
     number = np.empty(len(order), np.int32)
@@ -132,7 +132,7 @@ def _within(
     partition: Partition,
     limits: Mapping[str, int],
 ) -> tuple[StageAssignment, Partition]:
-    """The stages themselves if they fit, else the best that do. Raises `InsufficientMemory`."""
+    """The stages if they fit, otherwise the best stages that fit. Raises `InsufficientMemory`."""
     devices, values = affinity.devices, values_of(model)
     most = limits_array(devices, limits)
     stages = StageLimits(values, most)
@@ -144,7 +144,7 @@ def _within(
         partition = stage_partition(model.graph, found.stage_of)
         needs = stages.counted(found.stage_of, partition)
     except NoRoom:
-        pass  # told by what the stages that were found without limits need
+        pass  # `require_fit` reports the needs of the stages found without limits
     require_fit(model, devices, values, allowed, most, needs)
     return found, partition
 
@@ -178,17 +178,17 @@ def _predicted(
 
 def _why_idle(allowed: NDArray[np.bool_], found: StageAssignment) -> str:
     if not allowed.any():
-        return "it takes no node that is not pinned elsewhere"
+        return "it supports only nodes that are pinned to other devices"
     slowest = found.times.slowest
     if found.with_all is not None and np.isfinite(found.with_all):
         return (
             f"with all devices in use the slowest stage would take {duration(found.with_all)}, not {duration(slowest)}"
         )
-    return "the nodes that it takes cannot be a stage between those of the other devices"
+    return "the nodes that it supports cannot form a stage between the stages of the other devices"
 
 
 def _in_words(model: Model, affinity: Affinity, allowed: NDArray[np.bool_], error: PipelineError) -> PipelineError:
-    """The same with names: which node, which stages it could be in, and what it waits for."""
+    """The same error with names: the node, its possible stages, and the node that it depends on."""
     devices = affinity.devices
 
     def named(node: int) -> str:
@@ -207,14 +207,14 @@ def _in_words(model: Model, affinity: Affinity, allowed: NDArray[np.bool_], erro
     if error.before is not None:
         cause = _cause(model.graph, allowed, error.before, error.earliest)
         text += (
-            f"; what it depends on is in stage {error.earliest + 1} ({devices[error.earliest]}) or later, as node "
-            f"{named(cause)} can be {places(cause)}. List the devices in another order, or change the pins"
+            f"; a node that it depends on is in stage {error.earliest + 1} ({devices[error.earliest]}) or later, "
+            f"because node {named(cause)} can be {places(cause)}. List the devices in another order, or change the pins"
         )
     return PipelineError(text, error.node, error.earliest, error.before)
 
 
 def _cause(graph: Graph, allowed: NDArray[np.bool_], node: int, stage: int) -> int:
-    """The node itself or, of those it depends on, one that can be in no stage before ``stage``."""
+    """The node itself, or a node that it depends on, that cannot be in any stage before ``stage``."""
     seen, stack = {node}, [node]
     while stack:
         at = stack.pop()

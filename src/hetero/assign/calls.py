@@ -1,15 +1,15 @@
-"""Stage 2 and model-local functions: which calls are carried whole, and which are replaced by the function's nodes.
+"""Stage 2 and model-local functions: which calls stay whole, and which are replaced by the nodes of the function.
 
-A call is a node like any other as long as the device it goes to takes it whole. It is inlined
+A call is an ordinary node if its device supports the whole call. It is inlined if
 
-- if no device takes it whole, or the one it is pinned to does not;
-- if a device of higher priority than the first that takes it whole takes a node inside of it: as everywhere, a node
-  goes to the first device that takes it;
-- if a pin or an affinity names a node inside of it.
+- no device supports the whole call, or the device that it is pinned to does not;
+- a device of higher priority than the first that supports the whole call supports a node inside it, because a node goes
+  to the first device that supports it;
+- a pin or an affinity names a node inside it.
 
-Devices are asked about the model, calls are replaced one level deep, devices are asked again, until nothing is left to
-replace; then what was inlined in vain is put back. The cost is that of asking the devices, per level of nested calls.
-A model without functions is asked about once and costs nothing more.
+The devices are queried, calls are replaced one level deep, and this repeats until no call is left to replace. Then
+inlining that did not improve placement is undone. The cost is one query per level of nested calls. A model without
+functions needs a single query.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ Ask = Callable[["Model"], Sequence[Support]]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class SettledModel:
-    """A model in which every call is either carried whole or replaced, and what each device says about it.
+    """A model in which every call stays whole or is replaced, and each device's answer about it.
 
-    ``original``: the model asked about; ``model``: the same object if nothing was replaced. ``source``:
+    ``original``: the model before; ``model``: the same object if nothing was replaced. ``source``:
     int32[model.num_nodes], the node of the original that each node is or comes from. ``enclosing``: node -> keys of
-    the calls that it was in, the outermost first, for nodes that come from calls.
+    the calls that contained it, the outermost first, for nodes that come from calls.
     """
 
     original: Model
@@ -55,8 +55,8 @@ class SettledModel:
     enclosing: Mapping[int, tuple[str, ...]]
 
     def supported_nodes(self) -> SupportedNodes:
-        """The answer in nodes of the original. A call that is spread over devices is answered by the keys of its
-        nodes; one with a node that no device takes is not supported."""
+        """The answer in nodes of the original. For a call that is spread over devices, the answer lists the keys of its
+        nodes. A call with a node that no device supports is not supported."""
         if self.model is self.original:
             return supported_nodes(self.model, self.devices, self.supports)
         number = first_supporting(self.model.num_nodes, self.supports)
@@ -82,7 +82,7 @@ class SettledModel:
         return SupportedNodes(chosen, reasons)
 
     def support(self) -> Support:
-        """All devices together as one, about the nodes of the original."""
+        """The combined answer of all devices about the nodes of the original."""
         taken = np.logical_or.reduce([support.mask for support in self.supports])
         mask = np.ones(self.original.num_nodes, np.bool_)
         mask[self.source[~taken]] = False
@@ -94,7 +94,7 @@ class SettledModel:
         return Support(mask, reasons)
 
     def _groups(self, nodes: NDArray[np.intp] | None = None) -> Iterator[tuple[int, NDArray[np.intp]]]:
-        """Nodes of the original, each with the nodes that it became."""
+        """Nodes of the original, each with the nodes that replace it."""
         order = np.argsort(self.source, kind="stable")
         chosen = np.arange(self.original.num_nodes) if nodes is None else nodes
         start = np.searchsorted(self.source[order], chosen)
@@ -103,10 +103,10 @@ class SettledModel:
             yield node, order[begin:until]
 
     def _refusal(self, device: int, nodes: NDArray[np.intp]) -> str | None:
-        """Why a device does not take all of these nodes, which were one; None if it does."""
+        """Why a device does not support all of these nodes, which replace one; None if it does."""
         support = self.supports[device]
         for node in nodes[~support.mask[nodes]].tolist():
-            why = support.reasons.get(node, "refused without a reason")
+            why = support.reasons.get(node, "not supported, without a reason")
             key = self.model.key_of(node)
             if key == self.original.key_of(int(self.source[node])):
                 return why
@@ -115,9 +115,9 @@ class SettledModel:
 
 
 def settle_calls(model: Model, devices: Sequence[str], ask: Ask, pins: Mapping[str, str] | None = None) -> SettledModel:
-    """Ask the devices about a model, and inline the calls that have to be.
+    """Query the devices about a model, and inline calls as described above.
 
-    Raises `ModelError` if a call has to be inlined and expands to more than is allowed, or to itself.
+    Raises `ModelError` if a call must be inlined and is recursive or exceeds the limits of inlining.
     """
     supports = ask(model)
     if not model.functions:
@@ -136,8 +136,8 @@ def _unchanged(model: Model, devices: Sequence[str], supports: Sequence[Support]
 
 @dataclasses.dataclass(slots=True)
 class _Candidate:
-    """A node that could be replaced. ``device``: the number of the device that would take it whole, -1 if it has to
-    be replaced; ``pin``: the device it is pinned to, -1 for none."""
+    """A node that could be replaced. ``device``: the number of the device that supports it whole, -1 if it must be
+    replaced; ``pin``: the device that it is pinned to, -1 for none."""
 
     key: str
     device: int
@@ -145,7 +145,7 @@ class _Candidate:
 
 
 class _Settling:
-    """One model's way to a `SettledModel`."""
+    """Settles the calls of one model."""
 
     def __init__(self, model: Model, devices: Sequence[str], ask: Ask, pins: Mapping[str, str]) -> None:
         self._model = model
@@ -155,8 +155,8 @@ class _Settling:
         self._library = FunctionLibrary(model.file)
 
     def settle(self, supports: Sequence[Support], keep: frozenset[str]) -> tuple[SettledModel, frozenset[str]]:
-        """The settled model, if calls of the keys ``keep`` stay whole where they can; and the keys of those that were
-        replaced in vain."""
+        """The settled model, and the keys of the calls whose inlining did not improve placement. ``keep``: keys of
+        calls that stay whole if possible."""
         state = _unchanged(self._model, self._devices, supports)
         replaced: dict[str, _Candidate] = {}
         blocked: dict[str, str] = {}
@@ -203,7 +203,7 @@ class _Settling:
         everywhere = any(not any(_calls_around(model, pin, calls)) for pin in unmatched)
         needed: dict[int, _Candidate] = {}
         tried: dict[int, _Candidate] = {}
-        # Calls are looked at whatever takes them; other nodes only where a device refuses them.
+        # Calls are always considered, other nodes only if a device does not support them.
         refused = first != 0
         for node, device in pinned.items():
             refused[node] |= not state.supports[device].mask[node]
@@ -236,7 +236,7 @@ class _Settling:
         return True
 
     def _replaced_in_vain(self, state: SettledModel, replaced: Mapping[str, _Candidate]) -> frozenset[str]:
-        """The keys of calls of whose nodes none got to a better device than would have taken the call whole."""
+        """The keys of calls without a node on a better device than the one that supports the whole call."""
         optional = {key: candidate for key, candidate in replaced.items() if candidate.device >= 0}
         if not optional:
             return frozenset()
@@ -269,7 +269,7 @@ def _calls(model: Model, library: FunctionLibrary) -> frozenset[int]:
 
 
 def _calls_around(model: Model, key: str, calls: frozenset[int]) -> Iterator[int]:
-    """The call that a key, which is no node's here, lies within."""
+    """The call that contains the node of a key, if the key is not a node of this model."""
     if model.find_key(key) is not None:
         return
     end = key.rfind("/")
@@ -282,7 +282,7 @@ def _calls_around(model: Model, key: str, calls: frozenset[int]) -> Iterator[int
 
 
 def _with_blocked(state: SettledModel, blocked: Mapping[str, str]) -> SettledModel:
-    """Tell with each refusal of a call why it was not replaced."""
+    """Add the reason why a call was not replaced to each device's reason for not supporting it."""
     nodes = {node: why for key, why in blocked.items() if (node := state.model.find_key(key)) is not None}
     if not nodes:
         return state

@@ -1,4 +1,4 @@
-"""Pins: which nodes a user's pins mean.
+"""Pins: finds the nodes that a user's pins match.
 
 A pin maps one of these to a device:
 
@@ -7,8 +7,8 @@ A pin maps one of these to a device:
   as a whole (``op:Conv|ConvTranspose``);
 - a regular expression that matches a whole key (``/head/.*``).
 
-A key wins over the key of a call around it, that over expressions and operators, and of those a later one over an
-earlier one.
+A key overrides the key of an enclosing call, which overrides expressions and operators. Of expressions and operators, a
+later one overrides an earlier one.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _MOST_KEYS_TO_GUESS_FROM = 10_000  # difflib is slow
 
 
 def check_pins(pins: Mapping[str, str] | None) -> None:
-    """Raise `PropertyError` if ``pins`` is neither None nor a mapping from text to text."""
+    """Raise `PropertyError` unless ``pins`` is None or a mapping from strings to strings."""
     if pins is None:
         return
     if not isinstance(pins, Mapping):
-        raise PropertyError(f"pins are a mapping such as {{'/head/.*': 'CPU'}}, found {shown(pins)}")
+        raise PropertyError(f"pins must be a mapping such as {{'/head/.*': 'CPU'}}, found {shown(pins)}")
     for pin, device in pins.items():
         if not isinstance(pin, str) or not isinstance(device, str):
             raise PropertyError(
-                f"a pin maps the text of a node key or expression to a device, found {shown(pin)}: {shown(device)}"
+                f"a pin maps a node key or expression to a device, both strings, found {shown(pin)}: {shown(device)}"
             )
 
 
@@ -60,7 +60,7 @@ def resolve_pins(
     devices: Sequence[str],
     enclosing: Mapping[int, Sequence[str]] | None = None,
 ) -> dict[int, tuple[int, str]]:
-    """Node index -> device number, and the pin that says so.
+    """Node index -> device number and pin.
 
     Raises `PropertyError` for a device outside the list, and for a pin that matches nothing, with the nearest key.
     """
@@ -82,8 +82,8 @@ def find_pinned(
     devices: Sequence[str],
     enclosing: Mapping[int, Sequence[str]] | None = None,
 ) -> tuple[dict[int, tuple[int, str]], list[str]]:
-    """As `resolve_pins`, but what is wrong with a pin is left to that; and the pins that match nothing, which may name
-    nodes inside of calls."""
+    """As `resolve_pins`, without raising for invalid pins. Also returns the pins that match nothing: they may name
+    nodes inside calls."""
     matcher = PinMatcher(model, enclosing)
     unmatched = []
     for pin, device in pins.items():
@@ -101,7 +101,7 @@ def placed_numbers(
     devices: Sequence[str],
     enclosing: Mapping[int, Sequence[str]] | None = None,
 ) -> tuple[dict[int, int], list[str]]:
-    """Node index -> device number by pins and the model's affinities; and the pins that match nothing, as in
+    """Node index -> device number, from pins and the model's affinities; and the pins that match nothing, as in
     `find_pinned`."""
     pinned, unmatched = find_pinned(model, pins, devices, enclosing)
     stated = {key: device for key, device in model.affinity.items() if device in devices}
@@ -109,7 +109,7 @@ def placed_numbers(
 
 
 def stated_numbers(model: Model, affinity: Mapping[str, str], devices: Sequence[str]) -> dict[int, int]:
-    """Node index -> device number, of affinities by key; keys of no node here are passed over."""
+    """Node index -> device number, for affinities by key. Ignores keys that the model does not have."""
     wanted = {}
     for key, device in affinity.items():
         node = model.find_key(key)
@@ -119,7 +119,7 @@ def stated_numbers(model: Model, affinity: Mapping[str, str], devices: Sequence[
 
 
 def device_number(device: str, devices: Sequence[str], whose: str) -> int:
-    """The number of a device in the list. `PropertyError` if it is not there."""
+    """The number of a device in the list. Raises `PropertyError` if the list does not contain it."""
     if device not in devices:
         raise PropertyError(
             f"{whose}: device {device!r} is not in the list {', '.join(devices)}{did_you_mean(str(device), devices)}"
@@ -130,7 +130,7 @@ def device_number(device: str, devices: Sequence[str], whose: str) -> int:
 class PinMatcher:
     """Collects the nodes that pins match.
 
-    ``enclosing``: node -> keys of the calls of functions that it was in, the outermost first.
+    ``enclosing``: node -> keys of the calls of functions that contained it, the outermost first.
     """
 
     def __init__(self, model: Model, enclosing: Mapping[int, Sequence[str]] | None) -> None:
@@ -146,7 +146,8 @@ class PinMatcher:
         self._by_pattern: dict[int, tuple[int, str]] = {}
 
     def match(self, pin: str, number: int) -> bool:
-        """Whether the pin matches something, which then goes to the device of that number. Raises `re.error`."""
+        """Assign the nodes that the pin matches to a device number. Returns whether it matches any. Raises
+        `re.error`."""
         model = self._model
         node = model.find_key(pin)
         if node is not None:
@@ -154,7 +155,7 @@ class PinMatcher:
         if pin in self._inside:
             self._by_call.append((self._depth[pin], pin, number))
         if node is not None or pin in self._inside or pin in model.constant_keys:
-            return True  # a constant is cloned to wherever it is read
+            return True  # constants are cloned into each subgraph that reads them
         if pin.startswith(OPERATOR_PREFIX):
             matches = _of_operators(model, pin.removeprefix(OPERATOR_PREFIX))
             self._by_pattern.update(dict.fromkeys(matches, (number, pin)))
@@ -172,13 +173,13 @@ class PinMatcher:
     def pinned(self) -> dict[int, tuple[int, str]]:
         """Node index -> device number, and the pin."""
         by_call: dict[int, tuple[int, str]] = {}
-        for _, call, number in sorted(self._by_call):  # inner calls win over outer ones
+        for _, call, number in sorted(self._by_call):  # inner calls override outer ones
             by_call.update(dict.fromkeys(self._inside[call], (number, call)))
         return self._by_pattern | by_call | self._by_key
 
 
 def _of_operators(model: Model, wanted: str) -> list[int]:
-    """The nodes of the operator type of that name, or of those that it matches as an expression."""
+    """The nodes of the operator type ``wanted``, or of the types that match it as an expression."""
     if wanted in model.op_types:
         numbers = [model.op_types.index(wanted)]
     else:

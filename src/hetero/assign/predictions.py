@@ -1,4 +1,4 @@
-"""What stage 2 predicts: the latency of a plan made by cost, and the stages of a pipeline."""
+"""Predictions of stage 2: the latency of a plan by cost, and the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -15,57 +15,58 @@ def doc(text: str) -> Mapping[str, str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PredictedLatency:
-    """What one inference is predicted to take, in seconds, its subgraphs run one after the other.
+    """The predicted latency of one inference, in seconds, with subgraphs that run one after the other.
 
-    The total is that of work, launches (one per subgraph) and transfers; ``lower_bound_s``: no plan is predicted to
-    take less; ``by_priority_s``: what the plan by priority would take. ``sources``: of how many nodes the costs were
-    measured, estimated by a device's stated speed (``profile``), by the speed that devices of its name are taken to
-    have (``estimate``), or from sizes that are not known (``assumed``). ``memory_binds``: limits of memory keep it from
-    the best plan that was found without; the lower bound is that without limits.
+    ``total_s``: the sum of work, launches (one per subgraph) and transfers. ``lower_bound_s``: a lower bound for the
+    prediction of any plan. ``by_priority_s``: the prediction for the plan by priority. ``sources``: the number of nodes
+    whose costs were measured, estimated from the speed in a device's profile (``profile``), from the speed assumed for
+    devices of that name (``estimate``), or from unknown sizes (``assumed``). ``memory_binds``: whether memory limits
+    exclude the best plan found; the lower bound ignores the limits.
     """
 
-    total_s: float = dataclasses.field(metadata=doc("All of it, in seconds."))
-    work_s: float = dataclasses.field(metadata=doc("The nodes, each on its device."))
-    launches_s: float = dataclasses.field(metadata=doc("What each subgraph takes beside its nodes."))
-    transfers_s: float = dataclasses.field(metadata=doc("Values that go to another device, and to and from the host."))
-    lower_bound_s: float = dataclasses.field(metadata=doc("No plan is predicted to take less."))
-    by_priority_s: float = dataclasses.field(metadata=doc("What the plan by priority is predicted to take."))
-    sources: Mapping[str, int] = dataclasses.field(metadata=doc("Where costs come from -> nodes with such a cost."))
+    total_s: float = dataclasses.field(metadata=doc("The sum of work, launches and transfers, in seconds."))
+    work_s: float = dataclasses.field(metadata=doc("Time of the nodes, each on its device."))
+    launches_s: float = dataclasses.field(metadata=doc("Overhead of starting the subgraphs."))
+    transfers_s: float = dataclasses.field(metadata=doc("Time of transfers between devices, and to and from the host."))
+    lower_bound_s: float = dataclasses.field(metadata=doc("A lower bound for the prediction of any plan."))
+    by_priority_s: float = dataclasses.field(metadata=doc("The prediction for the plan by priority."))
+    sources: Mapping[str, int] = dataclasses.field(metadata=doc("Source of costs -> number of nodes with such costs."))
     memory_binds: bool = dataclasses.field(
         default=False,
-        metadata=doc("Whether limits of memory keep it from the best plan; the lower bound is that without limits."),
+        metadata=doc("Whether memory limits exclude the best plan found; the lower bound ignores the limits."),
     )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """One stage of a pipeline: its device, its subgraphs, and what it is predicted to take for a request, in seconds.
+    """One stage of a pipeline: its device, its subgraphs, and its predicted time for a request, in seconds.
 
-    The total is that of work, launch and transfers. ``received_bytes``: values that other stages make and it reads.
+    ``total_s``: the sum of work, launch and transfers. ``received_bytes``: values that it reads from other stages.
     ``sources``: as in `PredictedLatency`.
     """
 
-    device: str = dataclasses.field(metadata=doc("The device that it runs on."))
-    subgraphs: tuple[int, ...] = dataclasses.field(metadata=doc("Its subgraphs, counted from 1, one run."))
-    nodes: int = dataclasses.field(metadata=doc("Its nodes."))
-    total_s: float = dataclasses.field(metadata=doc("What it takes for a request, in seconds."))
-    work_s: float = dataclasses.field(metadata=doc("Its nodes."))
-    launch_s: float = dataclasses.field(metadata=doc("What a run takes beside its nodes."))
-    transfers_s: float = dataclasses.field(metadata=doc("Values from other stages and the host, results for the host."))
-    received_bytes: int = dataclasses.field(metadata=doc("Values that other stages make and it reads."))
-    sources: Mapping[str, int] = dataclasses.field(metadata=doc("Where costs come from -> nodes with such a cost."))
+    device: str = dataclasses.field(metadata=doc("The device of the stage."))
+    subgraphs: tuple[int, ...] = dataclasses.field(metadata=doc("Its subgraphs, counted from 1, consecutive."))
+    nodes: int = dataclasses.field(metadata=doc("The number of its nodes."))
+    total_s: float = dataclasses.field(metadata=doc("Its time for a request, in seconds."))
+    work_s: float = dataclasses.field(metadata=doc("Time of its nodes."))
+    launch_s: float = dataclasses.field(metadata=doc("Overhead of starting a run."))
+    transfers_s: float = dataclasses.field(metadata=doc("Time of transfers from other stages, to and from the host."))
+    received_bytes: int = dataclasses.field(metadata=doc("Bytes that it reads from other stages."))
+    sources: Mapping[str, int] = dataclasses.field(metadata=doc("Source of costs -> number of nodes with such costs."))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PredictedPipeline:
-    """The stages of a pipeline in their order, and what is predicted for it, in seconds.
+    """The stages of a pipeline in order, and its predicted times, in seconds.
 
-    ``interval_s``: between two results with requests in flight, what the slowest stage takes; ``latency_s``: of one
-    request, all stages; ``lower_bound_s``: no stages have a shorter interval. ``idle``: devices without a stage -> why.
+    ``interval_s``: the time between two results with requests in flight, which is the time of the slowest stage.
+    ``latency_s``: the time of one request through all stages. ``lower_bound_s``: a lower bound for the interval of any
+    stages. ``idle``: devices without a stage -> reason.
     """
 
-    interval_s: float = dataclasses.field(metadata=doc("Between two results: what the slowest stage takes."))
-    latency_s: float = dataclasses.field(metadata=doc("What one request takes, through all stages."))
-    lower_bound_s: float = dataclasses.field(metadata=doc("No stages are predicted to have a shorter interval."))
-    stages: tuple[PlannedStage, ...] = dataclasses.field(metadata=doc("The stages, in their order."))
-    idle: Mapping[str, str] = dataclasses.field(default_factory=dict, metadata=doc("Devices without a stage -> why."))
+    interval_s: float = dataclasses.field(metadata=doc("The time between two results: the time of the slowest stage."))
+    latency_s: float = dataclasses.field(metadata=doc("The time of one request through all stages."))
+    lower_bound_s: float = dataclasses.field(metadata=doc("A lower bound for the interval of any stages."))
+    stages: tuple[PlannedStage, ...] = dataclasses.field(metadata=doc("The stages, in order."))
+    idle: Mapping[str, str] = dataclasses.field(default_factory=dict, metadata=doc("Device without a stage -> reason."))

@@ -1,4 +1,4 @@
-"""Stages of pipelines within limits of memory: how far each can reach, and what is said where nothing fits."""
+"""Stages of pipelines within memory limits: where each stage can end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_BEGINNINGS = 1_000
 
 
 class StageLimits:
-    """``limits``: float64 [num_stages], bytes that the device of each stage may take, infinite for none."""
+    """``limits``: float64 [num_stages], memory limits of the stages' devices in bytes, infinite without a limit."""
 
     def __init__(self, values: Values, limits: NDArray[np.float64]) -> None:
         self._values = values
@@ -28,14 +28,14 @@ class StageLimits:
         self._known: dict[float, NDArray[np.int64]] = {}
 
     def counted(self, stage_of: NDArray[np.int32], partition: Partition) -> Fit:
-        """What stages need, and by how much that is too much."""
+        """The memory that stages need, and the excess over the limits."""
         needs = footprint(self._values, partition.subgraph_of, partition.device_of, len(self._limits))
         return Fit(stage_of, partition, needs, np.maximum(needs.total - self._limits, 0.0))
 
     def capacity(self, stage: int, order: NDArray[np.int32]) -> NDArray[np.int64]:
-        """int64 [num_nodes + 1]: for each position of ``order``, the last at which the stage can end if it begins
-        there. Of a large graph, that of the nearest beginning before that was looked at: who begins later can reach at
-        least as far."""
+        """int64 [num_nodes + 1]: for each position of ``order``, the last position where the stage can end if it begins
+        there. For a large graph only some beginnings are computed. The others use the nearest computed beginning before
+        them, because a later beginning reaches at least as far."""
         n, limit = len(order), float(self._limits[stage])
         if self._ranges is None or self._ranges[0] is not order:
             self._ranges, self._known = (order, RangeMemory(self._values, order)), {}

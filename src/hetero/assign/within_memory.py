@@ -1,6 +1,6 @@
-"""Stage 2 within limits of memory: what does not fit on a device goes on to another, or it is an error.
+"""Stage 2 within memory limits: nodes that do not fit on a device move to another device.
 
-Applies `hetero.assign.memory.fit` to a model and its devices: pins and affinities hold, a node moves only to devices
+Applies `hetero.assign.memory.fit` to a model and its devices: pins and affinities apply, a node moves only to devices
 that support it, and each move is recorded with its reason.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..model.model import Model
     from ..model.types import Port
 
-_FEW = 5  # open inputs that a warning names
+_FEW = 5  # inputs of unknown size that a warning names
 
 __all__ = [
     "allowed_devices",
@@ -43,12 +43,12 @@ __all__ = [
 
 
 def limits_array(devices: Sequence[str], limits: Mapping[str, int]) -> NDArray[np.float64]:
-    """float64 [k]: the limit of each device, infinite for none."""
+    """float64 [k]: the limit of each device, infinite without a limit."""
     return np.array([limits.get(device, np.inf) for device in devices], np.float64)
 
 
 def allowed_devices(affinity: Affinity, supports: Sequence[Support]) -> NDArray[np.bool_]:
-    """bool [k, num_nodes]: where nodes may go: those that are pinned or have an affinity only where they are."""
+    """bool [k, num_nodes]: the possible devices of each node. Nodes with a pin or an affinity stay on their device."""
     allowed = np.stack([support.mask for support in supports])
     fixed = affinity.origin != Origin.PRIORITY
     allowed[:, fixed] = affinity.device_of[fixed] == np.arange(len(supports))[:, None]
@@ -60,12 +60,12 @@ def fit_affinity(
 ) -> tuple[Affinity, Partition]:
     """The assignment by priority within limits, and its partition. ``limits``: device -> bytes.
 
-    Raises `InsufficientMemory` where no assignment is found that fits.
+    Raises `InsufficientMemory` if no assignment is found that fits.
     """
     values = values_of(model)
     most = limits_array(affinity.devices, limits)
     allowed = allowed_devices(affinity, affinity.supports)
-    # By priority nodes only go on.
+    # By priority, nodes move only to later devices.
     earlier = np.arange(len(most))[:, None] < affinity.device_of
     found = fit(
         values,
@@ -79,7 +79,7 @@ def fit_affinity(
 
 
 def moved_for_memory(affinity: Affinity, found: Fit, limits: NDArray[np.float64]) -> Affinity:
-    """The affinity with the devices of ``found``, and the reason of each node that it moved."""
+    """The affinity with the devices of ``found``, and the reason for each moved node."""
     before, after = affinity.device_of, found.device_of
     if np.array_equal(before, after):
         return affinity
@@ -92,8 +92,8 @@ def moved_for_memory(affinity: Affinity, found: Fit, limits: NDArray[np.float64]
         device = int(before[node])
         weights, activations = byte_size(int(needs.weights[device])), byte_size(int(needs.activations[device]))
         return (
-            f"{affinity.devices[device]} may take {byte_size(int(limits[device]))}, and has weights of {weights} and "
-            f"activations of {activations} without it"
+            f"{affinity.devices[device]} is limited to {byte_size(int(limits[device]))}, and needs {weights} of "
+            f"weights and {activations} of activations without it"
         )
 
     return dataclasses.replace(affinity, device_of=after, origin=origin, explain_memory=explain)
@@ -102,7 +102,8 @@ def moved_for_memory(affinity: Affinity, found: Fit, limits: NDArray[np.float64]
 def check_limits(
     model: Model, devices: Sequence[str], partition: Partition, limits: Mapping[str, int]
 ) -> Footprint | None:
-    """What a cut model needs; None without limits. `InsufficientMemory` where that is more than a device may have."""
+    """The memory that a partition needs; None without limits. Raises `InsufficientMemory` if a device exceeds its
+    limit."""
     if not limits:
         return None
     values = values_of(model)
@@ -111,15 +112,12 @@ def check_limits(
     excess = np.maximum(needs.total - most, 0.0)
     if excess.any():
         told = _over(devices, needs, most, excess)
-        raise InsufficientMemory(
-            f"model {model.name!r} does not fit as it is placed: {told}", _shortfall(devices, excess)
-        )
+        raise InsufficientMemory(f"model {model.name!r} does not fit as placed: {told}", _shortfall(devices, excess))
     return needs
 
 
 def check_whole(model: Model, device: str, limit: int) -> None:
-    """Raise `InsufficientMemory` if the whole model needs more than ``limit`` on one device. Warn if that is
-    unknown."""
+    """Raise `InsufficientMemory` if the whole model exceeds ``limit`` on one device. Warn if sizes are unknown."""
     whole = partition_graph(model.graph, np.zeros(model.num_nodes, np.uint8))
     needs = check_limits(model, [device], whole, {device: limit})
     if needs is not None and needs.unknown[0]:
@@ -134,21 +132,21 @@ def require_fit(
     limits: NDArray[np.float64],
     found: Fit,
 ) -> None:
-    """Raise `InsufficientMemory`, with the shortfall and, if it is known, the reason, unless what was found fits."""
+    """Raise `InsufficientMemory` with the shortfall, and the proof if there is one, unless ``found`` fits."""
     if found.fits:
         return
     proof = proof_of_misfit(values, allowed, limits)
     told = _over(devices, found.needs, limits, found.excess)
     if proof is None:
         told += (
-            "; no assignment was found that fits: allow more, add a device to the list, or place nodes by pins where "
-            "they fit"
+            "; no assignment was found that fits: raise a limit, add a device to the list, or pin nodes to devices "
+            "where they fit"
         )
     else:
-        told += f"; no assignment can fit, since {_proof(model, devices, proof)}"
+        told += f"; no assignment can fit, because {_proof(model, devices, proof)}"
     unsupported = {}
     if proof is not None and proof.node is not None:
-        reason = f"it needs {byte_size(int(proof.bytes))} of memory, which is more than the limit"
+        reason = f"it needs {byte_size(int(proof.bytes))} of memory, which exceeds the limit"
         unsupported = {model.key_of(proof.node): {devices[device]: reason for device in proof.devices}}
     raise InsufficientMemory(
         f"model {model.name!r} does not fit: {told}", _shortfall(devices, found.excess), unsupported
@@ -161,12 +159,12 @@ def _proof(model: Model, devices: Sequence[str], proof: Misfit) -> str:
         op = model.op_types[model.op_type_of[proof.node]]
         return (
             f"{first_few([model.key_of(proof.node)])} ({op}) alone reads and makes {byte_size(int(proof.bytes))}, and "
-            f"{', '.join(names)}, which may have it, {'has' if len(names) == 1 else 'have at most'} "
+            f"{', '.join(names)}, which may run it, {'has' if len(names) == 1 else 'have at most'} "
             f"{byte_size(int(proof.limit))}"
         )
     return (
         f"{byte_size(int(proof.bytes))} of weights can only be on {', '.join(names)}, which "
-        f"{'has' if len(names) == 1 else 'have'} {byte_size(int(proof.limit))}{' in all' if len(names) > 1 else ''}"
+        f"{'has' if len(names) == 1 else 'have'} {byte_size(int(proof.limit))}{' in total' if len(names) > 1 else ''}"
     )
 
 
@@ -188,7 +186,7 @@ def _shortfall(devices: Sequence[str], excess: NDArray[np.float64]) -> dict[str,
 
 
 def unknown_size(model: Model, device: str, limit: int, needs: Footprint, number: int) -> str:
-    """The warning that a device may exceed its limit, with the way to give the missing sizes. ``number``: the device's
+    """The warning that a device may exceed its limit, and how to state the missing sizes. ``number``: the device's
     index in ``needs``."""
     count = int(needs.unknown[number])
     name = model.value_name(int(needs.first_unknown[number]))
@@ -196,9 +194,9 @@ def unknown_size(model: Model, device: str, limit: int, needs: Footprint, number
     if open_inputs:
         shapes = ", ".join(f"{short(port.name)!r} {_shape_text(port)}" for port in open_inputs[:_FEW])
         more = f" and {len(open_inputs) - _FEW} more" if len(open_inputs) > _FEW else ""
-        advice = f"give the sizes of the inputs by shapes={{...}}, or --shape: {shapes}{more}"
+        advice = f"state the sizes of the inputs with shapes={{...}} or --shape: {shapes}{more}"
     else:
-        advice = "they do not follow from the sizes of the inputs; state them by Model.with_types"
+        advice = "they do not follow from the sizes of the inputs; state them with Model.with_types"
     return (
         f"{device} may need more than its {byte_size(limit)}: the size of {counted(count, 'value')} is not known "
         f"({first_few([name], 1, count)}) and counts as 0 bytes; {advice}"

@@ -1,4 +1,5 @@
-"""The ground floor: device strings, properties, files, logs, warnings, and how numbers and names are written.
+"""Helpers of all other packages: device strings, properties, files, logs, warnings, and formatting of numbers and
+names.
 
 Modules here import only `hetero.errors` and each other.
 """

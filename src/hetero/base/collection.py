@@ -1,7 +1,7 @@
-"""Python's search for cyclic garbage, put off while very many objects are made that all stay.
+"""Pauses Python's garbage collector while very many objects are created that all stay alive.
 
-Each time that the number of objects has grown by a quarter, the search goes through all of them, and more often through
-the younger ones. For models of ten thousand submodels that takes longer than making them.
+The collector scans all objects each time their number has grown by a quarter, and younger objects more often. For
+models of ten thousand submodels these scans take longer than creating the objects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["collection_paused"]
 
 
 class _Pauses:
-    """How many blocks want no search, in all threads, and whether there was one before the first of them."""
+    """The number of active blocks in all threads, and whether the collector was enabled before the first of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,9 +41,9 @@ _pauses = _Pauses()
 
 @contextlib.contextmanager
 def collection_paused(wanted: bool = True) -> Iterator[None]:
-    """No automatic search in the block, in any thread. Where the program has turned it off itself, it stays off.
+    """Disable automatic collection in all threads while the block runs. Afterwards, the previous state is restored.
 
-    ``wanted``: False for a block that makes few objects, where nothing is changed.
+    ``wanted``: False has no effect, for blocks that create few objects.
     """
     if not wanted:
         yield

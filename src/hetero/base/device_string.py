@@ -1,4 +1,4 @@
-"""How devices are written: a name, an id after a dot, and for HETERO and MULTI a list after a colon.
+"""Device strings: a name, an optional id after a dot, and for HETERO and MULTI a list after a colon.
 
 ``CPU``, ``CPU.1``, ``HETERO:FPGA,CPU``.
 """
@@ -18,7 +18,7 @@ _ID = re.compile(r"[A-Za-z0-9_]+")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceString:
-    """A parsed device string. ``id`` is empty without one, ``devices`` without a list (None: no colon)."""
+    """A parsed device string. ``id``: empty if not given. ``devices``: None without a colon."""
 
     name: str
     id: str = ""
@@ -30,12 +30,12 @@ class DeviceString:
 
 
 def is_device_name(text: str) -> bool:
-    """Whether a device can be called so, without id and list."""
+    """Whether ``text`` is a valid device name without id and list."""
     return _NAME.fullmatch(text) is not None
 
 
 def parse_device(text: str) -> DeviceString:
-    """Parse ``NAME``, ``NAME.ID`` or ``NAME:LIST``. Raises `PropertyError` saying what is malformed."""
+    """Parse ``NAME``, ``NAME.ID`` or ``NAME:LIST``. Raises `PropertyError` for a malformed string."""
     if not isinstance(text, str):
         raise PropertyError(f"a device is named by a string such as 'CPU' or 'HETERO:FPGA,CPU', found {shown(text)}")
     head, colon, tail = text.partition(":")
@@ -52,7 +52,7 @@ def parse_device(text: str) -> DeviceString:
 
 
 def parse_device_list(text: str, whole: str | None = None) -> tuple[str, ...]:
-    """Split ``FPGA,CPU.0``. Raises `PropertyError` for an empty list, an empty entry or one that stands twice."""
+    """Split ``FPGA,CPU.0``. Raises `PropertyError` for an empty list, an empty entry or a duplicate."""
     whole = text if whole is None else whole
     if not text.strip():
         raise PropertyError(f"device {whole!r}: the device list is empty; expected for example 'HETERO:FPGA,CPU'")

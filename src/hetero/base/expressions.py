@@ -1,8 +1,8 @@
 """Matching a user's regular expression against names from a model, in bounded time.
 
-Python's ``re`` backtracks: a name that somebody made for the purpose can keep an innocent expression busy for ever, and
-nothing can interrupt it. An estimate of the worst case, from the expression's quantifiers and the lengths of the names,
-tells where that cannot be; only other expressions are matched in a child process, under a limit of time.
+Python's ``re`` can backtrack catastrophically and cannot be interrupted. The worst case is estimated from the
+expression's quantifiers and the lengths of the names. If the estimate is too high, a child process with a time limit
+matches the expression.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ..errors import PropertyError, raise_out_of_memory
 
 __all__ = ["matching"]
 
-_MOST_STEPS = 300_000_000  # of the estimate, for matching here; a few seconds if it came to that
-_SECONDS = 10.0
-_NESTED = re.compile(r"\)[*+{]")  # an escaped bracket also counts, to be on the safe side
+_MOST_STEPS = 300_000_000  # estimated steps for matching in this process: a few seconds in the worst case
+_SECONDS = 10.0  # CPU time of the child process
+_NESTED = re.compile(r"\)[*+{]")  # an escaped bracket also counts, which is only slower
 _QUANTIFIERS = re.compile(r"[*+{]")
 _BRANCHES = re.compile(r"[?|]")
 
@@ -34,9 +34,9 @@ sys.stdout.write("".join("1" if match(name) else "0" for name in names))
 
 
 def matching(pattern: str, names: Sequence[str]) -> list[int]:
-    """The places of the names that the expression matches as a whole.
+    """The positions of the names that the whole expression matches.
 
-    Raises `re.error` for what is no expression, and `PropertyError` for one that takes too long.
+    Raises `re.error` for an invalid expression, and `PropertyError` for an expression that takes too long.
     """
     try:
         match = re.compile(pattern).fullmatch
@@ -45,7 +45,7 @@ def matching(pattern: str, names: Sequence[str]) -> list[int]:
     if _is_quick(pattern, names) or not _can_start_python() or "\0" in pattern:
         return [i for i, name in enumerate(names) if match(name)]
     clean = [name.replace("\0", "\1") for name in names]
-    import subprocess  # which few programs need
+    import subprocess  # late: few programs need it
 
     try:
         answer = subprocess.run(
@@ -61,22 +61,21 @@ def matching(pattern: str, names: Sequence[str]) -> list[int]:
     except OSError as error:
         raise_out_of_memory(error)
         raise PropertyError(
-            f"the expression {pattern!r} may take very long, and the process in which to match it cannot be started: "
-            f"{error}"
+            f"the expression {pattern!r} may take very long, and the process that matches it cannot be started: {error}"
         ) from error
     except subprocess.SubprocessError as error:
         code = getattr(error, "returncode", -signal.SIGPROF)
         if code == -signal.SIGKILL or code >= 0:  # the expression is valid: it was compiled above
             raise MemoryError(f"the process that matches the expression {pattern!r} failed") from error
         raise PropertyError(
-            f"the expression {pattern!r} takes more than {_SECONDS:g} seconds on the names of this model: write it "
-            "without repetitions inside of repetitions, or name nodes by their keys"
+            f"the expression {pattern!r} takes more than {_SECONDS:g} s on the names of this model; remove nested "
+            "repetitions, or use node keys"
         ) from error
     return [i for i, sign in enumerate(answer) if sign == ord("1")]
 
 
 def _is_quick(pattern: str, names: Sequence[str]) -> bool:
-    """Whether the worst case is bearable: each repetition may try every place of the name, each branch both ways."""
+    """Whether the worst case is fast enough: each repetition may try every position, each branch both alternatives."""
     if _NESTED.search(pattern):
         return False
     repetitions = len(_QUANTIFIERS.findall(pattern))
@@ -88,5 +87,5 @@ def _is_quick(pattern: str, names: Sequence[str]) -> bool:
 
 
 def _can_start_python() -> bool:
-    """Whether ``sys.executable`` is Python, which it is not in a frozen application."""
+    """Whether ``sys.executable`` is Python. In a frozen application it is not."""
     return not getattr(sys, "frozen", False) and os.path.basename(sys.executable or "").startswith("python")

@@ -1,4 +1,4 @@
-"""Mapping files, writing them whole or not at all, and copying between them without a detour through memory."""
+"""Mapping files, writing them atomically, and copying between them inside the kernel."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOVED_END = ".hetero-moved"
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}(?:\.for-(?P<needs>[0-9a-f]{16}))?\.hetero-(?:part|moved)", re.DOTALL)
 _NAME_BYTES = 160
 
-# What copy_file_range says where it cannot do it: between file systems, or on one that lacks it.
+# Errors of copy_file_range if it cannot copy: between file systems, or on a file system without support.
 _NOT_HERE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.ETXTBSY, errno.EPERM)
 
 
@@ -49,12 +49,12 @@ def write_atomically(target: str | os.PathLike[str], parts: Iterable[bytes | mem
 
 @contextlib.contextmanager
 def atomic_file(target: str | os.PathLike[str], needs: str | None = None) -> Iterator[int]:
-    """A file descriptor to write to, so that a reader of ``target`` sees the old file or the new one, never a piece.
+    """A file descriptor for writing. A reader of ``target`` sees either the old file or the new one.
 
     Temporary file in the same folder, fsync, rename; the new file has the permissions that ``open`` would give.
-    Removes what killed processes left in that folder. ``needs``: the name of a file in that folder that only the new
+    Removes leftovers of killed processes in that folder. ``needs``: the name of a file in that folder that only the new
     file uses. If this process is killed before the rename, it is removed together with the temporary file.
-    Raises ``OSError``, and then, or if the block raises, leaves nothing behind.
+    Raises ``OSError``. If it raises, or the block raises, no file is left.
     """
     folder, name = os.path.split(path_text(target))
     remove_leftovers(folder)
@@ -62,7 +62,7 @@ def atomic_file(target: str | os.PathLike[str], needs: str | None = None) -> Ite
     try:
         yield number
         os.fsync(number)
-        os.replace(temporary, path_text(target))  # while it is locked: else another process may remove it
+        os.replace(temporary, path_text(target))  # before the lock is released: otherwise another process may remove it
     except BaseException:
         _unlink(temporary)
         raise
@@ -75,8 +75,8 @@ def atomic_file(target: str | os.PathLike[str], needs: str | None = None) -> Ite
 def atomic_folder(target: str | os.PathLike[str]) -> Iterator[str]:
     """The path of an empty folder for the block to fill; one rename then makes it ``target``.
 
-    ``target`` must not exist, or be an empty folder. Removes what killed processes left beside it. Raises ``OSError``,
-    and then, or if the block raises, leaves nothing behind.
+    ``target`` must not exist, or be an empty folder. Removes leftovers of killed processes beside it. Raises
+    ``OSError``. If it raises, or the block raises, no folder is left.
     """
     folder, name = os.path.split(os.path.abspath(path_text(target)))
     remove_leftovers(folder)
@@ -197,7 +197,7 @@ def _temporary_name(name: str, end: str, needs: str | None = None) -> str:
 
 def _mark(name: str) -> str:
     """How the name of a temporary file refers to the file that it ``needs``."""
-    import hashlib  # ten milliseconds that reading and running a model should not pay
+    import hashlib  # late: takes 10 ms, and reading and running a model do not need it
 
     return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
 
@@ -208,7 +208,7 @@ def _unlink(path: str) -> None:
 
 
 def _remove_tree(path: str) -> None:
-    import shutil  # which few programs need
+    import shutil  # late: few programs need it
 
     shutil.rmtree(path, ignore_errors=True)
 
@@ -233,9 +233,9 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 @contextlib.contextmanager
 def new_file(target: str | os.PathLike[str]) -> Iterator[int]:
-    """A file descriptor of a file that is not there yet, in a folder that nobody sees before `sync_files` was called.
+    """A file descriptor of a new file, in a folder that other processes do not see before `sync_files` is called.
 
-    Raises ``OSError``; what was written then stays.
+    Raises ``OSError``; a partly written file then stays.
     """
     number = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
     try:
@@ -245,9 +245,9 @@ def new_file(target: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def sync_files(folder: str | os.PathLike[str]) -> None:
-    """Makes the files of a folder last, and their names. Raises ``OSError``.
+    """Sync the files of a folder and their names to disk. Raises ``OSError``.
 
-    For many small files that takes half as long as a sync, a rename and a sync of the folder for each."""
+    For many small files this takes half as long as a sync, a rename and a sync of the folder for each file."""
     for entry in os.scandir(folder):
         number = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -258,7 +258,7 @@ def sync_files(folder: str | os.PathLike[str]) -> None:
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Makes the names in a folder last, where the file system can do that at all."""
+    """Sync the names in a folder to disk, if the file system supports that."""
     with contextlib.suppress(OSError):
         number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -268,9 +268,10 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def copy_range(source: int, offset: int, size: int, target: int) -> int:
-    """Appends ``size`` bytes of the open file ``source``, from ``offset`` on, to where ``target`` stands.
+    """Copy ``size`` bytes of the open file ``source``, from ``offset`` on, to the current position of ``target``.
 
-    The kernel copies, or on file systems that can, shares the blocks. Gives how many bytes there were; OSError.
+    The kernel copies the bytes, or shares the blocks if the file system supports that. Returns the number of bytes
+    copied, which is smaller if ``source`` ends early. Raises ``OSError``.
     """
     done, copy = 0, _copy_file_range
     while done < size:
@@ -284,7 +285,7 @@ def copy_range(source: int, offset: int, size: int, target: int) -> int:
         if not more and copy is _send:
             break
         if not more:
-            copy = _send  # some file systems say nothing was copied when they cannot
+            copy = _send  # some file systems return 0 if they cannot copy
         done += more
     return done
 
@@ -298,17 +299,17 @@ def _send(source: int, offset: int, size: int, target: int) -> int:
 
 
 def write_all(target: int, data: memoryview) -> None:
-    """Writes all of ``data`` to an open file."""
+    """Write all of ``data`` to an open file."""
     done = 0
     while done < len(data):
         done += os.write(target, data[done : done + _MOST_AT_ONCE])
 
 
 def map_file(path: str, expected: str, error: type[HeteroError], empty: type[HeteroError] | None = None) -> memoryview:
-    """The bytes of a regular file, mapped for reading; it must not be shortened while they are in use.
+    """The bytes of a regular file, mapped for reading. The file must not be shortened while they are in use.
 
-    ``expected``: what it should be, for messages. Raises ``error`` if there is no such file or it cannot be mapped, and
-    ``empty``, by default ``error``, if there is nothing in it.
+    ``expected``: the expected kind of file, for messages. Raises ``error`` if the file does not exist or cannot be
+    mapped, and ``empty`` (by default ``error``) if it is empty.
     """
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.

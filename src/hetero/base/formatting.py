@@ -1,4 +1,4 @@
-"""Counts, bytes and durations as text, the same in errors, plans, reports and commands."""
+"""Formats counts, bytes and durations for errors, plans, reports and commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Three digits: ``850 ns``, ``12.3 µs``, ``4.56 ms``, ``7.89 s``."""
+    """Seconds with three significant digits: ``850 ns``, ``12.3 µs``, ``4.56 ms``, ``7.89 s``."""
     for unit, name in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= unit:
             return f"{seconds / unit:.3g} {name}"
@@ -21,7 +21,7 @@ def duration(seconds: float) -> str:
 
 
 def byte_size(number: float) -> str:
-    """Bytes with three digits: ``12 B``, ``1.23 MB``."""
+    """Bytes with three significant digits: ``12 B``, ``1.23 MB``."""
     value, unit = float(number), 0
     while value >= 999.5 and unit < len(_BYTE_UNITS) - 1:
         value /= 1000

@@ -1,6 +1,6 @@
-"""The least and the greatest number of each group.
+"""The minimum and the maximum of each group.
 
-Not by `ufunc.at`, which crashes or fails without a reason where memory is short (NumPy 2.4).
+`ufunc.at` is not used, because in NumPy 2.4 it crashes or fails without an exception if memory is short.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ __all__ = ["least", "most"]
 
 
 def least(numbers: NDArray[np.integer], group: NDArray[np.integer], num_groups: int, none: int) -> NDArray[np.int64]:
-    """int64 [num_groups]: the least number of each group; ``none`` for a group without any.
+    """int64 [num_groups]: the minimum of each group; ``none`` for an empty group.
 
-    ``group``: per number its group, 0 .. num_groups - 1.
+    ``group``: the group of each number, 0 .. num_groups - 1.
     """
     found = np.full(num_groups, none, np.int64)
     if len(numbers):
@@ -27,5 +27,5 @@ def least(numbers: NDArray[np.integer], group: NDArray[np.integer], num_groups: 
 
 
 def most(numbers: NDArray[np.integer], group: NDArray[np.integer], num_groups: int, none: int) -> NDArray[np.int64]:
-    """int64 [num_groups]: the greatest number of each group; else as `least`."""
+    """int64 [num_groups]: the maximum of each group; ``none`` for an empty group."""
     return -least(-numbers.astype(np.int64, copy=False), group, num_groups, -none)

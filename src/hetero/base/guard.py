@@ -1,8 +1,8 @@
-"""Calls into plugins: whatever goes wrong there becomes an error that names device, stage and node.
+"""Calls into plugins: each failure becomes an error that names device, stage and node.
 
-A plugin is somebody else's code. It may raise anything, give what it should not, or never come back. For the last there
-is ``PLUGIN_TIMEOUT_MS``: the call is made in a thread of its own, and given up when the time is over. The thread cannot
-be ended; it is a daemon, so that it does not keep the interpreter from exiting, and what it gives is dropped.
+A plugin may raise any exception, return invalid data, or hang. With ``PLUGIN_TIMEOUT_MS`` the call runs in a separate
+thread and is abandoned after the timeout. The thread cannot be ended. It is a daemon thread, so the interpreter can
+exit, and its result is dropped.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ def guarded(
 
 
 def within(timeout_ms: int, call: Callable[[], Given]) -> Given:
-    """What ``call`` gives or raises, in a thread of its own; `_TimeOver` if it is not done in time."""
+    """Run ``call`` in a separate thread; returns its result or raises its exception. Raises `_TimeOver` after a
+    timeout."""
     outcome: list[tuple[bool, Any]] = []
 
     def work() -> None:
         try:
             outcome.append((True, call()))
-        except BaseException as error:  # belongs to who waits
+        except BaseException as error:  # raised in the calling thread
             outcome.append((False, error))
 
     thread = threading.Thread(target=work, name="hetero call of a plugin", daemon=True)

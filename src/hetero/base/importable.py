@@ -1,4 +1,4 @@
-"""Functions in words that another process of this machine understands: the module and the name there."""
+"""References to functions that another process can import: the module and the qualified name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["import_name", "imported"]
 
 
 def import_name(function: object) -> str | None:
-    """``module:name``, where that gives the same object; None for what is local, a lambda, or of a script."""
+    """``module:name`` if importing that gives the same object. None for local functions, lambdas and scripts."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
         return None
@@ -23,6 +23,6 @@ def import_name(function: object) -> str | None:
 
 
 def imported(name: str) -> Any:
-    """What `import_name` named. Raises what importing raises, and `AttributeError`."""
+    """The object for a name from `import_name`. Raises the errors of importing, and `AttributeError`."""
     module, _, path = name.partition(":")
     return functools.reduce(getattr, path.split("."), importlib.import_module(module))

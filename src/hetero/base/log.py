@@ -1,9 +1,9 @@
-"""``LOG_LEVEL``: what a device tells of its work, through Python's logger ``hetero.<device>``.
+"""``LOG_LEVEL``: messages of a device, through Python's logger ``hetero.<device>``.
 
-``NO`` (default) tells nothing: errors are exceptions and warnings are warnings. With another level, messages of that
-level and above go to the handlers that the program has set up for the logger, whatever level the logger itself has; to
-stderr if there are none. ``ERR``: what failed to compile. ``WARNING``: what went another way than planned. ``INFO``:
-what was compiled, imported, or found in the cache. ``DEBUG``: how many nodes a device takes. ``TRACE``: each refusal.
+``NO`` (default) logs nothing. With another level, messages of that level and above go to the handlers that the program
+has set up for the logger, whatever the level of the logger; without handlers, to stderr. ``ERR``: failed compilations.
+``WARNING``: deviations from the plan. ``INFO``: compilations, imports and cache hits. ``DEBUG``: the number of nodes
+that a device supports. ``TRACE``: each unsupported node with its reason.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any, Final
 __all__ = ["LEVELS", "is_told", "tell"]
 
 LEVELS: Final = ("NO", "ERR", "WARNING", "INFO", "DEBUG", "TRACE")
-_NUMBERS = {"ERR": 40, "WARNING": 30, "INFO": 20, "DEBUG": 10, "TRACE": 5}  # of the module logging
+_NUMBERS = {"ERR": 40, "WARNING": 30, "INFO": 20, "DEBUG": 10, "TRACE": 5}  # levels of the module logging
 
 
 def is_told(settings: Mapping[str, Any], level: str) -> bool:
-    """Whether messages of ``level`` are wanted by a device's settings."""
+    """Whether a device's settings enable messages of ``level``."""
     return LEVELS.index(level) <= LEVELS.index(settings.get("LOG_LEVEL", "NO"))
 
 
 def tell(settings: Mapping[str, Any], device: str, level: str, message: str) -> None:
-    """A message about ``device``, if its settings want such."""
+    """Log a message about ``device`` if its settings enable the level."""
     if not is_told(settings, level):
         return
-    import logging  # takes milliseconds to import, and most programs ask for no messages
+    import logging  # late: takes milliseconds to import, and most programs log nothing
 
     logger = logging.getLogger(f"hetero.{device.partition(':')[0]}")
     if not logger.hasHandlers():

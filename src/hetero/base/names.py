@@ -1,5 +1,5 @@
-"""Names out of a model, made fit to be shown. They are not trusted: a name may hold quotes, markup, control characters
-and lone surrogates, and be a megabyte long.
+"""Formats names from a model for display. Names are untrusted: they may contain quotes, markup, control characters and
+lone surrogates, and be megabytes long.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ __all__ = ["clean", "file_stem", "first_few", "short", "shortened", "xml_text"]
 
 _WIDEST = 40  # characters of a name in a message
 
-# C0 and C1 controls, lone surrogates, and what turns the direction of the text around it (so that a name cannot rewrite
-# its neighbours).
+# C0 and C1 controls, lone surrogates, and characters that change the writing direction of the text around the name.
 _HARMFUL = re.compile(
     "[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
 )
 
 
 def clean(name: str) -> str:
-    """``name`` on one line of valid Unicode: lone surrogates become U+FFFD, control characters their pictures."""
+    """``name`` on one line of valid Unicode: lone surrogates become U+FFFD, control characters become
+    their pictures."""
     if name.isascii() and name.isprintable():
         return name
     return _HARMFUL.sub(_picture, name)
 
 
 def shortened(name: str, most: int) -> str:
-    """`clean`, with the middle left out of what is longer than ``most`` characters: both ends tell names apart."""
+    """`clean`, shortened in the middle to ``most`` characters: both ends distinguish names."""
     shown = clean(name if len(name) <= 4 * most else f"{name[: 2 * most]}{name[-2 * most :]}")
     if len(shown) <= most:
         return shown
@@ -40,7 +40,7 @@ def short(name: str) -> str:
 
 
 def first_few(names: Sequence[str], most: int = 5, total: int | None = None) -> str:
-    """The first names, quoted, and how many more there are of ``total``."""
+    """The first names, quoted, and the number of further names out of ``total``."""
     count = len(names) if total is None else total
     text = ", ".join(repr(short(name)) for name in names[:most])
     listed = min(len(names), most)
@@ -54,7 +54,7 @@ def xml_text(name: str) -> str:
 
 
 def file_stem(name: str) -> str:
-    """A piece of a file name that tells what ``name`` is: letters, digits, ``_`` and ``-`` alone, at most 100."""
+    """A part of a file name made from ``name``: only letters, digits, ``_`` and ``-``, at most 100 characters."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100] or "model"
 
 

@@ -1,7 +1,7 @@
-"""Colours of devices: the same in every picture, and apart for every kind of colour vision.
+"""Colors of devices: the same in all pictures, and distinguishable for all kinds of color vision.
 
-The eight are those of Okabe and Ito (*Color Universal Design*, 2008), ordered so that the first two, blue and orange,
-are the pair that stays furthest apart. A ninth device begins again; every picture names devices besides.
+The eight colors are from Okabe and Ito (*Color Universal Design*, 2008). The first two, blue and orange, are the pair
+with the greatest contrast. A ninth device reuses the first color; all pictures also name the devices.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f
 
 
 def device_colour(number: int) -> str:
-    """The colour of device ``number`` of the list, as ``#rrggbb``."""
+    """The color of device ``number`` of the list, as ``#rrggbb``."""
     return COLOURS[number % len(COLOURS)]
 
 
 def tint(colour: str, share: float) -> str:
-    """``colour`` mixed with white; ``share`` 0 is white, 1 the colour itself."""
+    """``colour`` mixed with white; ``share`` 0 is white, 1 the color itself."""
     return _mixed(colour, 255, share)
 
 
 def shade(colour: str, share: float) -> str:
-    """``colour`` mixed with black; ``share`` 0 is black, 1 the colour itself."""
+    """``colour`` mixed with black; ``share`` 0 is black, 1 the color itself."""
     return _mixed(colour, 0, share)
 
 

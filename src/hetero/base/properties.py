@@ -26,7 +26,7 @@ __all__ = [
     "without",
 ]
 
-# More threads than the largest machines have processors, and few enough for one process to start.
+# More than the processors of the largest machines, and few enough for one process to start.
 MOST_THREADS: Final = 4096
 # The largest int of C, in which timeouts in milliseconds are passed to the system (24 days).
 MOST: Final = 2**31 - 1
@@ -36,8 +36,8 @@ MOST: Final = 2**31 - 1
 class Property:
     """One key: its type, its default, whether it can be set, and which values of that type it accepts.
 
-    ``accepts``: False for a value out of the range that ``doc`` states. ``problem``: what is wrong with a value, in
-    words; None if it fits.
+    ``accepts``: returns False for a value outside the range that ``doc`` states. ``problem``: returns a description of
+    what is wrong with a value, or None.
     """
 
     name: str
@@ -50,7 +50,8 @@ class Property:
     problem: Callable[[Any], str | None] | None = None
 
     def check(self, value: Any) -> Any:
-        """``value`` if it fits, else `PropertyError`. Strings as OpenVINO writes booleans are understood."""
+        """Returns the checked value. Raises `PropertyError`. Accepts OpenVINO's strings for booleans, such as
+        ``YES``."""
         if self.type is bool and isinstance(value, str) and value.upper() in _BOOLEANS:
             value = _BOOLEANS[value.upper()]
         if isinstance(value, bool) and self.type is int:
@@ -76,12 +77,12 @@ _BOOLEANS = {"YES": True, "NO": False, "TRUE": True, "FALSE": False}
 
 
 def up_to(most: int) -> Callable[[int], bool]:
-    """A predicate: whether a number is 0 to ``most``."""
+    """A predicate: whether a number is in 0 .. ``most``."""
     return lambda value: 0 <= value <= most
 
 
 def _path_problem(value: object) -> str | None:
-    """What makes a text unusable as a path; values of other types have no problem here."""
+    """What makes a text unusable as a path, or None. Values of other types are not checked."""
     if isinstance(value, str):
         try:
             path_text(value)
@@ -91,7 +92,7 @@ def _path_problem(value: object) -> str | None:
 
 
 def _device_properties_problem(value: Mapping[Any, Any]) -> str | None:
-    """What is wrong with the entry of a device. `PropertyError` for a name of a property that is not text."""
+    """What is wrong with the entry of a device, or None. Raises `PropertyError` if a property name is not a string."""
     for device, properties in value.items():
         if not isinstance(device, str) or not isinstance(properties, Mapping):
             return (
@@ -103,9 +104,9 @@ def _device_properties_problem(value: Mapping[Any, Any]) -> str | None:
 
 
 def check_config(config: object, what: str = "the configuration") -> Mapping[str, Any]:
-    """A configuration as a caller gave it; empty for None. `PropertyError` unless it maps names to values.
+    """A caller's configuration; empty for None. Raises `PropertyError` unless it maps names to values.
 
-    Of the values, only DEVICE_PROPERTIES is checked: the others are for the device that declares the property.
+    Only the value of DEVICE_PROPERTIES is checked here. The device that declares a property checks its value.
     """
     if config is None:
         return {}
@@ -245,10 +246,10 @@ _TABLE: Final = (
     Property("STRICT", bool, False, doc="raise where the default is to warn and go on"),
 )
 PROPERTIES: Final[Mapping[str, Property]] = {entry.name: entry for entry in _TABLE}
-"""Name -> property, of all that hetero itself knows; plugins may declare more."""
+"""Name -> property, for all properties of hetero. Plugins may declare more."""
 
 
-# What a device declares that runs several asynchronous requests at one time.
+# The properties of devices that run several asynchronous requests at a time.
 STREAM_PROPERTIES: Final = (
     "NUM_STREAMS",
     "PERFORMANCE_HINT",
@@ -262,7 +263,7 @@ STREAM_PROPERTIES: Final = (
 
 
 def streams_and_threads(settings: Mapping[str, Any], processors: int) -> tuple[int, int]:
-    """How many requests run at one time, and the threads for each.
+    """The number of concurrent requests, and the number of threads for each.
 
     ``settings``: with ``NUM_STREAMS``, ``PERFORMANCE_HINT``, ``PERFORMANCE_HINT_NUM_REQUESTS`` and
     ``INFERENCE_NUM_THREADS`` (for all streams together; 0: ``processors``). For LATENCY one request gets all threads;
@@ -279,7 +280,7 @@ def streams_and_threads(settings: Mapping[str, Any], processors: int) -> tuple[i
 
 
 def without(properties: Iterable[str | Property], *names: str) -> tuple[str | Property, ...]:
-    """``properties`` but those of these names."""
+    """``properties`` without those named ``names``."""
     return tuple(entry for entry in properties if (entry if isinstance(entry, str) else entry.name) not in names)
 
 
@@ -329,7 +330,7 @@ class PropertyTable:
 
     @property
     def assigned(self) -> dict[str, Any]:
-        """What was set so far, without the defaults."""
+        """The values set so far, without defaults."""
         return dict(self._values)
 
     def layered(self, config: Mapping[str, Any], owner: str) -> dict[str, Any]:

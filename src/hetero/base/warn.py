@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line and are given once per call, however many stages find the same."""
+"""Warnings that point at the user's line. Each is issued once per call, even if several stages find the problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _told: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("hetero_
 
 @contextlib.contextmanager
 def each_once() -> Iterator[None]:
-    """While the block runs, `warn` says the same thing once. May be nested: the outermost block counts."""
+    """While the block runs, `warn` issues each message once. Blocks may be nested; the outermost counts."""
     token = None if _told.get() is not None else _told.set(set())
     try:
         yield
@@ -25,7 +25,7 @@ def each_once() -> Iterator[None]:
 
 
 def warn(message: str) -> None:
-    """A ``RuntimeWarning`` at the line that called into hetero."""
+    """Issue a ``RuntimeWarning`` at the line that called into hetero."""
     told = _told.get()
     if told is not None:
         if message in told:

@@ -1,10 +1,11 @@
 """A plan: which node goes where and why, and how the model is cut, before anything is compiled.
 
-Made by `Core.plan` from stage 2 and stage 3; printed, asked (`explain`, `what_if`), saved as JSON, edited by hand,
-loaded, and handed to `Core.compile_model` in place of a device string. `docs/plan.md` tells it to users.
+`Core.plan` makes a plan from stages 2 and 3. A plan can be printed, queried (`explain`, `what_if`), saved as JSON,
+edited, loaded, and passed to `Core.compile_model` in place of a device string. `docs/plan.md` is the user's guide.
 
-`plan` has the class, `make` makes it, `bind` puts a loaded one onto a model, `schema` and `file` are the JSON,
-`traffic` what passes between subgraphs, `warning`, `explain` and `what_if` the questions, `table` how it is printed.
+`plan` defines the class, `make` creates plans, `bind` applies a loaded plan to a model, `schema` and `file` define the
+JSON, `traffic` computes the values between subgraphs, `warning`, `explain` and `what_if` answer questions, and `table`
+prints a plan.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A plan that was loaded, or made for another reading of a model, put onto a model; and all that can be wrong with it.
+"""Applies a plan to a model and checks it. The plan was loaded, or made for another `Model` object.
 
-A node's device is what ``affinity`` says. Subgraphs hold as they are written if they agree with it and are a valid
-partition; where they do not agree, devices were edited, and the model is cut anew.
+``affinity`` determines the device of each node. Subgraphs apply as written if they agree with it and are a valid
+partition. If they do not agree, devices were edited, and the model is partitioned again.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 __all__ = ["PlacedModel", "affinity_of_plan", "place_plan", "stages_of_plan", "with_nested_calls_inlined"]
 
 _MOST_KEYS_TO_GUESS_FROM = 20_000  # difflib is slow
-_NOWHERE = -1
+_NOWHERE = -1  # a node without a device or subgraph
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class PlacedModel:
-    """A model, with the calls of functions inlined that a plan looks into, and where the plan puts its nodes.
+    """A model and the placement of its nodes by a plan. Calls of functions are inlined if the plan places nodes inside.
 
     ``device_of``: int32[model.num_nodes], indices into the plan's devices.
     """
@@ -49,10 +49,10 @@ class PlacedModel:
 
 
 def place_plan(model: Model, plan: Plan) -> PlacedModel:
-    """Check a plan against a model, without asking any device.
+    """Check a plan against a model, without querying devices.
 
-    Raises `PropertyError` saying what is wrong: a node that the model does not have (with the nearest one), nodes that
-    have no device, another model, subgraphs that are none; and `PartitionError` for subgraphs that cannot run in order.
+    Raises `PropertyError` for a node that the model does not have (with the nearest key), nodes without a device,
+    another model, and invalid subgraphs; `PartitionError` for subgraphs that cannot run in order.
     """
     if plan.bound is not None and plan.original is not None and _same_nodes(plan.original, model):
         bound = plan.bound
@@ -78,9 +78,9 @@ def place_plan(model: Model, plan: Plan) -> PlacedModel:
         )
     if not fits:
         raise PropertyError(
-            f"{plan.label} is for another model of the same node names: its digest is {identity.digest}, that of "
-            f"{model.name!r} is {graph_digest(whole)}; plan this model anew, or take the digest out of the plan to use "
-            "it all the same"
+            f"{plan.label} is for another model with the same node names: the digest in the plan is {identity.digest}, "
+            f"the digest of {model.name!r} is {graph_digest(whole)}; plan this model again, or remove the digest "
+            "from the plan to use it anyway"
         )
     return PlacedModel(whole, model, device_of, _partition(model, plan, device_of))
 
@@ -88,8 +88,8 @@ def place_plan(model: Model, plan: Plan) -> PlacedModel:
 def with_nested_calls_inlined(
     placed: PlacedModel, plan: Plan, devices: Sequence[str], supports: Sequence[Support]
 ) -> PlacedModel:
-    """The same, with the calls inlined that lie in nested graphs of nodes that their devices refuse as they are; the
-    same object if there are none. Keys do not tell of such calls, as the nodes keep theirs."""
+    """Inline the calls inside nested graphs of nodes that their devices do not support. Returns the same object if
+    there are none. The plan does not show such calls, because the nodes keep their keys."""
     model = placed.model
     if not model.functions:
         return placed
@@ -112,10 +112,10 @@ def with_nested_calls_inlined(
 def affinity_of_plan(
     placed: PlacedModel, plan: Plan, devices: Sequence[str], supports: Sequence[Support]
 ) -> tuple[Affinity, bool]:
-    """The affinity that a plan states, over those of its devices that can be used here; and whether it is that of the
-    plan. It is not if nodes of other devices have to go on, to the first that takes them.
+    """The affinity of a plan over its usable devices, and whether it is unchanged. It changes if nodes of unusable
+    devices move to the first device that supports them.
 
-    Raises `UnsupportedModel` for all nodes that their device refuses.
+    Raises `UnsupportedModel` for all nodes that their device does not support.
     """
     model = placed.model
     number_here = np.array([devices.index(name) if name in devices else _NOWHERE for name in plan.devices], np.int32)
@@ -135,8 +135,8 @@ def affinity_of_plan(
 
 
 def stages_of_plan(plan: Plan, partition: Partition) -> PredictedPipeline | None:
-    """The pipeline that a plan states, if its stages are those of the partition still: each has one device and as many
-    nodes as it says, and is a run of subgraphs. None if devices or subgraphs were edited so that they are not."""
+    """The pipeline of a plan if its stages still match the partition: each is a range of subgraphs on one device with
+    the stated number of nodes. None if devices or subgraphs were edited so that the stages no longer match."""
     if plan.pipeline is None:
         return None
     nodes = np.bincount(partition.subgraph_of, minlength=partition.num_subgraphs)
@@ -154,8 +154,8 @@ def stages_of_plan(plan: Plan, partition: Partition) -> PredictedPipeline | None
 
 
 def _devices(model: Model, plan: Plan) -> tuple[Model, NDArray[np.int32], list[int]]:
-    """The model with the calls inlined that the plan looks into, the number of each node's device, and the nodes that
-    have none."""
+    """The model with the calls inlined that contain nodes of the plan, the number of each node's device, and the nodes
+    without a device."""
     by_name = sorted(plan.affinity) if model.functions else []
     number_of = {device: number for number, device in enumerate(plan.devices)}
     while True:
@@ -170,13 +170,13 @@ def _devices(model: Model, plan: Plan) -> tuple[Model, NDArray[np.int32], list[i
 
 
 def _looks_into(by_name: Sequence[str], call: str) -> bool:
-    """Whether one of the keys, which are sorted, is of a node inside of that call."""
+    """Whether one of the sorted keys is the key of a node inside the call."""
     place = bisect.bisect_left(by_name, f"{call}/")
     return place < len(by_name) and by_name[place].startswith(f"{call}/")
 
 
 def _partition(model: Model, plan: Plan, device_of: NDArray[np.int32]) -> Partition:
-    """As the plan writes it down, if that agrees with the devices; else made anew."""
+    """The partition in the plan if it agrees with the devices; otherwise a new one."""
     subgraph_of = _subgraphs(model, plan, device_of)
     if subgraph_of is None:
         return partition_graph(model.graph, device_of, policy=plan.policy)
@@ -184,9 +184,9 @@ def _partition(model: Model, plan: Plan, device_of: NDArray[np.int32]) -> Partit
 
 
 def _subgraphs(model: Model, plan: Plan, device_of: NDArray[np.int32]) -> NDArray[np.int32] | None:
-    """int32[num_nodes]: the subgraph that the plan puts each node in; None where that does not agree with the devices.
+    """int32[num_nodes]: the subgraph of each node in the plan; None if the subgraphs do not agree with the devices.
 
-    Raises `PropertyError` for subgraphs that do not hold every node once.
+    Raises `PropertyError` unless every node is in exactly one subgraph.
     """
     if not plan.subgraphs:
         return None
@@ -210,8 +210,8 @@ def _subgraphs(model: Model, plan: Plan, device_of: NDArray[np.int32]) -> NDArra
     left = np.flatnonzero(subgraph_of == _NOWHERE).tolist()
     if left:
         raise PropertyError(
-            f"{plan.label}: node {model.key_of(left[0])!r} is in no subgraph; name every node in one, or leave "
-            "`subgraphs` empty to have the model cut anew"
+            f"{plan.label}: node {model.key_of(left[0])!r} is not in any subgraph; list every node in one subgraph, "
+            "or leave `subgraphs` empty to partition the model again"
         )
     return subgraph_of if agree else None
 
@@ -219,14 +219,14 @@ def _subgraphs(model: Model, plan: Plan, device_of: NDArray[np.int32]) -> NDArra
 def _checked_partition(
     model: Model, plan: Plan, device_of: NDArray[np.int32], subgraph_of: NDArray[np.int32]
 ) -> Partition:
-    """The partition that the plan writes down. Raises `PartitionError` in terms of its nodes."""
+    """The partition in the plan. Raises `PartitionError`, which names nodes by key."""
     graph = model.graph
     broken = broken_rule(
         graph, device_of, subgraph_of, ordered=True, name=lambda node: repr(model.key_of(node)), first=1
     )
     if broken is not None:
         raise PartitionError(
-            f"{plan.label}: its subgraphs cannot be run: {broken}; leave `subgraphs` empty to have the model cut anew"
+            f"{plan.label}: its subgraphs cannot run: {broken}; leave `subgraphs` empty to partition the model again"
         )
     device_of_subgraph = np.empty(len(plan.subgraphs), np.int32)
     device_of_subgraph[subgraph_of] = device_of

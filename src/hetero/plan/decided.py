@@ -1,4 +1,4 @@
-"""What stages two and three decide, before it is a plan."""
+"""The results of stages 2 and 3, from which a plan is made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Decided"]
 
 
 class Decided(NamedTuple):
-    """Where nodes go and how they are cut; for assignment by cost its prediction and costs, for pipelines theirs."""
+    """Affinity and partition. ``latency``, ``by_cost``: for assignment by cost. ``pipeline``: for pipelines."""
 
     affinity: Affinity
     partition: Partition

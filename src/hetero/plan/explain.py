@@ -1,4 +1,4 @@
-"""`Plan.explain` and `Plan.missing_ops`: why a node is where it is, and what one more operator would change."""
+"""`Plan.explain` and `Plan.missing_ops`: why a node is on its device, and what one more operator would change."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "Cut", "DeviceCost", "Explanation", "MissingOp", "PathStep", "explain", "missing_ops"]
 
 _MOST_TRIED = 8  # operators tried for one node
-_MOST_CUTS = 20  # that the text tells
+_MOST_CUTS = 20  # boundaries in the text
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asked:
-    """A device of the list, and why it does not take a node; ``refusal`` None: it does."""
+    """A device of the list, and why it does not support a node. ``refusal``: None if it does."""
 
     device: str
     refusal: str | None
@@ -36,9 +36,9 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceCost:
-    """What a node takes on a device, in seconds, and where that figure comes from (see `PredictedLatency`).
-    ``total_s``: what an inference would take if the node were there and all others stayed, with transfers and launches;
-    None if that was not tried, since the model is large."""
+    """The time of a node on a device, in seconds, and the source of the figure (see `PredictedLatency`).
+    ``total_s``: the latency of an inference with this node on the device and all others unchanged, with transfers and
+    launches; None if the model is too large to try."""
 
     device: str
     work_s: float
@@ -48,7 +48,7 @@ class DeviceCost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PathStep:
-    """A node on a path, and where it lies; subgraphs count from 1."""
+    """A node on a path, with its device and subgraph; subgraphs are counted from 1."""
 
     node: str
     device: str
@@ -57,11 +57,11 @@ class PathStep:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cut:
-    """A boundary at a node. ``value``: what passes; ``reads``: whether the node reads it, else it makes it.
+    """A boundary at a node. ``value``: the value that passes; ``reads``: whether the node reads the value or makes it.
 
-    ``neighbour``: the node at the other end, ``device`` and ``subgraph`` where it lies, ``reason`` why. ``path``: where
-    that is the node's own device, a way through other subgraphs for which the two cannot be one: the first step is in
-    the subgraph that comes first, the last in the other. Empty if they could: the policy left them apart.
+    ``neighbour``: the node at the other end, with its ``device``, ``subgraph`` and ``reason``. ``path``: if both nodes
+    are on the same device, a path through other subgraphs that prevents merging, from the earlier subgraph to the
+    later. Empty if the two could be merged and the policy kept them apart.
     """
 
     value: str
@@ -76,7 +76,7 @@ class Cut:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MissingOp:
-    """An operator that a device lacks: how many nodes of it could go there, and what would change if it took them."""
+    """An operator that a device does not support: the number of its nodes that could move there, and the effect."""
 
     device: str
     op_type: str
@@ -86,17 +86,17 @@ class MissingOp:
 
     def __str__(self) -> str:
         return (
-            f"if {self.device} took {self.op_type} ({counted(self.nodes, 'node')}): "
-            f"{counted(self.subgraphs_after, 'subgraph')} rather than {self.subgraphs_before}"
+            f"if {self.device} supported {self.op_type} ({counted(self.nodes, 'node')}): "
+            f"{counted(self.subgraphs_after, 'subgraph')} instead of {self.subgraphs_before}"
         )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a node is where it is. ``origin``: what placed it: ``priority``, ``model`` (an affinity in the model),
-    ``pin``, ``cost``, ``memory`` (it did not fit elsewhere), ``stage`` (of a pipeline), or ``plan`` (set in a plan that
-    was loaded). ``costs``: what it takes on each device that takes it, where nodes are assigned by cost. ``asked``:
-    every device of the list, by priority. ``missing_ops``: operators around it that an earlier device lacks, the most
+    """Why a node is on its device. ``origin``: what placed it: ``priority``, ``model`` (an affinity in the model),
+    ``pin``, ``cost``, ``memory`` (it did not fit elsewhere), ``stage`` (of a pipeline), or ``plan`` (set in a loaded
+    plan). ``costs``: its time on each device that supports it, if nodes are assigned by cost. ``asked``: every device
+    of the list, by priority. ``missing_ops``: operators around it that an earlier device does not support, the most
     useful first.
     """
 
@@ -128,15 +128,15 @@ class Explanation:
         )
         yield "devices by priority:"
         for asked in self.asked:
-            yield f"  {asked.device}: {'takes it' if asked.refusal is None else asked.refusal}"
+            yield f"  {asked.device}: {'supports it' if asked.refusal is None else asked.refusal}"
         if self.costs:
-            yield "costs, and what an inference would take with this node there:"
+            yield "costs, and the latency of an inference with this node there:"
         for cost in self.costs:
-            whole = "" if cost.total_s is None else f", in all {duration(cost.total_s)}"
+            whole = "" if cost.total_s is None else f", in total {duration(cost.total_s)}"
             here = " (it is there)" if cost.device == self.device else ""
             yield f"  {cost.device}: {duration(cost.work_s)} ({cost.source}){whole}{here}"
         if not self.cuts:
-            yield "all its neighbours are in the same subgraph"
+            yield "all its neighbors are in the same subgraph"
         else:
             yield "cut from:"
         for cut in self.cuts[:_MOST_CUTS]:
@@ -148,9 +148,9 @@ class Explanation:
                 continue
             if cut.path:
                 way = " -> ".join(f"{step.node!r} (subgraph {step.subgraph}, {step.device})" for step in cut.path)
-                yield f"    the two cannot be one, as a way leads through other subgraphs: {way}"
+                yield f"    the two cannot be merged, because a path leads through other subgraphs: {way}"
             else:
-                yield "    the two could be one; the policy left them apart"
+                yield "    the two could be merged; the policy kept them apart"
         if len(self.cuts) > _MOST_CUTS:
             yield f"  and {len(self.cuts) - _MOST_CUTS} more"
         for missing in self.missing_ops:
@@ -184,7 +184,7 @@ def explain(plan: PlanRecord, node: str) -> Explanation:
 
 
 def _costs(plan: PlanRecord, bound: Bound, node: int) -> tuple[DeviceCost, ...]:
-    """What the node takes on each device that takes it; nothing unless nodes are assigned by cost."""
+    """The costs of the node on each device that supports it. Empty unless nodes are assigned by cost."""
     by_cost = None if plan.decided is None else plan.decided.by_cost
     if by_cost is None:
         return ()
@@ -224,7 +224,7 @@ def missing_ops(plan: PlanRecord, limit: int) -> tuple[MissingOp, ...]:
 
 
 def _tried(plan: PlanRecord, candidates: Sequence[tuple[int, int]]) -> tuple[MissingOp, ...]:
-    """Devices and operators with what would change if the one took the other, the best first."""
+    """The effect of each operator on each device, the best first."""
     model, affinity, partition = plan.require_bound()
     trials = Trials(plan)
     found = []
@@ -249,18 +249,18 @@ def _find(plan: PlanRecord, model: Model, key: str) -> int:
     """The node of a key."""
     if model.find_key(key) is None:
         if key in model.constant_keys:
-            raise PropertyError(f"{key!r} is a constant, which each subgraph that reads it has: it has no device")
+            raise PropertyError(f"{key!r} is a constant and has no device: each subgraph that reads it contains a copy")
         inside = [other for other in model.keys if other.startswith(f"{key}/")] if plan.original is not model else []
         if inside and plan.original is not None and plan.original.find_key(key) is not None:
             raise PropertyError(
-                f"{key!r} is the call of a function whose {counted(len(inside), 'node')} were planned one by one: "
-                f"ask for one of them, such as {inside[0]!r}"
+                f"{key!r} is a call of a function whose {counted(len(inside), 'node')} were planned separately; "
+                f"explain one of them, such as {inside[0]!r}"
             )
     return model.index_of(key)
 
 
 def _cuts(bound: Bound, node: int) -> tuple[tuple[Cut, ...], list[int]]:
-    """The boundaries at a node, and the other nodes that are part of the matter, each once."""
+    """The boundaries at a node, and the other nodes involved, each once."""
     model, affinity, partition = bound
     graph, subgraph_of = partition.graph, partition.subgraph_of
     own = int(subgraph_of[node])
@@ -299,15 +299,16 @@ def _value_between(model: Model, maker: int, reader: int) -> str:
 
 
 def _way_round(partition: Partition, maker: int, reader: int) -> list[int]:
-    """Nodes along a way from the subgraph of ``maker`` to that of ``reader`` through others: the shortest in
-    subgraphs. A subgraph that is entered at one node and left at another has both. Empty if there is none."""
+    """Nodes along the path with the fewest subgraphs from the subgraph of ``maker`` through others to the subgraph of
+    ``reader``. A subgraph contributes the node where the path enters and the node where it leaves. Empty if there is no
+    path."""
     first, last = int(partition.subgraph_of[maker]), int(partition.subgraph_of[reader])
     quotient = partition.quotient
     came_from = {first: first}
     queue = deque([first])
     while queue and last not in came_from:
         at = queue.popleft()
-        for after in quotient.successors(at).tolist():  # numbers ascend along edges, so none beyond the last leads back
+        for after in quotient.successors(at).tolist():  # numbers ascend along edges: later ones cannot lead back
             if after <= last and after not in came_from and (at, after) != (first, last):
                 came_from[after] = at
                 queue.append(after)

@@ -54,28 +54,28 @@ def _subgraph(device: bytes, nodes: list[bytes]) -> bytes:
 
 
 def decode(data: bytes, label: str) -> PlanFile:
-    """Read and check a file. ``label``: how messages call it. Raises `HeteroError` for what is no plan, with line and
-    column or the place in it, and `PropertyError` for a plan that contradicts itself."""
+    """Read and check a file. ``label``: its name in messages. Raises `HeteroError` with the position for an invalid
+    file, and `PropertyError` for an inconsistent plan."""
     try:
         file = msgspec.json.decode(data, type=PlanFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise HeteroError(f"{label}: {_trouble(data, error)}") from error
     if file.version != FORMAT_VERSION:
         raise HeteroError(
-            f"{label}: version {file.version} of the format, this hetero reads version {FORMAT_VERSION}: "
-            + ("update hetero" if file.version > FORMAT_VERSION else "plan the model anew")
+            f"{label}: format version {file.version}, this version of hetero reads version {FORMAT_VERSION}: "
+            + ("update hetero" if file.version > FORMAT_VERSION else "plan the model again")
         )
     _check(data, file, label)
     return file
 
 
 def _check(data: bytes, file: PlanFile, label: str) -> None:
-    """What the types do not say."""
+    """Check what the types do not express."""
     if not file.devices:
-        raise PropertyError(f"{label}: its list of devices is empty")
+        raise PropertyError(f"{label}: the list of devices is empty")
     if file.policy not in POLICIES:
         raise PropertyError(
-            f"{label}: there is no policy {file.policy!r}{did_you_mean(file.policy, POLICIES)}; expected one of "
+            f"{label}: unknown policy {file.policy!r}{did_you_mean(file.policy, POLICIES)}; expected one of "
             f"{', '.join(POLICIES)}"
         )
     for i, device in enumerate(file.devices):
@@ -86,7 +86,7 @@ def _check(data: bytes, file: PlanFile, label: str) -> None:
     placed += [(f"subgraph {i + 1}", part.device) for i, part in enumerate(file.subgraphs) if part.device not in known]
     for what, device in placed:
         raise PropertyError(
-            f"{label}: {what} is on {device!r}, which is not in its devices: "
+            f"{label}: {what} is on {device!r}, which is not in the plan's devices: "
             f"{', '.join(file.devices)}{did_you_mean(device, file.devices)}"
         )
     for i, part in enumerate(file.subgraphs):
@@ -96,23 +96,23 @@ def _check(data: bytes, file: PlanFile, label: str) -> None:
         json.loads(data, object_pairs_hook=lambda pairs: _distinct(pairs, label))
     except HeteroError:
         raise
-    except (RecursionError, ValueError) as error:  # in fields that are passed over otherwise
+    except (RecursionError, ValueError) as error:  # in fields that msgspec ignores
         raise HeteroError(f"{label}: {_trouble(data, error)}") from error
 
 
 def _distinct(pairs: list[tuple[str, Any]], label: str) -> None:
-    """Refuse a key that stands twice in one object, of which readers would take the last."""
+    """Reject duplicate keys in an object: JSON readers would use the last."""
     if len(pairs) == len({key for key, _ in pairs}):
         return
     seen = set()
     for key, value in pairs:
         if key in seen:
-            raise PropertyError(f"{label}: {key!r} stands there twice, the second time with {value!r}")
+            raise PropertyError(f"{label}: duplicate key {key!r}, the second time with {value!r}")
         seen.add(key)
 
 
 def _trouble(data: bytes, error: Exception) -> str:
-    """What is wrong with the file, with line and column if it is no JSON."""
+    """What is wrong with the file, with line and column if it is not valid JSON."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply for a plan"
     try:
@@ -124,7 +124,7 @@ def _trouble(data: bytes, error: Exception) -> str:
     except (RecursionError, ValueError) as found:
         return str(found)
     for name in ("affinity", "pins", "reasons"):
-        if f"$.{name}[...]" in str(error):  # which names no key
+        if f"$.{name}[...]" in str(error):  # this message does not name the key
             for key, value in whole[name].items():
                 if not isinstance(value, str):
                     return f"{name} of {key!r}: expected a string, found {value!r}"

@@ -1,4 +1,4 @@
-"""Making plans: from what the devices say, and from a plan that was loaded."""
+"""Makes plans from the answers of devices, and from a loaded plan."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def make_plan(
     by_cost: Callable[[SettledModel, Affinity], CostAffinity | StagedAffinity] | None = None,
     limits: Mapping[str, int] | None = None,
 ) -> Plan:
-    """Assign and partition. ``skipped``: devices that were asked for and cannot be used, with the reason. ``by_cost``:
-    moves nodes from where priority puts them, and cuts them. ``limits``: device -> bytes that it may take. Raises
-    what `assign` and `partition_graph` raise, and `InsufficientMemory` where nothing is found that fits."""
+    """Assign and partition. ``skipped``: unusable devices of the list, with the reason. ``by_cost``: reassigns the
+    nodes that were assigned by priority, and partitions them. ``limits``: device -> memory limit in bytes. Raises the
+    errors of `assign` and `partition_graph`, and `InsufficientMemory` if no assignment is found that fits."""
     model = settled.model
 
     def decide(affinity: Affinity) -> Decided:
@@ -72,9 +72,9 @@ def bind_plan(
     skipped: Mapping[str, str] | None = None,
     limits: Mapping[str, int] | None = None,
 ) -> Plan:
-    """A plan of a model from one that states devices and subgraphs. ``devices``: those of the plan that can be used
-    here; ``supports``: what they say about ``placed.model``. ``limits``: device -> bytes that it may take. Raises what
-    `affinity_of_plan` raises, and `InsufficientMemory` where the plan needs more than that: it is not changed."""
+    """A bound plan from a loaded one. ``devices``: the usable devices of the plan; ``supports``: their answers about
+    ``placed.model``. ``limits``: device -> memory limit in bytes. Raises the errors of `affinity_of_plan`, and
+    `InsufficientMemory` if the plan exceeds a limit: the plan is not changed to fit."""
     affinity, is_as_planned = affinity_of_plan(placed, plan, devices, supports)
     same_numbers = tuple(devices) == plan.devices
     latency = plan.latency if is_as_planned and same_numbers else None
@@ -104,7 +104,7 @@ def bind_plan(
 
 
 def _warn_of_unknown_sizes(plan: Plan) -> None:
-    """Warn that limits may not hold, also callers that compile without looking at the plan."""
+    """Warn that limits may not hold. Callers that compile do not see `Plan.warnings`."""
     if plan.limits:
         for found in unknown_sizes(plan):
             warn(found.message)

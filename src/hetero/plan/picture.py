@@ -17,8 +17,8 @@ __all__ = ["plan_svg"]
 
 
 def plan_svg(plan: PlanRecord) -> str:
-    """The subgraphs of a plan in their order, in a lane for each device; boxes are as wide as they have nodes, within
-    limits, and arrows go between those that pass values."""
+    """The subgraphs of a plan in running order, in a lane for each device. The width of a box depends on the number of
+    its nodes. Arrows connect subgraphs that pass values."""
     parts = plan.subgraphs
     lanes = list(plan.devices)
     most = max((len(part.nodes) for part in parts), default=1)

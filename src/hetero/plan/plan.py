@@ -1,4 +1,4 @@
-"""`Plan`: which node goes where and why, and how the model is cut, before anything is compiled."""
+"""`Plan`: the device of each node with the reason, and the partition, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import read_file, write_atomically
+from ..base.formatting import counted
 from ..errors import HeteroError, memory_errors
 from .record import PlanRecord
 from .schema import PlanFile, PlanWarning
@@ -22,22 +23,22 @@ __all__ = ["Plan"]
 class Plan(PlanRecord):
     """Devices, affinities and subgraphs of one model, as data. Immutable.
 
-    Made by `Core.plan`, or by `load` from a file, which may have been edited: `Core.plan` and `Core.compile_model`
-    take it in place of a device string, check it against the model, and honour it. ``bound`` is what a plan was made
-    from, and None for a loaded one, which `Core.plan` binds to a model; ``original`` the model it was made for, which
-    is not the bound one if calls of functions were inlined. What follows from it by node key is worked out when asked
-    for: a graph of a million nodes is planned without a million strings.
+    `Core.plan` makes plans; `load` reads them from files, which may have been edited. `Core.plan` and
+    `Core.compile_model` accept a plan in place of a device string, check it against the model, and apply it.
 
-    ``devices``: the device list, by priority, without those that cannot be used here; ``skipped`` says why not.
-    ``policy``: how the model is cut. ``latency``: what an inference is predicted to take, where nodes were assigned by
-    cost. ``pipeline``: the stages, where the model is run as a pipeline. ``limits``: device -> bytes that it may take,
-    for those that have a limit. ``pins``: as they were given. ``label``: what messages call the plan.
+    ``bound``: the model, affinity and partition of the plan; None for a loaded plan until `Core.plan` binds it.
+    ``original``: the model before calls of functions were inlined. Mappings by node key are computed on first access,
+    so planning a graph of a million nodes does not create a million strings.
+
+    ``devices``: the usable devices of the list, by priority; ``skipped``: the other devices -> reason. ``policy``: the
+    partition policy. ``latency``: the predicted latency, if nodes were assigned by cost. ``pipeline``: the stages of a
+    pipeline. ``limits``: device -> memory limit in bytes. ``pins``: as given. ``label``: the plan's name in messages.
     """
 
     @functools.cached_property
     @memory_errors()
     def warnings(self) -> tuple[PlanWarning, ...]:
-        """What the plan's owner may not want: devices that are not used, tiny islands, pins that cost subgraphs."""
+        """Possible problems: unused devices, tiny islands, pins that cost subgraphs."""
         if self.bound is None:
             return self._loaded.warnings
         from .warning import plan_warnings
@@ -47,20 +48,20 @@ class Plan(PlanRecord):
     # ---- questions
 
     def explain(self, node: str) -> Explanation:
-        """Why a node is where it is, why it is cut from its neighbours, and what one more operator would change.
+        """Why a node is on its device, why it is cut from its neighbors, and what one more operator would change.
 
-        ``node``: its key. Raises `ModelError`, with the nearest key, if there is none, and `PropertyError` for a
-        loaded plan that is not bound: `Core.plan(model, plan)` binds it.
+        ``node``: its key. Raises `ModelError` with the nearest key for an unknown key, and `PropertyError` for a loaded
+        plan that is not bound: `Core.plan(model, plan)` binds it.
         """
         from .explain import explain
 
         return explain(self, node)
 
     def missing_ops(self, limit: int = 10) -> tuple[MissingOp, ...]:
-        """The operators that would save the most subgraphs if one more device took them, the best first.
+        """The operators that would save the most subgraphs if one more device supported them, the best first.
 
-        Those that stand at most boundaries are tried, by cutting the model again for each; at most ``limit`` of them.
-        Those that would save none are left out: one more operator often makes more subgraphs, not fewer.
+        For at most ``limit`` operators, those at the most boundaries, the model is partitioned again. Operators that
+        would not save a subgraph are left out: another supported operator often adds subgraphs.
         Raises `PropertyError` for a loaded plan that is not bound.
         """
         from .explain import missing_ops
@@ -74,12 +75,12 @@ class Plan(PlanRecord):
         pins: Mapping[str, str] | None = None,
         without_pins: Iterable[str] = (),
     ) -> Difference:
-        """How the plan would differ if devices took more operators, or with other pins.
+        """How the plan would differ if devices supported more operators, or with other pins.
 
-        ``device_supports``: device -> operator types, as in `Model.op_types`, that it then takes. ``pins``: more pins;
-        ``without_pins``: those of the plan to leave out. Nothing is compiled or asked again. Raises `PropertyError` for
-        a device, operator or pin that there is none of, and for a loaded plan that is not bound. What was assigned by
-        cost, or moved for want of memory, is assigned again: `InsufficientMemory` where nothing then fits.
+        ``device_supports``: device -> further operator types, as in `Model.op_types`. ``pins``: further pins;
+        ``without_pins``: pins of the plan to leave out. Nothing is compiled, and devices are not queried again. Nodes
+        that were assigned by cost, or moved because of memory limits, are assigned again. Raises `PropertyError` for an
+        unknown device, operator or pin, and for a loaded plan that is not bound; `InsufficientMemory` if nothing fits.
         """
         from .what_if import what_if
 
@@ -89,8 +90,8 @@ class Plan(PlanRecord):
     # ---- as a file
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan as JSON, whole or not at all; a file of that name is replaced. The same plan gives the same
-        bytes. Raises `HeteroError` if it cannot be written."""
+        """Write the plan as JSON, atomically; an existing file is replaced. Equal plans give identical bytes. Raises
+        `HeteroError` if the file cannot be written."""
         from .file import encode_lines
 
         try:
@@ -99,13 +100,13 @@ class Plan(PlanRecord):
             raise HeteroError(f"cannot write plan {os.fsdecode(path)}: {error.strerror or error}") from error
 
     def to_json(self) -> bytes:
-        """What `save` writes, on one line."""
+        """The JSON of `save`, on one line."""
         import msgspec
 
         return msgspec.json.encode(self.to_file())
 
     def to_file(self) -> PlanFile:
-        """All that it says, as the types that the file is made of."""
+        """The contents, as the types of the file."""
         if self._file is not None:
             return self._file
         return PlanFile(
@@ -127,8 +128,8 @@ class Plan(PlanRecord):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
-        """Read a plan that `save` wrote, edited or not. Raises `HeteroError` saying what is wrong with the file, and
-        where; what can only be told from the model is checked when it is put to use."""
+        """Read a plan that `save` wrote, edited or not. Raises `HeteroError` with the problem and its position. Checks
+        that need the model follow when the plan is used."""
         from .file import decode
 
         label = f"plan {os.fsdecode(path)}"
@@ -140,13 +141,13 @@ class Plan(PlanRecord):
 
     @classmethod
     def from_json(cls, data: bytes | memoryview, label: str) -> Plan:
-        """What `to_json` gave. ``label``: how messages call it."""
+        """Read the output of `to_json`. ``label``: its name in messages."""
         from .file import decode
 
         return cls(file=decode(bytes(data), label), label=label)
 
     def settings(self) -> Sequence[Any]:
-        """What of it matters to compiling, as JSON can hold it."""
+        """The parts that affect compiling, as JSON types."""
         stages = None if self.pipeline is None else [stage.subgraphs for stage in self.pipeline.stages]
         return [self.devices, self.policy, dict(self.affinity), [part.nodes for part in self.subgraphs], stages]
 
@@ -156,10 +157,10 @@ class Plan(PlanRecord):
         return plan_table(self, self.warnings)
 
     def _repr_svg_(self) -> str:
-        """A picture of it, for notebooks."""
+        """A picture for notebooks."""
         from .picture import plan_svg
 
         return plan_svg(self)
 
     def __repr__(self) -> str:
-        return f"<Plan of {self.model_name!r} on {', '.join(self.devices)}: {self.num_subgraphs} subgraphs>"
+        return f"<Plan of {self.model_name!r} on {', '.join(self.devices)}: {counted(self.num_subgraphs, 'subgraph')}>"

@@ -1,4 +1,4 @@
-"""What a plan says, without the questions that it answers."""
+"""The data of a plan, without its questions and files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Bound", "PlanRecord"]
 
 
 class Bound(NamedTuple):
-    """What a plan was made from. The model is the one that is compiled, in which calls may be inlined."""
+    """The model, affinity and partition of a plan. Calls may be inlined in this model, which is the one compiled."""
 
     model: Model
     affinity: Affinity
@@ -34,7 +34,7 @@ class Bound(NamedTuple):
 
 
 class PlanRecord:
-    """The data of a `Plan`, which adds questions and files."""
+    """The data of a plan. `Plan` adds questions and files."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class PlanRecord:
         decide: Callable[[Affinity], Decided] | None = None,
         label: str = "the plan",
     ) -> None:
-        """``decided``, ``decide``: how nodes that are assigned by priority came to where they are, for questions about
-        other assignments; None for plans that were loaded."""
+        """``decided``: the results of stages 2 and 3; ``decide``: computes them for another affinity, for `what_if`.
+        Both are None for loaded plans."""
         assert (bound is None) != (file is None)
         self.bound = bound
         self.original = original
@@ -77,7 +77,7 @@ class PlanRecord:
 
     @functools.cached_property
     def identity(self) -> ModelIdentity:
-        """The model that it is for: its name, how many nodes it has, and the digest of its graph."""
+        """The model of the plan: its name, its number of nodes, and the digest of its graph."""
         if self.bound is None:
             return self._loaded.model
         model = self.bound.model if self.original is None else self.original
@@ -85,17 +85,17 @@ class PlanRecord:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The device list, by priority, without those that cannot be used here."""
+        """The usable devices of the list, by priority."""
         return self.bound.affinity.devices if self.bound else self._loaded.devices
 
     @property
     def num_nodes(self) -> int:
-        """Nodes of the model that is compiled, in which calls of functions may be inlined."""
+        """The number of nodes of the compiled model, in which calls of functions may be inlined."""
         return self.bound.model.num_nodes if self.bound else len(self._loaded.affinity)
 
     @property
     def num_subgraphs(self) -> int:
-        """How many subgraphs the model is cut into."""
+        """The number of subgraphs."""
         return self.bound.partition.num_subgraphs if self.bound else len(self._loaded.subgraphs)
 
     @functools.cached_property
@@ -110,7 +110,7 @@ class PlanRecord:
     @functools.cached_property
     @memory_errors()
     def subgraphs(self) -> tuple[PlannedSubgraph, ...]:
-        """The subgraphs, in an order in which they can run. Elsewhere they are numbered from 1 in this order."""
+        """The subgraphs, in an order in which they can run. Messages and files number them from 1 in this order."""
         if self.bound is None:
             return self._loaded.subgraphs
         model, affinity, partition = self.bound
@@ -123,7 +123,7 @@ class PlanRecord:
     @functools.cached_property
     @memory_errors()
     def reasons(self) -> Mapping[str, str]:
-        """Node key -> why it is there, for the nodes that are pinned or not on the first device of the list."""
+        """Node key -> reason, for the nodes that are pinned or not on the first device of the list."""
         if self.bound is None:
             return self._loaded.reasons
         model, affinity, _ = self.bound
@@ -133,8 +133,8 @@ class PlanRecord:
     @functools.cached_property
     @memory_errors()
     def values(self) -> tuple[BoundaryValue, ...]:
-        """The tensors that pass between subgraphs, by the subgraph that makes them. Their types come from the model,
-        which may run shape inference for them; `Model.with_types` fixes symbols to sizes."""
+        """The tensors that pass between subgraphs, ordered by the subgraph that makes them. Their types come from the
+        model, which may run shape inference; `Model.with_types` replaces symbols by sizes."""
         if self.bound is None:
             return self._loaded.values
         return boundary_values(self.bound.model, self.traffic)
@@ -142,7 +142,7 @@ class PlanRecord:
     @functools.cached_property
     @memory_errors()
     def totals(self) -> tuple[DeviceTotals, ...]:
-        """What each device has, in the order of ``devices``."""
+        """Totals of each device, in the order of ``devices``."""
         if self.bound is None:
             return self._loaded.totals
         return device_totals(self.devices, self.bound.partition, self.traffic, self.values, self.footprint, self.limits)
@@ -150,24 +150,22 @@ class PlanRecord:
     @functools.cached_property
     @memory_errors()
     def footprint(self) -> Footprint:
-        """What each device needs, in the order of ``devices``. Raises `PropertyError` for a loaded plan that has not
-        been bound to a model."""
+        """The memory that each device needs, in the order of ``devices``. Raises `PropertyError` for a loaded plan that
+        is not bound to a model."""
         model, _, partition = self.require_bound()
         return footprint(values_of(model), partition.subgraph_of, partition.device_of, len(self.devices))
 
     @functools.cached_property
     @memory_errors()
     def traffic(self) -> Traffic:
-        """`values` as arrays. Raises `PropertyError` for a loaded plan that has not been bound to a model."""
+        """`values` as arrays. Raises `PropertyError` for a loaded plan that is not bound to a model."""
         model, _, partition = self.require_bound()
         return traffic(model, partition.subgraph_of)
 
     def require_bound(self) -> Bound:
-        """What it was made from. `PropertyError` for a loaded plan that has not been bound to a model."""
+        """``bound``. Raises `PropertyError` for a loaded plan that is not bound to a model."""
         if self.bound is None:
-            raise PropertyError(
-                f"{self.label} was loaded and has no model to look into: bind it with core.plan(model, plan)"
-            )
+            raise PropertyError(f"{self.label} was loaded and has no model; bind it with core.plan(model, plan)")
         return self.bound
 
     @property

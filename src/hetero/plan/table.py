@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_table"]
 
-_HEAD, _TAIL = 20, 10  # subgraphs shown of many
+_HEAD, _TAIL = 20, 10  # subgraphs shown if there are many
 _MOST_WARNINGS = 10
 
 
 def plan_table(plan: PlanRecord, warnings: Sequence[PlanWarning]) -> str:
-    """Devices, subgraphs and warnings, each line without trailing blanks; of many subgraphs the first and last."""
+    """Devices, subgraphs and warnings, without trailing blanks. Of many subgraphs, the first and last are shown."""
     return "\n".join(_lines(plan, warnings))
 
 
@@ -75,12 +75,12 @@ def _predicted(latency: PredictedLatency) -> str:
         f"predicted: {duration(latency.total_s)} (work {duration(latency.work_s)}, launches "
         f"{duration(latency.launches_s)}, transfers {duration(latency.transfers_s)}); by priority "
         f"{duration(latency.by_priority_s)}, at least {duration(latency.lower_bound_s)}"
-        f"{' if memory were not limited' if latency.memory_binds else ''}; costs: {sources}"
+        f"{' without memory limits' if latency.memory_binds else ''}; costs: {sources}"
     )
 
 
 def _pipeline(pipeline: PredictedPipeline) -> Iterator[str]:
-    """The stages, and when each is busy with which of the first requests."""
+    """The stages, and a timeline of the first requests."""
     from ..assign.pipeline.timeline import draw_timeline, timeline
 
     interval, stages = pipeline.interval_s, pipeline.stages

@@ -1,4 +1,4 @@
-"""What passes between the subgraphs of a plan, and what each device has; by arrays, one pass over the edges."""
+"""The values between the subgraphs of a plan, and the totals of each device, from arrays in one pass over the edges."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = ["Traffic", "boundary_values", "cut_bytes", "device_totals", "traffic"
 
 _UNKNOWN = -1
 _STRING = 8  # onnx.TensorProto.STRING
-_LARGEST = 2**63 - 1  # what JSON readers take as an integer, and int64 holds
+_LARGEST = 2**63 - 1  # the largest int64, also the largest integer of many JSON readers
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
-    """The values that are made in one subgraph and read in others, by the subgraph that makes them, then by number.
+    """The values made in one subgraph and read in others, ordered by the subgraph that makes them, then by number.
 
-    ``value``, ``source``: int32[m], the value's number in the model, and its subgraph. ``readers``: rows of the
-    subgraphs that read it, ascending. Subgraphs count from 0 here.
+    ``value``, ``source``: int32[m], the value's number in the model, and the subgraph that makes it. ``readers``: rows
+    of the subgraphs that read it, ascending. Subgraphs are counted from 0 here.
     """
 
     value: NDArray[np.int32]
@@ -40,7 +40,7 @@ class Traffic:
 
 
 def traffic(model: Model, subgraph_of: NDArray[np.int32]) -> Traffic:
-    """The boundary values under a partition. O(edges log edges)."""
+    """The boundary values of a partition. O(edges log edges)."""
     value, node = reads_of(model)
     inside = model.producer[value] >= 0
     value, node = value[inside], node[inside]
@@ -60,7 +60,7 @@ def traffic(model: Model, subgraph_of: NDArray[np.int32]) -> Traffic:
 
 
 def boundary_values(model: Model, found: Traffic) -> tuple[BoundaryValue, ...]:
-    """The values as the plan tells them: named, typed, subgraphs counted from 1. May run shape inference, once."""
+    """The values for the plan: with name and type, subgraphs counted from 1. May run shape inference once."""
     described: dict[int, tuple[str | None, tuple[int | str | None, ...] | None, int | None]] = {}
     kept: list[ValueType] = []  # keeps the ids below from being reused
     readers = (found.readers.values + 1).tolist()
@@ -85,7 +85,7 @@ def device_totals(
     needs: Footprint,
     limits: Mapping[str, int],
 ) -> tuple[DeviceTotals, ...]:
-    """What each of ``devices`` has, in their order."""
+    """Totals of each device, in the order of ``devices``."""
     count = len(devices)
     device_of = partition.device_of[partition.subgraph_of]
     nodes = np.bincount(device_of, minlength=count)
@@ -131,7 +131,7 @@ def device_totals(
 
 
 def cut_bytes(model: Model, found: Traffic) -> tuple[int, int]:
-    """Bytes of all boundary values, each counted once, as far as sizes are known; and how many are not."""
+    """Total bytes of the boundary values of known size, each counted once, and the number of values of unknown size."""
     total = unknown = 0
     sizes: dict[int, int | None] = {}
     kept: list[ValueType] = []

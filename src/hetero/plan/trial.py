@@ -1,6 +1,6 @@
-"""Cutting a plan's model again under other devices, within a bound.
+"""Partitions a plan's model again with other devices, within a limit.
 
-The bound is one of work, not of time, so that the same plan always gets the same answers.
+The limit is an amount of work rather than of time, so equal plans give equal answers.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Trials"]
 
-_WORK = 1_500_000  # nodes and edges cut again in all: half a second or so
-_LARGEST_DOCUMENTED = 2_000  # nodes; the policy takes time quadratic in them, and more
+_WORK = 1_500_000  # total nodes and edges partitioned again: about 0.5 s
+_LARGEST_DOCUMENTED = 2_000  # nodes; this policy takes at least quadratic time
 
 
 class Trials:
-    """Partitions of a plan's graph under other devices, as many as ``work`` (nodes and edges in all) allows; one is
-    always allowed."""
+    """Partitions of a plan's graph with other devices, within ``work`` (total nodes and edges). The first is always
+    allowed."""
 
     def __init__(self, plan: PlanRecord, work: int = _WORK) -> None:
         bound = plan.require_bound()
@@ -36,11 +36,11 @@ class Trials:
 
     @property
     def left(self) -> int:
-        """How many more are allowed."""
+        """The number of partitions left."""
         return self._left // max(self._each, 1)
 
     def partition(self, device_of: NDArray[np.int32]) -> Partition | None:
-        """The partition under these device numbers; None if the bound is reached."""
+        """The partition for these device numbers; None if the limit is reached."""
         if self._left < self._each:
             return None
         self._left -= self._each

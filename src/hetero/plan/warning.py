@@ -1,4 +1,4 @@
-"""What the owner of a plan may not want: devices without work, tiny islands, pins that cost subgraphs."""
+"""Warnings of a plan: unused devices, tiny islands, pins that cost subgraphs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_warnings", "unknown_sizes"]
 
-_TINY = 3  # nodes of a subgraph that is an island
+_TINY = 3  # most nodes of an island
 _FEW = 5  # nodes and subgraphs that a warning names
-_MOST_PINS = 32  # that are tried
+_MOST_PINS = 32  # pins tried
 
 
 def plan_warnings(plan: PlanRecord) -> tuple[PlanWarning, ...]:
-    """The warnings of a bound plan. Cuts the model again, without each pin and island, within the bound of `Trials`."""
+    """The warnings of a bound plan. Partitions the model again without each pin and island, within the limit of
+    `Trials`."""
     bound = plan.require_bound()
-    if plan.pipeline is not None:  # others ask what fewer subgraphs would be
+    if plan.pipeline is not None:  # the other warnings are about fewer subgraphs
         return (*_unavailable(plan), *_idle(plan.pipeline), *unknown_sizes(plan))
     trials = Trials(plan)
     return (
@@ -63,20 +64,20 @@ def _unused(bound: Bound) -> Iterator[PlanWarning]:
             continue
         if takes:
             origins = affinity.origin[support.mask]
-            why = f"the {counted(takes, 'node')} that it takes are on devices before it, or pinned elsewhere"
+            why = f"the {counted(takes, 'node')} that it supports are on devices before it, or pinned elsewhere"
             if moved := int(np.count_nonzero(origins == Origin.MEMORY)):
-                why = f"{moved} of the {counted(takes, 'node')} that it takes went to others, for want of memory"
+                why = f"{moved} of the {counted(takes, 'node')} that it supports moved because of memory limits"
             elif moved := int(np.count_nonzero(origins == Origin.COST)):
-                why = f"{moved} of the {counted(takes, 'node')} that it takes are predicted to be faster elsewhere"
+                why = f"{moved} of the {counted(takes, 'node')} that it supports are predicted to be faster elsewhere"
         else:
             reasons = Counter(support.reasons.values()).most_common(3)
             told = "; ".join(f"{counted(count, 'node')}: {reason}" for reason, count in reasons)
-            why = f"it takes none of the {counted(model.num_nodes, 'node')}" + (f" ({told})" if told else "")
+            why = f"it supports none of the {counted(model.num_nodes, 'node')}" + (f" ({told})" if told else "")
         yield PlanWarning("unused", f"{device} has no node: {why}", device)
 
 
 def unknown_sizes(plan: PlanRecord) -> Iterator[PlanWarning]:
-    """Devices whose limit may not hold, since the sizes of some of their values are not known, and how to give them."""
+    """Devices whose limit may not hold because some values have an unknown size, and how to state the sizes."""
     bound = plan.require_bound()
     for number, device in enumerate(bound.affinity.devices):
         if device in plan.limits and plan.footprint.unknown[number]:
@@ -85,7 +86,7 @@ def unknown_sizes(plan: PlanRecord) -> Iterator[PlanWarning]:
 
 
 def _pins(plan: PlanRecord, bound: Bound, trials: Trials) -> Iterator[PlanWarning]:
-    """Pins without which there would be fewer subgraphs, their nodes being assigned by priority."""
+    """Pins that cost subgraphs, compared with assigning their nodes by priority."""
     model, affinity, partition = bound
     automatic = first_supporting(model.num_nodes, affinity.supports)
     by_pin: dict[str, list[int]] = {}
@@ -112,7 +113,7 @@ def _pins(plan: PlanRecord, bound: Bound, trials: Trials) -> Iterator[PlanWarnin
         yield PlanWarning(
             "pin",
             f"{what} ({counted(len(nodes), 'node')}) cost{'s' if pin is not None else ''} "
-            f"{counted(before - after, 'subgraph')}: there are {before}, without {after}",
+            f"{counted(before - after, 'subgraph')}: {before} with, {after} without",
             None if pin is None else plan.pins.get(pin),
             pin,
             tuple(model.key_of(node) for node in nodes[:_FEW].tolist()),
@@ -122,7 +123,7 @@ def _pins(plan: PlanRecord, bound: Bound, trials: Trials) -> Iterator[PlanWarnin
 
 
 def _islands(bound: Bound, trials: Trials) -> Iterator[PlanWarning]:
-    """Subgraphs of few nodes whose neighbours all lie on one other device, by device and surrounding device."""
+    """Subgraphs of few nodes whose neighbors are all on one other device, by device and surrounding device."""
     _, affinity, partition = bound
     around = _surrounding(bound)
     pinned = np.zeros(partition.num_subgraphs, np.bool_)
@@ -150,22 +151,20 @@ def _island_warning(
     keys = [model.key_of(node) for node in nodes[:_FEW].tolist()]
     after = None
     if able:
-        advice = f"{surrounding} takes {'it' if len(nodes) == 1 else 'them'} too"
+        advice = f"{surrounding} supports {'it' if len(nodes) == 1 else 'them'}, too"
         device_of = affinity.device_of.copy()
         device_of[nodes] = other
         merged = trials.partition(device_of)
         if merged is not None:
             after = merged.num_subgraphs
-            advice += (
-                f": pinned there, the model has {counted(after, 'subgraph')} rather than {partition.num_subgraphs}"
-            )
+            advice += f": pinned there, the model has {counted(after, 'subgraph')} instead of {partition.num_subgraphs}"
     else:
         ops = Counter(model.op_types[op] for op in model.op_type_of[nodes[~affinity.supports[other].mask[nodes]]])
         most = ", ".join(f"{op} ({number})" for op, number in ops.most_common(3))
-        advice = f"{surrounding} does not take {most}{', ...' if len(ops) > 3 else ''}"
+        advice = f"{surrounding} does not support {most}{', ...' if len(ops) > 3 else ''}"
     return PlanWarning(
         "islands",
-        f"{counted(len(group), 'tiny island')} on {name} amid {surrounding}, {counted(len(nodes), 'node')} in all "
+        f"{counted(len(group), 'tiny island')} on {name} amid {surrounding}, {counted(len(nodes), 'node')} in total "
         f"({first_few(keys, 3, len(nodes))}); {advice}",
         name,
         None,
@@ -176,8 +175,8 @@ def _island_warning(
 
 
 def _surrounding(bound: Bound) -> NDArray[np.int32]:
-    """int32[num_subgraphs]: the device of all neighbours of a tiny subgraph, where that is one and not its own, and
-    they have more nodes than it; -1 for others."""
+    """int32[num_subgraphs]: for an island, the device of all its neighbors; -1 for other subgraphs. An island is tiny,
+    its neighbors are on one other device, and they have more nodes."""
     partition = bound.partition
     count = partition.num_subgraphs
     quotient = partition.quotient

@@ -1,4 +1,4 @@
-"""`Plan.what_if`: how a plan would differ if devices took more, or pins were others."""
+"""`Plan.what_if`: how a plan would differ if devices supported more operators, or with other pins."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Moved:
 class Difference:
     """How a plan would differ.
 
-    ``moved``: the nodes that would be on another device, in topological order. ``values_before``, ``values_after``: how
-    many values pass between subgraphs; ``bytes_before``, ``bytes_after``: their bytes, each value counted once, as far
-    as sizes are known; ``unknown_before``, ``unknown_after``: of how many values they are not. ``latency_before_s``,
-    ``latency_after_s``: what an inference is predicted to take, in seconds, where nodes are assigned by cost.
+    ``moved``: the nodes that would be on another device, in topological order. ``values_before``, ``values_after``: the
+    number of values between subgraphs; ``bytes_before``, ``bytes_after``: their bytes if known, each value counted
+    once; ``unknown_before``, ``unknown_after``: the number of values of unknown size. ``latency_before_s``,
+    ``latency_after_s``: the predicted latency in seconds, if nodes are assigned by cost.
     """
 
     subgraphs_before: int
@@ -99,10 +99,12 @@ def what_if(
     model, affinity, partition = plan.require_bound()
     check_pins(pins)
     if not isinstance(device_supports, Mapping):
-        raise PropertyError(f"device_supports is a mapping from devices to operators, found {shown(device_supports)}")
+        raise PropertyError(
+            f"device_supports must be a mapping from devices to operators, found {shown(device_supports)}"
+        )
     if plan.pipeline is not None:
         raise PropertyError(
-            f"{plan.label} is one of a pipeline, whose stages depend on each other: plan the model anew with other pins"
+            f"{plan.label} is a pipeline, whose stages depend on each other; plan the model again with other pins"
         )
     devices = affinity.devices
     supports = list(affinity.supports)
@@ -121,7 +123,7 @@ def what_if(
         if pin not in plan.pins:
             raise PropertyError(f"the plan has no pin {pin!r}{did_you_mean(pin, plan.pins)}")
     origin = affinity.origin.copy()
-    if plan.decide is not None:  # what was moved by cost or for want of memory is decided again
+    if plan.decide is not None:  # nodes moved by cost or memory limits are assigned again
         origin[np.isin(origin, (Origin.COST, Origin.MEMORY))] = Origin.PRIORITY
     for node, pin in affinity.pins.items():
         if pin in left_out:
@@ -161,13 +163,13 @@ def what_if(
 
 
 def more_support(support: Support, model: Model, operators: Sequence[int]) -> Support:
-    """The answer of a device that takes these operators, by number, too."""
+    """The answer of a device that also supports these operators, given by number."""
     more: NDArray[np.bool_] = np.isin(model.op_type_of, operators)
     return Support(support.mask | more, support.reasons)
 
 
 def _operator(model: Model, name: str) -> int:
-    """The number of an operator type. `PropertyError` if the model has none of that name."""
+    """The number of an operator type. Raises `PropertyError` if the model does not use it."""
     if name not in model.op_types:
         raise PropertyError(
             f"model {model.name!r} has no operator {name!r}{did_you_mean(str(name), model.op_types)}; "
