@@ -286,7 +286,7 @@ class Core:
         if not isinstance(found, declared.type):
             kinds = declared.type if isinstance(declared.type, tuple) else (declared.type,)
             wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise HeteroError(f"{device} gave {found!r} in get_property {subject}, expected {wanted}")
+            raise HeteroError(f"{device} returned {found!r} from get_property {subject}, expected {wanted}")
         return found
 
     def set_property(self, device: str, values: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Stage 4 for one device: its plugin compiles a model, here or in a worker process."""
+"""Stage 4 for one device: its plugin compiles a model, in this process or in a worker process."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def compile_on(
 ) -> CompiledModel:
     """`Plugin.compile_model`, checked; with ``ISOLATION=PROCESS`` in a worker process.
 
-    ``device``: the name that the device was asked for by, such as ``CPU.1``; by default the plugin's. Raises
-    `HeteroError` for a wrong answer, `PluginTimeout`, and what the plugin raises.
+    ``device``: the requested name of the device, such as ``CPU.1``; defaults to the plugin's name. Raises
+    `HeteroError` for a wrong result, `PluginTimeout`, and the plugin's own errors.
     """
     name = device or plugin.name
     subject = model.describe_nodes()
@@ -60,7 +60,7 @@ def _compile_isolated(
     from ..workers.isolated import compile_isolated
 
     if context is not None:
-        raise PropertyError(f"{device}: a remote context belongs to this process, and ISOLATION is PROCESS")
+        raise PropertyError(f"{device}: ISOLATION=PROCESS does not support a remote context; set ISOLATION=NONE")
     try:
         ops = plugin.described_ops(model)
     except NotSupported as error:

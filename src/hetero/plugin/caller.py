@@ -1,7 +1,7 @@
-"""The caller's side of the contract: asking a plugin, and taking what it gives, with every answer checked.
+"""The caller's side of the contract: calls a plugin and checks every result.
 
-`Core`, HETERO and MULTI use these functions in place of the methods that a device author writes: errors name the
-device, ``PLUGIN_TIMEOUT_MS`` holds, and an answer of the wrong type or size is an error.
+`Core`, HETERO and MULTI call these functions instead of the methods that a device author implements. Errors name the
+device, ``PLUGIN_TIMEOUT_MS`` applies, and a result of the wrong type or size raises an error.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["adopt", "check_compiled", "isolates", "log_settings", "query"]
 
 
 def query(plugin: Plugin, model: Model, config: Mapping[str, Any], device: str | None = None) -> Support:
-    """`Plugin.query_model`, checked. ``device``: the name that errors use, such as ``CPU.1``; by default the plugin's.
+    """`Plugin.query_model`, checked. ``device``: the name for errors, such as ``CPU.1``; defaults to the plugin's name.
 
-    Raises `HeteroError` for a wrong answer, `PluginTimeout`, and what the plugin raises.
+    Raises `HeteroError` for a wrong result, `PluginTimeout`, and the plugin's own errors.
     """
     name = device or plugin.name
     subject = model.describe_nodes()
@@ -35,21 +35,21 @@ def query(plugin: Plugin, model: Model, config: Mapping[str, Any], device: str |
     support = guarded(name, "query_model", subject, call, plugin.timeout_ms(config))
     fault = _fault(support, model.num_nodes)
     if fault:
-        raise HeteroError(f"{name} gave {fault} in query_model {subject}")
+        raise HeteroError(f"{name} returned {fault} from query_model {subject}")
     if is_told(settings := log_settings(plugin, config), "DEBUG"):
-        tell(settings, name, "DEBUG", f"takes {support.mask.sum()} of {model.num_nodes} nodes {subject}")
+        tell(settings, name, "DEBUG", f"supports {support.mask.sum()} of {model.num_nodes} nodes {subject}")
         for node, reason in support.reasons.items():
-            tell(settings, name, "TRACE", f"refuses {model.key_of(node)!r}: {reason}")
+            tell(settings, name, "TRACE", f"does not support {model.key_of(node)!r}: {reason}")
     return support
 
 
 def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel:
-    """The answer of `Plugin.compile_model`. Raises `HeteroError` unless it is a compiled model with the ports of
+    """The result of `Plugin.compile_model`. Raises `HeteroError` unless it is a compiled model with the ports of
     ``model``."""
     subject = model.describe_nodes()
     if not isinstance(compiled, CompiledModel):
         raise HeteroError(
-            f"{device} gave {type(compiled).__name__} in compile_model {subject}, expected a CompiledModel"
+            f"{device} returned {type(compiled).__name__} from compile_model {subject}, expected a CompiledModel"
         )
     for kind, found, wanted in (
         ("inputs", compiled.inputs, model.inputs),
@@ -58,7 +58,7 @@ def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel
         names, expected = [port.name for port in found], [port.name for port in wanted]
         if names != expected:
             raise HeteroError(
-                f"{device} gave a model with the {kind} {names} in compile_model {subject}, expected {expected}"
+                f"{device} returned a model with the {kind} {names} from compile_model {subject}, expected {expected}"
             )
     return compiled
 
@@ -66,9 +66,8 @@ def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel
 def adopt(
     plugin: Plugin, compiled: CompiledModel, config: Mapping[str, Any], subject: str, device: str | None = None
 ) -> None:
-    """Give a compiled or imported model what every model of its device has: the threads, the properties that its
-    author left out, and the requested name of the device (``device``), if its author built in another name.
-    ``subject``: what it was compiled from, for errors."""
+    """Complete a compiled or imported model: set its threads, the properties that its author omitted, and the requested
+    device name (``device``) if its author used another one. ``subject``: the source model, for errors."""
     compiled.subject = subject
     built_in, rest = _split_name(compiled.device)
     called, _ = _split_name(device or plugin.name)
@@ -87,7 +86,7 @@ def isolates(plugin: Plugin, config: Mapping[str, Any]) -> bool:
 
 
 def log_settings(plugin: Plugin, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``LOG_LEVEL`` of a call, as `hetero.base.log` takes it; empty if the device does not declare it."""
+    """``LOG_LEVEL`` of a call, in the form `hetero.base.log` accepts; empty if the device does not declare it."""
     level = plugin.setting("LOG_LEVEL", config)
     return {} if level is None else {"LOG_LEVEL": level}
 
@@ -99,7 +98,7 @@ def _split_name(device: str) -> tuple[str, str]:
 
 
 def _fault(support: object, num_nodes: int) -> str | None:
-    """What is wrong with an answer of `Plugin.query_model`; None if nothing is."""
+    """The error in a result of `Plugin.query_model`, None if it is valid."""
     if not isinstance(support, Support):
         return f"{type(support).__name__}, expected a Support,"
     mask = support.mask
@@ -107,5 +106,5 @@ def _fault(support: object, num_nodes: int) -> str | None:
         found = f"{mask.dtype}{list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
         return f"a Support whose mask is {found}, expected bool[{num_nodes}],"
     if not isinstance(support.reasons, Mapping) or any(node not in support.reasons for node in np.flatnonzero(~mask)):
-        return "a Support without a reason for each node that it refuses"
+        return "a Support without a reason for each unsupported node"
     return None

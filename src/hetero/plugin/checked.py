@@ -1,4 +1,4 @@
-"""What runs a model of a device that somebody else wrote: errors are named, results are looked at."""
+"""Runs a model of an external device: names the device in errors and checks its results."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["CheckedRunner", "RepeatingCheckedRunner", "checked_runner"]
 
 
 class CheckedRunner:
-    """A runner around another. Whatever that raises, or gives that its ports do not declare, is an `InferenceError`
-    that names the device and what it runs, before another device or the user gets it."""
+    """Wraps a runner. An exception in the runner, or a result that contradicts its ports, raises an `InferenceError`
+    that names the device and the model, before another device or the user receives the result."""
 
     def __init__(self, runner: Runner, device: str, subject: str, outputs: Sequence[Port]) -> None:
-        """``subject``: what it runs, ``of 'name' (node 'a')``."""
+        """``subject``: the model it runs, as ``of 'name' (node 'a')``."""
         self._runner = runner
         self._device = device
         self._subject = subject
@@ -33,12 +33,11 @@ class CheckedRunner:
         self._left: frozenset[int] = frozenset()
 
     def leave(self, positions: Sequence[int]) -> None:
-        """See `CompiledModel.home`: results at these positions stay on the device. What the runner returns for them is
-        not checked."""
+        """See `CompiledModel.home`: results at these positions stay on the device and are not checked."""
         leave = getattr(self._runner, "leave", None)
         if leave is None:
             raise InferenceError(
-                f"{self._device}: its model states a home for an inference {self._subject}, but its runner "
+                f"{self._device}: the model of an inference {self._subject} has a home, but its runner "
                 f"({type(self._runner).__name__}) has no method leave(positions)"
             )
         try:
@@ -51,7 +50,7 @@ class CheckedRunner:
         return self._checked(functools.partial(self._runner.run, inputs))
 
     def run_into(self, inputs: Sequence[np.ndarray], places: Sequence[NDArray[np.uint8]]) -> Sequence[np.ndarray]:
-        """See `hetero.plugin.request.PlacingRunner`; of a runner that is none, `run`."""
+        """See `hetero.plugin.request.PlacingRunner`. Calls `run` if the runner is not a `PlacingRunner`."""
         if not isinstance(self._runner, PlacingRunner):
             return self.run(inputs)
         return self._checked(functools.partial(self._runner.run_into, inputs, places))
@@ -63,12 +62,12 @@ class CheckedRunner:
             raise self._named(error) from error
         if not isinstance(results, (list, tuple)):
             raise InferenceError(
-                f"{self._device} gave {type(results).__name__} in an inference {self._subject}, expected a list of "
-                f"{len(self._outputs)} results"
+                f"{self._device} returned {type(results).__name__} from an inference {self._subject}, expected a list "
+                f"of {len(self._outputs)} results"
             )
         if len(results) != len(self._outputs):
             raise InferenceError(
-                f"{self._device} gave {len(results)} results in an inference {self._subject}, expected "
+                f"{self._device} returned {len(results)} results from an inference {self._subject}, expected "
                 f"{len(self._outputs)}"
             )
         try:
@@ -90,13 +89,13 @@ class CheckedRunner:
         wrong = next((row for row in rows if not isinstance(row, ProfileRow)), None) if _is_rows(rows) else rows
         if wrong is not None:
             raise InferenceError(
-                f"{self._device} gave {type(wrong).__name__} for the counters of an inference {self._subject}, "
+                f"{self._device} returned {type(wrong).__name__} for the counters of an inference {self._subject}, "
                 f"expected a sequence of ProfileRow"
             )
         return rows
 
     def _named(self, error: Exception, what: str = "") -> HeteroError:
-        """``error`` with the device and what it ran."""
+        """``error`` with the device and the model."""
         if isinstance(error, HeteroError):
             error.add_note(f"in {what}an inference {self._subject}, by {self._device}")
             return error
@@ -105,7 +104,7 @@ class CheckedRunner:
 
 
 class RepeatingCheckedRunner(CheckedRunner):
-    """`CheckedRunner` of a `RepeatingRunner`, which answers for what it gives when it is run again."""
+    """`CheckedRunner` for a `RepeatingRunner`. The results of `run_again` are not checked."""
 
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
         assert isinstance(self._runner, RepeatingRunner)
@@ -116,10 +115,10 @@ class RepeatingCheckedRunner(CheckedRunner):
 
 
 def checked_runner(runner: object, device: str, subject: str, outputs: Sequence[Port]) -> CheckedRunner:
-    """A `CheckedRunner` around ``runner``; `InferenceError` if that is none."""
+    """A `CheckedRunner` around ``runner``. Raises `InferenceError` if ``runner`` is not a `Runner`."""
     if not isinstance(runner, Runner):
         raise InferenceError(
-            f"{device} gave {type(runner).__name__} for a request {subject}, expected a Runner (run, profile)"
+            f"{device} returned {type(runner).__name__} for a request {subject}, expected a Runner (run, profile)"
         )
     kind = RepeatingCheckedRunner if isinstance(runner, RepeatingRunner) else CheckedRunner
     return kind(runner, device, subject, outputs)
