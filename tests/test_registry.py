@@ -77,7 +77,7 @@ def test_unknown_id(core: hetero.Core, diamond: hetero.Model) -> None:
 
 
 def test_a_list_needs_a_device_that_takes_one(core: hetero.Core, diamond: hetero.Model) -> None:
-    with pytest.raises(hetero.PropertyError, match="takes no list"):
+    with pytest.raises(hetero.PropertyError, match="does not accept a device list"):
         core.compile_model(diamond, "CPU:TEMPLATE")
     with pytest.raises(hetero.PropertyError, match="requires a device list"):
         core.compile_model(diamond, "HETERO")

@@ -156,7 +156,7 @@ def _check_source(manifest: Manifest, port: PartInput, before: int, where: str) 
     known = manifest.inputs if part is None else manifest.parts[part].outputs
     if not 0 <= index < len(known):
         whose = "the model's inputs" if part is None else f"part {part}'s outputs"
-        raise HeteroError(f"{where} comes from number {index} of {whose}, expected less than {len(known)}")
+        raise HeteroError(f"{where} comes from number {index} of {whose}, but there are {len(known)}")
 
 
 def _write(
