@@ -123,7 +123,8 @@ def test_pins_of_another_kind(core: hetero.Core, diamond: hetero.Model, pins: An
 
 
 def test_pins_without_a_list(core: hetero.Core, diamond: hetero.Model) -> None:
-    with pytest.raises(hetero.PropertyError, match="pins require a device list, and 'CPU' is a single device: use a list"):
+    message = "pins require a device list, and 'CPU' is a single device: use a list"
+    with pytest.raises(hetero.PropertyError, match=message):
         core.compile_model(diamond, "CPU", pins={"one": "CPU"})
     with pytest.raises(hetero.PropertyError, match="a plan already contains its pins"):
         core.compile_model(diamond, core.plan(diamond, "HETERO:CPU"), pins={"one": "CPU"})
