@@ -205,7 +205,7 @@ def test_a_folder_is_complete_or_not_there(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     split(model, plan, tmp_path / "empty")
     for taken in (tmp_path / "empty", EXAMPLE):
-        with pytest.raises(hetero.HeteroError, match="is there already and not an empty folder"):
+        with pytest.raises(hetero.HeteroError, match="it exists and is not an empty folder"):
             split(model, plan, taken)
     with pytest.raises(hetero.HeteroError, match="nowhere"):
         split(model, plan, tmp_path / "nowhere" / "parts")
