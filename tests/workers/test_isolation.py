@@ -244,7 +244,7 @@ def test_what_cannot_pass_is_refused(core: hetero.Core, diamond: hetero.Model, t
     with pytest.raises(hetero.NotSupported, match="export"):
         compiled.export_model(tmp_path / "m.hetero")
     core.compile_model(diamond, "CPU").export_model(tmp_path / "m.hetero")
-    with pytest.raises(hetero.NotSupported, match="ISOLATION must be NONE"):
+    with pytest.raises(hetero.NotSupported, match="set ISOLATION=NONE"):
         core.import_model(tmp_path / "m.hetero", "CPU", PROCESS)
 
     from worker_plugins import FragilePlugin
