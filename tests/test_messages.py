@@ -15,9 +15,9 @@ import hetero
 
 CASES = {
     "": "device '': expected a name such as 'CPU' or 'HETERO:FPGA,CPU'",
-    "HETERO": "HETERO needs a device list, for example 'HETERO:TEMPLATE,CPU'",
+    "HETERO": "HETERO requires a device list, for example 'HETERO:TEMPLATE,CPU'",
     "HETERO:": "the device list is empty; expected for example 'HETERO:FPGA,CPU'",
-    "cpu": "unknown device 'cpu' (did you mean CPU?); known here: CPU, ",
+    "cpu": "unknown device 'cpu' (did you mean CPU?); known devices: CPU, ",
     "hetero:CPU": "unknown device 'hetero' (did you mean HETERO?)",
     "HETERO:fpga,CPU": "unknown device 'fpga' (did you mean FPGA?)",
     "HETERO:FPGA,CPPU": "unknown device 'CPPU' (did you mean CPU?)",
@@ -111,7 +111,7 @@ def test_an_absent_device_is_told_once_at_the_users_line(
             case _:
                 compiled = core.compile_model(diamond, device, config)
                 assert compiled.get_property("LOADED_FROM_CACHE") == (way == "cached")
-    assert [str(warning.message).partition(":")[0] for warning in told] == ["ABSENT is skipped"]
+    assert [str(warning.message).partition(":")[0] for warning in told] == ["skipping ABSENT"]
     assert told[0].filename == __file__
 
 
@@ -123,7 +123,8 @@ def test_pins_of_another_kind(core: hetero.Core, diamond: hetero.Model, pins: An
 
 
 def test_pins_without_a_list(core: hetero.Core, diamond: hetero.Model) -> None:
-    with pytest.raises(hetero.PropertyError, match="pins choose among devices, and 'CPU' is one device: use a list"):
+    message = "pins require a device list, and 'CPU' is a single device: use a list"
+    with pytest.raises(hetero.PropertyError, match=message):
         core.compile_model(diamond, "CPU", pins={"one": "CPU"})
-    with pytest.raises(hetero.PropertyError, match="a plan has its pins already"):
+    with pytest.raises(hetero.PropertyError, match="a plan already contains its pins"):
         core.compile_model(diamond, core.plan(diamond, "HETERO:CPU"), pins={"one": "CPU"})

@@ -1,4 +1,4 @@
-"""`Core`: the entry to everything. It parses device strings, keeps plugins, and sends a model through the stages."""
+"""`Core`, the entry point: parses device strings, holds the plugins, and runs a model through the stages."""
 
 from __future__ import annotations
 
@@ -52,25 +52,26 @@ __all__ = ["Core", "compile", "load", "with_shapes"]
 
 _MAX_MEMORY = "MAX_MEMORY"
 Shapes: TypeAlias = Mapping[str, "Sequence[int | str | None]"]
-"""Input -> shape. A dim that is None or a symbol is unknown."""
+"""Input -> shape. A dimension that is None or a symbol is unknown."""
 
-_MANY_NODES = 10_000  # from here on a plan may have thousands of submodels
+_MANY_NODES = 10_000  # plans of larger models may have thousands of submodels
 
 
 class Core:
-    """Devices and their settings. Thread-safe; make one per application.
+    """Devices and their settings. Thread-safe. An application needs only one.
 
-    Sends a model through the stages: `read_model`, `query_model`, `plan`, `compile_model`; `import_model` loads one
-    that was exported. A *device string* is a name (``CPU``), a name and an id (``ORT.CUDA``), or a list by priority
-    (``HETERO:FPGA,CPU``, ``MULTI:CPU,ORT``). A *configuration* maps properties to values (docs/properties.md); one that
-    is not declared is a `PropertyError` that names the nearest.
+    The methods follow the stages: `read_model`, `query_model`, `plan`, `compile_model`. `import_model` loads an
+    exported model. A *device string* is a name (``CPU``), a name and an id (``ORT.CUDA``), or a list by priority
+    (``HETERO:FPGA,CPU``, ``MULTI:CPU,ORT``). A *configuration* maps properties to values (docs/properties.md). An
+    unknown property raises a `PropertyError` that suggests the most similar name.
     """
 
     def __init__(self) -> None:
         self._registry = Registry()
         self._typed: weakref.WeakKeyDictionary[Model, Model | None] = weakref.WeakKeyDictionary()
-        self._typed_lock = threading.RLock()  # shape rules may use this Core
-        # Plugins and registry know each other, and go when the garbage collector comes: threads should not wait for it.
+        self._typed_lock = threading.RLock()  # reentrant: shape rules may use this Core
+        # Plugins and the registry form a reference cycle. Their threads end with this object, before the cycle is
+        # collected.
         weakref.finalize(self, self._registry.clear_executors).atexit = False
 
     # -- models -------------------------------------------------------------------------------------------------
@@ -85,10 +86,11 @@ class Core:
     ) -> Model:
         """Index an ONNX model: a path (memory-mapped), its bytes, or a ``ModelProto``.
 
-        ``folder``: where external data lie, if not beside the path. ``follow_links``: whether they may be reached
-        through links, as in caches of downloaded models; a model can then read whatever those point to.
+        ``folder``: the folder of external data; defaults to the folder of the path. ``follow_links``: whether to follow
+        links to external data, as in caches of downloaded models. The model can then read any file that a link points
+        to.
 
-        Raises `ModelError` naming the file and the node or tensor that is wrong.
+        Raises `ModelError` with the name of the file and of the wrong node or tensor.
         """
         return read_model(source, folder=folder, follow_links=follow_links)
 
@@ -97,10 +99,11 @@ class Core:
     def query_model(
         self, model: Model | ModelSource, device: str, config: Mapping[str, Any] | None = None
     ) -> SupportedNodes:
-        """Which device takes each node: node key -> device, with ``.reasons`` for every refusal.
+        """The device that supports each node: node key -> device, with the reasons for unsupported nodes in
+        ``.reasons``.
 
-        Affinities in the model play no part. A call of a model-local function is answered as one node, unless its nodes
-        go to several devices: then by theirs (``call/node``). The answer can be edited and given to
+        Ignores affinities in the model. A call of a model-local function counts as one node, unless its nodes go to
+        several devices; then its nodes are listed (``call/node``). You can edit the result and pass it to
         `Model.with_affinity`.
         """
         parsed, plugin, full = self._resolve(device, config)
@@ -124,15 +127,15 @@ class Core:
     ) -> Plan:
         """Assign and partition without compiling.
 
-        ``device``: a device string, or a plan that was loaded (and edited), which is then checked against the model
-        and bound to it. ``pins``: node key, regular expression over whole keys, or ``op:`` and an operator type ->
-        device of the list; see docs/plan.md. ``max_memory``: device -> what it may take for weights and activations,
-        in bytes or as ``"512MiB"``; see docs/memory.md. ``shapes``: input -> shape, for inputs whose sizes the file
-        leaves open. The model is planned and compiled for these sizes only. A dim that is None or a symbol stays open.
+        ``device``: a device string, or a loaded (and edited) plan, which is checked against the model and bound to it.
+        ``pins``: node key, regular expression for whole keys, or ``op:`` and an operator type -> device of the list;
+        see docs/plan.md. ``max_memory``: device -> limit for weights and activations, in bytes or as ``"512MiB"``; see
+        docs/memory.md. ``shapes``: input -> shape, for inputs with dynamic shapes. The model is planned and compiled
+        for these shapes only. A dimension that is None or a symbol stays dynamic.
 
-        Warns if a device has a limit and the sizes of some of its values are unknown: they count as 0 bytes.
-        Raises `UnsupportedModel` listing every node that no device takes, `InsufficientMemory` with what is short, and
-        `PropertyError` for a bad device string, pin, limit or plan.
+        Warns if a device has a limit and the sizes of some of its values are unknown: they count as 0 B.
+        Raises `UnsupportedModel` with every node that no device supports, `InsufficientMemory` with the missing amount,
+        and `PropertyError` for an invalid device string, pin, limit or plan.
         """
         config = _with_limits(config, max_memory)
         model = self._with_custom_types(with_shapes(as_model(model), shapes))
@@ -164,11 +167,11 @@ class Core:
         shapes: Shapes | None = None,
         context: RemoteContext | None = None,
     ) -> CompiledModel:
-        """Compile for a device, or by a plan.
+        """Compile for a device, or according to a plan.
 
-        ``config``: properties for this model, over those of `set_property`. ``max_memory``, ``shapes``, and with
-        ``HETERO:…`` ``pins``, are as in `plan`. Raises `UnsupportedModel`, `InsufficientMemory`, `PropertyError`,
-        `DeviceUnavailable`, and what the plugin raises.
+        ``config``: properties for this model, which override those of `set_property`. ``max_memory``, ``shapes``, and
+        with ``HETERO:…`` ``pins``, are as in `plan`. Raises `UnsupportedModel`, `InsufficientMemory`, `PropertyError`,
+        `DeviceUnavailable`, and the plugin's own errors.
         """
         config = _with_limits(config, max_memory)
         model = self._with_custom_types(with_shapes(as_model(model), shapes))
@@ -184,7 +187,7 @@ class Core:
         if parsed.name != "HETERO":
             limits = _lone_limits(str(parsed), plugin, full)
             if limits:
-                make_plan(_settled(model, parsed, plugin, full), limits=limits)  # says what is short
+                make_plan(_settled(model, parsed, plugin, full), limits=limits)  # raises InsufficientMemory
         given = model
 
         def compile_anew() -> CompiledModel:
@@ -210,13 +213,13 @@ class Core:
                 return hetero.compile_plan(hetero.plan(model, full, pins), full, context)
         if pins:
             raise PropertyError(
-                f"pins choose among devices, and '{device}' is one device: use a list, such as "
+                f"pins require a device list, and '{device}' is a single device: use a list, such as "
                 f"'HETERO:{device},TEMPLATE'"
             )
         if plugin.refuses_when_compiling and not model.functions:
             with contextlib.suppress(UnsupportedModel):
                 return compile_on(plugin, model, full, context, str(device))
-        # Refusals are reported here, all at once and alike for every device; the plan itself is not needed.
+        # Reports all unsupported nodes at once, in the same way for every device. The assignment itself is not used.
         settled = _settled(model, device, plugin, full)
         assign(settled.model, settled.devices, settled.supports)
         whole = model if settled.model is settled.original else settled.model
@@ -230,12 +233,12 @@ class Core:
         device: str | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> CompiledModel:
-        """Load what `CompiledModel.export_model` wrote: a path, which is mapped, its bytes, or a binary stream.
+        """Load a model that `CompiledModel.export_model` wrote: a path (memory-mapped), its bytes, or a binary stream.
 
-        ``device``: the one that it was compiled for, which is what None stands for, with any id; a list may be left
-        out (``HETERO``). ``config``:
-        properties for this model; those that shape results are as when it was exported unless they are given.
-        Raises `Corrupt`, `WrongDevice`, `WrongVersion`, or `DeviceUnavailable` if a plugin of it is missing.
+        ``device``: defaults to the device that the model was compiled for. It must be the same device, but may have
+        another id, and may omit a list (``HETERO``). ``config``: properties for this model. Properties that affect
+        results default to their values at export.
+        Raises `Corrupt`, `WrongDevice`, `WrongVersion`, or `DeviceUnavailable` if a plugin is missing.
         """
         from .artifact.exporting import callbacks_of
         from .artifact.payload import PayloadReader
@@ -262,7 +265,7 @@ class Core:
 
     @property
     def available_devices(self) -> list[str]:
-        """Devices that can be used here, ids included; HETERO and MULTI, which run over others, are not among them."""
+        """The available devices, including ids. HETERO and MULTI, which run over other devices, are not listed."""
         available = []
         for name in self._registry.names():
             if name in ("HETERO", "MULTI"):
@@ -273,12 +276,13 @@ class Core:
         return available
 
     def devices(self) -> tuple[DeviceInfo, ...]:
-        """Every device name known here, those that cannot be used included, with the reason and the remedy. Raises
-        nothing: a plugin that fails hurts nobody."""
+        """All known device names. If a device is not available, its entry has the reason and the remedy. Never raises,
+        even if a plugin fails."""
         return self._registry.devices()
 
     def get_property(self, device: str, name: str) -> Any:
-        """A property of a device. Raises `PropertyError`, with the nearest name, for one it does not have."""
+        """A property of a device. Raises `PropertyError`, with the most similar name, if the device does not have
+        it."""
         _, plugin, _ = self._resolve(device, None)
         declared = plugin.declared(name)
         subject = f"({name})"
@@ -286,14 +290,14 @@ class Core:
         if not isinstance(found, declared.type):
             kinds = declared.type if isinstance(declared.type, tuple) else (declared.type,)
             wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise HeteroError(f"{device} gave {found!r} in get_property {subject}, expected {wanted}")
+            raise HeteroError(f"{device} returned {found!r} from get_property {subject}, expected {wanted}")
         return found
 
     def set_property(self, device: str, values: Mapping[str, Any]) -> None:
-        """Set defaults for the models compiled for ``device`` from now on. All or nothing."""
+        """Set defaults for models compiled for ``device`` later. If a value is invalid, no default changes."""
         parsed = parse_device(device)
         if parsed.id or parsed.devices is not None:
-            raise PropertyError(f"set_property takes a plain device name, found {device!r}; use {parsed.name!r}")
+            raise PropertyError(f"set_property expects a plain device name, found {device!r}; use {parsed.name!r}")
         self._registry.plugin(parsed.name).set_property(check_config(values))
 
     def register_plugin(self, name: str, plugin: str | os.PathLike[str] | Callable[[], Plugin]) -> None:
@@ -301,21 +305,21 @@ class Core:
         self._registry.register(name, plugin)
 
     def create_context(self, device: str, parameters: Mapping[str, Any] | None = None) -> RemoteContext:
-        """A place where a device's tensors can be made, for `compile_model` and for inputs of requests.
+        """A context that creates tensors in a device's memory, for `compile_model` and for inputs of requests.
 
-        ``parameters``: of the device's own; for ``HETERO:…``, device -> its parameters. Raises `NotSupported` for a
-        device that has no memory to offer, `PropertyError` for parameters that it does not have.
+        ``parameters``: the device's parameters; for ``HETERO:…``, device -> its parameters. Raises `NotSupported` if
+        the device has no contexts, and `PropertyError` for unknown parameters.
         """
         parsed, plugin, _ = self._resolve(device, None)
         if parameters is not None and not isinstance(parameters, Mapping):
-            raise PropertyError(f"parameters of a context are a mapping, found {shown(parameters)}")
+            raise PropertyError(f"expected a mapping as parameters of a context, found {shown(parameters)}")
         if parsed.devices is None:
             return plugin.create_context(parameters or {})
         chosen = parameters if parameters is not None else {name: {} for name in parsed.devices}
         return DeviceContexts({name: self.create_context(name, own) for name, own in chosen.items()})
 
     def get_default_context(self, device: str) -> RemoteContext:
-        """The context of the device's own memory; of ``HETERO:…`` those of all in the list that have one."""
+        """The context of the device's own memory; for ``HETERO:…``, the contexts of all its devices that have one."""
         parsed, plugin, _ = self._resolve(device, None)
         if parsed.devices is None:
             return plugin.get_default_context()
@@ -328,20 +332,22 @@ class Core:
         return DeviceContexts(found)
 
     def add_extension(self, extension: Any, device: str | None = None) -> None:
-        """Give an extension, such as a `CustomOp`, to a device, for models that are queried and compiled from now on.
+        """Add an extension, such as a `CustomOp`, to a device, for models that are queried and compiled later.
 
-        ``device``: a name, or a list (``HETERO:FPGA,CPU``) for each of it; None: every device that takes it, those that
-        are registered later included. It stays as long as this `Core`.
+        ``device``: a name, or a list (``HETERO:FPGA,CPU``) for each device in it. None: every device that supports the
+        extension, including devices registered later. The extension stays until this `Core` is deleted.
 
-        Raises `NotSupported` if the device takes none of its kind, and `ExtensionError` for a `CustomOp` of the name
-        and version of another.
+        Raises `NotSupported` if the device does not support this kind of extension, and `ExtensionError` if a
+        `CustomOp` with the same name and version already exists.
         """
         names = [""]
         if device is not None:
             parsed = parse_device(device)
             names = [parse_device(name).name for name in parsed.devices or (parsed.name,)]
         elif not isinstance(extension, CustomOp):
-            raise NotSupported(f"name the device that takes {type(extension).__name__}: it is no hetero.CustomOp")
+            raise NotSupported(
+                f"{type(extension).__name__} is not a hetero.CustomOp: pass the device that supports it as device=..."
+            )
         try:
             for name in names:
                 self._registry.add_extension(extension, name)
@@ -350,14 +356,14 @@ class Core:
                 self._typed.clear()
 
     def _with_custom_types(self, model: Model) -> Model:
-        """The model with what custom operators say about its types: the same object for the same model."""
+        """The model with the types that custom operators declare: the same object for the same model."""
         if not self._registry.custom_ops():
             return model
         with self._typed_lock:
             if model not in self._typed:
                 ops = CustomOps("this Core")
                 for op, _ in self._registry.custom_ops():
-                    with contextlib.suppress(ExtensionError):  # one for another device, which is to say the same
+                    with contextlib.suppress(ExtensionError):  # the same operator for another device
                         ops.add(op)
                 typed = with_custom_types(model, ops.find)
                 self._typed[model] = None if typed is model else typed
@@ -372,7 +378,7 @@ class Core:
         chosen: object,
         compile_anew: Callable[[], CompiledModel],
     ) -> CompiledModel:
-        """From ``CACHE_DIR``, if one is set and the custom operators that the model may need can be told apart."""
+        """Compile, with the cache in ``CACHE_DIR`` if it is set and if all required custom operators have a version."""
         if not _caches(plugin, config):
             return compile_anew()
         needed = [
@@ -381,8 +387,8 @@ class Core:
         for op, _ in needed:
             if not op.version:
                 warn(
-                    f"CACHE_DIR: {model.name!r} is not kept, since the custom operator {op.name} states no version: "
-                    f"give CustomOp(version=...)"
+                    f"CACHE_DIR: cannot store {model.name!r}, because the custom operator {op.name} has no version: "
+                    f"set CustomOp(version=...)"
                 )
                 return compile_anew()
         from .compiling.cache import cached
@@ -392,13 +398,13 @@ class Core:
         return cached(model, device, plugin, config, chosen, compile_anew)
 
     def _resolve(self, device: str, config: Mapping[str, Any] | None) -> tuple[DeviceString, Plugin, dict[str, Any]]:
-        """The parsed name, its plugin, and the configuration with the device list or id put in."""
+        """The parsed name, its plugin, and the configuration including the device list or id."""
         parsed = parse_device(device)
         plugin = self._registry.plugin(parsed.name)
         full = dict(check_config(config))
         if parsed.devices is not None:
             if not plugin.declares("MULTI_DEVICE_PRIORITIES"):
-                raise PropertyError(f"{parsed.name} runs on one device and takes no list, found {device!r}")
+                raise PropertyError(f"{parsed.name} does not accept a device list, found {device!r}")
             full["MULTI_DEVICE_PRIORITIES"] = ",".join(parsed.devices)
         if parsed.id:
             plugin.check_device_id(parsed.id)
@@ -426,7 +432,7 @@ class Core:
 
 
 def _lone_list(plan: Plan) -> str | None:
-    """The only device of a plan, if that runs over a list itself, as ``MULTI:…`` does, and so cannot stand in one."""
+    """The only device of a plan if this device runs over a list, like ``MULTI:…``, and so cannot be part of a list."""
     return plan.devices[0] if len(plan.devices) == 1 and ":" in plan.devices[0] else None
 
 
@@ -436,7 +442,7 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
     if shapes is None:
         return model
     if not isinstance(shapes, Mapping):
-        raise PropertyError(f"shapes are a mapping such as {{'x': (1, 3, 224, 224)}}, found {shown(shapes)}")
+        raise PropertyError(f"shapes: expected a mapping such as {{'x': (1, 3, 224, 224)}}, found {shown(shapes)}")
     ports = {port.name: port for port in model.inputs}
     typed, sizes = model, dict[str, tuple[int, str]]()
     for name, shape in shapes.items():
@@ -472,24 +478,24 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
 
 
 def _with_limits(config: Mapping[str, Any] | None, max_memory: MaxMemory | None) -> Mapping[str, Any]:
-    """The configuration with ``max_memory``, which replaces its own."""
+    """The configuration with ``max_memory``, which overrides its ``MAX_MEMORY``."""
     checked = check_config(config)
     return checked if max_memory is None else {**checked, _MAX_MEMORY: parse_limits(max_memory)}
 
 
 def _lone_limits(device: str, plugin: Plugin, config: dict[str, Any]) -> dict[str, int]:
-    """The limit of a device that is no list. Takes ``MAX_MEMORY``, which is not its property, out of ``config``."""
+    """The limit of a single device. Removes ``MAX_MEMORY``, which is not a property of the device, from ``config``."""
     wanted = parse_limits(config.pop(_MAX_MEMORY, {}))
     return limits_of([device], wanted, {device: plugin.memory_bytes(device)}, [device])
 
 
 def _no_pins(pins: Mapping[str, str] | None) -> None:
     if pins:
-        raise PropertyError("a plan has its pins already; give them to Core.plan(model, device, pins=...)")
+        raise PropertyError("a plan already contains its pins; pass pins to Core.plan(model, device, pins=...)")
 
 
 def _caches(plugin: Plugin, config: Mapping[str, Any]) -> bool:
-    """Whether ``CACHE_DIR`` is set, for this model or for all."""
+    """Whether ``CACHE_DIR`` is set, for this model or as the device's default."""
     if not plugin.declares("CACHE_DIR"):
         return False
     return bool(plugin.declared("CACHE_DIR").check(config.get("CACHE_DIR", plugin.get_property("CACHE_DIR"))))
@@ -502,7 +508,7 @@ def _settled(
     config: Mapping[str, Any],
     pins: Mapping[str, str] | None = None,
 ) -> SettledModel:
-    """The model as one device can take it; affinities in it play no part."""
+    """The model with its function calls resolved for a single device. Ignores affinities in the model."""
     name = str(device)
     if device.devices is None:  # HETERO and MULTI also check what is for their devices
         plugin.full_config(config)

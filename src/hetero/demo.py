@@ -1,7 +1,7 @@
-"""The documented case: GoogLeNet v1 over ``HETERO:FPGA,CPU``, the FPGA simulated.
+"""The demo: GoogLeNet v1 over ``HETERO:FPGA,CPU``, with a simulated FPGA.
 
-The model comes with the onnx package. It ships without its weights (constant 0.02 wherever a large tensor was), with
-which every output saturates, so `reseed` fills them at random with the scale a trained network would have.
+The onnx package includes the model without its weights: every large tensor is the constant 0.02, so every output
+saturates. `reseed` therefore fills the weights at random, with the scale of a trained network.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _TOLERANCE = 1e-4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What the demo shows. ``model``: the one that it planned and ran."""
+    """The results of the demo. ``model``: the model that it planned and ran."""
 
     model: Model
     plan: Plan
     profile: tuple[ProfileRow, ...]
     largest_difference: float
-    """max |Δ| against the CPU alone, divided by max |y|."""
+    """The maximum difference from the result of the CPU alone, divided by the maximum absolute output."""
     dot_files: tuple[Path, ...]
 
     @property
@@ -49,7 +49,7 @@ class DemoResult:
 
 
 def run_demo(folder: str | os.PathLike[str] = ".", seed: int = 0) -> DemoResult:
-    """Plan, run and check the documented case; write both DOT files to ``folder``."""
+    """Plan, run and check the demo. Writes both DOT files to ``folder``."""
     import onnx
 
     core = Core()
@@ -61,7 +61,7 @@ def run_demo(folder: str | os.PathLike[str] = ".", seed: int = 0) -> DemoResult:
     shape = [dim if isinstance(dim, int) else 1 for dim in port.shape or ()]
     image = np.random.default_rng(seed).random(shape, np.float32)
     request = over_both.create_infer_request()
-    request.infer({port.name: image})  # the first run plans the program; the second is what the counters show
+    request.infer({port.name: image})  # the first run plans the program; the counters are of the second run
     found = request.infer({port.name: image})[0]
     expected = core.compile_model(model, "CPU")({port.name: image})[0]
     difference = float(np.abs(found - expected).max() / np.abs(expected).max())
@@ -69,21 +69,21 @@ def run_demo(folder: str | os.PathLike[str] = ".", seed: int = 0) -> DemoResult:
 
 
 def light_model_path(name: str) -> Path:
-    """Path of a model that the onnx package carries, e.g. ``light_resnet50``. Raises `ModelError` if it is gone."""
+    """The path of a model in the onnx package, such as ``light_resnet50``. Raises `ModelError` if it is missing."""
     import onnx
 
     path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"{name}.onnx"
     if not path.is_file():
-        raise ModelError(f"the installed onnx {onnx.__version__} does not carry {name}.onnx (expected at {path})")
+        raise ModelError(f"the installed onnx {onnx.__version__} does not contain {name}.onnx (expected at {path})")
     return path
 
 
 def reseed(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
-    """A copy of ``model`` with each ``ConstantOfShape`` weight, and all statistics of normalisations, at random.
+    """A copy of ``model`` with random values for each ``ConstantOfShape`` weight and all statistics of normalizations.
 
-    Convolution and matrix weights get zero mean and the variance that keeps activations level (He); normalisations
-    are near identity, and half as large on a residual branch, so that sums do not grow from block to block. The same
-    seed gives the same model.
+    Weights of convolutions and matrix products have zero mean and the variance that keeps activations level (He).
+    Normalizations are near the identity, and half as large on a residual branch, so that sums do not grow from block to
+    block. The same seed gives the same model.
     """
     import onnx
     from onnx import numpy_helper
@@ -113,7 +113,7 @@ def reseed(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
                 if name in tensors:
                     tensors[name] = replaced(name, tuple(tensors[name].dims))
     read = {name for node in nodes for name in node.input}
-    # Initializers that are also listed as inputs could be overridden by the caller; these are weights.
+    # These initializers are weights, so the caller should not override them as inputs.
     inputs = [value for value in graph.input if value.name not in tensors]
     del graph.node[:], graph.initializer[:], graph.input[:]
     graph.node.extend(nodes)

@@ -1,6 +1,6 @@
-"""Measuring: the nodes of a model on a device, what a subgraph and a transfer take, and how fast a device is.
+"""Measures the nodes of a model on a device, the overhead of subgraphs and transfers, and the speed of devices.
 
-Times are minima over repetitions, as what else a machine does only adds to them.
+Times are minima over repetitions, because other load on the machine only adds to them.
 """
 
 from __future__ import annotations
@@ -41,16 +41,15 @@ def measure_costs(
     config: Mapping[str, Any] | None = None,
     clock: Clock = time.perf_counter,
 ) -> Costs:
-    """What nodes take on a device, or over a list of them (``HETERO:…``), by ``runs`` inferences after two that warm
-    up; and what a subgraph takes there.
+    """Measure the times of nodes and subgraphs on a device, or over a list of devices (``HETERO:…``).
 
-    Counters are taken of the nodes as they stand: of fused ones nobody could tell what each takes, and some devices
-    lose sight of most. On one device they are scaled to what an inference takes that is fused, and not counted.
+    Runs ``runs`` inferences after two warm-up runs. The counters are measured without fusion, because the times of
+    nodes in a fused call are unknown. On a single device, they are then scaled to the time of an inference with fusion
+    and without counters.
 
-    ``inputs``: input name -> array. ``clock``: gives seconds; with `time.process_time` what others do on the machine
-    plays no part, and devices that compute in threads of their own, or elsewhere, look faster than they are. Raises
-    `PropertyError` for fewer than one run, `NotSupported` for a device without counters, and what compiling and
-    running raise.
+    ``inputs``: input name -> array. ``clock``: returns seconds. `time.process_time` excludes other processes, but it
+    underestimates devices that compute in other processes or on other machines. Raises `PropertyError` for fewer than
+    one run, `NotSupported` for a device without counters, and the errors of compiling and running.
     """
     if runs < 1:
         raise PropertyError(f"runs must be 1 or more, found {runs}")
@@ -64,7 +63,7 @@ def measure_costs(
         if run >= 2:
             rows.append(list(request.profiling_info))
     if model.num_nodes and not any(rows):
-        raise NotSupported(f"{device} has no counters to take costs from")
+        raise NotSupported(f"{device} has no counters, which measuring costs requires")
     shapes = {name: tuple(np.shape(array)) for name, array in inputs.items()}
     costs = Costs.from_profile(model, where, rows, shapes)
     launches = [measure_launch(core, entry.device, config, clock) * 1e6 for entry in costs.measurements]
@@ -83,8 +82,8 @@ def measure_costs(
 def measure_launch(
     core: Core, device: str, config: Mapping[str, Any] | None = None, clock: Clock = time.perf_counter
 ) -> float:
-    """Seconds that a subgraph takes on a device beside its nodes: a run of one tiny node less what that takes among
-    many."""
+    """The overhead of a subgraph on a device, in seconds: the time of one tiny node run alone, minus its time within a
+    chain of many."""
     one, many = (_compiled(core, _chain(_SMALL, length), device, config) for length in (1, 65))
     run_one, run_many = _runs(one, _SMALL), _runs(many, _SMALL)
     times = _least(run_one, run_many, clock=clock)
@@ -94,13 +93,14 @@ def measure_launch(
 def measure_link(
     core: Core, source: str, target: str, config: Mapping[str, Any] | None = None, clock: Clock = time.perf_counter
 ) -> LinkTimes:
-    """What a value takes from one device to another, beyond what its readers and writers take anyway.
+    """The time to transfer a value from one device to another, without the time of the nodes that write and read it.
 
-    Two nodes, one on each device, against two on one and two on the other, for a small and a large tensor. 0 where
-    nothing is to be measured, as between devices that share memory. Raises what compiling raises.
+    Compares two nodes, one on each device, with both nodes on the one and both on the other device, for a small and a
+    large tensor. The result is 0 if there is no measurable cost, as between devices that share memory. Raises the
+    errors of compiling.
     """
     if source == target:
-        raise PropertyError(f"a link joins two devices, found {source!r} twice")
+        raise PropertyError(f"expected two different devices for a link, found {source!r} twice")
     launches = (measure_launch(core, source, config, clock) + measure_launch(core, target, config, clock)) / 2
     seconds = []
     for elements in (_SMALL, _LARGE):
@@ -115,7 +115,7 @@ def measure_link(
 
 
 def measure_speed(core: Core, device: str, config: Mapping[str, Any] | None = None) -> DeviceSpeed:
-    """How fast a device is: a product of matrices of 512 rows, elementwise nodes over 16 MiB, and tiny ones."""
+    """The speed of a device, from a product of 512 x 512 matrices, elementwise nodes over 16 MiB, and tiny nodes."""
     product = _compiled(core, _product(512), device, config)
     plain = _compiled(core, _chain(_LARGE, 1), device, config)
     one, many = (_compiled(core, _chain(_SMALL, length), device, config) for length in (1, 65))
@@ -130,7 +130,7 @@ def measure_speed(core: Core, device: str, config: Mapping[str, Any] | None = No
 
 
 def _unfused(core: Core, model: Model, device: str, config: Mapping[str, Any] | None) -> CompiledModel:
-    """Compiled node by node, where the device can."""
+    """Compile without fusion, if the device supports this."""
     try:
         return core.compile_model(model, device, {**(config or {}), "DISABLE_TRANSFORMATIONS": True})
     except PropertyError:
@@ -155,7 +155,7 @@ def _runs(compiled: CompiledModel, shape: int | tuple[int, ...]) -> Callable[[],
 def _least(
     *functions: Callable[[], Any], clock: Clock = time.perf_counter, repetitions: int = _REPETITIONS
 ) -> list[float]:
-    """The least time of each, in seconds; taken in turns."""
+    """The minimum time of each function, in seconds. The functions run in turns."""
     least = [np.inf] * len(functions)
     for repetition in range(repetitions + 2):
         for i, function in enumerate(functions):
@@ -168,7 +168,7 @@ def _least(
 
 
 def _chain(elements: int, length: int) -> onnx.ModelProto:
-    """Relu after Relu over one vector."""
+    """A chain of Relu nodes over one vector."""
     from onnx import TensorProto, helper
 
     names = ["x", *(f"y{i}" for i in range(length))]

@@ -1,7 +1,7 @@
-"""Which plugin stands behind each device name.
+"""Maps device names to plugins.
 
-A plugin is made on first use of its name, once per registry; one that cannot be made is
-remembered with the reason and hurts nobody else.
+A plugin is created on first use of its name, once per registry. If this fails, the registry remembers the reason; other
+devices are not affected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["ENTRY_POINT_GROUP", "DeviceInfo", "Registry"]
 
 ENTRY_POINT_GROUP = "hetero.plugins"
 
-# Loaded by name and on first use, so that `import hetero` pays for none of them.
+# Loaded by name on first use, so that `import hetero` stays fast.
 _BUILT_IN = {
     "CPU": "hetero.devices.cpu:create_plugin",
     "TEMPLATE": "hetero.devices.template:create_plugin",
@@ -43,7 +43,7 @@ _BUILT_IN = {
     "HETERO": "hetero.devices.hetero:create_plugin",
     "MULTI": "hetero.devices.multi:create_plugin",
 }
-# What people call devices elsewhere, in OpenVINO, onnxruntime or PyTorch, and what they are here.
+# Device names in OpenVINO, onnxruntime and PyTorch, and their equivalents in hetero.
 _ELSEWHERE = {
     "GPU": "an Intel GPU is OPENVINO.GPU (pip install 'hetero[openvino]'), one of NVIDIA ORT.CUDA (pip install "
     "onnxruntime-gpu)",
@@ -59,11 +59,11 @@ Factory = Callable[[], Plugin]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """A device name, and whether there is anything behind it.
+    """A device name, and whether the device is available.
 
-    ``ids``: what may stand after the dot. ``description``: its ``FULL_DEVICE_NAME``. ``unavailable``: why it cannot be
-    used and what to do about it; empty if it can. ``origin``: ``hetero``, ``profile``, ``registered``, or the package
-    that it comes from, with its version.
+    ``ids``: the valid ids after the dot. ``description``: its ``FULL_DEVICE_NAME``. ``unavailable``: the reason why it
+    is not available, and the remedy; empty if it is available. ``origin``: ``hetero``, ``profile``, ``registered``, or
+    the name and version of its package.
     """
 
     name: str
@@ -84,19 +84,20 @@ class Registry:
             name = os.path.basename(profile).removesuffix(".toml").upper()
             self._factories[name] = self._profile_factory(profile)
             self._origins[name] = "profile"
-        self._spelled: dict[str, str] = {}  # those registered by hand, in words that any process understands
+        self._spelled: dict[str, str] = {}  # targets of `register`, as text that any process can resolve
         self._plugins: dict[str, Plugin] = {}
         self._making: dict[str, threading.RLock] = {}
         self._failures: dict[str, DeviceUnavailable] = {}
         self._entry_points_read = False
-        self._extensions: list[tuple[Any, str]] = []  # and the device, "" for all; only added to
+        self._extensions: list[tuple[Any, str]] = []  # with the device, "" for all; append-only
         self._extending = threading.RLock()  # one extension at a time
 
     def add_extension(self, extension: Any, device: str = "") -> None:
-        """Hand an extension to a device's plugin, or (``device`` empty) to all that take it, those made later included.
+        """Add an extension to a device's plugin, or, if ``device`` is empty, to all plugins that support it, including
+        plugins created later.
 
-        Raises `NotSupported` and `DeviceUnavailable` for a device that is named, `ExtensionError` for a custom operator
-        that one of the devices has already, and what a plugin raises, once all others have it.
+        Raises `NotSupported` and `DeviceUnavailable` for a named device, `ExtensionError` if a device already has this
+        custom operator, and the errors of a plugin, after all other plugins have the extension.
         """
         named = self.plugin(device) if device else None
         with self._extending:
@@ -107,7 +108,7 @@ class Registry:
                 if isinstance(extension, CustomOp):
                     check_new(extension, [op for op in others if isinstance(op, CustomOp)], device or "a device")
                 plugins = list(self._plugins.items())
-                if named is None:  # a plugin that is made from now on finds it there
+                if named is None:  # plugins created later read this list
                     self._extensions.append((extension, device))
             if named is None:
                 failures = []
@@ -116,7 +117,7 @@ class Registry:
                         _offer(name, plugin, extension)
                     except HeteroError as error:
                         failures.append(error)
-                if failures:  # the others have it
+                if failures:  # the other plugins have the extension
                     raise failures[0]
                 return
             _give(device, named, extension)
@@ -124,12 +125,12 @@ class Registry:
                 self._extensions.append((extension, device))
 
     def custom_ops(self) -> list[tuple[CustomOp, str]]:
-        """All custom operators, in the order in which they were added, each with its device ("": all)."""
+        """All custom operators in the order of their addition, each with its device ("" for all)."""
         with self._lock:
             return [(op, device) for op, device in self._extensions if isinstance(op, CustomOp)]
 
     def register(self, name: str, target: str | os.PathLike[str] | Factory) -> None:
-        """Put a plugin behind ``name``: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
+        """Register a plugin as ``name``: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
         if not is_device_name(name):
             raise PropertyError(f"{name!r} cannot be a device name: expected letters, digits and underscores")
         factory: Factory
@@ -145,15 +146,15 @@ class Registry:
             factory = self._profile_factory(spelled)
         with self._lock:
             if name in self._factories:
-                raise PropertyError(f"device {name} is registered already")
+                raise PropertyError(f"device {name} is already registered")
             self._factories[name] = factory
             self._origins[name] = "registered"
             if spelled is not None:
                 self._spelled[name] = spelled
 
     def registrations(self, name: str) -> list[tuple[str, str]]:
-        """What another process has to `register`, as text, to have the device ``name`` and those that it may run over.
-        `NotSupported` if its factory cannot be imported there."""
+        """The names and targets that another process must `register` to use the device ``name`` and the devices it may
+        run over. Raises `NotSupported` if another process cannot import its factory."""
         if self._origins.get(name) == "registered" and name not in self._spelled:
             raise NotSupported(
                 f"{name} was registered by a function that another process cannot import; register it as "
@@ -162,17 +163,17 @@ class Registry:
         return list(self._spelled.items())
 
     def names(self) -> tuple[str, ...]:
-        """All device names, available or not: built in, shipped profiles, entry points, registered."""
+        """All device names, available or not: built-in devices, included profiles, entry points, registered devices."""
         with self._lock:
             self._read_entry_points()
             return tuple(self._factories)
 
     def devices(self) -> tuple[DeviceInfo, ...]:
-        """Every name in `names`, with what is behind it or why there is nothing. Makes all plugins; raises nothing."""
+        """Information about every device in `names`. Creates all plugins. Never raises."""
         return tuple(self.device(name) for name in self.names())
 
     def device(self, name: str) -> DeviceInfo:
-        """What is behind one of `names`."""
+        """Information about one of `names`."""
         origin = self._origins[name]
         try:
             plugin = self.plugin(name)
@@ -186,7 +187,7 @@ class Registry:
         return DeviceInfo(name, ids, description, "", origin)
 
     def plugin(self, name: str) -> Plugin:
-        """The plugin behind a name without id. Raises `DeviceUnavailable`, with the nearest name or the remedy."""
+        """The plugin for a name without id. Raises `DeviceUnavailable`, with the nearest name or the remedy."""
         with self._lock:
             if name in self._plugins:
                 return self._plugins[name]
@@ -197,7 +198,7 @@ class Registry:
             if name not in self._factories:
                 raise UnknownDevice(_unknown(name, self._factories))
             making = self._making.setdefault(name, threading.RLock())
-        with making:  # of this name alone: a plugin that hangs when it is made hurts nobody else
+        with making:  # one lock per name: a plugin whose creation hangs does not block other devices
             if name in self._plugins:
                 return self._plugins[name]
             if name in self._failures:
@@ -211,7 +212,7 @@ class Registry:
             return plugin
 
     def _publish(self, name: str, plugin: Plugin) -> None:
-        """Let others have the plugin, once it has all extensions."""
+        """Make the plugin available to other threads once it has all extensions."""
         offered = 0
         while True:
             with self._lock:
@@ -229,7 +230,7 @@ class Registry:
             offered += len(extensions)
 
     def clear_executors(self) -> None:
-        """End the threads of all plugins that no model uses, and from now on those of each model that goes."""
+        """End the idle threads of all plugins, and from now on the threads of each model that is garbage collected."""
         for plugin in list(self._plugins.values()):
             plugin.executors.clear()
 
@@ -240,17 +241,17 @@ class Registry:
             plugin = self._factories[name]()
         except DeviceUnavailable:
             raise
-        except (Exception, SystemExit) as error:  # a script that is no module ends the program when it is imported
+        except (Exception, SystemExit) as error:  # importing a script may call sys.exit
             raise_out_of_memory(error)
             raise DeviceUnavailable(
                 f"device {name}{package}: its plugin failed: {type(error).__name__}: {error}"
             ) from error
         if not isinstance(plugin, Plugin):
             raise DeviceUnavailable(
-                f"device {name}{package}: its factory gave {type(plugin).__name__}, expected a hetero.plugin.Plugin"
+                f"device {name}{package}: its factory returned {type(plugin).__name__}, expected a hetero.plugin.Plugin"
             )
         if not plugin.registered_names:
-            plugin.name = name  # for messages, models and exported files
+            plugin.name = name  # used in messages, models and exported files
         if name not in plugin.registered_names:
             plugin.registered_names = (*plugin.registered_names, name)
         plugin.registrations = self.registrations
@@ -261,11 +262,11 @@ class Registry:
         if self._entry_points_read:
             return
         self._entry_points_read = True
-        from importlib import metadata  # slow to import, and most programs name devices that are built in
+        from importlib import metadata  # slow to import, and most programs use only built-in devices
 
         for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
             if point.name in self._factories:
-                continue  # what ships with hetero or was registered by hand keeps its name
+                continue  # built-in and registered devices keep their names
             package = "unknown" if point.dist is None else f"{point.dist.name} {point.dist.version}"
             self._origins[point.name] = package
             self._factories[point.name] = (
@@ -282,8 +283,8 @@ class Registry:
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
-    """The sentence for a name that nobody registered."""
-    listed = f"known here: {', '.join(known)}"
+    """The error message for an unknown device name."""
+    listed = f"known devices: {', '.join(known)}"
     named_elsewhere = _ELSEWHERE.get(name.upper())
     if named_elsewhere is not None:
         return f"unknown device {name!r}: {named_elsewhere}; {listed}"
@@ -295,7 +296,7 @@ def _give(name: str, plugin: Plugin, extension: Any) -> None:
 
 
 def _offer(name: str, plugin: Plugin, extension: Any) -> None:
-    """Hand an extension to one of all devices, which need not take it."""
+    """Add an extension to a plugin if the plugin supports it."""
     if not plugin.extended_by_another:
         with contextlib.suppress(NotSupported):
             _give(name, plugin, extension)

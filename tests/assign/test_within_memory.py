@@ -294,7 +294,7 @@ def test_a_symbol_in_shapes_holds_for_all_inputs():
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ([(1, 4)], "shapes are a mapping"),
+        ([(1, 4)], "shapes: expected a mapping"),
         ({"X": (1, 4)}, r"no input 'X' \(did you mean x\?\); its inputs: x"),
         ({1: (1, 4)}, "no input 1"),
         ({"x": "1x4"}, "expected a sequence of sizes"),

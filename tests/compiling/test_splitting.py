@@ -205,7 +205,7 @@ def test_a_folder_is_complete_or_not_there(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     split(model, plan, tmp_path / "empty")
     for taken in (tmp_path / "empty", EXAMPLE):
-        with pytest.raises(hetero.HeteroError, match="is there already and not an empty folder"):
+        with pytest.raises(hetero.HeteroError, match="it exists and is not an empty folder"):
             split(model, plan, taken)
     with pytest.raises(hetero.HeteroError, match="nowhere"):
         split(model, plan, tmp_path / "nowhere" / "parts")
@@ -264,10 +264,10 @@ def test_plans_for_other_models_are_refused(tmp_path: Path) -> None:
         ({"format": "other"}, "'other'.*format"),
         ({"version": 2}, r"version"),
         ({"parts": [{}]}, r"parts\[0\]"),
-        ({"inputs": []}, "number 0 of the model's inputs, of which there are 0"),
-        ("file", r"'\.\./x' is no name of a file in the folder"),
-        ("source", "input 'x' comes from part 0, expected one of the 0 before it"),
-        ("index", "output 'y' comes from number 7 of part 0's outputs, of which there are 1"),
+        ({"inputs": []}, "number 0 of the model's inputs, but there are 0"),
+        ("file", r"'\.\./x' is not the name of a file in the folder"),
+        ("source", "input 'x' comes from part 0, expected one of the 0 earlier parts"),
+        ("index", "output 'y' comes from number 7 of part 0's outputs, but there are 1"),
         ("text", "truncated"),
         ("missing", "cannot read"),
     ],

@@ -69,7 +69,7 @@ class FragileModel(CompiledModel):
         ("query", "FRAGILE failed in query_model of 'diamond' .*RuntimeError: no answer"),
         ("compile", "FRAGILE failed in compile_model of 'diamond_subgraph1' .*'one' to '.*RuntimeError: no memory"),
         ("run", "FRAGILE failed in an inference of 'diamond_subgraph1' .*'one' to '.*RuntimeError: no current"),
-        ("count", "FRAGILE gave 0 results in an inference of 'diamond_subgraph1' .* expected [12]"),
+        ("count", "FRAGILE returned 0 results from an inference of 'diamond_subgraph1' .* expected [12]"),
     ],
 )
 def test_errors_name_device_and_stage(core: hetero.Core, diamond: hetero.Model, stage: str, says: str) -> None:
@@ -84,7 +84,7 @@ def test_what_a_device_fails_to_compile_goes_to_the_next(core: hetero.Core, diam
     core.register_plugin("FRAGILE", lambda: Fragile("compile"))
     core.register_plugin("PICKY", lambda: Fragile("refuse"))
     x = np.float32([[1, -2, 3], [-4, 5, 6]])
-    with pytest.warns(RuntimeWarning, match="subgraph 1 goes to CPU, since FRAGILE failed: .*no memory") as warned:
+    with pytest.warns(RuntimeWarning, match="subgraph 1 moves to CPU, because FRAGILE failed: .*no memory") as warned:
         compiled = core.compile_model(diamond, "HETERO:FRAGILE,PICKY,CPU", pins={"four": "CPU"})
     assert isinstance(compiled, HeteroCompiledModel)
     assert len(warned) == 1

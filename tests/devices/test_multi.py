@@ -129,7 +129,7 @@ def test_devices_that_do_not_take_the_model(core: hetero.Core, helpers: Helper, 
         core.compile_model(diamond, "MULTI:HELPER.0,CPU", {"STRICT": True})
     with pytest.raises(hetero.UnsupportedModel, match="only Relu"):
         core.compile_model(diamond, "MULTI:HELPER.0,HELPER.1")
-    with pytest.raises(hetero.PropertyError, match="MULTI needs a device list"):
+    with pytest.raises(hetero.PropertyError, match="MULTI requires a device list"):
         core.compile_model(diamond, "MULTI")
 
 

@@ -97,7 +97,7 @@ def test_max_nodes_packs_a_chain():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min_nodes": 2}, "min_nodes needs allowed"),
+        ({"min_nodes": 2}, "min_nodes requires allowed"),
         ({"min_nodes": 2, "allowed": np.ones((9, 3), bool)}, r"shape \(10, num_devices\), found \(9, 3\)"),
         ({"min_nodes": 2, "allowed": np.ones((10, 3))}, "array of bool, found dtype float64"),
         ({"min_nodes": 2, "allowed": np.ones((10, 2), bool)}, "2 columns, but device number 2 occurs"),
@@ -112,8 +112,11 @@ def test_max_nodes_packs_a_chain():
         ({"min_nodes": 2.0, "allowed": np.ones((10, 3), bool)}, r"an integer, found 2\.0"),
         ({"min_nodes": {0: -1}, "allowed": np.ones((10, 3), bool)}, r"min_nodes\[0\] must be 0 or more, found -1"),
         ({"min_nodes": {0.0: 1}, "allowed": np.ones((10, 3), bool)}, "a device number in min_nodes must be an integer"),
-        ({"min_nodes": 2, "allowed": np.ones((10, 256), bool)}, "256 columns: device numbers end at 254"),
-        ({"allowed": np.ones((10, 3), bool)}, "give min_nodes too"),
+        (
+            {"min_nodes": 2, "allowed": np.ones((10, 256), bool)},
+            "256 columns, expected at most 255: device numbers end at 254",
+        ),
+        ({"allowed": np.ones((10, 3), bool)}, "pass min_nodes too"),
     ],
 )
 def test_bad_limits(options, message):

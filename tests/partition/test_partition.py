@@ -83,7 +83,7 @@ def test_unknown_policy():
 
 
 def test_trace_needs_the_documented_policy():
-    with pytest.raises(PartitionError, match="trace=True needs policy='documented'"):
+    with pytest.raises(PartitionError, match="does not support trace=True: use policy='documented'"):
         partition_graph(CHAIN, CHAIN_DEVICE, "linear", trace=True)
 
 

@@ -162,23 +162,27 @@ def compiled_for(core: hetero.Core, model: hetero.Model, device: str, **config: 
 ALONE_OR_STRICT: Any = [("BAD", {}), ("HETERO:BAD,CPU", {"STRICT": True}), ("MULTI:BAD,CPU", {"STRICT": True})]
 BEFORE_RUNNING: Any = [
     ("query", "raises", "BAD failed in query_model of .*'first'.*: ValueError: bad weather"),
-    ("query", "type", "BAD gave list, expected a Support, in query_model of .*'first'"),
-    ("query", "shape", r"BAD gave a Support whose mask is bool\[99\], expected bool\[2\], in query_model of .*'first'"),
+    ("query", "type", "BAD returned list, expected a Support, from query_model of .*'first'"),
+    (
+        "query",
+        "shape",
+        r"BAD returned a Support whose mask is bool\[99\], expected bool\[2\], from query_model of .*'first'",
+    ),
     ("query", "hangs", r"BAD hangs in query_model of .*'first'.*: not done within 200 ms"),
     ("compile", "raises", "BAD failed in compile_model of .*'first'.*: ValueError: bad weather"),
-    ("compile", "type", "BAD gave list in compile_model of .*'first'.*, expected a CompiledModel"),
+    ("compile", "type", "BAD returned list from compile_model of .*'first'.*, expected a CompiledModel"),
     (
         "compile",
         "shape",
-        r"BAD gave a model with the outputs \[\] in compile_model of .*'first'.*, expected \['[hy]'\]",
+        r"BAD returned a model with the outputs \[\] from compile_model of .*'first'.*, expected \['[hy]'\]",
     ),
     ("compile", "hangs", r"BAD hangs in compile_model of .*'first'.*: not done within 200 ms"),
 ]
 RUNNING: Any = [
     ("request", "raises", "BAD failed in making a request of .*'first'.*: ValueError: bad weather"),
-    ("request", "type", "BAD gave str for a request of .*'first'.*, expected a Runner"),
+    ("request", "type", "BAD returned str for a request of .*'first'.*, expected a Runner"),
     ("infer", "raises", "BAD failed in an inference of .*'first'.*: ValueError: bad weather"),
-    ("infer", "type", "BAD gave NoneType in an inference of .*'first'.*, expected a list of 1 results"),
+    ("infer", "type", "BAD returned NoneType from an inference of .*'first'.*, expected a list of 1 results"),
     (
         "infer",
         "items",
@@ -186,11 +190,11 @@ RUNNING: Any = [
     ),
     ("infer", "dtype", r"BAD: output '[hy]' is declared float32 \[2, 3\], found int32(.|\n)*in an inference .*'first'"),
     ("infer", "shape", r"BAD: output '[hy]' is declared float32 \[2, 3\], found .*\[2, 1\](.|\n)*in an .*'first'"),
-    ("infer", "count", "BAD gave 2 results in an inference of .*'first'.*, expected 1"),
+    ("infer", "count", "BAD returned 2 results from an inference of .*'first'.*, expected 1"),
     ("counters", "raises", "BAD failed in the counters of an inference of .*'first'.*: ValueError: bad weather"),
-    ("counters", "type", "BAD gave int for the counters of an inference of .*'first'.*, expected a sequence"),
-    ("counters", "shape", "BAD gave str for the counters of an inference of .*'first'.*, expected a sequence"),
-    ("counters", "items", "BAD gave str for the counters of an inference of .*'first'.*, expected a sequence"),
+    ("counters", "type", "BAD returned int for the counters of an inference of .*'first'.*, expected a sequence"),
+    ("counters", "shape", "BAD returned str for the counters of an inference of .*'first'.*, expected a sequence"),
+    ("counters", "items", "BAD returned str for the counters of an inference of .*'first'.*, expected a sequence"),
 ]
 
 
@@ -347,7 +351,7 @@ def test_exporting(
     ("how", "pattern"),
     [
         ("raises", "BAD cannot import its part: .*ValueError: bad weather"),
-        ("type", "BAD cannot import its part: .*gave list, expected a CompiledModel"),
+        ("type", "BAD cannot import its part: .*returned list, expected a CompiledModel"),
         ("shape", "the ports of the model for BAD are not those that the file states"),
         ("hangs", "BAD hangs in import_payload of .*: not done within 200 ms"),
     ],
@@ -367,8 +371,8 @@ def test_importing(core: hetero.Core, bad: Bad, model: hetero.Model, device: str
     ("how", "pattern"),
     [
         ("raises", r"BAD failed in get_property \(FULL_DEVICE_NAME\): ValueError: bad weather"),
-        ("type", r"BAD gave 7 in get_property \(FULL_DEVICE_NAME\), expected str"),
-        ("shape", r"BAD gave \('a', 'b'\) in get_property \(FULL_DEVICE_NAME\), expected str"),
+        ("type", r"BAD returned 7 from get_property \(FULL_DEVICE_NAME\), expected str"),
+        ("shape", r"BAD returned \('a', 'b'\) from get_property \(FULL_DEVICE_NAME\), expected str"),
         ("hangs", r"BAD hangs in get_property \(FULL_DEVICE_NAME\): not done within 200 ms"),
     ],
 )
@@ -386,8 +390,8 @@ def test_properties_of_a_device(core: hetero.Core, bad: Bad, model: hetero.Model
     ("how", "pattern"),
     [
         ("raises", "BAD failed in get_property.OPTIMAL_NUMBER_OF_INFER_REQUESTS.*'first'.*: ValueError: bad weather"),
-        ("type", "BAD gave 'many' in get_property.OPTIMAL_NUMBER_OF_INFER_REQUESTS.*'first'.*, expected 1 or more"),
-        ("shape", r"BAD gave \(1, 2\) in get_property.OPTIMAL_NUMBER_OF_INFER_REQUESTS.*'first'.*, expected 1 or more"),
+        ("type", "BAD returned 'many' from get_property.OPTIMAL_NUMBER_OF_INFER_REQUESTS.*'first'.*expected 1 or more"),
+        ("shape", r"BAD returned \(1, 2\) from get_property.OPTIMAL_NUMBER_OF_INFER_REQUESTS.*'first'.*d 1 or more"),
         ("hangs", "BAD hangs in get_property.OPTIMAL_NUMBER_OF_INFER_REQUESTS.*'first'.*: not done within 200 ms"),
     ],
 )

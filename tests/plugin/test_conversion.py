@@ -105,7 +105,7 @@ INTS = ("int64", "int8", "uint8", "uint64")
         (np.zeros(2, "m8[s]"), ("int64",), "ONNX does not have"),
         (np.zeros(2, "M8[s]"), ("int64", "float32"), "ONNX does not have"),
         (Pandas(["a", None]), ("float32",), "Python objects"),
-        (Pandas([[1], [2, 3]]), ("float32",), "found Pandas, which gave no array"),
+        (Pandas([[1], [2, 3]]), ("float32",), "found Pandas, which NumPy cannot convert to an array"),
         (np.array(["1"]), ("float32", "int64"), "dtype <U1|Python objects"),
         (range(300), ("uint8",), "299, outside the range"),
     ],

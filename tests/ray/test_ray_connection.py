@@ -72,7 +72,7 @@ def test_an_address_that_nobody_answers(core: hetero.Core, monkeypatch: pytest.M
     with pytest.raises(hetero.DeviceUnavailable, match=f"nobody answers at {address}"):
         core.compile_model(chain(core), "RAY.0", {"RAY_ADDRESS": address})
     with (
-        pytest.warns(RuntimeWarning, match=f"goes without RAY.0: RAY: nobody answers at {address}"),
+        pytest.warns(RuntimeWarning, match=f"continues without RAY.0: RAY: nobody answers at {address}"),
         pytest.raises(hetero.UnsupportedModel, match="nobody answers"),
     ):
         core.compile_model(chain(core), "HETERO:RAY.0", {"RAY_ADDRESS": address})
@@ -214,7 +214,7 @@ def test_hosts_that_have_another_hetero_or_none(tmp_path: Path) -> None:
             config = {"RAY_RUNTIME_ENV": {"env_vars": {"PYTHONPATH": str(folder)}}, "RAY_STANDBY": False}
             with pytest.raises(kind, match=says):
                 core.compile_model(chain(core), "RAY.0", config)
-            with pytest.warns(RuntimeWarning, match="subgraph 1 goes to CPU, since RAY.0 failed"):
+            with pytest.warns(RuntimeWarning, match="subgraph 1 moves to CPU, because RAY.0 failed"):
                 compiled = core.compile_model(chain(core), "HETERO:RAY.0,CPU", config)
             np.testing.assert_allclose(compiled(X)[0], np.exp(-np.maximum(X, 0)), rtol=1e-6)
         _check_python_and_numpy(found)

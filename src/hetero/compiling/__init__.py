@@ -1,1 +1,1 @@
-"""Stage 4: a plan and its devices become one compiled model; also `CACHE_DIR`, import, and splitting into files."""
+"""Stage 4, compile: turns a plan into one compiled model. Also `CACHE_DIR`, import, and splitting into files."""

@@ -1,10 +1,10 @@
-"""``CACHE_DIR``: compiled models kept in a folder, by what they were compiled from.
+"""``CACHE_DIR``: a folder of compiled models, found by their inputs.
 
-An entry's name is a SHA-256 over the model (structure, weights, affinities), the device string, the version descriptor
-of each device, all properties, and pins or plan. So an entry never goes stale, it is only no longer asked for, and
-whoever finds one under the name it looks for may use it, in whichever process. Entries appear by a rename, whole, so no
-locks are needed: of two processes that compile the same model at once both write the same, and the later one stays. An
-entry that cannot be used is replaced, with a warning.
+An entry's name is the SHA-256 of the model (structure, weights, affinities), the device string, the version descriptor
+of each device, all properties, and the pins or the plan. An entry therefore never becomes stale, and any process may
+use the entry with the name it computes. Entries are written by an atomic rename, so no locks are needed: if two
+processes compile the same model at the same time, both write the same entry and the later one stays. An unusable entry
+is replaced, with a warning.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cached", "digest_of"]
 
-_LENT_BYTES = 4096
+_LENT_BYTES = 4096  # larger weights, in B, are hashed in place instead of copied into the model's bytes
 _NOT_KEYS = ("CACHE_DIR", "CACHE_ENCRYPTION_CALLBACKS")
 
 
@@ -45,16 +45,16 @@ def cached(
     chosen: object,
     compile_anew: Callable[[], CompiledModel],
 ) -> CompiledModel:
-    """The compiled model from the folder, else ``compile_anew()``, which is then kept there.
+    """The compiled model from the cache, or else the result of ``compile_anew()``, which is added to the cache.
 
-    ``config``: the plugin's properties; ``CACHE_DIR`` among them, or set before, names the folder, which is made.
-    Without one, nothing is looked up or kept. ``chosen``: pins or a plan, as what JSON can hold.
+    ``config``: the plugin's properties. Its ``CACHE_DIR``, or the device's default, names the folder, which is created
+    if it does not exist. Without ``CACHE_DIR``, the cache is not used. ``chosen``: pins or a plan, as JSON values.
     """
     settings = plugin.full_config({key: value for key, value in config.items() if plugin.declares(key)})
     folder = settings.get("CACHE_DIR")
-    if not folder or settings.get("HETERO_DUMP_GRAPH_DOT"):  # dumps are made by compiling
+    if not folder or settings.get("HETERO_DUMP_GRAPH_DOT"):  # only compilation writes these dumps
         return compile_anew()
-    if isolates(plugin, settings):  # the worker looks there
+    if isolates(plugin, settings):  # the worker uses the cache
         return compile_anew()
     encrypt, decrypt = callbacks_of(settings["CACHE_ENCRYPTION_CALLBACKS"])
     identity = [
@@ -76,10 +76,10 @@ def cached(
         os.makedirs(folder, exist_ok=True)
         export_model(compiled, path, encrypt)
         tell(settings, device, "INFO", f"kept {model.name!r} in the cache: {path}")
-    except NotSupported:  # a device of it exports nothing
+    except NotSupported:  # a device does not support export
         pass
     except (ArtifactError, OSError) as error:
-        warn(f"CACHE_DIR: {model.name!r} is not kept: {error}")
+        warn(f"CACHE_DIR: cannot store {model.name!r}: {error}")
     return compiled
 
 
@@ -92,16 +92,16 @@ def _load(
     except HeteroError as error:
         raise_out_of_memory(error)
         if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
-            return None  # never there, or removed by another process
-        warn(f"CACHE_DIR: an entry cannot be used and is made anew: {error}")
+            return None  # not in the cache, or removed by another process
+        warn(f"CACHE_DIR: an entry cannot be used and will be replaced: {error}")
         return None
     compiled.add_settings({"LOADED_FROM_CACHE": True})
     return compiled
 
 
 def digest_of(model: Model) -> str:
-    """SHA-256 of a model: of its bytes, and of those weights that are not in them. Two models of one digest compile to
-    the same; reading one from a path or from bytes gives the same digest."""
+    """The SHA-256 of a model: of its bytes and of the weights outside them. Models with the same digest compile to the
+    same result. The digest does not depend on whether the model was read from a path or from bytes."""
     data, arrays = model.to_bytes_lending(_LENT_BYTES)
     digest = hashlib.sha256(len(data).to_bytes(8, "little"))
     digest.update(data)
@@ -113,7 +113,7 @@ def digest_of(model: Model) -> str:
 
 
 def _without(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without those of the cache itself, at every level."""
+    """Settings without the properties of the cache, at every level."""
     return {
         key: _without(value) if isinstance(value, Mapping) else value
         for key, value in settings.items()

@@ -1,6 +1,6 @@
-"""Calls at one time, in threads that do not keep the interpreter from exiting.
+"""Concurrent calls in daemon threads, which do not prevent the interpreter from exiting.
 
-`concurrent.futures` waits for its threads when the interpreter exits, for ever if one of them hangs.
+`concurrent.futures` waits for its threads when the interpreter exits, so a thread that hangs would block the exit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Given = TypeVar("Given")
 
 
 class Beside(Generic[Given]):
-    """Begins ``calls``, at most ``threads`` at one time, in their order."""
+    """Starts ``calls`` in their order, at most ``threads`` at the same time."""
 
     def __init__(self, calls: Sequence[Callable[[], Given]], threads: int) -> None:
         self._waiting = collections.deque(enumerate(calls))
@@ -37,12 +37,12 @@ class Beside(Generic[Given]):
                 return
             try:
                 self._outcomes[number] = (True, call())
-            except BaseException as error:  # belongs to who asks for it
+            except BaseException as error:  # `result` raises it
                 self._outcomes[number] = (False, error)
             self._done[number].set()
 
     def result(self, number: int) -> Given:
-        """What a call gave or raised, once it has."""
+        """Wait for a call, and return its result or raise its exception."""
         self._done[number].wait()
         outcome = self._outcomes[number]
         assert outcome is not None
@@ -53,7 +53,7 @@ class Beside(Generic[Given]):
         raise what
 
     def stop(self, wait: bool) -> None:
-        """Begin no more calls; ``wait``: until those that have begun are done."""
+        """Start no more calls. ``wait``: wait until the running calls are done."""
         self._waiting.clear()
         if wait:
             for thread in self._threads:

@@ -1,4 +1,4 @@
-"""What the devices that run over a list of others share: the list, and what each of it is configured with."""
+"""The base of devices that run over a list of other devices: the list, and the configuration of each device in it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = ["DeviceListPlugin", "optimal_requests"]
 
 
 class DeviceListPlugin(Plugin):
-    """A device over those that its property ``MULTI_DEVICE_PRIORITIES`` lists."""
+    """A device that runs over the devices listed in its property ``MULTI_DEVICE_PRIORITIES``."""
 
     properties = (
-        # It has no kernels, memory or ids of its own; the devices of its list have workers.
+        # This device has no kernels, memory or ids of its own. Its devices have the workers.
         *without(
             Plugin.properties,
             *("DEVICE_TYPE", "OPTIMIZATION_CAPABILITIES", "DEVICE_ID"),
@@ -49,15 +49,15 @@ class DeviceListPlugin(Plugin):
     )
 
     not_forwarded: ClassVar[frozenset[str]] = frozenset({"MULTI_DEVICE_PRIORITIES", "DEVICE_PROPERTIES", "DEVICE_ID"})
-    """Properties that are for this device alone, even if others declare them too."""
+    """Properties of this device only, even if its devices declare them too."""
 
     def available(self, config: Mapping[str, Any]) -> Iterator[tuple[str, Plugin, dict[str, Any]]]:
-        """The devices of the list that can be used here, each with the configuration for it. One warning for each that
-        cannot, or `DeviceUnavailable` if ``STRICT`` is set or none is left."""
+        """The available devices of the list, each with its configuration. Warns about each unavailable device. Raises
+        `DeviceUnavailable` if ``STRICT`` is set, or if no device is available."""
         settings = self.full_config(self.own(config))
         listed = settings["MULTI_DEVICE_PRIORITIES"]
         if not listed:
-            raise PropertyError(f"{self.name} needs a device list, for example '{self.name}:TEMPLATE,CPU'")
+            raise PropertyError(f"{self.name} requires a device list, for example '{self.name}:TEMPLATE,CPU'")
         devices = parse_device_list(listed, f"{self.name}:{listed}")
         self._check_list(devices, config)
         found = False
@@ -67,18 +67,18 @@ class DeviceListPlugin(Plugin):
             except DeviceUnavailable as error:
                 if settings["STRICT"]:
                     raise
-                warn(f"{device} is skipped: {error}")
+                warn(f"skipping {device}: {error}")
                 continue
             found = True
             yield device, plugin, device_config
         if not found:
-            raise DeviceUnavailable(f"no device of {self.name}:{listed} can be used here")
+            raise DeviceUnavailable(f"no device of {self.name}:{listed} is available")
 
     def ask(
         self, model: Model, available: Iterable[tuple[str, Plugin, dict[str, Any]]], config: Mapping[str, Any]
     ) -> list[Support]:
-        """Which nodes each of ``available`` takes. One that cannot say takes none, with a warning that names it; with
-        ``STRICT`` that is raised."""
+        """The nodes that each of the ``available`` devices supports. If a device fails, it counts as supporting no
+        nodes, with a warning that names it; with ``STRICT``, the error is raised."""
         settings = self.full_config(self.own(config))
         answers = []
         for device, plugin, device_config in available:
@@ -90,13 +90,13 @@ class DeviceListPlugin(Plugin):
                 raise_out_of_memory(error)
                 if settings["STRICT"]:
                     raise
-                tell(settings, self.name, "WARNING", f"goes without {device}: {error}")
-                warn(f"{self.name} goes without {device}: {error}")
+                tell(settings, self.name, "WARNING", f"continues without {device}: {error}")
+                warn(f"{self.name} continues without {device}: {error}")
                 answers.append(Support.from_reasons(model.num_nodes, dict.fromkeys(range(model.num_nodes), str(error))))
         return answers
 
     def device_of(self, device: str, config: Mapping[str, Any]) -> tuple[Plugin, dict[str, Any]]:
-        """A device's plugin, and the part of ``config`` that is for it."""
+        """A device's plugin, and its part of ``config``."""
         parsed = parse_device(device)
         plugin = self.plugin_of(parsed.name)
         with self._property_lock:
@@ -114,11 +114,11 @@ class DeviceListPlugin(Plugin):
         return plugin, forwarded
 
     def timeout_ms(self, config: Mapping[str, Any]) -> int:
-        """None: the calls of each device of the list have theirs."""
+        """0: no timeout. The devices of the list have their own timeouts."""
         return 0
 
     def own(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The part of ``config`` that is for this device itself."""
+        """The part of ``config`` for this device itself."""
         return {key: value for key, value in config.items() if self.declares(key)}
 
     def check_config(self, config: Mapping[str, Any]) -> None:
@@ -126,7 +126,7 @@ class DeviceListPlugin(Plugin):
         self.full_config(self.own(config))
 
     def settings_of(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Its own, and of each device of the list that is available those, and what its models depend on besides."""
+        """The settings of this device, and the settings and version descriptor of each available device of the list."""
         devices = {
             device: [dict(plugin.version_descriptor(settings)), dict(plugin.settings_of(settings))]
             for device, plugin, settings in self.available(config)
@@ -134,24 +134,24 @@ class DeviceListPlugin(Plugin):
         return {**self.full_config(self.own(config)), "DEVICES": devices}
 
     def check_parts(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
-        """`check_import` of the parts of an exported model."""
+        """Check the parts of an exported model, as `check_import` does."""
         from .importing import check_part, plugin_for
 
         for part in reader.parts:
             if isinstance(plugin_for(part, self.plugin_of), DeviceListPlugin):
-                raise Corrupt(f"{reader.label}: a part is for a list of devices, which cannot be")
+                raise Corrupt(f"{reader.label}: a part was compiled for a list of devices, expected a single device")
         self._check_list(list(dict.fromkeys(part.device for part in reader.parts)), config)
         for part in reader.parts:
             check_part(part, *self.device_of(part.device, config))
 
     def import_parts(self, reader: PayloadReader, config: Mapping[str, Any]) -> list[CompiledModel]:
-        """The compiled models that an exported one is made of."""
+        """The compiled models of the parts of an exported model."""
         from .importing import import_part
 
         return [import_part(part, *self.device_of(part.device, config)) for part in reader.parts]
 
     def _check_list(self, devices: Sequence[str], config: Mapping[str, Any]) -> None:
-        """Raise for a name that nobody registered, and for a key that neither this device nor a listed one declares."""
+        """Raise for an unknown device, and for a key that neither this device nor a listed device declares."""
         plugins: dict[str, Plugin] = {}
         for device in devices:
             name = parse_device(device).name
@@ -160,7 +160,7 @@ class DeviceListPlugin(Plugin):
             except UnknownDevice:
                 raise
             except DeviceUnavailable:
-                continue  # whether that matters is decided when its turn comes
+                continue  # `available` decides whether this is an error
         for device in config.get("DEVICE_PROPERTIES", {}):
             if device not in devices and device not in {parse_device(listed).name for listed in devices}:
                 raise PropertyError(
@@ -168,17 +168,17 @@ class DeviceListPlugin(Plugin):
                 )
         for key, value in config.items():
             forwarded = key not in self.not_forwarded and any(plugin.declares(key) for plugin in plugins.values())
-            if not self.declares(key) and not forwarded:  # or it would be accepted and play no part
+            if not self.declares(key) and not forwarded:  # otherwise it would be accepted without an effect
                 self._table.checked({key: value}, f"{self.name} over {', '.join(devices)}")
 
 
 def optimal_requests(compiled: CompiledModel) -> int:
-    """How many requests keep its device busy."""
+    """The number of requests that keep the device of ``compiled`` busy."""
     name = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
     call = functools.partial(compiled.get_property, name)
     found = guarded(compiled.device, f"get_property({name})", compiled.subject, call, compiled.timeout_ms)
     if not isinstance(found, int) or found < 1:
         raise HeteroError(
-            f"{compiled.device} gave {found!r} in get_property({name}) {compiled.subject}, expected 1 or more"
+            f"{compiled.device} returned {found!r} from get_property({name}) {compiled.subject}, expected 1 or more"
         )
     return found

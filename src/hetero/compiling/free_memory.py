@@ -1,4 +1,4 @@
-"""Memory that a plan leaves on its devices, for submodels whose own device fails to compile them."""
+"""The memory that a plan leaves free on its devices. Submodels that their device fails to compile may move there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["FreeMemory"]
 
 
 class FreeMemory:
-    """Thread-safe. ``devices``, ``nodes``: of each submodel."""
+    """Thread-safe. ``devices``, ``nodes``: the device and the nodes of each submodel."""
 
     def __init__(self, plan: Plan, devices: Sequence[str], nodes: Sequence[NDArray[np.int32]]) -> None:
         self._plan = plan

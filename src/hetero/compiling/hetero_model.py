@@ -1,4 +1,4 @@
-"""The compiled model of HETERO: submodels on their devices, and the schedule that runs them as one."""
+"""The compiled model of HETERO: submodels on their devices, and the schedule that runs them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["PAYLOAD_VERSION", "Fallback", "HeteroCompiledModel", "schedule_of", "wired_schedule"]
 
 PAYLOAD_VERSION = "1"
-"""Of what `HeteroCompiledModel.export_payload` writes."""
+"""The version of the payload that `HeteroCompiledModel.export_payload` writes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fallback:
-    """A subgraph (counted from 1) that its device failed to compile, the device that has it now, and why."""
+    """A subgraph (counted from 1) that its planned device failed to compile, its new device, and the reason."""
 
     subgraph: int
     planned: str
@@ -37,16 +37,16 @@ class Fallback:
     reason: str
 
     def __str__(self) -> str:
-        return f"subgraph {self.subgraph} goes to {self.device}, since {self.planned} failed: {self.reason}"
+        return f"subgraph {self.subgraph} moves to {self.device}, because {self.planned} failed: {self.reason}"
 
 
 class HeteroCompiledModel(CompiledModel):
-    """Submodels on their devices, and the schedule that runs them as one.
+    """Submodels on their devices, and the schedule that runs them.
 
-    ``fallbacks``: the subgraphs that are not on the device that ``plan`` names.
+    ``fallbacks``: the subgraphs that run on another device than ``plan`` names.
     """
 
-    checks_results = False  # those of the submodels are
+    checks_results = False  # the submodels check theirs
     _pipeline: Pipeline | None = None
 
     def __init__(
@@ -61,7 +61,7 @@ class HeteroCompiledModel(CompiledModel):
         fallbacks: Iterable[Fallback] = (),
     ) -> None:
         by_device = {compiled.device: compiled for compiled in submodels}
-        # One request on each device at a time, as many as it takes, keeps all of them busy.
+        # The sum of the devices' optimal numbers of requests keeps all devices busy.
         per_device = {device: optimal_requests(compiled) for device, compiled in by_device.items()}
         streams = sum(per_device.values())
         stated = {}
@@ -102,7 +102,7 @@ class HeteroCompiledModel(CompiledModel):
 
     def create_infer_request(self) -> InferRequest:
         pipeline = self._pipeline
-        if pipeline is None or self._properties["EXCLUSIVE_ASYNC_REQUESTS"]:  # those take turns as a whole
+        if pipeline is None or self._properties["EXCLUSIVE_ASYNC_REQUESTS"]:  # exclusive requests do not overlap
             return super().create_infer_request()
         return InferRequest(
             self._device, self._inputs, self._outputs, self.new_runner(), lambda: pipeline, pipeline.timed
@@ -148,7 +148,7 @@ def wired_schedule(
     outputs: Sequence[int],
     executor_of: DeviceExecutors,
 ) -> Schedule:
-    """The schedule of submodels that run one after the other. ``wirings``: the slots that each reads and fills."""
+    """The schedule of submodels that run one after the other. ``wirings``: the slots that each reads and writes."""
     free_after: list[tuple[int, ...]] = []
     read_later = set(outputs)
     for reads, _ in reversed(wirings):

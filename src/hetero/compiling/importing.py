@@ -1,4 +1,4 @@
-"""`Core.import_model`: from a file to a compiled model, by the plugins that made it."""
+"""`Core.import_model`: turns a file into a compiled model, with the plugins that exported it."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ __all__ = ["check_device", "check_part", "import_model", "import_part", "plugin_
 
 
 def import_model(root: PayloadReader, plugin: Plugin, config: Mapping[str, Any]) -> CompiledModel:
-    """The compiled model of a file, all devices and versions in it checked before any payload is read."""
+    """The compiled model of a file. Checks all devices and versions before it reads any payload."""
     check_part(root, plugin, config)
     return import_part(root, plugin, config)
 
 
 def check_device(reader: PayloadReader, device: str) -> None:
-    """Raise `WrongDevice` unless the file is for ``device``: the same name, any id, the same list if one is given."""
+    """Raise `WrongDevice` unless the file is for ``device``: the same name, any id, and the same list if given."""
     asked, found = parse_device(device), parse_device(reader.device)
     if asked.name != found.name or (asked.devices is not None and asked.devices != found.devices):
         raise WrongDevice(
-            f"{reader.label}: was compiled for {reader.device}, and is to be imported for {device}: "
+            f"{reader.label}: was compiled for {reader.device}, so it cannot be imported for {device}: "
             f"import it for {reader.device!r}, or compile the model for {device}"
         )
 
 
 def plugin_for(reader: PayloadReader, plugin_of: Callable[[str], Plugin]) -> Plugin:
-    """The plugin of a part. `DeviceUnavailable` says what to install."""
+    """The plugin of a part. Raises `DeviceUnavailable`, which names the package to install."""
     name = parse_device(reader.device).name
     try:
         return plugin_of(name)
@@ -57,19 +57,19 @@ def plugin_for(reader: PayloadReader, plugin_of: Callable[[str], Plugin]) -> Plu
         remedy = (
             f"install {made_by.distribution} (pip install {made_by.distribution.split(',')[0]})"
             if made_by.distribution
-            else f"register it (Core.register_plugin); it was made by {made_by.module}"
+            else f"register it (Core.register_plugin); {made_by.module} exported the model"
         )
         raise DeviceUnavailable(
-            f"{reader.label}: holds a model compiled for {reader.device}, and there is no such device here: {remedy}"
+            f"{reader.label}: contains a model compiled for {reader.device}, which is not installed: {remedy}"
         ) from error
     except DeviceUnavailable as error:
         raise DeviceUnavailable(
-            f"{reader.label}: holds a model compiled for {reader.device}, which cannot be used here: {error}"
+            f"{reader.label}: contains a model compiled for {reader.device}, which is not available: {error}"
         ) from error
 
 
 def check_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]) -> None:
-    """Check a part's device and version, and those of its own parts. Nothing of its files is read.
+    """Check the device and version of a part and of its own parts. Does not read the part's files.
 
     Raises `WrongDevice`, `WrongVersion` and `DeviceUnavailable`.
     """
@@ -80,12 +80,12 @@ def check_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any])
 
 
 def import_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]) -> CompiledModel:
-    """A part's compiled model, by its plugin. ``config``: the plugin's own properties.
+    """A part's compiled model, imported by its plugin. ``config``: the plugin's own properties.
 
-    What a plugin cannot make of files whose digests are right is `Corrupt`: they were not written by that plugin.
+    Raises `Corrupt` if the plugin cannot import files whose digests are correct: another plugin wrote them.
     """
     if isolates(plugin, config):
-        raise NotSupported(f"{reader.label}: what was exported is imported into this process; ISOLATION must be NONE")
+        raise NotSupported(f"{reader.label}: ISOLATION=PROCESS does not support import; set ISOLATION=NONE")
     call = functools.partial(plugin.import_payload, reader, config)
     subject = f"of {reader.name!r}"
     try:
@@ -93,7 +93,7 @@ def import_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]
         timeout_ms = plugin.timeout_ms(config)
         compiled = call() if timeout_ms == 0 else guarded(reader.device, "import_payload", subject, call, timeout_ms)
         if not isinstance(compiled, CompiledModel):
-            raise HeteroError(f"import_payload gave {type(compiled).__name__}, expected a CompiledModel")
+            raise HeteroError(f"import_payload returned {type(compiled).__name__}, expected a CompiledModel")
         compiled.adopt_ports(reader.inputs, reader.outputs)
         adopt(plugin, compiled, config, subject, reader.name, reader.device)
         tell(compiled.settings, reader.device, "INFO", f"imported: {compiled!r} of {reader.name!r}")

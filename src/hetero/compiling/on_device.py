@@ -1,4 +1,4 @@
-"""Stage 4 for one device: its plugin compiles a model, here or in a worker process."""
+"""Stage 4 for one device: its plugin compiles a model, in this process or in a worker process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _compile_isolated(
     from ..workers.isolated import compile_isolated
 
     if context is not None:
-        raise PropertyError(f"{device}: a remote context belongs to this process, and ISOLATION is PROCESS")
+        raise PropertyError(f"{device}: ISOLATION=PROCESS does not support a remote context; set ISOLATION=NONE")
     try:
         ops = plugin.described_ops(model)
     except NotSupported as error:

@@ -1,8 +1,8 @@
-"""A planned model as files for other runtimes: one ONNX file per subgraph, and a manifest that says how to run them.
+"""Writes a planned model as files for other runtimes: one ONNX file per subgraph, and a manifest for running them.
 
-The dataclasses below are the manifest's schema, which msgspec checks on reading; docs/reading.md explains it to those
-who write a runner. `format` and `version` come first. A reader refuses a version that it does not know; fields may be
-added without a new version, so it ignores those.
+The dataclasses below are the manifest's schema, which msgspec checks on reading. docs/reading.md explains it to authors
+of runners. `format` and `version` come first. A reader rejects an unknown version. Fields may be added without a new
+version, so a reader ignores unknown fields.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MANIFEST = "manifest.json"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """Where an array comes from: output ``index`` of ``Manifest.parts[part]``; of part None, the model's input
-    ``index``. Both are places in lists, from 0 on."""
+    """The source of an array: output ``index`` of ``Manifest.parts[part]``, or, if ``part`` is None, the model's input
+    ``index``. Both count from 0."""
 
     part: int | None
     index: int
@@ -43,8 +43,8 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tensor:
-    """``dtype``: NumPy's or ml_dtypes' name, "string", or None for what is no tensor. ``shape``: sizes, symbols, and
-    None for a dim of which nothing is known; None altogether for an unknown rank."""
+    """``dtype``: the name in NumPy or ml_dtypes, "string", or None if the value is not a tensor. ``shape``: sizes,
+    symbols, and None for unknown dimensions; None if the rank is unknown."""
 
     name: str
     dtype: str | None
@@ -53,16 +53,17 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartInput(Tensor):
-    """An input of a part, or an output of the model, and what feeds it."""
+    """An input of a part, or an output of the model, and its source."""
 
     source: Source
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """One ONNX file. ``device`` None: it has no nodes and gives constants that are outputs of the model, on any
-    device. ``data``: the file beside it with its weights, if there is one. ``subgraph``: its number in the plan, from 1
-    on, which is in the file's name too; None for those constants, and in manifests of earlier versions."""
+    """One ONNX file. ``device``: None if it has no nodes and returns constants that are outputs of the model; it can
+    then run on any device. ``data``: the file with its weights, if any, in the same folder. ``subgraph``: its number in
+    the plan, from 1, which is also in the file's name; None for those constants and in manifests of earlier
+    versions."""
 
     device: str | None
     file: str
@@ -75,7 +76,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """``parts`` in an order in which they can run. ``inputs`` and ``outputs`` are the model's."""
+    """``parts``: in an order in which they can run. ``inputs``, ``outputs``: the model's."""
 
     format: Literal["hetero-split"]
     version: Literal[1]
@@ -93,20 +94,20 @@ def split(
     *,
     external_above: int | None = None,
 ) -> Manifest:
-    """Writes a folder with an ONNX file per subgraph of the plan and ``manifest.json``; any runtime can run them.
+    """Write a folder with one ONNX file per subgraph of the plan and ``manifest.json``. Any runtime can run them.
 
-    The folder must not be there yet, or be empty; it appears complete or not at all. Files are named by number, never
-    by what the model says. A subgraph whose results nobody reads is left out. ``external_above``: as in `Model.save`,
-    for each file; weights are copied from file to file. Gives the manifest.
+    The folder must not exist, or must be empty. It appears completely or not at all. Files are named by number, never
+    by names in the model. A subgraph whose results are not read is omitted. Returns the manifest.
 
-    ``model``: a `Model`, or what `Core.read_model` accepts.
+    ``model``: a `Model`, or a source that `Core.read_model` accepts. ``external_above``: as in `Model.save`, for each
+    file; weights are copied from file to file.
 
-    Raises `ModelError` naming a boundary value whose type nobody knows (`Model.with_types` supplies it), or data that
-    cannot be read; `PropertyError` where the plan is for another model; `HeteroError` for a folder that is not empty
-    or cannot be written.
+    Raises `ModelError` if the type of a boundary value is unknown (set it with `Model.with_types`) or if data cannot be
+    read, `PropertyError` if the plan is for another model, and `HeteroError` if the folder is not empty or cannot be
+    written.
     """
     if not isinstance(plan, Plan):
-        raise TypeError(f"expected a hetero.Plan, such as Core.plan gives, got {type(plan).__name__}")
+        raise TypeError(f"expected a hetero.Plan, as Core.plan returns, got {type(plan).__name__}")
     placed = place_plan(as_model(model), plan)
     model, partition = placed.model, placed.partition
     device_of = [plan.devices[number] for number in partition.device_of.tolist()]
@@ -117,7 +118,7 @@ def split(
     except OSError as error:
         raise HeteroError(f"cannot split into {os.fsdecode(folder)}: {error.strerror or error}") from error
     if taken:
-        raise HeteroError(f"cannot split into {target}: it is there already and not an empty folder")
+        raise HeteroError(f"cannot split into {target}: it exists and is not an empty folder")
     try:
         with atomic_folder(target) as temporary:
             manifest = _write(model, plan.devices, device_of, subgraphs, temporary, external_above)
@@ -127,7 +128,7 @@ def split(
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
-    """Reads and checks the manifest in a folder that `split` wrote. `HeteroError` says what is wrong with it."""
+    """Read and check the manifest in a folder that `split` wrote. Raises `HeteroError` if it is invalid."""
     import msgspec
 
     path = os.path.join(os.fsdecode(folder), MANIFEST)
@@ -140,7 +141,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     for number, part in enumerate(manifest.parts):
         for file in (part.file, part.data):
             if file is not None and (file in ("", ".", "..") or "/" in file or "\\" in file or "\0" in file):
-                raise HeteroError(f"{path}: part {number}: {file!r} is no name of a file in the folder")
+                raise HeteroError(f"{path}: part {number}: {file!r} is not the name of a file in the folder")
         for port in part.inputs:
             _check_source(manifest, port, number, f"{path}: part {number}: input {port.name!r}")
     for port in manifest.outputs:
@@ -151,11 +152,11 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
 def _check_source(manifest: Manifest, port: PartInput, before: int, where: str) -> None:
     part, index = port.source.part, port.source.index
     if part is not None and not 0 <= part < before:
-        raise HeteroError(f"{where} comes from part {part}, expected one of the {before} before it")
+        raise HeteroError(f"{where} comes from part {part}, expected one of the {before} earlier parts")
     known = manifest.inputs if part is None else manifest.parts[part].outputs
     if not 0 <= index < len(known):
         whose = "the model's inputs" if part is None else f"part {part}'s outputs"
-        raise HeteroError(f"{where} comes from number {index} of {whose}, of which there are {len(known)}")
+        raise HeteroError(f"{where} comes from number {index} of {whose}, but there are {len(known)}")
 
 
 def _write(
@@ -175,7 +176,7 @@ def _write(
     names = [f"{model.name}_subgraph{number}" for number in range(1, len(subgraphs) + 1)]
     for number, part in enumerate(model.extract_all(subgraphs, names), start=1):  # as profiles and drawings count
         stem = f"subgraph_{number:0{width}}"
-        if part.output_ids:  # else nobody reads what it computes, and runtimes refuse to run it
+        if part.output_ids:  # otherwise its results are unused, and runtimes reject it
             device = device_of[number - 1]
             written = _write_part(model, part, device, folder, stem, external_above, sources, len(parts))
             parts.append(dataclasses.replace(written, subgraph=number))
@@ -207,12 +208,12 @@ def _write_part(
     sources: dict[int, Source],
     number: int,
 ) -> Part:
-    """Writes one file; its outputs join ``sources``."""
+    """Write one file, and add its outputs to ``sources``."""
     inputs = [model.value_id(part.value_name(value)) for value in part.input_ids]
     outputs = [model.value_id(part.value_name(value)) for value in part.output_ids]
     for value in (*part.input_ids, *part.output_ids):
         if not part.has_type(value):
-            part.known_type_of(value)  # says what is missing
+            part.known_type_of(value)  # raises the error
     fed = tuple(_fed(model, value, sources) for value in inputs)
     for index, value in enumerate(outputs):
         sources[value] = Source(number, index)

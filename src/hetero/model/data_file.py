@@ -1,4 +1,4 @@
-"""The file beside a saved model that holds its larger tensors, one after the other."""
+"""The data file of a saved model, which stores its larger tensors one after the other."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["DataFile"]
 
 _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1
 
-# Elements of any type are aligned, and so are cache lines; large tensors begin a page, so that they can be mapped by
-# themselves, and file systems that share blocks between files can share theirs.
+# In B. Tensors are aligned for any element type and to cache lines. Large tensors start at a page, so that they can be
+# mapped separately, and file systems can share their blocks between files.
 _ALIGNMENT, _PAGE = 64, 4096
 _PAGED_BYTES = 1 << 20
 
 
 class DataFile:
-    """What goes where in such a file. ``name``: its own, beside the model's. ``at_least``: bytes of a tensor that
-    goes there."""
+    """The layout of a data file. ``name``: the file's name, in the model's folder. ``at_least``: the minimum size, in
+    B, of tensors stored in it."""
 
     def __init__(self, name: str, at_least: int) -> None:
         self.name = name
@@ -28,11 +28,11 @@ class DataFile:
         self._placed: dict[Location, int] = {}
 
     def place(self, source: Location | memoryview, size: int | None = None) -> bytes:
-        """Puts a tensor's raw data next; ``size`` is needed for a location. Gives the fields of a TensorProto that
-        say where it is."""
+        """Append a tensor's raw data. ``size`` is required for a location. Returns the fields of a TensorProto that
+        refer to the data."""
         size = len(source) if size is None else size
         offset = None if isinstance(source, memoryview) else self._placed.get((*source[:2], size))
-        if offset is None:  # tensors that share their data still do
+        if offset is None:  # tensors that share their data continue to share it
             alignment = _PAGE if size >= _PAGED_BYTES else _ALIGNMENT
             offset = -(-self.size // alignment) * alignment
             self._pieces.append((offset, source, size))
@@ -44,7 +44,8 @@ class DataFile:
         return stated + encode_number(_DATA_LOCATION, _EXTERNAL)
 
     def write(self, target: int, files: ExternalFiles) -> None:
-        """Writes all to an open, empty file. ValueError if a location cannot be read; OSError from writing."""
+        """Write the data to an open, empty file. Raises ValueError if a location cannot be read, and OSError if writing
+        fails."""
         at = 0
         for offset, source, size in self._pieces:
             write_all(target, memoryview(bytes(offset - at)))

@@ -1,7 +1,7 @@
-"""A model in two pieces: its structure as ONNX bytes, and its larger constants as arrays.
+"""A model in two parts: its structure as ONNX bytes, and its larger constants as arrays.
 
-For files that hold weights so that they can be mapped. Small constants, those that are not stored as NumPy stores them
-(strings, types of less than a byte, sparse tensors, typed fields) and the tensors of nested graphs stay in the bytes.
+Used for files whose weights can be memory-mapped. The bytes keep small constants, the tensors of nested graphs, and
+constants whose layout differs from NumPy's (strings, types of less than 1 B, sparse tensors, typed fields).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _LARGE_BYTES = 4096
 
 
 def detach(model: Model) -> tuple[bytes, dict[str, NDArray[Any]]]:
-    """The bytes, and the constants that are not in them, by name. `ModelError` if external data cannot be read."""
+    """The bytes, and the other constants by name. Raises `ModelError` if external data cannot be read."""
     return model.to_bytes_lending(_LARGE_BYTES)
 
 
 def attach(data: memoryview, arrays: Mapping[str, NDArray[Any]], label: str) -> Model:
-    """The model of what `detach` gave. ``arrays`` are not copied.
+    """The model from the results of `detach`. ``arrays`` are not copied.
 
-    Raises `ModelError` for bytes that are no model, and for an array that no constant of its name, type and shape is
-    without.
+    Raises `ModelError` if the bytes are not a model, or if an array matches no constant without data of the same name,
+    type and shape.
     """
     model = Model(ModelFile(data, label=label))
     lender = LentArrays(list(arrays.values()))

@@ -1,8 +1,8 @@
-"""Data of tensors that lie in files beside the model's.
+"""External data: tensors stored in other files of the model's folder.
 
-A location is a path below the model's folder. It is walked component by component from an open folder, never
-following a link, so that no model can reach a file outside of its folder, not even by exchanging a folder while it is
-read; a file with a second hard link is refused too, since that other name may be outside.
+A location is a path below the model's folder. It is opened component by component from an open folder, without
+following links. A model therefore cannot reach a file outside its folder, even if a folder is replaced during the read.
+A file with several hard links raises an error too, because its other name may be outside the folder.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = ["ExternalFiles", "Location", "find_locations", "parse_location"]
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: opening a FIFO must not wait for a writer
 
-_RECENT_FILES = 64  # kept open although nobody uses them
-_READ_WHOLE = 1 << 20  # bytes of a file that is read rather than mapped: a map takes a file descriptor while it lives
+_RECENT_FILES = 64  # the number of unused files to keep open
+_READ_WHOLE = 1 << 20  # files up to this size, in B, are read instead of mapped: a map uses a file descriptor
 
 Location = tuple[str, int, int | None]
 """Path below the model's folder, offset, and size in bytes if stated."""
 
 
 def parse_location(entries: list[tuple[str, str]]) -> Location:
-    """The location that a tensor's ``external_data`` entries state. ValueError says what is wrong with them."""
+    """The location in a tensor's ``external_data`` entries. Raises ValueError if they are invalid."""
     found: dict[str, str] = {}
     for key, value in entries:
         # onnxruntime stores prepacked weights beside a tensor under keys of its own; they are not needed.

@@ -1,4 +1,4 @@
-"""The bytes of one ONNX file and the index over them, shared by a model and all that is extracted from it."""
+"""The bytes of one ONNX file and their index. A model and all models extracted from it share them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .external import find_locations
 
 __all__ = ["ModelFile"]
 
-# Keys the hash tables of every index, so that no file can be made whose names collide.
+# The key of the hash tables of every index, so that an attacker cannot construct a file whose names collide.
 _HASH_KEY = os.urandom(16)
 
-# What the oldest onnx that hetero runs with (1.17) knows. Only beyond that is the installed onnx asked, which takes
-# longer to import than a million nodes to read.
+# The versions that the oldest supported onnx (1.17) knows. Newer versions are looked up in the installed onnx, whose
+# import takes longer than reading a million nodes.
 _KNOWN_IR_VERSION = 10
 _KNOWN_OPSETS = {"": 22, "ai.onnx.ml": 5}
 
@@ -29,9 +29,9 @@ _KNOWN_OPSETS = {"": 22, "ai.onnx.ml": 5}
 class ModelFile:
     """A file's bytes, arrays and header. Immutable.
 
-    ``data``: the bytes (a map of the file, or the bytes given). ``folder``: where external data are looked for, None
-    if nobody said. ``follow_links``: whether external data may be reached through links. ``label``: what messages call
-    the file. The arrays are those of `OnnxIndex`, read-only; ``_core/onnx/index.h`` describes them.
+    ``data``: the bytes (the mapped file, or the bytes passed). ``folder``: the folder of external data, None if
+    unknown. ``follow_links``: whether to follow links to external data. ``label``: the name of the file in messages.
+    The arrays are the read-only arrays of `OnnxIndex`; ``_core/onnx/index.h`` describes them.
     """
 
     node_start: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""The digest of a model's graph, by which plans and files of costs know their model."""
+"""The digest of a model's graph. Plans and cost files use it to identify their model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["graph_digest"]
 
 
 def graph_digest(model: Model) -> str:
-    """SHA-256 over operators, node keys, the names of inputs and outputs, and which node reads what: the same for the
-    same graph with other weights or attributes, however it was read. O(nodes + edges)."""
+    """The SHA-256 of operators, node keys, names of inputs and outputs, and edges. It does not depend on weights,
+    attributes, or how the model was read. O(nodes + edges)."""
     digest = hashlib.sha256()
 
     def add(data: bytes) -> None:
@@ -32,14 +32,14 @@ def graph_digest(model: Model) -> str:
     rows = (model.node_outputs, model.node_inputs, model.node_captures)
     for part in rows:
         add(part.indptr.astype("<i4").tobytes())
-    # Values by the order in which they occur, as their numbers depend on how the model was made.
+    # Values are numbered by first occurrence, because value ids depend on how the model was created.
     values = np.concatenate([*(part.values for part in rows), np.array(model.output_ids, np.int32)])
     add(_by_occurrence(values)[1].tobytes())
     return digest.hexdigest()
 
 
 def _by_occurrence(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The distinct numbers in order of first occurrence, and the array as places in that order; -1 stays."""
+    """The distinct numbers in order of first occurrence, and the array as indices into this order; -1 stays -1."""
     distinct, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     rank = np.empty(len(distinct), "<i4")

@@ -1,7 +1,7 @@
-"""Types of values: as the file or the user states them, else as `onnx.shape_inference` finds them, once per file.
+"""Types of values: stated by the file or the user, or else inferred by `onnx.shape_inference`, once per file.
 
-Inference runs over a `skeleton` of the whole model, so its cost does not depend on the weights. Its answer is kept as
-bytes and indexed like a file; a type is decoded when first asked for.
+Inference runs over a `skeleton` of the whole model, so its cost does not depend on the weights. Its result is kept as
+bytes and indexed like a file. A type is decoded on first use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["ValueTypes"]
 
 _UNKNOWN = ValueType(None, None)
 _NOTHING = (_UNKNOWN, 0, b"")
-_NO_TENSOR = -1  # what read_type gives for sequences, maps and optionals
+_NO_TENSOR = -1  # the result of read_type for sequences, maps and optionals
 
 
 class _StatedTypes:
@@ -36,14 +36,14 @@ class _StatedTypes:
 
     def __init__(self, file: ModelFile) -> None:
         self.file = file
-        # Memoryviews give plain ints, faster than arrays give scalars.
+        # Indexing memoryviews returns plain ints, which is faster than NumPy scalars.
         self._info = file.value_info.data
         self._begin = file.info_type_begin.data
         self._end = file.info_type_end.data
         self._decoded: dict[bytes, tuple[ValueType, int, bytes]] = {b"": _NOTHING}
 
     def find(self, value: int) -> tuple[ValueType, int, bytes]:
-        """A value's type, the number of its element type, and its TypeProto (empty: nothing is stated)."""
+        """A value's type, the number of its element type, and its TypeProto (empty if no type is stated)."""
         info = self._info[value]
         if info < 0:
             return _NOTHING
@@ -55,7 +55,7 @@ class _StatedTypes:
             except WireError as error:
                 raise self.file.error(f"type of value {self.file.index.value_name(value)!r}: {error}") from error
             if shape is not None:
-                # PaddlePaddle writes "?" for every size that it does not know: no symbol, whose sizes would agree.
+                # PaddlePaddle writes "?" for every unknown size. It is not a symbol, because the sizes may differ.
                 shape = tuple(None if dim == "?" else hidden_length(dim) for dim in shape)
             decoded = self._decoded[message] = ValueType(dtype_of(dtype), shape), dtype, message
         return decoded
@@ -92,7 +92,7 @@ class ValueTypes:
         self._lock = threading.Lock()
 
     def with_supplied(self, more: Mapping[int, ValueType]) -> ValueTypes:
-        """The same with more types from the user. `ModelError` where one contradicts what is stated already."""
+        """The same object with more types from the user. Raises `ModelError` if one contradicts a stated type."""
         supplied = dict(self.supplied)
         for value, given in more.items():
             stated, dtype = self._stated(value)
@@ -131,7 +131,7 @@ class ValueTypes:
         return found
 
     def with_inferred(self) -> ValueTypes:
-        """The same with all that is known as if the user had stated it. Made once, since many parts of a model ask."""
+        """The same object with all known types as types from the user. Computed once, because many parts use it."""
         if self._with_inferred is None:
             known = ((value, self.type_of(value)) for value, number in enumerate(self._constant) if number < 0)
             self._with_inferred = self.with_supplied(
@@ -140,7 +140,7 @@ class ValueTypes:
         return self._with_inferred
 
     def type_of(self, value: int, infer: bool = True) -> ValueType:
-        """The type of a value; what nobody knows of it is None. ``infer``: run inference if it takes that."""
+        """The type of a value, with None for unknown parts. ``infer``: run inference if necessary."""
         found = self._found.get(value)
         if found is None:
             found = self._find(value, infer)[0]
@@ -149,8 +149,8 @@ class ValueTypes:
         return found
 
     def table(self) -> tuple[tuple[ValueType, ...], NDArray[np.int32]]:
-        """The distinct types of all values, and which of them each value has; constants included. Inference runs if it
-        takes that."""
+        """The distinct types of all values, including constants, and the index of each value's type. Runs inference if
+        necessary."""
         if self._table is None:
             kinds: dict[ValueType, int] = {}
             seen: dict[int, int] = {}  # by identity, which is faster; `_found` keeps the objects
@@ -167,33 +167,33 @@ class ValueTypes:
 
     @property
     def has_inferred(self) -> bool:
-        """Whether inference ran, and gave an answer."""
+        """Whether inference ran and succeeded."""
         return self._inferred is not None
 
     def is_declared(self, value: int) -> bool:
-        """Whether element type and shape of a value are stated, and not just inferred."""
+        """Whether the element type and the shape of a value are stated, not only inferred."""
         stated, _ = self._stated(value)
         return stated.dtype is not None and stated.shape is not None and value not in self._sized
 
     def stated_dtype(self, value: int) -> np.dtype[Any] | None:
-        """The element type that is stated, if one is."""
+        """The stated element type, or None."""
         constant = self._constant[value]
         return self._constants.type_of(constant).dtype if constant >= 0 else self._stated(value)[0].dtype
 
     def is_tensor(self, value: int, infer: bool = True) -> bool:
-        """Whether nothing says that a value is a sequence, a map or an optional."""
+        """False if the value is known to be a sequence, a map or an optional; otherwise True."""
         known, message = self._find(value, infer)
         return known.dtype is not None or not message or read_type(message, 0, len(message))[0] != _NO_TENSOR
 
     def message_of(self, value: int) -> bytes:
-        """The type as a TypeProto; empty if nothing is known. Of any kind: sequences and optionals too."""
+        """The type as a TypeProto, also for sequences and optionals; empty if unknown."""
         known, message = self._find(value)
         if known.dtype is None:
             return message
         return encode_tensor_type(onnx_dtype_of(known.dtype), known.shape)
 
     def is_known(self, value: int) -> bool:
-        """Whether the element type is known, or that it is no tensor."""
+        """Whether the element type is known, or the value is known not to be a tensor."""
         known, message = self._find(value)
         return known.dtype is not None or (message != b"" and read_type(message, 0, len(message))[0] == _NO_TENSOR)
 

@@ -1,4 +1,4 @@
-"""The model that all stages after reading work on: arrays over the file's bytes, and views on demand."""
+"""The model that all stages work on: arrays over the file's bytes, with views of nodes and weights on demand."""
 
 from __future__ import annotations
 
@@ -31,79 +31,80 @@ if TYPE_CHECKING:
 __all__ = ["Model", "NodeView", "Nodes"]
 
 _INITIALIZER = 0  # constant_source of the index
-_LARGEST_DIM = 2**63 - 1  # what ONNX can store
-_LENT_BYTES = 4096  # weights from this size on are lent to a model with other nodes rather than copied
+_LARGEST_DIM = 2**63 - 1  # the maximum that ONNX can store
+_LENT_BYTES = 4096  # size in B from which `with_nodes` shares weights instead of copying them
 _LAYER_ANNOTATION = 1  # affinity_kind of onnxruntime's "layer_ann"
 
 
 class Model(Rows):
     """An ONNX model, or a part of one: immutable arrays over the bytes of its file.
 
-    Nodes are numbered 0..n-1 in topological order (the file's, if it is one). ONNX ``Constant`` nodes are no nodes but
-    constants, as initializers are; a node with nested graphs is one node. Values, the names of the main graph, are
-    numbered too.
+    Nodes are numbered 0..n-1 in topological order (the order in the file, if it is topological). ONNX ``Constant``
+    nodes count as constants, like initializers, and not as nodes. A node with nested graphs is one node. Values, which
+    are the names in the main graph, are numbered too.
 
-    ``node_inputs``, ``node_outputs``, ``node_captures``: `Ragged` over nodes, of value ids; -1 for an absent optional
-    one; captures are what nested graphs read from outside. ``producer``: int32[num_values], the node that makes a
-    value, -1 for none. ``is_constant``: bool[num_values]. ``op_types``: distinct operators ("Relu", "domain::Op");
-    ``op_type_of``: int32[n] into them. ``input_ids``, ``output_ids``: values that the graph takes and gives; inputs
-    that have an initializer do not count. All arrays are read-only.
+    ``node_inputs``, ``node_outputs``, ``node_captures``: `Ragged` arrays of value ids per node, with -1 for an absent
+    optional value. Captures are the outer values that nested graphs read. ``producer``: int32[num_values], the node
+    that computes a value, -1 for none. ``is_constant``: bool[num_values]. ``op_types``: distinct operators ("Relu",
+    "domain::Op"); ``op_type_of``: int32[n], indices into ``op_types``. ``input_ids``, ``output_ids``: the inputs and
+    outputs of the graph, without inputs that have an initializer. All arrays are read-only.
 
-    Made by `read_model`, `extract`, `with_affinity` and `with_types`. Safe to share between threads.
+    `read_model`, `extract`, `with_affinity` and `with_types` create models. Threads may share a model.
     """
 
     def __init__(self, file: ModelFile) -> None:
-        """The whole of a file; `read_model` is the way to it."""
+        """The model of a complete file. Use `read_model` to create it."""
         constants = Constants(file)
         super().__init__(file, constants)
         self._types = ValueTypes(file, constants)
 
     @property
     def nodes(self) -> Nodes:
-        """Views of the nodes, made when indexed."""
+        """Views of the nodes, created on access."""
         return Nodes(self)
 
     # ---- values
 
     @property
     def initializers(self) -> Initializers:
-        """Name -> view of each initializer (sparse ones too), in the file's order; of a part, those it reads."""
+        """Name -> view of each initializer, including sparse ones, in the file's order. A part has only those it
+        reads."""
         return Initializers(self)
 
     def constant(self, value: int, *, aligned: bool = True) -> NDArray[Any]:
-        """A constant's data, read-only; a view of the file where its type and alignment allow.
+        """A constant's data, read-only. It is a view of the file if its type and alignment allow this.
 
-        ``aligned``: False gives a view even where elements do not lie at multiples of their size, as protobuf puts
-        them; NumPy takes such arrays, only slower.
+        ``aligned``: False returns a view even if the elements are not aligned, as is common in protobuf files. NumPy
+        supports such arrays, but is slower.
         """
         number = self._constant_number(value)
         return self.constants.array(number) if aligned else self.constants.view(number)
 
     def constant_type(self, value: int) -> ValueType:
-        """A constant's element type and shape, without touching its data."""
+        """A constant's element type and shape, without reading its data."""
         return self.constants.type_of(self._constant_number(value))
 
     def type_of(self, value: int, *, infer: bool = True) -> ValueType:
-        """What is known of a value's type: a constant's own, else as declared or supplied, else as inferred over the
-        whole file, once. Never fails for want of knowledge: unknown parts are None.
+        """The known type of a value: the constant's own type, the declared or supplied type, or the inferred type.
 
-        ``infer``: False if inference is not to be run for that; what it found earlier counts.
+        Inference runs once for the whole file. Unknown parts of the type are None. ``infer``: False does not run
+        inference, but uses its earlier results.
         """
         return self._types.type_of(self.file_value(value), infer)
 
     def type_table(self) -> tuple[tuple[ValueType, ...], NDArray[np.int32]]:
-        """`type_of` all values: the distinct types, and int32[num_values], which of them each value has. Worked out
-        once for the file and the types supplied."""
+        """`type_of` all values: the distinct types, and int32[num_values] with the index of each value's type. Computed
+        once for the file and the supplied types."""
         kinds, kind_of = self._types.table()
         return kinds, kind_of if self._values is None else kind_of[self._values]
 
     def is_tensor(self, value: int, *, infer: bool = True) -> bool:
-        """Whether a value is a tensor, as far as is known; False for sequences, maps and optionals."""
+        """Whether a value may be a tensor: False only for values known to be sequences, maps or optionals."""
         return self._types.is_tensor(self.file_value(value), infer)
 
     def known_type_of(self, value: int, *, shape: bool = False) -> ValueType:
-        """`type_of` for those who cannot go on without: `ModelError` names the value, and who makes it, if its
-        element type is unknown, or with ``shape`` its rank."""
+        """`type_of`, for callers that require the type. If the element type is unknown, or with ``shape`` the rank,
+        raises `ModelError` with the value and the node that computes it."""
         found = self.type_of(value)
         if found.dtype is not None and (found.shape is not None or not shape):
             return found
@@ -117,21 +118,20 @@ class Model(Rows):
         )
 
     def type_message(self, value: int) -> bytes:
-        """What is known of a value's type, as an encoded TypeProto, for sequences and optionals too; empty if nothing
-        is."""
+        """The known type of a value as an encoded TypeProto, also for sequences and optionals; empty if unknown."""
         return self._types.message_of(self.file_value(value))
 
     def has_type(self, value: int) -> bool:
-        """Whether enough is known of a value to declare it in a file: its element type, or that it is no tensor."""
+        """Whether the type can be declared in a file: the element type is known, or the value is not a tensor."""
         return self._types.is_known(self.file_value(value))
 
     def with_types(self, stated: Mapping[str, ValueType | tuple[Any, Any]]) -> Model:
-        """The same model with types that its file does not state, by the name of the value.
+        """The same model with additional types: name of a value -> type.
 
-        Each is a `ValueType`, or a pair of a NumPy dtype and a shape (None: of unknown rank) of sizes, symbols and
-        None. They add to what the file, or an earlier call, states, may put a size or a symbol where it has a symbol
-        or nothing, serve inference, and are saved with the model. `ModelError` names a value that the model does not
-        have, or of which something else is known.
+        A type is a `ValueType`, or a pair of a NumPy dtype and a shape. A shape consists of sizes, symbols and None, or
+        is None if the rank is unknown. The types add to those in the file and in earlier calls. They may replace a
+        symbol or an unknown dimension by a size or a symbol. Inference uses them, and they are saved with the model.
+        Raises `ModelError` for an unknown value, or for a type that contradicts the known type.
         """
         if not isinstance(stated, Mapping):
             raise TypeError(f"expected a mapping from names of values to types, got {type(stated).__name__}")
@@ -142,12 +142,12 @@ class Model(Rows):
         return model
 
     def states_more_than(self, other: Model) -> bool:
-        """Whether this model was given types (`with_types`) that ``other``, a model of the same file, does not have."""
+        """Whether this model has types from `with_types` that ``other``, a model of the same file, does not have."""
         return any(other._types.supplied.get(value) != given for value, given in self._types.supplied.items())
 
     def with_inferred_types(self) -> Model:
-        """The same model with what shape inference found as stated types, if it ran: they are saved with the model,
-        and who reads it spares the inference."""
+        """The same model with the results of shape inference, if it ran, as stated types. They are saved with the
+        model, so readers need not infer them."""
         if not self._types.has_inferred:
             return self
         model = self._copy()
@@ -156,24 +156,24 @@ class Model(Rows):
 
     @functools.cached_property
     def inputs(self) -> tuple[Port, ...]:
-        """What the model takes, in the graph's order."""
+        """The inputs of the model, in the graph's order."""
         return tuple(self._port(value) for value in self.input_ids)
 
     @functools.cached_property
     def outputs(self) -> tuple[Port, ...]:
-        """What the model gives, in the graph's order."""
+        """The outputs of the model, in the graph's order."""
         return tuple(self._port(value) for value in self.output_ids)
 
     # ---- the file around the graph
 
     @property
     def path(self) -> str | None:
-        """The file, None for bytes."""
+        """The path of the file, None for bytes."""
         return self.file.path
 
     @property
     def ir_version(self) -> int:
-        """The version of ONNX's file format that the file states."""
+        """The version of the ONNX file format, as stated in the file."""
         return self.file.ir_version
 
     @property
@@ -203,20 +203,20 @@ class Model(Rows):
 
     @property
     def model_version(self) -> int:
-        """The version that the author gave to the model."""
+        """The author's version of the model."""
         return self.file.model_version
 
     @property
     def doc_string(self) -> str:
-        """The documentation that the file carries."""
+        """The documentation string in the file."""
         return self.file.header_text(6)
 
     # ---- affinity
 
     @functools.cached_property
     def affinity(self) -> Mapping[str, str]:
-        """Node key -> device, as stated by `with_affinity`, else in the file: a node's ``metadata_props["affinity"]``,
-        or onnxruntime's ``layer_ann`` where that is missing."""
+        """Node key -> device, from `with_affinity` or else from the file: a node's ``metadata_props["affinity"]``, or
+        onnxruntime's ``layer_ann`` if it is missing."""
         stated = self._stated_affinity
         if stated is not None:
             if self._nodes is not None:
@@ -224,7 +224,7 @@ class Model(Rows):
             return types.MappingProxyType(dict(stated))
         file = self.file
         found: dict[str, str] = {}
-        for annotation in (True, False):  # what comes later wins
+        for annotation in (True, False):  # the later one wins
             chosen = (file.affinity_kind == _LAYER_ANNOTATION) == annotation
             if self._nodes is not None:
                 chosen &= np.isin(file.affinity_node, self._nodes)
@@ -235,9 +235,11 @@ class Model(Rows):
         return types.MappingProxyType(found)
 
     def with_affinity(self, affinity: Mapping[str, str]) -> Model:
-        """The same model with these devices for these node keys, and none for others. Keys of Constant nodes are
-        accepted and mean nothing. Keys of nodes inside of calls (``call/node``) hold once the call is inlined, and are
-        not saved. `ModelError` names an unknown key."""
+        """The same model with these affinities: node key -> device. Other nodes have no affinity.
+
+        Keys of Constant nodes are accepted and ignored. Keys of nodes in function calls (``call/node``) apply if the
+        call is inlined, and are not saved. Raises `ModelError` for an unknown key.
+        """
         if not isinstance(affinity, Mapping):
             raise TypeError(f"expected a mapping from node keys to devices, got {type(affinity).__name__}")
         stated: dict[str, str] = {}
@@ -257,17 +259,18 @@ class Model(Rows):
     # ---- parts, and back to bytes
 
     def extract(self, nodes: Iterable[int] | NDArray[Any], name: str | None = None) -> Model:
-        """The model that these nodes make by themselves, over the same bytes: no weights are copied.
+        """A model of only these nodes, over the same bytes. Weights are not copied.
 
-        ``nodes``: indices, in any order. Inputs are the values that the nodes read, or their nested graphs capture,
-        from outside and that are no constants, in the order of first use; outputs are what other nodes of this model
-        read or the graph gives, in the order of production. Constants are cloned. Functions come along.
+        ``nodes``: indices, in any order. Its inputs are the outer values that the nodes read or their nested graphs
+        capture, without constants, in the order of first use. Its outputs are the values that other nodes of this model
+        read and the outputs of the graph, in the order of computation. Constants are shared, and functions are
+        included.
         """
         (part,) = self.extract_all([nodes], [self.name if name is None else name])
         return part
 
     def extract_all(self, parts: Iterable[Iterable[int] | NDArray[Any]], names: Sequence[str]) -> list[Model]:
-        """`extract` of many sets of nodes, all at one time, which for many small ones takes a tenth as long."""
+        """`extract` many sets of nodes in one call, which takes a tenth of the time for many small sets."""
         groups = [np.array(nodes if isinstance(nodes, np.ndarray) else list(nodes), ndmin=1) for nodes in parts]
         for nodes in groups:
             if nodes.size == 0 or nodes.ndim != 1 or nodes.dtype.kind not in "iu":
@@ -284,15 +287,15 @@ class Model(Rows):
         return [self._part(selection, name) for selection, name in zip(selections, names, strict=True)]
 
     def extract_constants(self, values: Iterable[int], name: str | None = None) -> Model:
-        """A model without nodes or inputs, whose outputs are these constants: for outputs that nothing computes."""
+        """A model without nodes or inputs, whose outputs are these constants."""
         chosen = list(values)
         for value in chosen:
             self._constant_number(value)
         return self._part(select_constants(chosen), self.name if name is None else name)
 
     def with_outputs(self, names: Iterable[str]) -> Model:
-        """The same model that also gives these values, after its own outputs; those that it gives already, and
-        constants, are left out. `ModelError` names a value that it does not have."""
+        """The same model with these values as additional outputs. Values that are already outputs, and constants, are
+        omitted. Raises `ModelError` for an unknown value."""
         known = set(self.output_ids)
         more = [value for value in dict.fromkeys(map(self.value_id, names)) if not self.is_constant[value]]
         outputs = (*self.output_ids, *(value for value in more if value not in known))
@@ -312,21 +315,22 @@ class Model(Rows):
         return self._part(everything, self.name)
 
     def to_bytes(self, max_constant_bytes: int | None = None) -> bytes:
-        """The model as an encoded ModelProto, by joining ranges of the file; external data is put inside.
+        """The model as an encoded ModelProto, joined from ranges of the file. External data are included.
 
-        With ``max_constant_bytes``: a skeleton in which constants encoded in more bytes than that are graph inputs.
-        `ModelError` if external data cannot be read, or the result would pass 2 GiB.
+        ``max_constant_bytes``: return a skeleton in which constants with a larger encoding are graph inputs. Raises
+        `ModelError` if external data cannot be read, or if the result would exceed 2 GiB.
         """
         return b"".join(model_parts(self, self._types, max_constant_bytes))
 
     def to_bytes_lending(self, at_least: int) -> tuple[bytes, dict[str, NDArray[Any]]]:
-        """The model for a backend that takes weights from memory, which spares copying them into the bytes.
+        """The model and its larger weights, for a backend that reads weights from memory. This avoids a copy.
 
-        Tensors of ``at_least`` bytes and more, of types that NumPy stores as ONNX does, are in the encoded ModelProto
-        by name, type and dims only, with external data at a place that does not exist. They come beside it, by name:
-        read-only, and views of the file even where that puts elements at odd addresses (`constant`).
+        The encoded ModelProto contains only the name, type and dimensions of tensors of at least ``at_least`` bytes
+        whose types have the same layout in NumPy and ONNX. Their external data refer to a location that does not exist.
+        The mapping from name to array contains them as read-only views of the file, even if they are not aligned (see
+        `constant`).
 
-        `ModelError` if data cannot be read, or the rest would pass 2 GiB.
+        Raises `ModelError` if data cannot be read, or if the rest would exceed 2 GiB.
         """
         constants, lent = self.constants, {}
         for number in self.file_constants.tolist():
@@ -336,34 +340,34 @@ class Model(Rows):
         return b"".join(parts), {name: constants.view(number) for number, name in lent.items()}
 
     def to_proto(self) -> onnx.ModelProto:
-        """The model as a ModelProto of its own."""
+        """The model as an independent ModelProto."""
         import onnx
 
         proto: onnx.ModelProto = onnx.ModelProto.FromString(self.to_bytes())
         return proto
 
     def save(self, path: str | os.PathLike[str], *, external_above: int | None = None) -> None:
-        """Writes an ONNX file, which is complete or not there at all; weights are copied from file to file.
+        """Write an ONNX file atomically. Weights are copied from file to file.
 
-        ``external_above``: tensors of at least so many bytes go to a file beside it, ``<name>.1.data``. By default
-        all is in one file unless the weights take more than 128 MiB; then tensors of 1 KiB and more lie outside. See
-        docs/reading.md for the layout and for what happens to files of that name.
+        ``external_above``: store tensors of at least this many bytes in a second file, ``<name>.1.data``, in the same
+        folder. By default, weights of up to 128 MiB are stored in the model file; if they are larger, tensors of 1 KiB
+        or more are external. docs/reading.md describes the layout and the handling of existing files.
 
-        `ModelError` if external data cannot be read, or the model file would pass 2 GiB; `OSError` from writing, in
-        which case nothing is left behind and an older model of that name is as it was.
+        Raises `ModelError` if external data cannot be read, or if the model file would exceed 2 GiB. If writing fails,
+        raises `OSError`, leaves no files behind, and does not change an existing model.
         """
         save_model(self, self._types, path, external_above)
 
     def write(self, path: str | os.PathLike[str], data_file: DataFile | None = None) -> None:
-        """`save` under names that the caller knows to be free, with ``data_file``, which is filled, in two files. For
-        one of many files: the caller calls `hetero.base.files.sync_files`."""
+        """`save` to paths that do not exist, as one of many files. ``data_file``: filled with the external data. The
+        caller must call `hetero.base.files.sync_files`."""
         write_model(self, self._types, path, data_file, is_new=True)
 
     def with_nodes(self, header: bytes, replaced: Mapping[int, Sequence[bytes]], infos: Sequence[bytes]) -> Model:
-        """The model with other nodes in place of some; affinities stated by `with_affinity` are left out.
+        """The model with some nodes replaced, without the affinities of `with_affinity`.
 
-        ``header``: all of the encoded ModelProto but the graph; see `header_of`. ``replaced``: node -> encoded
-        NodeProtos. ``infos``: encoded ValueInfoProtos to add. Larger weights are not copied but borrowed.
+        ``header``: the encoded ModelProto without the graph; see `header_of`. ``replaced``: node -> encoded NodeProtos.
+        ``infos``: encoded ValueInfoProtos to add. Larger weights are shared instead of copied.
         """
         file, constants = self.file, self.constants
         lent = {
@@ -400,7 +404,7 @@ class Model(Rows):
         return Port(name, types_.stated_dtype(number), None, declared=False, find=find)
 
     def describe_nodes(self) -> str:
-        """For messages: ``of 'name' (node 'a')``, or with the number of nodes, the first and the last."""
+        """A text for messages: ``of 'name' (node 'a')``, or the number of nodes with the first and the last node."""
         name, count = repr(self.name), self.num_nodes
         if count == 0:
             return f"of {name} (no nodes)"
@@ -413,7 +417,7 @@ class Model(Rows):
         return self.file.describe_node(self.file_node(node))
 
     def _copy(self) -> Model:
-        """A copy to be changed, without what was worked out on demand from what may change."""
+        """A copy that the caller may change, without cached properties that depend on the changes."""
         model = copy.copy(self)
         for name in ("affinity", "inputs", "outputs"):
             model.__dict__.pop(name, None)
@@ -438,8 +442,8 @@ class Model(Rows):
 
 
 def _value_type(model: Model, name: str, stated: ValueType | tuple[Any, Any]) -> ValueType:
-    """What a caller of `Model.with_types` gave for a value, checked for sense."""
-    import ml_dtypes  # noqa: F401  which makes its names known to NumPy
+    """The validated type of a value, from an argument of `Model.with_types`."""
+    import ml_dtypes  # noqa: F401  registers its names in NumPy
 
     try:
         dtype, shape = (stated.dtype, stated.shape) if isinstance(stated, ValueType) else stated

@@ -1,6 +1,6 @@
-"""Tensors with external data in the attributes of nodes and in functions, which no index lists.
+"""Tensors with external data in the attributes of nodes and in functions, which the index does not list.
 
-They are rare, so only nodes and functions in which `find_locations` finds something are parsed.
+They are rare, so only the nodes and functions that `find_locations` finds are parsed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXTERNAL = 1  # TensorProto.DataLocation
 
 
 class NestedTensors:
-    """Nodes (of the file) and functions whose external data were put inside, or into a data file. Empty as a rule."""
+    """Nodes (of the file) and functions whose external data were embedded or moved to a data file. Usually empty."""
 
     def __init__(self, model: Rows, data_file: DataFile | None) -> None:
         self._model = model
@@ -93,7 +93,7 @@ class NestedTensors:
 
 
 def _tensors(nodes: Any) -> Iterator[onnx.TensorProto]:
-    """All tensors in the attributes of nodes, nested graphs included."""
+    """All tensors in the attributes of nodes, including nested graphs."""
     pending = list(nodes)
     while pending:
         for attribute in pending.pop().attribute:

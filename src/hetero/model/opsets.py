@@ -1,4 +1,4 @@
-"""Whether an operator means the same in two versions of its domain."""
+"""Compares the meaning of an operator in two versions of its domain."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SINCE_BROADCASTING = 7
 
 @functools.cache
 def same_meaning(domain: str, op_type: str, version: int, other: int) -> bool:
-    """Whether a node written for ``version`` of its domain may stand in a model that imports version ``other``.
+    """Whether a node written for ``version`` of its domain is valid in a model that imports version ``other``.
 
-    True if both versions share the operator's definition, or the other is newer and its definition accepts all that the
-    older one does: the same attributes with the same defaults, the same inputs and outputs, of at least the same types.
-    Operators that no schema is known of mean the same in one version only.
+    True if both versions use the same definition of the operator, or if ``other`` is newer and compatible: the same
+    attributes with the same defaults, the same inputs and outputs, and at least the same types. For operators without a
+    known schema, True only if the versions are equal.
     """
     if version == other:
         return True

@@ -1,4 +1,4 @@
-"""Stage 1: file, bytes or ModelProto -> `Model`."""
+"""Stage 1, read: turns a file, bytes or a ModelProto into a `Model`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryvie
 
 
 def as_model(given: Model | ModelSource) -> Model:
-    """A `Model` as it is; anything else as `read_model` reads it."""
+    """Returns a `Model` unchanged, and reads any other source with `read_model`."""
     return given if isinstance(given, Model) else read_model(given)
 
 
@@ -32,14 +32,14 @@ def read_model(
     folder: str | os.PathLike[str] | None = None,
     follow_links: bool = False,
 ) -> Model:
-    """Reads an ONNX model.
+    """Read an ONNX model.
 
-    A path is mapped into memory, not loaded, so it must not be shortened while the model lives. ``folder``: where
-    external data lie, if not beside the path. ``follow_links``: whether external data may be reached through symbolic
-    or hard links, as caches of downloaded models have them; a model can then read whatever those point to.
+    A file is memory-mapped, so it must not be truncated while the model is in use. ``folder``: the folder of external
+    data; defaults to the folder of the path. ``follow_links``: whether to follow symbolic and hard links to external
+    data, as in caches of downloaded models. The model can then read any file that a link points to.
 
-    Everything but the attributes of nodes and external data is checked here. `ModelError` names the file and what in
-    it is wrong.
+    Checks everything except the attributes of nodes and external data. Raises `ModelError` with the name of the file
+    and the error.
     """
     if isinstance(source, (str, os.PathLike)):
         path = os.fsdecode(source)

@@ -1,7 +1,7 @@
-"""Stage 3: a graph and a device per node become single-device subgraphs that can run in order.
+"""Stage 3, partition: divides a graph with a device per node into single-device subgraphs that can run in order.
 
-`Graph` in, `Partition` out; `partition_graph` chooses, `check_partition` verifies. This room knows no ONNX, no plugin
-and no string but the names of its policies.
+`partition_graph` turns a `Graph` into a `Partition`, and `check_partition` verifies it. This package works on integer
+arrays only: it does not depend on ONNX, plugins or device names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`check_partition`: is this a valid partition, and if not, which rule does it break, and where?"""
+"""`check_partition`: checks a partition, and reports the rule it breaks with a counterexample."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def check_partition(
 ) -> None:
     """Raise `PartitionError` unless ``subgraph_of`` is a valid partition of ``graph``.
 
-    ``device``: int [num_nodes], 0 to 254; ``subgraph_of``: int [num_nodes], ids 0 to k-1 in any order, none unused.
-    The rules, checked in this order, each error naming its rule and a witness:
+    ``device``: int [num_nodes], 0 to 254. ``subgraph_of``: int [num_nodes], ids 0 to k-1 in any order, without gaps.
+    The rules are checked in this order. The error names the broken rule and gives a counterexample:
 
-    1. *one device*: two nodes of a subgraph lie on different devices;
+    1. *one device*: two nodes of a subgraph on different devices;
     2. *connected*: two nodes of a subgraph that no edges inside it join;
     3. *convex*: a path that leaves a subgraph and returns;
-    4. *acyclic*: subgraphs that wait for each other in a circle;
-    5. with ``ordered``: an edge from a greater id to a smaller one;
-    6. with ``maximal``: an edge between two subgraphs of one device that could be merged.
+    4. *acyclic*: a cycle of subgraphs that wait for each other;
+    5. with ``ordered``: an edge from a larger id to a smaller one;
+    6. with ``maximal``: an edge between two subgraphs of one device that can be merged.
 
-    Rules 1 to 5 take O(nodes + edges); maximality is near-linear on graphs met in practice.
+    Rules 1 to 5 take O(nodes + edges). Rule 6 is near-linear on typical graphs.
     """
     broken = broken_rule(graph, device, subgraph_of, maximal=maximal, ordered=ordered)
     if broken is not None:
@@ -46,8 +46,8 @@ def broken_rule(
     name: Callable[[int], str] = str,
     first: int = 0,
 ) -> str | None:
-    """The sentence that `check_partition` raises, None where all rules hold. ``name``: what to call a node;
-    ``first``: what to call subgraph 0."""
+    """The error message of `check_partition`, or None if all rules hold. ``name``: returns the name of a node.
+    ``first``: the number of subgraph 0 in the message."""
     broken = _partition.check(graph._csr, device, subgraph_of, maximal, ordered)
     if broken is None:
         return None
@@ -64,15 +64,15 @@ def _explain(
     device: NDArray[np.integer],
     name: Callable[[int], str],
 ) -> str:
-    """The sentence for one broken rule; ``a``, ``b`` and ``witness`` mean what the core's ``HG_*`` codes say."""
+    """The message for one broken rule. The core's ``HG_*`` codes define ``a``, ``b`` and ``witness``."""
     match rule:
         case "id":
-            return f"subgraph_of[{a}] = {subgraph_of[a]} is no subgraph id: expected 0 to {len(subgraph_of) - 1}"
+            return f"subgraph_of[{a}] = {subgraph_of[a]} is not a subgraph id: expected 0 to {len(subgraph_of) - 1}"
         case "unused id":
-            return f"subgraph {a} has no node: ids must be 0 to k-1 without gaps"
+            return f"subgraph {a} has no nodes: ids must be 0 to k-1 without gaps"
         case "one device":
             return (
-                f"not on one device: subgraph {subgraph_of[a]} holds node {name(a)} of device {device[a]} and node "
+                f"not on one device: subgraph {subgraph_of[a]} contains node {name(a)} of device {device[a]} and node "
                 f"{name(b)} of device {device[b]}"
             )
         case "connected":
@@ -91,7 +91,7 @@ def _explain(
             return f"the quotient is not acyclic: subgraphs wait for each other: {', '.join(steps)}"
         case "ordered":
             return (
-                f"ids are no topological order of the quotient: edge {name(a)} -> {name(b)} leads from subgraph "
+                f"ids are not a topological order of the quotient: edge {name(a)} -> {name(b)} leads from subgraph "
                 f"{subgraph_of[a]} to subgraph {subgraph_of[b]}"
             )
         case _:
@@ -102,7 +102,7 @@ def _explain(
 
 
 def _shortened(parts: NDArray[np.int32], text: Callable[[NDArray[np.int32]], str], limit: int = 30) -> list[str]:
-    """The text of all parts, or of the first and last few of many."""
+    """The texts of all parts; if there are more than ``limit``, of the first and last ones."""
     if len(parts) <= limit:
         return [text(part) for part in parts]
     head, tail = limit // 2, limit - limit // 2 - 1

@@ -1,4 +1,4 @@
-"""`TransitiveClosure`: which nodes reach which."""
+"""`TransitiveClosure`: reachability between nodes."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ __all__ = ["TransitiveClosure"]
 
 
 class TransitiveClosure:
-    """The descendants of every node, as bit rows in the compiled core.
+    """The descendants of every node, as rows of bits in the compiled core. Threads may share a closure.
 
-    Memory grows with what the rows hold between a node and the point from which it reaches every later node, or none:
-    a few bytes per node for most models, at most `estimate_bytes`, about ``n * n / 16``. A graph that needs more than
-    ``max_bytes`` raises `PartitionError`, which names the budget and the estimate: before the rows are allocated where
-    the farthest descendants alone tell (O(nodes + edges)), else when the rows made so far pass the budget.
+    A row of bits ends where the node reaches either all later nodes or none of them. The rows take a few bytes per node
+    for most models, and at most `estimate_bytes`, about ``n * n / 16``. A graph that needs more than ``max_bytes``
+    raises `PartitionError` with the budget and the estimate: before the rows are allocated if the farthest descendants
+    show this (O(nodes + edges)), otherwise when the rows exceed the budget.
 
-    ``cache_bytes``: how much memory the sets of `path_nodes` may take that are remembered. Threads may share a closure.
+    ``cache_bytes``: the maximum memory of the cached sets of `path_nodes`.
     """
 
     __slots__ = ("_closure", "graph")
 
     def __init__(self, graph: Graph, max_bytes: int = 4 << 30, cache_bytes: int = 64 << 20) -> None:
         if max_bytes < 0 or cache_bytes < 0:
-            raise PartitionError(f"max_bytes and cache_bytes must be zero or more: found {max_bytes}, {cache_bytes}")
+            raise PartitionError(f"max_bytes and cache_bytes must be zero or more, found {max_bytes} and {cache_bytes}")
         self.graph = graph
         self._closure = _closure.Closure(graph._csr, min(max_bytes, 2**62), min(cache_bytes, 2**62))
 
     @staticmethod
     def estimate_bytes(num_nodes: int) -> int:
-        """The most memory the closure of a graph of so many nodes can take, whatever its edges."""
+        """The maximum memory of the closure of any graph with ``num_nodes`` nodes, in B."""
         return _closure.triangle_bytes(num_nodes)
 
     @property
     def nbytes(self) -> int:
-        """Memory of the closure, the cache of `path_nodes` left out."""
+        """The memory of the closure in B, without the cache of `path_nodes`."""
         return self._closure.nbytes
 
     @property
     def cached_bytes(self) -> int:
-        """Memory of the sets that `path_nodes` remembers, at most ``cache_bytes``."""
+        """The memory of the cached sets of `path_nodes` in B, at most ``cache_bytes``."""
         return self._closure.cached_bytes
 
     def reaches(self, u: int, v: int) -> bool:
@@ -59,10 +59,9 @@ class TransitiveClosure:
         return self._closure.ancestors(v)
 
     def path_nodes(self, u: int, v: int) -> NDArray[np.int32]:
-        """The nodes on paths from ``u`` to ``v``, both left out, ascending and read-only.
+        """The nodes on paths from ``u`` to ``v``, without ``u`` and ``v``, ascending and read-only.
 
-        O(descendants of u before v), each tested for v; then remembered: the pair asked for longest ago is forgotten
-        first, and a set remembered costs its copy.
+        O(descendants of u before v). The cache discards the least recently used set first. A cached set is copied.
         """
         return self._closure.path_nodes(u, v)
 

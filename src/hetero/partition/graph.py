@@ -11,10 +11,10 @@ __all__ = ["Graph"]
 
 
 class Graph:
-    """An immutable directed acyclic graph, its nodes numbered from 0.
+    """An immutable directed acyclic graph, with nodes numbered from 0.
 
-    Made by `from_edges` or `from_csr`, both O(nodes + edges) in the compiled core. Rows ascend, and edges given twice
-    are one. All arrays are int32 and read-only.
+    Create it with `from_edges` or `from_csr`, both O(nodes + edges) in the compiled core. Rows are sorted, and
+    duplicate edges count once. All arrays are int32 and read-only.
     """
 
     __slots__ = ("_csr",)
@@ -34,30 +34,30 @@ class Graph:
     def from_edges(cls, src: ArrayLike, dst: ArrayLike, num_nodes: int) -> Graph:
         """The graph with an edge ``src[i] -> dst[i]`` for each i.
 
-        ``src`` and ``dst`` are int32 or int64 arrays of equal length, of any layout; they are not kept.
-        Raises `PartitionError` for another dtype or rank, a node outside ``0 .. num_nodes-1``, a self-loop, or a cycle
-        (naming its nodes).
+        ``src`` and ``dst`` are int32 or int64 arrays of equal length and any memory layout. The graph does not keep
+        them. Raises `PartitionError` for another dtype or rank, a node outside ``0 .. num_nodes-1``, a self-loop, or a
+        cycle (with its nodes).
         """
         return cls._of(_graph.csr_from_edges(src, dst, num_nodes))
 
     @classmethod
     def from_csr(cls, indptr: ArrayLike, indices: ArrayLike) -> Graph:
-        """The graph in which node v leads to ``indices[indptr[v]:indptr[v + 1]]``.
+        """The graph in which the successors of node v are ``indices[indptr[v]:indptr[v + 1]]``.
 
-        ``indptr`` has ``num_nodes + 1`` entries; entries of a row may come in any order. The arrays, int32 or int64,
-        are copied. Raises `PartitionError` as `from_edges` does, and when ``indptr`` does not rise from 0 to
-        ``len(indices)``.
+        ``indptr`` has ``num_nodes + 1`` entries. The entries of a row may have any order. The arrays are int32 or
+        int64, and are copied. Raises `PartitionError` as `from_edges` does, and if ``indptr`` does not increase from 0
+        to ``len(indices)``.
         """
         return cls._of(_graph.csr_from_rows(indptr, indices))
 
     @property
     def num_nodes(self) -> int:
-        """Nodes, those without an edge too."""
+        """The number of nodes, including nodes without edges."""
         return self._csr.num_nodes
 
     @property
     def num_edges(self) -> int:
-        """Distinct edges."""
+        """The number of distinct edges."""
         return self._csr.num_edges
 
     @property
@@ -82,15 +82,15 @@ class Graph:
 
     @property
     def topological_order(self) -> NDArray[np.int32]:
-        """[num_nodes]: every node after its predecessors.
+        """[num_nodes]: the nodes in topological order.
 
-        The numbers themselves where every edge ascends; otherwise the order of Kahn's algorithm, first in first out
-        from the sources in ascending order.
+        If every edge leads to a larger number, this is ``0, 1, 2, …``. Otherwise it is the order of Kahn's algorithm
+        with a first-in first-out queue that starts with the sources in ascending order.
         """
         return self._csr.topological_order()
 
     def successors(self, node: int) -> NDArray[np.int32]:
-        """The nodes that read what ``node`` makes, ascending."""
+        """The nodes that read results of ``node``, ascending."""
         node = self._node(node)
         return self.indices[self.indptr[node] : self.indptr[node + 1]]
 

@@ -1,4 +1,4 @@
-"""Limits on the size of subgraphs: the arguments of `partition_graph`, and which nodes fall to the next device."""
+"""Limits on the size of subgraphs: checks the arguments of `partition_graph`, and moves nodes to the next device."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["MinNodes", "fallen_back", "largest_size"]
 
 MinNodes = int | Mapping[int, int]
 
-_MOST = 2**31 - 1  # nodes of a graph
+_MOST = 2**31 - 1  # the maximum number of nodes of a graph
 
 
 def largest_size(max_nodes: int) -> int:
-    """``max_nodes`` as a number of nodes, 1 or more, or PartitionError."""
+    """``max_nodes`` as a number of nodes. Raises `PartitionError` unless it is an integer of 1 or more."""
     return min(_whole(max_nodes, "max_nodes", 1), _MOST)
 
 
@@ -32,9 +32,10 @@ def fallen_back(
     min_nodes: MinNodes,
     allowed: ArrayLike | None,
 ) -> NDArray[np.uint8]:
-    """Device numbers under which no subgraph that a later device may take is smaller than ``min_nodes``.
+    """Device numbers with which every subgraph has at least ``min_nodes`` nodes, unless no later device supports it.
 
-    Each round partitions and moves subgraphs to later devices, so that rounds end; mostly after one or two per device.
+    Each round partitions the graph and moves subgraphs to later devices only, so the loop ends, usually after one or
+    two rounds per device.
     """
     numbers = _partition.device_numbers(graph._csr, device)
     mask = _allowed_mask(allowed, numbers)
@@ -58,23 +59,23 @@ def _whole(value: object, name: str, least: int) -> int:
 
 
 def _allowed_mask(allowed: ArrayLike | None, device: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """``allowed``, bool [num_nodes, num_devices], as contiguous bytes, or PartitionError."""
+    """``allowed``, bool [num_nodes, num_devices], as contiguous bytes. Raises `PartitionError` if it is invalid."""
     if allowed is None:
-        raise PartitionError("min_nodes needs allowed: a bool array [num_nodes, num_devices] of who may take what")
+        raise PartitionError("min_nodes requires allowed: a bool array [num_nodes, num_devices] of supported nodes")
     mask = np.asarray(allowed)
     if mask.ndim != 2 or mask.shape[0] != len(device):
         raise PartitionError(f"allowed must have shape ({len(device)}, num_devices), found {mask.shape}")
     if mask.dtype != np.bool_:
         raise PartitionError(f"allowed must be an array of bool, found dtype {mask.dtype}")
     if mask.shape[1] > 255:
-        raise PartitionError(f"allowed has {mask.shape[1]} columns: device numbers end at 254")
+        raise PartitionError(f"allowed has {mask.shape[1]} columns, expected at most 255: device numbers end at 254")
     if len(device) and int(device.max()) >= mask.shape[1]:
         raise PartitionError(f"allowed has {mask.shape[1]} columns, but device number {device.max()} occurs")
     return np.ascontiguousarray(mask).view(np.uint8)
 
 
 def _smallest_sizes(min_nodes: MinNodes, num_devices: int) -> NDArray[np.int64]:
-    """The smallest size of a subgraph by device number, from one number for all or a mapping."""
+    """The minimum size of a subgraph for each device number, from one number for all devices or from a mapping."""
     sizes = np.zeros(num_devices, np.int64)
     if isinstance(min_nodes, Mapping):
         for number, size in min_nodes.items():

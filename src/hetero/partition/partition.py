@@ -1,4 +1,4 @@
-"""`Partition`: what every policy returns."""
+"""`Partition`: the result of every policy."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class TraceStep(NamedTuple):
     """One step of the documented loop, and the state after it."""
 
     action: str
-    """``root``, ``merge``, ``fail`` (another device, or chosen before), ``rollback`` or ``choose``."""
+    """``root``, ``merge``, ``fail`` (on another device, or already in a subgraph), ``rollback`` or ``choose``."""
     node: int
-    """The node rooted, merged, refused or rolled back; the root of the candidate chosen."""
+    """The node of the action; for ``choose``, the root of the chosen candidate."""
     candidate: tuple[int, ...]
     """The candidate, ascending."""
     rejected: tuple[int, ...]
-    """The rejected list, ascending."""
+    """The rejected nodes, ascending."""
 
 
 class Partition:
@@ -51,12 +51,12 @@ class Partition:
     device_of: NDArray[np.int32]
     """[num_subgraphs], read-only: the device of each subgraph."""
     cut_edges: int
-    """Distinct edges between subgraphs."""
+    """The number of distinct edges between subgraphs."""
     cut_weight: float
-    """Their weight; without ``edge_weight`` each weighs 1."""
+    """The total weight of these edges; without ``edge_weight``, each edge weighs 1."""
     policy: str
     trace: tuple[TraceStep, ...] | None
-    """The steps of the documented loop, where asked for."""
+    """The steps of the documented loop with ``trace=True``, otherwise None."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Partition:
 
     @property
     def num_subgraphs(self) -> int:
-        """How many subgraphs there are."""
+        """The number of subgraphs."""
         return len(self.device_of)
 
     def nodes(self, subgraph: int) -> NDArray[np.int32]:
@@ -101,7 +101,9 @@ class Partition:
 
     @property
     def quotient(self) -> Graph:
-        """One node per subgraph, an edge where one reads another's result. Made on first use: O(nodes + edges)."""
+        """The graph with one node per subgraph and an edge from each subgraph to its readers.
+
+        It is computed on first use, in O(nodes + edges)."""
         quotient = self._quotient
         if quotient is None:
             quotient = Graph._of(_graph.quotient(self.graph._csr, self.subgraph_of, self.num_subgraphs))

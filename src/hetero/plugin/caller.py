@@ -37,11 +37,11 @@ def query(plugin: Plugin, model: Model, config: Mapping[str, Any], device: str |
     support = guarded(name, "query_model", subject, call, plugin.timeout_ms(config))
     fault = _fault(support, model.num_nodes)
     if fault:
-        raise HeteroError(f"{name} gave {fault} in query_model {subject}")
+        raise HeteroError(f"{name} returned {fault} from query_model {subject}")
     if is_told(settings := log_settings(plugin, config), "DEBUG"):
-        tell(settings, name, "DEBUG", f"takes {support.mask.sum()} of {model.num_nodes} nodes {subject}")
+        tell(settings, name, "DEBUG", f"supports {support.mask.sum()} of {model.num_nodes} nodes {subject}")
         for node, reason in support.reasons.items():
-            tell(settings, name, "TRACE", f"refuses {model.key_of(node)!r}: {reason}")
+            tell(settings, name, "TRACE", f"does not support {model.key_of(node)!r}: {reason}")
     return support
 
 
@@ -56,7 +56,7 @@ def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel
     subject = model.describe_nodes()
     if not isinstance(compiled, CompiledModel):
         raise HeteroError(
-            f"{device} gave {type(compiled).__name__} in compile_model {subject}, expected a CompiledModel"
+            f"{device} returned {type(compiled).__name__} from compile_model {subject}, expected a CompiledModel"
         )
     for kind, found, wanted in (
         ("inputs", compiled.inputs, model.inputs),
@@ -65,7 +65,7 @@ def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel
         names, expected = [port.name for port in found], [port.name for port in wanted]
         if names != expected:
             raise HeteroError(
-                f"{device} gave a model with the {kind} {names} in compile_model {subject}, expected {expected}"
+                f"{device} returned a model with the {kind} {names} from compile_model {subject}, expected {expected}"
             )
     return compiled
 
@@ -122,5 +122,5 @@ def _fault(support: object, num_nodes: int) -> str | None:
         found = f"{mask.dtype}{list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
         return f"a Support whose mask is {found}, expected bool[{num_nodes}],"
     if not isinstance(support.reasons, Mapping) or any(node not in support.reasons for node in np.flatnonzero(~mask)):
-        return "a Support without a reason for each node that it refuses"
+        return "a Support without a reason for each unsupported node"
     return None

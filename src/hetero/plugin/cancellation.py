@@ -1,4 +1,4 @@
-"""Asking a run to stop from another thread."""
+"""Stops a run from another thread."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["Cancellation"]
 
 
 class Cancellation:
-    """A flag that one thread sets and a run in another looks at where it can stop.
+    """A flag that one thread sets and that a run in another thread checks wherever it can stop.
 
-    The owner of a run clears the flag before it starts one. `CpuRunner.cancellation` is the flag of a request on CPU:
+    The owner of a run clears the flag before the run starts. `CpuRunner.cancellation` is the flag of a request on CPU:
     kernels check it between parts of their work, within 100 ms. TEMPLATE checks its flag before each node.
 
-    ``parts``: flags of the runs that this one is made of, which are set and cleared with it.
+    ``parts``: the flags of the runs that make up this run. They are set and cleared together with this flag.
     """
 
     __slots__ = ("_lock", "_parts", "requested")
@@ -27,25 +27,25 @@ class Cancellation:
         self._lock = threading.Lock()
 
     def request(self) -> None:
-        """Ask the run to stop. From any thread, any number of times."""
+        """Ask the run to stop. May be called from any thread, any number of times."""
         self.requested = True
         with self._lock:
             for part in self._parts:
                 part.request()
 
     def clear(self) -> None:
-        """Take back what was asked for, before a run starts."""
+        """Withdraw the request, before a run starts."""
         self.requested = False
         for part in self._parts:
             part.clear()
 
     def check(self) -> None:
-        """Raise `Cancelled` if that was asked for."""
+        """Raise `Cancelled` if the run was asked to stop."""
         if self.requested:
             raise Cancelled("the run was cancelled")
 
     def lend(self, part: Cancellation) -> None:
-        """Have one run at a time be part of this one, cleared at first, until `take_back`."""
+        """Make ``part`` the only part of this flag until `take_back`. Clears ``part`` first."""
         part.clear()
         with self._lock:
             self._parts = (part,)
@@ -53,6 +53,6 @@ class Cancellation:
             part.request()
 
     def take_back(self) -> None:
-        """The run that was lent is over: what is asked of this one is not asked of it any longer."""
+        """Remove the part that `lend` added: requests no longer reach it."""
         with self._lock:
             self._parts = ()

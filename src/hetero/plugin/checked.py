@@ -37,7 +37,7 @@ class CheckedRunner:
         leave = getattr(self._runner, "leave", None)
         if leave is None:
             raise InferenceError(
-                f"{self._device}: its model states a home for an inference {self._subject}, but its runner "
+                f"{self._device}: the model of an inference {self._subject} has a home, but its runner "
                 f"({type(self._runner).__name__}) has no method leave(positions)"
             )
         try:
@@ -62,12 +62,12 @@ class CheckedRunner:
             raise self._named(error) from error
         if not isinstance(results, (list, tuple)):
             raise InferenceError(
-                f"{self._device} gave {type(results).__name__} in an inference {self._subject}, expected a list of "
-                f"{len(self._outputs)} results"
+                f"{self._device} returned {type(results).__name__} from an inference {self._subject}, expected a list "
+                f"of {len(self._outputs)} results"
             )
         if len(results) != len(self._outputs):
             raise InferenceError(
-                f"{self._device} gave {len(results)} results in an inference {self._subject}, expected "
+                f"{self._device} returned {len(results)} results from an inference {self._subject}, expected "
                 f"{len(self._outputs)}"
             )
         try:
@@ -89,13 +89,13 @@ class CheckedRunner:
         wrong = next((row for row in rows if not isinstance(row, ProfileRow)), None) if _is_rows(rows) else rows
         if wrong is not None:
             raise InferenceError(
-                f"{self._device} gave {type(wrong).__name__} for the counters of an inference {self._subject}, "
+                f"{self._device} returned {type(wrong).__name__} for the counters of an inference {self._subject}, "
                 f"expected a sequence of ProfileRow"
             )
         return rows
 
     def _named(self, error: Exception, what: str = "") -> HeteroError:
-        """``error`` with the device and what it ran."""
+        """``error`` with the device and the model."""
         if isinstance(error, HeteroError):
             error.add_note(f"in {what}an inference {self._subject}, by {self._device}")
             return error
@@ -119,7 +119,7 @@ def checked_runner(runner: object, device: str, subject: str, outputs: Sequence[
     `Runner`."""
     if not isinstance(runner, Runner):
         raise InferenceError(
-            f"{device} gave {type(runner).__name__} for a request {subject}, expected a Runner (run, profile)"
+            f"{device} returned {type(runner).__name__} for a request {subject}, expected a Runner (run, profile)"
         )
     kind = RepeatingCheckedRunner if isinstance(runner, RepeatingRunner) else CheckedRunner
     return kind(runner, device, subject, outputs)

@@ -1,9 +1,9 @@
-"""Converts one input, as the caller gives it, to a plain NumPy array.
+"""Converts one input from the caller to a plain NumPy array.
 
 Arrays, and objects with ``__dlpack__``, ``__array__`` or a buffer, keep their element type. Python numbers and lists of
-numbers take the element type of the port if they are of its kind and in its range: integers for an integer port,
-integers and floats for a float port. Everything else is refused, on every device, so that no element is invented,
-truncated or unmasked.
+numbers are converted to the element type of the port if they are of its kind and in its range: integers for an integer
+port, integers and floats for a float port. All other values raise an error, on every device, so that no element is
+invented, truncated or unmasked.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ..errors import InferenceError, raise_out_of_memory
 __all__ = ["Unfit", "as_array"]
 
 _MOST_LEVELS = 64
-"""The deepest nesting of lists: NumPy's largest number of dimensions."""
+"""The maximum nesting of lists: NumPy's maximum number of dimensions."""
 
-# Kind of a port -> the kinds of Python and NumPy numbers that it takes. Floats are rounded to the port's precision.
+# Kind of a port -> the kinds of Python and NumPy numbers it accepts. Floats are rounded to the port's precision.
 _TAKES = {"bool": {"bool"}, "int": {"int"}, "float": {"int", "float"}, "complex": {"int", "float", "complex"}}
 _KIND_OF_DTYPE = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex", "U": "str", "S": "bytes"}
 _KIND_OF_TYPE = {bool: "bool", int: "int", float: "float", complex: "complex", str: "str", bytes: "bytes"}
@@ -32,10 +32,10 @@ class Unfit(InferenceError):
 
 
 def as_array(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
-    """``value`` as a plain array in native byte order, not copied if it is one. Raises `Unfit`.
+    """``value`` as a plain array in native byte order. Plain arrays are not copied. Raises `Unfit`.
 
-    ``dtype``: the port's, None if it is unknown. Python numbers are converted to it; arrays keep their own dtype, which
-    the caller checks, as well as all shapes. Arrays of strings become object arrays of `str`.
+    ``dtype``: the port's element type, None if it is unknown. Python numbers are converted to it. Arrays keep their own
+    dtype; the caller checks it, and all shapes. Arrays of strings become object arrays of `str`.
     """
     if type(value) is np.ndarray:
         array = value
@@ -55,7 +55,7 @@ def as_array(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
 
 
 def _converted(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
-    """A value that is not a plain array, as one."""
+    """Converts a value that is not a plain array."""
     if value is None:
         raise Unfit("None; pass an array")
     if isinstance(value, np.ndarray):
@@ -66,13 +66,13 @@ def _converted(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
             return np.from_dlpack(value)
         except Exception as error:
             raise_out_of_memory(error)
-            raise Unfit(f"{type(value).__name__}, whose __dlpack__ gave no CPU array: {error}") from error
+            raise Unfit(f"{type(value).__name__}, whose __dlpack__ returned no CPU array: {error}") from error
     if not isinstance(value, np.generic) and _has_own_dtype(value):
         try:
             array = np.asanyarray(value)
         except Exception as error:
             raise_out_of_memory(error)
-            raise Unfit(f"{type(value).__name__}, which gave no array: {error}") from error
+            raise Unfit(f"{type(value).__name__}, which NumPy cannot convert to an array: {error}") from error
         _check_mask(array)
         return np.asarray(array)
     return _from_numbers(value, dtype)
@@ -120,7 +120,7 @@ def _from_numbers(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
 
 
 def _integers(exact: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Python integers as ``dtype``. Raises `Unfit` for one out of its range."""
+    """Python integers as ``dtype``. Raises `Unfit` for an integer outside its range."""
     low, high = _range(dtype)
     for number in (min(exact.flat, default=0), max(exact.flat, default=0)):
         if not low <= int(number) <= high:
@@ -129,7 +129,7 @@ def _integers(exact: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _floats(exact: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Python numbers rounded to ``dtype``, a float or complex type. Raises `Unfit` for a finite one out of its
+    """Python numbers rounded to ``dtype``, a float or complex type. Raises `Unfit` for a finite number outside its
     range."""
     with np.errstate(over="ignore"):
         try:
@@ -161,7 +161,7 @@ def _made(value: Any, dtype: np.dtype[Any] | None, found: str) -> np.ndarray:
 
 
 def _kinds_of(value: Any, level: int = 0) -> set[str]:
-    """The kinds of elements in a value: of `_TAKES`, or the names of their types."""
+    """The kinds of the elements in a value: keys of `_TAKES`, or else type names."""
     if level > _MOST_LEVELS:
         raise Unfit(f"lists nested more than {_MOST_LEVELS} levels deep")
     kind = _KIND_OF_TYPE.get(type(value))
@@ -171,7 +171,7 @@ def _kinds_of(value: Any, level: int = 0) -> set[str]:
         _check_mask(value)
     if isinstance(value, (np.ndarray, np.generic)):
         return {_kind(value.dtype)}
-    if isinstance(value, (int, float, complex, str, bytes)):  # of a subclass, such as an IntEnum
+    if isinstance(value, (int, float, complex, str, bytes)):  # a subclass, such as an IntEnum
         return {next(kind for base, kind in _KIND_OF_TYPE.items() if isinstance(value, base))}
     if isinstance(value, Sequence) and not _has_own_dtype(value):
         return _kinds_in(value, level + 1)
@@ -191,7 +191,7 @@ def _kinds_in(values: Iterable[Any], level: int) -> set[str]:
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
-    """The kind of an element type, of `_TAKES`; else its name."""
+    """The kind of an element type: a key of `_TAKES`, or else its name."""
     kind = _KIND_OF_DTYPE.get(dtype.kind)
     if kind is None and dtype.kind == "V" and dtype.names is None and dtype.type.__module__ == "ml_dtypes":
         return "int" if dtype.name in _ML_INTEGERS else "float"
@@ -199,7 +199,7 @@ def _kind(dtype: np.dtype[Any]) -> str:
 
 
 def _range(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """The least and the greatest value of an integer type."""
+    """The minimum and the maximum of an integer type."""
     if dtype.kind in "iu":
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     bits = int(dtype.name[-1])  # int4, uint2, ...
@@ -207,7 +207,7 @@ def _range(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def _strings(array: np.ndarray) -> np.ndarray:
-    """An array of strings as an object array of `str`: the same array if it is one."""
+    """An array of strings as an object array of `str`. Returns the same array if it already is one."""
     objects = array if array.dtype == object else array.astype(object)
     types = set(map(type, objects.flat))
     if all(issubclass(found, str) for found in types):

@@ -1,15 +1,12 @@
-"""Threads for asynchronous work: a stream executor is some threads and the queue of work that they take from.
+"""Threads for asynchronous work: a stream executor has some threads and the work queue they share.
 
-A device's executor has as many threads, called streams, as the device runs requests at one time. Threads are started
-when there is work that no idle one takes, and end with their executor.
+A device's executor has one thread, called a stream, for each request that the device runs at the same time. The
+executor starts a thread if there is work and no thread is idle. Threads end with their executor:
 
-What happens when it is over:
-
-- the executor is closed, or nobody holds it any longer: work that has begun is finished, then its threads end;
-- the interpreter exits: work that has not begun is abandoned, what runs is asked to stop and waited for, for at most
-  `EXIT_SECONDS`;
-- the process forks: a child has none of the threads. There, all work of that moment is abandoned, and the executor
-  starts anew.
+- If the executor is closed or garbage collected, all submitted work finishes, and then its threads end.
+- If the interpreter exits, queued work is abandoned. Running work is asked to stop, and the interpreter waits for it
+  for at most `EXIT_SECONDS`.
+- If the process forks, the child has no threads. In the child, all work is abandoned, and the executor starts anew.
 """
 
 from __future__ import annotations
@@ -38,27 +35,27 @@ __all__ = [
 EXIT_SECONDS = 5.0
 
 PRIORITIES = {"LOW": -1, "MEDIUM": 0, "HIGH": 1}
-"""Of models that take turns (``MODEL_PRIORITY``)."""
+"""Priorities of models that share an executor (``MODEL_PRIORITY``)."""
 
 
 class Work(Protocol):
-    """What an executor runs: one of the two is called, once."""
+    """A unit of work for an executor, which calls either `run` or `abandon`."""
 
     def run(self) -> None:
-        """In a thread of the executor. Raises nothing."""
+        """Do the work, in a thread of the executor. Must not raise."""
         ...
 
     def abandon(self, why: str) -> None:
-        """It will not be run, or the thread that ran it is no more. May come in any thread, also during `run`."""
+        """The work will not run, or its thread no longer exists. May be called in any thread, even during `run`."""
         ...
 
     def interrupt(self) -> None:
-        """Asks `run`, in another thread, to end soon."""
+        """Ask `run`, in another thread, to end soon."""
         ...
 
 
 class StreamExecutor:
-    """``streams`` threads at most. ``processors``: per stream those that its thread may run on; None: any."""
+    """At most ``streams`` threads. ``processors``: for each stream, the processors its thread may use; None for all."""
 
     def __init__(self, name: str, streams: int, processors: Sequence[Sequence[int]] | None = None) -> None:
         if streams < 1:
@@ -68,28 +65,28 @@ class StreamExecutor:
         self._queue = _Queue(name, streams, processors)
         _alive.add(self._queue)
         self._finalizer = weakref.finalize(self, self._queue.close)
-        self._finalizer.atexit = False  # `_at_exit` does more
+        self._finalizer.atexit = False  # `_at_exit` handles the exit of the interpreter
 
     def submit(self, work: Work, priority: int = 0) -> None:
-        """Have ``work`` run after what was submitted before with this or a higher priority. RuntimeError once the
-        executor is closed."""
+        """Queue ``work`` after all earlier work of the same or a higher priority. Raises `RuntimeError` if the executor
+        is closed."""
         self._queue.put(work, priority)
 
     def withdraw(self, work: Work) -> bool:
-        """Take back work that has not begun; False if it has."""
+        """Remove work that has not started. Returns False if it has started."""
         return self._queue.remove(work)
 
     def serves_here(self) -> bool:
-        """Whether the calling thread is one of its own, which works for it just now."""
+        """Whether the calling thread is a thread of this executor that is running work."""
         return self._queue.serves_here()
 
     def close(self) -> None:
-        """Take no more work. What was submitted is still done."""
+        """Accept no more work. Work submitted before still runs."""
         self._finalizer()
 
 
 class PrioritizedExecutor:
-    """An executor that several models share, for the work of one of them."""
+    """One model's view of an executor that several models share."""
 
     def __init__(self, executor: StreamExecutor, priority: int) -> None:
         self.executor = executor
@@ -102,10 +99,10 @@ class PrioritizedExecutor:
 
 
 class ExecutorManager:
-    """The executors of one plugin, by name and configuration. Thread-safe, without locks: finalizers call it.
+    """The executors of one plugin, by name and configuration. Thread-safe without locks, because finalizers call it.
 
-    A model leases an executor, so that requests of several models do not wait for each other; it comes back when the
-    model goes, and the next model of that configuration gets it. With the manager all of them are closed.
+    Each model leases its own executor, so that requests of several models do not wait for each other. When the model is
+    garbage collected, the executor returns to the manager, and the next model of that configuration uses it.
     """
 
     def __init__(self) -> None:
@@ -116,25 +113,25 @@ class ExecutorManager:
     def lease(
         self, owner: object, name: str, streams: int, processors: Sequence[Sequence[int]] | None = None
     ) -> StreamExecutor:
-        """An executor that nobody else has for as long as ``owner`` lives."""
+        """An executor for the exclusive use of ``owner``, until ``owner`` is garbage collected."""
         idle = self._idle.setdefault((name, streams, repr(processors)), collections.deque())
         try:
             executor = idle.pop()
         except IndexError:
             executor = StreamExecutor(name, streams, processors)
-        # Not a method, lest the executors' owners keep the manager.
+        # A function instead of a method, so that the owners do not keep the manager alive.
         weakref.finalize(owner, _give_back, weakref.ref(self), idle, executor).atexit = False
         return executor
 
     def shared(self, name: str) -> StreamExecutor:
-        """The executor of one stream that all exclusive requests of a device take turns on."""
+        """The executor, with one stream, that all exclusive requests of a device share."""
         executor = self._shared.get(name)
         if executor is None:
             executor = self._shared.setdefault(name, StreamExecutor(name, 1))
         return executor
 
     def clear(self) -> None:
-        """Close the executors that nobody leases, and from now on each that comes back."""
+        """Close all idle executors, and from now on each executor that is returned."""
         self._closed = True
         for idle in list(self._idle.values()):
             while idle:
@@ -142,7 +139,7 @@ class ExecutorManager:
 
 
 class ExecutorLease:
-    """The executor of one compiled model, leased when it is first asked for, and given back when this object goes."""
+    """The executor of one compiled model. It is leased on first use, and returned when this object is collected."""
 
     def __init__(self, name: str, streams: int) -> None:
         self.name = name
@@ -155,7 +152,8 @@ class ExecutorLease:
         self._lock = threading.Lock()
 
     def take_turns(self, exclusive: bool, priority: str) -> None:
-        """``exclusive``: on the executor that models of one name share; ``priority``: among those, of `PRIORITIES`."""
+        """``exclusive``: use the executor that models of this device name share. ``priority``: a key of `PRIORITIES`,
+        for the order among these models."""
         self.exclusive = exclusive
         self.priority = PRIORITIES[priority]
 
@@ -171,7 +169,7 @@ class ExecutorLease:
 
 
 class DeviceExecutors:
-    """An executor of one stream for each device that a cut model runs on, leased when it is first asked for."""
+    """An executor with one stream for each device of a partitioned model, leased on first use."""
 
     def __init__(self, manager: ExecutorManager) -> None:
         self._manager = manager
@@ -196,7 +194,7 @@ def _give_back(
 
 
 class _Queue:
-    """What the threads of an executor hold, so that they do not hold the executor."""
+    """The state that the threads of an executor share. They do not reference the executor, so it can be collected."""
 
     def __init__(self, name: str, streams: int, processors: Sequence[Sequence[int]] | None) -> None:
         self.name = name
@@ -205,7 +203,7 @@ class _Queue:
         self._reset()
 
     def _reset(self) -> None:
-        self.lock = threading.RLock()  # a finalizer may close an executor in the middle of any of the below
+        self.lock = threading.RLock()  # reentrant: a finalizer may close the executor during any method below
         self.filled = threading.Condition(self.lock)
         self.waiting: collections.deque[tuple[int, Work]] = collections.deque()  # higher priorities first
         self.running: dict[threading.Thread, Work] = {}
@@ -235,7 +233,7 @@ class _Queue:
             self.threads.append(thread)
             try:
                 thread.start()
-            except RuntimeError:  # the system gives no more threads
+            except RuntimeError:  # the system cannot start more threads
                 self.threads.pop()
                 if not self.threads:
                     del self.waiting[behind]
@@ -256,7 +254,7 @@ class _Queue:
 
     def _serve(self, number: int) -> None:
         if self.processors is not None and hasattr(os, "sched_setaffinity"):
-            with contextlib.suppress(OSError):  # they may not be ours any longer
+            with contextlib.suppress(OSError):  # the processors may no longer be available to this process
                 os.sched_setaffinity(0, self.processors[number])
         me = threading.current_thread()
         while True:
@@ -272,10 +270,10 @@ class _Queue:
                 _, work = self.waiting.popleft()
                 self.running[me] = work
             work.run()
-            del work  # not to be kept while waiting for more
+            del work  # releases its memory while the thread waits
 
     def abandon(self, why: str) -> list[threading.Thread]:
-        """Nothing more is begun, and what runs is asked to stop. Gives the threads that still run something."""
+        """Drop queued work and ask running work to stop. Returns the threads that still run work."""
         with self.lock:
             self.closed = True
             waiting, running = [work for _, work in self.waiting], dict(self.running)
@@ -288,7 +286,7 @@ class _Queue:
         return list(running)
 
     def after_fork(self) -> None:
-        # Without locks: whoever held them is not here.
+        # Without locks: the threads that held them do not exist in the child.
         lost = [*self.running.values(), *(work for _, work in self.waiting)]
         self._reset()
         for work in lost:

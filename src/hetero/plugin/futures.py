@@ -17,8 +17,8 @@ __all__ = ["map_in_order", "submit"]
 
 
 def submit(idle: list[InferRequest], create: Callable[[], InferRequest], inputs: Any) -> Future[Outputs]:
-    """The future of one inference, on a request of ``idle`` or a new one, which joins ``idle`` when it is done."""
-    from .inference_future import InferenceFuture  # concurrent.futures takes ten milliseconds to import
+    """The future of one inference. It uses a request of ``idle`` or a new one, which joins ``idle`` when it is done."""
+    from .inference_future import InferenceFuture  # importing concurrent.futures takes 10 ms
 
     try:
         request = idle.pop()
@@ -35,7 +35,7 @@ def submit(idle: list[InferRequest], create: Callable[[], InferRequest], inputs:
     request.set_callback(finish)
     try:
         future.run = request.begin_run(inputs)
-    except HeteroError as error:  # of the inputs; whatever goes wrong later comes by the callback
+    except HeteroError as error:  # wrong inputs; the callback reports later errors
         finish(error)
     return future
 
@@ -43,7 +43,7 @@ def submit(idle: list[InferRequest], create: Callable[[], InferRequest], inputs:
 def map_in_order(
     start: Callable[[Any], Future[Outputs]], batches: Iterable[Any], in_flight: int, return_exceptions: bool = False
 ) -> Iterator[Outputs | Exception]:
-    """Results in the order of ``batches``, of which ``in_flight`` are under way; see `CompiledModel.map`."""
+    """Results in the order of ``batches``, with up to ``in_flight`` running at a time; see `CompiledModel.map`."""
     under_way: collections.deque[Future[Outputs]] = collections.deque()
 
     def result() -> Outputs | Exception:

@@ -1,4 +1,4 @@
-"""A `concurrent.futures.Future` that stops its inference when it is cancelled."""
+"""A `concurrent.futures.Future` whose `cancel` stops the inference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["InferenceFuture"]
 
 
 class InferenceFuture(concurrent.futures.Future[Outputs]):
-    """The results of one inference. It counts as pending until it is settled, so it can be cancelled until then."""
+    """The results of one inference. It stays pending, and can be cancelled, until it is settled."""
 
     def __init__(self, request: InferRequest) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class InferenceFuture(concurrent.futures.Future[Outputs]):
             return True
         if not super().cancel():
             return False
-        self.set_running_or_notify_cancel()  # wakes those in concurrent.futures.wait
+        self.set_running_or_notify_cancel()  # wakes callers of concurrent.futures.wait
         if self.run is not None:
             self._request.cancel_run(self.run)
         return True

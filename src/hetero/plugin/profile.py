@@ -1,4 +1,4 @@
-"""Counters of one inference: a row per node, as the documented table prints them, and when each subgraph ran."""
+"""Counters of one inference: one row per node, and the time span of each subgraph."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIMIZED_OUT = "OPTIMIZED_OUT"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """One node of one inference. Times in microseconds; ``subgraph`` counts from 1, 0 outside HETERO."""
+    """One node of one inference. Times are in µs. ``subgraph`` counts from 1; it is 0 outside HETERO."""
 
     node: str
     status: str
@@ -49,10 +49,10 @@ class ProfileRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """When one subgraph of one inference ran, and where. ``subgraph`` counts from 1, 0 outside HETERO.
+    """When and where one subgraph of one inference ran. ``subgraph`` counts from 1; it is 0 outside HETERO.
 
-    ``thread``: the name of the thread. Nanoseconds of ``time.perf_counter_ns``, so that spans of several requests of
-    one process lie on one axis.
+    ``thread``: the name of the thread. ``begin_ns``, ``end_ns``: values of ``time.perf_counter_ns``, so that spans of
+    several requests in one process can be compared.
     """
 
     subgraph: int
@@ -64,7 +64,7 @@ class Span:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Transfer:
-    """A boundary value as it passed in one inference: the subgraph that made it, those that read it, its bytes."""
+    """A boundary value in one inference: the subgraph that computed it, the subgraphs that read it, its size in B."""
 
     value: str
     source: int
@@ -73,10 +73,10 @@ class Transfer:
 
 
 class Profile(tuple[ProfileRow, ...]):
-    """The counters of one inference: a tuple of rows, with when its subgraphs ran. Immutable by custom.
+    """The counters of one inference: a tuple of rows, with the time spans of its subgraphs. Treat it as immutable.
 
-    ``spans``: one per subgraph that ran, in the order of subgraphs; none if the inference was not timed. ``transfers``:
-    the boundary values.
+    ``spans``: one per subgraph that ran, in the order of subgraphs; empty if the inference was not timed.
+    ``transfers``: the boundary values.
     """
 
     spans: tuple[Span, ...]
@@ -91,7 +91,7 @@ class Profile(tuple[ProfileRow, ...]):
         return profile
 
     def timed_spans(self) -> tuple[Span, ...]:
-        """`spans`; of an inference that was not timed, spans one after the other, as long as their rows add up to."""
+        """`spans`. If the inference was not timed: consecutive spans, each as long as the sum of its rows."""
         if self.spans or not self:
             return self.spans
         made: list[Span] = []
@@ -113,23 +113,23 @@ class Profile(tuple[ProfileRow, ...]):
         return format_profile(self)
 
     def _repr_svg_(self) -> str | None:
-        """When what ran where, for notebooks; None (the text, then) if nothing was counted."""
+        """A timeline for notebooks. None if there are no counters; notebooks then show the text."""
         return profile_svg(self) if self else None
 
 
 def total_us(rows: Iterable[ProfileRow]) -> float:
-    """Sum of the real times, in microseconds."""
+    """The sum of the real times, in µs."""
     return sum(row.real_us for row in rows)
 
 
 def format_profile(rows: Iterable[ProfileRow]) -> str:
-    """The rows, one a line, and the total."""
+    """The rows, one per line, and the total."""
     rows = list(rows)
     return "\n".join([*map(str, rows), f"Total time: {total_us(rows):.0f} microseconds"])
 
 
 def profile_svg(profile: Profile) -> str:
-    """When each subgraph of an inference ran, in a lane for each device and thread."""
+    """A timeline of the subgraphs of an inference, with one lane per device and thread."""
     spans = profile.timed_spans()
     rows = profile.by_subgraph()
     lanes = list(dict.fromkeys((span.device, span.thread) for span in spans))

@@ -1,7 +1,7 @@
-"""Tensors in a device's memory, and the contexts that make them.
+"""Tensors in a device's memory, and the contexts that create them.
 
-A request takes any object that offers ``__dlpack__``, without a copy where the device can read that memory. A context
-is for those who want the memory itself: what a device reads fastest, made before there are data to put there.
+A request accepts any object with ``__dlpack__``, without a copy if the device can read its memory. Use a context to
+allocate, in advance, the memory that the device reads fastest.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class RemoteTensor(abc.ABC):
 
     @abc.abstractmethod
     def __dlpack__(self, **options: Any) -> Any:
-        """A capsule; ``options`` are those of the array API standard: ``stream``, ``max_version``, ..."""
+        """A DLPack capsule. ``options``: as in the array API standard (``stream``, ``max_version``, ...)."""
 
     @abc.abstractmethod
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 
 class RemoteContext(abc.ABC):
-    """A place on a device where tensors can be made."""
+    """Creates tensors in a device's memory."""
 
     @abc.abstractmethod
     def create_tensor(self, dtype: DTypeLike, shape: Sequence[int]) -> RemoteTensor:
-        """A tensor with contents that are not defined. Raises `PropertyError` for a shape or dtype that cannot be."""
+        """A tensor with undefined contents. Raises `PropertyError` for an invalid shape or dtype."""
 
 
 class HostTensor(RemoteTensor):
-    """A tensor in this machine's memory, aligned as kernels like it. `numpy` is a view of it, to be filled."""
+    """A tensor in this machine's memory, aligned for the kernels. Fill it through `numpy`, which is a view of it."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         self._array = array
@@ -57,7 +57,7 @@ class HostTensor(RemoteTensor):
         return self._array.shape
 
     def numpy(self) -> NDArray[Any]:
-        """The memory itself: what is written there, a request reads."""
+        """A view of the memory: a request reads the values written there."""
         return self._array
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -71,7 +71,7 @@ class HostTensor(RemoteTensor):
 
 
 class HostContext(RemoteContext):
-    """Makes `HostTensor`; the context of devices that compute in this machine's memory."""
+    """The context of devices that compute in this machine's memory. Creates `HostTensor` objects."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -80,12 +80,12 @@ class HostContext(RemoteContext):
         kind = np.dtype(dtype)
         sizes = [int(size) for size in shape]
         if kind.hasobject or any(size < 0 for size in sizes):
-            raise PropertyError(f"{self.device}: there is no tensor of {kind} {sizes}")
+            raise PropertyError(f"{self.device}: cannot create a tensor of {kind} {sizes}")
         size = math.prod(sizes) * kind.itemsize
         try:
             memory = np.empty(size + _ALIGNMENT, np.uint8)
         except (MemoryError, ValueError) as error:
-            raise PropertyError(f"{self.device}: no memory for a tensor of {kind} {sizes}") from error
+            raise PropertyError(f"{self.device}: not enough memory for a tensor of {kind} {sizes}") from error
         begin = -memory.ctypes.data % _ALIGNMENT
         return HostTensor(memory[begin : begin + size].view(kind).reshape(sizes))
 
@@ -94,11 +94,11 @@ class HostContext(RemoteContext):
 
 
 class DeviceContexts(RemoteContext):
-    """The contexts of the devices of a list, for HETERO; tensors are made in the first of them."""
+    """The contexts of the devices in a list, for HETERO. The first context creates the tensors."""
 
     def __init__(self, contexts: Mapping[str, RemoteContext]) -> None:
         if not contexts:
-            raise PropertyError("a context over several devices needs at least one of them")
+            raise PropertyError("a context over several devices requires at least one device, found none")
         self.contexts = dict(contexts)
 
     def create_tensor(self, dtype: DTypeLike, shape: Sequence[int]) -> RemoteTensor:

@@ -1,8 +1,8 @@
-"""One inference at a time over a compiled model: bind inputs, run, hand out results.
+"""Requests: bind inputs, run one inference of a compiled model, return results.
 
-A request owns what one inference needs beyond the compiled model (its runner), so requests of one compiled model
-may be used from different threads; one request runs one inference at a time: in the calling thread (`infer`), or in
-a thread of the device's executor (`start_async`, then `wait` or a callback).
+A request owns the runner, which holds the state of one inference, so different threads may use different requests of
+one compiled model. A request runs one inference at a time: in the calling thread (`infer`), or in a thread of the
+device's executor (`start_async`, then `wait` or a callback).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ Callback = Callable[[BaseException | None], None]
 
 
 class Executor(Protocol):
-    """Where requests have their inferences run; see `hetero.plugin.executor`."""
+    """Runs the inferences of requests; see `hetero.plugin.executor`."""
 
     def submit(self, work: AsyncRun, /) -> None:
-        """Run it after those before. RuntimeError, or `QueueFull`, if it will not be."""
+        """Queue ``work``. Raises `RuntimeError` or `QueueFull` if it cannot run."""
         ...
 
     def withdraw(self, work: AsyncRun, /) -> bool:
-        """Take it back; False if it has begun."""
+        """Remove ``work`` from the queue. Returns False if it has started."""
         ...
 
     def serves_here(self) -> bool:
-        """Whether the calling thread is one of its own."""
+        """Whether the calling thread belongs to this executor."""
         ...
 
 
@@ -57,9 +57,9 @@ class Runner(Protocol):
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Results in the order of the output ports.
 
-        ``inputs`` have the ports' dtypes and shapes, may be non-contiguous and are not written. They are valid until
-        this returns: the caller may write them then. The results are not written again by the runner, and may be
-        inputs, views of inputs or of each other, or constants marked read-only.
+        ``inputs`` have the ports' dtypes and shapes and may be non-contiguous. The runner must not write to them, and
+        must not read them after `run` returns. It must not write to results of earlier runs. Results may be inputs,
+        views of inputs or of each other, or constants marked read-only.
         """
         ...
 
@@ -73,8 +73,8 @@ class RepeatingRunner(Runner, Protocol):
     """A runner that detects whether inputs match those of the last run; hetero then skips its checks of the inputs."""
 
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
-        """What `run` gives, as fresh arrays, if the inputs are NumPy arrays of the dtypes and shapes of the last
-        successful run and there are no counters to take; None otherwise, and then nothing has happened."""
+        """The results of `run`, as new arrays, if the inputs are NumPy arrays with the dtypes and shapes of the last
+        successful run and no counters are needed. Otherwise returns None and does nothing."""
         ...
 
 
@@ -89,7 +89,7 @@ class PlacingRunner(Runner, Protocol):
 
 
 class RequestState(enum.Enum):
-    """States of a request. From each but BUSY an inference can be started."""
+    """States of a request. An inference can start in every state except BUSY."""
 
     IDLE = "idle"
     BUSY = "busy"
@@ -97,7 +97,7 @@ class RequestState(enum.Enum):
     FAILED = "failed"
 
 
-# Looking them up costs time.
+# Module variables, because looking up enum members takes time.
 _IDLE, _BUSY, _CANCELLED, _FAILED = (
     RequestState.IDLE,
     RequestState.BUSY,
@@ -107,9 +107,9 @@ _IDLE, _BUSY, _CANCELLED, _FAILED = (
 
 
 class InferRequest:
-    """A reusable request of one compiled model. Made by `CompiledModel.create_infer_request`.
+    """A reusable request of one compiled model. `CompiledModel.create_infer_request` creates it.
 
-    May be used from several threads; of two that start it at one time, one is told that it is busy.
+    Several threads may use it. If two threads start it at the same time, one of them gets an `InferenceError`.
     """
 
     def __init__(
@@ -121,8 +121,8 @@ class InferRequest:
         executor: Callable[[], Executor] | None = None,
         timed: bool = False,
     ) -> None:
-        """``executor``: gives the one that `start_async` uses; one of the request's own if it is None. ``timed``: note
-        when an inference runs, as `Profile.spans`."""
+        """``executor``: returns the executor for `start_async`; None for an executor of the request's own. ``timed``:
+        record the time span of each inference in `Profile.spans`."""
         self._device = device
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
@@ -143,7 +143,7 @@ class InferRequest:
 
     @property
     def state(self) -> RequestState:
-        """What it is doing, or how the last inference ended."""
+        """Whether the request is running, or how its last inference ended."""
         return self._state
 
     @property
@@ -154,10 +154,11 @@ class InferRequest:
     def infer(self, inputs: Any) -> Outputs:
         """Run one inference in the calling thread.
 
-        ``inputs``: input name -> array (NumPy or ``__dlpack__``), or one array if the model has one input. Not written.
-        Raises `InferenceError`: for a missing or mis-shaped input, and then the state stays as it was; for a node
-        that failed; and for a request that is busy in another thread. Raises `Cancelled` if another thread cancels it.
-        The callback is not called.
+        ``inputs``: input name -> array (NumPy or ``__dlpack__``), or one array if the model has one input. They are
+        not modified. The callback is not called.
+
+        Raises `InferenceError` for a missing or wrongly shaped input (the state then stays the same), for a node that
+        fails, and if another thread uses the request. Raises `Cancelled` if another thread cancels the inference.
         """
         if self._may_repeat:
             results = self._repeated(inputs)
@@ -166,8 +167,9 @@ class InferRequest:
         return Outputs(self._positions, self._checked(inputs))
 
     def _repeated(self, inputs: Any) -> list[np.ndarray] | None:
-        """The results if the inputs are like the last run's, else None: the checks of that run hold for them."""
-        # What every call of a small model pays: hence no helper functions.
+        """The results if the inputs have the types of the last run's, which makes checks unnecessary; otherwise
+        None."""
+        # Every call of a small model runs this code, so it calls no helper functions.
         names = self._names
         if type(inputs) is dict:
             if len(inputs) != len(names):
@@ -183,7 +185,7 @@ class InferRequest:
             if self._state is _BUSY:
                 raise self._busy()
             self._state = _BUSY
-            if cancellation.requested:  # what asked for it is over
+            if cancellation.requested:  # from an earlier inference
                 cancellation.clear()
         state = _FAILED
         try:
@@ -209,7 +211,7 @@ class InferRequest:
         state = _FAILED
         try:
             results = self._results(arrays)
-            if self._cancellation.requested:  # too late to stop it, but it was asked for
+            if self._cancellation.requested:  # requested too late to stop the run
                 raise Cancelled("the inference was cancelled")
             state = _IDLE
         except Cancelled:
@@ -220,7 +222,7 @@ class InferRequest:
         return results
 
     def _results(self, arrays: list[Any]) -> list[Any]:
-        """Run on arrays that were checked."""
+        """Run on checked arrays."""
         self._may_repeat = False
         begin = time.perf_counter_ns() if self._timed else 0
         results = self._run(arrays)
@@ -232,14 +234,14 @@ class InferRequest:
         return _owned(results, arrays)
 
     def accept(self, results: Sequence[Any], arrays: list[Any], profile: Profile) -> list[Any]:
-        """What `infer` would give, of results that were computed elsewhere. Raises `InferenceError` for wrong ones."""
+        """The results of `infer`, from results computed elsewhere. Raises `InferenceError` if they are wrong."""
         check_outputs(self._outputs, results, self._device)
         if profile or self._profile:
             self._profile = profile
         return _owned(results, arrays)
 
     def _noted(self, rows: Sequence[ProfileRow], begin: int, end: int) -> Profile:
-        """The counters, with when the whole ran if the runner did not tell it of its parts."""
+        """The counters, with the time span of the whole run if the runner reports no spans."""
         if isinstance(rows, Profile):
             return rows
         if not self._timed or not rows:
@@ -251,7 +253,7 @@ class InferRequest:
             if self._state is _BUSY:
                 raise self._busy()
             self._state = _BUSY
-            if self._cancellation.requested:  # what asked for it is over
+            if self._cancellation.requested:  # from an earlier inference
                 self._cancellation.clear()
 
     def _busy(self) -> InferenceError:
@@ -269,21 +271,21 @@ class InferRequest:
             raise self._failure(error) from error
         if len(results) != len(self._outputs):
             raise InferenceError(
-                f"{self._device}: expected {len(self._outputs)} results, its runner gave {len(results)}"
+                f"{self._device}: expected {len(self._outputs)} results, its runner returned {len(results)}"
             )
         check_outputs(self._outputs, results, self._device)
         return results
 
     def start_async(self, inputs: Any) -> None:
-        """Begin one inference in a thread of the device's executor, and return.
+        """Start one inference in a thread of the device's executor, and return.
 
-        ``inputs``: as for `infer`; they are read until it is done. Raises `InferenceError` for wrong inputs and for
-        a busy request; whatever goes wrong later is raised by `wait` and given to the callback.
+        ``inputs``: as for `infer`. Do not modify them until the inference is done. Raises `InferenceError` for wrong
+        inputs and for a busy request. `wait` raises later errors, and the callback receives them.
         """
         self.begin_run(inputs)
 
     def begin_run(self, inputs: Any) -> AsyncRun:
-        """`start_async`, giving what `cancel_run` takes."""
+        """`start_async`. Returns the argument for `cancel_run`."""
         arrays = bind_inputs(self._inputs, inputs)
         self._begin()
         run = AsyncRun(self, arrays)
@@ -304,12 +306,11 @@ class InferRequest:
         return run
 
     def wait(self, timeout_ms: float | None = None) -> bool:
-        """Wait for the inference that `start_async` began last; False if it is not done within ``timeout_ms``.
+        """Wait for the last inference of `start_async`. Returns False if it is not done within ``timeout_ms``.
 
-        Raises what went wrong with it: `InferenceError`, `Cancelled`, or that its callback raised; in a callback also
-        `InferenceError` rather than wait for ever. A wait that is
-        interrupted (Ctrl-C) or that times out leaves the inference going on; `cancel` ends it. True at once if none
-        was begun.
+        Returns True immediately if no inference was started. Raises the error of the inference: `InferenceError`
+        (also if its callback raised) or `Cancelled`. In a callback, it raises `InferenceError` if the wait would
+        deadlock. A wait that is interrupted (Ctrl-C) or times out does not stop the inference; `cancel` does.
         """
         run = self._started
         if run is None:
@@ -324,26 +325,28 @@ class InferRequest:
 
     @property
     def outputs(self) -> Outputs:
-        """The results of the inference that `start_async` began last. Raises what went wrong with it, and
-        `InferenceError` if it is not done, or if none was begun. (`infer` returns its results.)"""
+        """The results of the last inference of `start_async`. (`infer` returns its results.)
+
+        Raises the error of the inference, or `InferenceError` if it is not done or was not started.
+        """
         run = self._started
         if run is None or not run.is_settled:
-            raise InferenceError("there are no results: start_async() was not called, or wait() has yet to return")
+            raise InferenceError("no results: call start_async() first, and then wait()")
         if run.results is None:
             assert run.error is not None
             raise run.error
         return run.results
 
     def cancel(self) -> None:
-        """Ask the inference in progress to stop; nothing happens if there is none.
+        """Ask the running inference to stop. Does nothing if no inference is running.
 
-        It ends as CANCELLED, and whoever waits for it gets `Cancelled`: at once if it has not begun; else where the
-        device can stop, or when it is done. The request can be used again then.
+        The inference ends as CANCELLED, and `wait` raises `Cancelled`: immediately if the inference has not started,
+        otherwise as soon as the device can stop. The request can then be used again.
         """
         self.cancel_run(self._started)
 
     def cancel_run(self, run: AsyncRun | None) -> None:
-        """`cancel`, unless another inference than ``run`` was started since."""
+        """`cancel`, but only if ``run`` is still the last inference."""
         with self._lock:
             if self._state is not _BUSY or self._started is not run:
                 return
@@ -353,16 +356,16 @@ class InferRequest:
             run.settle(None, Cancelled("the inference was cancelled before it began"))
 
     def set_callback(self, callback: Callback | None) -> None:
-        """Have ``callback(error)`` called after each inference of `start_async`, before waits for it return.
+        """Call ``callback(error)`` after each inference of `start_async`, before `wait` returns.
 
-        ``error``: what `wait` will raise, or None. It is called in the thread that ran the inference, or in the one
-        that cancelled it, when the request can be started again: it may do that. What it raises fails the request.
+        ``error``: the exception that `wait` will raise, or None. The callback runs in the thread that ran the
+        inference, or in the thread that cancelled it. It may start the request again. If it raises, the request fails.
         """
         self._callback = callback
 
 
 class AsyncRun:
-    """One inference of `start_async`: the work that its executor does."""
+    """One inference of `start_async`, as work for an executor."""
 
     __slots__ = ("_arrays", "_finished", "_request", "_thread", "carrier", "error", "is_settled", "results")
 
@@ -370,22 +373,22 @@ class AsyncRun:
         self._request: InferRequest | None = request  # until it is settled
         self._arrays: list[Any] | None = arrays
         self._finished = threading.Event()
-        self._thread: int | None = None  # that settles it
+        self._thread: int | None = None  # the thread that settles it
         self.results: Outputs | None = None
         self.error: BaseException | None = None
         self.is_settled = False
         self.carrier: Any = None
-        """What an executor that runs it in parts knows of it."""
+        """State of an executor that runs the inference in parts."""
 
     def under_way(self) -> tuple[list[Any], Cancellation]:
-        """The inputs, and what asks it to stop. Raises `Cancelled` if it was settled already."""
+        """The inputs and the cancellation flag. Raises `Cancelled` if the inference is already settled."""
         request, arrays = self._request, self._arrays
         if request is None or arrays is None:
             raise Cancelled("the inference was abandoned")
         return arrays, request._cancellation
 
     def complete(self, results: Sequence[Any], profile: Profile) -> None:
-        """`run`, where the results were computed in parts."""
+        """`run`, for results that were computed in parts."""
         request, arrays = self._request, self._arrays
         if request is None or arrays is None:
             return
@@ -409,14 +412,14 @@ class AsyncRun:
             results = Outputs(request._positions, request._results(arrays))
             if request._cancellation.requested:
                 results, error = None, Cancelled("the inference was cancelled")
-        except BaseException as raised:  # whatever it is belongs to who waits for it
+        except BaseException as raised:  # `wait` raises it
             error = raised
         self.settle(results, error)
 
     def abandon(self, why: str) -> None:
         request = self._request
         if request is not None:
-            # After a fork the locks may be held by threads that are no more.
+            # After a fork, threads that no longer exist may hold the locks.
             request._lock = threading.Lock()
             self._finished = threading.Event()
             self.settle(None, InferenceError(f"the inference was abandoned: {why}"))
@@ -427,7 +430,7 @@ class AsyncRun:
             request._cancellation.request()
 
     def settle(self, results: Outputs | None, error: BaseException | None) -> None:
-        """State what came of it, call back, and wake who waits."""
+        """Store the outcome, call the callback, and wake the waiting threads."""
         request = self._request
         if request is None:
             return
@@ -450,24 +453,24 @@ class AsyncRun:
         self._finished.set()
 
     def fail(self, error: InferenceError) -> None:
-        """It cannot even begin; nobody is called back."""
+        """The inference cannot start. The callback is not called."""
         self.error, self.is_settled = error, True
         self._request = self._arrays = None
         self._finished.set()
 
     def wait(self, timeout: float | None) -> bool:
-        """Whether it is finished within ``timeout`` seconds; in its own callback it is."""
+        """Whether the inference finishes within ``timeout`` seconds. In its own callback, it counts as finished."""
         if self.is_settled and self._thread == threading.get_ident():
             return True
         return self._finished.wait(timeout)
 
 
 def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """``results`` as the caller may write into them: a copy of each that is a constant (read-only), or that shares
-    memory with an input or with a result before it."""
+    """``results`` that the caller may modify. Copies each result that is a constant (read-only), or that shares memory
+    with an input or with an earlier result."""
     given = list(_arrays_in(inputs))
-    owners: dict[int, np.ndarray] = {}  # by id: results so far that are not views, so that two of them lie apart
-    views: list[np.ndarray] = []  # the other results so far
+    owners: dict[int, np.ndarray] = {}  # by id: earlier results that are not views, so they do not share memory
+    views: list[np.ndarray] = []  # the other earlier results
 
     def owned(result: Any) -> Any:
         if not isinstance(result, np.ndarray):

@@ -1,4 +1,4 @@
-"""How fast devices are: what turns operations and bytes into seconds."""
+"""Speeds of devices, which convert operations and bytes into seconds."""
 
 from __future__ import annotations
 
@@ -14,25 +14,29 @@ __all__ = ["CostSource", "DeviceSpeed", "default_speed"]
 
 
 class CostSource(enum.IntEnum):
-    """Where a figure comes from."""
+    """The source of a cost."""
 
     NONE = 0
-    """No figure: the device does not take the node."""
+    """No cost: the device does not support the node."""
     MEASURED = 1
     """Counters, or a measured link."""
     PROFILE = 2
-    """A device's stated speed (``[cost]`` of a profile, or one that was measured for the device) and known shapes."""
+    """The device's stated speed (``[cost]`` of a profile, or a measured one) and known shapes."""
     ESTIMATE = 3
-    """The speed that devices of this name are taken to have, and known shapes."""
+    """The default speed for this device name, and known shapes."""
     ASSUMED = 4
-    """A shape, or what the node does, is not known; see `NodeWork.assumed`."""
+    """A shape, or the node's operator, is unknown; see `NodeWork.assumed`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceSpeed:
-    """``flops_per_s``, ``bytes_per_s``; ``node_s``: seconds that each node takes besides; ``launch_s``: seconds that
-    each subgraph takes besides. ``link_bytes_per_s`` None: the device works in the host's memory; otherwise transfers
-    to and from it take ``link_latency_s`` and go over that link. ``source``: PROFILE or ESTIMATE."""
+    """The speed of a device.
+
+    ``flops_per_s``, ``bytes_per_s``: operations and bytes per second. ``node_s``: overhead of each node, in seconds.
+    ``launch_s``: overhead of each subgraph, in seconds. ``link_bytes_per_s``: None if the device works in the host's
+    memory; otherwise the speed of transfers to and from the device, each of which also takes ``link_latency_s``.
+    ``source``: PROFILE or ESTIMATE.
+    """
 
     flops_per_s: float
     bytes_per_s: float
@@ -53,11 +57,11 @@ class DeviceSpeed:
                 raise PropertyError(f"{name} must be a number, zero or more, found {value!r}")
 
     def seconds(self, flops: NDArray[np.float64], nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Seconds per node, float64 [num_nodes]: of its operations or of its bytes, whichever take longer."""
+        """Seconds per node, float64 [num_nodes]: the longer of the times for its operations and for its bytes."""
         return np.maximum(flops / self.flops_per_s, nbytes / self.bytes_per_s) + self.node_s
 
 
-# One core of a server processor, from bench/costs.py. A guess for other machines: measure where it matters.
+# Measured on one core of a server processor by bench/costs.py. Other machines may differ considerably.
 _DEFAULTS = {
     "CPU": DeviceSpeed(1e11, 2e10, 2e-6, 2e-7, source=CostSource.ESTIMATE),
     "ORT": DeviceSpeed(1e11, 2e10, 6e-6, 5e-7, source=CostSource.ESTIMATE),
@@ -67,5 +71,5 @@ _DEFAULTS = {
 
 
 def default_speed(device: str) -> DeviceSpeed:
-    """What a device is taken for when nothing is known of it; ``device`` with or without an id."""
+    """The default speed of a device that states none. ``device``: a name with or without an id."""
     return _DEFAULTS.get(device.partition(".")[0], _DEFAULTS["CPU"])

@@ -1,4 +1,4 @@
-"""What goes into a request and what comes out of it."""
+"""The inputs and outputs of a request."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ __all__ = ["Outputs", "bind_inputs", "check_outputs"]
 
 
 class Outputs:
-    """The results of one inference, in the order of the model's outputs: ``first, second = compiled(x)``,
-    ``out["name"]``, or ``out[0]`` by position.
+    """The results of one inference, in the order of the model's outputs.
 
-    Each is an array; for a sequence a list of arrays, for an empty optional None. Iteration and ``len`` are those of a
-    tuple of results; `keys` gives the names, so ``dict(out)`` and ``**out`` are by name. ``"name" in out`` asks for a
-    name. `UnknownOutput`, a `KeyError` and an `IndexError`, for a name or a position that the model does not have;
-    TypeError for any other key.
+    Access them by unpacking (``first, second = compiled(x)``), by name (``out["name"]``) or by position (``out[0]``).
+    Each result is an array; a sequence is a list of arrays, and an empty optional is None. Iteration and ``len`` behave
+    like a tuple of results. `keys` returns the names, so ``dict(out)`` and ``**out`` work by name. ``"name" in out``
+    checks for a name.
+
+    An unknown name or position raises `UnknownOutput`, which is both a `KeyError` and an `IndexError`. Any other key
+    raises `TypeError`.
     """
 
     __slots__ = ("_arrays", "_positions")
 
     def __init__(self, positions: Mapping[str, int], arrays: Sequence[Any]) -> None:
-        """Keeps ``arrays`` as they are."""
+        """Stores ``arrays`` without a copy."""
         self._positions = positions
         self._arrays = arrays
 
@@ -45,7 +47,7 @@ class Outputs:
             position = _as_position(key)
         except TypeError:
             raise TypeError(
-                f"an output is asked for by its name or its position, found {_key_text(key)}; iterating over outputs "
+                f"expected the name or the position of an output, found {_key_text(key)}; iterating over outputs "
                 "gives their values: use .keys() for names, .items() for both"
             ) from None
         try:
@@ -61,7 +63,7 @@ class Outputs:
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):
-            raise TypeError(f"'in' asks for the name of an output, found {_key_text(name)}; use .values() for values")
+            raise TypeError(f"'in' expects the name of an output, found {_key_text(name)}; use .values() for values")
         return name in self._positions
 
     def keys(self) -> KeysView[str]:
@@ -73,11 +75,11 @@ class Outputs:
         return tuple(self._arrays)
 
     def items(self) -> tuple[tuple[str, Any], ...]:
-        """Name and result of each output, in order."""
+        """The name and the result of each output, in order."""
         return tuple((name, self._arrays[position]) for name, position in self._positions.items())
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The result of that name; ``default`` if there is no such output."""
+        """The output ``name``, or ``default`` if the model has no output of this name."""
         position = self._positions.get(name)
         return default if position is None else self._arrays[position]
 
@@ -94,7 +96,7 @@ class Outputs:
 
 
 def _as_position(key: Any) -> int:
-    if isinstance(key, (np.ndarray, bool)):  # an integer result of one element is no position
+    if isinstance(key, (np.ndarray, bool)):  # operator.index accepts an integer array of one element
         raise TypeError
     return operator.index(key)
 
@@ -104,15 +106,16 @@ def _key_text(key: object) -> str:
 
 
 def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
-    """Arrays in the order of ``ports``, checked for dtype and shape; for a sequence a list of arrays, for an empty
-    optional None.
+    """Arrays in the order of ``ports``, checked for dtype and shape.
 
-    ``inputs``: a mapping from input name to array, or the `Outputs` of another model; for a model of one input also the
-    array alone. Arrays are NumPy arrays or offer ``__dlpack__``; Python numbers and lists of them are converted where
-    no element is lost (see `conversion`). Nothing is copied unless an array is in the other byte order. Dimensions of
-    one symbol must agree across inputs.
+    A sequence is a list of arrays; an empty optional is None.
 
-    Raises `InferenceError` naming the input, what was expected and what was found.
+    ``inputs``: a mapping from input name to array, or the `Outputs` of another model; if the model has one input, also
+    the array alone. Arrays are NumPy arrays or have ``__dlpack__``. Python numbers and lists of them are converted if
+    no element is lost (see `conversion`). Arrays are copied only if their byte order is not native. Dimensions with the
+    same symbol must agree across inputs.
+
+    Raises `InferenceError` with the name of the input, what was expected and what was found.
     """
     if isinstance(inputs, Outputs):
         inputs = dict(inputs.items())
@@ -146,11 +149,11 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
 
 
 def check_outputs(ports: Sequence[Port], results: Sequence[np.ndarray], device: str) -> None:
-    """Raise `InferenceError` if a result is not of the type that its port declares: the device is wrong, or the model
-    contradicts itself. Symbolic dimensions take any size, and shapes that were only inferred are not held against it.
+    """Raise `InferenceError` if a result does not have the type that its port declares: either the device is wrong, or
+    the model contradicts itself. Symbolic dimensions accept any size. Inferred shapes are not checked.
 
-    Two things that real files declare wrongly are a `RuntimeWarning`: another rank, which tools leave behind, and a
-    size that is one off, as onnx's own inference rounds it down (a Resize of 320 by 0.7: 223, where runtimes make 224).
+    Two errors that occur in real files only cause a `RuntimeWarning`: a different rank, and a size that is off by one.
+    onnx's own inference rounds sizes down (a Resize of 320 by 0.7 gives 223, but runtimes return 224).
     """
     for port, result in zip(ports, results, strict=True):
         if not port.is_stated:
@@ -182,8 +185,8 @@ def _as_array(value: Any, port: Port) -> np.ndarray:
 
 
 def _as_items(value: Any, port: Port) -> Any:
-    """A sequence as a list of arrays; what an optional holds; None. Elements are checked and converted as tensors are,
-    if the port knows what they are."""
+    """A sequence as a list of arrays, the content of an optional, or None. If the port knows the type of the elements,
+    they are checked and converted like tensors."""
     kinds, dtype = port.holder
     if dtype is not None:
         return _as_held(value, kinds, dtype, port, "")
@@ -219,11 +222,11 @@ def _as_held(value: Any, kinds: tuple[str, ...], dtype: np.dtype[Any], port: Por
 
 
 def _as_item(value: Any, port: Port) -> np.ndarray:
-    """An element of a sequence, whose type the port does not know: so it must have one of its own."""
+    """An element of a sequence whose element type the port does not know. The element must have its own dtype."""
     if isinstance(value, (bool, int, float, complex, list, tuple)):
         raise InferenceError(
             f"input {port.name!r}: expected {_describe(port)}, found a Python {type(value).__name__} as an element; "
-            "make an array of it, with the model's element type"
+            "convert it to an array of the model's element type"
         )
     return _as_array(value, port)
 

@@ -1,7 +1,7 @@
-"""What the report shows, as columns of numbers and strings that JSON can hold.
+"""The data of the report, as columns of numbers and strings for JSON.
 
-Nodes are numbered anew, by subgraph and then in topological order, so that a subgraph's nodes are a range. Strings that
-repeat (operators, reasons, types) stand once. See `docs/pictures.md` for the columns.
+Nodes are renumbered by subgraph and then in topological order, so the nodes of a subgraph are a range. Repeated strings
+(operators, reasons, types) are stored once. `docs/pictures.md` describes the columns.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ __all__ = ["report_data"]
 
 
 def report_data(plan: Plan, profile: Profile | None = None) -> dict[str, Any]:
-    """The columns of a plan, and with a profile those of a run.
+    """The columns of a plan and, with a profile, of a run.
 
-    Of a loaded plan that is not bound to a model, operators (but for those that the profile tells) and edges are
-    missing.
+    If a loaded plan is not bound to a model, edges are missing, and so are operators that the profile does not contain.
     """
     from ..base.version import __version__
 
@@ -82,7 +81,7 @@ def report_data(plan: Plan, profile: Profile | None = None) -> dict[str, Any]:
 
 
 class _Strings:
-    """Strings that are told by number."""
+    """A table of distinct strings with their numbers."""
 
     def __init__(self) -> None:
         self.strings: list[str] = []
@@ -97,8 +96,8 @@ class _Strings:
 
 
 def _reasons(affinity: Affinity, table: _Strings) -> NDArray[np.int64]:
-    """int64[nodes]: why each node is where it is, by number. Nodes that nothing tells apart have one reason: those of
-    the first device, by priority, are not asked one by one."""
+    """int64[nodes]: the number of the reason for each node's device. All nodes on the first device by priority share
+    one reason, which is computed only once."""
     numbers = np.empty(len(affinity.device_of), np.int64)
     plain = (affinity.device_of == 0) & (affinity.origin == 0)
     first = int(np.argmax(plain)) if plain.any() else -1
@@ -110,7 +109,8 @@ def _reasons(affinity: Affinity, table: _Strings) -> NDArray[np.int64]:
 
 
 def _edges(model: Model, order: NDArray[np.intp], place: NDArray[np.int64]) -> dict[str, list[int]]:
-    """Per node how many read its results, and which, as differences from the node: small numbers are short."""
+    """For each node, the number of its readers, and the readers as differences from the node, which are short in
+    JSON."""
     graph = model.graph
     counts = np.diff(graph.indptr)[order]
     starts = graph.indptr[:-1][order]
@@ -123,7 +123,7 @@ def _edges(model: Model, order: NDArray[np.intp], place: NDArray[np.int64]) -> d
 
 
 def _values(values: Iterable[BoundaryValue], table: _Strings) -> dict[str, list[Any]]:
-    """Boundary values; subgraphs count from 0 here, and bytes that nobody knows are -1."""
+    """Boundary values. Subgraphs count from 0 here, and unknown sizes are -1."""
     columns: dict[str, list[Any]] = {"name": [], "type": [], "bytes": [], "source": [], "count": [], "reader": []}
     types: dict[tuple[Any, ...], int] = {}
     for value in values:
@@ -151,10 +151,10 @@ def _type_text(value: BoundaryValue) -> str:
 def _run(
     profile: Profile, keys: Sequence[str], sizes: Sequence[int], devices: Sequence[str], table: _Strings
 ) -> dict[str, Any]:
-    """When subgraphs ran, in nanoseconds from the beginning, and what each node took; -1 where it was not counted or
-    did not run by itself.
+    """The time spans of the subgraphs, in ns from the start, and the time of each node; -1 if it was not measured or
+    did not run separately.
 
-    Devices that a run names but the plan does not (a subgraph that another one had to take) follow those of the plan.
+    Devices that only the run names (because a subgraph moved to another device) follow the devices of the plan.
     """
     spans = profile.timed_spans()
     start = min((span.begin_ns for span in spans), default=0)
@@ -180,7 +180,7 @@ def _run(
 
 
 def _rows_by_place(profile: Profile, keys: Sequence[str], sizes: Sequence[int]) -> list[ProfileRow | None]:
-    """The row of each node. Keys are looked up within their subgraph where the profile tells it."""
+    """The row of each node. If the profile has subgraphs, keys are looked up within their subgraph."""
     by_key = {(row.subgraph, row.node): row for row in profile}
     found: list[ProfileRow | None] = []
     at = 0

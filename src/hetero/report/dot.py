@@ -1,7 +1,6 @@
-"""Graphviz texts that show a plan: the device of each node, the subgraph of each node, and the subgraphs alone.
+"""Graphviz texts of a plan: the device of each node, the subgraph of each node, or the subgraphs alone.
 
-Names come from the model and are not trusted: they are escaped in the text and never become part of a file name
-unfiltered.
+Names in the model are not trusted: they are escaped in the text and filtered before they are used in file names.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ if TYPE_CHECKING:
 
 __all__ = ["affinity_dot", "quotient_dot", "subgraphs_dot", "write_affinity_dot", "write_subgraphs_dot"]
 
-# Fill colours, one per device or subgraph in turn: light enough for black text.
+# Fill colors, used in turn for devices or subgraphs: light enough for black text.
 _FILLS = tuple(tint(colour, 0.45) for colour in COLOURS)
-_MOST_LETTERS = 120  # of a name in a label
+_MOST_LETTERS = 120  # the maximum length of a name in a label
 _STYLE = """\
   node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=10, color="#57606a", margin="0.16,0.07"];
   edge [fontname="Helvetica", fontsize=9, fontcolor="#57606a", color="#57606a", arrowsize=0.7];"""
 
 
 def affinity_dot(plan: Plan) -> str:
-    """Graphviz text: one vertex per node of the model, coloured by device. Raises `PropertyError` for a loaded plan
-    that is not bound to a model."""
+    """Graphviz text: one vertex per node of the model, colored by device. Raises `PropertyError` for a loaded plan that
+    is not bound to a model."""
     model, affinity, _ = _bound(plan)
     devices = affinity.device_of.tolist()
 
@@ -46,7 +45,7 @@ def affinity_dot(plan: Plan) -> str:
 
 
 def subgraphs_dot(plan: Plan) -> str:
-    """Graphviz text: one vertex per node of the model, coloured by subgraph and labelled with its device. Raises
+    """Graphviz text: one vertex per node of the model, colored by subgraph and labeled with its device. Raises
     `PropertyError` for a loaded plan that is not bound to a model."""
     model, _, partition = _bound(plan)
     subgraph_of = partition.subgraph_of.tolist()
@@ -59,8 +58,8 @@ def subgraphs_dot(plan: Plan) -> str:
 
 
 def quotient_dot(plan: Plan) -> str:
-    """Graphviz text: one vertex per subgraph, coloured by device; an edge per pair that boundary values pass between,
-    labelled with how many do."""
+    """Graphviz text: one vertex per subgraph, colored by device, and one edge per pair of subgraphs with boundary
+    values between them, labeled with the number of values."""
     model, _, partition = _bound(plan)
     devices = partition.device_of.tolist()
     lines = ["digraph hetero {", f"  {_title(f'subgraphs of {model.name}')}", _STYLE]
@@ -79,8 +78,8 @@ def quotient_dot(plan: Plan) -> str:
 
 
 def _crossings(plan: Plan) -> dict[tuple[int, int], tuple[int, int | None]]:
-    """Pairs of subgraphs, in ascending order: how many values pass from the one to the other, and their bytes, None if
-    one is not known."""
+    """Pairs of subgraphs in ascending order, with the number of values from the first to the second and their size in
+    B; None if a size is unknown."""
     found: dict[tuple[int, int], tuple[int, int | None]] = {}
     for value in plan.values:
         for reader in value.readers:
@@ -102,7 +101,7 @@ def write_subgraphs_dot(plan: Plan, folder: str | os.PathLike[str] = ".") -> Pat
 
 def _bound(plan: Plan) -> tuple[Model, Affinity, Partition]:
     if plan.bound is None:
-        raise PropertyError("a loaded plan has no model; plan the model again to draw it")
+        raise PropertyError("cannot draw a loaded plan without its model: bind it with Core.plan(model, plan)")
     return plan.bound
 
 
@@ -145,8 +144,8 @@ def _title(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """``text`` as a Graphviz string: quotes, backslashes and ampersands escaped, which Graphviz reads entities from;
-    lines stay, other control characters are shown as their pictures."""
+    """``text`` as a Graphviz string. Escapes quotes, backslashes, and ampersands (which start entities). Keeps line
+    breaks, and replaces other control characters by their Unicode pictures."""
     shown = "\n".join(map(clean, text.split("\n")))
     escaped = shown.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

@@ -1,10 +1,10 @@
-"""Overlays for Model Explorer (google-ai-edge): the device of each node, and how long each took, as "node data" JSON.
+"""Overlays for Model Explorer (google-ai-edge): the device and the time of each node, as "node data" JSON.
 
-In Model Explorer, open the ONNX model and choose *View on node > Add per-node data*. A file holds the data of one graph
-(``results`` at the top); each key is a node's id, which its ONNX adapter takes from the node's name, or the name of a
-tensor that the node makes. Nodes that have neither in common with it are left without a colour.
+In Model Explorer, open the ONNX model and choose *View on node > Add per-node data*. A file contains the data of one
+graph (``results`` at the top). Each key is a node's id, which the ONNX adapter takes from the node's name, or the name
+of one of the node's output tensors. Nodes without a matching key get no color.
 
-The format: ``node_data_builder.py`` of the package ai-edge-model-explorer.
+``node_data_builder.py`` of the package ai-edge-model-explorer defines the format.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["device_overlay", "latency_overlay", "write_overlays"]
 
-# From pale to dark, so that the order shows without colours too.
+# From light to dark, so that the order is visible without colors too.
 _GRADIENT = ((0.0, "#fff7ec"), (0.25, "#fdd49e"), (0.5, "#fc8d59"), (0.75, "#d7301f"), (1.0, "#7f0000"))
 
 
 def device_overlay(plan: Plan) -> str:
-    """JSON text: node key -> device, in the colours of the other pictures."""
+    """JSON text: node key -> device, in the colors of the other pictures."""
     colours = {device: tint(device_colour(number), 0.6) for number, device in enumerate(plan.devices)}
     results = {key: {"value": device, "bgColor": colours[device]} for key, device in plan.affinity.items()}
     return _text(
@@ -45,7 +45,7 @@ def device_overlay(plan: Plan) -> str:
 
 
 def latency_overlay(profile: Iterable[ProfileRow]) -> str:
-    """JSON text: node key -> microseconds of the nodes that ran, coloured from the quickest to the slowest."""
+    """JSON text: node key -> time in µs of the nodes that ran, colored from the fastest to the slowest."""
     results: dict[str, dict[str, float]] = {}
     for row in profile:
         if row.status == EXECUTED:
@@ -63,9 +63,9 @@ def latency_overlay(profile: Iterable[ProfileRow]) -> str:
 def write_overlays(
     plan: Plan, profile: Iterable[ProfileRow] | None = None, folder: str | os.PathLike[str] = "."
 ) -> tuple[Path, ...]:
-    """Write ``hetero_device_<model>.json``, and with a profile ``hetero_latency_<model>.json``; gives their paths.
+    """Write ``hetero_device_<model>.json`` and, with a profile, ``hetero_latency_<model>.json``. Returns their paths.
 
-    Raises `HeteroError` if one cannot be written.
+    Raises `HeteroError` if a file cannot be written.
     """
     texts = {"device": device_overlay(plan)}
     if profile is not None:

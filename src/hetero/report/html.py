@@ -1,7 +1,7 @@
-"""The report: a plan, or a plan and a run, as one HTML file that needs nothing else and asks nobody anything.
+"""The report: a plan, or a plan and a run, as one self-contained HTML file.
 
-Its content security policy lets in the one style and the one script that are part of it, by their digests, and nothing
-from any network. All names of the model are data: JSON with ``<`` escaped, or compressed, and shown as text.
+Its content security policy allows only the style and the script in the file, by their digests, and no network access.
+All names of the model are data: JSON with ``<`` escaped, or compressed, and displayed as text.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = ["report_html", "write_report"]
 
 _PAGE = Path(__file__).parent / "page"
 _SCRIPTS = ("base", "data", "layout", "drawing", "graph", "table", "timeline", "details", "main")
-_COMPRESSED_FROM = 256 << 10  # bytes of JSON
+_COMPRESSED_FROM = 256 << 10  # size of the JSON, in B, from which it is compressed by default
 
 
 def report_html(plan: Plan, profile: Profile | None = None, *, compress: bool | None = None) -> str:
-    """The report as text. ``profile``: `InferRequest.profiling_info` of a run of that plan.
+    """The report as text. ``profile``: `InferRequest.profiling_info` of a run of the plan.
 
-    ``compress``: deflate the data, which browsers of 2023 and later undo; False leaves them as JSON. By default they
-    are from 256 KiB on.
+    ``compress``: compress the data with deflate, which browsers since 2023 can decompress. False stores plain JSON. By
+    default, data of 256 KiB or more are compressed.
     """
     data = {"colours": COLOURS, **report_data(plan, profile)}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
@@ -72,7 +72,7 @@ def write_report(
     *,
     compress: bool | None = None,
 ) -> None:
-    """Write `report_html` to a file, whole or not at all. Raises `HeteroError` if it cannot be written."""
+    """Write `report_html` to a file atomically. Raises `HeteroError` if the file cannot be written."""
     text = report_html(plan, profile, compress=compress)
     try:
         write_atomically(path, [text.encode()])
@@ -82,7 +82,7 @@ def write_report(
 
 @functools.cache
 def _parts() -> tuple[str, str, str]:
-    """Template, style and script."""
+    """The template, the style and the script."""
     scripts = "\n".join((_PAGE / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS)
     return (
         (_PAGE / "report.html").read_text(encoding="utf-8"),
@@ -92,5 +92,5 @@ def _parts() -> tuple[str, str, str]:
 
 
 def _digest(text: str) -> str:
-    """The source expression of an element with this text."""
+    """The source expression, in the content security policy, of an element with this text."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

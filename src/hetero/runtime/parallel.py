@@ -1,10 +1,10 @@
-"""Steps of one inference at the same time, where they do not wait for each other and lie on different devices.
+"""Runs independent steps of one inference on different devices at the same time.
 
-A device runs one step of an inference at a time. The calling thread runs steps like any other; a device's executor is
-handed work only while something else runs, and if the step is long enough to pay for the handing over. Who finishes a
-step goes on with one that has become ready, so a chain stays in one thread.
+A device runs one step of an inference at a time. The calling thread runs steps too. A device's executor gets a step
+only while another step runs, and only if the step is long enough to be worth the overhead. A thread that finishes a
+step continues with one that has become ready, so a chain stays in one thread.
 
-Handed-over work is an offer: whoever is free first takes the step, so nothing waits for a thread that is busy with
+A step passed to an executor is an offer: the first idle thread runs it, so no step waits for a thread that is busy with
 another request.
 """
 
@@ -19,10 +19,10 @@ from ..plugin.executor import StreamExecutor
 
 __all__ = ["ParallelRun", "StepGraph", "saved_by_parallel"]
 
-# To wake a thread and to be woken by it. Steps shorter than this are not handed over.
+# Seconds to wake a thread and to be woken by it. Shorter steps are not passed to another thread.
 HAND_OVER_SECONDS = 50e-6
 
-# What running at the same time must save to be done: of the time one after the other, and at least.
+# The minimum saving for parallel runs: as a share of the sequential time, and in seconds.
 _LEAST_SHARE, _LEAST_SECONDS = 0.05, 100e-6
 
 
@@ -30,8 +30,9 @@ _LEAST_SHARE, _LEAST_SECONDS = 0.05, 100e-6
 class StepGraph:
     """Steps by number, in an order in which they can run.
 
-    ``followers``: steps that wait for each; ``waits_for``: for how many each waits. ``reads``: slots that each reads,
-    once each; ``readers``: how many steps read each slot, with one more for those that are results.
+    ``followers``: for each step, the steps that wait for it. ``waits_for``: for each step, the number of steps it waits
+    for. ``reads``: for each step, the distinct slots it reads. ``readers``: for each slot, the number of steps that
+    read it, plus 1 if the slot is a result. ``is_wide``: whether steps on different devices can run at the same time.
     """
 
     devices: tuple[str, ...]
@@ -43,7 +44,7 @@ class StepGraph:
 
     @classmethod
     def of(cls, steps: Sequence[tuple[str, Sequence[int], Sequence[int]]], kept: Sequence[int]) -> StepGraph:
-        """``steps``: device, slots read, slots filled. ``kept``: slots of the results."""
+        """``steps``: device, slots read, slots written. ``kept``: the slots of the results."""
         maker: dict[int, int] = {}
         followers: list[list[int]] = [[] for _ in steps]
         waits_for = []
@@ -60,7 +61,7 @@ class StepGraph:
         for slot in kept:
             if slot < len(readers):
                 readers[slot] += 1
-        # There is but one order if each step waits for the one before it.
+        # If each step waits for the previous one, only one order is possible.
         one_order = all(number + 1 in followers[number] for number in range(len(steps) - 1))
         return cls(
             tuple(device for device, _, _ in steps),
@@ -73,8 +74,8 @@ class StepGraph:
 
 
 def saved_by_parallel(graph: StepGraph, seconds: Sequence[float]) -> bool:
-    """Whether an inference would be clearly faster with steps at the same time. ``seconds``: that each step takes."""
-    finished = [0.0] * len(seconds)  # when the steps before it are done
+    """Whether an inference is clearly faster with parallel steps. ``seconds``: the time of each step."""
+    finished = [0.0] * len(seconds)  # when all steps before it are done
     free: dict[str, float] = {}
     for number, device in enumerate(graph.devices):
         begin = max(finished[number], free.get(device, 0.0))
@@ -88,7 +89,7 @@ def saved_by_parallel(graph: StepGraph, seconds: Sequence[float]) -> bool:
 
 
 class ParallelRun:
-    """One inference. ``run_step(number, slots)`` runs a step; ``seconds``: what each is known to take."""
+    """One inference. ``run_step(number, slots)`` runs a step. ``seconds``: the known time of each step."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class ParallelRun:
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Run all steps; raises the first error, when no step runs any longer."""
+        """Run all steps. Raises the first error, after all running steps have ended."""
         with self._lock:
             try:
                 while True:
@@ -125,7 +126,7 @@ class ParallelRun:
                         self._changed.wait()
                     else:
                         break
-            except BaseException as error:  # Ctrl-C, while waiting
+            except BaseException as error:  # Ctrl-C during the wait
                 self._error = self._error or error
                 while self._busy:
                     self._changed.wait()
@@ -134,7 +135,7 @@ class ParallelRun:
         assert self._left == 0
 
     def _take(self, device: str | None) -> int | None:
-        """A ready step that can run now, of one device or of any. The others that can are offered to their devices."""
+        """A ready step that can run now, of ``device`` or of any device. Offers the others to their devices."""
         if self._error is not None:
             return None
         taken = None
@@ -149,14 +150,14 @@ class ParallelRun:
                 self._offered.add(where)
                 try:
                     self._executor_of(where).submit(_Offer(self, where))
-                except RuntimeError:  # no more threads: this one will do it
+                except RuntimeError:  # no thread available: the current thread runs the step
                     self._offered.discard(where)
         if taken is not None:
             self._ready.remove(taken)
         return taken
 
     def _step(self, number: int) -> None:
-        """Run a step that was taken; called with the lock, which is let go meanwhile."""
+        """Run a step that `_take` returned. The caller holds the lock; it is released while the step runs."""
         error: BaseException | None = None
         self._lock.release()
         try:
@@ -182,7 +183,7 @@ class ParallelRun:
         self._changed.notify_all()
 
     def help(self, device: str) -> None:
-        """Run steps of a device in the thread of its executor while there are any."""
+        """Run ready steps of a device in its executor's thread."""
         with self._lock:
             self._offered.discard(device)
             while (number := self._take(device)) is not None:
@@ -200,7 +201,7 @@ class _Offer:
         self._parallel_run.help(self._device)
 
     def abandon(self, why: str) -> None:
-        pass  # the thread that waits for the inference does it
+        pass  # the thread that waits for the inference runs the steps
 
     def interrupt(self) -> None:
-        pass  # its request is asked
+        pass  # the request receives the interrupt

@@ -1,15 +1,15 @@
-"""The stages of a pipeline at the same time: each works on another request, in the threads of its device.
+"""Runs the stages of a pipeline at the same time: each stage works on a different request, in its device's threads.
 
-A request goes from stage to stage, each of which has an executor; who is done with a stage hands the request to the
-next one. Runners belong to stages, not to requests: as many as a stage runs at one time, whatever is in flight, so that
-activations are there once. Bounded are besides:
+Each stage has an executor. When a stage is done with a request, it passes the request to the next stage. Runners belong
+to stages, not to requests. A stage has as many runners as it runs requests at the same time, so the memory for
+activations does not grow with the number of requests in flight. Two queues are bounded:
 
-- a stage begins a request only while few wait for the stage after it (`_Stage.reserve`), so that values do not pile up
-  in front of a slow stage; a fast one rather waits;
-- how many requests wait for the first stage, only if that is asked for: then `QueueFull` is raised.
+- A stage starts a request only if few requests wait for the next stage (`_Stage.reserve`). Values therefore do not
+  accumulate in front of a slow stage.
+- If a limit is set, `submit` raises `QueueFull` when too many requests wait for the first stage.
 
-What goes wrong with a request ends that request alone. `infer` runs the stages in the thread that calls, on the same
-runners or new ones.
+An error ends only the request in which it occurs. `infer` runs the stages in the calling thread, with idle runners or
+new ones.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from .schedule import Schedule, Step, nbytes
 
 __all__ = ["Pipeline", "PipelineRunner", "requests_to_fill", "usable_processors"]
 
-_LOOK_SECONDS = 0.05  # between looks whether a stage that waits for room was asked to stop
+_LOOK_SECONDS = 0.05  # how often a stage that waits for room checks for cancellation
 
 
 def requests_to_fill(streams: Sequence[int]) -> int:
-    """How many requests in flight keep all stages busy: those that run, and as many ready for each but the first.
-    ``streams``: how many each stage runs at one time."""
+    """The number of requests in flight that keeps all stages busy: the running requests, plus as many waiting for each
+    stage after the first. ``streams``: the number of requests that each stage runs at the same time."""
     return sum(streams) + sum(streams[1:])
 
 
 def usable_processors() -> int:
-    """How many this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Pipeline:
-    """The stages of one compiled model, each step of ``schedule`` one. To requests it is the executor that they use."""
+    """The stages of one compiled model, one per step of ``schedule``. Requests use it as their executor."""
 
     def __init__(
         self, schedule: Schedule, executors: ExecutorManager, streams: Sequence[int], queue_limit: int, timed: bool
     ) -> None:
-        """``streams``: requests that each stage runs at one time. ``queue_limit``: requests that may wait for the first
-        stage, 0 for any number. ``timed``: take counters."""
+        """``streams``: the number of requests that each stage runs at the same time. ``queue_limit``: the number of
+        requests that may wait for the first stage, 0 for no limit. ``timed``: collect counters."""
         self._schedule = schedule
         self.timed = timed
         self._stages = [_Stage(step, executors, count) for step, count in zip(schedule.steps, streams, strict=True)]
@@ -65,12 +65,13 @@ class Pipeline:
     # ---- as an executor
 
     def submit(self, work: AsyncRun) -> None:
-        """Have ``work`` go through all stages. `QueueFull` if too many wait; RuntimeError if there are no threads."""
+        """Run ``work`` through all stages. Raises `QueueFull` if too many requests wait, and `RuntimeError` if no
+        thread can start."""
         first = self._stages[0]
         if not first.enter(self._queue_limit):
             raise QueueFull(
                 f"{self._queue_limit} requests wait for the first stage, as many as QUEUE_LIMIT allows: wait for "
-                "results before starting more, or use map(), which does"
+                "results before starting more, or use map(), which does this"
             )
         transit = _Transit(self, work)
         work.carrier = transit
@@ -81,7 +82,7 @@ class Pipeline:
             raise
 
     def withdraw(self, work: AsyncRun) -> bool:
-        """Take back what waits for a stage; False if one works on it, or is just about to."""
+        """Remove work that waits for a stage. Returns False if a stage runs it or is about to."""
         transit: _Transit | None = work.carrier
         if transit is None:
             return False
@@ -92,23 +93,23 @@ class Pipeline:
         return True
 
     def serves_here(self) -> bool:
-        """Whether the calling thread is one of its stages'."""
+        """Whether the calling thread belongs to one of the stages."""
         return any(stage.serves_here() for stage in self._stages)
 
-    # ---- for those that run
+    # ---- for runs
 
     @property
     def num_stages(self) -> int:
-        """How many stages there are."""
+        """The number of stages."""
         return len(self._stages)
 
     def flow(self, inputs: Sequence[Any]) -> Flow:
-        """The values of an inference that begins."""
+        """The values of a new inference."""
         return Flow(self._schedule, inputs)
 
     def run_stage(self, position: int, flow: Flow, cancellation: Cancellation) -> None:
-        """Run a stage on the values of ``flow``, in the calling thread. Raises what goes wrong, with stage and device.
-        ``cancellation``: asks the stage to stop as well."""
+        """Run a stage on the values of ``flow``, in the calling thread. Errors name the stage and the device.
+        ``cancellation`` also stops the stage."""
         stage, step = self._stages[position], self._schedule.steps[position]
         begin = time.perf_counter_ns() if self.timed else 0
         slots = flow.slots
@@ -144,13 +145,13 @@ class Pipeline:
         return self._stages[position]
 
     def reset_after_fork(self) -> None:
-        """In a child: whoever was in a stage, or held a lock, is not here."""
+        """Reset all stages in a child process, which does not have the threads that ran stages or held locks."""
         for stage in self._stages:
             stage.reset()
 
 
 class Flow:
-    """The values of one inference on its way, and its counters."""
+    """The values and the counters of one inference."""
 
     __slots__ = ("_bytes", "_schedule", "rows", "slots", "spans")
 
@@ -167,18 +168,18 @@ class Flow:
         return [self.slots[slot] for slot in self._schedule.outputs]
 
     def note(self, span: Span, slots: Sequence[int]) -> None:
-        """When a stage ran, and that it filled ``slots``."""
+        """Record the time span of a stage, and the sizes of the ``slots`` it wrote."""
         self.spans.append(span)
         self._bytes.update((slot, nbytes(self.slots[slot])) for slot in slots)
 
     @property
     def profile(self) -> Profile:
-        """Its counters; empty if none were taken."""
+        """The counters; empty if none were collected."""
         return Profile(self.rows, self.spans, self._schedule.transfers(self._bytes)) if self.spans else Profile()
 
 
 class PipelineRunner:
-    """All stages one after the other in the calling thread; see `hetero.plugin.request.Runner`."""
+    """Runs all stages one after the other in the calling thread; see `hetero.plugin.request.Runner`."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -197,7 +198,7 @@ class PipelineRunner:
 
 
 class _Stage:
-    """One stage: its executor, its runners, and how many requests wait for it or are about to."""
+    """One stage: its executor, its runners, and the number of requests that wait for it or are about to."""
 
     def __init__(self, step: Step, executors: ExecutorManager, streams: int) -> None:
         self._step = step
@@ -207,13 +208,13 @@ class _Stage:
         self.reset()
 
     def reset(self) -> None:
-        """As if nothing were under way."""
+        """Set the initial state."""
         self._changed = threading.Condition()
         self._waiting = 0
         self.idle: collections.deque[Runner] = collections.deque()
 
     def executor(self) -> StreamExecutor:
-        """Leased when it is first asked for."""
+        """The executor, leased on first use."""
         if self._executor is None:
             compiled = self._step.compiled
             with self._changed:
@@ -227,14 +228,14 @@ class _Stage:
         return self._executor is not None and self._executor.serves_here()
 
     def runner(self) -> Runner:
-        """One that nobody uses; who has it puts it back to ``idle``."""
+        """An idle runner, or a new one. The caller returns it to ``idle``."""
         try:
             return self.idle.pop()
         except IndexError:
             return self._step.compiled.new_runner()
 
     def enter(self, limit: int) -> bool:
-        """Wait for this stage, if fewer than ``limit`` do (0: any number)."""
+        """Count one more waiting request, unless ``limit`` are waiting already (0: no limit)."""
         with self._changed:
             if limit and self._waiting >= limit:
                 return False
@@ -242,8 +243,8 @@ class _Stage:
             return True
 
     def reserve(self, cancellation: Cancellation) -> None:
-        """`enter` once there is room: twice what the stage runs at one time. Raises `Cancelled` if that is asked for
-        meanwhile."""
+        """Wait until fewer than twice as many requests wait as the stage runs at the same time, then `enter`. Raises
+        `Cancelled` if the request is cancelled during the wait."""
         with self._changed:
             while self._waiting >= 2 * self._streams:
                 cancellation.check()
@@ -251,14 +252,14 @@ class _Stage:
             self._waiting += 1
 
     def leave(self) -> None:
-        """It does not wait any longer."""
+        """Count one waiting request less."""
         with self._changed:
             self._waiting -= 1
             self._changed.notify()
 
 
 class _Transit:
-    """One inference on its way through the stages: the work that their executors do."""
+    """One inference on its way through the stages, as work for their executors."""
 
     __slots__ = ("_flow", "_pipeline", "_run", "position")
 
@@ -287,7 +288,7 @@ class _Transit:
                 self.position += 1
                 following.executor().submit(self)
                 return
-        except BaseException as error:  # whatever it is belongs to who waits for it
+        except BaseException as error:  # `wait` raises it
             if is_reserved and following is not None:
                 following.leave()
             if isinstance(error, RuntimeError):

@@ -1,11 +1,11 @@
-"""Stage 5, run: the submodels of a cut model, in order, over one table of values.
+"""Stage 5, run: the submodels of a partitioned model, in order, over one table of values.
 
-A schedule is made once at compile: every boundary value has a slot, each step names the slots it reads and fills and
-those nobody reads after it. Running one inference is then a loop over steps in the calling thread, with no look-up by
-name and no copy between steps.
+`compile_model` creates the schedule once. Every boundary value has a slot, and each step lists the slots it reads, the
+slots it writes, and the slots that no later step reads. An inference is a loop over the steps in the calling thread,
+without look-ups by name and without copies between steps.
 
-Where steps on different devices do not wait for each other, the loop takes the time of each step, and runs steps
-at the same time (`runtime/parallel.py`) once that is known to be worth the handing over.
+If some steps on different devices are independent, the loop measures the time of each step. It runs steps at the same
+time (`runtime/parallel.py`) if this saves more than the overhead of threads.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Schedule", "ScheduleRunner", "Step", "nbytes"]
 
-# Runs before the first look at whether it is worth running steps at the same time, and between two looks. The first run
-# of a request plans for the shapes that it meets.
+# The number of runs before the first decision for or against parallel steps, and between two decisions. The first run
+# of a request is not typical, because it plans for the input shapes.
 _FIRST_LOOK, _LOOK_EVERY = 2, 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """One submodel: what runs it, the slots it reads and fills, and the slots free after it."""
+    """One submodel: its compiled model, the slots it reads and writes, and the slots that no later step reads."""
 
     compiled: CompiledModel
     inputs: tuple[int, ...]
@@ -49,9 +49,10 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """Steps in an order in which they can run. Slots 0, 1, … hold the model's inputs, the next ones ``constants``.
+    """Steps in an order in which they can run. Slots 0, 1, … hold the model's inputs; the next slots hold
+    ``constants``.
 
-    ``executor_of``: device -> the threads for its steps, where those run beside others.
+    ``executor_of``: device -> the executor for its steps, used for parallel steps.
     """
 
     num_slots: int
@@ -62,13 +63,13 @@ class Schedule:
 
     @functools.cached_property
     def graph(self) -> StepGraph | None:
-        """Which steps wait for which; None if there is but one order, or one device."""
+        """The dependencies between steps. None if only one order is possible, or if there is only one device."""
         graph = StepGraph.of([(step.compiled.device, step.inputs, step.outputs) for step in self.steps], self.outputs)
         return graph if graph.is_wide else None
 
     @functools.cached_property
     def left(self) -> tuple[tuple[int, ...], ...]:
-        """Per step the positions of results that stay where they are made: all that read them have the same `home`."""
+        """For each step, the positions of the results that stay on the device: all their readers have its `home`."""
         homes = [step.compiled.home for step in self.steps]
         readers: dict[int, list[object]] = {slot: [None] for slot in self.outputs}
         for step, home in zip(self.steps, homes, strict=True):
@@ -85,7 +86,7 @@ class Schedule:
 
     @functools.cached_property
     def boundary(self) -> tuple[tuple[str, int, int, tuple[int, ...]], ...]:
-        """Per value that passes between steps: name, slot, the step that makes it and those that read it."""
+        """For each value that passes between steps: its name, its slot, the step that computes it, and its readers."""
         readers: dict[int, list[int]] = {}
         for position, step in enumerate(self.steps):
             for slot in dict.fromkeys(step.inputs):
@@ -98,28 +99,28 @@ class Schedule:
         )
 
     def filled(self, inputs: Sequence[Any]) -> list[Any]:
-        """All slots, when an inference begins."""
+        """All slots at the start of an inference."""
         slots: list[Any] = [*inputs, *self.constants]
         slots += [None] * (self.num_slots - len(slots))
         return slots
 
     def transfers(self, slot_bytes: Mapping[int, int]) -> list[Transfer]:
-        """The boundary values of a run, given the bytes of slots."""
+        """The boundary values of a run, from the sizes of the slots in B."""
         return [
             Transfer(name, made + 1, tuple(reader + 1 for reader in readers), slot_bytes.get(slot, 0))
             for name, slot, made, readers in self.boundary
         ]
 
     def miscounted(self, position: int, results: Sequence[Any]) -> InferenceError:
-        """The error of a step that gave too many or too few results."""
+        """The error for a step that returned too many or too few results."""
         step = self.steps[position]
         return InferenceError(
-            f"{step.compiled.device} gave {len(results)} results for subgraph {position + 1}, "
+            f"{step.compiled.device} returned {len(results)} results for subgraph {position + 1}, "
             f"expected {len(step.outputs)}"
         )
 
     def fail(self, position: int, error: Exception) -> NoReturn:
-        """Raise ``error`` with the subgraph and its device."""
+        """Raise ``error``, with the subgraph and its device added."""
         device = self.steps[position].compiled.device
         if isinstance(error, HeteroError):
             error.add_note(f"in subgraph {position + 1} on {device}")
@@ -132,7 +133,7 @@ class ScheduleRunner:
     """Runs one inference at a time through a schedule; see `hetero.plugin.request.Runner`."""
 
     def __init__(self, schedule: Schedule, timed: bool = False) -> None:
-        """``timed``: note when each step runs, for `profile`."""
+        """``timed``: record the time span of each step, for `profile`."""
         self._schedule = schedule
         self._timed = timed
         self._spans: list[Span | None] = [None] * len(schedule.steps)
@@ -148,7 +149,7 @@ class ScheduleRunner:
             (position, runner.run, step.inputs, step.outputs, step.last_read)
             for position, (step, runner) in enumerate(zip(schedule.steps, self._runners, strict=True))
         ]
-        # Of each step, the least of the runs before the last look, and since then: what else the machine does adds.
+        # The minimum time of each step before the last decision, and since then. Other load only adds to the minimum.
         self._seconds = [0.0] * len(schedule.steps)
         self._least_since = [math.inf] * len(schedule.steps)
         self._until_look = _FIRST_LOOK
@@ -156,7 +157,7 @@ class ScheduleRunner:
         self._alone = _as_alone(schedule, self._runners)
 
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
-        """See `RepeatingRunner`: where there is one step, what its runner can tell."""
+        """See `RepeatingRunner`. Only for schedules with one step, whose runner supports it."""
         if self._alone is None:
             return None
         runner, reads, gives = self._alone
@@ -179,7 +180,7 @@ class ScheduleRunner:
         return [slots[slot] for slot in schedule.outputs]
 
     def _run_in_order(self, slots: list[Any]) -> None:
-        """`_run_step` of each, in one loop: for a small submodel, calls would cost as much as its kernels."""
+        """Run each step in one loop, because for small submodels a call would take as long as the kernels."""
         cancellation = self.cancellation
         position = 0
         try:
@@ -197,7 +198,7 @@ class ScheduleRunner:
             self._schedule.fail(position, error)
 
     def _run_wide(self, graph: StepGraph, slots: list[Any]) -> None:
-        """Steps of which some do not wait for each other."""
+        """Run steps of which some are independent."""
         if self._in_parallel:
             ParallelRun(graph, slots, self._seconds, self._run_step, self._schedule.executor_of).run()
         else:
@@ -209,14 +210,14 @@ class ScheduleRunner:
             self._in_parallel = saved_by_parallel(graph, self._seconds)
 
     def _run_steps(self, slots: list[Any]) -> None:
-        """All steps, one after the other, each timed."""
+        """Run all steps one after the other, and measure each."""
         for position, step in enumerate(self._schedule.steps):
             self._run_step(position, slots)
             for slot in step.last_read:
                 slots[slot] = None
 
     def _run_step(self, position: int, slots: list[Any]) -> None:
-        """One step, timed; what nobody reads after it is left to the caller."""
+        """Run and measure one step. The caller clears the slots that no later step reads."""
         _, run, reads, fills, _ = self._steps[position]
         start = time.perf_counter()
         try:
@@ -234,7 +235,7 @@ class ScheduleRunner:
             self._note(position, start, end, results)
 
     def _note(self, position: int, start: float, end: float, results: Sequence[Any]) -> None:
-        """Keep when and where a step ran, and how large its results are."""
+        """Record when and where a step ran, and the sizes of its results."""
         step, thread = self._schedule.steps[position], threading.current_thread().name
         self._spans[position] = Span(position + 1, step.compiled.device, thread, round(start * 1e9), round(end * 1e9))
         self._slot_bytes.update((slot, nbytes(result)) for slot, result in zip(step.outputs, results, strict=True))
@@ -252,20 +253,20 @@ class ScheduleRunner:
 
 
 def nbytes(result: Any) -> int:
-    """Bytes of a result: of a sequence those of its arrays, of strings those of references to them."""
+    """The size of a result in B: of a sequence, the sum of its arrays; of strings, the size of the references."""
     return sum(map(nbytes, result)) if isinstance(result, list) else getattr(result, "nbytes", 0)
 
 
 def _as_alone(
     schedule: Schedule, runners: Sequence[Runner]
 ) -> tuple[RepeatingRunner, Sequence[int], Sequence[int]] | None:
-    """The runner of the only step, which inputs it reads, and which of its results the outputs are; None if there is
-    more to a run than that."""
+    """If the schedule is a single step: its runner, the positions of the inputs it reads, and the positions of the
+    outputs among its results. Otherwise None."""
     if len(runners) != 1 or schedule.constants or not isinstance(runners[0], RepeatingRunner):
         return None
     (step,) = schedule.steps
     if len(set(schedule.outputs)) < len(schedule.outputs) or not set(schedule.outputs) <= set(step.outputs):
         return None
     if not set(range(schedule.num_slots)) - set(step.outputs) <= set(step.inputs):
-        return None  # an input that nobody reads is none that the step's runner could tell about
+        return None  # the step's runner cannot check an input that it does not read
     return runners[0], step.inputs, [step.outputs.index(slot) for slot in schedule.outputs]

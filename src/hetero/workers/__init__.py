@@ -1,11 +1,10 @@
-"""Submodels in processes of their own (``ISOLATION=PROCESS``).
+"""Submodels in separate processes (``ISOLATION=PROCESS``).
 
-A compiled model that runs in a worker process is a `CompiledModel` like any other: schedules do not know. Tensors pass
-through memory that both map (`shared_memory`), messages (`messages`) through a socket for each inference under way
-(`channel`), and through ZeroMQ where they are rare (`worker`). Workers are forked by a process that has imported
-everything already (`nursery`), so that a new one is there within milliseconds. One that crashes, or does not answer in
-time, is replaced (`crew`).
+A compiled model in a worker process is a normal `CompiledModel` for schedules. Tensors pass through memory that both
+processes map (`shared_memory`). Messages (`messages`) pass through one socket per running inference (`channel`); rare
+messages pass through ZeroMQ (`worker`). A process that has already imported all modules forks the workers (`nursery`),
+so a new worker starts within milliseconds. A worker that crashes or does not answer in time is replaced (`crew`).
 
-Nothing of it has a name that outlives the processes: memory is anonymous, sockets are unlinked as soon as both sides
-have them, and a worker ends when the process that it works for does, however that ends.
+No named resource outlives the processes: memory is anonymous, sockets are unlinked as soon as both sides are connected,
+and a worker ends with its application, even if the application is killed.
 """

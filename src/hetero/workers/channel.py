@@ -1,10 +1,10 @@
 """Messages through a Unix socket between two processes on one machine.
 
-A message is one system call to send and one to receive, and wakes one thread; in ZeroMQ it passes through a thread of
-its own on each side, which costs more than an inference of a small model.
+A message takes one system call to send and one to receive, and wakes one thread. In ZeroMQ, a message passes through an
+additional thread on each side, which takes longer than an inference of a small model.
 
-Each message has a number. An answer bears that of its request, so that one which nobody waits for any longer is told
-from the one that somebody does.
+Each message has a number. An answer has the number of its request, so the receiver can drop answers to abandoned
+requests.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from collections.abc import Callable
 __all__ = ["NUMBERS", "BrokenChannel", "Channel"]
 
 NUMBERS = 1 << 32
-"""Those of messages are below."""
+"""Message numbers are below this."""
 
-_HEAD = struct.Struct("<II")  # bytes that follow, number
-_AT_ONCE = 1 << 14  # bytes that are received in one call, unless more are known to come
+_HEAD = struct.Struct("<II")  # the size of the message in B, and its number
+_AT_ONCE = 1 << 14  # bytes to receive in one call, unless a longer message is known to follow
 _MOST_AT_ONCE = 1 << 20
 _MOST_BYTES = 1 << 30
 
 Wait = Callable[[bool], None]
-"""Called with whether it is to receive (or to send); returns when that is possible, and may raise."""
+"""Waits until the socket can receive (True) or send (False). May raise."""
 
 
 class BrokenChannel(ConnectionError):
-    """Nobody is at the other end, or what came from there is no message."""
+    """The other end is closed, or sent an invalid message."""
 
 
 class Channel:
-    """One end. Not for two threads at once."""
+    """One end of a channel. Not thread-safe."""
 
     def __init__(self, own: socket.socket) -> None:
-        """``own``: a connected stream socket, which is closed with this object."""
+        """``own``: a connected stream socket. `close` closes it."""
         self._socket = own
-        self._came = bytearray()  # of a message that has not come whole
-        self._is_unsure = False  # whether bytes may have passed that nobody has noted, as after an interrupt
+        self._came = bytearray()  # the received part of an incomplete message
+        self._is_unsure = False  # whether unrecorded bytes may have passed, as after an interrupt
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def send(self, number: int, message: bytes, wait: Wait | None = None) -> None:
-        """``wait``: for a socket that does not block. Raises `BrokenChannel`, and what ``wait`` does: then nothing more
-        can be sent, since nobody knows how much of the message was."""
+        """Send a message. ``wait`` is required for a non-blocking socket. Raises `BrokenChannel` and the exceptions of
+        ``wait``. After an exception, the channel cannot send again, because part of the message may have been sent."""
         self._be_unsure()
         left = memoryview(_HEAD.pack(len(message), number) + message)
         while left:
@@ -59,8 +59,8 @@ class Channel:
         self._is_unsure = False
 
     def receive(self, wait: Wait | None = None) -> tuple[int, bytes]:
-        """The next message, and its number. Raises `BrokenChannel`, and what ``wait`` does: what has come of a message
-        is kept then."""
+        """The number of the next message, and the message. Raises `BrokenChannel` and the exceptions of ``wait``. After
+        an exception of ``wait``, a partly received message is kept."""
         came = self._came
         if not came:
             some = self._some(_AT_ONCE, wait)
@@ -76,7 +76,7 @@ class Channel:
             if len(came) >= _HEAD.size:
                 size, number = _HEAD.unpack_from(came)
                 if size > _MOST_BYTES:
-                    raise BrokenChannel(f"a message of {size} bytes came")
+                    raise BrokenChannel(f"received a message of {size} B, expected at most {_MOST_BYTES} B")
                 end = _HEAD.size + size
                 if len(came) >= end:
                     message = bytes(memoryview(came)[_HEAD.size : end])
@@ -90,7 +90,7 @@ class Channel:
         self._socket.close()
 
     def _some(self, most: int, wait: Wait | None) -> bytes:
-        """Bytes that have come, at least one; the caller notes them."""
+        """At least one received byte. The caller clears `_is_unsure` once it has stored the bytes."""
         while True:
             if wait is not None:
                 wait(True)
@@ -103,10 +103,10 @@ class Channel:
             except OSError as error:
                 raise BrokenChannel(str(error)) from error
             if not some:
-                raise BrokenChannel("it was closed")
+                raise BrokenChannel("the other end was closed")
             return some
 
     def _be_unsure(self) -> None:
         if self._is_unsure:
-            raise BrokenChannel("a message was cut short")
+            raise BrokenChannel("an earlier message was incomplete")
         self._is_unsure = True

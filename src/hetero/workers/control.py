@@ -1,4 +1,4 @@
-"""Where the ZeroMQ socket of a worker is, for as long as it takes to connect."""
+"""The address of a worker's ZeroMQ socket, which exists until both sides are connected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def address_in(folder: str) -> str:
 
 
 def remove_folder(folder: str) -> None:
-    """With the socket in it, if they are there yet. Opens no file, since there may be none left to open."""
+    """Remove the folder and the socket in it, if they exist. Opens no files, because file descriptors may be used
+    up."""
     with contextlib.suppress(OSError):
         os.unlink(os.path.join(folder, _NAME))
     with contextlib.suppress(OSError):

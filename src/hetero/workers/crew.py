@@ -1,4 +1,4 @@
-"""What runs a compiled model elsewhere and may be lost there, a process or an actor, and the next one when it is."""
+"""Supervises a worker (a process or an actor) that runs a compiled model, and replaces it if it is lost."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Crew", "Losable"]
 
 
 class Losable(Protocol):
-    """A worker, which may end at any time."""
+    """A worker that may end at any time."""
 
     @property
     def is_lost(self) -> bool:
-        """As far as is known. Cheap: it is asked before each inference."""
+        """Whether the worker is known to have ended. Must be fast, because it is read before each inference."""
         ...
 
 
@@ -27,20 +27,20 @@ Result = TypeVar("Result")
 
 
 class Crew(abc.ABC, Generic[Worker]):
-    """One worker at a time. Thread-safe; all that use it wait while one is made."""
+    """Holds one worker at a time. Thread-safe: all users wait while a worker starts."""
 
     def __init__(self, name: str) -> None:
-        """``name``: of what they work for."""
+        """``name``: the device that the workers run, for errors."""
         self.name = name
         self._lock = threading.Lock()
-        self._held: list[Worker] = []  # one or none; a list, so that a finalizer can know it without the crew
+        self._held: list[Worker] = []  # at most one; a list, so that a finalizer can reference it without this object
 
     @abc.abstractmethod
     def start(self) -> Worker:
-        """A worker that is ready for inferences. Called by one thread at a time. Raises as compiling does."""
+        """A worker that is ready for inferences. Called by one thread at a time. Raises the errors of compiling."""
 
     def worker(self) -> Worker:
-        """One that lives, as far as is known: a new one if the last is lost. Raises what `start` does."""
+        """The current worker, or a new one if it is lost. Raises the errors of `start`."""
         with self._lock:
             if not self._held or self._held[0].is_lost:
                 self._held.clear()
@@ -48,7 +48,7 @@ class Crew(abc.ABC, Generic[Worker]):
             return self._held[0]
 
     def run(self, work: Callable[[Worker], Result], retries: int) -> Result:
-        """``work(worker)``; again with the next worker, up to ``retries`` times, if that raises `WorkerLost`."""
+        """Return ``work(worker)``. If it raises `WorkerLost`, retry with a new worker, up to ``retries`` times."""
         attempt = 0
         while True:
             try:
@@ -63,10 +63,10 @@ class Crew(abc.ABC, Generic[Worker]):
                 raise
 
     def _replace(self) -> None:
-        """Make the next worker already, in a thread of its own: nobody waits for it."""
+        """Start the next worker in a background thread."""
 
         def work() -> None:
-            with contextlib.suppress(Exception):  # the next inference tries again, and tells
+            with contextlib.suppress(Exception):  # the next inference tries again and raises the error
                 self.worker()
 
         threading.Thread(target=work, name=f"hetero replaces a worker of {self.name}", daemon=True).start()

@@ -1,4 +1,4 @@
-"""What the process does that workers are forked from (`nursery`). Only that imports this, by name."""
+"""The main function of the process that forks workers. Only `nursery` imports this module, by name."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["serve"]
 
 
 def serve(descriptor: int, alive: int) -> None:
-    """Fork workers as asked for, until the application is gone. The main function of the process."""
+    """Fork workers on request until the application ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers: their ends are seen by descriptor
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no wait() for workers: file descriptors report their end
     process.preload()
     own = socket.socket(fileno=descriptor)
     while True:

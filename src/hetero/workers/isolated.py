@@ -1,4 +1,4 @@
-"""A compiled model in a worker process, which is replaced when it is lost."""
+"""A compiled model in a worker process. A lost worker is replaced."""
 
 from __future__ import annotations
 
@@ -41,17 +41,19 @@ def compile_isolated(
 ) -> IsolatedModel:
     """Compile ``model`` for ``device`` in a worker process.
 
-    ``settings``: all properties. ``plugins``: name and target of devices that were registered by hand, which the worker
-    registers too. ``ops``: custom operators, which it adds. Raises what the compilation does, `NotSupported` for what
-    cannot pass between processes, and `WorkerLost` if the worker ends meanwhile.
+    ``settings``: all properties. ``plugins``: the names and targets of registered devices, which the worker registers
+    too. ``ops``: custom operators, which the worker adds. Raises the errors of the compilation, `NotSupported` for
+    values that cannot pass between processes, and `WorkerLost` if the worker ends during the compilation.
     """
     if importlib.util.find_spec("zmq") is None:
-        raise NotSupported("ISOLATION=PROCESS needs pyzmq: pip install 'hetero[workers]'")
+        raise NotSupported("ISOLATION=PROCESS requires pyzmq: pip install 'hetero[workers]'")
     for port in (*model.inputs, *model.outputs):
         if not port.is_tensor or (port.dtype is not None and port.dtype.hasobject):
-            raise NotSupported(f"{device}: {port.name!r} is no tensor of numbers, and nothing else passes to a worker")
+            raise NotSupported(
+                f"{device}: {port.name!r} is not a tensor of numbers; ISOLATION=PROCESS supports only such tensors"
+            )
     if settings.get("CACHE_ENCRYPTION_CALLBACKS") is not None:
-        raise NotSupported("CACHE_ENCRYPTION_CALLBACKS are functions of this process; a worker cannot call them")
+        raise NotSupported("ISOLATION=PROCESS does not support CACHE_ENCRYPTION_CALLBACKS: a worker cannot call them")
     pool = _pool.get()
     encoded, weights = detach(model.with_inferred_types())
     kept: list[NDArray[Any]] = []
@@ -76,7 +78,7 @@ def compile_isolated(
 
 
 class _Crew(Crew[Worker]):
-    """Of worker processes that have compiled a model. ``kept``: the arrays that ``request`` names."""
+    """Worker processes that have compiled a model. ``kept``: the arrays that ``request`` refers to."""
 
     def __init__(
         self, device: str, pool: SharedPool, request: Compile, kept: Sequence[Any], timeout: float | None
@@ -98,7 +100,7 @@ class _Crew(Crew[Worker]):
 
 
 class IsolatedModel(CompiledModel):
-    """Runs in a worker process, which ends when nobody has this object, or a request of it, any longer."""
+    """Runs in a worker process, which ends when this object and all its requests are garbage collected."""
 
     def __init__(self, model: Model, crew: _Crew, settings: Mapping[str, Any]) -> None:
         streams = crew.worker().streams
@@ -113,7 +115,7 @@ class IsolatedModel(CompiledModel):
 
     @property
     def process(self) -> int:
-        """The worker's process id; of the next one when it is lost."""
+        """The process id of the worker; after a loss, of its replacement."""
         return self._crew.worker().process
 
     def create_runner(self) -> Runner:
@@ -122,7 +124,7 @@ class IsolatedModel(CompiledModel):
 
 
 class _Runner:
-    """One inference at a time in the worker; see `hetero.plugin.request.Runner`."""
+    """Runs one inference at a time in the worker; see `hetero.plugin.request.Runner`."""
 
     def __init__(self, crew: _Crew, outputs: Sequence[Port], timeout: float | None, retries: int) -> None:
         self.cancellation = Cancellation()
@@ -137,8 +139,7 @@ class _Runner:
         pool = self._pool
         if pool is not _pool.get():
             raise InferenceError(
-                f"{self._crew.name}: its worker belongs to the process that this one was forked from: compile the "
-                "model again here"
+                f"{self._crew.name}: the worker belongs to the parent process: compile the model again in this process"
             )
         shared = [pool.share(array) for array in inputs]
         refs = [TensorRef(offset, dtype_name(array.dtype), array.shape) for array, offset in shared]
@@ -159,7 +160,7 @@ class _Runner:
         if not isinstance(answer, Done):
             raise worker.lost(f"answered {type(answer).__name__}, expected results")
         self._rows = answer.rows()
-        # An array over its room keeps that.
+        # Each array keeps its room alive.
         return [
             np.ndarray(ref.shape, ref.numpy_dtype, buffer=room) for room, ref in zip(rooms, answer.results, strict=True)
         ]
@@ -176,12 +177,12 @@ class _Runner:
 
 
 def _stated_bytes(port: Port) -> int:
-    """Of a result whose size is fixed; else 0: the first inference tells."""
+    """The size of a result in B if it is fixed; otherwise 0, and the first inference finds the size."""
     if port.dtype is None or port.shape is None or not all(isinstance(dim, int) for dim in port.shape):
         return 0
     return int(np.prod(port.shape, dtype=np.int64)) * port.dtype.itemsize  # type: ignore[arg-type]
 
 
 _pool = PerProcess(SharedPool)
-"""One for all workers, so that what one made is read by another where it lies. After a fork not the parent's: what a
-child writes must not appear there."""
+"""One pool for all workers, so that workers read each other's results without a copy. A forked child gets its own pool,
+so that its writes do not appear in the parent."""

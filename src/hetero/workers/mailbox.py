@@ -1,4 +1,4 @@
-"""A socket through which a process hands descriptors to another."""
+"""A socket that passes file descriptors between processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 __all__ = ["Mailbox"]
 
 _ANNOUNCED, _DESCRIPTORS = b"a", b"d"  # kinds of messages
-_AT_ONCE = 128  # descriptors of one message; Linux takes 253
+_AT_ONCE = 128  # file descriptors per message; Linux allows 253
 
 
 class Mailbox:
-    """One end."""
+    """One end of the socket."""
 
     def __init__(self, own: socket.socket) -> None:
         self._socket = own
@@ -27,16 +27,17 @@ class Mailbox:
         return self._socket.fileno()
 
     def announce(self) -> None:
-        """Make the other end readable before anything is sent."""
+        """Make the other end readable before the first descriptors are sent."""
         self._socket.send(_ANNOUNCED)
 
     def send(self, descriptors: Sequence[int]) -> None:
-        """Copies of them come out at the other end; these stay open."""
+        """Send copies of the descriptors. The originals stay open."""
         for begin in range(0, len(descriptors), _AT_ONCE):
             socket.send_fds(self._socket, [_DESCRIPTORS], list(descriptors[begin : begin + _AT_ONCE]))
 
     def receive(self, count: int) -> list[int]:
-        """``count`` descriptors. Raises `OSError` if they do not come, or this process may not have as many."""
+        """``count`` descriptors. Raises `OSError` if they do not arrive, or if they exceed the limit of this
+        process."""
         found: list[int] = []
         try:
             while len(found) < count:
@@ -45,9 +46,9 @@ class Mailbox:
                     continue
                 found += descriptors
                 if not message:
-                    raise OSError("nobody sends them")
+                    raise OSError("the other end was closed")
                 if flags & socket.MSG_CTRUNC or len(found) > count:
-                    raise OSError(f"{len(found)} of {count} came: more files are open than this process may have")
+                    raise OSError(f"received {len(found)} of {count}: this process has too many open files")
         except BaseException:
             for descriptor in found:
                 os.close(descriptor)

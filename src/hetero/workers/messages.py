@@ -1,4 +1,4 @@
-"""What passes between a process and its worker, as msgpack. Tensors are named by where they lie in shared memory."""
+"""Messages between a process and its worker, in msgpack. They refer to tensors by their offsets in shared memory."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class TensorRef(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Room(msgspec.Struct, array_like=True, frozen=True):
-    """Bytes in shared memory for a result."""
+    """Space in shared memory for a result."""
 
     offset: int
     size: int
 
 
 class Compile(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """Compile a model: its encoding without the weights, and those. Before: ``path`` is where modules are looked for,
-    ``plugins`` (name and target) are registered, and ``ops`` are added."""
+    """Compile a model. ``model``: its encoding without the weights. The worker first sets ``sys.path`` to ``path``,
+    registers ``plugins`` (names and targets), and adds ``ops``."""
 
     model: TensorRef
     weights: list[tuple[str, TensorRef]]
@@ -72,7 +72,7 @@ class Compile(msgspec.Struct, array_like=True, frozen=True, tag=True):
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """One inference, results to be written to ``rooms``."""
+    """Run one inference, and write its results to ``rooms``."""
 
     inputs: list[TensorRef]
     rooms: list[Room]
@@ -85,7 +85,7 @@ class Settle(msgspec.Struct, array_like=True, frozen=True, tag=True):
 
 
 class Cancel(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """Stop an inference, unless it is over; no answer. ``number``: of its message on the lane."""
+    """Stop an inference if it is still running. There is no answer. ``number``: the number of its message."""
 
     lane: int
     number: int
@@ -96,13 +96,13 @@ class Ready(msgspec.Struct, array_like=True, frozen=True, tag=True):
 
 
 class Compiled(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """``streams``: inferences that keep the worker busy. As many lanes were sent through the mailbox."""
+    """``streams``: the number of inferences that keep the worker busy. The mailbox receives as many lanes."""
 
     streams: int
 
 
 class Done(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """The results, where their rooms are."""
+    """The results, which are in their rooms."""
 
     results: list[TensorRef]
     counters: list[tuple[str, str, str, str, float, float, int]]
@@ -112,7 +112,7 @@ class Done(msgspec.Struct, array_like=True, frozen=True, tag=True):
 
 
 class TooSmall(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """The bytes that each result needs; they are written when `Settle` comes."""
+    """The size of each result in B. The worker writes the results after `Settle`."""
 
     sizes: list[int]
 
@@ -144,7 +144,7 @@ answer_decoder = msgspec.msgpack.Decoder(Answer)
 
 
 def failure(error: BaseException) -> Failed:
-    """An error as a message; one that is not hetero's own becomes an `InferenceError`."""
+    """An error as a message. Errors of other libraries become an `InferenceError`."""
     notes = [str(note) for note in getattr(error, "__notes__", ())]
     if isinstance(error, HeteroError):
         return Failed(type(error).__name__, str(error), notes)
@@ -156,7 +156,7 @@ def failure(error: BaseException) -> Failed:
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """A name that `TensorRef` understands: also of those of ml_dtypes, which have no letter of their own."""
+    """A name for `TensorRef`. Types of ml_dtypes have no type letter, so they use their full name."""
     return dtype.name if dtype.kind == "V" else dtype.str
 
 

@@ -1,7 +1,7 @@
-"""The process that workers are forked from. It has imported hetero already, has one thread, and does nothing else.
+"""The process that forks workers. It has imported hetero, has one thread, and does nothing else.
 
-An application starts it once, with the first worker; it ends with the application, as its workers do: all of them read
-from a pipe, and nobody but the application has the other end.
+An application starts it once, with the first worker. It ends with the application, and so do its workers: all of them
+read from a pipe whose other end only the application holds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _CODE = "import sys; sys.path[:] = {path!r}; from hetero.workers.forking import 
 
 
 class Nursery:
-    """The application's end. Thread-safe."""
+    """The application's side. Thread-safe."""
 
     def __init__(self) -> None:
         if not sys.executable:
-            raise NotSupported("ISOLATION=PROCESS needs Python's executable, and sys.executable does not name it")
+            raise NotSupported("ISOLATION=PROCESS requires Python's executable, but sys.executable is empty")
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         alive, self._alive = os.pipe()
@@ -38,7 +38,8 @@ class Nursery:
                 [sys.executable, "-c", code],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), alive),
-                # Ctrl-C in a terminal goes to all of a group; what becomes of the work is the application's choice.
+                # A separate process group, because Ctrl-C in a terminal reaches the whole group. The application
+                # decides what happens to running work.
                 process_group=0,
             )
         finally:
@@ -47,10 +48,10 @@ class Nursery:
         weakref.finalize(self, _end, os.getpid(), self._socket, self._alive, self._process)
 
     def fork(self, memory: int, size: int, folder: str, mailbox: int) -> tuple[int, int]:
-        """A new worker: its process id, and a descriptor that is readable when it has ended.
+        """Fork a worker. Returns its process id, and a descriptor that becomes readable when it ends.
 
-        ``memory``, ``size``: the shared memory. ``folder``: where the socket for control is. ``mailbox``: its end of a
-        `Mailbox`. Raises `HeteroError`.
+        ``memory``, ``size``: the shared memory. ``folder``: the folder of the control socket. ``mailbox``: the worker's
+        end of a `Mailbox`. Raises `HeteroError`.
         """
         with self._lock:
             try:
@@ -58,14 +59,14 @@ class Nursery:
                 answer, descriptors, _, _ = socket.recv_fds(self._socket, 64, 1)
             except OSError as error:
                 raise_out_of_memory(error)
-                raise HeteroError(f"no worker process can be made: {error}") from error
+                raise HeteroError(f"cannot start a worker process: {error}") from error
         if not descriptors:
             why = answer.decode() or "the process that forks them ended"
             if why.isdecimal():
                 os.kill(int(why), signal.SIGKILL)
-                why = "more files are open than this process may have"
-            raise_out_of_memory(OSError(why))  # as the process that forks them writes it
-            raise HeteroError(f"no worker process can be made: {why}")
+                why = "this process has too many open files"
+            raise_out_of_memory(OSError(why))  # ``why`` may be an error of the process that forks workers
+            raise HeteroError(f"cannot start a worker process: {why}")
         os.set_inheritable(descriptors[0], False)
         return int(answer), descriptors[0]
 
@@ -75,15 +76,15 @@ class Nursery:
 
 
 def _end(owner: int, own: socket.socket, alive: int, process: subprocess.Popen[bytes]) -> None:
-    """Let go of it; with its pipe and socket closed it ends, and so do its workers."""
+    """Close its pipe and socket. The process and its workers then end."""
     own.close()
     os.close(alive)
     if os.getpid() != owner:
-        process.returncode = 0  # a parent's, which this process cannot wait for
+        process.returncode = 0  # the parent's child, which this process cannot wait for
         return
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(1.0)
 
 
 nursery = PerProcess(Nursery, lambda nursery: nursery.ended)
-"""The one of this process."""
+"""The `Nursery` of this process."""

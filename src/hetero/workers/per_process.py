@@ -1,4 +1,4 @@
-"""What a process has one of, made when it is first wanted; a child that is forked makes its own."""
+"""An object that exists once per process. It is created on first use, and a forked child creates its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Held = TypeVar("Held")
 
 
 class PerProcess(Generic[Held]):
-    """Thread-safe. ``make`` makes one, again if ``is_over`` says so of the last."""
+    """Thread-safe. ``make`` creates the object, and creates it again if ``is_over`` returns True for the old one."""
 
     def __init__(
         self,

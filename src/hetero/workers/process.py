@@ -1,4 +1,4 @@
-"""What a worker process does: compile one model, then answer one inference after the other on each of its lanes."""
+"""The worker process: compiles one model, then runs one inference after the other on each of its lanes."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ __all__ = ["main", "preload"]
 
 
 def preload() -> None:
-    """Import what most workers need, before they are forked."""
+    """Import the modules that most workers need, before the fork."""
     import zmq  # noqa: F401
 
     from ..devices import cpu  # noqa: F401
 
 
 def main(memory: int, size: int, folder: str, mailbox: int, alive: int) -> None:
-    """The worker's whole life; does not return. ``alive``: a pipe that ends with the application."""
+    """Run the worker. Does not return. ``alive``: a pipe that closes when the application ends."""
     status = 1
     try:
         threading.Thread(target=_end_with, args=(alive, folder), daemon=True).start()
@@ -76,7 +76,7 @@ def _end_with(alive: int, folder: str) -> None:
 
 
 class _Worker:
-    """``folder``: where the socket for control is. ``mailbox``: for the lanes."""
+    """``folder``: the folder of the control socket. ``mailbox``: sends the lanes."""
 
     def __init__(self, memory: SharedMemory, folder: str, mailbox: Mailbox) -> None:
         self._memory = memory
@@ -85,11 +85,11 @@ class _Worker:
         self._lanes: list[_Lane] = []
 
     def serve(self) -> None:
-        """Until the application is gone."""
+        """Answer control messages until the application ends."""
         import zmq
 
         control = zmq.Context().socket(zmq.PAIR)
-        control.bind(address_in(self._folder))  # the application connects: ZeroMQ aborts where it cannot accept
+        control.bind(address_in(self._folder))  # the worker binds, because ZeroMQ aborts the process if accept fails
         self._mailbox.announce()
         control.send(encode(Ready()))
         while True:
@@ -109,7 +109,7 @@ class _Worker:
                 self._lanes[request.lane].cancel(request.number)
                 return None
             case _:
-                raise InferenceError(f"a worker's control does not take {type(request).__name__}")
+                raise InferenceError(f"a worker's control does not accept {type(request).__name__}")
 
     def _compile(self, request: Compile) -> Compiled:
         sys.path[:] = request.path
@@ -133,12 +133,12 @@ class _Worker:
         self._mailbox.send([other.fileno() for other in theirs])
         self._mailbox.close()
         for other in theirs:
-            other.close()  # so that each end is closed when its process ends
+            other.close()  # the application now holds the only copy, so the socket closes when it ends
         return Compiled(streams)
 
 
 class _Lane:
-    """A channel, and the runner of its inferences."""
+    """A channel and its runner."""
 
     def __init__(self, memory: SharedMemory, compiled: CompiledModel, channel: Channel) -> None:
         self._memory = memory
@@ -151,7 +151,7 @@ class _Lane:
         self._running: int | None = None  # the number of the request
 
     def serve(self) -> None:
-        """Until nobody asks any longer."""
+        """Answer requests until the other end is closed."""
         with contextlib.suppress(BrokenChannel):
             while True:
                 number, message = self._channel.receive()
@@ -179,7 +179,7 @@ class _Lane:
             return self._written(request.rooms)
         if isinstance(request, Settle):
             return self._written(request.rooms)
-        raise InferenceError(f"a worker's lane does not take {type(request).__name__}")
+        raise InferenceError(f"a worker's lane does not accept {type(request).__name__}")
 
     def _run(self, inputs: Sequence[NDArray[Any]], rooms: Sequence[Room]) -> Sequence[NDArray[Any]]:
         if self._run_into is None:
@@ -187,7 +187,7 @@ class _Lane:
         return self._run_into(inputs, [self._memory.array(room.offset, (room.size,), np.uint8) for room in rooms])
 
     def cancel(self, number: int) -> None:
-        """Ask the run of a request to stop, unless it is over."""
+        """Ask the run of a request to stop if it is still running."""
         with self._lock:
             if self._running == number:
                 self._cancellation.request()
@@ -202,7 +202,7 @@ class _Lane:
         refs = []
         for result, room in zip(self._results, rooms, strict=True):
             ref = TensorRef(room.offset, dtype_name(result.dtype), result.shape)
-            if self._memory.offset_of(result) != room.offset:  # it was not made there
+            if self._memory.offset_of(result) != room.offset:  # the runner did not write it to its room
                 ref.array(self._memory)[...] = result
             refs.append(ref)
         rows = self._runner.profile()

@@ -1,4 +1,4 @@
-"""Memory that this process and its workers map: where boundary values lie, so that none is copied on its way."""
+"""Memory that this process and its workers map. It holds boundary values, so that they pass without a copy."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from numpy.typing import DTypeLike, NDArray
 __all__ = ["SharedMemory", "SharedPool"]
 
 _RESERVED = 1 << 40
-"""Bytes of address space. Pages exist from when they are first written."""
+"""The size of the address space in B. The system allocates pages when they are first written."""
 
 _ALIGNMENT = 64
 _LARGE = 1 << 20
-# Of large blocks of one size that nobody uses, so many, or so many bytes, keep their pages for whoever wants one next:
-# to take fresh ones costs ten times what it costs to fill them.
+# For each size of large blocks, this many free blocks, or this many bytes, keep their pages for reuse: allocating new
+# pages takes ten times as long as filling them.
 _SPARE_BLOCKS, _SPARE_BYTES = 8, 64 << 20
 
 
 class SharedMemory:
-    """A mapping of anonymous memory. A worker maps what its parent made, by its file descriptor."""
+    """A mapping of anonymous memory. A worker maps its parent's memory by its file descriptor."""
 
     def __init__(self, descriptor: int, size: int) -> None:
-        # MAP_NORESERVE, which `mmap` has no name for: no swap is set aside for what is never written.
+        # 0x4000 is MAP_NORESERVE, which `mmap` does not define: reserve no swap space for unwritten pages.
         self._memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | 0x4000)
         self.descriptor = descriptor
         self.size = size
@@ -70,14 +70,14 @@ class SharedPool(SharedMemory):
                     raise
         self._lock = threading.Lock()
         self._end = 0
-        # None of these is under the lock: blocks come back whenever an array goes.
+        # Not protected by the lock, because arrays may be garbage collected, and return their blocks, at any time.
         self._free: dict[int, list[int]] = {}  # bytes -> offsets
         self._bare: dict[int, list[int]] = {}  # the same, of those without pages
         self._taken: dict[int, _Block] = {}  # by offset
         weakref.finalize(self, os.close, descriptor).atexit = False
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> tuple[NDArray[Any], int]:
-        """A fresh array of undefined contents, and where it lies. ``MemoryError`` if there is no room."""
+        """A new array with undefined contents, and its offset. Raises `MemoryError` if there is not enough space."""
         kind = np.dtype(dtype)
         size = _rounded(math.prod(shape) * kind.itemsize)
         offset = self._take(size)
@@ -87,7 +87,7 @@ class SharedPool(SharedMemory):
         return array, offset
 
     def share(self, array: NDArray[Any]) -> tuple[NDArray[Any], int]:
-        """The array, or a copy of it, that lies here, and where."""
+        """The array if it is in this memory, or else a copy that is, and its offset."""
         offset = self.offset_of(array)
         if offset is not None:
             return array, offset
@@ -104,7 +104,7 @@ class SharedPool(SharedMemory):
         with self._lock:
             offset = -(-self._end // mmap.PAGESIZE) * mmap.PAGESIZE if size >= _LARGE else self._end
             if offset + size > self.size:
-                raise MemoryError(f"{size} bytes of shared memory: {self.size - self._end} are left")
+                raise MemoryError(f"cannot allocate {size} B of shared memory: {self.size - self._end} B are left")
             self._end = offset + size
         return offset
 
@@ -118,7 +118,7 @@ class SharedPool(SharedMemory):
 
 
 class _Block(weakref.ref):  # type: ignore[type-arg]  # mypy takes its subclasses for other than they are
-    """Calls back when the array over it goes. (`weakref.finalize` takes five times as long to make.)"""
+    """Calls back when its array is garbage collected. (Creating a `weakref.finalize` takes five times as long.)"""
 
     __slots__ = ("offset", "size")
     offset: int
@@ -134,7 +134,8 @@ def _address_of(array: NDArray[Any]) -> int:
 
 
 def _rounded(nbytes: int) -> int:
-    """Up to a multiple of an eighth of the next power of two, so that blocks fit more than one size."""
+    """``nbytes`` rounded up to a multiple of 1/8 of the next power of two, so that blocks can be reused for other
+    sizes."""
     size = max(_ALIGNMENT, nbytes)
     step = max(_ALIGNMENT, 1 << max(0, (size - 1).bit_length() - 3))
     return -(-size // step) * step

@@ -1,4 +1,4 @@
-"""One live worker process, as the application sees it."""
+"""The application's side of one worker process."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from .shared_memory import SharedPool
 
 __all__ = ["Lane", "Worker"]
 
-_START_SECONDS = 60.0  # for a worker to connect: far more than it takes on a machine that is not lost
-_DESCRIPTORS = 16  # that a worker may take here until it has connected
-_ENDING_MILLISECONDS = 1000  # for a worker to be gone whose sockets are closed already
-_LOOK_SECONDS = 0.01  # between two looks at whether an inference is to be cancelled
+_START_SECONDS = 60.0  # timeout for a worker to connect; far longer than needed even on a busy machine
+_DESCRIPTORS = 16  # file descriptors that a worker may use in this process until it is connected
+_ENDING_MILLISECONDS = 1000  # timeout for a worker to end after its sockets are closed
+_LOOK_SECONDS = 0.01  # how often a running inference is checked for cancellation
 
 Stop = Callable[[], bool]
 
@@ -42,8 +42,8 @@ Stop = Callable[[], bool]
 class Lane:
     """A channel to a worker for one inference at a time.
 
-    ``last``: the number of the last request. ``kept``: what the worker may read or write yet, for requests that nobody
-    waits for any longer.
+    ``last``: the number of the last request. ``kept``: arrays that the worker may still read or write, for abandoned
+    requests.
     """
 
     number: int
@@ -54,9 +54,9 @@ class Lane:
 
 
 class Worker:
-    """A worker process: a socket for control, and a lane for each inference that it runs at one time.
+    """A worker process: a control socket, and a lane for each inference that it runs at the same time.
 
-    Thread-safe but for `compile`, which comes first. ``name``: of the device and model it works for, for errors.
+    Thread-safe, except `compile`, which must be called first. ``name``: the name of the device, for errors.
     """
 
     def __init__(self, name: str, pool: SharedPool) -> None:
@@ -68,7 +68,7 @@ class Worker:
             self._fork(pool)
         except (OSError, zmq.ZMQError) as error:
             raise_out_of_memory(error)
-            raise HeteroError(f"{name}: no worker process can be made: {error}") from error
+            raise HeteroError(f"{name}: cannot start a worker process: {error}") from error
         self._finalizer = weakref.finalize(
             self, _end, os.getpid(), self._ended, self._control, self._mailbox, self._lanes, self._folder
         )
@@ -87,7 +87,7 @@ class Worker:
         self._control_lock = threading.Lock()
         _check_descriptors()
         with contextlib.ExitStack() as undo:
-            self._folder = tempfile.mkdtemp(prefix="hetero-")  # nobody else may enter it
+            self._folder = tempfile.mkdtemp(prefix="hetero-")  # accessible only to this user
             undo.callback(self._leave_folder)
             self._mailbox, theirs = Mailbox.pair()
             undo.callback(self._mailbox.close)
@@ -102,14 +102,14 @@ class Worker:
             undo.pop_all()
 
     def compile(self, request: Compile, timeout: float | None) -> None:
-        """Compile the model and open the lanes. Raises what the compilation does, and `WorkerLost`."""
+        """Compile the model and open the lanes. Raises the errors of the compilation, and `WorkerLost`."""
         self._send(request)
         compiled = self._expect(Compiled, timeout)
         try:
             descriptors = self._mailbox.receive(compiled.streams)
         except OSError as error:
             raise_out_of_memory(error)
-            raise HeteroError(f"{self.name}: no sockets to its worker: {error}") from error
+            raise HeteroError(f"{self.name}: cannot connect to its worker: {error}") from error
         self._mailbox.close()
         for number, descriptor in enumerate(descriptors):
             own = socket.socket(fileno=descriptor)
@@ -123,18 +123,18 @@ class Worker:
 
     @property
     def streams(self) -> int:
-        """Inferences that keep it busy."""
+        """The number of inferences that keep the worker busy."""
         return len(self._lanes)
 
     @contextlib.contextmanager
     def lane(self, stop: Stop) -> Iterator[Lane | None]:
-        """One that no other thread uses meanwhile, when there is one; None if ``stop()`` says so before."""
+        """Wait for a free lane, for the exclusive use of the caller. None if ``stop()`` returns True before."""
         lane = None
         while lane is None and not stop():
             try:
                 lane = self._idle.get(timeout=_LOOK_SECONDS)
             except queue.Empty:
-                if self.is_lost:  # lanes of inferences that were lost do not come back
+                if self.is_lost:  # lanes of lost inferences are not returned
                     raise self.lost("ended") from None
         try:
             yield lane
@@ -147,15 +147,17 @@ class Worker:
         return _is_readable(self._ended, 0)
 
     def kill(self) -> None:
-        """End it at once, and wait until it has no hold of shared memory any longer."""
+        """Kill the worker, and wait until it no longer uses the shared memory."""
         _kill(self._ended)
         _is_readable(self._ended, None)
 
     def ask(self, lane: Lane, request: Request, kept: Any, timeout: float | None, stop: Stop) -> Answer:
-        """Send and wait for the answer. As long as ``stop()`` says so, ask the worker to cancel the inference.
+        """Send a request and wait for the answer. While ``stop()`` returns True, ask the worker to cancel the
+        inference.
 
-        ``kept``: the arrays that the request names. They are kept until it is answered, also when this is interrupted.
-        Raises `WorkerLost` if the worker ends, or does not answer within ``timeout`` seconds: then it is killed.
+        ``kept``: the arrays that the request refers to. They stay alive until the answer arrives, even if this call is
+        interrupted. Raises `WorkerLost` if the worker ends, or if it does not answer within ``timeout`` seconds and is
+        killed.
         """
         number = lane.last = (lane.last + 1) % NUMBERS
         end = None if timeout is None else time.monotonic() + timeout
@@ -192,7 +194,7 @@ class Worker:
             raise self.lost(f"does not answer ({error}), and was killed") from error
         except msgspec.DecodeError as error:
             self.kill()
-            raise self.lost(f"answered what is no message ({error}), and was killed") from error
+            raise self.lost(f"sent an invalid message ({error}), and was killed") from error
         except WorkerLost:
             raise
         except BaseException:
@@ -201,7 +203,7 @@ class Worker:
         return answer
 
     def cancel(self, lane: Lane) -> None:
-        """Ask it to stop the last inference of a lane, unless that is over. Raises `WorkerLost`."""
+        """Ask the worker to stop the last inference of a lane if it is still running. Raises `WorkerLost`."""
         with self._control_lock:
             self._send(Cancel(lane.number, lane.last))
 
@@ -215,17 +217,17 @@ class Worker:
         return poll
 
     def _send(self, request: Request) -> None:
-        """To control. Raises `WorkerLost` if nobody is there."""
+        """Send a message to the control socket. Raises `WorkerLost` if the worker does not receive messages."""
         import zmq
 
         try:
             self._control.send(encode(request), zmq.NOBLOCK)
-        except zmq.Again:  # a thousand messages wait for a worker that takes none, or none is connected
+        except zmq.Again:  # the worker is not connected, or ZeroMQ's queue of 1,000 messages is full
             self.kill()
             raise self.lost("ended") from None
 
     def _expect(self, kind: type, timeout: float | None) -> Any:
-        """The next message from control."""
+        """The next message from the control socket."""
         import zmq
 
         poller = zmq.Poller()
@@ -245,16 +247,16 @@ class Worker:
         return answer
 
     def _leave_folder(self) -> None:
-        """Both sides have the socket: it needs no name any longer."""
+        """Remove the socket's folder, once both sides are connected."""
         remove_folder(self._folder)
 
 
 def _end(owner: int, ended: int, control: Any, mailbox: Mailbox, lanes: list[Lane], folder: str) -> None:
-    if os.getpid() == owner:  # and not a child that was forked from it
+    if os.getpid() == owner:  # not in a forked child
         _kill(ended)
-        remove_folder(folder)  # which is there yet if it never connected
+        remove_folder(folder)  # still exists if the worker never connected
         if any(lane.kept for lane in lanes):
-            _is_readable(ended, None)  # it may write to what is kept
+            _is_readable(ended, None)  # the worker may still write to the kept arrays
     os.close(ended)
     control.close()
     mailbox.close()
@@ -268,8 +270,8 @@ def _kill(ended: int) -> None:
 
 
 def _is_readable(descriptor: int, milliseconds: int | None, ended: int | None = None) -> bool:
-    """Within the time, and before ``ended`` is."""
-    poll = select.poll()  # `select.select` takes no descriptor from 1024 on
+    """Whether ``descriptor`` becomes readable within the time, and before ``ended`` does."""
+    poll = select.poll()  # `select.select` does not support descriptors of 1024 and above
     poll.register(descriptor, select.POLLIN)
     if ended is not None:
         poll.register(ended, select.POLLIN)
@@ -277,7 +279,7 @@ def _is_readable(descriptor: int, milliseconds: int | None, ended: int | None = 
 
 
 def _check_descriptors() -> None:
-    """Raise OSError unless some can be opened: without them ZeroMQ ends this process rather than tell."""
+    """Raise OSError unless enough file descriptors are free: without them, ZeroMQ aborts this process."""
     spare: list[int] = []
     try:
         while len(spare) < _DESCRIPTORS:
