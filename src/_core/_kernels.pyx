@@ -88,11 +88,12 @@ def in_place(name):
 
 cdef dict _constants = {ht_constant_name(number).decode(): ht_constant_value(number)
                         for number in range(ht_num_constants())}
+_constants["CUSTOM_NOTE_BYTES"] = sizeof(ht_custom_note)
 
 
 def constant(name):
     """A number that the kernels define: ``HT_<name>`` of constants.h, or a code as ``UNARY_<name>``, ``REDUCE_<name>``,
-    ``RECURRENT_<name>``. ValueError for an unknown name."""
+    ``RECURRENT_<name>``; ``CUSTOM_NOTE_BYTES`` is the size of ``ht_custom_note``. ValueError for an unknown name."""
     value = _constants.get(name)
     if value is None:
         raise ValueError(f"no constant {name!r}{did_you_mean(name, _constants)}")
