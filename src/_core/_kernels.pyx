@@ -86,6 +86,62 @@ def in_place(name):
     return tuple([number for number in range(32) if rule.operands >> number & 1]), bool(rule.shared)
 
 
+cdef dict _constants = {ht_constant_name(number).decode(): ht_constant_value(number)
+                        for number in range(ht_num_constants())}
+_constants["CUSTOM_NOTE_BYTES"] = sizeof(ht_custom_note)
+
+
+def constant(name):
+    """A number that the kernels define: ``HT_<name>`` of constants.h, or a code as ``UNARY_<name>``, ``REDUCE_<name>``,
+    ``RECURRENT_<name>``; ``CUSTOM_NOTE_BYTES`` is the size of ``ht_custom_note``. ValueError for an unknown name."""
+    value = _constants.get(name)
+    if value is None:
+        raise ValueError(f"no constant {name!r}{did_you_mean(name, _constants)}")
+    return value
+
+
+# Bytes of scratch memory by the sizes of a call: the ht_scratch_* functions of constants.h.
+
+def scratch_gemm(int64_t k, int64_t n):
+    """For a right operand [k, n] of float32 that ``gemm`` or ``matmul`` packs itself."""
+    return ht_scratch_gemm(k, n)
+
+
+def scratch_winograd(int64_t channels, int64_t tile):
+    """For ``conv`` with weights by ``pack_winograd`` and no dilations."""
+    return ht_scratch_winograd(channels, tile)
+
+
+def winograd_columns(int64_t channels, int64_t tile):
+    """Tiles that ``conv`` transforms together."""
+    return ht_winograd_columns(channels, tile)
+
+
+def scratch_matmul_integer_row(int64_t k):
+    """For each row of the left operand that ``matmul_integer`` prepares at a time."""
+    return ht_scratch_matmul_integer_row(k)
+
+
+def scratch_recurrent(int64_t batch, int64_t gates, int64_t hidden):
+    """For ``lstm``, ``gru`` and ``rnn``."""
+    return ht_scratch_recurrent(batch, gates, hidden)
+
+
+def scratch_attention(int64_t m, int64_t n, int64_t d, int64_t e):
+    """For ``attention`` of Q[m][d], K[n][d] and V[n][e]; n > 0."""
+    return ht_scratch_attention(m, n, d, e)
+
+
+def scratch_topk(int64_t n, int64_t k, int64_t inner, int64_t itemsize):
+    """For ``topk`` over rows of n elements, ``inner`` of them side by side."""
+    return ht_scratch_topk(n, k, inner, itemsize)
+
+
+def scratch_pool_lanes(int64_t in_size, int64_t out_size, int64_t in_columns, int64_t out_columns):
+    """For ``max_pool`` and ``average_pool`` with channels in the lanes: sizes of a plane, and of its rows."""
+    return ht_scratch_pool_lanes(in_size, out_size, in_columns, out_columns)
+
+
 # The watch of a thread is a variable of this module; other modules access it through these functions.
 cdef ht_watch *exchange_watch(ht_watch *watch) noexcept nogil:
     return ht_watch_exchange(watch)

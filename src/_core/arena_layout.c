@@ -3,6 +3,8 @@
  * Cost: O(n * (log n + gaps)). */
 #include "arena_layout.h"
 
+#include "invariant.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,6 +115,7 @@ int64_t ht_arena_layout(int64_t num, const int64_t *first, const int64_t *last, 
             }
             most = end > most ? end : most;
         }
+        HT_ASSERT(offset[b] >= 0 && offset[b] % HT_ALIGNMENT == 0 && (wanted == 0 || offset[b] + wanted <= most));
         heap_push(live, &num_live, last, b);
     }
     free(gaps);

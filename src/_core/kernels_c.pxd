@@ -50,6 +50,16 @@ cdef extern from "kernels/kernel.h" nogil:
         int64_t scratch_step
     ctypedef int (*ht_kernel_fn)(const ht_call *) noexcept nogil
 
+cdef extern from "kernels/constants.h" nogil:
+    int64_t ht_scratch_gemm(int64_t k, int64_t n)
+    int64_t ht_scratch_winograd(int64_t in_channels, int64_t m)
+    int64_t ht_winograd_columns(int64_t in_channels, int64_t m)
+    int64_t ht_scratch_matmul_integer_row(int64_t k)
+    int64_t ht_scratch_recurrent(int64_t batch, int64_t gates, int64_t hidden)
+    int64_t ht_scratch_attention(int64_t m, int64_t n, int64_t d, int64_t e)
+    int64_t ht_scratch_topk(int64_t n, int64_t k, int64_t inner, int64_t bytes)
+    int64_t ht_scratch_pool_lanes(int64_t in_size, int64_t out_size, int64_t in_columns, int64_t out_columns)
+
 cdef extern from "kernels/custom.h" nogil:
     ctypedef struct ht_custom_note:
         int32_t status
@@ -62,6 +72,9 @@ cdef extern from "kernels/registry.h" nogil:
         unsigned operands
         int shared
     ht_in_place ht_in_place_of(int kernel)
+    int ht_num_constants()
+    const char *ht_constant_name(int constant)
+    int64_t ht_constant_value(int constant)
     int ht_num_variants()
     const char *ht_variant_name(int variant)
     int ht_variant_runs(int variant)

@@ -312,6 +312,7 @@ static int start_again(flow_state *s)
 int hg_max_flow(hg_network *net, uint8_t *on_sink_side, int64_t *flow, hg_arena *arena, hg_watch *watch)
 {
     const int32_t n = net->n;
+    HT_ASSERT(hg_rises(n, net->start, net->arcs));
     const hg_mark mark = hg_arena_mark(arena);
     flow_state s = {.net = net, .watch = watch};
     s.label = HG_TAKE(arena, int32_t, n);

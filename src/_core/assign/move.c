@@ -20,8 +20,9 @@
  * many edges as nodes. */
 #include "assign.h"
 
-enum { NONE = -1, STAYS = -1, GOES = -2 }; /* STAYS, GOES: vertices of nodes that have no choice */
-enum { ANY_GOES = -1 };                    /* kind of a set; else the device of a group */
+enum { NONE = -1 };              /* no vertex, no entry */
+enum { STAYS = -1, GOES = -2 };  /* instead of a vertex, for nodes that have no choice */
+enum { ANY_GOES = -1 };          /* kind of a set; otherwise the device of a group */
 
 /* A vertex that stands for a set of readers: those of a value that have a choice, for a group those of its device. */
 typedef struct {

@@ -1,7 +1,10 @@
 /* Edges to a network in compressed rows, by a counting sort: O(vertices + edges). */
 #include "assign.h"
 
-enum { TOTAL_BITS = 59, GREATEST_EXPONENT = 1000 };
+enum {
+    TOTAL_BITS = 59,          /* bits of the scaled total; rounding adds less than one, and assign.h allows 2^60 */
+    GREATEST_EXPONENT = 1000, /* of the scale, which must be a finite float64 */
+};
 
 double hg_scale_for(double total)
 {

@@ -1,6 +1,13 @@
 /* Exact reduction of a minimum cut: vertices whose side follows from their neighbours' are removed before the flow.
  *
- * A cut's capacity is a sum of functions of one and of two vertices, each submodular. In turn, a vertex is
+ * A cut assigns each vertex v the source side (x_v = 0) or the sink side (x_v = 1). Its capacity is a sum of terms of
+ * one vertex, the excess, which v pays on the sink side (a negative one on the source side), and of two vertices, the
+ * arcs from the source side to the sink side. Each term is submodular, and each rule below replaces terms by submodular
+ * terms over fewer vertices, plus a constant (hg_reduction.constant). remove_vertex records how x_v follows from the
+ * sides of at most two neighbours, as a truth table; hg_restore_sides evaluates the tables in reverse order of removal.
+ *
+ * hg_reduce takes vertices from a stack. look_at tidies the arcs of one (parallel arcs merged, dead ones unlinked),
+ * adds up its capacities, and applies the first rule that fits. A vertex is
  * 1. decided, where its excess outweighs all its arcs: its neighbours' excesses take up what the arcs then cost
  *    (P. L. Hammer, P. Hansen, B. Simeone, "Roof duality, complementation and persistency", Math. Prog. 28, 1984);
  * 2. eliminated, where it has at most two neighbours: the least capacity over both its sides is again a submodular
@@ -8,15 +15,19 @@
  *    treewidth two vanishes: chains, trees, residual branches, towers;
  * 3. contracted into a neighbour whose arcs outweigh all others of the vertex, so that it is always on the same side
  *    (M. Padberg, G. Rinaldi, "An efficient algorithm for the minimum capacity cut problem", Math. Prog. 47, 1990).
- * Each makes arcs parallel, which are merged, and may let neighbours go. What is left, the core, is for the flow.
+ * Each rule may make arcs parallel and may make rules fit at neighbours, which are then pushed onto the stack (touch).
+ * The vertices left form the core, a network in compressed rows (build_core), which max_flow.c cuts.
  *
  * All sums are of integers and stay within the total of the network, so nothing is rounded. Of equal capacities the one
  * with the vertex on the source side is taken, so that the sink side is the least one, as without the reduction.
  *
- * A vertex is looked at when half its arcs have changed since the last time, or any, where it has few: O(n + edges). */
+ * A vertex is looked at again when half of its arcs have changed since the last time, or any if it has at most
+ * FEW_ARCS: O(n + edges). */
 #include "assign.h"
 
-enum { NONE = -1, FEW_ARCS = 12, OPEN = 0, SOURCE = 1, SINK = 2 };
+enum { NONE = -1 };                         /* no arc, no vertex */
+enum { OPEN = 0, SOURCE = 1, SINK = 2 };    /* decisions */
+enum { FEW_ARCS = 12 };                     /* a vertex with at most so many is looked at again after any change */
 #define INFINITE (HG_UNLIMITED >> 1) /* capacities from here on are unlimited */
 
 /* Arcs a and a ^ 1 are one edge's. Each vertex has a circular list of the arcs that leave it, dead ones among them. */
@@ -117,6 +128,7 @@ static int32_t tidy(reducer *r, int32_t v)
 /* v's side by those of a and b (NONE: there is none): bit x_a + 2 x_b of `table`. */
 static void remove_vertex(reducer *r, int32_t v, int32_t a, int32_t b, unsigned table)
 {
+    HT_ASSERT(!r->gone[v] && v != a && v != b && table <= 0xF);
     r->gone[v] = 1;
     r->found->rule[r->found->rules++] = (hg_side_rule){v, a, b, (uint8_t)table};
 }
@@ -197,6 +209,7 @@ static void eliminate_between(reducer *r, int32_t v, int32_t i, int32_t j)
         a_to_b = only_b > middle ? only_b - middle : 0;
         a_gets = both - only_b + a_to_b;
     }
+    HT_ASSERT(a_to_b >= 0 && b_to_a >= 0);
     r->found->constant += none;
     r->excess[a] += a_gets;
     r->excess[b] += both - none - a_gets;
@@ -410,7 +423,9 @@ static int build_core(reducer *r, int32_t n, int64_t count, hg_network *core, hg
         if (hg_interrupted(r->watch, 4 + 2 * (next - start[i])))
             return HG_INTERRUPTED;
     }
+    HT_ASSERT(next == arcs);
     start[vertices] = next;
+    HT_ASSERT(hg_rises(vertices, start, arcs));
     for (int64_t i = 0; i < 2 * count; i++)
         if (arc[i].head != NONE)
             network_arc[arc[i].next] = (hg_arc){number[arc[i].head], arc[i ^ 1].next, arc[i].capacity};

@@ -9,7 +9,12 @@
 #include "elements.h"
 #include "rows.h"
 
-enum { SIDE_BY_SIDE = 128, BLOCK = 64, ROWS = 16, SHORT = 32 };
+enum {
+    SIDE_BY_SIDE = 128, /* columns walked together: their extremes so far fill at most 1 kB on the stack */
+    BLOCK = 64,         /* elements compared without a branch before the search looks whether one matched */
+    ROWS = 16,          /* contiguous rows of a unit of work for threads */
+    SHORT = 32          /* elements; rows up to here are read once, with a branch for each element */
+};
 
 /* Whether `value` replaces `top`. */
 #define BETTER(minimum, last, value, top)                                                                             \

@@ -18,7 +18,10 @@
 #include "gemm_micro.h"
 #include "softmax.h"
 
-enum { FIXED_INTS = 24, OPERANDS = 8, SCORES = 8192, MIN_ROWS = 24, MAX_DIM = 1 << 24 };
+enum {
+    FIXED_INTS = 24, /* ints before the batch's dims */
+    OPERANDS = 8     /* rows of the table of strides: see the enum below */
+};
 enum { Q, K, V, Y, BIAS, ADDEND, MASK, AFTER };
 
 typedef struct {
@@ -146,7 +149,7 @@ int HT_KERNEL(attention)(const ht_call *call)
         return HT_ERR_OPERAND;
     job.strides = job.dims + job.ndim;
     for (int i = 0; i < 4; i++)
-        if (ints[i] < 1 || ints[i] > MAX_DIM) /* strides of 0 would let a small operand stand for any size */
+        if (ints[i] < 1 || ints[i] > HT_ATTENTION_MAX_DIM) /* strides of 0 would let a small operand stand for any size */
             return HT_ERR_OPERAND;
     if (ints[4] < 0 || ints[4] > 1 || ints[5] < 0 || ints[5] > 2)
         return HT_ERR_OPERAND;
@@ -170,10 +173,8 @@ int HT_KERNEL(attention)(const ht_call *call)
     }
     if ((column[K] != 1 && row[K] != 1) || (column[V] != 1 && row[V] != 1))
         return HT_ERR_OPERAND;
-    job.block_rows = ht_max64(MIN_ROWS, ht_min64(job.m, SCORES / job.n));
-    const int64_t floats = ht_ceil_div(job.n, HT_PANEL) * HT_PANEL * job.d +
-                           ht_ceil_div(job.e, HT_PANEL) * HT_PANEL * job.n + job.block_rows * job.n;
-    if (call->scratch_bytes / (int64_t)sizeof(float) < floats)
+    job.block_rows = ht_attention_rows(job.m, job.n);
+    if (call->scratch_bytes < ht_scratch_attention(job.m, job.n, job.d, job.e))
         return HT_ERR_OPERAND;
     job.blocks = ht_ceil_div(job.m, job.block_rows);
     /* Only as many parts as the threads can use: each part packs its keys and values again. */

@@ -1,16 +1,36 @@
-/* Selection and sorting of keys; see best_keys.h for what it gives.
+/* Selection and sorting of keys; best_keys.h states what it gives.
  *
- * The k-th best key is found by bisection: counting the keys from some value on is a plain vector loop, at worst 32 of
- * them. Few keys take part in it: lane by lane, rows of keys are folded into 2 k or more maxima, and what is below the
- * k-th best of those is not among the k best of all. Then the k chosen are sorted by digits. O(n + k), whatever the data.
+ * Selection of the k best of n keys of 32 bits (ht_best_keys):
+ *   1. Short inputs: n <= SHORT with k <= SHORT_BEST keeps the best so far in order (insertion); n <= SORTED_WHOLE
+ *      sorts all keys.
+ *   2. Fold (`fold`), if n is at least twice `groups`, 2 k rounded up to LANES: the keys are folded lane by lane into
+ *      `groups` maxima. The k-th best of the maxima bounds the k-th best key from below, since each maximum is a key of
+ *      its own. Only keys from this bound on remain candidates.
+ *   3. Bisection (`bound_of`) over the values, not the places: the k-th best candidate is found by counting the keys
+ *      from a value on, a plain vector loop, at most 32 times.
+ *   4. `take` collects the k chosen as items (key and place in 64 bits), `sort_items` orders them: insertion up to FEW
+ *      items, else a stable radix sort by bytes, so that equal keys stay in the order of their places.
+ * O(n + k), whatever the data.
  *
- * Keys of 64 bits are cut to the 32 highest that tell any of them apart. Of those that are equal in these and on the edge
- * the best are found, and runs of equal ones are sorted, by the bits below in the same way. */
+ * Keys of 64 bits (ht_best_wide_keys) are reduced to the 32 highest bits that tell any two of them apart, and selected
+ * as above. The keys that equal the bound in these bits are then selected by their lower bits, and runs of equal items
+ * are sorted by them, in the same way.
+ *
+ * Every loop over a long input may be left early because the run is to stop (HT_LONG_FOR): counts and places are then
+ * meaningless, and is_stopping guards each use of one as an index.
+ */
 #include "best_keys.h"
 
 #include "vec.h"
 
-enum { LANES = 64, FEW = 40, SHORT = 160, SHORT_BEST = 8, SORTED_WHOLE = 20 };
+enum {
+    LANES = 64,       /* maxima of a fold come in multiples of this: whole vectors in every instruction set */
+    FEW = 40,         /* items; up to here insertion sort, beyond it the radix sort with its 4 kB of counts */
+    SHORT = 160,      /* keys; up to here, and k up to SHORT_BEST, the best so far are kept in order */
+    SHORT_BEST = 8,   /* bounds the insertions per key and the array of the best on the stack */
+    SORTED_WHOLE = 20 /* keys; up to here all are sorted */
+};
+_Static_assert(SORTED_WHOLE >= SHORT_BEST && SORTED_WHOLE * 16 <= 320, "scratch memory stated in best_keys.h");
 
 /* Whether the run is to end, after work on n keys: any loop below may then have been left early, and what it was to find
  * must not be used as a place or a count. */
@@ -59,7 +79,7 @@ static int32_t bound_of(const int32_t *keys, int32_t n, int32_t k)
 /* Where keys of at least `least` are. */
 static int32_t places_from(const int32_t *keys, int32_t n, int32_t least, int32_t *places)
 {
-    enum { BLOCK = 32 };
+    enum { BLOCK = 32 }; /* keys compared without a branch before the search looks whether one matched */
     int32_t found = 0, i = 0;
     HT_LONG_STEPS(i, BLOCK, n) {
         int any = 0;
@@ -86,7 +106,7 @@ HT_INLINE uint64_t item_of(int32_t key, int32_t place)
 /* Best first. `items` come in the order of their places; `spare` has as much room. Returns where they are then. */
 static uint64_t *sort_items(uint64_t *items, uint64_t *spare, int32_t n)
 {
-    enum { DIGITS = 4, VALUES = 256 };
+    enum { DIGITS = 4, VALUES = 256 }; /* of a key of 32 bits, in bytes */
     if (n <= FEW) {
         for (int32_t i = 1; i < n; i++) {
             const uint64_t item = items[i];
@@ -192,6 +212,7 @@ static int32_t choose_all(const int32_t *keys, int32_t n, const room *r)
 
 const uint64_t *ht_best_keys(const int32_t *keys, int32_t n, int32_t k, void *scratch)
 {
+    HT_ASSERT(0 < k && k <= n && ((uintptr_t)scratch & 7) == 0);
     const room r = room_of(n, k, scratch);
     uint64_t *items = r.items, *spare = r.spare;
     if (n <= SHORT && k <= SHORT_BEST) { /* the best so far, in order */
@@ -235,7 +256,7 @@ const uint64_t *ht_best_keys(const int32_t *keys, int32_t n, int32_t k, void *sc
 /* The best so far, in order. k <= SHORT_BEST. */
 static const uint64_t *best_of_short(const int64_t *keys, int32_t n, int32_t k, uint64_t *items)
 {
-    enum { BLOCK = 8 };
+    enum { BLOCK = 8 }; /* keys: a cache line, compared without a branch */
     int64_t best[SHORT_BEST];
     for (int32_t i = 0; i < n; i++) {
         if (i >= k) {
@@ -266,6 +287,7 @@ static const uint64_t *best_of_short(const int64_t *keys, int32_t n, int32_t k, 
 
 const uint64_t *ht_best_wide_keys(const int64_t *keys, int32_t n, int32_t k, void *scratch)
 {
+    HT_ASSERT(0 < k && k <= n && ((uintptr_t)scratch & 7) == 0);
     if (n <= SHORT && k <= SHORT_BEST)
         return best_of_short(keys, n, k, (uint64_t *)scratch);
     int64_t least = keys[0], most = keys[0];

@@ -80,7 +80,7 @@ typedef struct {
     _Atomic int status;
 } ht_binary_pieces;
 
-enum { HT_BINARY_PIECE = 1024 }; /* elements: whole vectors */
+enum { HT_BINARY_PIECE = 1024 }; /* elements of a unit of work for threads: whole vectors and whole cache lines */
 
 static inline void ht_binary_part(void *context, int64_t part, int thread)
 {

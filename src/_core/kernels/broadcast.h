@@ -9,7 +9,7 @@
 
 #include "elements.h"
 
-#define HT_MAX_BROADCAST 3
+#define HT_MAX_BROADCAST 3 /* operands of one kernel that broadcast: `where` has the most */
 
 typedef struct {
     int num_loops;                                  /* at least 1; loop 0 is the innermost */

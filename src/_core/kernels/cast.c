@@ -110,7 +110,7 @@ static cast_fn choose(int32_t from, int32_t to)
     }
 }
 
-#define BLOCK 256
+#define BLOCK 256 /* elements at a time of a cast in two steps: 1 kB of float32 between them on the stack */
 
 typedef struct {
     cast_fn first, second; /* through float32 in blocks, or second NULL */

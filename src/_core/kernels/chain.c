@@ -1,29 +1,49 @@
-/* chain: elementwise kernels one after another over tiles of their results, so that what passes between them stays in
- * the first cache, and for float32 in registers.
+/* chain: a run of elementwise kernels over one shape becomes one call. The results are cut into tiles, and each tile
+ * goes through all steps before the next one starts, so that what passes between steps stays in the L1 cache, or for
+ * float32 in vector registers.
  *
- * in: operands from outside, at most 16; each broadcasts to the results. out: the results that are read outside, all of
- * the same dims; none overlaps an operand or another.
- * ints: tile (elements at most, at least 1), registers, steps; a dtype per register; then 7 per step. floats: two per
- * step. A step is one of
- *   a kernel: its number in kernels.h (one of those below), number of operands (1 to 3), three slots of operands, the slot
- *     of the result, and for `unary` the operation, whose parameters are the floats;
- *   an operation on an accumulator: -1, its code in vector_tape.h, the slot of its row (if it has one), four zeros; the
- *     floats are the parameters of a unary one. The accumulator holds nothing at first, and after a kernel.
- * Slots are numbered through operands, results, registers. A result's memory may serve as a register before it gets its
- * last value. A step may write the slot of an operand where its kernel works in place; operations always do.
- * scratch: 128 bytes per step, 96 per slot, and per register those of a tile; each of these rounded up to whole lines of
- * 64 bytes, and a line more per register.
+ * The call holds a program. `ints` is
+ *   ints[0] tile        elements of a tile, at most; at least 1
+ *   ints[1] registers   number of registers: temporary tensors of one tile
+ *   ints[2] steps       number of steps
+ *   then `registers` element types, one for each register
+ *   then `steps` times STEP_INTS ints, the steps; `floats` has two parameters for each step.
+ * A step names tensors by slot. Slots are numbered through operands (the call's `in`), results (`out`), registers.
  *
- * A kernel sees whole dense tensors: the tile's part of each operand, cut along one dimension of the results' dims after
- * merging. Operations see rows. The bits are those of the kernels called one by one. A step that fails ends the call with
- * its status. Cost: that of the kernels on data in the first cache, and some 20 ns for each kernel and tile.
+ * There are two kinds of steps, told apart by the first int (the enums below name the positions):
+ *   KERNEL >= 0: calls the kernel of this number in kernels.h, one of those in kernel_of. OPERAND_COUNT (1 to 3) slots
+ *     from OPERAND on are read, the slot RESULT is written. `unary` takes its code from UNARY_CODE and its parameters
+ *     from the floats.
+ *   KERNEL == -1: an operation on the accumulator of vector_tape.h: VECTOR_CODE, and the slot VECTOR_ROW if it has a
+ *     row in memory; a unary one has the floats as parameters. The other ints are 0. Neighbouring steps of this kind
+ *     run as one tape per row. The accumulator is undefined at the start of a tape.
+ *
+ * in: at most 16 operands; each broadcasts to the results. out: results of equal dims that are read after the chain. No
+ *   result overlaps an operand or another result. A result's memory may serve as a register before it gets its last
+ *   value. A step may write the slot of one of its operands if its kernel works in place; accumulator steps always may.
+ * scratch: for each thread HT_CHAIN_STEP_BYTES per step (its ht_call, or its part of a tape), HT_CHAIN_SLOT_BYTES per
+ *   slot (its ht_tensor), then per register the bytes of a tile; each part rounded up to whole lines of 64 bytes, and
+ *   one more line per register.
+ *
+ * Order of work: merge_loops writes the results' dims as few nested loops; cut chooses the loop that tiles divide;
+ * set_up translates the program into calls and tapes once per thread; chain_part moves the slots' pointers to each tile
+ * and runs the steps. Kernels see the tile as whole dense tensors; tapes see rows.
+ *
+ * The bits are those of the kernels called one by one. A step that fails ends the call with its status. Cost: that of
+ * the kernels on data in the L1 cache, and about 20 ns for each kernel and tile.
  */
 #include "elements.h"
 
 #include "kernels.h"
 #include "vector_tape.h"
 
-enum { MAX_IN = 16, STEP_INTS = 7, STEP_BYTES = 128, SLOT_BYTES = 96, LINE = 64 };
+enum {
+    MAX_IN = HT_CHAIN_OPERANDS,
+    STEP_INTS = HT_CHAIN_STEP_INTS,
+    STEP_BYTES = HT_CHAIN_STEP_BYTES,
+    SLOT_BYTES = HT_CHAIN_SLOT_BYTES,
+    LINE = HT_CHAIN_LINE
+};
 
 typedef struct {
     ht_kernel_fn kernel;
@@ -31,6 +51,10 @@ typedef struct {
     const ht_tensor *in[3];
     ht_tensor *out[1];
 } step;
+
+/* Positions among the ints of a step. */
+enum { KERNEL = 0, OPERAND_COUNT = 1, OPERAND = 2, RESULT = 5, UNARY_CODE = 6 };
+enum { VECTOR_CODE = 1, VECTOR_ROW = 2 };
 
 /* Operations one after another; they take the places of as many steps. */
 typedef struct {
@@ -156,7 +180,7 @@ typedef struct {
 
 static int has_row(int64_t code)
 {
-    return code >= HT_VECTOR_LOAD && (code < HT_VECTOR_BINARY || (code - HT_VECTOR_BINARY) % 3 != HT_VECTOR_ACC_ACC);
+    return code >= HT_VECTOR_LOAD && (code < HT_VECTOR_BINARY || (code - HT_VECTOR_BINARY) % HT_VECTOR_FORMS != HT_VECTOR_ACC_ACC);
 }
 
 /* The operations from step i on, up to the next kernel; returns how many. */
@@ -164,19 +188,19 @@ static int64_t set_up_vectors(const chain *job, int64_t i, vector_steps *to)
 {
     const ht_call *call = job->call;
     int64_t length = 0;
-    for (; i + length < job->steps && job->tape[(i + length) * STEP_INTS] < 0; length++) {
+    for (; i + length < job->steps && job->tape[(i + length) * STEP_INTS + KERNEL] < 0; length++) {
         const int64_t *tape = job->tape + (i + length) * STEP_INTS;
         const double *floats = call->floats + 2 * (i + length);
-        const int repeats = has_row(tape[1]) && tape[2] < call->num_in && job->walk[0][tape[2]] == 0;
-        (void)ht_vector_op_set(&to->ops[length], tape[1], repeats, (float)floats[0], (float)floats[1]);
+        const int repeats = has_row(tape[VECTOR_CODE]) && tape[VECTOR_ROW] < call->num_in && job->walk[0][tape[VECTOR_ROW]] == 0;
+        (void)ht_vector_op_set(&to->ops[length], tape[VECTOR_CODE], repeats, (float)floats[0], (float)floats[1]);
     }
     (void)ht_vector_op_set(&to->ops[length], HT_VECTOR_END, 0, 0, 0);
     to->length = length;
     for (to->row_loops = 1; to->row_loops <= job->depth; to->row_loops++)
         for (int64_t k = 0; k < length; k++) {
-            const int64_t *tape = job->tape + (i + k) * STEP_INTS, slot = tape[2];
+            const int64_t *tape = job->tape + (i + k) * STEP_INTS, slot = tape[VECTOR_ROW];
             const int loop = to->row_loops;
-            if (has_row(tape[1]) && slot < call->num_in &&
+            if (has_row(tape[VECTOR_CODE]) && slot < call->num_in &&
                 job->walk[loop][slot] != job->walk[loop - 1][slot] * job->count[loop - 1])
                 return length;
         }
@@ -193,9 +217,9 @@ static void run_vectors(const chain *job, const machine *m, int64_t i, vector_st
         *(loop < at->row_loops ? &n : &rows) *= loop < job->depth ? job->count[loop] : turns;
     for (int64_t row = 0; row < rows; row++) {
         for (int64_t k = 0; k < at->length; k++) {
-            const int64_t slot = tape[k * STEP_INTS + 2];
+            const int64_t slot = tape[k * STEP_INTS + VECTOR_ROW];
             int64_t offset = row * n;
-            if (!has_row(tape[k * STEP_INTS + 1]))
+            if (!has_row(tape[k * STEP_INTS + VECTOR_CODE]))
                 continue;
             if (slot < num_in) {
                 offset = 0;
@@ -231,20 +255,21 @@ static machine set_up(const chain *job, int thread)
             memory += lines(job->tile * ht_element_bytes(m.slot[s].dtype)) + LINE;
         }
     }
+    HT_ASSERT(memory - m.steps <= chain_bytes(job) && ((uintptr_t)m.steps & (LINE - 1)) == 0);
     for (int64_t i = 0; i < job->steps; i++) {
         const int64_t *tape = job->tape + i * STEP_INTS;
-        if (tape[0] < 0) {
+        if (tape[KERNEL] < 0) {
             i += set_up_vectors(job, i, (vector_steps *)(m.steps + i * STEP_BYTES)) - 1;
             continue;
         }
         step *at = (step *)(m.steps + i * STEP_BYTES);
         for (int k = 0; k < 3; k++)
-            at->in[k] = k < tape[1] ? &m.slot[tape[2 + k]] : NULL;
-        at->out[0] = &m.slot[tape[5]];
-        at->kernel = kernel_of(tape[0]);
-        at->call = (ht_call){.in = at->in, .out = at->out, .num_in = (int32_t)tape[1], .num_out = 1};
-        if (tape[0] == NUMBER_unary) {
-            at->call.ints = tape + 6;
+            at->in[k] = k < tape[OPERAND_COUNT] ? &m.slot[tape[OPERAND + k]] : NULL;
+        at->out[0] = &m.slot[tape[RESULT]];
+        at->kernel = kernel_of(tape[KERNEL]);
+        at->call = (ht_call){.in = at->in, .out = at->out, .num_in = (int32_t)tape[OPERAND_COUNT], .num_out = 1};
+        if (tape[KERNEL] == NUMBER_unary) {
+            at->call.ints = tape + UNARY_CODE;
             at->call.floats = call->floats + 2 * i;
             at->call.num_ints = 1;
             at->call.num_floats = 2;
@@ -289,6 +314,8 @@ static void chain_part(void *context, int64_t part, int thread)
             for (int k = 0; k < call->num_in; k++)
                 offset[k] += index * job->walk[loop][k];
         }
+        HT_ASSERT(turns > 0 && (turns * job->below <= job->tile || job->chunk == 1));
+        HT_ASSERT(target >= 0 && target + turns * job->below <= call->out[0]->size);
         if (turns != shaped)
             shape(job, &m, turns);
         shaped = turns;
@@ -299,7 +326,7 @@ static void chain_part(void *context, int64_t part, int thread)
             slot->data = (char *)call->out[k]->data + target * ht_element_bytes(slot->dtype);
         }
         for (int64_t i = 0; i < job->steps; i++) {
-            if (job->tape[i * STEP_INTS] < 0) {
+            if (job->tape[i * STEP_INTS + KERNEL] < 0) {
                 vector_steps *at = (vector_steps *)(m.steps + i * STEP_BYTES);
                 run_vectors(job, &m, i, at, turns);
                 i += at->length - 1;
@@ -339,19 +366,19 @@ int HT_KERNEL(chain)(const ht_call *call)
             return HT_ERR_DTYPE;
     for (int64_t i = 0; i < job.steps; i++) {
         const int64_t *tape = job.tape + i * STEP_INTS;
-        if (tape[0] < 0) {
+        if (tape[KERNEL] < 0) {
             ht_vector_op op;
-            if (ht_vector_op_set(&op, tape[1], 0, 0, 0) != HT_OK || tape[1] == HT_VECTOR_END || tape[2] < 0 ||
-                tape[2] >= num_slots || (tape[1] == HT_VECTOR_STORE && tape[2] < call->num_in))
+            if (ht_vector_op_set(&op, tape[VECTOR_CODE], 0, 0, 0) != HT_OK || tape[VECTOR_CODE] == HT_VECTOR_END || tape[VECTOR_ROW] < 0 ||
+                tape[VECTOR_ROW] >= num_slots || (tape[VECTOR_CODE] == HT_VECTOR_STORE && tape[VECTOR_ROW] < call->num_in))
                 return HT_ERR_OPERAND;
-            if (has_row(tape[1]) && dtype_of(&job, tape[2]) != HT_FLOAT32)
+            if (has_row(tape[VECTOR_CODE]) && dtype_of(&job, tape[VECTOR_ROW]) != HT_FLOAT32)
                 return HT_ERR_DTYPE;
             continue;
         }
-        if (!kernel_of(tape[0]) || tape[1] < 1 || tape[1] > 3 || tape[5] < call->num_in || tape[5] >= num_slots)
+        if (!kernel_of(tape[KERNEL]) || tape[OPERAND_COUNT] < 1 || tape[OPERAND_COUNT] > 3 || tape[RESULT] < call->num_in || tape[RESULT] >= num_slots)
             return HT_ERR_OPERAND;
-        for (int k = 0; k < tape[1]; k++)
-            if (tape[2 + k] < 0 || tape[2 + k] >= num_slots)
+        for (int k = 0; k < tape[OPERAND_COUNT]; k++)
+            if (tape[OPERAND + k] < 0 || tape[OPERAND + k] >= num_slots)
                 return HT_ERR_OPERAND;
     }
     if (merge_loops(&job, out) != HT_OK || call->scratch_bytes < chain_bytes(&job))

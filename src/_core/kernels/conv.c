@@ -1,85 +1,38 @@
 /* conv: convolution of 1 to 3 spatial dimensions, y = activation(conv(x, w) + bias + addend), float32.
  *
- * in: x[N][C][spatial]; w[M][C / group][kernel], or packed by pack_b with ints (group, K, M / group, 1) where
- *   K = C / group * product(kernel) (not where C == group and M / group <= 4: that takes plain weights);
- *   or of a 3x3 kernel without strides by pack_winograd (conv_winograd.c);
+ * This file checks a call, chooses the way to compute it, and divides it over threads. The ways are in files of their
+ * own; none of them calls back into this one. Each computes a part of one image and group, described by an ht_conv
+ * (conv.h).
+ *
+ * in: x[N][C][spatial]; w[M][C / group][kernel], or packed:
+ *     by pack_b with ints (group, K, M / group, 1), K = C / group * product(kernel); not where C == group and
+ *       M / group <= HT_CONV_DEPTHWISE_MAPS, which takes plain weights;
+ *     by pack_winograd (conv_winograd.c), for a 3x3 kernel without strides;
  *   bias[M] or NULL; addend (y's shape) or NULL. If w is by pack_winograd, two more: the original float32 weights as
  *   bytes (uint8), and scale[M] or NULL, by which they were multiplied before they were packed.
- *   out: y[N][M][spatial]; overlaps no input.
- * ints: group, w_packed (0, 1 by pack_b, else pack_winograd's m), activation (unary.h), then triples (see spatial.h)
- *   kernel, strides, pads before, dilations.
- *   Pads after follow from y's shape: what lies outside x counts as zero.
+ * out: y[N][M][spatial]; overlaps no input.
+ * ints: group, w_packed (0 plain, 1 by pack_b, else pack_winograd's m), activation (unary.h), then triples (spatial.h)
+ *   kernel, strides, pads before, dilations. Pads after follow from y's shape: what lies outside x counts as zero.
  * floats: the activation's two parameters.
- * scratch: 1 MiB, by pack_winograd at least what ht_conv_winograd_fits or ht_conv_dilated_fits asks for; plus, if w is not packed,
- *   4 * group * ceil(M / group / 16) * 16 * K bytes.
+ * scratch: HT_CONV_SCRATCH bytes; with weights by pack_winograd at least what ht_conv_winograd_fits or
+ *   ht_conv_dilated_fits asks for; with plain weights 4 * group * ceil(M / group / 16) * 16 * K bytes more, in which
+ *   they are packed (not for depthwise and narrow).
  *
- * Ways, by estimated work: `wide` (im2col blocks as B of a matrix product; conv_wide below), `direct` (output
- * channels as columns, input read in place; conv_direct.c), `rows` (pixels as columns, read from copied rows;
- * conv_rows.c), `depthwise` (conv_depthwise.c) and `narrow` (conv_narrow.c) for one input channel
- * and at most HT_CONV_DEPTHWISE_MAPS output channels per group; `winograd`, and `dilated` by it (conv_dilated.c),
- * as the weights say. Every other one sums a
- * pixel's products in the order channel, kernel position, in blocks of about 256: the result does not depend on a
- * split of pixels or channels over threads.
+ * way        file              vectors run along      chosen
+ * wide       conv_wide.c       pixels (im2col)        by estimated cost; fits every shape
+ * direct     conv_direct.c     output channels        by estimated cost
+ * rows       conv_rows.c       pixels of a row        by estimated cost
+ * depthwise  conv_depthwise.c  pixels of a row        a group has one input channel, few output channels
+ * narrow     conv_narrow.c     groups                 the same, small planes
+ * winograd   conv_winograd.c   tiles                  weights by pack_winograd
+ * dilated    conv_dilated.c    tiles                  the same, with dilations
+ *
+ * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow:
+ * some groups of one image). All ways but Winograd's sum a pixel's products in the order channel, kernel position, in
+ * blocks of about HT_BLOCK_K, and Winograd's sums do not depend on the division either: threads do not change the
+ * result.
  */
 #include "conv.h"
-
-/* Columns [p0, p1) of rows [k0, k1) of the im2col matrix, as panels of a B with k1 - k0 rows. */
-static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
-{
-    const int64_t depth = k1 - k0, count = p1 - p0, panels = ht_ceil_div(count, HT_PANEL);
-    if (c->taps == 1 && !c->padded && c->in_plane == c->pixels) {
-        ht_pack_panels(c->x + k0 * c->in_plane + p0, c->in_plane, 0, depth, count, dst, depth);
-        return;
-    }
-    float row[HT_BLOCK_N] __attribute__((aligned(64)));
-    for (int64_t p = count; p < panels * HT_PANEL; p++)
-        row[p] = 0.0f;
-    const int64_t first_x = p0 % c->out[2], first_y = p0 / c->out[2] % c->out[1], first_z = p0 / c->out[2] / c->out[1];
-    for (int64_t k = k0; k < k1; k++) {
-        const int64_t tap = k % c->taps;
-        const int64_t kx = tap % c->kernel[2], ky = tap / c->kernel[2] % c->kernel[1];
-        const int64_t kz = tap / c->kernel[2] / c->kernel[1];
-        const float *plane = c->x + k / c->taps * c->in_plane;
-        int64_t x = first_x, y = first_y, z = first_z;
-        for (int64_t p = 0; p < count;) {
-            const int64_t run = ht_min64(c->out[2] - x, count - p);
-            const int64_t iz = z * c->stride[0] - c->pad[0] + kz * c->dilation[0];
-            const int64_t iy = y * c->stride[1] - c->pad[1] + ky * c->dilation[1];
-            const int inside = iz >= 0 && iz < c->in[0] && iy >= 0 && iy < c->in[1];
-            ht_sample_row(inside ? plane + (iz * c->in[1] + iy) * c->in[2] : NULL, c->in[2],
-                          x * c->stride[2] - c->pad[2] + kx * c->dilation[2], c->stride[2], run, row + p);
-            p += run;
-            x = 0;
-            if (++y == c->out[1]) {
-                y = 0;
-                z++;
-            }
-        }
-        for (int64_t panel = 0; panel < panels; panel++)
-            for (int v = 0; v < HT_PANEL; v += VF_LANES)
-                vf_store(dst + (panel * depth + k - k0) * HT_PANEL + v, vf_load(row + panel * HT_PANEL + v));
-    }
-}
-
-void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
-{
-    const int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, HT_BLOCK_K)), step = ht_ceil_div(c->depth_k, blocks);
-    for (int64_t block = 0; block < blocks; block++) {
-        const int64_t k0 = block * step, k1 = ht_min64(k0 + step, c->depth_k);
-        pack_pixels(c, k0, k1, p0, p1, c->scratch);
-        const ht_epilogue e = {.bias = c->bias, .bias_row = 1, .addend = c->addend ? c->addend + p0 : NULL,
-                               .addend_row = c->pixels, .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
-        const ht_tile t = {.a = c->w + k0 * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .b = c->scratch,
-                           .b_k = HT_PANEL, .b_panel = (k1 - k0) * HT_PANEL, .c = c->y + p0, .c_row = c->pixels,
-                           .k = k1 - k0, .accumulate = block > 0, .epilogue = block == blocks - 1 ? &e : NULL};
-        ht_gemm_block(&t, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
-    }
-    if (!ht_unary_is_clip(c->activation))
-        for (int64_t m = 0; m < c->out_channels; m++) {
-            float *y = c->y + m * c->pixels + p0;
-            ht_unary_f32(c->activation, c->p0, c->p1, y, y, p1 - p0);
-        }
-}
 
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, WINOGRAD, DILATED };
 

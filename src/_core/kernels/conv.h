@@ -6,9 +6,6 @@
 #include "spatial.h"
 #include "unary.h"
 
-#define HT_CONV_SCRATCH (1 << 20) /* bytes every path makes do with */
-#define HT_CONV_DEPTHWISE_MAPS 4   /* with more output channels per group a matrix product is better */
-
 typedef struct {
     const float *x;             /* in_channels planes of in[0] * in[1] * in[2] */
     const float *w;             /* packed panels of HT_PANEL output channels x depth_k; depthwise: as in ONNX */
@@ -66,8 +63,6 @@ void ht_conv_narrow(const ht_conv *c, int64_t group0, int64_t group1);
 
 /* A 3x3 kernel without strides or dilations, tiles of m x m outputs (2 or 4); w is packed by pack_winograd. Block
  * `block` of tiles, output channels [m0, m1), split at multiples of HT_PANEL. */
-#define HT_WINOGRAD_COLUMNS 32   /* most tiles of a block */
-#define HT_WINOGRAD_WIDTH 8192   /* longest row */
 #define HT_WINOGRAD_EXTREME 8192.0f /* inputs and weights of up to this magnitude are never extreme */
 /* Floats of a group's packed weights. */
 #define ht_conv_winograd_packed HT_KERNEL(conv_winograd_packed)

@@ -10,9 +10,9 @@
 #include "conv.h"
 
 #define COPY_FLOATS (HT_CONV_SCRATCH / 4)
-#define BLOCK_FLOATS 6144 /* of a block's copy: 24 KiB */
-#define MAX_TAPS 1024
-#define ROWS 4 /* computed together */
+#define BLOCK_FLOATS 6144 /* floats of a block's copy: 24 kB, three quarters of the L1 cache */
+#define MAX_TAPS 1024     /* kernel positions: bounds an array of offsets on the stack (4 kB) */
+#define ROWS 4            /* output rows computed together: their sums are independent */
 
 typedef struct {
     int64_t rows, height;       /* output rows per block; rows per plane of the copy */

@@ -11,10 +11,10 @@
 #include "conv.h"
 
 #define WIDTH HT_CONV_DIRECT_CHANNELS          /* output channels at a time */
-#define BLOCK_PIXELS 384                       /* pixels per block: their sums take 48 KiB */
+#define BLOCK_PIXELS 384                       /* pixels per block: their sums take 48 kB, within the L2 cache */
 #define SUMS ((BLOCK_PIXELS + VF_LANES) * WIDTH) /* the transposition reads whole vectors */
 #define COPY_FLOATS (HT_CONV_SCRATCH / 4 - SUMS)
-#define MAX_TAPS 1024
+#define MAX_TAPS 1024                          /* kernel positions: bounds an array of steps on the stack (4 kB) */
 
 static int64_t span(const ht_conv *c, int d, int64_t outputs)
 {

@@ -83,7 +83,10 @@ static int64_t find_runs(const ht_quad_layout *l, int64_t first, int64_t pixels,
 /* Pixels of a group that stay in the L1 cache while its filters pass. */
 HT_INLINE int64_t chunk_pixels(const ht_quad_layout *l)
 {
-    enum { CHUNK_BYTES = 1 << 15, LEAST = 64 };
+    enum {
+        CHUNK_BYTES = 1 << 15, /* 32 kB: the L1 cache */
+        LEAST = 64             /* pixels, of images with many channels: whole tiles */
+    };
     const int64_t bytes = HT_QUAD * l->quads * l->phases[0] * l->phases[1] * l->phases[2];
     return ht_max64(LEAST, CHUNK_BYTES / ht_max64(1, bytes) / HT_INTEGER_WIDTH * HT_INTEGER_WIDTH);
 }

@@ -11,9 +11,9 @@
 #include "conv.h"
 
 #define COPY_FLOATS (HT_CONV_SCRATCH / 4)
-#define BLOCK_FLOATS (COPY_FLOATS / 4) /* of a block's copy: 256 KiB */
-#define DEPTH 512                      /* products summed before the next channels are copied */
-#define STRIP_FLOATS 8192
+#define BLOCK_FLOATS (COPY_FLOATS / 4) /* floats of a block's copy: 256 kB, within the L2 cache */
+#define DEPTH 512                      /* products summed before the next channels are copied; bounds taps */
+#define STRIP_FLOATS 8192              /* floats of the copy that all output channels pass over: 32 kB, the L1 cache */
 
 typedef struct {
     int64_t rows, height; /* output rows per block; rows per plane of the copy */

@@ -28,22 +28,16 @@
  */
 #include "conv.h"
 
-#define CHANNELS HT_PANEL
+#define CHANNELS HT_PANEL  /* output channels whose products are computed together: a panel of the packed weights */
 #define MARGIN 16          /* floats between the matrices of two positions: else all begin in one set of the cache */
 #define TOGETHER 4         /* input channels whose rows are split before the first one's are loaded again */
-#define PHASE (HT_WINOGRAD_COLUMNS + 32) /* floats per phase of a split row */
-#define MAX_N 6
+#define PHASE (HT_WINOGRAD_COLUMNS + 32) /* floats per phase of a split row, with room behind the last tile */
+#define MAX_N 6            /* rows and columns of a transformed tile: m + 2 for m = 4 */
 #define OVERFLOWS 0x1p64f  /* sums of transformed inputs of up to this magnitude, times weights that are not extreme, are finite */
-#define OUTSHONE 1024.0f
+#define OUTSHONE 1024.0f   /* ratio of inputs from which on a tile is recomputed: 2^10 of the 2^24 that float32 tells apart */
 #define TOGETHER_PLAIN 8   /* outputs that plain_sums computes for each load of the weights */
 
 static int64_t positions(int64_t m) { return (m + 2) * (m + 2); }
-
-/* Tiles that are transformed together: their V should stay in the L2 cache. */
-static int64_t columns_of(int64_t m, int64_t in_channels)
-{
-    return positions(m) * in_channels * HT_WINOGRAD_COLUMNS * 4 <= 640 << 10 ? HT_WINOGRAD_COLUMNS : 16;
-}
 
 typedef struct {
     int64_t m, across, tiles, columns;
@@ -57,7 +51,7 @@ static int64_t prepare(const ht_conv *c, int64_t m, work *w)
     w->m = m;
     w->across = ht_ceil_div(c->out[2], m);
     w->tiles = w->across * ht_ceil_div(c->out[1], m);
-    w->columns = columns_of(m, c->in_channels);
+    w->columns = ht_winograd_columns(c->in_channels, m);
     w->v_step = c->in_channels * w->columns + MARGIN;
     w->p_step = CHANNELS * w->columns + MARGIN;
     w->v = c->scratch;
@@ -65,7 +59,9 @@ static int64_t prepare(const ht_conv *c, int64_t m, work *w)
     w->split = w->p + n * n * w->p_step;
     w->rows = w->split + TOGETHER * n * m * PHASE;
     w->zeros = w->rows + m * m * (w->columns + 16);
-    return (w->zeros - w->v + HT_WINOGRAD_WIDTH) * (int64_t)sizeof(float);
+    const int64_t bytes = (w->zeros - w->v + HT_WINOGRAD_WIDTH) * (int64_t)sizeof(float);
+    HT_ASSERT(bytes <= ht_scratch_winograd(c->in_channels, m));
+    return bytes;
 }
 
 static int64_t panels_of(const ht_conv *c) { return ht_ceil_div(c->out_channels, HT_PANEL); }
@@ -90,7 +86,7 @@ int ht_conv_winograd_fits(const ht_conv *c, int64_t m, int64_t scratch_bytes)
 
 int64_t ht_conv_winograd_blocks(const ht_conv *c, int64_t m)
 {
-    return ht_ceil_div(ht_ceil_div(c->out[2], m) * ht_ceil_div(c->out[1], m), columns_of(m, c->in_channels));
+    return ht_ceil_div(ht_ceil_div(c->out[2], m) * ht_ceil_div(c->out[1], m), ht_winograd_columns(c->in_channels, m));
 }
 
 static const float ROOT2 = 1.41421356f, ROOT_HALF = 0.70710678f;

@@ -15,7 +15,7 @@
 
 #include <stdlib.h>
 
-#define MAX_LOOPS 16
+#define MAX_LOOPS 16 /* bounds the arrays of a view on the stack */
 
 /* Steps in elements when read, in bytes from then on. */
 typedef struct {
@@ -173,7 +173,7 @@ typedef struct {
 /* What one walk copies, in blocks between which a run that is to end stops. Rows stay in groups: a transpose needs tiles. */
 static void copy_walk(const copy *c, const char *x, char *out, int64_t rows, int64_t n, int64_t *left)
 {
-    enum { GROUP = 64 };
+    enum { GROUP = 64 }; /* rows that stay together: at least one tile of a transposition */
     const int64_t width = ht_min64(n, HT_PIECE), height = ht_max64(GROUP, HT_PIECE / ht_max64(1, width));
     for (int64_t i = 0; i < n; i += width)
         for (int64_t row = 0; row < rows; row += height) {
@@ -230,7 +230,7 @@ static void copy_part(void *context, int64_t part, int thread)
 /* Choose the two loops that are copied at a time, and how. */
 static void choose(copy *c)
 {
-    enum { LINE = 64 };
+    enum { LINE = 64 }; /* bytes of a cache line */
     static const rows_fn fills[] = {fill_rows_u8, fill_rows_u16, fill_rows_u32, fill_rows_u64};
     static const rows_fn steps[] = {step_rows_u8, step_rows_u16, step_rows_u32, step_rows_u64};
     static const rows_fn evens[] = {even_rows_u8, even_rows_u16, even_rows_u32, even_rows_u64};

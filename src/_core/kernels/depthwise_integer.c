@@ -21,7 +21,13 @@
 #include "spatial.h"
 #include "transpose.h"
 
-enum { BLOCK = 64, PART = 16, NARROW = 24, STRIP_BYTES = 1 << 17, SLACK = 64 };
+enum {
+    BLOCK = HT_DEPTHWISE_CHANNELS,
+    PART = 16,   /* bytes of 128 bits, within which vectors interleave */
+    NARROW = 24, /* columns of an input; rows of fewer are transposed all at once before they go to their places */
+    STRIP_BYTES = HT_DEPTHWISE_STRIP_BYTES,
+    SLACK = 64   /* bytes behind an array that whole vectors may read or write */
+};
 
 typedef struct {
     int64_t channels, multiplier, kernel[2], stride[2], pad[2], dilation[2], in[2], out[2];

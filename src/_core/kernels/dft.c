@@ -18,7 +18,7 @@
 #include "elements.h"
 #include "vec.h"
 
-enum { SIDE_BY_SIDE = 8, LARGEST_FACTOR = 61 };
+enum { SIDE_BY_SIDE = HT_DFT_LINES, LARGEST_FACTOR = HT_DFT_LARGEST_FACTOR };
 
 /* Real and imaginary parts of `lanes` lines: element k of line l at k * lanes + l. */
 typedef struct {

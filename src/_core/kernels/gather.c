@@ -28,7 +28,7 @@ static int check(const ht_call *call)
     return ht_element_bytes(call->in[0]->dtype) ? HT_OK : HT_ERR_DTYPE;
 }
 
-enum { SOME = 1024 }; /* rows between two checks of whether the run must stop */
+enum { SOME = 1024 }; /* rows copied between two checks of whether the run must stop */
 
 /* Copies the rows that indices `begin` to `end` select. Returns 0 if one is outside [-size, size). */
 static int move_rows(const ht_tensor *indices, int64_t begin, int64_t end, int64_t size, const char *from, char *out,

@@ -29,15 +29,15 @@
 
 #define MOST_ROWS (512 * HT_TILE_ROWS) /* of a block: the work between two checks of whether the run must stop */
 #define SOME_COLUMNS (64 * HT_PANEL)    /* of a product of few rows, for the same reason */
-#define SMALL_M 8      /* up to here packing an unpacked B costs more than it saves */
+#define SMALL_M 8      /* rows of A; up to here packing an unpacked B costs more than it saves */
 
-/* Floats of B in a block: a part of the L2 cache that leaves room for A and C. */
+/* Floats of B in a block: a part of the L2 cache (384 kB, or 128 kB) that leaves room for A and C. */
 #if defined(__AVX512F__)
 #define BLOCK_FLOATS (96 * 1024)
 #else
 #define BLOCK_FLOATS (32 * 1024)
 #endif
-#define MOST_SCRATCH (96 * 1024) /* floats: the largest block of any instruction set */
+_Static_assert(BLOCK_FLOATS <= HT_GEMM_BLOCK_FLOATS, "scratch memory does not depend on the instruction set");
 
 /* Blocks of k are of nearly equal length. */
 static int64_t k_step_of(int64_t k, int64_t most) { return ht_ceil_div(k, ht_max64(1, ht_ceil_div(k, most))); }
@@ -240,9 +240,7 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         (addend && addend->dtype != dtype))
         return HT_ERR_DTYPE;
     if (dtype == HT_FLOAT32) {
-        const int64_t rows = ht_min64(p.k * ht_ceil_div(p.n, HT_PANEL), MOST_SCRATCH / HT_PANEL);
-        const int64_t block = HT_PANEL * rows * (int64_t)sizeof(float);
-        if ((!p.b_packed || halved) && call->scratch_bytes < block)
+        if ((!p.b_packed || halved) && call->scratch_bytes < ht_scratch_gemm(p.k, p.n))
             return HT_ERR_OPERAND;
     } else if (p.b_packed || activation != HT_UNARY_NONE) {
         return HT_ERR_OPERAND;

@@ -144,7 +144,7 @@ const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(ENT
 const ht_tile_fn ht_indirect_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(INDIRECT_ENTRY)};
 const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(STEPPED_ENTRY)};
 
-/* Floats of B that stay in the L1 cache while the rows of A pass. */
+/* Floats of B that stay in the L1 cache (32 kB) while the rows of A pass. */
 #define STRIP_FLOATS 8192
 
 /* Computes a tile of `height` rows; the epilogue of the whole, or NULL, is moved to its place, row and column j. */

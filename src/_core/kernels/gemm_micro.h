@@ -13,10 +13,9 @@
 
 #include "vec.h"
 
-#define HT_PANEL 16
-#define HT_BLOCK_K 256   /* a block of k: one pair of panels is 32 KiB and stays in the L1 cache */
-#define HT_BLOCK_N 512   /* columns packed at a time when B is not packed: 512 KiB, within the L2 cache */
-#define HT_LONG_K 768    /* the same of ht_gemm_rows: rare sums of parts, and a tile of A is 36 KiB */
+#define HT_BLOCK_K 256   /* a block of k: a pair of panels is 32 kB, the L1 cache */
+#define HT_BLOCK_N 512   /* columns of an im2col block: with HT_BLOCK_K rows 512 kB, within the L2 cache */
+#define HT_LONG_K 768    /* a block of k in ht_gemm_rows: few partial sums of C, and a tile of A is 36 kB */
 
 /* Accumulators fill the register file: 24 of 32, 12 of 16. */
 #if defined(__AVX512F__)

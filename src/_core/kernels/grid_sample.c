@@ -10,8 +10,8 @@
 #include "elements.h"
 #include "vec.h"
 
-#define MAX_TAPS 64 /* cubic over three axes */
-#define TILE 128    /* points; 64 kB for the most taps, 4 kB for bilinear */
+#define MAX_TAPS 64 /* taps of a point: 4 along each of three axes, for cubic interpolation */
+#define TILE 128    /* points at a time: their taps take 64 kB at most, 4 kB for bilinear interpolation */
 
 enum { NEAREST = 0, LINEAR = 1, CUBIC = 2 };
 enum { ZEROS = 0, BORDER = 1, REFLECTION = 2 };

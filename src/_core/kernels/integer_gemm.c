@@ -21,7 +21,7 @@
 #include "requantize.h"
 
 enum {
-    MOST_ROWS = 96,   /* of A as quads, which stay in L2 while B passes */
+    MOST_ROWS = HT_MATMUL_INTEGER_MOST_ROWS,
     BLOCK_QUADS = 256 /* a block of k: a pair of panels is 32 KiB and stays in L1 while A passes */
 };
 
@@ -120,6 +120,8 @@ static void multiply_block(const multiplication *job, const ht_block block, uint
     int32_t *c = (int32_t *)(void *)scratch;
     uint8_t *prepared = scratch + rows * HT_INTEGER_WIDTH * (int64_t)sizeof *c;
     const int64_t a_row = quads * HT_A_QUAD;
+    HT_ASSERT(rows <= MOST_ROWS && block.column % HT_PANEL == 0);
+    _Static_assert(HT_INTEGER_WIDTH <= 2 * HT_PANEL && HT_A_QUAD <= 8, "what ht_scratch_matmul_integer_row counts");
     for (int64_t r = 0; r < rows; r++) {
         zeros[r] = a_zeros[in[1]->size == 1 || k == 0 ? 0 : a_at / k + r] ^ flip;
         const uint32_t sum = (uint32_t)ht_prepare_quads(a + r * k, k, flip, 0, prepared + r * a_row);

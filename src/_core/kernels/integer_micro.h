@@ -18,7 +18,6 @@
 #include "gemm_micro.h"
 
 #define HT_INTEGER_WIDTH (HT_TILE_PANELS * HT_PANEL) /* columns of a tile; C's rows have as many */
-#define HT_QUAD 4
 #define HT_PANEL_BYTES (HT_PANEL * HT_QUAD) /* a quad of each column of a panel */
 
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)

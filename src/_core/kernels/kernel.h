@@ -14,9 +14,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../invariant.h"
+#include "constants.h"
 #include "team.h"
 
-#define HT_MAX_DIMS 8
+#define HT_MAX_DIMS 8 /* dimensions of a tensor; bounds the arrays of dims, loops and strides on the stack */
 #define HT_RESTRICT __restrict__
 
 /* Element types, numbered as in onnx.TensorProto.DataType, so that no table translates between the two. */
@@ -63,7 +65,10 @@ typedef struct {
  * threads would cost more than they save, else a few for each thread. */
 static inline int64_t ht_wanted(const ht_call *call, double cost)
 {
-    enum { WORTHWHILE = 100000, EACH = 4 };
+    enum {
+        WORTHWHILE = 100000, /* operations from which on threads are woken: some 10 to 100 µs of work */
+        EACH = 4             /* parts for each thread, so that threads that start late or run slowly take fewer */
+    };
     return cost < WORTHWHILE || !call->team ? 1 : (int64_t)EACH * ht_team_threads(call->team);
 }
 
@@ -81,6 +86,7 @@ static inline int64_t ht_parts(const ht_call *call, int64_t units, double cost)
 
 static inline int64_t ht_part_begin(int64_t units, int64_t parts, int64_t part)
 {
+    HT_ASSERT(units >= 0 && parts > 0 && part >= 0 && part <= parts);
     return units / parts * part + (part < units % parts ? part : units % parts);
 }
 
@@ -117,13 +123,15 @@ static inline int ht_stops_at(int64_t i) { return (i & (HT_PIECE - 1)) == 0 && i
 /* memcpy, left early when the run is to end. */
 static inline void ht_long_copy(void *to, const void *from, int64_t bytes)
 {
-    enum { MOST = HT_PIECE * 8 };
+    enum { MOST = HT_PIECE * 8 }; /* bytes between two checks: 2 MiB */
     for (int64_t i = 0; i < bytes && !ht_stops_at(i); i += MOST)
         memcpy((char *)to + i, (const char *)from + i, (size_t)(bytes - i > MOST ? MOST : bytes - i));
 }
 
 static inline void *ht_scratch(const ht_call *call, int thread)
 {
+    HT_ASSERT(thread >= 0 && call->scratch_bytes >= 0 && (thread == 0 || call->scratch_step >= call->scratch_bytes));
+    HT_ASSERT((((uintptr_t)call->scratch | (uintptr_t)call->scratch_step) & 63) == 0);
     return (char *)call->scratch + thread * call->scratch_step;
 }
 

@@ -74,7 +74,7 @@ typedef struct {
     int64_t units, parts;
 } pixel_packing;
 
-enum { LONGEST_BLOCK = 16 };
+enum { LONGEST_BLOCK = 16 }; /* quads written at a time: 64 B, a cache line */
 
 static void store_quad(uint8_t *dst, uint32_t quad) { memcpy(dst, &quad, sizeof quad); } /* little-endian */
 

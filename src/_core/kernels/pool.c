@@ -24,8 +24,8 @@ static int window_of(const ht_call *call, int num_ints, ht_window *w)
 
 /* ---- float32 */
 
-#define ROW_FLOATS 8192
-#define LINES 32                /* rows at a time, if there is room */
+#define ROW_FLOATS 8192 /* floats of the combined row on the stack: 32 kB; bounds kernels, strides and dilations */
+#define LINES 32        /* output rows combined at a time, if ROW_FLOATS has room for them */
 
 /* Output columns at a time, so that what they read fits the row buffer, whole vectors read; 0 if one vector does not. */
 static int64_t block_columns(const ht_window *w)

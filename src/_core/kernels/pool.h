@@ -4,7 +4,7 @@
 
 #include "spatial.h"
 
-#define HT_POOL_TAPS 512 /* rows of a window at most */
+#define HT_POOL_TAPS 512 /* rows of a window, at most: bounds an array of row pointers on the stack (4 kB) */
 
 /* How many taps t in [0, kernel) have position + t * dilation in [low, high). */
 HT_INLINE int64_t ht_taps_within(int64_t position, int64_t kernel, int64_t dilation, int64_t low, int64_t high)
@@ -63,7 +63,7 @@ void HT_KERNEL(pool_lanes)(const ht_window *w, const float *x, float *y, int ave
                            int count_padding, void *turned);
 HT_INLINE int64_t ht_pool_lanes_bytes(const ht_window *w)
 {
-    return 64 * (w->in_size + w->out_size + w->in[2]) + 24 * w->out[2];
+    return ht_scratch_pool_lanes(w->in_size, w->out_size, w->in[2], w->out[2]);
 }
 
 #endif

@@ -3,7 +3,7 @@
 #include "pool.h"
 #include "transpose.h"
 
-enum { CHANNELS = 16 };
+enum { CHANNELS = HT_PANEL };
 
 /* One row of outputs from the combined row. ends: first tap and the one after the last of each column. */
 HT_INLINE void combine_columns(const ht_window *w, const float *row, const int64_t *ends, const float *counts,

@@ -16,7 +16,7 @@
 #include "requantize.h"
 #include "rows.h"
 
-#define BLOCK 64
+#define BLOCK 64 /* elements at a time: their numbers as int32 between two loops are 256 B on the stack */
 
 /* The range of a type. */
 static int range_of(int32_t dtype, float *low, float *high)
@@ -142,7 +142,7 @@ typedef struct {
     int64_t chunks, units, parts;
 } row_job;
 
-enum { CHUNK = 1 << 14 }; /* a multiple of BLOCK */
+enum { CHUNK = 1 << 14 }; /* elements of a unit of work for threads; a multiple of BLOCK */
 
 static void row_part(void *context, int64_t part, int thread)
 {

@@ -22,23 +22,12 @@
 #include "gemm_micro.h"
 #include "vmath.h"
 
-enum {
-    RELU,
-    TANH,
-    SIGMOID,
-    AFFINE,           /* p0 * x + p1 */
-    LEAKY_RELU,       /* x < 0 ? p0 * x : x */
-    THRESHOLDED_RELU, /* x > p0 ? x : 0 */
-    SCALED_TANH,      /* p0 * tanh(p1 * x) */
-    HARD_SIGMOID,     /* min(max(p0 * x + p1, 0), 1) */
-    ELU,              /* x < 0 ? p0 * (exp(x) - 1) : x */
-    SOFTSIGN,
-    SOFTPLUS,
-    NUM_ACTIVATIONS
-};
+#define CODE(name) name,
+enum { HT_RECURRENT_ACTIVATIONS(CODE) NUM_ACTIVATIONS };
+#undef CODE
 
 enum { LSTM, GRU, RNN };
-enum { MAX_FUNCTIONS = 3 };
+enum { MAX_FUNCTIONS = 3 }; /* activations of a direction: lstm has the most */
 
 typedef struct {
     int code;
@@ -453,7 +442,7 @@ HT_INLINE int run(const ht_call *call, const int kind)
         !fits(peepholes, HT_FLOAT32, dirs * 3 * hidden, 1) || !fits(bias, HT_FLOAT32, dirs * hidden, 1) ||
         !fits(call->out[0], HT_FLOAT32, l.steps * states, 0) || !fits(call->out[1], HT_FLOAT32, states, 0) ||
         (kind == LSTM && !fits(call->out[2], HT_FLOAT32, states, 0)) ||
-        call->scratch_bytes < batch * (gates + 2) * l.padded * (int64_t)sizeof(float))
+        call->scratch_bytes < ht_scratch_recurrent(batch, gates, hidden))
         return HT_ERR_OPERAND;
     const int32_t *length = lengths ? lengths->data : NULL;
     int64_t longest = lengths ? 0 : l.steps;

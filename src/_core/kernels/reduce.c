@@ -14,7 +14,9 @@
 
 #include <limits.h>
 
-enum { SUM, MEAN, MAX, MIN, PRODUCT, SQUARES, MAGNITUDES, ROOT, LOGARITHM };
+#define CODE(name) name,
+enum { HT_REDUCTIONS(CODE) };
+#undef CODE
 
 typedef struct {
     int rank;

@@ -3,6 +3,7 @@
 #include "registry.h"
 
 #include "kernels.h"
+#include "unary_codes.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -40,6 +41,24 @@ enum { HT_KERNELS(NUMBER) NUM_KERNELS };
 #define IN_PLACE(name, operands, shared) [NUMBER_##name] = {operands, shared},
 static const ht_in_place in_place[NUM_KERNELS] = {HT_IN_PLACE(IN_PLACE)};
 
+#define CONSTANT(name) {#name, HT_##name},
+#define UNARY_CODE(name, code) {"UNARY_" #name, code},
+#define REDUCTION(name) REDUCTION_##name,
+#define REDUCTION_CODE(name) {"REDUCE_" #name, REDUCTION_##name},
+#define ACTIVATION(name) ACTIVATION_##name,
+#define ACTIVATION_CODE(name) {"RECURRENT_" #name, ACTIVATION_##name},
+enum { HT_REDUCTIONS(REDUCTION) };
+enum { HT_RECURRENT_ACTIVATIONS(ACTIVATION) };
+static const struct {
+    const char *name;
+    int64_t value;
+} constants[] = {
+    HT_CONSTANTS(CONSTANT)
+    HT_UNARY_CODES(UNARY_CODE)
+    HT_REDUCTIONS(REDUCTION_CODE)
+    HT_RECURRENT_ACTIVATIONS(ACTIVATION_CODE)
+};
+
 static const struct {
     const char *name;
     const ht_kernel_fn *table;
@@ -54,11 +73,26 @@ static const struct {
 };
 
 int ht_num_kernels(void) { return NUM_KERNELS; }
-const char *ht_kernel_name(int kernel) { return names[kernel]; }
-ht_in_place ht_in_place_of(int kernel) { return in_place[kernel]; }
+const char *ht_kernel_name(int kernel)
+{
+    HT_ASSERT(kernel >= 0 && kernel < NUM_KERNELS);
+    return names[kernel];
+}
+ht_in_place ht_in_place_of(int kernel)
+{
+    HT_ASSERT(kernel >= 0 && kernel < NUM_KERNELS);
+    return in_place[kernel];
+}
+int ht_num_constants(void) { return (int)(sizeof constants / sizeof constants[0]); }
+const char *ht_constant_name(int constant) { return constants[constant].name; }
+int64_t ht_constant_value(int constant) { return constants[constant].value; }
 int ht_num_variants(void) { return (int)(sizeof variants / sizeof variants[0]); }
 const char *ht_variant_name(int variant) { return variants[variant].name; }
-ht_kernel_fn ht_kernel(int variant, int kernel) { return variants[variant].table[kernel]; }
+ht_kernel_fn ht_kernel(int variant, int kernel)
+{
+    HT_ASSERT(variant >= 0 && variant < ht_num_variants() && kernel >= 0 && kernel < NUM_KERNELS);
+    return variants[variant].table[kernel];
+}
 
 #if defined(__x86_64__)
 /* AVX-VNNI, the 256-bit form without AVX-512: a bit that __builtin_cpu_supports of older compilers does not name. */

@@ -1,4 +1,4 @@
-/* The menu of kernels: names, and one function table per instruction set. */
+/* The menu of kernels: names, published constants, and one function table per instruction set. */
 #ifndef HETERO_REGISTRY_H
 #define HETERO_REGISTRY_H
 
@@ -13,6 +13,11 @@ typedef struct {
     int shared;
 } ht_in_place;
 ht_in_place ht_in_place_of(int kernel);
+
+/* What constants.h and unary_codes.h publish: names and values. */
+int ht_num_constants(void);
+const char *ht_constant_name(int constant);
+int64_t ht_constant_value(int constant);
 
 /* Instruction-set variants compiled in, from the least to the most demanding; and whether this machine runs one. */
 int ht_num_variants(void);

@@ -21,6 +21,7 @@ HT_INLINE int32_t ht_requantize_one(int32_t x, float scale, int32_t zero, int32_
     return (int32_t)((v + HT_ROUND_SHIFT) - HT_ROUND_SHIFT) + zero;
 }
 
+/* Elements at a time: whole vectors in every instruction set, and 128 B of numbers between the two loops over them. */
 #define HT_REQUANTIZE_BLOCK 32
 
 /* Adding 1.5 * 2^23 leaves no room for a fraction either, and the whole number, below 2^22, in the lowest bits. */

@@ -12,7 +12,7 @@
 #include "elements.h"
 #include "vec.h"
 
-#define MAX_SAMPLES (1 << 24)
+#define MAX_SAMPLES (1 << 24) /* samples of one bin: a region of a model cannot keep the kernel busy without bound */
 
 /* The four neighbours of a sample and their weights; places outside count nothing. */
 typedef struct {

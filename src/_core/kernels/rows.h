@@ -8,7 +8,7 @@
 
 #include "vec.h"
 
-#define HT_ROW_BLOCK 4096
+#define HT_ROW_BLOCK 4096  /* elements summed in float32 before their sum goes to float64: bounds the rounding error */
 #define HT_PAIR_WIDTH 1024 /* rows up to here are taken in pairs: two of each of three operands are 24 KiB */
 
 /* EXPRESSION: what to add per vector `v`; the lanes past the end of the row are loaded as `filler`. */

@@ -15,8 +15,8 @@
 #include <time.h>
 
 enum {
-    PART_BITS = 21, /* parts, and parts taken: threads that come late add one each */
-    PAUSES = 2000,  /* about 50 microseconds */
+    PART_BITS = 21, /* of the count of parts, and of parts taken, to which threads that come late add one each */
+    PAUSES = 2000,  /* pause instructions for which an idle thread spins before it sleeps: about 50 µs */
 };
 static const uint64_t PART_MASK = ((uint64_t)1 << PART_BITS) - 1;
 

@@ -14,7 +14,12 @@
 #include "elements.h"
 #include "vec.h"
 
-enum { COLUMNS = 8, RARE = 1000, SEVERAL = 16, SINKING = 64 }; /* SINKING: operations, about */
+enum {
+    COLUMNS = HT_TOPK_COLUMNS,
+    RARE = 1000,  /* elements per wanted one: from here on rows of 8-byte elements first try the heap */
+    SEVERAL = 16, /* replacements per wanted element that this heap may take before it gives up for keys */
+    SINKING = 64  /* operations of one pass down a heap, about: bounds the time between two checks for a stop */
+};
 
 /* ---- keys */
 
@@ -242,8 +247,7 @@ int HT_KERNEL(topk)(const ht_call *call)
     j.columns = ht_min64(inner, COLUMNS);
     if (call->scratch_bytes < 8 * k)
         return HT_ERR_OPERAND;
-    j.by_heap = n > 1 << 30 || call->scratch_bytes < (j.bytes == 8 ? (8 * j.columns + 20) * n + 32 * k + 1024
-                                                                   : (4 * j.columns + 8) * n + 16 * k + 512);
+    j.by_heap = n > HT_TOPK_MOST_KEYS || call->scratch_bytes < ht_scratch_topk(n, k, inner, j.bytes);
     j.units = outer * ht_ceil_div(inner, j.columns);
     j.parts = ht_parts(call, j.units, (double)x->size * 4);
     ht_parallel(call->team, j.parts, select_part, &j);

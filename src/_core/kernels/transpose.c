@@ -9,7 +9,7 @@
 
 #include "vec.h"
 
-#define STRIP_BYTES 256
+#define STRIP_BYTES 256 /* input rows of a strip, as bytes of an output row: four cache lines */
 
 typedef uint8_t vector_u8 __attribute__((vector_size(16)));
 typedef uint16_t vector_u16 __attribute__((vector_size(16)));

@@ -184,7 +184,7 @@ typedef struct {
     int64_t parts;
 } pieces;
 
-enum { PIECE = 1024 }; /* elements */
+enum { PIECE = 1024 }; /* elements of a unit of work for threads: whole vectors and whole cache lines */
 
 static void unary_part(void *context, int64_t part, int thread)
 {

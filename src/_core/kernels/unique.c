@@ -9,7 +9,7 @@
 #include "elements.h"
 #include "vec.h"
 
-enum { COMPARING = 15 }; /* operations of a comparison, about */
+enum { COMPARING = 15 }; /* operations of one comparison, about: bounds the time between two checks for a stop */
 
 typedef struct {
     const void *x;

@@ -178,8 +178,8 @@ int ht_vector_op_set(ht_vector_op *op, int64_t code, int repeats, float p0, floa
     } else if (code == HT_VECTOR_END) {
         chosen = (pair){end_block, end_one};
     } else if (code >= HT_VECTOR_BINARY && code < HT_VECTOR_END) {
-        const int64_t form = (code - HT_VECTOR_BINARY) % 3;
-        chosen = binary[(code - HT_VECTOR_BINARY) / 3][form < HT_VECTOR_ACC_ACC && repeats ? 3 + form : form];
+        const int64_t form = (code - HT_VECTOR_BINARY) % HT_VECTOR_FORMS;
+        chosen = binary[(code - HT_VECTOR_BINARY) / HT_VECTOR_FORMS][form < HT_VECTOR_ACC_ACC && repeats ? 3 + form : form];
     } else if (code > 0 && code < HT_VECTOR_LOAD) {
         chosen = unary[code];
     }

@@ -10,20 +10,10 @@
 
 #include "unary.h"
 
-/* Codes of operations; `acc` is the accumulator, `row` an operand in memory. Unary ones are their code in unary.h. */
-enum {
-    HT_VECTOR_LOAD = 64,   /* acc = row */
-    HT_VECTOR_STORE = 65,  /* row = acc */
-    HT_VECTOR_BINARY = 66, /* + 3 * operation + form */
-    /* operations */
-    HT_VECTOR_ADD = 0, HT_VECTOR_SUB, HT_VECTOR_MUL, HT_VECTOR_DIV, HT_VECTOR_MIN, HT_VECTOR_MAX, HT_VECTOR_PRELU,
-    HT_VECTOR_OPERATIONS,
-    /* forms */
-    HT_VECTOR_ACC_ROW = 0, HT_VECTOR_ROW_ACC = 1, HT_VECTOR_ACC_ACC = 2,
-    HT_VECTOR_END = HT_VECTOR_BINARY + 3 * HT_VECTOR_OPERATIONS
-};
+/* Codes of operations are in constants.h; `acc` is the accumulator, `row` an operand in memory. Unary ones are their code
+ * in unary.h. */
 
-#define HT_VECTOR_BLOCK 8 /* vectors */
+#define HT_VECTOR_BLOCK 8 /* vectors of the accumulator: as many as calling conventions pass in registers */
 
 typedef struct ht_vector_op ht_vector_op;
 typedef void (*ht_vector_block_fn)(const ht_vector_op *op, int64_t i, vf, vf, vf, vf, vf, vf, vf, vf);

@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../invariant.h"
 #include "arena.h"
 
-enum { CACHE_LINE = 64 };
+enum { CACHE_LINE = 64 }; /* bytes; arrays of two passes never share a line */
+/* Bytes of a huge page of x86-64 and of most ARM64 systems; blocks of four or more ask for them. */
 static const size_t HUGE_PAGE = (size_t)1 << 21;
 
 static char *new_block(size_t *size)
@@ -47,6 +49,7 @@ void *hg_take(hg_arena *arena, int64_t count, size_t size)
         count = 1;
     if ((uint64_t)count > (SIZE_MAX - CACHE_LINE) / size)
         return NULL;
+    HT_ASSERT(arena->current >= 0 && arena->current < arena->blocks && arena->used <= arena->size[arena->current]);
     const size_t bytes = ((size_t)count * size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     while (arena->size[arena->current] - arena->used < bytes) {
         if (arena->current + 1 == arena->blocks) {
@@ -64,6 +67,7 @@ void *hg_take(hg_arena *arena, int64_t count, size_t size)
     }
     void *memory = arena->block[arena->current] + arena->used;
     arena->used += bytes;
+    HT_ASSERT(((uintptr_t)memory & (CACHE_LINE - 1)) == 0 && arena->used <= arena->size[arena->current]);
     return memory;
 }
 

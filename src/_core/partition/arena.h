@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../invariant.h"
+
 enum { HG_ARENA_BLOCKS = 48 }; /* each at least as large as the one before */
 
 typedef struct {
@@ -36,6 +38,7 @@ void *hg_take_zeroed(hg_arena *arena, int64_t count, size_t size);
 static inline hg_mark hg_arena_mark(const hg_arena *arena) { return (hg_mark){arena->current, arena->used}; }
 static inline void hg_arena_release(hg_arena *arena, hg_mark mark)
 {
+    HT_ASSERT(mark.current < arena->current || (mark.current == arena->current && mark.used <= arena->used));
     arena->current = mark.current;
     arena->used = mark.used;
 }

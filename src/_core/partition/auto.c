@@ -17,7 +17,10 @@
 
 #include "levels.h"
 
-enum { WORK_PER_EDGE = 3, LEAST_WORK = 1 << 18 };
+enum {
+    WORK_PER_EDGE = 3,    /* steps of contraction's searches for each node and edge: keeps `auto` linear */
+    LEAST_WORK = 1 << 18, /* steps, besides: a few milliseconds, in which small graphs are searched to the end */
+};
 
 /* Pieces are moved when moving nodes gained at least this part of the cut. */
 static const double WORTHWHILE = 1.0 / 128;

@@ -6,9 +6,10 @@
 
 #include "graph.h"
 
-/* Edges between two looks at the watch, and the units of a write to a random place: where memory is fresh, each may
- * cost a page fault. */
-enum { CHUNK = 1 << 13, SCATTER = 32 };
+enum {
+    CHUNK = 1 << 13, /* edges between two looks at the watch */
+    SCATTER = 32,    /* units of work of a write to a random place: in fresh memory each may cost a page fault */
+};
 
 /* The clean case runs without an exit from the loop, which the compiler can vectorise. */
 static int64_t first_outside(const int32_t *values, int64_t count, uint32_t bound)
@@ -165,6 +166,7 @@ int hg_build(int32_t n, int64_t m, const int32_t *src, const int32_t *dst, int32
     }
     indptr[n] = kept;
     *unique = kept;
+    HT_ASSERT(hg_rises(n, indptr, *unique));
     status = HG_OK;
 out:
     free(by_dst);
@@ -194,6 +196,7 @@ int hg_transpose(int32_t n, int64_t m, const int32_t *indptr, const int32_t *ind
             return HG_INTERRUPTED;
     }
     ends_to_starts(n, pred_indptr);
+    HT_ASSERT(hg_rises(n, pred_indptr, m));
     return HG_OK;
 }
 

@@ -7,7 +7,7 @@
  * Time: one word operation for each word of the row of each successor that no nearer one reaches. */
 #include "graph.h"
 
-enum { BLOCK_WORDS = 1 << 17 };
+enum { BLOCK_WORDS = 1 << 17 }; /* words of 8 bytes that rows are taken from at a time, at least: 1 MiB */
 
 static inline int is_full(uint64_t word, int32_t w, int32_t words, uint64_t last_padding)
 {

@@ -17,7 +17,7 @@
 #include "order_list.h"
 
 enum { FORWARD = 0, BACKWARD = 1 };
-enum { TURN = 8 }; /* edges that one side looks at before the other may */
+enum { TURN = 8 }; /* edges that one search looks at before the other takes over; together they stop at the shorter */
 
 /* Steps that an attempt may take in the first round; each later round may take eight times as many. So the budget goes
  * to what is decided soon first. */

@@ -16,13 +16,13 @@
  * of that for most models; for candidates kept at most a fifth of n * n / 8 bytes, or a megabyte; and O(n). */
 #include "documented.h"
 
-enum { ROOM_FOR_CANDIDATES = 1 << 20 }; /* bytes, at least */
+enum { ROOM_FOR_CANDIDATES = 1 << 20 }; /* bytes of kept candidates, at least; see above */
 
 /* ---- candidates kept from round to round ---- */
 
 static int64_t kept_size(const hg_candidate *c)
 {
-    enum { OVERHEAD = 32 }; /* of an allocation */
+    enum { OVERHEAD = 32 }; /* bytes that malloc adds to an allocation, about */
     return OVERHEAD + (c->words ? 24 * (int64_t)c->words : 4 * (int64_t)c->explored);
 }
 

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../invariant.h"
+
 enum { HG_OK = 0, HG_NO_MEMORY = -1, HG_INTERRUPTED = -2, HG_OVER_BUDGET = -3 };
 
 /* Lets a long computation answer signals: every HG_POLL_EVERY units of work (a few nanoseconds each) it looks at the
@@ -61,7 +63,21 @@ typedef struct {
     const int32_t *order;                      /* a topological order [n], or NULL: 0..n-1 is one */
 } hg_graph;
 
-static inline int32_t hg_nth(const hg_graph *g, int32_t i) { return g->order ? g->order[i] : i; }
+static inline int32_t hg_nth(const hg_graph *g, int32_t i)
+{
+    HT_ASSERT(i >= 0 && i < g->n);
+    return g->order ? g->order[i] : i;
+}
+
+/* Whether start [n + 1] begins at 0, never falls, and ends at m: what rows of a graph and groups of nodes have. O(n); for
+ * assertions. */
+static inline int hg_rises(int32_t n, const int32_t *start, int64_t m)
+{
+    int rises = start[0] == 0 && start[n] == m;
+    for (int32_t v = 0; v < n && rises; v++)
+        rises = start[v] <= start[v + 1];
+    return rises;
+}
 
 /* malloc of count * size bytes, never of 0 (so that NULL always means no memory). */
 static inline void *hg_alloc(int64_t count, size_t size)

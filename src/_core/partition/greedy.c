@@ -1,19 +1,38 @@
-/* Policy `greedy`: the documented loop with early rejection, for graphs of any size; the fast twin of
- * tests/partition/reference.py. Growth and the order of the vertices: greedy_growth.c.
+/* Policy `greedy`: the documented loop with early rejection, for graphs of any size. tests/partition/reference.py has
+ * the same loop in Python, without the data structures that make it fast.
  *
- * For each device in ascending order a candidate is grown from every free node that no candidate covers. The largest by
- * the size last seen, the earliest root among equals, is grown again; if it is still as large as the next one it is
- * chosen, becomes a single vertex, and what it leaves uncovered gets candidates of its own. A candidate of one node
- * stays one, since choices only shrink candidates: those are chosen last, all at once.
+ * The loop, for each device in ascending order:
+ *   1. Cover. Each free node of the device, in topological order, that no candidate covers yet becomes the root of a
+ *      candidate (grow_and_cover). A candidate is a convex connected set of free nodes of the device, grown from its
+ *      root by greedy_growth.c. It covers those of its nodes that no other candidate covers: it is their owner.
+ *   2. Choose. The largest candidate by the size last seen, the earliest root among equals, is grown again, since
+ *      choices made in between may have shrunk it. If it is still at least as large as the next one, it is chosen:
+ *      its nodes get a label, and become one vertex of the graph that later growths see. Otherwise it goes back into
+ *      the queue with its new size.
+ *   3. Cover the loose. Nodes whose owner was chosen or shrank, and that are still free, are covered anew (1).
+ *   4. When the queue is empty, each node left is a subgraph of its own. A candidate of one node is never queued:
+ *      choices only shrink candidates, so it stays one.
  *
- * Cost: each candidate is grown about twice on most graphs, and a growth is local, so O(n log n + m). Nothing in the
- * loop bounds it: candidates may overlap, shrink again and again, and the order of the vertices may have to move far.
- * When more than STEPS_EACH steps for each node and edge are taken, what is left is cut by depth (greedy_rest.c), in
- * linear time: fewer nodes are merged then, but the result is as valid. */
+ * Data: the first round's candidates are sorted once (`first`), later ones go to a heap (`later`); both hold entries, a
+ * candidate's size and its root's rank in one number, so that comparing entries compares candidates. `owned` and
+ * next_owned list the nodes that each root owns.
+ *
+ * Cost: each candidate is grown about twice on most graphs, and a growth is local: O(n log n + m). The loop itself has
+ * no such bound: candidates may overlap and shrink again and again, and the order of the vertices may have to move far.
+ * After STEPS_FIRST + STEPS_EACH * (n + m) steps the nodes left are cut by depth (greedy_rest.c), in linear time: fewer
+ * nodes are merged then, but the result is as valid. */
 #include "greedy.h"
 #include "arena.h"
 
-enum { EXPLORE_FIRST = 128, EXPLORE_EACH = 16, COVERED = 32, STEPS_FIRST = 1 << 22, STEPS_EACH = 64, SPARE = 1 << 22 };
+/* The usual bounds (hg_greedy_bounds). A step is a node or an edge that is looked at, a few nanoseconds each. */
+enum {
+    EXPLORE_FIRST = 128,   /* steps that one growth may explore on each side, */
+    EXPLORE_EACH = 16,     /* and for each of its nodes: keeps a growth local */
+    COVERED = 32,          /* nodes of other owners before a candidate is cut short: see hg_greedy_grow */
+    STEPS_FIRST = 1 << 22, /* steps of all growths before the rest is cut by depth, */
+    STEPS_EACH = 64,       /* and for each node and edge: keeps the policy linear */
+    SPARE = 1 << 22        /* steps shared out among the nodes and added to EXPLORE_FIRST and COVERED, for small graphs */
+};
 
 /* A candidate as a number: its size, then its root's rank, the earliest highest. */
 typedef uint64_t entry;
@@ -40,6 +59,7 @@ static inline entry entry_of(const greedy *s, int32_t root)
 static void push_later(greedy *s, entry x)
 {
     int32_t at = s->num_later++;
+    HT_ASSERT(at < s->growth.g->n);
     for (; at > 0 && x > s->later[(at - 1) / 2]; at = (at - 1) / 2)
         s->later[at] = s->later[(at - 1) / 2];
     s->later[at] = x;
@@ -49,6 +69,7 @@ static void pop_later(greedy *s)
 {
     entry *heap = s->later;
     const int32_t count = --s->num_later;
+    HT_ASSERT(count >= 0);
     const entry moved = heap[count];
     int32_t hole = 0;
     for (int32_t c; (c = 2 * hole + 1) < count; hole = c) {
@@ -80,7 +101,7 @@ static void pop(greedy *s, entry x)
 /* Candidates come by rank: they are sorted by size, digit by digit, and keep their order otherwise. */
 static int sort_first(greedy *s)
 {
-    enum { BITS = 11, DIGITS = 1 << BITS };
+    enum { BITS = 11, DIGITS = 1 << BITS }; /* of a digit; 8 kB of counts, a quarter of the L1 cache */
     uint64_t most = 0;
     for (int32_t i = 0; i < s->num_first; i++)
         most = s->first[i] > most ? s->first[i] : most;
@@ -263,6 +284,7 @@ static int copy_rows(hg_greedy_state *s)
         if (hg_interrupted(s->watch, 8 + 2 * ((int64_t)in + out)))
             return HG_INTERRUPTED;
     }
+    HT_ASSERT(at == 2 * g->m);
     s->node[g->n].begin = at;
     return HG_OK;
 }

@@ -1,23 +1,28 @@
-/* Policy `greedy`: growing one candidate, and making it one vertex.
+/* Policy `greedy`: growing one candidate (hg_greedy_grow), and making it one vertex (hg_greedy_contract).
  *
- * A candidate grows downwards, then upwards, and again while that adds a node. Downwards its children are looked at in
- * topological order (upwards: parents against it). A child of another device or in a chosen subgraph is tainted, and so
- * is what a tainted vertex leads to; a child that is not tainted when its turn comes is merged. So the candidate is
- * convex at every moment, nothing is rolled back, and it does not depend on the order among vertices that do not reach
- * each other.
+ * A candidate grows downwards, along edges, then upwards, against them, and again while that adds a node. Both sides
+ * run the same code with `side`. Downwards the children of the candidate are looked at in topological order:
+ *   - A child of another device or in a chosen subgraph is TAINTED. So is every vertex that a tainted one leads to: a
+ *     path leaves the candidate there, and merging a vertex behind it would make the candidate not convex.
+ *   - A child that is not tainted when its turn comes is merged.
+ * So the candidate is convex at every moment, nothing is rolled back, and the result does not depend on the order among
+ * vertices that do not reach each other.
  *
- * Most children are decided by their parents alone: one is tainted, or all are merged or come before the whole
- * candidate. For the others what is tainted is explored up to the child, by a heap, as long as that takes no more than
- * explore_first + explore_each * size steps (nodes and edges) in all and on each side; a child behind more than that, or
- * too far away for that, is rejected.
- * Exploring is spared where a forest shows that something tainted leads to the child: along a long edge, most often.
+ * Taint spreads only as far as it is needed. `clean` queues the children to look at, `frontier` the tainted vertices
+ * that were not explored, both by topological order. Whether a child is tainted is decided (may_merge)
+ *   1. by its parents alone, for most: one is tainted; or all are merged or come before the whole candidate;
+ *   2. by a forest that shows that a tainted vertex leads to the child (hg_greedy_plant): along a long edge, most
+ *      often;
+ *   3. by exploring the frontier up to the child, as long as that takes no more than explore_first + explore_each *
+ *      size steps (nodes and edges) in all and on each side. A child behind more than that, or too far away for that,
+ *      is rejected without proof: fewer nodes are merged, the result stays valid.
  *
  * Cost of a growth: the edges of its members, and the edges explored; a logarithm of the queue for each vertex. */
 #include "greedy.h"
 
 enum {
-    LOOK = 32, /* a vertex with more parents than this is decided by exploring alone */
-    APART = 8, /* a step is not expected to lead further than so many places in topological order */
+    LOOK = 32, /* parents; a vertex with more is decided by exploring alone, so that looking at them stays cheap */
+    APART = 8, /* places in topological order that one step of exploring is expected to lead further, at most */
 };
 
 static inline int earlier(const hg_greedy_state *s, int side, int32_t x, int32_t y)
@@ -62,7 +67,11 @@ static inline int32_t queue_pop(const hg_greedy_state *s, int side, hg_greedy_qu
     return top;
 }
 
-static inline void queue_add(hg_greedy_queue *q, int32_t x) { q->item[q->count++] = x; }
+static inline void queue_add(hg_greedy_queue *q, int32_t x)
+{
+    HT_ASSERT(q->count >= q->ordered && q->ordered >= 0);
+    q->item[q->count++] = x;
+}
 
 static inline void taint(hg_greedy_state *s, int side, int32_t x)
 {
@@ -76,6 +85,7 @@ static int merge(hg_greedy_state *s, int32_t v)
     const int32_t free = node[v].label;
     const uint32_t growth = s->growth;
     node[v].mark[DOWN] = node[v].mark[UP] = 4 * growth + MERGED;
+    HT_ASSERT(free < 0 && s->size < s->g->n);
     s->stack[s->size++] = v;
     int64_t edges = 0;
     for (int side = 0; side < 2; side++) {

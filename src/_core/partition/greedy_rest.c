@@ -1,9 +1,10 @@
-/* Policy `greedy`, the last resort: what is free when the steps run out is cut by depth, as policy `linear` does it.
+/* Policy `greedy`, the last resort: when the steps run out, the nodes that are still free are cut by depth, as policy
+ * `linear` cuts all nodes.
  *
- * Over the vertices in their order, each chosen subgraph a vertex of its own kind: depth(x) = max over predecessors y
- * of depth(y) + [x and y are not free nodes of one device]. Edges between free nodes of one device and depth are
- * joined by union-find; the earlier vertex is the root. All other edges lead to a greater depth, so the quotient stays
- * acyclic. O(n + m) but for the inverse Ackermann factor. */
+ * The vertices are visited in their order; a chosen subgraph is one vertex. depth(x) is the maximum over predecessors y
+ * of depth(y) + 1, or of depth(y) if x and y are free nodes of one device. Free nodes of one device and depth that an
+ * edge connects form a subgraph; union-find collects them, with the earlier vertex as the root. Every other edge leads
+ * to a greater depth, so the quotient stays acyclic. O((n + m) a(n)) with the inverse Ackermann function a. */
 #include "greedy.h"
 
 static inline int32_t find(int32_t *parent, int32_t x)

@@ -5,7 +5,7 @@
  * pass goes, since they open others. A fixed number of passes: O(n + m). */
 #include "levels.h"
 
-enum { SEARCH_LIMIT = 64 };
+enum { SEARCH_LIMIT = 64 }; /* nodes of one search: bounds the work of a move and the queue on the stack */
 
 typedef struct {
     const hg_dag *g;

@@ -9,7 +9,7 @@
 
 #include "coarse.h"
 
-enum { WORK_PER_EDGE = 16 };
+enum { WORK_PER_EDGE = 16 }; /* steps of contraction's searches for each node and edge: keeps the limit linear */
 
 int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int32_t max_nodes, int across,
              int32_t *label, int32_t *device_of, int32_t *count, hg_watch *watch)

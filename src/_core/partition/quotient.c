@@ -31,6 +31,7 @@ int hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t co
     if (hg_fill(start, 0, ((int64_t)count + 1) * (int64_t)sizeof *start, watch) != HG_OK)
         return HG_INTERRUPTED;
     for (int32_t v = 0; v < n; v++) {
+        HT_ASSERT(label[v] >= 0 && label[v] < count);
         start[label[v]]++;
         if (hg_interrupted_at(watch, v, 2))
             return HG_INTERRUPTED;
@@ -47,6 +48,7 @@ int hg_members(int32_t n, const int32_t *label, const int32_t *order, int32_t co
         if (hg_interrupted_at(watch, i, 4))
             return HG_INTERRUPTED;
     }
+    HT_ASSERT(hg_rises(count, start, n));
     return HG_OK;
 }
 

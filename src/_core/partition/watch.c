@@ -21,7 +21,7 @@ int hg_poll(hg_watch *watch)
 
 int hg_fill(void *memory, int byte, int64_t bytes, hg_watch *watch)
 {
-    enum { PIECE = 1 << 20 };
+    enum { PIECE = 1 << 20 }; /* bytes between two looks at the watch: 256 page faults in fresh memory */
     for (int64_t done = 0; done < bytes; done += PIECE) {
         memset((char *)memory + done, byte, (size_t)(bytes - done < PIECE ? bytes - done : PIECE));
         if (hg_interrupted(watch, PIECE / 8))

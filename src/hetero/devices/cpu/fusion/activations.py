@@ -18,15 +18,20 @@ from __future__ import annotations
 
 import math
 
+from .... import _kernels
 from ..values import Call, Value
 from .graph import CallGraph
 from .matching import is_same, maker_of, other_operand, reader_of, scalar_operand
 
 __all__ = ["recognise"]
 
-# kernels/unary.h
-_CLIP, _SIGMOID, _HARD_SIGMOID, _HARD_SWISH, _SWISH, _TANH, _GELU_ERF, _GELU_TANH = 2, 8, 9, 10, 11, 12, 13, 14
-_SOFTPLUS, _MISH, _ERF = 15, 17, 18
+_CLIP, _SIGMOID, _HARD_SIGMOID, _HARD_SWISH, _SWISH, _TANH, _GELU_ERF, _GELU_TANH, _SOFTPLUS, _MISH, _ERF = (
+    _kernels.constant(f"UNARY_{name}")
+    for name in (
+        *("CLIP", "SIGMOID", "HARD_SIGMOID", "HARD_SWISH", "SWISH", "TANH"),
+        *("GELU_ERF", "GELU_TANH", "SOFTPLUS", "MISH", "ERF"),
+    )
+)
 
 
 def recognise(graph: CallGraph) -> None:

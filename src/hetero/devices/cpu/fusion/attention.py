@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .... import _kernels
 from ..values import Call, Value
 from .graph import CallGraph
 
@@ -31,12 +32,12 @@ __all__ = ["recognise"]
 MIN_ROWS = 24
 """Of Q: for fewer, packing K and V costs more than keeping the scores in the cache saves."""
 
-_ISNAN = 50  # kernels/unary.h
+_ISNAN = _kernels.constant("UNARY_ISNAN")
 _DEPTH = 8  # calls between the product and the softmax
 _LARGEST_FACTOR = 2.0**24
 """The largest factor of Q, K or their product that the kernel may apply after the product. A factor beyond this, or
 below its reciprocal, may keep the product from overflowing, so it stays where it is. So do 0 and NaN."""
-_SCORES, _LEAST_ROWS, _PANEL, _MAX_DIM = 8192, 24, 16, 1 << 24  # src/_core/kernels/attention.c
+_MAX_DIM = _kernels.constant("ATTENTION_MAX_DIM")
 
 
 @dataclasses.dataclass(slots=True)
@@ -128,8 +129,7 @@ def _around_softmax(graph: CallGraph, position: int, softmax: Call) -> None:
     ints += [len(batch), *batch, *queries.batch, *keys.batch, *values.batch, *out_batch]
     ints += [*bias[:-2], *addend[:-2], *mask[:-2], *mask_after[:-2]]
     floats = (found.factor * queries.factor * keys.factor, found.number, after.number)
-    rows = max(_LEAST_ROWS, min(m, _SCORES // n))
-    scratch = 4 * (d * _padded(n) + n * _padded(e) + rows * n)
+    scratch = _kernels.scratch_attention(m, n, d, e)
     inputs = (queries.value, keys.value, values.value, *(value for value, _ in masks))
     end = max(removed)
     for at in removed:
@@ -138,10 +138,6 @@ def _around_softmax(graph: CallGraph, position: int, softmax: Call) -> None:
     graph.replace(end, Call("attention", inputs, (made,), tuple(ints), floats, scratch, softmax.node, softmax.label))
     for at in (*queries.passed, *keys.passed, *values.passed):
         graph.remove_unread(at)
-
-
-def _padded(columns: int) -> int:
-    return -(-columns // _PANEL) * _PANEL
 
 
 def _is_plain_product(call: Call) -> bool:

@@ -32,18 +32,26 @@ MIN_BYTES = 1 << 13
 
 _TILE_BYTES = 3 << 13  # of all that a tile touches: three quarters of a first cache of 32 KiB
 _MIN_TILE, _MAX_TILE = 512, 8192  # elements, whole lines of any type
-_MAX_CALLS, _MAX_OPERANDS, _MAX_RESULTS = 64, 16, 16
-_STEP_BYTES, _SLOT_BYTES, _LINE = 128, 96, 64  # src/_core/kernels/chain.c
+_MAX_CALLS, _MAX_OPERANDS, _MAX_RESULTS = 64, _kernels.constant("CHAIN_OPERANDS"), 16
+_STEP_BYTES, _SLOT_BYTES, _LINE = (_kernels.constant(f"CHAIN_{name}") for name in ("STEP_BYTES", "SLOT_BYTES", "LINE"))
 
 _KERNELS = {"unary", "cast", "where", "add", "sub", "mul", "min", "max", "prelu", "equal", "less", "less_or_equal"}
 _KERNELS |= {"greater", "greater_or_equal", "and", "or", "xor", "bitwise_and", "bitwise_or", "bitwise_xor"}
 _KERNELS |= {"shift_left", "shift_right"}
 _FLOAT_KERNELS = {"div", "fmod"}  # of integers they can fail
-# Codes of src/_core/kernels/vector_tape.h, operations in the order of the binary ones there.
-_LOAD, _STORE, _BINARY = 64, 65, 66
-_ACC_ROW, _ROW_ACC, _ACC_ACC = 0, 1, 2
-_VECTOR_BINARY = ("add", "sub", "mul", "div", "min", "max", "prelu")
-_VECTOR_UNARY = (*range(1, 31), 40)  # codes of unary.h that are functions of a vector
+# Codes of src/_core/kernels/vector_tape.h. Those of binary operations are without their form, which is added.
+_LOAD, _STORE = _kernels.constant("VECTOR_LOAD"), _kernels.constant("VECTOR_STORE")
+_ACC_ROW, _ROW_ACC, _ACC_ACC = (_kernels.constant(f"VECTOR_{form}") for form in ("ACC_ROW", "ROW_ACC", "ACC_ACC"))
+_VECTOR_BINARY = {
+    name: _kernels.constant("VECTOR_BINARY")
+    + _kernels.constant("VECTOR_FORMS") * _kernels.constant(f"VECTOR_{name.upper()}")
+    for name in ("add", "sub", "mul", "div", "min", "max", "prelu")
+}
+# Codes of the unary operations that are functions of a vector.
+_VECTOR_UNARY = (
+    *range(_kernels.constant("UNARY_RELU"), _kernels.constant("UNARY_COS") + 1),
+    _kernels.constant("UNARY_SHRINK"),
+)
 # Kernels that may write their result over one of these operands, if it has as many bytes an element.
 _IN_PLACE = {"unary": (0,), "cast": (), "where": (1, 2)}
 
@@ -192,7 +200,7 @@ def _steps(calls: Sequence[Call], slots: _Slots) -> list[tuple[tuple[int, ...], 
         if call.kernel == "unary":
             operation(call.ints[0], None, call.floats)
         else:
-            code = _BINARY + 3 * _VECTOR_BINARY.index(call.kernel)
+            code = _VECTOR_BINARY[call.kernel]
             if keys[0] == keys[1]:
                 operation(code + _ACC_ACC)
             elif keys[0] == held:

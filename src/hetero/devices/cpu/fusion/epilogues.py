@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .... import _kernels
 from ..values import Call, Value
 from .graph import CallGraph
 
@@ -24,7 +25,7 @@ __all__ = ["absorb"]
 
 _ACTIVATION = {"conv": 2, "gemm": 8, "matmul": 8}  # position of the activation's code among the ints
 _PARAMETERS = {"conv": 0, "gemm": 2, "matmul": 2}  # and of its two parameters among the floats
-_SAME_TYPE_CODES = range(1, 41)  # kernels/unary.h
+_SAME_TYPE_CODES = range(_kernels.constant("UNARY_RELU"), _kernels.constant("UNARY_SAME_TYPE_END"))
 _BIAS, _ADDEND = 2, 3
 
 

@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import dataclasses
 
+from .... import _kernels
 from ..values import Call, Value
 from .graph import CallGraph
 from .matching import is_same, maker_of, other_operand, reader_of, scalar, scalar_operand
 
 __all__ = ["add_before", "recognise"]
 
-_SQRT = 21  # kernels/unary.h
-_MEAN = 1  # kernels/reduce.c
+_SQRT, _MEAN = _kernels.constant("UNARY_SQRT"), _kernels.constant("REDUCE_MEAN")
 
 
 def recognise(graph: CallGraph) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .... import _kernels
 from ..registry import F32, Node, operator
 from ..values import Context, Value
 from .elementwise import _given, _optional
 from .network import WINDOW, convolution_of, packed_b
 
-_SCRATCH, _DEPTHWISE_MAPS = 1 << 20, 4  # kernels/conv.h
-_PANEL = 16  # kernels/gemm_micro.h
-_TILES, _LONGEST_ROW, _BUFFERS = 32, 8192, 1 << 16  # kernels/conv_winograd.c
+_SCRATCH, _DEPTHWISE_MAPS = _kernels.constant("CONV_SCRATCH"), _kernels.constant("CONV_DEPTHWISE_MAPS")
+_PANEL, _LONGEST_ROW = _kernels.constant("PANEL"), _kernels.constant("WINOGRAD_WIDTH")
 _LARGEST_WINOGRAD = 12 << 20
 """Bytes of weights in the layout for tiles of 4 x 4, which takes four times the plain one's memory."""
 _LEAST_DILATED = 32
@@ -35,7 +35,7 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     if tile:
         packing, operand = tile, _packed_winograd(context, weights, group, tile)
         plain = _bytes_and_scale(context, weights)
-        scratch = max(_SCRATCH, _winograd_scratch(weights.shape[1], tile))
+        scratch = max(_SCRATCH, _kernels.scratch_winograd(weights.shape[1], tile))
         if window[10:] != [1, 1]:
             (height, width), sizes = (_phase(extent, window[10:]) for extent in (x.shape[2:], shape[2:]))
             scratch += 4 * (weights.shape[1] * height * width + maps * math.prod(sizes) + 32)
@@ -84,7 +84,7 @@ def winograd_tile(
     plain = pixels * channels * _panels(maps) * 9 / 0.88 + pixels * maps / 2
     costs = {0: 0.9 * plain}  # weights take more memory: not for a small gain
     for tile, transform in ((4, 500), (2, 200)):
-        positions, together = (tile + 2) ** 2, _tiles_together(channels, tile)
+        positions, together = (tile + 2) ** 2, _kernels.winograd_columns(channels, tile)
         weights = 4 * positions * channels * maps
         if tile == 4 and weights > _LARGEST_WINOGRAD:
             continue
@@ -100,15 +100,6 @@ def winograd_tile(
 def _phase(extent: Sequence[int], dilations: Sequence[int]) -> tuple[int, int]:
     """Rows and columns of the largest phase."""
     return -(-extent[0] // dilations[0]), -(-extent[1] // dilations[1])
-
-
-def _tiles_together(channels: int, tile: int) -> int:
-    """As kernels/conv_winograd.c."""
-    return _TILES if (tile + 2) ** 2 * channels * _TILES * 4 <= 640 << 10 else 16
-
-
-def _winograd_scratch(channels: int, tile: int) -> int:
-    return 4 * (tile + 2) ** 2 * (channels + _PANEL + 1) * _tiles_together(channels, tile) + _BUFFERS
 
 
 def _packed_winograd(context: Context, weights: Value, group: int, tile: int) -> Value:

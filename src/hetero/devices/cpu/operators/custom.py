@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .... import _kernels
 from ....extension.binding import BoundOp, bind_node
 from ....extension.custom_op import CustomOp
 from ....extension.table import CustomOps
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Expansions"]
 
-_NOTE_BYTES = 256  # ht_custom_note
+_NOTE_BYTES = _kernels.constant("CUSTOM_NOTE_BYTES")
 _OPERAND_BYTES = 32  # hetero_tensor
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .... import _kernels
 from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import ANY, BOOL, FLOATS, INTEGERS, NUMBERS, Node, operator
@@ -20,55 +21,54 @@ _BOOL = np.dtype(np.bool_)
 _INT64 = np.dtype(np.int64)
 _SIGNED = (*FLOATS, "int8", "int16", "int32", "int64")
 
-# ONNX operator -> code in kernels/unary.h, element types, attributes: (name, default), in the order p0, p1.
+
+def unary_code(name: str) -> int:
+    """The code of a unary operation: kernels/unary_codes.h."""
+    return _kernels.constant(f"UNARY_{name}")
+
+
+# ONNX operator -> code, element types, attributes: (name, default), in the order p0, p1.
 _UNARY: dict[str, tuple[int, Sequence[str], tuple[tuple[str, float], ...]]] = {
-    "Relu": (1, NUMBERS, ()),
-    "LeakyRelu": (3, FLOATS, (("alpha", 0.01),)),
-    "Elu": (4, FLOATS, (("alpha", 1.0),)),
-    "Selu": (5, FLOATS, (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875))),
-    "Celu": (6, FLOATS, (("alpha", 1.0),)),
-    "ThresholdedRelu": (7, FLOATS, (("alpha", 1.0),)),
-    "Sigmoid": (8, FLOATS, ()),
-    "HardSigmoid": (9, FLOATS, (("alpha", 0.2), ("beta", 0.5))),
-    "Tanh": (12, FLOATS, ()),
-    "Softplus": (15, FLOATS, ()),
-    "Softsign": (16, FLOATS, ()),
-    "Mish": (17, FLOATS, ()),
-    "Erf": (18, FLOATS, ()),
-    "Exp": (19, FLOATS, ()),
-    "Log": (20, FLOATS, ()),
-    "Sqrt": (21, FLOATS, ()),
-    "Reciprocal": (22, FLOATS, ()),
-    "Abs": (23, NUMBERS, ()),
-    "Neg": (24, _SIGNED, ()),
-    "Floor": (25, FLOATS, ()),
-    "Ceil": (26, FLOATS, ()),
-    "Round": (27, FLOATS, ()),
-    "Sign": (28, NUMBERS, ()),
-    "Sin": (29, FLOATS, ()),
-    "Cos": (30, FLOATS, ()),
-    "Tan": (31, FLOATS, ()),
-    "Asin": (32, FLOATS, ()),
-    "Acos": (33, FLOATS, ()),
-    "Atan": (34, FLOATS, ()),
-    "Sinh": (35, FLOATS, ()),
-    "Cosh": (36, FLOATS, ()),
-    "Asinh": (37, FLOATS, ()),
-    "Acosh": (38, FLOATS, ()),
-    "Atanh": (39, FLOATS, ()),
-    "Shrink": (40, FLOATS, (("bias", 0.0), ("lambd", 0.5))),
+    "Relu": (unary_code("RELU"), NUMBERS, ()),
+    "LeakyRelu": (unary_code("LEAKY_RELU"), FLOATS, (("alpha", 0.01),)),
+    "Elu": (unary_code("ELU"), FLOATS, (("alpha", 1.0),)),
+    "Selu": (unary_code("SELU"), FLOATS, (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875))),
+    "Celu": (unary_code("CELU"), FLOATS, (("alpha", 1.0),)),
+    "ThresholdedRelu": (unary_code("THRESHOLDED_RELU"), FLOATS, (("alpha", 1.0),)),
+    "Sigmoid": (unary_code("SIGMOID"), FLOATS, ()),
+    "HardSigmoid": (unary_code("HARD_SIGMOID"), FLOATS, (("alpha", 0.2), ("beta", 0.5))),
+    "Tanh": (unary_code("TANH"), FLOATS, ()),
+    "Softplus": (unary_code("SOFTPLUS"), FLOATS, ()),
+    "Softsign": (unary_code("SOFTSIGN"), FLOATS, ()),
+    "Mish": (unary_code("MISH"), FLOATS, ()),
+    "Erf": (unary_code("ERF"), FLOATS, ()),
+    "Exp": (unary_code("EXP"), FLOATS, ()),
+    "Log": (unary_code("LOG"), FLOATS, ()),
+    "Sqrt": (unary_code("SQRT"), FLOATS, ()),
+    "Reciprocal": (unary_code("RECIPROCAL"), FLOATS, ()),
+    "Abs": (unary_code("ABS"), NUMBERS, ()),
+    "Neg": (unary_code("NEG"), _SIGNED, ()),
+    "Floor": (unary_code("FLOOR"), FLOATS, ()),
+    "Ceil": (unary_code("CEIL"), FLOATS, ()),
+    "Round": (unary_code("ROUND"), FLOATS, ()),
+    "Sign": (unary_code("SIGN"), NUMBERS, ()),
+    "Sin": (unary_code("SIN"), FLOATS, ()),
+    "Cos": (unary_code("COS"), FLOATS, ()),
+    "Tan": (unary_code("TAN"), FLOATS, ()),
+    "Asin": (unary_code("ASIN"), FLOATS, ()),
+    "Acos": (unary_code("ACOS"), FLOATS, ()),
+    "Atan": (unary_code("ATAN"), FLOATS, ()),
+    "Sinh": (unary_code("SINH"), FLOATS, ()),
+    "Cosh": (unary_code("COSH"), FLOATS, ()),
+    "Asinh": (unary_code("ASINH"), FLOATS, ()),
+    "Acosh": (unary_code("ACOSH"), FLOATS, ()),
+    "Atanh": (unary_code("ATANH"), FLOATS, ()),
+    "Shrink": (unary_code("SHRINK"), FLOATS, (("bias", 0.0), ("lambd", 0.5))),
 }
-_CLIP, _HARD_SWISH, _SWISH, _GELU_ERF, _GELU_TANH, _NOT, _BITWISE_NOT, _ISNAN, _ISINF = (
-    2,
-    10,
-    11,
-    13,
-    14,
-    48,
-    49,
-    50,
-    51,
+_CLIP, _HARD_SWISH, _SWISH, _GELU_ERF, _GELU_TANH = map(
+    unary_code, ("CLIP", "HARD_SWISH", "SWISH", "GELU_ERF", "GELU_TANH")
 )
+_NOT, _BITWISE_NOT, _ISNAN, _ISINF = map(unary_code, ("NOT", "BITWISE_NOT", "ISNAN", "ISINF"))
 
 
 def unary(context: Context, code: int, x: Value, p0: float = 0.0, p1: float = 0.0) -> Value:

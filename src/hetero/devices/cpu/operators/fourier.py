@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from .... import _kernels
 from ....errors import InferenceError
 from ..registry import FLOATS, INDICES, Node, operator
 from ..values import Context, Value
@@ -15,7 +16,7 @@ from .elementwise import _given, _optional, binary
 from .movement import axis_of, strided
 
 _MAX_LENGTH = 1 << 24
-_LARGEST_FACTOR, _SIDE_BY_SIDE = 61, 8  # kernels/dft.c
+_LARGEST_FACTOR, _SIDE_BY_SIDE = _kernels.constant("DFT_LARGEST_FACTOR"), _kernels.constant("DFT_LINES")
 _LONG = 1 << 15  # lines are transformed one by one, within less memory
 
 

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .... import _kernels
 from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import F32, FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional, binary, broadcast, cast, unary
+from .elementwise import _given, _optional, binary, broadcast, cast, unary, unary_code
 from .movement import axes_of, axis_of, integers, lines_of, strided, strides_of
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
-_EXP, _LOG, _SQRT, _RECIPROCAL = 19, 20, 21, 22
+_EXP, _LOG, _SQRT, _RECIPROCAL = map(unary_code, ("EXP", "LOG", "SQRT", "RECIPROCAL"))
+_PANEL = _kernels.constant("PANEL")
 _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 
 
@@ -29,30 +31,25 @@ _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 def gemm_scratch(x: Value, right: Value, packed: bool, k: int, n: int) -> int:
     if x.dtype != np.float32 or (packed and right.dtype == np.float32):
         return 0
-    return unpacked_scratch(k, n)
-
-
-def unpacked_scratch(k: int, n: int) -> int:
-    """Bytes for a right operand [k, n] of float32 that the kernel packs itself (kernels/gemm.c)."""
-    return 4 * 16 * min(k * -(-n // 16), 6144)
+    return _kernels.scratch_gemm(k, n)
 
 
 def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool, *, as_float32: bool = False) -> Value:
-    """A constant right operand in panels of 16 columns, multiplied by its scale (batch * n factors) if it has one; kept
+    """A constant right operand in panels of columns, multiplied by its scale (batch * n factors) if it has one; kept
     in the type that INFERENCE_PRECISION_HINT names, unless ``as_float32``."""
-    panels = -(-n // 16)
+    panels = -(-n // _PANEL)
     ints = [batch, k, n, int(trans)]
 
     lasting = b.scale is None and (as_float32 or not context.halves)
 
     def make() -> Value:
-        packed = context.call("pack_b", [b], (batch * panels * 16 * k,), b.dtype, ints, lasting=lasting)
+        packed = context.call("pack_b", [b], (batch * panels * _PANEL * k,), b.dtype, ints, lasting=lasting)
         if b.scale is None:
             return packed
-        factors = np.zeros((batch, panels * 16), np.float32)
+        factors = np.zeros((batch, panels * _PANEL), np.float32)
         factors[:, :n] = b.scale.reshape(batch, n)
         assert packed.data is not None, "made of constants"
-        scaled = packed.data.reshape(batch, panels, k, 16) * factors.reshape(batch, panels, 1, 16)
+        scaled = packed.data.reshape(batch, panels, k, _PANEL) * factors.reshape(batch, panels, 1, _PANEL)
         return context.constant(scaled.reshape(-1))
 
     keep = context.packed if as_float32 else context.stored
@@ -104,7 +101,7 @@ def matrix_product(context: Context, a: Value, b: Value) -> Value:
     p = products_of(a, b)
     packed = b.data is not None and b.dtype == np.float32 and a.data is None
     operand = packed_b(context, b, math.prod(p.right), p.k, p.n, False) if packed else b
-    steps = p.steps(p.m * p.k, -(-p.n // 16) * 16 * p.k if packed else p.k * p.n)
+    steps = p.steps(p.m * p.k, -(-p.n // _PANEL) * _PANEL * p.k if packed else p.k * p.n)
     ints = [p.m, p.n, p.k, 0, 0, int(packed), 0, 0, 0, len(p.batch), *p.batch, *steps]
     scratch = gemm_scratch(a, operand, packed, p.k, p.n)
     floats = [1.0, 0.0, 0.0, 0.0]
@@ -245,7 +242,7 @@ def pool_sizes(
 def _lanes_bytes(x: Value, shape: Sequence[int], strides: Sequence[int]) -> int:
     """Scratch memory of a pool with channels in the lanes, where that is faster (kernels/pool.c); else 0."""
     columns = shape[-1]
-    size = 64 * (math.prod(x.shape[2:]) + math.prod(shape[2:]) + x.shape[-1]) + 24 * columns
+    size = _kernels.scratch_pool_lanes(math.prod(x.shape[2:]), math.prod(shape[2:]), x.shape[-1], columns)
     short = columns <= _SHORT_ROW or strides[-1] > 2
     wanted = x.dtype == np.float32 and short and math.prod(x.shape[:2]) >= _LEAST_PLANES and size <= _LANES_BYTES
     return size if wanted else 0
@@ -455,7 +452,7 @@ _REDUCTIONS = {
     "ReduceL2": "root",
     "ReduceLogSum": "logarithm",
 }
-_REDUCTION_CODES = {name: code for code, name in enumerate(_REDUCTIONS.values())}
+_REDUCTION_CODES = {name: _kernels.constant(f"REDUCE_{name.upper()}") for name in _REDUCTIONS.values()}
 
 
 def reduced(context: Context, x: Value, operation: str, axes: Sequence[int], keep: bool) -> Value:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .... import _kernels
 from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import F32, Node, operator
@@ -25,11 +26,12 @@ _SMALL = (*_BYTES, "int16", "uint16")
 _SCALES = (*F32, "float16", "bfloat16")
 _F32 = np.dtype(np.float32)
 _BYTE, _INT32 = np.dtype(np.uint8), np.dtype(np.int32)
-_PANEL, _QUAD = 16, 4  # kernels/integer_micro.h
-_BLOCK, _STRIP_BYTES = 64, 1 << 17  # channels, and padded pixels at a time, of kernels/depthwise_integer.c
+_PANEL, _QUAD = _kernels.constant("PANEL"), _kernels.constant("QUAD")
+_BLOCK, _STRIP_BYTES = _kernels.constant("DEPTHWISE_CHANNELS"), _kernels.constant("DEPTHWISE_STRIP_BYTES")
 _LEAST_DEPTHWISE, _LARGEST_STRIP = 8, 1 << 22
 _LEAST_CHANNELS = 32  # of convolutions as products
-_LEAST_ROWS, _MOST_ROWS, _PREPARED_BYTES = 12, 96, 1 << 20  # of the left operand, in matmul_integer
+_LEAST_ROWS, _MOST_ROWS = (_kernels.constant(f"MATMUL_INTEGER_{bound}_ROWS") for bound in ("LEAST", "MOST"))
+_PREPARED_BYTES = 1 << 20  # of rows of the left operand, in matmul_integer
 
 
 # ---- QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear
@@ -222,7 +224,7 @@ def _integer_product(
 
     right = _as_constant(context, b, right_zero, ("pack_quads",), pack)
     ints = [p.m, p.n, p.k, len(p.batch), *p.batch, *p.steps(p.m * p.k, matrix)]
-    row = 8 * quads + 136
+    row = _kernels.scratch_matmul_integer_row(p.k)
     scratch = row * max(_LEAST_ROWS, min(_MOST_ROWS, _PREPARED_BYTES // row))
     operands, dtype, whole = [a, left_zero, right], _INT32, True
     if requantization is not None and requantization.fits(p.n):
@@ -364,7 +366,7 @@ def _by_product(
     operands = [context.reshaped(turned, (m, k)), zero, right, requantization.multiplier, requantization.zero]
     if bias is not None:
         operands.append(bias)
-    line = 8 * quads + 136
+    line = _kernels.scratch_matmul_integer_row(k)
     scratch = line * max(_LEAST_ROWS, min(_MOST_ROWS, _PREPARED_BYTES // line))
     made = context.call(
         "matmul_integer", operands, (m, n), requantization.zero.dtype, [m, n, k, 0], scratch_bytes=scratch

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .... import _kernels
 from ....errors import InferenceError
 from ..registry import F32, Node, operator
 from ..values import Context, Value
@@ -18,22 +19,26 @@ from .network import gemm_scratch, packed_b
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
-_PANEL = 16  # kernels/gemm_micro.h
 _BOOL = np.dtype(np.bool_)
 
-# Activation -> code in kernels/recurrent.c, defaults of alpha and beta (None: it takes none).
+
+def _code(activation: str) -> int:
+    return _kernels.constant(f"RECURRENT_{activation}")
+
+
+# Activation -> code, defaults of alpha and beta (None: it takes none).
 _ACTIVATIONS: dict[str, tuple[int, float | None, float | None]] = {
-    "relu": (0, None, None),
-    "tanh": (1, None, None),
-    "sigmoid": (2, None, None),
-    "affine": (3, 1.0, 0.0),
-    "leakyrelu": (4, 0.01, None),
-    "thresholdedrelu": (5, 1.0, None),
-    "scaledtanh": (6, 1.0, 1.0),
-    "hardsigmoid": (7, 0.2, 0.5),
-    "elu": (8, 1.0, None),
-    "softsign": (9, None, None),
-    "softplus": (10, None, None),
+    "relu": (_code("RELU"), None, None),
+    "tanh": (_code("TANH"), None, None),
+    "sigmoid": (_code("SIGMOID"), None, None),
+    "affine": (_code("AFFINE"), 1.0, 0.0),
+    "leakyrelu": (_code("LEAKY_RELU"), 0.01, None),
+    "thresholdedrelu": (_code("THRESHOLDED_RELU"), 1.0, None),
+    "scaledtanh": (_code("SCALED_TANH"), 1.0, 1.0),
+    "hardsigmoid": (_code("HARD_SIGMOID"), 0.2, 0.5),
+    "elu": (_code("ELU"), 1.0, None),
+    "softsign": (_code("SOFTSIGN"), None, None),
+    "softplus": (_code("SOFTPLUS"), None, None),
 }
 # Operator -> gates, activations of one direction.
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -178,6 +183,6 @@ def _recurrent(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
         outputs.append((state, x.dtype))
     elif node.op_type == "GRU":
         operands.append(recurrent_bias)
-    scratch = 4 * batch * (gates + 2) * _PANEL * math.ceil(hidden / _PANEL)
+    scratch = _kernels.scratch_recurrent(batch, gates, hidden)
     floats = [float(node.get("clip", math.inf)), *parameters]
     return context.call_many(node.op_type.lower(), operands, outputs, ints, floats, scratch)

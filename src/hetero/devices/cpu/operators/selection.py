@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .... import _kernels
 from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import ANY, BOOL, FLOATS, NUMBERS, Node, operator
@@ -46,11 +47,7 @@ def _top_k(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
         place = context.call("arg_extreme", [x], shape, _INT64, [outer, size, inner, 0, 0])
         return [context.call("gather_elements", [x, place], shape, x.dtype, [axis]), place]
     ints = [outer, size, inner, k, largest]
-    side_by_side = min(inner, 8)
-    wide = x.dtype.itemsize == 8
-    scratch = (8 * side_by_side + 20) * size + 32 * k + 1024 if wide else (4 * side_by_side + 8) * size + 16 * k + 512
-    if size > 1 << 30:
-        scratch = 8 * k
+    scratch = _kernels.scratch_topk(size, k, inner, x.dtype.itemsize)
     return context.call_many("topk", [x], [(shape, x.dtype), (shape, _INT64)], ints, scratch_bytes=scratch)
 
 

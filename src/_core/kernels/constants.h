@@ -1,0 +1,178 @@
+/* Facts about kernels that planners use: constants, codes, and bytes of scratch memory, each stated once. The kernels
+ * include this file. registry.c publishes HT_CONSTANTS and the unary codes as _kernels.constant(name); _kernels.pyx
+ * publishes the ht_scratch_* functions.
+ *
+ * Sizes of caches in the comments are the L1 and L2 data caches that the kernels are written for: 32 kB and at least
+ * 1 MB per core. */
+#ifndef HETERO_CONSTANTS_H
+#define HETERO_CONSTANTS_H
+
+#include <stdint.h>
+
+/* ---- Layouts of packed operands. They are the same for every instruction set, so that packed constants are portable:
+ * an exported model holds them. */
+
+#define HT_PANEL 16 /* columns of a panel of floats: one vector of AVX-512, two of AVX2 */
+#define HT_QUAD 4   /* bytes of a quad: what one lane of vpdpbusd multiplies and adds up */
+
+/* ---- conv */
+
+#define HT_CONV_SCRATCH (1 << 20)          /* bytes of scratch memory that every way of conv but Winograd's works in */
+#define HT_CONV_DEPTHWISE_MAPS 4           /* output channels per group; with more a matrix product is better */
+#define HT_WINOGRAD_COLUMNS 32             /* most tiles of a block: two panels, the widest tile of a product */
+#define HT_WINOGRAD_FEW_COLUMNS 16         /* tiles of a block whose inputs would exceed HT_WINOGRAD_INPUT_BYTES */
+#define HT_WINOGRAD_INPUT_BYTES (640 << 10) /* most bytes of a block's transformed inputs: they stay in L2 */
+#define HT_WINOGRAD_WIDTH 8192             /* floats of the longest row; bounds a row of zeros in scratch (32 kB) */
+#define HT_WINOGRAD_BUFFERS (1 << 16)      /* bytes of rows and zeros beside the transformed blocks, at most */
+
+/* Tiles that are transformed together; m: 2 or 4. */
+static inline int64_t ht_winograd_columns(int64_t in_channels, int64_t m)
+{
+    const int64_t bytes = (m + 2) * (m + 2) * in_channels * HT_WINOGRAD_COLUMNS * 4;
+    return bytes <= HT_WINOGRAD_INPUT_BYTES ? HT_WINOGRAD_COLUMNS : HT_WINOGRAD_FEW_COLUMNS;
+}
+
+/* Of a convolution by Winograd's filtering without dilations: an upper bound. */
+static inline int64_t ht_scratch_winograd(int64_t in_channels, int64_t m)
+{
+    const int64_t columns = ht_winograd_columns(in_channels, m);
+    return 4 * (m + 2) * (m + 2) * (in_channels + HT_PANEL + 1) * columns + HT_WINOGRAD_BUFFERS;
+}
+
+/* ---- gemm, matmul of float32 */
+
+#define HT_GEMM_BLOCK_FLOATS (96 * 1024) /* floats of the largest block of B of any instruction set: see gemm.c */
+
+/* For B[k][n] that is not packed, or packed in 16-bit floats. */
+static inline int64_t ht_scratch_gemm(int64_t k, int64_t n)
+{
+    const int64_t panels = (n + HT_PANEL - 1) / HT_PANEL, most = HT_GEMM_BLOCK_FLOATS / HT_PANEL;
+    return 4 * HT_PANEL * (panels > 0 && k > most / panels ? most : k * panels);
+}
+
+/* ---- matmul_integer */
+
+#define HT_MATMUL_INTEGER_LEAST_ROWS 12 /* rows of A that the kernel prepares at a time: one tile of the tallest */
+#define HT_MATMUL_INTEGER_MOST_ROWS 96  /* the same, at most: eight such tiles, which stay in L2 while B passes */
+
+/* For each of these rows: k bytes as quads of int16 at most, 32 sums of a tile, and the row's sum and zero point. */
+static inline int64_t ht_scratch_matmul_integer_row(int64_t k)
+{
+    return 8 * ((k + HT_QUAD - 1) / HT_QUAD) + 4 * 2 * HT_PANEL + 8;
+}
+
+/* ---- depthwise_integer */
+
+#define HT_DEPTHWISE_CHANNELS 64            /* channels of a block: bytes of the widest vector, and of a cache line */
+#define HT_DEPTHWISE_STRIP_BYTES (1 << 17)  /* bytes of padded pixels of a strip of rows: a part of the L2 cache */
+
+/* ---- lstm, gru, rnn */
+
+/* Codes of their activations, in this order from 0. */
+#define HT_RECURRENT_ACTIVATIONS(X) \
+    X(RELU)             \
+    X(TANH)             \
+    X(SIGMOID)          \
+    X(AFFINE)           /* p0 * x + p1 */ \
+    X(LEAKY_RELU)       /* x < 0 ? p0 * x : x */ \
+    X(THRESHOLDED_RELU) /* x > p0 ? x : 0 */ \
+    X(SCALED_TANH)      /* p0 * tanh(p1 * x) */ \
+    X(HARD_SIGMOID)     /* min(max(p0 * x + p1, 0), 1) */ \
+    X(ELU)              /* x < 0 ? p0 * (exp(x) - 1) : x */ \
+    X(SOFTSIGN)         \
+    X(SOFTPLUS)
+
+/* Floats: the gates' sums, the state, and the state after gru's reset gate, of each sequence in whole panels. */
+static inline int64_t ht_scratch_recurrent(int64_t batch, int64_t gates, int64_t hidden)
+{
+    return 4 * batch * (gates + 2) * ((hidden + HT_PANEL - 1) / HT_PANEL * HT_PANEL);
+}
+
+/* ---- attention */
+
+#define HT_ATTENTION_SCORES 8192      /* floats of a block of scores: 32 kB, in the cache between the products */
+#define HT_ATTENTION_MIN_ROWS 24      /* rows of a block, at least: two of the tallest tiles of a product */
+#define HT_ATTENTION_MAX_DIM (1 << 24) /* of m, n, d, e: products of two of them stay far from overflow */
+
+static inline int64_t ht_attention_rows(int64_t m, int64_t n)
+{
+    const int64_t rows = m < HT_ATTENTION_SCORES / n ? m : HT_ATTENTION_SCORES / n;
+    return rows > HT_ATTENTION_MIN_ROWS ? rows : HT_ATTENTION_MIN_ROWS;
+}
+
+/* Q[m][d], K[n][d], V[n][e]: K and V in panels, and a block of scores. n > 0. */
+static inline int64_t ht_scratch_attention(int64_t m, int64_t n, int64_t d, int64_t e)
+{
+    const int64_t keys = (n + HT_PANEL - 1) / HT_PANEL * HT_PANEL * d;
+    const int64_t values = (e + HT_PANEL - 1) / HT_PANEL * HT_PANEL * n;
+    return 4 * (keys + values + ht_attention_rows(m, n) * n);
+}
+
+/* ---- chain */
+
+#define HT_CHAIN_OPERANDS 16    /* operands from outside, at most: bounds an array of offsets on the stack */
+#define HT_CHAIN_STEP_INTS 7    /* ints of a step of the program */
+#define HT_CHAIN_STEP_BYTES 128 /* bytes of scratch memory of a step: at least its call with three operands */
+#define HT_CHAIN_SLOT_BYTES 96  /* bytes of scratch memory of a slot: at least an ht_tensor */
+#define HT_CHAIN_LINE 64        /* bytes to which parts of the scratch memory are rounded up: a cache line */
+
+/* Operations on an accumulator: codes below VECTOR_LOAD are unary ones. See vector_tape.h. */
+enum {
+    HT_VECTOR_LOAD = 64,   /* acc = row */
+    HT_VECTOR_STORE = 65,  /* row = acc */
+    HT_VECTOR_BINARY = 66, /* + 3 * operation + form */
+    /* operations */
+    HT_VECTOR_ADD = 0, HT_VECTOR_SUB, HT_VECTOR_MUL, HT_VECTOR_DIV, HT_VECTOR_MIN, HT_VECTOR_MAX, HT_VECTOR_PRELU,
+    HT_VECTOR_OPERATIONS,
+    /* forms: which operands of the operation are the accumulator and which the row */
+    HT_VECTOR_ACC_ROW = 0, HT_VECTOR_ROW_ACC = 1, HT_VECTOR_ACC_ACC = 2, HT_VECTOR_FORMS = 3,
+    HT_VECTOR_END = HT_VECTOR_BINARY + HT_VECTOR_FORMS * HT_VECTOR_OPERATIONS
+};
+
+/* ---- topk */
+
+#define HT_TOPK_COLUMNS 8           /* rows side by side whose keys are made at a time: a line of 8-byte elements */
+#define HT_TOPK_MOST_KEYS (1 << 30) /* of a row; longer ones go through a heap, since places are int32 */
+
+/* Of rows of n elements of `bytes` each, `inner` of them side by side: memory for keys. A heap needs 8 * k. */
+static inline int64_t ht_scratch_topk(int64_t n, int64_t k, int64_t inner, int64_t bytes)
+{
+    const int64_t columns = inner < HT_TOPK_COLUMNS ? inner : HT_TOPK_COLUMNS;
+    if (n > HT_TOPK_MOST_KEYS)
+        return 8 * k;
+    return bytes == 8 ? (8 * columns + 20) * n + 32 * k + 1024 : (4 * columns + 8) * n + 16 * k + 512;
+}
+
+/* ---- max_pool, average_pool */
+
+/* With channels in the lanes: elements of a plane of x and of y, columns of x and of y. */
+static inline int64_t ht_scratch_pool_lanes(int64_t in_size, int64_t out_size, int64_t in_columns, int64_t out_columns)
+{
+    return 4 * HT_PANEL * (in_size + out_size + in_columns) + 24 * out_columns;
+}
+
+/* ---- dft */
+
+#define HT_DFT_LINES 8           /* lines transformed side by side: one vector of float64 of AVX-512 */
+#define HT_DFT_LARGEST_FACTOR 61 /* largest prime factor of a length that is transformed by factors; see dft.c */
+
+/* ---- reduce */
+
+/* Codes of its operations, in this order from 0. */
+#define HT_REDUCTIONS(X) X(SUM) X(MEAN) X(MAX) X(MIN) X(PRODUCT) X(SQUARES) X(MAGNITUDES) X(ROOT) X(LOGARITHM)
+
+/* ---- What is published: X(NAME) for HT_<NAME> */
+
+#define HT_CONSTANTS(X) \
+    X(PANEL) X(QUAD) \
+    X(CONV_SCRATCH) X(CONV_DEPTHWISE_MAPS) X(WINOGRAD_WIDTH) \
+    X(MATMUL_INTEGER_LEAST_ROWS) X(MATMUL_INTEGER_MOST_ROWS) \
+    X(DEPTHWISE_CHANNELS) X(DEPTHWISE_STRIP_BYTES) \
+    X(ATTENTION_MAX_DIM) \
+    X(CHAIN_OPERANDS) X(CHAIN_STEP_BYTES) X(CHAIN_SLOT_BYTES) X(CHAIN_LINE) \
+    X(VECTOR_LOAD) X(VECTOR_STORE) X(VECTOR_BINARY) X(VECTOR_FORMS) \
+    X(VECTOR_ADD) X(VECTOR_SUB) X(VECTOR_MUL) X(VECTOR_DIV) X(VECTOR_MIN) X(VECTOR_MAX) X(VECTOR_PRELU) \
+    X(VECTOR_ACC_ROW) X(VECTOR_ROW_ACC) X(VECTOR_ACC_ACC) \
+    X(DFT_LINES) X(DFT_LARGEST_FACTOR)
+
+#endif

@@ -1,0 +1,45 @@
+"""Constants and scratch sizes that the kernels publish."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hetero import _kernels
+from hetero.errors import InferenceError
+
+
+def test_constants_are_found_by_name() -> None:
+    assert _kernels.constant("PANEL") > 0
+    codes = [_kernels.constant(f"UNARY_{name}") for name in ("NONE", "RELU", "SHRINK", "SAME_TYPE_END", "ISINF")]
+    assert codes == sorted(set(codes))
+    with pytest.raises(ValueError, match="no constant 'PANELS'"):
+        _kernels.constant("PANELS")
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 5), (5, 0), (3, 5), (40, 33), (1000, 300)])
+def test_gemm_works_in_exactly_the_published_scratch_memory(k: int, n: int) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((20, k), np.float32), rng.standard_normal((k, n), np.float32)
+    scratch = _kernels.scratch_gemm(k, n)
+
+    def run(scratch_bytes: int) -> np.ndarray:
+        ints = [20, n, k, 0, 0, 0, 0, 0, 0]
+        (made,) = _kernels.call(
+            "gemm", [a, b, None, None], [((20, n), np.float32)], ints, [1.0, 1.0, 0.0, 0.0], scratch_bytes
+        )
+        return made
+
+    np.testing.assert_allclose(run(scratch), a @ b, rtol=1e-4, atol=1e-4)
+    if scratch:
+        with pytest.raises(InferenceError):
+            run(scratch - 1)
+
+
+@pytest.mark.parametrize("channels", [1, 16, 100, 142, 143, 300, 8192])
+@pytest.mark.parametrize("tile", [2, 4])
+def test_winograd_transforms_fewer_tiles_of_many_channels(channels: int, tile: int) -> None:
+    columns = _kernels.winograd_columns(channels, tile)
+    assert columns % _kernels.constant("PANEL") == 0
+    assert columns <= _kernels.winograd_columns(1, tile)
+    assert _kernels.scratch_winograd(channels, tile) > 4 * (tile + 2) ** 2 * channels * columns
