@@ -23,7 +23,7 @@ class Fragile(Plugin):
     """Takes everything, and fails where it is told to."""
 
     name = "FRAGILE"
-    properties = (*Plugin.properties, "NUM_STREAMS")
+    properties = (*Plugin.properties, "PERF_COUNT", "NUM_STREAMS")
 
     def __init__(self, stage: str) -> None:
         super().__init__()
