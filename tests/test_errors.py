@@ -144,7 +144,7 @@ def test_numpy_without_memory_at_any_stage(monkeypatch: pytest.MonkeyPatch, stag
 
     core = hetero.Core()
     with monkeypatch.context() as patch:
-        patch.setattr("hetero.devices.hetero.settle_calls", fail)
+        patch.setattr("hetero.devices.hetero.resolve_calls", fail)
         with pytest.raises(MemoryError):
             getattr(core, stage)(relu(), "HETERO:CPU,TEMPLATE")
     getattr(core, stage)(relu(), "HETERO:CPU,TEMPLATE")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
 
 from .assign.affinity import SupportedNodes, assign
-from .assign.calls import SettledModel, settle_calls
+from .assign.calls import ResolvedModel, resolve_calls
 from .assign.memory.limits import MaxMemory, limits_of, parse_limits
 from .assign.pins import check_pins
 from .base.collection import collection_paused
@@ -111,7 +111,7 @@ class Core:
         if parsed.name == "HETERO":
             return cast("HeteroPlugin", plugin).query_devices(model, full)
         _lone_limits(str(parsed), plugin, full)
-        return _settled(model, parsed, plugin, full).supported_nodes()
+        return _resolved(model, parsed, plugin, full).supported_nodes()
 
     @memory_errors()
     @each_once()
@@ -152,7 +152,7 @@ class Core:
         if parsed.name == "HETERO":
             return cast("HeteroPlugin", plugin).plan(model, full, pins)
         limits = _lone_limits(str(parsed), plugin, full)
-        return make_plan(_settled(model, parsed, plugin, full, pins), pins, limits=limits)
+        return make_plan(_resolved(model, parsed, plugin, full, pins), pins, limits=limits)
 
     @memory_errors()
     @each_once()
@@ -187,7 +187,7 @@ class Core:
         if parsed.name != "HETERO":
             limits = _lone_limits(str(parsed), plugin, full)
             if limits:
-                make_plan(_settled(model, parsed, plugin, full), limits=limits)  # raises InsufficientMemory
+                make_plan(_resolved(model, parsed, plugin, full), limits=limits)  # raises InsufficientMemory
         given = model
 
         def compile_anew() -> CompiledModel:
@@ -220,9 +220,9 @@ class Core:
             with contextlib.suppress(UnsupportedModel):
                 return compile_on(plugin, model, full, context, str(device))
         # Reports all unsupported nodes at once, in the same way for every device. The assignment itself is not used.
-        settled = _settled(model, device, plugin, full)
-        assign(settled.model, settled.devices, settled.supports)
-        whole = model if settled.model is settled.original else settled.model
+        resolved = _resolved(model, device, plugin, full)
+        assign(resolved.model, resolved.devices, resolved.supports)
+        whole = model if resolved.model is resolved.original else resolved.model
         return compile_on(plugin, whole, full, context, str(device))
 
     @memory_errors()
@@ -501,18 +501,18 @@ def _caches(plugin: Plugin, config: Mapping[str, Any]) -> bool:
     return bool(plugin.declared("CACHE_DIR").check(config.get("CACHE_DIR", plugin.get_property("CACHE_DIR"))))
 
 
-def _settled(
+def _resolved(
     model: Model,
     device: DeviceString,
     plugin: Plugin,
     config: Mapping[str, Any],
     pins: Mapping[str, str] | None = None,
-) -> SettledModel:
+) -> ResolvedModel:
     """The model with its function calls resolved for a single device. Ignores affinities in the model."""
     name = str(device)
     if device.devices is None:  # HETERO and MULTI also check what is for their devices
         plugin.full_config(config)
-    return settle_calls(model.with_affinity({}), [name], lambda asked: [query(plugin, asked, config, name)], pins)
+    return resolve_calls(model.with_affinity({}), [name], lambda asked: [query(plugin, asked, config, name)], pins)
 
 
 def compile(

@@ -321,7 +321,7 @@ def test_no_descriptors_left_is_an_error_and_nothing_else(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     kept = fragile(core)
-    nursery = parent_of(kept.process)
+    fork_server = parent_of(kept.process)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     outcomes = set()
     for spare in range(30):
@@ -346,6 +346,6 @@ def test_no_descriptors_left_is_an_error_and_nothing_else(
                 os.close(descriptor)
     assert outcomes == {"error", "compiled"}
     gc.collect()
-    assert until(lambda: children_of(nursery) == {kept.process})
+    assert until(lambda: children_of(fork_server) == {kept.process})
     assert os.listdir(tmp_path) == []
     np.testing.assert_array_equal(fragile(core)(X)[0], X)

@@ -73,12 +73,12 @@ time.sleep(600)
     )
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())
-    nursery = parent_of(worker)
+    fork_server = parent_of(worker)
     assert lives(worker)
-    assert lives(nursery)
+    assert lives(fork_server)
     parent.kill()
     parent.communicate()
-    assert until(lambda: not lives(worker) and not lives(nursery))
+    assert until(lambda: not lives(worker) and not lives(fork_server))
     assert os.listdir(tmp_path / "tmp") == []
 
 
@@ -191,7 +191,7 @@ def test_nothing_gathers_in_the_processes_behind_a_model(core: hetero.Core) -> N
     by bench/soak.py."""
     share = float(os.environ.get("HETERO_SOAK_SHARE", "0.1"))
     compiled = fragile(core, WORKER_RETRIES=1)
-    nursery = parent_of(compiled.process)
+    fork_server = parent_of(compiled.process)
     inferences, kills = round(10_000 * share), max(2, round(50 * share))
 
     def infer(count: int) -> None:
@@ -204,21 +204,21 @@ def test_nothing_gathers_in_the_processes_behind_a_model(core: hetero.Core) -> N
 
     def taken() -> list[int]:
         return [
-            descriptors(nursery),
+            descriptors(fork_server),
             descriptors(os.getpid()),
             descriptors(compiled.process),
-            len(children_of(nursery)),
+            len(children_of(fork_server)),
         ]
 
     for _ in range(2):  # what is made once
         os.kill(compiled.process, signal.SIGKILL)
         infer(50)
-    before, resident, young = taken(), resident_bytes(nursery), resident_bytes(compiled.process)
+    before, resident, young = taken(), resident_bytes(fork_server), resident_bytes(compiled.process)
     infer(inferences)
     grown = resident_bytes(compiled.process) - young
     for _ in range(kills):
         os.kill(compiled.process, signal.SIGKILL)
         infer(3)
     assert until(lambda: taken() == before), (taken(), before)
-    assert resident_bytes(nursery) - resident < 2 << 20
+    assert resident_bytes(fork_server) - resident < 2 << 20
     assert grown < 4 << 20

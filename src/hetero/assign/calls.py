@@ -32,14 +32,14 @@ from .pins import placed_numbers
 if TYPE_CHECKING:
     from ..model.model import Model
 
-__all__ = ["SettledModel", "settle_calls"]
+__all__ = ["ResolvedModel", "resolve_calls"]
 
 Ask = Callable[["Model"], Sequence[Support]]
 """Each device's answer about a model."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class SettledModel:
+class ResolvedModel:
     """A model in which every call stays whole or is replaced, and each device's answer about it.
 
     ``original``: the model before; ``model``: the same object if nothing was replaced. ``source``:
@@ -114,7 +114,9 @@ class SettledModel:
         return None
 
 
-def settle_calls(model: Model, devices: Sequence[str], ask: Ask, pins: Mapping[str, str] | None = None) -> SettledModel:
+def resolve_calls(
+    model: Model, devices: Sequence[str], ask: Ask, pins: Mapping[str, str] | None = None
+) -> ResolvedModel:
     """Query the devices about a model, and inline calls as described above.
 
     Raises `ModelError` if a call must be inlined and is recursive or exceeds the limits of inlining.
@@ -122,16 +124,16 @@ def settle_calls(model: Model, devices: Sequence[str], ask: Ask, pins: Mapping[s
     supports = ask(model)
     if not model.functions:
         return _unchanged(model, devices, supports)
-    settling = _Settling(model, devices, ask, pins or {})
-    settled, in_vain = settling.settle(supports, frozenset())
+    resolving = _Resolving(model, devices, ask, pins or {})
+    resolved, in_vain = resolving.resolve(supports, frozenset())
     if in_vain:
-        settled, _ = settling.settle(supports, in_vain)
-    return settled
+        resolved, _ = resolving.resolve(supports, in_vain)
+    return resolved
 
 
-def _unchanged(model: Model, devices: Sequence[str], supports: Sequence[Support]) -> SettledModel:
+def _unchanged(model: Model, devices: Sequence[str], supports: Sequence[Support]) -> ResolvedModel:
     source = np.arange(model.num_nodes, dtype=np.int32)
-    return SettledModel(model, model, tuple(devices), tuple(supports), source, {})
+    return ResolvedModel(model, model, tuple(devices), tuple(supports), source, {})
 
 
 @dataclasses.dataclass(slots=True)
@@ -144,7 +146,7 @@ class _Candidate:
     pin: int
 
 
-class _Settling:
+class _Resolving:
     """Settles the calls of one model."""
 
     def __init__(self, model: Model, devices: Sequence[str], ask: Ask, pins: Mapping[str, str]) -> None:
@@ -154,8 +156,8 @@ class _Settling:
         self._pins = pins
         self._library = FunctionLibrary(model.file)
 
-    def settle(self, supports: Sequence[Support], keep: frozenset[str]) -> tuple[SettledModel, frozenset[str]]:
-        """The settled model, and the keys of the calls whose inlining did not improve placement. ``keep``: keys of
+    def resolve(self, supports: Sequence[Support], keep: frozenset[str]) -> tuple[ResolvedModel, frozenset[str]]:
+        """The resolved model, and the keys of the calls whose inlining did not improve placement. ``keep``: keys of
         calls that stay whole if possible."""
         state = _unchanged(self._model, self._devices, supports)
         replaced: dict[str, _Candidate] = {}
@@ -176,7 +178,7 @@ class _Settling:
                 before = int(inlined.source[node])
                 inside = (wanted[before].key,) if before in wanted else ()
                 enclosing[node] = (*state.enclosing.get(before, ()), *inside)
-            state = SettledModel(
+            state = ResolvedModel(
                 self._model,
                 inlined.model,
                 state.devices,
@@ -189,7 +191,7 @@ class _Settling:
 
     def _candidates(
         self,
-        state: SettledModel,
+        state: ResolvedModel,
         pinned: Mapping[int, int],
         unmatched: Sequence[str],
         keep: frozenset[str],
@@ -235,7 +237,7 @@ class _Settling:
             return False
         return True
 
-    def _replaced_in_vain(self, state: SettledModel, replaced: Mapping[str, _Candidate]) -> frozenset[str]:
+    def _replaced_in_vain(self, state: ResolvedModel, replaced: Mapping[str, _Candidate]) -> frozenset[str]:
         """The keys of calls without a node on a better device than the one that supports the whole call."""
         optional = {key: candidate for key, candidate in replaced.items() if candidate.device >= 0}
         if not optional:
@@ -281,7 +283,7 @@ def _calls_around(model: Model, key: str, calls: frozenset[int]) -> Iterator[int
         end = key.rfind("/", 0, end)
 
 
-def _with_blocked(state: SettledModel, blocked: Mapping[str, str]) -> SettledModel:
+def _with_blocked(state: ResolvedModel, blocked: Mapping[str, str]) -> ResolvedModel:
     """Add the reason why a call was not replaced to each device's reason for not supporting it."""
     nodes = {node: why for key, why in blocked.items() if (node := state.model.find_key(key)) is not None}
     if not nodes:

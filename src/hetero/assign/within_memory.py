@@ -20,7 +20,7 @@ from ..errors import InsufficientMemory
 from ..partition import Partition, partition_graph
 from ..plugin.contract import Support
 from .affinity import Affinity, Origin
-from .memory.fit import Fit, Misfit, fit, proof_of_misfit
+from .memory.fit import Fit, InfeasibilityProof, fit, prove_infeasible
 from .memory.footprint import Footprint, footprint
 from .memory.values import Values, values_of
 
@@ -135,7 +135,7 @@ def require_fit(
     """Raise `InsufficientMemory` with the shortfall, and the proof if there is one, unless ``found`` fits."""
     if found.fits:
         return
-    proof = proof_of_misfit(values, allowed, limits)
+    proof = prove_infeasible(values, allowed, limits)
     told = _over(devices, found.needs, limits, found.excess)
     if proof is None:
         told += (
@@ -153,7 +153,7 @@ def require_fit(
     )
 
 
-def _proof(model: Model, devices: Sequence[str], proof: Misfit) -> str:
+def _proof(model: Model, devices: Sequence[str], proof: InfeasibilityProof) -> str:
     names = [devices[device] for device in proof.devices]
     if proof.node is not None:
         op = model.op_types[model.op_type_of[proof.node]]

@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Beside"]
+__all__ = ["ConcurrentCalls"]
 
 Given = TypeVar("Given")
 
 
-class Beside(Generic[Given]):
+class ConcurrentCalls(Generic[Given]):
     """Starts ``calls`` in their order, at most ``threads`` at the same time."""
 
     def __init__(self, calls: Sequence[Callable[[], Given]], threads: int) -> None:
@@ -23,7 +23,7 @@ class Beside(Generic[Given]):
         self._done = [threading.Event() for _ in calls]
         self._outcomes: list[tuple[bool, Any] | None] = [None] * len(calls)
         self._threads = [
-            threading.Thread(target=self._work, name=f"hetero beside {number}", daemon=True)
+            threading.Thread(target=self._work, name=f"hetero compile {number}", daemon=True)
             for number in range(min(threads, len(calls)))
         ]
         for thread in self._threads:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..assign.calls import SettledModel, settle_calls
+from ..assign.calls import ResolvedModel, resolve_calls
 from ..assign.costs.measured import Costs
 from ..assign.memory.limits import limits_of, parse_limits
 from ..base.device_string import parse_device, parse_device_list
 from ..base.log import tell
 from ..base.properties import MOST, PROPERTIES, Property, up_to
 from ..base.warn import warn
-from ..compiling.concurrent import Beside
+from ..compiling.concurrent import ConcurrentCalls
 from ..compiling.device_list import DeviceListPlugin
 from ..compiling.free_memory import FreeMemory
 from ..compiling.hetero_model import PAYLOAD_VERSION, Fallback, HeteroCompiledModel, schedule_of, wired_schedule
@@ -101,19 +101,19 @@ class HeteroPlugin(DeviceListPlugin):
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """A node is taken if any device of the list takes it; a call of a function also if all its nodes are taken."""
-        return self._settled(model.with_affinity({}), config).support()
+        return self._resolved(model.with_affinity({}), config).support()
 
     def query_devices(self, model: Model, config: Mapping[str, Any]) -> SupportedNodes:
         """Which device of the list takes each node, by priority, with every refusal."""
-        return self._settled(model.with_affinity({}), config).supported_nodes()
+        return self._resolved(model.with_affinity({}), config).supported_nodes()
 
     def plan(self, model: Model, config: Mapping[str, Any], pins: Mapping[str, str] | None = None) -> Plan:
         """Assign and partition, without compiling."""
         settings = self.full_config(self.own(config))
         policy = settings[_POLICY.name]
-        settled = self._settled(model, config, pins)
-        limits = self._limits(settled.devices, config)
-        by_cost: Callable[[SettledModel, Affinity], CostAffinity | StagedAffinity] | None = None
+        resolved = self._resolved(model, config, pins)
+        limits = self._limits(resolved.devices, config)
+        by_cost: Callable[[ResolvedModel, Affinity], CostAffinity | StagedAffinity] | None = None
         if settings[_PIPELINE.name] == "PIPELINE_PARALLEL":
             if settings[_ASSIGNMENT.name] == "COST":
                 raise PropertyError(
@@ -125,7 +125,7 @@ class HeteroPlugin(DeviceListPlugin):
             by_cost = functools.partial(
                 self._by_cost, config=config, costs=_costs_of(settings), policy=policy, limits=limits
             )
-        return make_plan(settled, pins, policy, self._skipped(config, settled.devices), by_cost, limits)
+        return make_plan(resolved, pins, policy, self._skipped(config, resolved.devices), by_cost, limits)
 
     def _limits(self, devices: Sequence[str], config: Mapping[str, Any]) -> dict[str, int]:
         """Device -> bytes that it may take. Raises `PropertyError` for limits of devices that are not in the list."""
@@ -141,7 +141,7 @@ class HeteroPlugin(DeviceListPlugin):
 
     def _by_cost(
         self,
-        settled: SettledModel,
+        resolved: ResolvedModel,
         affinity: Affinity,
         config: Mapping[str, Any],
         costs: Costs | None,
@@ -150,21 +150,21 @@ class HeteroPlugin(DeviceListPlugin):
     ) -> CostAffinity:
         from ..assign.by_cost import assign_by_cost
 
-        speeds = [self.device_of(device, config)[0].speed(device) for device in settled.devices]
+        speeds = [self.device_of(device, config)[0].speed(device) for device in resolved.devices]
         return assign_by_cost(
-            settled.model,
+            resolved.model,
             affinity,
             affinity.supports,
             speeds,
             costs=costs,
-            original=settled.original,
+            original=resolved.original,
             policy=policy,
             limits=limits,
         )
 
     def _by_stage(
         self,
-        settled: SettledModel,
+        resolved: ResolvedModel,
         affinity: Affinity,
         config: Mapping[str, Any],
         costs: Costs | None,
@@ -172,14 +172,14 @@ class HeteroPlugin(DeviceListPlugin):
     ) -> StagedAffinity:
         from ..assign.by_stage import assign_stages
 
-        speeds = [self.device_of(device, config)[0].speed(device) for device in settled.devices]
+        speeds = [self.device_of(device, config)[0].speed(device) for device in resolved.devices]
         return assign_stages(
-            settled.model,
+            resolved.model,
             affinity,
-            settled.supports,
+            resolved.supports,
             speeds,
             costs=costs,
-            original=settled.original,
+            original=resolved.original,
             limits=limits,
         )
 
@@ -295,7 +295,7 @@ class HeteroPlugin(DeviceListPlugin):
         if len(beside) < 2:
             return [compile_part(i) for i in range(len(devices))]
         position = {part: number for number, part in enumerate(beside)}
-        begun = Beside([functools.partial(compile_part, part) for part in beside], os.cpu_count() or 1)
+        begun = ConcurrentCalls([functools.partial(compile_part, part) for part in beside], os.cpu_count() or 1)
         try:
             return [begun.result(position[i]) if i in position else compile_part(i) for i in range(len(devices))]
         except BaseException as error:
@@ -363,14 +363,16 @@ class HeteroPlugin(DeviceListPlugin):
                     skipped[device] = str(error)
         return skipped
 
-    def _settled(self, model: Model, config: Mapping[str, Any], pins: Mapping[str, str] | None = None) -> SettledModel:
-        """The answers of the available devices of the list, in order of priority, with calls of functions settled."""
+    def _resolved(
+        self, model: Model, config: Mapping[str, Any], pins: Mapping[str, str] | None = None
+    ) -> ResolvedModel:
+        """The answers of the available devices of the list, in order of priority, with calls of functions resolved."""
         available = list(self.available(config))
 
         def ask(asked: Model) -> list[Support]:
             return self.ask(asked, available, config)
 
-        return settle_calls(model, [device for device, _, _ in available], ask, pins)
+        return resolve_calls(model, [device for device, _, _ in available], ask, pins)
 
 
 def _costs_of(settings: Mapping[str, Any]) -> Costs | None:

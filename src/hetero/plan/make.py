@@ -17,24 +17,24 @@ from .warning import unknown_sizes
 if TYPE_CHECKING:
     from ..assign.by_cost import CostAffinity
     from ..assign.by_stage import StagedAffinity
-    from ..assign.calls import SettledModel
+    from ..assign.calls import ResolvedModel
     from ..plugin.contract import Support
 
 __all__ = ["bind_plan", "make_plan"]
 
 
 def make_plan(
-    settled: SettledModel,
+    resolved: ResolvedModel,
     pins: Mapping[str, str] | None = None,
     policy: str = "auto",
     skipped: Mapping[str, str] | None = None,
-    by_cost: Callable[[SettledModel, Affinity], CostAffinity | StagedAffinity] | None = None,
+    by_cost: Callable[[ResolvedModel, Affinity], CostAffinity | StagedAffinity] | None = None,
     limits: Mapping[str, int] | None = None,
 ) -> Plan:
     """Assign and partition. ``skipped``: unusable devices of the list, with the reason. ``by_cost``: reassigns the
     nodes that were assigned by priority, and partitions them. ``limits``: device -> memory limit in bytes. Raises the
     errors of `assign` and `partition_graph`, and `InsufficientMemory` if no assignment is found that fits."""
-    model = settled.model
+    model = resolved.model
 
     def decide(affinity: Affinity) -> Decided:
         if by_cost is None and limits:
@@ -43,14 +43,14 @@ def make_plan(
             return Decided(*fit_affinity(model, affinity, limits, policy))
         if by_cost is None:
             return Decided(affinity, partition_graph(model.graph, affinity.device_of, policy=policy))
-        found = by_cost(settled, affinity)
+        found = by_cost(resolved, affinity)
         costs = None if found.latency is None else found
         return Decided(found.affinity, found.partition, found.latency, found.pipeline, costs)
 
-    decided = decide(assign(model, settled.devices, settled.supports, pins, settled.enclosing))
+    decided = decide(assign(model, resolved.devices, resolved.supports, pins, resolved.enclosing))
     plan = Plan(
         bound=Bound(model, decided.affinity, decided.partition),
-        original=settled.original,
+        original=resolved.original,
         policy=policy,
         pins=pins,
         skipped=skipped,

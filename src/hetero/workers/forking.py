@@ -1,4 +1,4 @@
-"""The main function of the process that forks workers. Only `nursery` imports this module, by name."""
+"""The main function of the process that forks workers. Only `fork_server` imports this module, by name."""
 
 from __future__ import annotations
 

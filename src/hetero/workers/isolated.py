@@ -17,10 +17,10 @@ from ..plugin.cancellation import Cancellation
 from ..plugin.compiled_model import CompiledModel
 from ..plugin.profile import ProfileRow
 from ..plugin.request import Runner
-from .crew import Crew
 from .messages import Compile, Done, Failed, Room, Run, Settle, TensorRef, TooSmall, dtype_name
 from .per_process import PerProcess
 from .shared_memory import SharedPool
+from .supervisor import WorkerSupervisor
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ def compile_isolated(
         [str(entry) for entry in sys.path],
     )
     timeout = settings["PLUGIN_TIMEOUT_MS"]
-    return IsolatedModel(model, _Crew(device, pool, request, kept, timeout / 1000 if timeout else None), settings)
+    return IsolatedModel(model, _Supervisor(device, pool, request, kept, timeout / 1000 if timeout else None), settings)
 
 
-class _Crew(Crew[Worker]):
+class _Supervisor(WorkerSupervisor[Worker]):
     """Worker processes that have compiled a model. ``kept``: the arrays that ``request`` refers to."""
 
     def __init__(
@@ -102,34 +102,34 @@ class _Crew(Crew[Worker]):
 class IsolatedModel(CompiledModel):
     """Runs in a worker process, which ends when this object and all its requests are garbage collected."""
 
-    def __init__(self, model: Model, crew: _Crew, settings: Mapping[str, Any]) -> None:
-        streams = crew.worker().streams
+    def __init__(self, model: Model, supervisor: _Supervisor, settings: Mapping[str, Any]) -> None:
+        streams = supervisor.worker().streams
         properties = {
             **settings,
             "NETWORK_NAME": model.name,
             "NUM_STREAMS": streams,
             "OPTIMAL_NUMBER_OF_INFER_REQUESTS": streams,
         }
-        super().__init__(crew.name, model.inputs, model.outputs, properties)
-        self._crew = crew
+        super().__init__(supervisor.name, model.inputs, model.outputs, properties)
+        self._supervisor = supervisor
 
     @property
     def process(self) -> int:
         """The process id of the worker; after a loss, of its replacement."""
-        return self._crew.worker().process
+        return self._supervisor.worker().process
 
     def create_runner(self) -> Runner:
         timeout_ms, retries = self._properties["WORKER_TIMEOUT_MS"], self._properties["WORKER_RETRIES"]
-        return _Runner(self._crew, self._outputs, timeout_ms / 1000 if timeout_ms else None, retries)
+        return _Runner(self._supervisor, self._outputs, timeout_ms / 1000 if timeout_ms else None, retries)
 
 
 class _Runner:
     """Runs one inference at a time in the worker; see `hetero.plugin.request.Runner`."""
 
-    def __init__(self, crew: _Crew, outputs: Sequence[Port], timeout: float | None, retries: int) -> None:
+    def __init__(self, supervisor: _Supervisor, outputs: Sequence[Port], timeout: float | None, retries: int) -> None:
         self.cancellation = Cancellation()
-        self._crew = crew
-        self._pool = crew.pool
+        self._supervisor = supervisor
+        self._pool = supervisor.pool
         self._timeout = timeout
         self._retries = retries
         self._rows: Sequence[ProfileRow] = ()
@@ -139,11 +139,12 @@ class _Runner:
         pool = self._pool
         if pool is not _pool.get():
             raise InferenceError(
-                f"{self._crew.name}: the worker belongs to the parent process: compile the model again in this process"
+                f"{self._supervisor.name}: the worker belongs to the parent process: compile the model again in this "
+                "process"
             )
         shared = [pool.share(array) for array in inputs]
         refs = [TensorRef(offset, dtype_name(array.dtype), array.shape) for array, offset in shared]
-        return self._crew.run(lambda worker: self._run_on(worker, shared, refs), self._retries)
+        return self._supervisor.run(lambda worker: self._run_on(worker, shared, refs), self._retries)
 
     def _run_on(self, worker: Worker, shared: Any, refs: list[TensorRef]) -> list[NDArray[Any]]:
         with worker.lane(self._stop) as lane:

@@ -22,9 +22,9 @@ import msgspec
 from ..errors import HeteroError, WorkerLost, raise_out_of_memory
 from .channel import NUMBERS, BrokenChannel, Channel
 from .control import address_in, remove_folder
+from .fork_server import fork_server
 from .mailbox import Mailbox
 from .messages import Answer, Cancel, Compile, Compiled, Failed, Ready, Request, answer_decoder, encode
-from .nursery import nursery
 from .per_process import PerProcess
 from .shared_memory import SharedPool
 
@@ -96,7 +96,7 @@ class Worker:
                 undo.callback(self._control.close)
                 self._control.linger = 0
                 self._control.reconnect_ivl, self._control.reconnect_ivl_max = 10, 1000
-                self.process, self._ended = nursery.get().fork(
+                self.process, self._ended = fork_server.get().fork(
                     pool.descriptor, pool.size, self._folder, theirs.fileno()
                 )
             undo.pop_all()

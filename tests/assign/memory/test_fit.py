@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero.assign.memory import Values
-from hetero.assign.memory.fit import fit, proof_of_misfit
+from hetero.assign.memory.fit import fit, prove_infeasible
 from hetero.assign.memory.order import late_order
 from hetero.partition import check_partition
 from memory_graphs import cut, graph_of, random_values, simulated
@@ -75,7 +75,7 @@ def test_limits_hold_or_the_excess_is_told(problem):
 @given(problems(max_nodes=5))
 def test_what_is_proven_impossible_is(problem):
     values, allowed, limits, work = problem
-    proof = proof_of_misfit(values, allowed, limits)
+    proof = prove_infeasible(values, allowed, limits)
     if proof is None:
         return
     assert proof.bytes > proof.limit

@@ -6,7 +6,7 @@ full; near the limit the place is chosen where the fewest bytes cross. Where lar
 most of a device empty, it keeps a later range (`RangeMemory` counts both). How much a beginning needs beside nodes that
 stay is bounded by one pass over its reads. What a device really needs only the cut graph tells, so each result is cut
 and counted, and where it is too much, filled again to less. O(devices * reads) a round.
-Filling is a rule, no search: where memory is scarce it may find nothing although there is something. `proof_of_misfit`
+Filling is a rule, no search: where memory is scarce it may find nothing although there is something. `prove_infeasible`
 tells where there is nothing.
 """
 
@@ -26,14 +26,14 @@ from .order import late_order
 from .ranges import RangeMemory
 from .values import Values
 
-__all__ = ["Fit", "Misfit", "fit", "proof_of_misfit"]
+__all__ = ["Fit", "InfeasibilityProof", "fit", "prove_infeasible"]
 
 _ROUNDS = 5  # in which a device is filled to less, since the cut graph needs more than its nodes in a row
 _WAYS = ((0.1, False), (0.0, False), (0.0, True))
 """Ways to fill, tried in this order: the part of a device's memory that may stay empty for a better cut, and whether
 nodes that no device without a limit takes are kept before others."""
 _MOST_STARTS = 16  # places tried where a device's range begins after its first node
-_MOST_DEVICES = 10  # whose subsets `proof_of_misfit` looks at
+_MOST_DEVICES = 10  # whose subsets `prove_infeasible` looks at
 
 Cut = Callable[[NDArray[np.int32]], Partition]
 
@@ -54,7 +54,7 @@ class Fit:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Misfit:
+class InfeasibilityProof:
     """Why no assignment can fit: constants (or with ``node`` all that this node touches) of ``bytes``, which only
     ``devices`` can have, that together have ``limit``."""
 
@@ -383,7 +383,9 @@ def bytes_alone(values: Values) -> NDArray[np.float64]:
     return np.asarray(total + np.bincount(values.producer[made], values.bytes[made], values.num_nodes))
 
 
-def proof_of_misfit(values: Values, allowed: NDArray[np.bool_], limits: NDArray[np.float64]) -> Misfit | None:
+def prove_infeasible(
+    values: Values, allowed: NDArray[np.bool_], limits: NDArray[np.float64]
+) -> InfeasibilityProof | None:
     """A reason why no assignment can fit, if one of these is: a node that touches more than each of its devices may
     have; or constants of nodes that only some devices may have, which have less in all. None proves nothing."""
     alone = bytes_alone(values)
@@ -391,7 +393,7 @@ def proof_of_misfit(values: Values, allowed: NDArray[np.bool_], limits: NDArray[
     if len(homeless):
         node = int(homeless[0])
         devices = tuple(np.flatnonzero(allowed[:, node]).tolist())
-        return Misfit(devices, float(alone[node]), float(limits[list(devices)].max(initial=0.0)), node)
+        return InfeasibilityProof(devices, float(alone[node]), float(limits[list(devices)].max(initial=0.0)), node)
     limited = np.flatnonzero(np.isfinite(limits)).tolist()
     if len(limited) > _MOST_DEVICES:
         return None
@@ -406,5 +408,5 @@ def proof_of_misfit(values: Values, allowed: NDArray[np.bool_], limits: NDArray[
             total = float(values.bytes[read].sum() + values.own[only].sum())
             limit = float(limits[list(devices)].sum())
             if total > limit:
-                return Misfit(devices, total, limit)
+                return InfeasibilityProof(devices, total, limit)
     return None

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import DeviceUnavailable, HeteroError, VersionMismatch, WorkerLost
 from .cluster import INSTALL, Cluster
-from .janitor import janitor
+from .reaper import reaper
 
 __all__ = ["Actor", "Place", "Pool", "ValueLost"]
 
@@ -227,7 +227,7 @@ class Pool:
         self.cluster = cluster
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Actor]] = {}
-        self.later = janitor.get().later
+        self.later = reaper.get().later
         # Actors without a call under way end when nobody has a handle of them.
         weakref.finalize(self, self.later, self._waiting.clear).atexit = False
 

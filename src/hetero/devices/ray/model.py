@@ -16,7 +16,7 @@ from ...errors import HeteroError, InferenceError, NotSupported
 from ...plugin.cancellation import Cancellation
 from ...plugin.contract import CompiledModel, Runner
 from ...plugin.profile import ProfileRow
-from ...workers.crew import Crew
+from ...workers.supervisor import WorkerSupervisor
 from .actor import Actor, Place, Pool, ValueLost
 from .stage import Answer, Request
 from .values import LeftResults, LeftValue
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...artifact.payload import PayloadWriter
     from ...model.model import Model
 
-__all__ = ["RayCrew", "RayModel"]
+__all__ = ["RayModel", "RaySupervisor"]
 
 _INLINE_BYTES = 64 << 10
 """Arrays up to here go with the message; Ray would put those above 100 KB into its store by itself, and again for each
@@ -35,7 +35,7 @@ _IN_FLIGHT = 2
 """Inferences that keep an actor busy, for each stream: while one runs, another's tensors are on their way."""
 
 
-class RayCrew(Crew[Actor]):
+class RaySupervisor(WorkerSupervisor[Actor]):
     """The actor of a model, and all that is needed to have another.
 
     ``places``: gives where the next one goes. ``encoded``, ``weights``: references to what `detach` gave, which stay in
@@ -123,31 +123,31 @@ class RayModel(CompiledModel):
 
     checks_results = False  # the device there has done that; errors are named here
 
-    def __init__(self, model: Model, crew: RayCrew, settings: Mapping[str, Any]) -> None:
-        in_flight = crew.streams * _IN_FLIGHT
+    def __init__(self, model: Model, supervisor: RaySupervisor, settings: Mapping[str, Any]) -> None:
+        in_flight = supervisor.streams * _IN_FLIGHT
         properties = {
             **settings,
             "NETWORK_NAME": model.name,
             "NUM_STREAMS": in_flight,
             "OPTIMAL_NUMBER_OF_INFER_REQUESTS": in_flight,
         }
-        super().__init__(crew.name, model.inputs, model.outputs, properties)
-        self._crew = crew
-        self.home = crew.pool.cluster
+        super().__init__(supervisor.name, model.inputs, model.outputs, properties)
+        self._supervisor = supervisor
+        self.home = supervisor.pool.cluster
 
     @property
     def process(self) -> int:
         """Process id of the actor, on its host; of the next one when it is lost."""
-        return self._crew.worker().process
+        return self._supervisor.worker().process
 
     @property
     def node(self) -> str:
         """Ray's id of the node where the actor is; of the next one when it is lost."""
-        return self._crew.worker().node
+        return self._supervisor.worker().node
 
     def create_runner(self) -> Runner:
         timeout_ms, retries = self._properties["WORKER_TIMEOUT_MS"], self._properties["WORKER_RETRIES"]
-        return _Runner(self._crew, self.subject, timeout_ms / 1000 if timeout_ms else None, retries)
+        return _Runner(self._supervisor, self.subject, timeout_ms / 1000 if timeout_ms else None, retries)
 
     def export_payload(self, writer: PayloadWriter) -> None:
         raise NotSupported(
@@ -159,24 +159,24 @@ class RayModel(CompiledModel):
 class _Runner:
     """One inference at a time in the actor; see `hetero.plugin.request.Runner`."""
 
-    def __init__(self, crew: RayCrew, subject: str, timeout: float | None, retries: int) -> None:
+    def __init__(self, supervisor: RaySupervisor, subject: str, timeout: float | None, retries: int) -> None:
         self.cancellation = Cancellation()
-        self._crew = crew
+        self._supervisor = supervisor
         self._subject = subject
         self._timeout = timeout
         self._retries = retries
         self._rows: Sequence[ProfileRow] = ()
-        self._fetched = list(range(crew.num_results))
+        self._fetched = list(range(supervisor.num_results))
 
     def leave(self, positions: Sequence[int]) -> None:
         """From now on results at ``positions`` are given as `LeftValue`."""
-        self._fetched = [position for position in range(self._crew.num_results) if position not in positions]
+        self._fetched = [position for position in range(self._supervisor.num_results) if position not in positions]
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         try:
             answer, arrays, references = self._run(list(inputs))
         except HeteroError as error:
-            error.add_note(f"in an inference {self._subject}, by {self._crew.name}")
+            error.add_note(f"in an inference {self._subject}, by {self._supervisor.name}")
             raise
         self._rows = answer.rows
         if len(self._fetched) == len(references):
@@ -209,14 +209,14 @@ class _Runner:
                 lost.extend((value, reference) for value, reference in pairs if isinstance(value, LeftValue))
                 raise
 
-        return self._crew.run(attempt, self._retries)
+        return self._supervisor.run(attempt, self._retries)
 
     def _run_on(self, actor: Actor, arguments: list[Any]) -> tuple[Answer, list[Any], list[Any]]:
         stop: Callable[[], bool] = lambda: self.cancellation.requested  # noqa: E731
-        answer, arrays, references = actor.run(arguments, self._timeout, self._crew.streams, stop, self._fetched)
-        self._crew.pass_on(answer, actor.where)
+        answer, arrays, references = actor.run(arguments, self._timeout, self._supervisor.streams, stop, self._fetched)
+        self._supervisor.pass_on(answer, actor.where)
         if answer.failure is not None:
-            raise self._crew.failed(answer, actor)
+            raise self._supervisor.failed(answer, actor)
         return answer, arrays, references
 
     def profile(self) -> Sequence[ProfileRow]:

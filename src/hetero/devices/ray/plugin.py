@@ -19,7 +19,7 @@ from ...plugin.caller import query
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from .actor import Place, Pool
 from .cluster import INSTALL, Cluster, Node, connect, connected, is_installed, running_address
-from .model import RayCrew, RayModel
+from .model import RayModel, RaySupervisor
 from .stage import Request
 
 if TYPE_CHECKING:
@@ -150,8 +150,10 @@ class RayPlugin(Plugin):
         registered = () if inner.plugin is None else self.registrations(inner.device.name)
         request, places = inner.request(registered), self._places(name, cluster, settings)
         encoded, weights = _put(model.with_inferred_types())
-        crew = RayCrew(name, self._pool_of(cluster), places, request, encoded, weights, settings, len(model.outputs))
-        return RayModel(model, crew, settings)
+        supervisor = RaySupervisor(
+            name, self._pool_of(cluster), places, request, encoded, weights, settings, len(model.outputs)
+        )
+        return RayModel(model, supervisor, settings)
 
     def _pool_of(self, cluster: Cluster) -> Pool:
         with self._pool_lock:

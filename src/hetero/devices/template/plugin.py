@@ -68,7 +68,7 @@ class TemplatePlugin(Plugin):
         scope = _scope(model, self._custom_ops)
         reasons = {}
         for index, node in enumerate(model.nodes):
-            reason = refusal(node.proto(), scope) or _custom_misfit(model, index, self._custom_ops)
+            reason = refusal(node.proto(), scope) or _custom_mismatch(model, index, self._custom_ops)
             if reason:
                 reasons[index] = reason
         return Support.from_reasons(model.num_nodes, reasons)
@@ -166,7 +166,7 @@ class TemplateRunner:
         )
 
 
-def _custom_misfit(model: Model, index: int, ops: CustomOps) -> str | None:
+def _custom_mismatch(model: Model, index: int, ops: CustomOps) -> str | None:
     """Why a custom operator does not take what is known of a node's inputs; None if it does, or if it is none."""
     if not ops:
         return None

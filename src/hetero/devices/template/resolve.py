@@ -162,7 +162,7 @@ def refusal(node: onnx.NodeProto, scope: Scope) -> str | None:
         if isinstance(found, str):
             return found
         if found.plain:
-            return _misfit(node, found)
+            return _mismatch(node, found)
     try:
         implementation(node, scope)
     except Refused as refused:
@@ -208,7 +208,7 @@ def _bind_custom(node: onnx.NodeProto, scope: Scope, domain: str) -> BoundOp | s
     return bind(op, attributes, len(node.input), len(node.output))
 
 
-def _misfit(node: onnx.NodeProto, found: Implementation) -> str | None:
+def _mismatch(node: onnx.NodeProto, found: Implementation) -> str | None:
     """How a node departs from its operator's schema, or from what its implementation understands; None if it fits."""
     schema = found.schema
     if found.required:
@@ -232,9 +232,9 @@ def _misfit(node: onnx.NodeProto, found: Implementation) -> str | None:
 
 
 def _bind(found: Implementation, node: onnx.NodeProto, scope: Scope) -> Callable[..., Sequence[Any]]:
-    misfit = _misfit(node, found)
-    if misfit:
-        raise Refused(misfit)
+    mismatch = _mismatch(node, found)
+    if mismatch:
+        raise Refused(mismatch)
     if found.body is not None:
         return _call_of(_schema_program(found.body, _with_defaults(node, found), scope), len(node.input))
     if found.body_needs_types:

@@ -11,10 +11,10 @@ from typing import Any
 
 from ...workers.per_process import PerProcess
 
-__all__ = ["Janitor", "janitor"]
+__all__ = ["Reaper", "reaper"]
 
 
-class Janitor:
+class Reaper:
     """Does one piece of work after the other. Thread-safe."""
 
     def __init__(self) -> None:
@@ -38,5 +38,5 @@ class Janitor:
             del work, arguments  # or it would hold them until there is more
 
 
-janitor = PerProcess(Janitor)
+reaper = PerProcess(Reaper)
 """The one of this process."""

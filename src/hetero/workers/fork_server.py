@@ -18,12 +18,12 @@ import weakref
 from ..errors import HeteroError, NotSupported, raise_out_of_memory
 from .per_process import PerProcess
 
-__all__ = ["Nursery", "nursery"]
+__all__ = ["ForkServer", "fork_server"]
 
 _CODE = "import sys; sys.path[:] = {path!r}; from hetero.workers.forking import serve; serve({socket}, {alive})"
 
 
-class Nursery:
+class ForkServer:
     """The application's side. Thread-safe."""
 
     def __init__(self) -> None:
@@ -86,5 +86,5 @@ def _end(owner: int, own: socket.socket, alive: int, process: subprocess.Popen[b
         process.wait(1.0)
 
 
-nursery = PerProcess(Nursery, lambda nursery: nursery.ended)
-"""The `Nursery` of this process."""
+fork_server = PerProcess(ForkServer, lambda fork_server: fork_server.ended)
+"""The `ForkServer` of this process."""

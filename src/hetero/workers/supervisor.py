@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from ..errors import WorkerLost
 
-__all__ = ["Crew", "Losable"]
+__all__ = ["Losable", "WorkerSupervisor"]
 
 
 class Losable(Protocol):
@@ -26,7 +26,7 @@ Worker = TypeVar("Worker", bound=Losable)
 Result = TypeVar("Result")
 
 
-class Crew(abc.ABC, Generic[Worker]):
+class WorkerSupervisor(abc.ABC, Generic[Worker]):
     """Holds one worker at a time. Thread-safe: all users wait while a worker starts."""
 
     def __init__(self, name: str) -> None:
