@@ -268,8 +268,6 @@ def test_a_team_that_is_taken_does_no_harm():
 LIVES = """
 import os
 from hetero import _kernels
-from hetero.devices.cpu.operators.quantized import pixel_layout
-from threads import in_threads
 count = lambda: len(os.listdir("/proc/self/task"))
 before = count()
 for threads in (1, 2, 5):
@@ -295,8 +293,6 @@ def test_numbers_that_no_team_has(threads):
 FORKED = """
 import os, numpy as np
 from hetero import _kernels
-from hetero.devices.cpu.operators.quantized import pixel_layout
-from threads import in_threads
 team = _kernels.Team(3)
 x = np.ones(500_000, np.float32)
 def work():
