@@ -24,8 +24,8 @@ from scipy import special
 from hetero import _kernels
 
 Array = np.ndarray[Any, Any]
-HEADER = Path(__file__).parents[1] / "src" / "_core" / "kernels" / "unary.h"
-CODES = {name.lower(): int(code) for name, code in re.findall(r"HT_UNARY_(\w+) = (\d+)", HEADER.read_text())}
+HEADER = Path(__file__).parents[1] / "src" / "_core" / "kernels" / "unary_codes.h"
+CODES = {name.lower(): int(code) for name, code in re.findall(r"X\((\w+), (\d+)\)", HEADER.read_text())}
 INFINITY = 0x7F800000
 """Bits of infinity: inputs are numbered from -INFINITY - 1 (-inf) over -1 (-0) and 0 to INFINITY (inf)."""
 CHUNK = 1 << 15
