@@ -1,4 +1,4 @@
-"""The custom operators that a device, or all devices of a `Core`, were given."""
+"""The custom operators of a device, or of all devices of a `Core`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["CUSTOM_OPS", "CustomOps", "check_new", "describe_ops", "require_ops"]
 
 CUSTOM_OPS = "custom_ops"
-"""Under which key of its version an exported model says what it needs."""
+"""The key in the version of an exported model that lists its custom operators."""
 
 
 class CustomOps:
