@@ -1,7 +1,7 @@
-"""Extensions of devices: custom operators, by a Python function over arrays or by a C function.
+"""Extensions of devices: custom operators, defined by a Python function over arrays or by a C function.
 
-`custom_op` is what users write, `binding` an operator for one node, `c_call` the C interface seen from Python, `table`
-what one device was given, `types` what operators say about the types of a model's values.
+`custom_op` defines the class for users, `binding` applies an operator to a node, `c_call` is the C interface in Python,
+`table` holds the operators of a device, and `types` infers the types of a model's values through them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A custom operator for one node: its attributes, the rule for its results, and its Python function with all checks.
 
-Whatever is wrong with a result, or with what a rule gives, is a ValueError; devices add the node's name.
+Invalid results of a function or rule raise ValueError; devices add the name of the node.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ Array = NDArray[Any]
 
 
 class BoundOp:
-    """A custom operator for nodes with these attributes. Immutable; may be used by several threads at once."""
+    """A custom operator for nodes with these attributes. Immutable and thread-safe."""
 
     def __init__(self, op: CustomOp, attributes: Mapping[str, Any]) -> None:
-        """ValueError for an attribute that a C function cannot get."""
+        """Raises ValueError for an attribute of a type that C functions do not support."""
         self.op = op
         self.attributes = attributes
         # In memory, as C functions get them: they must outlive each call.
         self.c_attributes = CAttributes(attributes if op.address else {})
 
     def output_dtypes(self, inputs: Sequence[np.dtype[Any] | None]) -> list[np.dtype[Any] | None]:
-        """Per output, None where it cannot be told. ``inputs``: None for one that is absent or not known."""
+        """The element type of each output, None if unknown. ``inputs``: None for an absent or unknown input."""
         return [dtype_of_output(self.op, at, inputs, self.attributes) for at in range(len(self.op.output_dtypes))]
 
     def output_shapes(self, inputs: Sequence[Shape | None]) -> list[Shape]:
-        """What the shape rule gives, checked; there must be one."""
+        """The checked result of the shape rule, which must exist."""
         rule = self.op.shape_rule
         assert rule is not None, "asked for by the caller"
         count = len(self.op.output_dtypes)
@@ -74,7 +74,7 @@ class BoundOp:
         return found
 
     def output_types(self, inputs: Sequence[ValueType | None]) -> list[tuple[np.dtype[Any], Shape]]:
-        """Element type and shape of each output, for inputs of which all is known (None: absent)."""
+        """Element type and shape of each output, for inputs of known type and shape (None: absent)."""
         shapes = self.output_shapes([None if known is None else known.shape for known in inputs])  # type: ignore[misc]
         dtypes = self.output_dtypes([None if known is None else known.dtype for known in inputs])
         types = []
@@ -89,7 +89,7 @@ class BoundOp:
         return types
 
     def check_inputs(self, inputs: Sequence[np.dtype[Any] | None]) -> None:
-        """ValueError for an element type that the operator does not take; None: absent, or not known."""
+        """Raise ValueError for an element type that the operator does not support. None: absent or unknown."""
         for position, dtype in enumerate(inputs):
             accepted = self.op.dtypes_accepted(position)
             if dtype is not None and accepted is not None and dtype not in accepted:
@@ -97,7 +97,8 @@ class BoundOp:
                 raise ValueError(f"input {position} is {_name(dtype)}; {self.op.name} takes {names}")
 
     def run(self, inputs: Sequence[Array | None]) -> list[Array]:
-        """The outputs, by the Python function if there is one, else by the C function. ``inputs``: not written."""
+        """Compute the outputs with the Python function if there is one, otherwise with the C function. Does not write
+        ``inputs``."""
         self.check_inputs([None if array is None else array.dtype for array in inputs])
         if self.op.function is None:
             return self._run_c(inputs)
@@ -150,7 +151,7 @@ class BoundOp:
 
 
 def bind(op: CustomOp, attributes: Mapping[str, Any], num_inputs: int, num_outputs: int) -> BoundOp | str:
-    """The operator for a node, or why it does not fit. ``attributes``: as `NodeView.attributes` gives them."""
+    """The operator for a node, or the reason why it does not fit. ``attributes``: as in `NodeView.attributes`."""
     least, most = op.num_inputs
     if not least <= num_inputs <= most:
         expected = str(least) if least == most else f"{least} to {most}"
@@ -174,8 +175,8 @@ def bind(op: CustomOp, attributes: Mapping[str, Any], num_inputs: int, num_outpu
 
 
 def bind_node(op: CustomOp, model: Model, index: int, dtypes: Sequence[np.dtype[Any] | None] = ()) -> BoundOp | str:
-    """The operator for a node of a model, or why it does not fit, by all that is known without shape inference.
-    ``dtypes``: of the inputs, where the caller knows more than the model."""
+    """The operator for a node of a model, or the reason why it does not fit, as far as known without shape inference.
+    ``dtypes``: element types of the inputs that the caller knows in addition to the model."""
     inputs = model.node_inputs[index].tolist()
     bound = bind(op, model.nodes[index].attributes, len(inputs), len(model.node_outputs[index]))
     if isinstance(bound, str):
@@ -199,7 +200,7 @@ def _is_static(known: ValueType) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """An attribute as functions get it. ValueError for graphs and other things that are no data."""
+    """The value of an attribute for functions. Raises ValueError for graphs and other values that are not data."""
     if isinstance(value, bytes):
         return value.decode(errors="surrogateescape")
     if isinstance(value, (int, float, str)):
@@ -217,10 +218,10 @@ def _plain(value: Any) -> Any:
 
 
 def _call_trouble(called: Callable[..., Any], num_inputs: int, attributes: Mapping[str, Any]) -> str | None:
-    """Why a function does not take so many inputs and these attributes; None if it does, or if nobody can tell."""
+    """Why a function does not accept this number of inputs and these attributes. None if it does, or if unknown."""
     try:
         signature = inspect.signature(called)
-    except (TypeError, ValueError):  # some compiled ones have none
+    except (TypeError, ValueError):  # some compiled functions have no signature
         return None
     try:
         signature.bind(*[None] * num_inputs, **attributes)

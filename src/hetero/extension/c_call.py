@@ -1,6 +1,6 @@
-"""Custom operators in C, seen from Python: the structures of ``hetero/custom_op.h``, and a call through `ctypes`.
+"""Custom operators in C: the structures of ``hetero/custom_op.h`` for Python, and calls through `ctypes`.
 
-The CPU device calls such functions from its programs (`_core/kernels/custom.c`); this is for devices that have none.
+The CPU device calls such functions from its programs (`_core/kernels/custom.c`); other devices use this module.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(CCall))
 
 
 class CAttributes:
-    """The attributes of a node in memory, while this object lives. ValueError for one that C has no type for."""
+    """The attributes of a node in C memory, valid while this object lives. Raises ValueError for an unsupported
+    type."""
 
     def __init__(self, attributes: Mapping[str, Any]) -> None:
         self._kept: list[Any] = []
@@ -85,7 +86,7 @@ class CAttributes:
         return CAttribute(encoded, address, count, kind, 0)
 
     def _values(self, name: str, value: Any) -> tuple[int, int, Any]:
-        """Type, count, and a ctypes object that holds the values."""
+        """Type, count, and a ctypes object with the values."""
         if isinstance(value, int):
             return _INT, 1, (ctypes.c_int64 * 1)(value)
         if isinstance(value, float):
@@ -118,7 +119,8 @@ class CFunction:
         self._attributes = attributes
 
     def __call__(self, inputs: Sequence[NDArray[Any] | None], outputs: Sequence[NDArray[Any]]) -> None:
-        """Call it without Python's lock. ``outputs``: C-contiguous, written. RuntimeError if it fails."""
+        """Call the function without Python's lock. ``outputs``: C-contiguous, written. Raises RuntimeError if it
+        fails."""
         kept: list[Any] = []
         given = [None if array is None else np.require(array, requirements=("C", "A")) for array in inputs]
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
@@ -141,7 +143,7 @@ class CFunction:
 
 
 def failure(status: int, message: bytes) -> str:
-    """What to say about a C function that did not return 0."""
+    """The message for a C function that did not return 0."""
     text = message.decode(errors="replace")
     return f"its C function returned {status}{': ' + text if text else ''}"
 

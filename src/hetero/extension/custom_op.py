@@ -1,4 +1,4 @@
-"""What a user says about an operator that ONNX does not define."""
+"""`CustomOp`: the user's definition of an operator that ONNX does not define."""
 
 from __future__ import annotations
 
@@ -24,35 +24,36 @@ _STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview",
 
 
 class CustomOp:
-    """An operator of a domain of one's own, for `Core.add_extension`. Not to be changed.
+    """An operator of a custom domain, for `Core.add_extension`. Immutable.
 
-    ``op_type``, ``domain``: as nodes name it; the domains of ONNX itself are refused. ``since_version``: the version of
-    the domain from which on this holds; of several, the latest that is not above the one that the model imports.
+    ``op_type``, ``domain``: as in nodes. ONNX's own domains are rejected. ``since_version``: the first version of the
+    domain with this operator. Of several operators, a node uses the latest that is not above the version that the model
+    imports.
 
-    ``function``: takes the inputs as NumPy arrays, by position (None for one that the node leaves out), and the
-    attributes that the node states by name: numbers, str, tuples of these, and arrays for tensors. It gives one array,
-    or a sequence of arrays if there are several outputs, of exactly the element types stated, and does not write them
-    again. Its input arrays are read-only and valid only during the call: their memory is reused later. Several threads
-    may call it at once.
+    ``function``: receives the inputs as NumPy arrays, by position (None for an omitted input), and the attributes of
+    the node, by name: numbers, str, tuples of these, and arrays for tensors. It returns one array, or a sequence of
+    arrays for several outputs, with exactly the stated element types, and must not write to them later. Input arrays
+    are read-only and valid only during the call, because their memory is reused. Several threads may call the function
+    at the same time.
 
-    ``c_function``: the same in C, as ``hetero/custom_op.h`` describes (see `hetero.get_include`): a function of a
-    library loaded by `ctypes`, an object made by ``ctypes.CFUNCTYPE``, or an address. It needs a ``shape_rule``.
-    ``user_data``: an address that it gets with each call. If there is a ``function`` too, devices that run compiled
-    programs use the C function, and TEMPLATE the other.
+    ``c_function``: the same in C, as described in ``hetero/custom_op.h`` (see `hetero.get_include`): a function of a
+    library loaded by `ctypes`, an object made by ``ctypes.CFUNCTYPE``, or an address. It requires a ``shape_rule``.
+    ``user_data``: an address that is passed with each call. If there is also a ``function``, devices that run compiled
+    programs use the C function, and TEMPLATE uses the Python function.
 
-    ``shape_rule``: takes the shapes of the inputs (tuples of int, None for one that is left out) and the attributes, as
-    ``function`` does, and gives the shape of the output, or a sequence of shapes if there are several. It depends on
-    nothing else. Without it results may have any shape, which may depend on data.
+    ``shape_rule``: receives the shapes of the inputs (tuples of int, None for an omitted input) and the attributes, and
+    returns the shape of the output, or a sequence of shapes for several outputs. It must depend only on its arguments.
+    Without a rule, results may have any shape, including shapes that depend on data.
 
-    ``output_dtypes``: the element type of each output: a dtype, the number of the input that has the same, or a
-    function that takes the attributes and gives the dtype. A node need not name all outputs; all are computed.
-    ``num_inputs``: how many a node has, or (least, most); None: any number. ``input_dtypes``: the element types that
-    each input may have, the last entry for all that follow: a dtype, a sequence of dtypes, or None for any.
+    ``output_dtypes``: the element type of each output: a dtype, the number of an input of the same type, or a function
+    from the attributes to a dtype. A node may omit outputs; all are computed. ``num_inputs``: the number of inputs, or
+    (least, most); None: any number. ``input_dtypes``: the supported element types of each input: a dtype, a sequence of
+    dtypes, or None for any. The last entry applies to all further inputs.
 
-    ``version``: a text that changes whenever results do. Exported models are imported only where the operator has the
-    same; with an empty one, models are not kept in ``CACHE_DIR``.
+    ``version``: a string that must change whenever results change. An exported model can be imported only if the
+    operator has the same version. With an empty version, models are not kept in ``CACHE_DIR``.
 
-    Raises `ExtensionError` if any of this contradicts itself.
+    Raises `ExtensionError` for inconsistent arguments.
     """
 
     __slots__ = (
@@ -110,13 +111,13 @@ class CustomOp:
         self.function = function
         self.c_function = c_function
         self.address = 0 if c_function is None else self._address_of(c_function)
-        """Of the C function; 0 if there is none."""
+        """Address of the C function, or 0."""
         self.user_data = user_data
         self.shape_rule = shape_rule
         self.num_inputs = self._arity(num_inputs)
         """(least, most)"""
         self.input_dtypes = self._accepted(input_dtypes)
-        """Per input, the last for all that follow: a set, or None for any."""
+        """Supported types of each input, the last for all further inputs: a set, or None for any."""
         self.output_dtypes = self._results(output_dtypes)
         self.since_version = since_version
         self.version = version
@@ -127,7 +128,7 @@ class CustomOp:
         return f"{self.domain}::{self.op_type}"
 
     def dtypes_accepted(self, position: int) -> Accepted:
-        """The element types that an input may have; None: any."""
+        """The supported element types of an input; None: any."""
         if not self.input_dtypes:
             return None
         return self.input_dtypes[min(position, len(self.input_dtypes) - 1)]
@@ -207,8 +208,8 @@ class CustomOp:
 
 
 def dtype_of_output(op: CustomOp, output: int, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-    """The element type of an output; None where it is that of an input which is not known. ``inputs``: element types,
-    None where one is absent or not known. Raises ValueError for what a function of the operator gives."""
+    """The element type of an output; None if it is the type of an unknown input. ``inputs``: element types, None for
+    absent or unknown inputs. Raises ValueError if a function of the operator returns an invalid type."""
     entry = op.output_dtypes[output]
     if isinstance(entry, int):
         return inputs[entry] if entry < len(inputs) else None

@@ -1,5 +1,5 @@
-"""Custom operators as data, for other processes of this machine: functions by their names, C functions by their
-libraries and names."""
+"""Custom operators as data for other processes on this machine: functions by name, C functions by library and
+symbol."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ __all__ = ["OpDescription", "describe", "made"]
 
 
 class OpDescription(msgspec.Struct, frozen=True, array_like=True):
-    """What `CustomOp` takes. ``function``, ``shape_rule``: ``module:name``, or empty; ``library``, ``symbol``: of the C
-    function; ``output_dtypes``: the number of an input, the name of a dtype, or the ``module:name`` of a function."""
+    """The arguments of `CustomOp` as data. ``function``, ``shape_rule``: ``module:name``, or empty; ``library``,
+    ``symbol``: of the C function; ``output_dtypes``: the number of an input, the name of a dtype, or the
+    ``module:name`` of a function."""
 
     op_type: str
     domain: str
@@ -34,7 +35,7 @@ class OpDescription(msgspec.Struct, frozen=True, array_like=True):
 
 
 def describe(op: CustomOp) -> OpDescription:
-    """Raises `NotSupported` if another process could not make it."""
+    """The operator as data. Raises `NotSupported` if another process could not recreate it."""
     library, symbol = _where_in_library(op) if op.address else ("", "")
     return OpDescription(
         op.op_type,

@@ -1,4 +1,4 @@
-"""The custom operators that a device, or all devices of a `Core`, were given."""
+"""The custom operators of a device, or of all devices of a `Core`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["CUSTOM_OPS", "CustomOps", "check_new", "describe_ops", "require_ops"]
 
 CUSTOM_OPS = "custom_ops"
-"""Under which key of its version an exported model says what it needs."""
+"""The key in the version of an exported model that lists its custom operators."""
 
 
 class CustomOps:
-    """Custom operators by domain and name. Thread-safe; only added to."""
+    """Custom operators by domain and name. Thread-safe; operators are never removed."""
 
     def __init__(self, owner: str) -> None:
         """``owner``: the device, for errors."""
@@ -33,8 +33,8 @@ class CustomOps:
         return bool(self._ops)
 
     def add(self, extension: Any) -> None:
-        """Raises `NotSupported` for what is no `CustomOp`, and `ExtensionError` for one that is there already in that
-        version. To add the same object again does nothing."""
+        """Add an operator. Adding the same object again has no effect. Raises `NotSupported` unless it is a `CustomOp`,
+        and `ExtensionError` if another object has the same name and version."""
         if not isinstance(extension, CustomOp):
             raise NotSupported(
                 f"{self._owner} takes custom operators (hetero.CustomOp), found {type(extension).__name__}"
@@ -49,7 +49,7 @@ class CustomOps:
             self._ops = {**self._ops, key: tuple(versions)}
 
     def first_in(self, model: Model) -> CustomOp | None:
-        """One of them that a node of a model needs (nested graphs left aside); None if there is none."""
+        """One of the operators that the nodes of a model need, nested graphs excluded; None if they need none."""
         for name in model.op_types:
             domain, custom, op_type = name.rpartition("::")
             found = self.find(domain, op_type, model.opsets.get(domain)) if custom else ""
@@ -58,8 +58,8 @@ class CustomOps:
         return None
 
     def described_in(self, model: Model) -> list[OpDescription]:
-        """Those of the domains that a model imports, as another process can make them; of those that no node of it
-        needs (nested graphs left aside) only what can be made there. Raises `NotSupported`."""
+        """The operators of the domains that a model imports, as data for another process. Raises `NotSupported` for an
+        operator that a node needs and another process cannot recreate; other such operators are left out."""
         from .elsewhere import describe
 
         described = []
@@ -75,7 +75,8 @@ class CustomOps:
         return described
 
     def find(self, domain: str, op_type: str, version: int | None) -> CustomOp | str:
-        """The operator for a model that imports ``version`` of the domain (None: none), or why there is none."""
+        """The operator for a model that imports ``version`` of the domain (None: not imported), or the reason why there
+        is none."""
         known = self._ops.get((domain, op_type))
         if known is None:
             return f"no custom operator {domain}::{op_type} was added (Core.add_extension)"
@@ -91,7 +92,7 @@ class CustomOps:
 
 
 def check_new(op: CustomOp, known: Iterable[CustomOp], owner: str) -> None:
-    """`ExtensionError` if one of ``known`` has the name and version of ``op``."""
+    """Raise `ExtensionError` if one of ``known`` has the name and version of ``op``."""
     for other in known:
         if (other.domain, other.op_type, other.since_version) == (op.domain, op.op_type, op.since_version):
             raise ExtensionError(
@@ -101,14 +102,14 @@ def check_new(op: CustomOp, known: Iterable[CustomOp], owner: str) -> None:
 
 
 def describe_ops(ops: Iterable[CustomOp]) -> str:
-    """What an exported model says about those that it needs: JSON of [name, since_version, version] each."""
+    """The required operators for an exported model: a JSON list of [name, since_version, version]."""
     import json
 
     return json.dumps(sorted({(op.name, op.since_version, op.version) for op in ops}))
 
 
 def require_ops(reader: PayloadReader, ops: CustomOps) -> None:
-    """Raise `ArtifactError` unless ``ops`` has all that an exported model needs, and `WrongVersion` where one has
+    """Raise `ArtifactError` if ``ops`` lacks an operator that an exported model needs, and `WrongVersion` if one has
     another version."""
     described = reader.version.get(CUSTOM_OPS)
     if described is None:

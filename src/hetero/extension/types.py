@@ -1,7 +1,7 @@
-"""The types of values that custom operators make, as far as they are known before a run.
+"""Infers the types of values that custom operators make, as far as they are known before a run.
 
-ONNX's shape inference knows nothing of such operators, so what follows them stays unknown too, while devices need the
-element types of what is handed to them. Here they are stated before it runs: an operator says which element types its
+ONNX's shape inference does not know custom operators, so the types of all values after them remain unknown, but devices
+need the element types of their inputs. Here they are stated before it runs: an operator says which element types its
 results have, and those of its inputs follow from the schemas of ONNX's operators, in one pass over the nodes. Shapes
 follow where those of the model's inputs are fixed: inference runs, shape rules are asked wherever the shapes of the
 inputs are known now, and so on, a few times, as each round costs an inference.
@@ -32,11 +32,11 @@ _Dtype = np.dtype[Any] | None
 
 
 def with_custom_types(model: Model, find: Find) -> Model:
-    """The same model with the types of what custom operators make, where it does not state them; the same object if
+    """The model with the types of the values that custom operators make, unless it states them. The same object if
     there are none.
 
-    ``find``: the custom operator of a domain and name for a version of the domain, or why there is none. Nodes within
-    nested graphs are left to whoever runs these.
+    ``find``: returns the custom operator of a domain and name for a version of the domain, or the reason why there is
+    none. Ignores nodes in nested graphs.
     """
     bound = _bound_nodes(model, find)
     if not bound:
@@ -75,7 +75,7 @@ def _bound_nodes(model: Model, find: Find) -> dict[int, BoundOp]:
 
 
 def _by_element_type(model: Model, bound: Mapping[int, BoundOp]) -> dict[int, ValueType]:
-    """The element types of what custom operators make, without inference."""
+    """The element types of the results of custom operators, without inference."""
     rules = [_rule_of(name, model.opsets) for name in model.op_types]
     dtypes: dict[int, _Dtype] = {}
 
@@ -106,7 +106,7 @@ def _by_element_type(model: Model, bound: Mapping[int, BoundOp]) -> dict[int, Va
 
 
 def _by_shape_rules(model: Model, bound: Mapping[int, BoundOp]) -> dict[int, ValueType]:
-    """What the shape rules add to what is known of the results of custom operators."""
+    """The types of the results of custom operators, extended by their shape rules."""
     stated: dict[int, ValueType] = {}
     for node, op in bound.items():
         outputs = model.node_outputs[node].tolist()
@@ -132,7 +132,7 @@ def _by_shape_rules(model: Model, bound: Mapping[int, BoundOp]) -> dict[int, Val
 
 
 def _stating(model: Model, stated: Mapping[int, ValueType]) -> Model:
-    """The model with these types, but for those that contradict what it states itself: that shows when it runs."""
+    """The model with these types, except types that contradict the model: these fail when it runs."""
     if not stated:
         return model
     named = {model.value_name(value): known for value, known in stated.items()}
@@ -150,7 +150,7 @@ def _stating(model: Model, stated: Mapping[int, ValueType]) -> Model:
 
 
 def _static(shape: Sequence[Any] | None) -> tuple[int, ...] | None:
-    """A shape of which all sizes are known."""
+    """The shape if all its sizes are known, otherwise None."""
     return None if shape is None or not all(isinstance(dim, int) for dim in shape) else tuple(shape)
 
 
@@ -158,7 +158,7 @@ _Rule = Callable[[Sequence[_Dtype], Mapping[str, Any], int], Sequence[_Dtype]]
 
 
 def _rule_of(name: str, opsets: Mapping[str, int]) -> _Rule:
-    """How the element types of an operator's results follow from those of its inputs."""
+    """The rule that computes the element types of an operator's results from those of its inputs."""
     domain, _, op_type = name.rpartition("::")
     if not domain and op_type == "Cast":
         return _cast
@@ -180,7 +180,7 @@ def _schema_rule(domain: str, op_type: str, version: int) -> _Rule:
     many = schema.FormalParameterOption.Variadic
 
     def formal(parameters: Sequence[Any], at: int) -> Any:
-        """The parameter of a position; None where there is none, or its types may differ."""
+        """The parameter at a position; None if there is none, or its types may differ."""
         if at < len(parameters):
             found = parameters[at]
         elif parameters and parameters[-1].option == many:
