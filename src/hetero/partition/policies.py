@@ -39,8 +39,7 @@ def partition_graph(
     ``policy``: one of `POLICIES`:
 
     - ``auto``: the best result in near-linear time. No two adjacent subgraphs can be merged, unless the searches
-    exhaust
-      their budget.
+      exhaust their budget.
     - ``linear``: the fastest. Connected components of equal depth, in a few passes over the edges.
     - ``greedy``: the documented loop, largest candidate first, with early rejection.
     - ``documented``: the documented loop, literally. For graphs of thousands of nodes.
