@@ -344,7 +344,7 @@ case(
 case(
     "functions: a call to nothing",
     "compile",
-    "taken by no device",
+    "not supported by any device",
     lambda _: proto(
         [make("g", ["x"], ["y"], domain="d")], functions=[function_of(make("Relu", ["a"], ["b"]))], domains=["d"]
     ),

@@ -78,7 +78,7 @@ def test_hostile_names_stay_inside_their_quotes(core: hetero.Core, tmp_path: Pat
 
 def test_dot_of_a_loaded_plan(core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
     core.plan(diamond, DEVICES).save(tmp_path / "plan.json")
-    with pytest.raises(hetero.PropertyError, match="no model"):
+    with pytest.raises(hetero.PropertyError, match="without its model"):
         affinity_dot(hetero.Plan.load(tmp_path / "plan.json"))
 
 

@@ -328,8 +328,8 @@ def test_multi_leaves_a_hanging_device_alone(
     ("how", "pattern"),
     [
         ("raises", "BAD failed in export_payload of .*'first'.*: ValueError: bad weather"),
-        ("type", "BAD failed in export_payload of .*'first'.*: TypeError: the file 'bad' is made of bytes"),
-        ("shape", r"cannot be the name of an entry(.|\n)*in export_payload of .*'first'.*, by BAD"),
+        ("type", "BAD failed in export_payload of .*'first'.*: TypeError: file 'bad': expected bytes"),
+        ("shape", r"is not a valid name of an entry(.|\n)*in export_payload of .*'first'.*, by BAD"),
         ("hangs", r"BAD hangs in export_payload of .*'first'.*: not done within 200 ms"),
     ],
 )

@@ -182,7 +182,7 @@ def test_measuring_links_and_devices():
     assert (link.source, link.target) == ("CPU", "TEMPLATE")
     assert 0 <= link.latency_us < 1e5
     assert 0 <= link.us_per_mb < 1e5
-    with pytest.raises(PropertyError, match="two devices"):
+    with pytest.raises(PropertyError, match="two different devices"):
         measure_link(CORE, "CPU", "CPU")
     speed = measure_speed(CORE, "CPU")
     assert 1e8 < speed.flops_per_s < 1e14
