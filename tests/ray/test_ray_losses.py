@@ -90,7 +90,7 @@ def test_requests_in_flight_survive_the_loss_of_actors(core: hetero.Core) -> Non
         for number in range(4):
             if stop.wait(0.5):
                 return
-            actor = parts[number % 2]._crew._held
+            actor = parts[number % 2]._supervisor._held
             if actor:
                 with contextlib.suppress(ProcessLookupError):  # it is being replaced
                     os.kill(actor[0].process, signal.SIGKILL)
