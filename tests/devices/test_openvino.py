@@ -24,6 +24,7 @@ from onnx import TensorProto, helper
 
 import hetero
 from hetero.devices.openvino import backend
+from hetero.devices.openvino.plugin import OpenvinoPlugin
 from model_zoo import make_model
 
 needs_openvino = pytest.mark.skipif(
@@ -50,6 +51,13 @@ def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not [name for name in core.available_devices if name.startswith("OPENVINO")]
     finally:
         backend.load.cache_clear()
+
+
+@needs_openvino
+def test_all_plugins_share_one_core_that_stays() -> None:
+    """Destroying one breaks the handling of signals; see `backend.core`."""
+    first, second = OpenvinoPlugin(), OpenvinoPlugin()
+    assert first._core is second._core is backend.core()
 
 
 def on_onnxruntime(proto: onnx.ModelProto, feed: dict[str, Any]) -> list[Any]:

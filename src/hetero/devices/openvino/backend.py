@@ -13,6 +13,7 @@ from ...model.types import onnx_dtype_of
 
 __all__ = [
     "array_of",
+    "core",
     "error_text",
     "failed_nodes",
     "failed_operations",
@@ -46,6 +47,20 @@ def load() -> Any:
         raise_out_of_memory(error)
         raise DeviceUnavailable(f"OPENVINO: openvino is installed but cannot be imported: {error}") from error
     return openvino
+
+
+def core() -> Any:
+    """The `openvino.Core` of the process, which lives until the process ends. Raises as `load`.
+
+    Creating one sets the signal stack of the calling thread, and destroying it frees that stack without setting another
+    (OpenVINO 2026.4): the next signal that Python handles, such as Ctrl-C, then ends the process.
+    """
+    return _core(load())
+
+
+@functools.cache
+def _core(openvino: Any) -> Any:
+    return openvino.Core()
 
 
 def error_text(error: Exception) -> str:

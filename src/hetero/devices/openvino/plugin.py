@@ -48,7 +48,7 @@ class OpenvinoPlugin(Plugin):
 
     def __init__(self) -> None:
         super().__init__()
-        self._core = backend.load().Core()
+        self._core = backend.core()
 
     def full_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """With ``EXECUTION_MODE_HINT`` PERFORMANCE, OpenVINO chooses the type of weights, unless one is set."""
