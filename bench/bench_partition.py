@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 import graphs
 from hetero import _graph
+from hetero.base.formatting import duration
 from hetero.errors import PartitionError
 from hetero.partition import POLICIES, Graph, TransitiveClosure, check_partition, partition_graph
 from scaling import memory_in_a_process
-from table import time_text
 from timing import Work, medians, repeated
 
 MILLION = 1_000_000
@@ -73,7 +73,7 @@ def policies(kinds: list[str], sizes: list[int]) -> None:
             works["check"] = partial(check_partition, graph, device, label)
             works["check, maximal"] = partial(is_maximal, graph, device, label)
             found = medians(works, rounds=15 if size < MILLION else 5)
-            cells = [kind, f"{len(device):,}", time_text(found["sort"])]
+            cells = [kind, f"{len(device):,}", duration(found["sort"])]
             for name in names:
                 ratio = found[name] / found["sort"]
                 over = size >= MILLION and ratio > budget(name, kind)
@@ -92,7 +92,7 @@ def documented(kinds: list[str]) -> None:
         works = {name: partial(partition_graph, graph, device, name) for name in ("documented", "greedy")}
         seconds = medians(works, rounds=5, seconds=3)
         over = seconds["documented"] > 1 and (size < 10_000 or kind in BLOCK_KINDS)
-        times = {name: time_text(value) for name, value in seconds.items()}
+        times = {name: duration(value) for name, value in seconds.items()}
         if over:
             times["documented"] = f"**{times['documented']}**"
         bytes_taken = memory_in_a_process(kind, size, "documented")["policy"]
@@ -108,7 +108,7 @@ def closure() -> None:
         for size, most in ((30_000, 0.025), (100_000, 0.25)):
             graph, _ = made(kind, size)
             seconds = medians({"closure": partial(TransitiveClosure, graph)}, rounds=7)["closure"]
-            text = time_text(seconds)
+            text = duration(seconds)
             memory = f"{TransitiveClosure(graph).nbytes / 1e6:.1f} MB"
             row([kind, f"{graph.num_nodes:,}", f"**{text}**" if seconds > most else text, memory])
 
@@ -126,7 +126,7 @@ def small() -> None:
     found = medians({name: repeated(work, calls) for name, work in works.items()}, rounds=15)
     header("10 nodes", "a call")
     for name, seconds in found.items():
-        text = time_text(seconds / calls)
+        text = duration(seconds / calls)
         row([name, f"**{text}**" if seconds / calls > 15e-6 else text])
 
 

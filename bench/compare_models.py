@@ -22,8 +22,8 @@ import pytest
 
 import hetero
 from bench_models import hetero_request, onnxruntime_session
+from hetero.base.formatting import duration
 from real_models import MODELS, Inputs, load
-from table import time_text
 
 Clock = Callable[[], float]
 Works = tuple[Callable[[], Any], Callable[[], Any]]
@@ -81,8 +81,8 @@ def compare(case: str) -> tuple[list[str], list[float]]:
     cells, ratios = [], []
     for theirs, ours in (one, two, (session, compiled)):
         ratios.append(ours / theirs)
-        cells += [time_text(theirs), time_text(ours), f"{ratios[-1]:.2f}"]
-    return [*cells, time_text(alone)], ratios
+        cells += [duration(theirs), duration(ours), f"{ratios[-1]:.2f}"]
+    return [*cells, duration(alone)], ratios
 
 
 def main(words: list[str]) -> None:

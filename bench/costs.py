@@ -19,8 +19,8 @@ import hetero
 from graphs import KINDS, make
 from hetero._assign import min_cut
 from hetero.assign import AssignmentProblem, assign_by_cost
+from hetero.base.formatting import duration
 from hetero.partition import Graph
-from table import time_text
 
 
 def _grid(width: int) -> Callable[[int], tuple[Any, Any, int]]:
@@ -109,10 +109,10 @@ def budgets(largest: int) -> Iterator[str]:
                 given = problem(kind, n, regime)
                 taken = min(cpu_time(lambda given=given: assign_by_cost(given)) for _ in range(3 if n < 10**6 else 1))
                 worst[n] = max(worst[n], taken)
-                cells.append(time_text(taken))
+                cells.append(duration(taken))
         yield f"| {kind} | {' | '.join(cells)} |"
     for n in sizes:
-        yield f"worst at {n:,}: {time_text(worst[n])} (budget {time_text(BUDGETS[n])})"
+        yield f"worst at {n:,}: {duration(worst[n])} (budget {duration(BUDGETS[n])})"
 
 
 def cpu_time(work: Callable[[], Any]) -> float:
@@ -203,7 +203,7 @@ def libraries(nodes: int) -> Iterator[str]:
                 except ImportError:
                     cells.append("not installed")
                     continue
-                cells.append(time_text(time.process_time() - begin))
+                cells.append(duration(time.process_time() - begin))
             assert len(flows) == 1, f"flows differ: {flows}"
             yield f"| {kind}, transfers {factor:g} times the work | {' | '.join(cells)} |"
 
@@ -252,8 +252,8 @@ def models(rounds: int) -> Iterator[str]:
                 if kind == "cost":
                     ratios.append(ratio)
                 yield (
-                    f"| {case} | {', '.join(devices)} | {kind} | {plan.num_subgraphs} | {time_text(predicted)} | "
-                    f"{time_text(seconds)} | {error:+.0%} | {ratio:.2f} |"
+                    f"| {case} | {', '.join(devices)} | {kind} | {plan.num_subgraphs} | {duration(predicted)} | "
+                    f"{duration(seconds)} | {error:+.0%} | {ratio:.2f} |"
                 )
     told = ", ".join(f"{kind} {statistics.median(each):.0%}" for kind, each in errors.items())
     yield f"median error: {told}; by cost takes at most {max(ratios):.2f} of what priority takes"

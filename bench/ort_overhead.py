@@ -20,8 +20,8 @@ import onnx.parser
 import onnxruntime
 
 import hetero
+from hetero.base.formatting import duration
 from real_models import load
-from table import time_text
 from timing import medians, repeated
 
 TINY = """<ir_version: 8, opset_import: ["": 17]> tiny (float[4] x) => (float[4] y) { y = Relu (x) }"""
@@ -67,7 +67,7 @@ def main() -> None:
             seconds = statistics.median(found[f"{contender} {number}"] for number in range(arguments.instances)) / calls
             own = own or seconds
             more = "" if contender == "onnxruntime" else f"{(seconds - own) * 1e6:+.1f} µs, {seconds / own - 1:+.1%}"
-            print(f"| {case} | {contender} | {time_text(seconds)} | {more} |", flush=True)
+            print(f"| {case} | {contender} | {duration(seconds)} | {more} |", flush=True)
             case = ""
 
 

@@ -35,9 +35,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import graphs
+from hetero.base.formatting import duration
 from hetero.errors import PartitionError
 from hetero.partition import POLICIES, Graph, check_partition, partition_graph
-from table import time_text
 from timing import medians
 
 Ints = NDArray[np.integer]
@@ -185,7 +185,7 @@ def peer_cells(peer: str, kind: str, size: int, limit: float, graph: Graph, devi
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         return [f"failed: {last[:80]}", "", "", ""]
     answer = json.loads(done.stdout.splitlines()[-1])
-    return [time_text(answer["seconds"]), *cells(graph, device, answer["label"])]
+    return [duration(answer["seconds"]), *cells(graph, device, answer["label"])]
 
 
 def main() -> None:
@@ -208,7 +208,7 @@ def main() -> None:
             found = medians(works, rounds=9, seconds=2)
             first = f"{kind} | {len(device):,}"
             for policy, seconds in found.items():
-                rest = [time_text(seconds), *cells(graph, device, works[policy]().subgraph_of)]
+                rest = [duration(seconds), *cells(graph, device, works[policy]().subgraph_of)]
                 print(f"| {first} | hetero `{policy}` | {' | '.join(rest)} |", flush=True)
                 first = " | "
             for peer in PEERS:

@@ -12,12 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-
-def time_text(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} µs"
+from hetero.base.formatting import duration
 
 
 def rows(run: dict[str, Any]) -> list[str]:
@@ -30,7 +25,7 @@ def rows(run: dict[str, Any]) -> list[str]:
         for entry in entries:
             median = entry["stats"]["median"]
             ratio = f"{median / references[0]:.2f}" if references else ""
-            lines.append(f"| {group} | {label(entry)} | {time_text(median)} | {ratio} |")
+            lines.append(f"| {group} | {label(entry)} | {duration(median)} | {ratio} |")
             group = ""
     return lines
 
@@ -54,7 +49,7 @@ def wide_rows(run: dict[str, Any]) -> list[str]:
     for group, reference in references.items():
         times = groups[group]
         ratios = [f"{times[name] / times[reference]:.2f}" if name in times else "" for name in columns]
-        lines.append(f"| {group} | {time_text(times[reference])} | {' | '.join(ratios)} |")
+        lines.append(f"| {group} | {duration(times[reference])} | {' | '.join(ratios)} |")
     return lines
 
 
