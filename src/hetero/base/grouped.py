@@ -8,10 +8,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["least", "most"]
+__all__ = ["group_max", "group_min"]
 
 
-def least(numbers: NDArray[np.integer], group: NDArray[np.integer], num_groups: int, none: int) -> NDArray[np.int64]:
+def group_min(
+    numbers: NDArray[np.integer], group: NDArray[np.integer], num_groups: int, none: int
+) -> NDArray[np.int64]:
     """int64 [num_groups]: the minimum of each group; ``none`` for an empty group.
 
     ``group``: the group of each number, 0 .. num_groups - 1.
@@ -26,6 +28,8 @@ def least(numbers: NDArray[np.integer], group: NDArray[np.integer], num_groups: 
     return found
 
 
-def most(numbers: NDArray[np.integer], group: NDArray[np.integer], num_groups: int, none: int) -> NDArray[np.int64]:
+def group_max(
+    numbers: NDArray[np.integer], group: NDArray[np.integer], num_groups: int, none: int
+) -> NDArray[np.int64]:
     """int64 [num_groups]: the maximum of each group; ``none`` for an empty group."""
-    return -least(-numbers.astype(np.int64, copy=False), group, num_groups, -none)
+    return -group_min(-numbers.astype(np.int64, copy=False), group, num_groups, -none)

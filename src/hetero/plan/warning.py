@@ -13,7 +13,7 @@ from ..assign.affinity import Origin, first_supporting
 from ..assign.predictions import PredictedPipeline
 from ..assign.within_memory import unknown_size
 from ..base.formatting import counted
-from ..base.grouped import least, most
+from ..base.grouped import group_max, group_min
 from ..base.names import first_few
 from .schema import PlanWarning
 from .trial import Trials
@@ -188,8 +188,8 @@ def _surrounding(bound: Bound) -> NDArray[np.int32]:
     source = np.repeat(np.arange(count), np.diff(quotient.indptr))
     target = quotient.indices
     for here, there in ((source, target), (target, source)):
-        np.minimum(lowest, least(partition.device_of[there], here, count, none), out=lowest)
-        np.maximum(highest, most(partition.device_of[there], here, count, -1), out=highest)
+        np.minimum(lowest, group_min(partition.device_of[there], here, count, none), out=lowest)
+        np.maximum(highest, group_max(partition.device_of[there], here, count, -1), out=highest)
         nearby += np.bincount(here, sizes[there], count).astype(np.int64)
     is_island = (lowest == highest) & (highest != partition.device_of) & (sizes <= _TINY) & (nearby > sizes)
     return np.where(is_island, highest, -1).astype(np.int32)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.grouped import least, most
+from ...base.grouped import group_max, group_min
 from ...partition import Partition
 from .footprint import Footprint, footprint
 from .order import late_order
@@ -135,7 +135,7 @@ class _Filling:
         self._kept_first = kept_first
         self.estimate = np.full(len(limits), np.inf)
         """Bytes that each device was taken to need when it was filled last."""
-        self._last_use = most(values.read_node, values.read_value, len(values.producer), -1)
+        self._last_use = group_max(values.read_node, values.read_value, len(values.producer), -1)
         np.maximum(self._last_use, values.producer, out=self._last_use)
         self._last_use[values.is_output] = values.num_nodes
         is_constant = values.is_constant[values.read_value]
@@ -278,7 +278,7 @@ class _Filling:
         value, node = self._constant_reads
         here = place[node] >= 0
         value, at = value[here], place[node[here]]
-        first = least(np.where(stays[at], -1, at), value, len(values.producer), m)
+        first = group_min(np.where(stays[at], -1, at), value, len(values.producer), m)
         read = np.flatnonzero(first < m)
         weights = np.bincount(first[read] + 1, values.bytes[read], m + 1).astype(np.float64)
         own = values.own[members]
@@ -308,7 +308,7 @@ class _Filling:
         value, node = self._other_reads
         arriving = counted[node] & ~is_made[value]
         value, at = value[arriving], place[node[arriving]]
-        first, last = least(at, value, len(values.producer), m), most(at, value, len(values.producer), -1)
+        first, last = group_min(at, value, len(values.producer), m), group_max(at, value, len(values.producer), -1)
         received = np.flatnonzero(last >= 0)
         begin = np.concatenate([place[values.producer[made]], first[received]])
         end = np.concatenate([np.searchsorted(members, self._last_use[made], side="right") - 1, last[received]])
@@ -367,8 +367,8 @@ def _lifetimes(values: Values) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """intp [v] each: the node that makes a value, or else is the first to read it (num_nodes for none), and the last
     that reads it (num_nodes for outputs)."""
     n = values.num_nodes
-    first = least(values.read_node, values.read_value, len(values.producer), n)
-    last = most(values.read_node, values.read_value, len(values.producer), -1)
+    first = group_min(values.read_node, values.read_value, len(values.producer), n)
+    last = group_max(values.read_node, values.read_value, len(values.producer), -1)
     made = values.producer >= 0
     first[made] = values.producer[made]
     np.maximum(last, values.producer, out=last)

@@ -17,7 +17,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...base.grouped import least, most
+from ...base.grouped import group_max, group_min
 from .values import Values
 
 __all__ = ["Footprint", "footprint", "order_of_steps"]
@@ -66,7 +66,7 @@ def footprint(values: Values, subgraph_of: ArrayLike, device_of: ArrayLike, num_
     done = np.where(inside, step[reader], last_step[subgraph[reader]])
     until = np.full(number, -1)
     until[made] = step[values.producer[made]]
-    np.maximum(until, most(done, value, number, -1), out=until)
+    np.maximum(until, group_max(done, value, number, -1), out=until)
     until[values.is_output] = max(0, values.num_nodes - 1)
 
     # On other devices than the one that made it.
@@ -74,8 +74,8 @@ def footprint(values: Values, subgraph_of: ArrayLike, device_of: ArrayLike, num_
     place = value[elsewhere].astype(np.int64) * num_devices + device[reader[elsewhere]]
     pairs, where = np.unique(place, return_inverse=True)
     there = subgraph[reader[elsewhere]]
-    arrives = least(first_step[there], where, len(pairs), values.num_nodes)
-    leaves = most(last_step[there], where, len(pairs), -1)
+    arrives = group_min(first_step[there], where, len(pairs), values.num_nodes)
+    leaves = group_max(last_step[there], where, len(pairs), -1)
 
     what = np.concatenate([made, pairs // num_devices])
     on = np.concatenate([device[values.producer[made]], pairs % num_devices])
@@ -93,7 +93,7 @@ def footprint(values: Values, subgraph_of: ArrayLike, device_of: ArrayLike, num_
     used[value] = True
     missing = ~values.known[what] & used[what]
     unknown = np.bincount(on[missing], minlength=num_devices)
-    first_unknown = least(what[missing], on[missing], num_devices, -1)
+    first_unknown = group_min(what[missing], on[missing], num_devices, -1)
     return Footprint(
         weights, peak, peak_node.astype(np.int32), unknown.astype(np.int64), first_unknown.astype(np.int32)
     )

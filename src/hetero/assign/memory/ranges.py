@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...base.grouped import most
+from ...base.grouped import group_max
 from .values import Values
 
 __all__ = ["RangeMemory"]
@@ -47,7 +47,7 @@ class RangeMemory:
         self._first_read = np.searchsorted(at, np.arange(n + 1))
         made = np.flatnonzero(values.producer >= 0)
         made_at = step[values.producer[made]]
-        last = most(read_step, values.read_value, len(values.producer), -1)
+        last = group_max(read_step, values.read_value, len(values.producer), -1)
         until = np.maximum(last[made], made_at)
         until[values.is_output[made]] = n
         by_made = np.argsort(made_at, kind="stable")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.grouped import least, most
+from ...base.grouped import group_max, group_min
 from .costs import StageCosts
 
 __all__ = ["moved_nodes"]
@@ -73,8 +73,8 @@ class _Moves:
     def _ranges(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The first and the last stage that each node can go to, the others staying where they are."""
         n, k = self.costs.graph.num_nodes, self.costs.num_stages
-        first = most(self.stage[self.source], self.target, n, 0)
-        last = least(self.stage[self.target], self.source, n, k - 1)
+        first = group_max(self.stage[self.source], self.target, n, 0)
+        last = group_min(self.stage[self.target], self.source, n, k - 1)
         return first.astype(np.int32), last.astype(np.int32)
 
     def _after(self, node: int, target: int) -> NDArray[np.float64]:
