@@ -120,7 +120,7 @@ cdef class OnnxIndex:
         self.data = data
         with nogil:
             done = ht_index_build(base, size, self.hash_key, self.index, &error)
-        PyErr_CheckSignals()  # here and not in what follows, some of which drops what a handler raises
+        PyErr_CheckSignals()  # checked here, because later code may discard a handler's exception
         if not done:
             raise _failure(base, &error)
         self.arrays = self._export()

@@ -316,7 +316,7 @@ const uint64_t *ht_best_wide_keys(const int64_t *keys, int32_t n, int32_t k, voi
     }
     const int32_t bound = bound_of(r.chosen, found, k), whole = count_from(r.chosen, found, bound) == k;
     int32_t taken = 0, equal = 0;
-    if (is_stopping(n)) /* more than k may be beyond what is no bound */
+    if (is_stopping(n)) /* the bound is not valid: more than k keys may lie beyond it */
         return r.items;
     HT_LONG_FOR (i, found) {
         const int32_t key = r.chosen[i], place = r.places[i];

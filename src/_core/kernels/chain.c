@@ -29,8 +29,8 @@
  * set_up translates the program into calls and tapes once per thread; chain_part moves the slots' pointers to each tile
  * and runs the steps. Kernels see the tile as whole dense tensors; tapes see rows.
  *
- * The bits are those of the kernels called one by one. A step that fails ends the call with its status. Cost: that of
- * the kernels on data in the L1 cache, and about 20 ns for each kernel and tile.
+ * The bits are those of the kernels called one by one. A step that fails ends the call with its status. Cost:
+ * the time of the kernels on data in the L1 cache, plus about 20 ns for each kernel and tile.
  */
 #include "elements.h"
 

@@ -447,7 +447,7 @@ static void plain_sums(const ht_conv *c, const float *windows, const int64_t *at
 __attribute__((noinline, cold)) static void recompute(const ht_conv *c, const work *w, const segment *segments,
                                                       int64_t count, const uint8_t *plain, int64_t m0, int64_t m1)
 {
-    float *windows = w->v; /* the transformed inputs are no longer needed, and took more room */
+    float *windows = w->v; /* reuses the memory of the transformed inputs, which is larger */
     int64_t at[TOGETHER_PLAIN], pending = 0;
     for (const segment *s = segments; s < segments + count; s++)
         for (int64_t i = 0; i < s->count * w->m * w->m; i++) {

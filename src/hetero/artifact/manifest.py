@@ -63,8 +63,8 @@ class PluginRecord(_Struct, frozen=True):
 
 
 class PortRecord(_Struct, frozen=True, omit_defaults=True):
-    """An input or output. ``dtype``: number of an ``onnx.TensorProto.DataType``, 0 if unknown; of a sequence or an
-    optional value that of the tensors in it. ``holds``: the kinds of such a value, from the outside in."""
+    """An input or output. ``dtype``: number of an ``onnx.TensorProto.DataType``, 0 if unknown; for a sequence or
+    an optional value, the number of its tensors' type. ``holds``: the kinds of such a value, outermost first."""
 
     name: _Text
     dtype: Annotated[int, Meta(ge=0, lt=256)]

@@ -37,7 +37,7 @@ class Property:
     """One key: its type, its default, whether it can be set, and which values of that type it accepts.
 
     ``accepts``: returns False for a value outside the range that ``doc`` states. ``problem``: returns a description of
-    what is wrong with a value, or None.
+    the error in a value, or None.
     """
 
     name: str
@@ -92,7 +92,7 @@ def _path_problem(value: object) -> str | None:
 
 
 def _device_properties_problem(value: Mapping[Any, Any]) -> str | None:
-    """What is wrong with the entry of a device, or None. Raises `PropertyError` if a property name is not a string."""
+    """The error in the entry of a device, or None. Raises `PropertyError` if a property name is not a string."""
     for device, properties in value.items():
         if not isinstance(device, str) or not isinstance(properties, Mapping):
             return (

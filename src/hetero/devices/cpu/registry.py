@@ -142,7 +142,8 @@ class NodePlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Append:
-    """``carried``: which carried value. ``in_front``: what is appended goes before it, not behind."""
+    """An append to a carried value of a Loop. ``carried``: the index of the value. ``in_front``: the new part goes
+    before the value, not after it."""
 
     carried: int
     axis: int

@@ -27,7 +27,7 @@ _MOST_NODES, _MOST_BYTES = 64, 1 << 16  # of a branch
 
 
 class Planner(Protocol):
-    """What is needed of `hetero.devices.cpu.planner.Planner`."""
+    """The part of `hetero.devices.cpu.planner.Planner` that `branched` uses."""
 
     @property
     def nodes(self) -> Sequence[NodePlan]: ...
