@@ -129,7 +129,7 @@ def test_a_plan_for_which_numpy_has_no_memory(monkeypatch: pytest.MonkeyPatch, n
     core = hetero.Core()
     plan = core.plan(relu(), "HETERO:CPU,TEMPLATE")
     with monkeypatch.context() as patch:
-        patch.setattr(f"hetero.plan.record.{name}", fail)
+        patch.setattr(f"hetero.plan.bound.{name}", fail)
         with pytest.raises(MemoryError, match="as NumPy does for lack of memory"):
             getattr(plan, name)
         with pytest.raises(MemoryError):
@@ -144,7 +144,7 @@ def test_numpy_without_memory_at_any_stage(monkeypatch: pytest.MonkeyPatch, stag
 
     core = hetero.Core()
     with monkeypatch.context() as patch:
-        patch.setattr("hetero.devices.hetero.resolve_calls", fail)
+        patch.setattr("hetero.assign.assigning.resolve_calls", fail)
         with pytest.raises(MemoryError):
             getattr(core, stage)(relu(), "HETERO:CPU,TEMPLATE")
     getattr(core, stage)(relu(), "HETERO:CPU,TEMPLATE")

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from .extension.custom_op import CustomOp
     from .model.model import Model
     from .partition import Graph, Partition, TransitiveClosure, check_partition, partition_graph
-    from .plan import Plan
+    from .plan import LoadedPlan, Plan
     from .plugin.contract import CompiledModel, InferRequest, Plugin, Support
 
 __all__ = [
@@ -67,6 +67,7 @@ __all__ = [
     "InferRequest",
     "InferenceError",
     "InsufficientMemory",
+    "LoadedPlan",
     "Model",
     "ModelError",
     "NotSupported",
@@ -103,7 +104,7 @@ _HOME = {
     ".extension.custom_op": ("CustomOp",),
     ".model.model": ("Model",),
     ".partition": ("Graph", "Partition", "TransitiveClosure", "check_partition", "partition_graph"),
-    ".plan": ("Plan",),
+    ".plan": ("LoadedPlan", "Plan"),
     ".plugin": ("CompiledModel", "InferRequest", "Plugin", "Support"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -8,18 +8,20 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-from .assign.affinity import SupportedNodes, assign
-from .assign.calls import ResolvedModel, resolve_calls
-from .assign.memory.limits import MaxMemory, limits_of, parse_limits
+from .assign.affinity import SupportedNodes
+from .assign.assigning import resolve_model
+from .assign.memory.limits import MaxMemory, parse_limits
 from .assign.pins import check_pins
+from .assign.request import Request
 from .base.collection import collection_paused
-from .base.device_string import DeviceString, parse_device, parse_device_list
+from .base.device_string import LIST_DEVICES, DeviceString, parse_device, string_of_list
 from .base.guard import guarded
 from .base.properties import check_config
 from .base.warn import each_once, warn
-from .compiling.on_device import compile_on
+from .compiling.compile import compile_model
+from .compiling.requests import resolve_request
 from .errors import (
     DeviceUnavailable,
     ExtensionError,
@@ -27,7 +29,6 @@ from .errors import (
     ModelError,
     NotSupported,
     PropertyError,
-    UnsupportedModel,
     did_you_mean,
     memory_errors,
     raise_out_of_memory,
@@ -38,23 +39,20 @@ from .extension.table import CustomOps, describe_ops
 from .extension.types import with_custom_types
 from .model.model import Model
 from .model.read import ModelSource, as_model, read_model
-from .plan import Plan, make_plan
-from .plan.bind import place_plan
-from .plugin.caller import query
+from .plan import Plan, PlanRecord, bind_plan, make_plan
+from .plugin.caller import ConfiguredDevice, configure
 from .plugin.contract import CompiledModel, Plugin, RemoteContext
 from .plugin.remote import DeviceContexts
 from .registry import DeviceInfo, Registry
 
 if TYPE_CHECKING:
-    from .devices.hetero import HeteroPlugin
+    from .artifact.payload import PayloadReader
 
 __all__ = ["Core", "compile", "load", "with_shapes"]
 
-_MAX_MEMORY = "MAX_MEMORY"
+_CALLBACKS = "CACHE_ENCRYPTION_CALLBACKS"
 Shapes: TypeAlias = Mapping[str, "Sequence[int | str | None]"]
 """Input -> shape. A dimension that is None or a symbol is unknown."""
-
-_MANY_NODES = 10_000  # plans of larger models may have thousands of submodels
 
 
 class Core:
@@ -106,19 +104,16 @@ class Core:
         several devices; then its nodes are listed (``call/node``). You can edit the result and pass it to
         `Model.with_affinity`.
         """
-        parsed, plugin, full = self._resolve(device, config)
+        request = self._request(device, config)
         model = self._with_custom_types(as_model(model))
-        if parsed.name == "HETERO":
-            return cast("HeteroPlugin", plugin).query_devices(model, full)
-        _lone_limits(str(parsed), plugin, full)
-        return _resolved(model, parsed, plugin, full).supported_nodes()
+        return resolve_model(model.with_affinity({}), request).supported_nodes()
 
     @memory_errors()
     @each_once()
     def plan(
         self,
         model: Model | ModelSource,
-        device: str | Plan,
+        device: str | PlanRecord,
         config: Mapping[str, Any] | None = None,
         *,
         pins: Mapping[str, str] | None = None,
@@ -137,29 +132,18 @@ class Core:
         Raises `UnsupportedModel` with every node that no device supports, `InsufficientMemory` with the missing amount,
         and `PropertyError` for an invalid device string, pin, limit or plan.
         """
-        config = _with_limits(config, max_memory)
         model = self._with_custom_types(with_shapes(as_model(model), shapes))
-        if isinstance(device, Plan):
-            _no_pins(pins)
-            one = _lone_list(device)
-            if one is not None:
-                place_plan(model, device)
-                return self.plan(model, one, config)
-            hetero, full = self._planned(device, config)
-            return hetero.bind(model, device, full)
-        check_pins(pins)
-        parsed, plugin, full = self._resolve(device, config)
-        if parsed.name == "HETERO":
-            return cast("HeteroPlugin", plugin).plan(model, full, pins)
-        limits = _lone_limits(str(parsed), plugin, full)
-        return make_plan(_resolved(model, parsed, plugin, full, pins), pins, limits=limits)
+        request = self._request(device, _with_limits(config, max_memory), pins)
+        if isinstance(device, PlanRecord):
+            return bind_plan(model, device, request)
+        return make_plan(model, request)
 
     @memory_errors()
     @each_once()
     def compile_model(
         self,
         model: Model | ModelSource,
-        device: str | Plan,
+        device: str | PlanRecord,
         config: Mapping[str, Any] | None = None,
         *,
         pins: Mapping[str, str] | None = None,
@@ -173,57 +157,13 @@ class Core:
         with ``HETERO:…`` ``pins``, are as in `plan`. Raises `UnsupportedModel`, `InsufficientMemory`, `PropertyError`,
         `DeviceUnavailable`, and the plugin's own errors.
         """
-        config = _with_limits(config, max_memory)
         model = self._with_custom_types(with_shapes(as_model(model), shapes))
-        if isinstance(device, Plan):
-            _no_pins(pins)
-            one = _lone_list(device)
-            if one is not None:
-                place_plan(model, device)
-                return self.compile_model(model, one, config, context=context)
-            return self._compile_plan(model, device, config)
-        check_pins(pins)
-        parsed, plugin, full = self._resolve(device, config)
-        if parsed.name != "HETERO":
-            limits = _lone_limits(str(parsed), plugin, full)
-            if limits:
-                make_plan(_resolved(model, parsed, plugin, full), limits=limits)  # raises InsufficientMemory
-        given = model
-
-        def compile_anew() -> CompiledModel:
-            return self._compile(given, parsed, plugin, full, pins, context)
-
-        if context is not None:
+        request = self._request(device, _with_limits(config, max_memory), pins)
+        plan = device if isinstance(device, PlanRecord) else None
+        compile_anew = functools.partial(compile_model, model, request, plan, context)
+        if context is not None or not request.settings.get("CACHE_DIR"):
             return compile_anew()
-        return self._cached(model, str(parsed), plugin, full, list((pins or {}).items()), compile_anew)
-
-    def _compile(
-        self,
-        model: Model,
-        device: DeviceString,
-        plugin: Plugin,
-        full: dict[str, Any],
-        pins: Mapping[str, str] | None,
-        context: RemoteContext | None,
-    ) -> CompiledModel:
-        """Compile for one device, or for HETERO's list."""
-        if device.name == "HETERO":
-            hetero = cast("HeteroPlugin", plugin)
-            with collection_paused(model.num_nodes >= _MANY_NODES):
-                return hetero.compile_plan(hetero.plan(model, full, pins), full, context)
-        if pins:
-            raise PropertyError(
-                f"pins require a device list, and '{device}' is a single device: use a list, such as "
-                f"'HETERO:{device},TEMPLATE'"
-            )
-        if plugin.refuses_when_compiling and not model.functions:
-            with contextlib.suppress(UnsupportedModel):
-                return compile_on(plugin, model, full, context, str(device))
-        # Reports all unsupported nodes at once, in the same way for every device. The assignment itself is not used.
-        resolved = _resolved(model, device, plugin, full)
-        assign(resolved.model, resolved.devices, resolved.supports)
-        whole = model if resolved.model is resolved.original else resolved.model
-        return compile_on(plugin, whole, full, context, str(device))
+        return self._cached(model, request, plan, compile_anew)
 
     @memory_errors()
     @each_once()
@@ -240,35 +180,27 @@ class Core:
         results default to their values at export.
         Raises `Corrupt`, `WrongDevice`, `WrongVersion`, or `DeviceUnavailable` if a plugin is missing.
         """
-        from .artifact.exporting import callbacks_of
-        from .artifact.payload import PayloadReader
-        from .artifact.reader import open_artifact
         from .compiling.importing import check_device, import_model, plugin_for
 
-        if device is None:
-            callbacks = check_config(config).get("CACHE_ENCRYPTION_CALLBACKS")
-        else:
-            _, plugin, full = self._resolve(device, config)
-            callbacks = plugin.full_config({key: full[key] for key in full if plugin.declares(key)}).get(
-                "CACHE_ENCRYPTION_CALLBACKS"
-            )
         with collection_paused():
-            root = PayloadReader(open_artifact(source, callbacks_of(callbacks)[1]))
             if device is None:
+                root = _opened(source, check_config(config).get(_CALLBACKS))
                 plugin_for(root, self._registry.plugin)
-                _, plugin, full = self._resolve(root.device, config)
+                whole = self._configured(root.device, config)
             else:
+                whole = self._configured(device, config)
+                root = _opened(source, whole.plugin.setting(_CALLBACKS, whole.config))
                 check_device(root, device)
-            return import_model(root, plugin, full)
+            return import_model(root, whole)
 
     # -- devices ------------------------------------------------------------------------------------------------
 
     @property
     def available_devices(self) -> list[str]:
-        """The available devices, including ids. HETERO and MULTI, which run over other devices, are not listed."""
+        """The available devices, including ids. Those that run over other devices, HETERO and MULTI, are not listed."""
         available = []
         for name in self._registry.names():
-            if name in ("HETERO", "MULTI"):
+            if name in LIST_DEVICES:
                 continue
             info = self._registry.device(name)
             if not info.unavailable:
@@ -370,17 +302,9 @@ class Core:
             return self._typed[model] or model
 
     def _cached(
-        self,
-        model: Model,
-        device: str,
-        plugin: Plugin,
-        config: Mapping[str, Any],
-        chosen: object,
-        compile_anew: Callable[[], CompiledModel],
+        self, model: Model, request: Request, plan: PlanRecord | None, compile_anew: Callable[[], CompiledModel]
     ) -> CompiledModel:
-        """Compile, with the cache in ``CACHE_DIR`` if it is set and if all required custom operators have a version."""
-        if not _caches(plugin, config):
-            return compile_anew()
+        """Compile, with the cache in ``CACHE_DIR`` if all required custom operators have a version."""
         needed = [
             (op, where) for op, where in self._registry.custom_ops() if op.domain in model.opsets or model.functions
         ]
@@ -393,9 +317,8 @@ class Core:
                 return compile_anew()
         from .compiling.cache import cached
 
-        if needed:
-            chosen = [chosen, [[where, describe_ops([op])] for op, where in needed]]
-        return cached(model, device, plugin, config, chosen, compile_anew)
+        custom_ops = [[where, describe_ops([op])] for op, where in needed]
+        return cached(model, request, [None if plan is None else plan.settings(), custom_ops], compile_anew)
 
     def _resolve(self, device: str, config: Mapping[str, Any] | None) -> tuple[DeviceString, Plugin, dict[str, Any]]:
         """The parsed name, its plugin, and the configuration including the device list or id."""
@@ -411,29 +334,21 @@ class Core:
             full["DEVICE_ID"] = parsed.id
         return parsed, plugin, full
 
-    def _planned(self, plan: Plan, config: Mapping[str, Any]) -> tuple[HeteroPlugin, dict[str, Any]]:
-        """HETERO, and its configuration for a plan."""
-        hetero = cast("HeteroPlugin", self._registry.plugin("HETERO"))
-        listed = ",".join(parse_device_list(",".join(plan.devices), f"HETERO:{','.join(plan.devices)}"))
-        return hetero, {**config, "MULTI_DEVICE_PRIORITIES": listed}
+    def _configured(self, device: str, config: Mapping[str, Any] | None) -> ConfiguredDevice:
+        parsed, plugin, full = self._resolve(device, config)
+        return configure(plugin, full, str(parsed))
 
-    def _compile_plan(self, model: Model, plan: Plan, config: Mapping[str, Any]) -> CompiledModel:
-        hetero, full = self._planned(plan, config)
-
-        def compile_anew() -> CompiledModel:
-            with collection_paused(model.num_nodes >= _MANY_NODES):
-                if plan.original is model:
-                    hetero.check_limits(plan, full)
-                bound = plan if plan.original is model else hetero.bind(model, plan, full)
-                return hetero.compile_plan(bound, full)
-
-        device = f"HETERO:{full['MULTI_DEVICE_PRIORITIES']}"
-        return self._cached(model, device, hetero, full, plan.settings(), compile_anew)
-
-
-def _lone_list(plan: Plan) -> str | None:
-    """The only device of a plan if this device runs over a list, like ``MULTI:…``, and so cannot be part of a list."""
-    return plan.devices[0] if len(plan.devices) == 1 and ":" in plan.devices[0] else None
+    def _request(
+        self, device: str | PlanRecord, config: Mapping[str, Any] | None, pins: Mapping[str, str] | None = None
+    ) -> Request:
+        """Devices, settings, pins and limits, resolved once for all stages."""
+        if isinstance(device, PlanRecord):
+            if pins:
+                raise PropertyError("a plan already contains its pins; pass pins to Core.plan(model, device, pins=...)")
+            device = string_of_list(device.devices)
+        check_pins(pins)
+        parsed, plugin, full = self._resolve(device, config)
+        return resolve_request(parsed, plugin, full, pins)
 
 
 def with_shapes(model: Model, shapes: Shapes | None) -> Model:
@@ -477,46 +392,23 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
     return typed.with_types(more) if more else typed
 
 
+def _opened(source: str | os.PathLike[str] | bytes | BinaryIO, callbacks: Any) -> PayloadReader:
+    """An exported model, decrypted by ``CACHE_ENCRYPTION_CALLBACKS`` if they are given."""
+    from .artifact.exporting import callbacks_of
+    from .artifact.payload import PayloadReader
+    from .artifact.reader import open_artifact
+
+    return PayloadReader(open_artifact(source, callbacks_of(callbacks)[1]))
+
+
 def _with_limits(config: Mapping[str, Any] | None, max_memory: MaxMemory | None) -> Mapping[str, Any]:
     """The configuration with ``max_memory``, which overrides its ``MAX_MEMORY``."""
     checked = check_config(config)
-    return checked if max_memory is None else {**checked, _MAX_MEMORY: parse_limits(max_memory)}
-
-
-def _lone_limits(device: str, plugin: Plugin, config: dict[str, Any]) -> dict[str, int]:
-    """The limit of a single device. Removes ``MAX_MEMORY``, which is not a property of the device, from ``config``."""
-    wanted = parse_limits(config.pop(_MAX_MEMORY, {}))
-    return limits_of([device], wanted, {device: plugin.memory_bytes(device)}, [device])
-
-
-def _no_pins(pins: Mapping[str, str] | None) -> None:
-    if pins:
-        raise PropertyError("a plan already contains its pins; pass pins to Core.plan(model, device, pins=...)")
-
-
-def _caches(plugin: Plugin, config: Mapping[str, Any]) -> bool:
-    """Whether ``CACHE_DIR`` is set, for this model or as the device's default."""
-    if not plugin.declares("CACHE_DIR"):
-        return False
-    return bool(plugin.declared("CACHE_DIR").check(config.get("CACHE_DIR", plugin.get_property("CACHE_DIR"))))
-
-
-def _resolved(
-    model: Model,
-    device: DeviceString,
-    plugin: Plugin,
-    config: Mapping[str, Any],
-    pins: Mapping[str, str] | None = None,
-) -> ResolvedModel:
-    """The model with its function calls resolved for a single device. Ignores affinities in the model."""
-    name = str(device)
-    if device.devices is None:  # HETERO and MULTI also check what is for their devices
-        plugin.full_config(config)
-    return resolve_calls(model.with_affinity({}), [name], lambda asked: [query(plugin, asked, config, name)], pins)
+    return checked if max_memory is None else {**checked, "MAX_MEMORY": parse_limits(max_memory)}
 
 
 def compile(
-    model: Model | ModelSource, device: str | Plan = "CPU", config: Mapping[str, Any] | None = None
+    model: Model | ModelSource, device: str | PlanRecord = "CPU", config: Mapping[str, Any] | None = None
 ) -> CompiledModel:
     """Read and compile in one line, on a `Core` shared by all such calls.
 

@@ -70,7 +70,7 @@ def test_pins_and_affinities_hold():
     config = {**BY_COST, "COSTS": costs}
     plan = CORE.plan(model.with_affinity({"n2": "TEMPLATE"}), "HETERO:TEMPLATE,CPU", config, pins={"n1": "TEMPLATE"})
     assert [plan.affinity[f"n{i}"] for i in range(4)] == ["CPU", "TEMPLATE", "TEMPLATE", "CPU"]
-    assert plan.bound.affinity.origin.tolist() == [Origin.COST, Origin.PIN, Origin.MODEL, Origin.COST]
+    assert plan.assignment.affinity.origin.tolist() == [Origin.COST, Origin.PIN, Origin.MODEL, Origin.COST]
 
 
 def test_nodes_go_only_where_they_are_taken(tmp_path):

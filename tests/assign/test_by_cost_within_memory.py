@@ -56,7 +56,7 @@ def test_what_is_found_is_near_the_best_that_fits():
         limits = {device: int(total * rng.uniform(0.25, 0.9)) for device in devices if rng.random() < 0.8}
         most = np.array([limits.get(device, np.inf) for device in devices])
         listed = f"HETERO:{','.join(devices)}"
-        free = CORE.plan(model, listed, config).decided.by_cost
+        free = CORE.plan(model, listed, config).assignment
         best = np.inf
         for device_of in itertools.product(range(len(devices)), repeat=model.num_nodes):
             partition = partition_graph(model.graph, np.array(device_of, np.int32))
@@ -71,7 +71,8 @@ def test_what_is_found_is_near_the_best_that_fits():
             impossible += proven
             wrongly_proven += proven and bool(np.isfinite(best))
             continue
-        needs = footprint(values, plan.bound.partition.subgraph_of, plan.bound.partition.device_of, len(devices))
+        partition = plan.assignment.partition
+        needs = footprint(values, partition.subgraph_of, partition.device_of, len(devices))
         assert (needs.total <= most).all()
         assert plan.latency.total_s >= best * (1 - 1e-9)
         assert plan.latency.lower_bound_s <= best * (1 + 1e-9)

@@ -68,7 +68,7 @@ def test_measured_costs_decide():
     assert (first.device, first.subgraphs, first.nodes, dict(first.sources)) == ("CPU", (1,), 5, {"measured": 5})
     assert last.received_bytes == 64 * 64 * 4
     assert plan.latency is None
-    assert plan.bound.affinity.origin.tolist() == [Origin.STAGE] * 6
+    assert plan.assignment.affinity.origin.tolist() == [Origin.STAGE] * 6
     assert plan.reasons["n5"] == "stage 2 of 2 of the pipeline; 9 µs (measured) here"
     assert plan.warnings == ()
 

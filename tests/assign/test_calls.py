@@ -101,7 +101,7 @@ def test_a_call_stays_whole_where_the_first_device_takes_it() -> None:
     core = hetero.Core()
     model = core.read_model(parse(LAYERS))
     assert set(core.plan(model, "HETERO:TEMPLATE,CPU").affinity) == {"first", "relu", "second", "choice"}
-    assert core.plan(model, "TEMPLATE").bound[0].num_nodes == 4
+    assert core.plan(model, "TEMPLATE").assignment.model.num_nodes == 4
 
 
 def test_a_call_is_inlined_where_a_better_device_takes_its_nodes() -> None:
@@ -549,10 +549,8 @@ def test_a_call_of_which_only_constants_are_left() -> None:
 
 def test_functions_are_gone_with_their_last_call() -> None:
     core = hetero.Core()
-    bound = core.plan(core.read_model(parse(LAYERS)), LIST, pins={"choice": "TEMPLATE"}).bound
-    assert bound is not None
-    assert len(bound[0].functions) == 2  # the If still calls one
-    bound = core.plan(core.read_model(parse(LAYERS)), LIST).bound
-    assert bound is not None
-    assert bound[0].functions == ()
+    planned = core.plan(core.read_model(parse(LAYERS)), LIST, pins={"choice": "TEMPLATE"}).assignment.model
+    assert len(planned.functions) == 2  # the If still calls one
+    planned = core.plan(core.read_model(parse(LAYERS)), LIST).assignment.model
+    assert planned.functions == ()
     assert inlined(core.read_model(parse(LAYERS))).functions == ()

@@ -117,7 +117,7 @@ def test_names_without_ids_hold_for_all_of_a_name_and_the_smaller_limit_counts()
 def test_what_does_not_fit_goes_on_and_says_why():
     plan = CORE.plan(matmuls(), DEVICES, max_memory={"CPU.0": "50KiB"})
     assert [plan.affinity[f"n{i}"] for i in range(6)] == ["CPU.0"] * 3 + ["CPU.1"] * 3
-    assert plan.bound.affinity.origin.tolist() == [Origin.PRIORITY] * 3 + [Origin.MEMORY] * 3
+    assert plan.assignment.affinity.origin.tolist() == [Origin.PRIORITY] * 3 + [Origin.MEMORY] * 3
     assert plan.reasons["n3"].startswith(
         "CPU.1 because of memory limits: CPU.0 is limited to 51.2 kB, and needs 49.2 kB of weights"
     )

@@ -517,7 +517,7 @@ def test_types_of_boundary_values() -> None:
     for output in proto.graph.output:
         output.ClearField("type")
     model = core.read_model(proto)
-    typed = core.plan(model, "HETERO:CPU,TEMPLATE", pins={"d": "TEMPLATE"}).bound[0]
+    typed = core.plan(model, "HETERO:CPU,TEMPLATE", pins={"d": "TEMPLATE"}).assignment.model
     dtypes = {name: typed.type_of(typed.value_id(name)).dtype for name in "habcdefyz"}
     assert {name: dtype.name for name, dtype in dtypes.items()} == {
         **dict.fromkeys("hacde", "float16"),

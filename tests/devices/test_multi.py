@@ -122,7 +122,7 @@ def test_what_fails_everywhere_takes_nobody_out(core: hetero.Core, helpers: Help
 
 
 def test_devices_that_do_not_take_the_model(core: hetero.Core, helpers: Helper, diamond: hetero.Model) -> None:
-    with pytest.warns(RuntimeWarning, match="MULTI goes without a device: HELPER.0 takes all of 'diamond' but"):
+    with pytest.warns(RuntimeWarning, match="MULTI goes without a device: HELPER.0 supports all of 'diamond' but"):
         compiled = core.compile_model(diamond, "MULTI:HELPER.0,CPU")
     assert compiled.get_property("EXECUTION_DEVICES") == ("CPU",)
     with pytest.raises(hetero.UnsupportedModel, match="HELPER.0 takes all"):

@@ -24,7 +24,7 @@ def test_worked_example(core: hetero.Core, diamond: hetero.Model) -> None:
         ("CPU", ("four",)),
         ("FPGA", ("three", "five", "six", "seven")),
     ]
-    hetero.check_partition(diamond.graph, plan.bound[1].device_of, plan.bound[2].subgraph_of)
+    hetero.check_partition(diamond.graph, plan.assignment.affinity.device_of, plan.assignment.partition.subgraph_of)
 
 
 def test_save_load_compile(core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:

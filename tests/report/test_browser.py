@@ -252,7 +252,7 @@ def test_by_keys_alone(core: hetero.Core, transformer: hetero.Model, opened: Ope
 def test_hostile_names(
     core: hetero.Core, hostile_plan: hetero.Plan, profile_of: Run, opened: Open, compress: bool
 ) -> None:
-    model, _, _ = hostile_plan.bound
+    model = hostile_plan.assignment.model
     page = opened(hostile_plan, profile_of(model, hostile_plan), compress=compress, width=2200)
     for subgraph in range(hostile_plan.num_subgraphs):
         page.evaluate(f"heteroReport.open({subgraph})")

@@ -70,7 +70,7 @@ def test_columns_of_a_plan(core: hetero.Core) -> None:
     strings = data["strings"]
     ops = [strings[op] for op in data["nodes"]["op"]]
     reasons = [strings[reason] for reason in data["nodes"]["reason"]]
-    _, affinity, _ = plan.bound
+    affinity = plan.assignment.affinity
     for key, op, reason in zip(keys, ops, reasons, strict=True):
         node = model.index_of(key)
         assert op == model.nodes[node].op_type

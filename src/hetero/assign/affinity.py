@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Affinity",
+    "NodeReasons",
     "Origin",
     "SupportedNodes",
     "assign",
@@ -72,14 +73,22 @@ class SupportedNodes(dict[str, str]):
         self.reasons = {key: dict(per_device) for key, per_device in reasons.items()}
 
 
+class NodeReasons(Protocol):
+    """Texts that say why nodes moved, each computed when it is asked for."""
+
+    def reason(self, node: int) -> str:
+        """Why the node is on its device."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Affinity:
     """A device per node.
 
     ``devices``: names in priority order. ``device_of``: int32[num_nodes], indices into ``devices``. ``origin``:
     uint8[num_nodes] of `Origin`. ``supports``: each device's answer. ``pins``: node index -> the pin that placed it, as
-    written, for nodes of origin PIN. ``explain_cost``: node index -> text about its costs, for nodes of origin COST or
-    STAGE; ``explain_memory``: node index -> text about the full device, for nodes of origin MEMORY.
+    written, for nodes of origin PIN. ``cost_reasons``: about nodes of origin COST or STAGE; ``memory_reasons``: about
+    nodes of origin MEMORY.
     """
 
     devices: tuple[str, ...]
@@ -87,8 +96,8 @@ class Affinity:
     origin: NDArray[np.uint8]
     supports: tuple[Support, ...]
     pins: Mapping[int, str]
-    explain_cost: Callable[[int], str] | None = None
-    explain_memory: Callable[[int], str] | None = None
+    cost_reasons: NodeReasons | None = None
+    memory_reasons: NodeReasons | None = None
 
     def refusal(self, device: int, node: int) -> str | None:
         """Why a device, by number, does not support a node; None if it does."""
@@ -108,13 +117,14 @@ class Affinity:
         if origin == Origin.PLAN:
             return f"set to {device} in the plan"
         if origin == Origin.STAGE:
-            return f"{device} is a stage of the pipeline" if self.explain_cost is None else self.explain_cost(node)
+            assert self.cost_reasons is not None
+            return self.cost_reasons.reason(node)
         if origin == Origin.COST:
-            return f"{device} by cost" + ("" if self.explain_cost is None else f": {self.explain_cost(node)}")
+            assert self.cost_reasons is not None
+            return f"{device} by cost: {self.cost_reasons.reason(node)}"
         if origin == Origin.MEMORY:
-            return f"{device} because of memory limits" + (
-                "" if self.explain_memory is None else f": {self.explain_memory(node)}"
-            )
+            assert self.memory_reasons is not None
+            return f"{device} because of memory limits: {self.memory_reasons.reason(node)}"
         refused = ((self.devices[i], self.supports[i].reasons.get(node)) for i in range(number))
         passed_over = [f"{name}: {why}" for name, why in refused if why is not None]
         if not passed_over:

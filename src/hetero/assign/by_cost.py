@@ -7,17 +7,17 @@ support it. The assignment by priority is kept unless the predicted gain of anot
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..base.formatting import duration
-from ..partition import Partition, partition_graph
+from ..partition import partition_graph
 from ..plugin.speed import CostSource
 from .affinity import Affinity, Origin
+from .assignment import Assignment
 from .by_cost_within_memory import least_latency_within
-from .costs.measured import Costs
 from .costs.table import CostTable, cost_table
 from .cuts import LatencyAssignment, Prediction, least_latency, predict
 from .predictions import PredictedLatency
@@ -25,10 +25,9 @@ from .within_memory import allowed_devices, limits_array, moved_for_memory
 
 if TYPE_CHECKING:
     from ..model.model import Model
-    from ..plugin.contract import Support
-    from ..plugin.speed import DeviceSpeed
+    from .request import AssignmentRules
 
-__all__ = ["CAUTION", "LEAST_GAIN", "CostAffinity", "assign_by_cost"]
+__all__ = ["CAUTION", "LEAST_GAIN", "assign_for_latency"]
 
 CAUTION = 0.25
 """The share of its work that a node must gain to move; see ``caution`` of `least_latency`. The time of a node depends
@@ -39,104 +38,74 @@ LEAST_GAIN = 0.02
 """The assignment by priority is kept unless another is predicted to save this share of its latency."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class CostAffinity:
-    """``affinity``: the devices by cost. ``found``: their partition, prediction and lower bound. ``by_priority``: the
-    prediction for the assignment by priority. ``table``: the costs. ``memory_binds``: whether memory limits exclude a
-    better assignment."""
-
-    affinity: Affinity
-    found: LatencyAssignment
-    by_priority: Prediction
-    table: CostTable
-    memory_binds: bool = False
-
-    @property
-    def partition(self) -> Partition:
-        return self.found.partition
-
-    @property
-    def pipeline(self) -> None:
-        """Always None: this is not a pipeline."""
-        return None
-
-    def predict(self, partition: Partition) -> Prediction:
-        """The prediction for another partition of the same nodes over the same devices. Infinite if a device does not
-        support a node. Pins have no effect."""
-        takes = np.stack([support.mask for support in self.affinity.supports])
-        return predict(self.table.problem(takes), partition, self.table.launches)
-
-    def cost_of(self, device: int, node: int) -> tuple[float, str]:
-        """The seconds of a node on a device, and the source of the figure."""
-        return float(self.table.work[device, node]), CostSource(self.table.source[device, node]).name.lower()
-
-    @property
-    def latency(self) -> PredictedLatency:
-        """The prediction for the plan."""
-        prediction = self.found.prediction
-        node = np.arange(self.table.model.num_nodes)
-        counts = np.bincount(self.table.source[self.affinity.device_of, node], minlength=len(CostSource))
-        sources = {CostSource(i).name.lower(): count for i, count in enumerate(counts.tolist()) if count}
-        return PredictedLatency(
-            prediction.total,
-            prediction.work,
-            prediction.launches,
-            prediction.transfers,
-            self.found.lower_bound,
-            self.by_priority.total,
-            sources,
-            self.memory_binds,
-        )
-
-
-def assign_by_cost(
-    model: Model,
-    affinity: Affinity,
-    supports: Sequence[Support],
-    speeds: Sequence[DeviceSpeed],
-    *,
-    costs: Costs | None = None,
-    original: Model | None = None,
-    policy: str = "auto",
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    limits: Mapping[str, int] | None = None,
-) -> CostAffinity:
+def assign_for_latency(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
     """The assignment of least predicted latency.
 
-    ``affinity``: by priority; its pins are kept. ``supports``, ``speeds``: per device. ``costs``: measured on ``model``
-    or on ``original``, the model before calls of functions were inlined; ``shapes`` of inputs select among them.
-    ``limits``: device -> memory limit in bytes. Raises `WrongModel` for costs of another model, `PropertyError` for
+    ``original``: the model before calls of functions were inlined, for which costs may have been measured.
+    ``affinity``: by priority; its pins are kept. Raises `WrongModel` for costs of another model, `PropertyError` for
     costs that cover none of the devices, and `InsufficientMemory` if no assignment is found that fits.
     """
-    if costs is not None:
-        costs.check_model(*dict.fromkeys((model, original or model)))
-        costs.check_devices(affinity.devices)
-    table = cost_table(model, affinity.devices, speeds, costs, shapes)
-    allowed = allowed_devices(affinity, supports)
+    if rules.costs is not None:
+        rules.costs.check_model(*dict.fromkeys((model, original)))
+        rules.costs.check_devices(affinity.devices)
+    table = cost_table(model, affinity.devices, rules.speeds, rules.costs)
+    allowed = allowed_devices(affinity)
     problem = table.problem(allowed)
-    by_priority = partition_graph(model.graph, affinity.device_of, policy)
-    first = predict(problem, by_priority, table.launches)
-    found = least_latency(model.graph, problem, table.launches, affinity.device_of, policy, caution=CAUTION)
-    if found.prediction.total > first.total * (1 - LEAST_GAIN):
-        found = dataclasses.replace(found, device_of=affinity.device_of, partition=by_priority, prediction=first)
-    limited = None
-    if limits:
-        limited = least_latency_within(model, affinity, problem, table.launches, found, allowed, limits, policy)
-        first = limited.by_priority or first
+    partition = partition_graph(model.graph, affinity.device_of, rules.policy)
+    by_priority = predict(problem, partition, table.launches)
+    best = least_latency(model.graph, problem, table.launches, affinity.device_of, rules.policy, caution=CAUTION)
+    if best.prediction.total > by_priority.total * (1 - LEAST_GAIN):
+        best = dataclasses.replace(best, device_of=affinity.device_of, partition=partition, prediction=by_priority)
     origin = affinity.origin.copy()
-    origin[found.device_of != affinity.device_of] = Origin.COST
+    origin[best.device_of != affinity.device_of] = Origin.COST
     origin.setflags(write=False)
-
-    def explain(node: int) -> str:
-        number, first_choice = int(found.device_of[node]), int(affinity.device_of[node])
-        here, there = (
-            f"{duration(float(table.work[device, node]))} ({CostSource(table.source[device, node]).name.lower()})"
-            for device in (number, first_choice)
+    reasons = _CostReasons(table, best.device_of, affinity.device_of)
+    moved = dataclasses.replace(affinity, device_of=best.device_of, origin=origin, cost_reasons=reasons)
+    memory_binds = False
+    if rules.limits:
+        limited = least_latency_within(
+            model, affinity, problem, table.launches, best, allowed, rules.limits, rules.policy
         )
-        return f"{here} here, {there} on {affinity.devices[first_choice]}, without transfers and launches"
+        by_priority = limited.by_priority or by_priority
+        memory_binds = limited.found is not best
+        if memory_binds:
+            best = limited.found
+            moved = moved_for_memory(moved, limited.fitted, limits_array(affinity.devices, rules.limits))
+    latency = _predicted(best, by_priority, table, memory_binds)
+    return Assignment(original, model, moved, best.partition, latency=latency, costs=table)
 
-    moved = dataclasses.replace(affinity, device_of=found.device_of, origin=origin, explain_cost=explain)
-    if limited is None or limited.found is found:
-        return CostAffinity(moved, found, first, table, False)
-    moved = moved_for_memory(moved, limited.fitted, limits_array(affinity.devices, limits or {}))
-    return CostAffinity(moved, limited.found, first, table, True)
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _CostReasons:
+    """Why nodes moved. ``device_of``, ``first_choice``: int32[num_nodes], the devices by cost and by priority."""
+
+    table: CostTable
+    device_of: NDArray[np.int32]
+    first_choice: NDArray[np.int32]
+
+    def reason(self, node: int) -> str:
+        here, there = (
+            f"{duration(float(self.table.work[device, node]))} "
+            f"({CostSource(self.table.source[device, node]).name.lower()})"
+            for device in (self.device_of[node], self.first_choice[node])
+        )
+        first_choice = self.table.devices[self.first_choice[node]]
+        return f"{here} here, {there} on {first_choice}, without transfers and launches"
+
+
+def _predicted(
+    best: LatencyAssignment, by_priority: Prediction, table: CostTable, memory_binds: bool
+) -> PredictedLatency:
+    """``by_priority``: the prediction for the assignment by priority."""
+    node = np.arange(table.model.num_nodes)
+    counts = np.bincount(table.source[best.device_of, node], minlength=len(CostSource))
+    return PredictedLatency(
+        best.prediction.total,
+        best.prediction.work,
+        best.prediction.launches,
+        best.prediction.transfers,
+        best.lower_bound,
+        by_priority.total,
+        {CostSource(i).name.lower(): count for i, count in enumerate(counts.tolist()) if count},
+        memory_binds,
+    )

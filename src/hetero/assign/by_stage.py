@@ -7,7 +7,7 @@ stage of a device that supports it. Costs are computed as for assignment by cost
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..base.names import short
 from ..partition import Graph, Partition, partition_graph
 from ..plugin.speed import CostSource
 from .affinity import Affinity, Origin
-from .costs.measured import Costs
+from .assignment import Assignment
 from .costs.table import CostTable, cost_table
 from .memory import values_of
 from .pipeline import NoRoom, PipelineError, StageAssignment, TooManyStages, balance_stages
@@ -28,46 +28,17 @@ from .within_memory import allowed_devices, limits_array, require_fit
 
 if TYPE_CHECKING:
     from ..model.model import Model
-    from ..plugin.contract import Support
-    from ..plugin.speed import DeviceSpeed
     from .cuts import AssignmentProblem
+    from .request import AssignmentRules
 
-__all__ = ["StagedAffinity", "assign_stages", "stage_partition"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class StagedAffinity:
-    """``affinity``: the devices by stage. ``partition``: the connected parts of the stages, stage by stage. ``found``:
-    the stages with their times. ``pipeline``: the prediction for the plan. ``table``: the costs."""
-
-    affinity: Affinity
-    partition: Partition
-    found: StageAssignment
-    pipeline: PredictedPipeline
-    table: CostTable
-
-    @property
-    def latency(self) -> None:
-        """Always None: pipelines optimize throughput, not latency. `pipeline` contains the latency."""
-        return None
+__all__ = ["assign_stages", "stage_partition"]
 
 
-def assign_stages(
-    model: Model,
-    affinity: Affinity,
-    supports: Sequence[Support],
-    speeds: Sequence[DeviceSpeed],
-    *,
-    costs: Costs | None = None,
-    original: Model | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    limits: Mapping[str, int] | None = None,
-) -> StagedAffinity:
+def assign_stages(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
     """The stages whose slowest one is predicted to take the least time.
 
-    ``affinity``: by priority; its pins are kept. ``supports``, ``speeds``: per device. ``costs``: measured on ``model``
-    or on ``original``, the model before calls of functions were inlined; ``shapes`` of inputs select among them.
-    ``limits``: device -> memory limit in bytes.
+    ``original``: the model before calls of functions were inlined, for which costs may have been measured.
+    ``affinity``: by priority; its pins are kept. The partition has the connected parts of the stages, stage by stage.
 
     Raises `TooManyStages` for more devices than nodes, `PipelineError` for a node that does not fit into any stage in
     the order of the devices, `WrongModel` for costs of another model, `PropertyError` for costs that cover none of the
@@ -79,34 +50,42 @@ def assign_stages(
             f"a pipeline over {', '.join(devices)} has {counted(len(devices), 'stage')}, model {model.name!r} only "
             f"{counted(model.num_nodes, 'node')}; list at most as many devices as there are nodes"
         )
-    if costs is not None:
-        costs.check_model(*dict.fromkeys((model, original or model)))
-        costs.check_devices(devices)
-    table = cost_table(model, devices, speeds, costs, shapes)
-    allowed = allowed_devices(affinity, supports)
-    pinned = affinity.origin != Origin.PRIORITY
+    if rules.costs is not None:
+        rules.costs.check_model(*dict.fromkeys((model, original)))
+        rules.costs.check_devices(devices)
+    table = cost_table(model, devices, rules.speeds, rules.costs)
+    allowed = allowed_devices(affinity)
     problem = table.problem(allowed)
     try:
-        found = balance_stages(model.graph, problem, table.launch, len(devices))
+        stages = balance_stages(model.graph, problem, table.launch, len(devices))
     except PipelineError as error:
         raise _in_words(model, affinity, allowed, error) from None
-    partition = stage_partition(model.graph, found.stage_of)
-    if limits:
-        found, partition = _within(model, affinity, allowed, table, problem, found, partition, limits)
-    pipeline = _predicted(table, allowed, found, partition)
+    partition = stage_partition(model.graph, stages.stage_of)
+    if rules.limits:
+        stages, partition = _within(model, affinity, allowed, table, problem, stages, partition, rules.limits)
+    pipeline = _predicted(table, allowed, stages, partition)
     origin = affinity.origin.copy()
-    origin[~pinned] = Origin.STAGE
+    origin[affinity.origin == Origin.PRIORITY] = Origin.STAGE
     origin.setflags(write=False)
     number_of = {devices.index(stage.device): number for number, stage in enumerate(pipeline.stages, 1)}
+    reasons = _StageReasons(table, stages.stage_of, number_of)
+    staged = dataclasses.replace(affinity, device_of=stages.stage_of, origin=origin, cost_reasons=reasons)
+    return Assignment(original, model, staged, partition, pipeline=pipeline)
 
-    def explain(node: int) -> str:
-        device = int(found.stage_of[node])
-        source = CostSource(table.source[device, node]).name.lower()
-        taken = duration(float(table.work[device, node]))
-        return f"stage {number_of[device]} of {len(number_of)} of the pipeline; {taken} ({source}) here"
 
-    staged = dataclasses.replace(affinity, device_of=found.stage_of, origin=origin, explain_cost=explain)
-    return StagedAffinity(staged, partition, found, pipeline, table)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _StageReasons:
+    """The stage of each node. ``number_of``: device -> number of its stage, counted from 1."""
+
+    table: CostTable
+    stage_of: NDArray[np.int32]
+    number_of: Mapping[int, int]
+
+    def reason(self, node: int) -> str:
+        device = int(self.stage_of[node])
+        source = CostSource(self.table.source[device, node]).name.lower()
+        seconds = duration(float(self.table.work[device, node]))
+        return f"stage {self.number_of[device]} of {len(self.number_of)} of the pipeline; {seconds} ({source}) here"
 
 
 def stage_partition(graph: Graph, stage_of: NDArray[np.int32]) -> Partition:

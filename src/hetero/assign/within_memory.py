@@ -18,7 +18,6 @@ from ..base.names import first_few, short
 from ..base.warn import warn
 from ..errors import InsufficientMemory
 from ..partition import Partition, partition_graph
-from ..plugin.contract import Support
 from .affinity import Affinity, Origin
 from .memory.fit import Fit, InfeasibilityProof, fit, prove_infeasible
 from .memory.footprint import Footprint, footprint
@@ -47,11 +46,11 @@ def limits_array(devices: Sequence[str], limits: Mapping[str, int]) -> NDArray[n
     return np.array([limits.get(device, np.inf) for device in devices], np.float64)
 
 
-def allowed_devices(affinity: Affinity, supports: Sequence[Support]) -> NDArray[np.bool_]:
+def allowed_devices(affinity: Affinity) -> NDArray[np.bool_]:
     """bool [k, num_nodes]: the possible devices of each node. Nodes with a pin or an affinity stay on their device."""
-    allowed = np.stack([support.mask for support in supports])
+    allowed = np.stack([support.mask for support in affinity.supports])
     fixed = affinity.origin != Origin.PRIORITY
-    allowed[:, fixed] = affinity.device_of[fixed] == np.arange(len(supports))[:, None]
+    allowed[:, fixed] = affinity.device_of[fixed] == np.arange(len(allowed))[:, None]
     return allowed
 
 
@@ -64,7 +63,7 @@ def fit_affinity(
     """
     values = values_of(model)
     most = limits_array(affinity.devices, limits)
-    allowed = allowed_devices(affinity, affinity.supports)
+    allowed = allowed_devices(affinity)
     # By priority, nodes move only to later devices.
     earlier = np.arange(len(most))[:, None] < affinity.device_of
     found = fit(
@@ -86,17 +85,26 @@ def moved_for_memory(affinity: Affinity, found: Fit, limits: NDArray[np.float64]
     origin = affinity.origin.copy()
     origin[after != before] = Origin.MEMORY
     origin.setflags(write=False)
-    needs = found.needs
+    reasons = _FullDevices(affinity.devices, before, found.needs, limits)
+    return dataclasses.replace(affinity, device_of=after, origin=origin, memory_reasons=reasons)
 
-    def explain(node: int) -> str:
-        device = int(before[node])
-        weights, activations = byte_size(int(needs.weights[device])), byte_size(int(needs.activations[device]))
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _FullDevices:
+    """Why nodes moved. ``before``: int32[num_nodes], the devices without limits; ``needs``: after the move."""
+
+    devices: tuple[str, ...]
+    before: NDArray[np.int32]
+    needs: Footprint
+    limits: NDArray[np.float64]
+
+    def reason(self, node: int) -> str:
+        device = int(self.before[node])
+        weights, activations = int(self.needs.weights[device]), int(self.needs.activations[device])
         return (
-            f"{affinity.devices[device]} is limited to {byte_size(int(limits[device]))}, and needs {weights} of "
-            f"weights and {activations} of activations without it"
+            f"{self.devices[device]} is limited to {byte_size(int(self.limits[device]))}, and needs "
+            f"{byte_size(weights)} of weights and {byte_size(activations)} of activations without it"
         )
-
-    return dataclasses.replace(affinity, device_of=after, origin=origin, explain_memory=explain)
 
 
 def check_limits(

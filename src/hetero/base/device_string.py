@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 
 from ..errors import PropertyError, shown
 
-__all__ = ["DeviceString", "is_device_name", "parse_device", "parse_device_list"]
+__all__ = ["LIST_DEVICES", "DeviceString", "is_device_name", "parse_device", "parse_device_list", "string_of_list"]
+
+LIST_DEVICES = ("HETERO", "MULTI")
+"""The devices that run over a list of other devices. The first cuts models for them."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ID = re.compile(r"[A-Za-z0-9_]+")
@@ -61,9 +65,17 @@ def parse_device_list(text: str, whole: str | None = None) -> tuple[str, ...]:
         if not entry.strip():
             raise PropertyError(f"device {whole!r}: the list has an empty entry; remove the spare comma")
         device = parse_device(entry)
-        if device.devices is not None or device.name in ("HETERO", "MULTI"):
+        if device.devices is not None or device.name in LIST_DEVICES:
             raise PropertyError(f"device {whole!r}: {entry.strip()!r} cannot stand inside a device list")
         if str(device) in devices:
             raise PropertyError(f"device {whole!r}: {device} is listed twice")
         devices.append(str(device))
     return tuple(devices)
+
+
+def string_of_list(devices: Sequence[str]) -> str:
+    """The device string for which a plan over ``devices`` was made. A list such as ``MULTI:CPU,ORT`` in place of a
+    single device stands for itself."""
+    if len(devices) == 1 and ":" in devices[0]:
+        return devices[0]
+    return f"{LIST_DEVICES[0]}:{','.join(devices)}"

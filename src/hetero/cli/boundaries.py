@@ -11,7 +11,7 @@ __all__ = ["with_boundaries"]
 def with_boundaries(plan: Plan) -> tuple[Model, dict[str, int]]:
     """Returns the planned model with the values between its subgraphs as outputs, and for each output the subgraph that
     computes it, counted from 1."""
-    model, _, partition = plan.require_bound()
+    model, partition = plan.assignment.model, plan.assignment.partition
     boundary = plan.traffic.value.tolist()
     names = [model.value_name(value) for value in boundary if model.is_tensor(value)]
     maker = {value: int(model.producer[value]) for value in (*boundary, *model.output_ids)}

@@ -11,7 +11,7 @@ import click
 from ..core import Core, with_shapes
 from ..errors import ModelError
 from ..model.model import Model
-from ..plan import Plan
+from ..plan import Plan, PlanRecord
 from ..plugin.contract import CompiledModel, Port
 from .planning import Planning
 from .progress import working
@@ -67,13 +67,13 @@ class Session:
 
     def plan(self, planning: Planning, config: Mapping[str, Any]) -> Plan:
         """A new plan, or a plan from a file, checked against the model."""
-        given: str | Plan = planning.device or "CPU"
+        target: str | PlanRecord = planning.device or "CPU"
         if planning.plan_path is not None:
             if planning.pins:
                 raise click.UsageError("a plan contains its pins: give either --plan or --pin")
-            given = Plan.load(planning.plan_path)
+            target = Plan.load(planning.plan_path)
         with working("Planning"):
-            return self.core.plan(self.model, given, config, pins=planning.pinned())
+            return self.core.plan(self.model, target, config, pins=planning.pinned())
 
     def compile(self, planning: Planning, config: Mapping[str, Any]) -> tuple[CompiledModel, float]:
         """The compiled model, and the time in s. The device defaults to CPU, or the device of an exported model."""
@@ -82,7 +82,7 @@ class Session:
             _ = self.model  # reading is not compiling
         if is_artifact and (planning.plan_path is not None or planning.pins):
             raise click.UsageError("an exported model contains its plan: --plan and --pin require an ONNX model")
-        target: str | Plan = planning.device or "CPU"
+        target: str | PlanRecord = planning.device or "CPU"
         if planning.plan_path is not None:
             planning.require()
             target = self.plan(planning, config)

@@ -9,6 +9,7 @@ is replaced, with a warning.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Callable, Mapping
@@ -22,60 +23,51 @@ from ..artifact.payload import PayloadReader
 from ..artifact.reader import open_artifact
 from ..base.guard import guarded
 from ..base.log import tell
+from ..base.version import __version__
 from ..base.warn import warn
 from ..errors import ArtifactError, HeteroError, NotSupported, raise_out_of_memory
 from ..plugin.caller import isolates
 from .importing import import_model
 
 if TYPE_CHECKING:
+    from ..assign.request import Request
     from ..model.model import Model
-    from ..plugin.contract import CompiledModel, Plugin
+    from ..plugin.caller import ConfiguredDevice
+    from ..plugin.contract import CompiledModel
 
 __all__ = ["cached", "digest_of"]
 
 _LENT_BYTES = 4096  # larger weights, in B, are hashed in place instead of copied into the model's bytes
+_IN_RULES = ("COSTS", "MAX_MEMORY")  # properties that are resolved in the rules of a request
 _NOT_KEYS = ("CACHE_DIR", "CACHE_ENCRYPTION_CALLBACKS")
 
 
-def cached(
-    model: Model,
-    device: str,
-    plugin: Plugin,
-    config: Mapping[str, Any],
-    chosen: object,
-    compile_anew: Callable[[], CompiledModel],
-) -> CompiledModel:
+def cached(model: Model, request: Request, chosen: object, compile_anew: Callable[[], CompiledModel]) -> CompiledModel:
     """The compiled model from the cache, or else the result of ``compile_anew()``, which is added to the cache.
 
-    ``config``: the plugin's properties. Its ``CACHE_DIR``, or the device's default, names the folder, which is created
-    if it does not exist. Without ``CACHE_DIR``, the cache is not used. ``chosen``: pins or a plan, as JSON values.
+    ``CACHE_DIR`` of the request names the folder, which is created if it does not exist. ``chosen``: what the result
+    depends on besides the model and the request, such as a plan, as JSON values.
     """
-    settings = plugin.full_config({key: value for key, value in config.items() if plugin.declares(key)})
-    folder = settings.get("CACHE_DIR")
-    if not folder or settings.get("HETERO_DUMP_GRAPH_DOT"):  # only compilation writes these dumps
+    settings = request.settings
+    folder = settings["CACHE_DIR"]
+    if settings.get("HETERO_DUMP_GRAPH_DOT"):  # only compilation writes these dumps
         return compile_anew()
-    if isolates(plugin, settings):  # the worker uses the cache
+    if not request.cuts and isolates(request.whole):  # the worker uses the cache
         return compile_anew()
     encrypt, decrypt = callbacks_of(settings["CACHE_ENCRYPTION_CALLBACKS"])
-    identity = [
-        digest_of(model),
-        device,
-        dict(guarded(device, "version_descriptor", "", lambda: plugin.version_descriptor(config))),
-        _without(plugin.settings_of(config)),
-        chosen,
-        encrypt is not None,
-    ]
+    identity = [digest_of(model), _identity(request), chosen, encrypt is not None]
     encoded = msgspec.json.encode(identity, enc_hook=repr, order="deterministic")
     path = os.path.join(folder, f"{hashlib.sha256(encoded).hexdigest()}.hetero")
-    found = _load(path, plugin, config, decrypt)
-    if found is not None:
-        tell(settings, device, "INFO", f"found {model.name!r} in the cache: {path}")
-        return found
+    name = request.whole.name
+    loaded = _load(path, request.whole, decrypt)
+    if loaded is not None:
+        tell(settings, name, "INFO", f"found {model.name!r} in the cache: {path}")
+        return loaded
     compiled = compile_anew()
     try:
         os.makedirs(folder, exist_ok=True)
         export_model(compiled, path, encrypt)
-        tell(settings, device, "INFO", f"kept {model.name!r} in the cache: {path}")
+        tell(settings, name, "INFO", f"kept {model.name!r} in the cache: {path}")
     except NotSupported:  # a device does not support export
         pass
     except (ArtifactError, OSError) as error:
@@ -83,12 +75,25 @@ def cached(
     return compiled
 
 
-def _load(
-    path: str, plugin: Plugin, config: Mapping[str, Any], decrypt: Callable[[bytes], bytes] | None
-) -> CompiledModel | None:
+def _identity(request: Request) -> list[Any]:
+    """What the result of compiling depends on besides the model, as JSON values."""
+    devices = []
+    for device in request.devices:
+        call = functools.partial(device.plugin.version_descriptor, device.config)
+        versions = dict(guarded(device.name, "version_descriptor", "", call))
+        devices.append([device.name, versions, _without_cache(device.plugin.settings_of(device.config))])
+    if not request.cuts:
+        return [__version__, request.whole.name, devices]
+    rules = request.rules
+    costs = None if rules.costs is None else rules.costs.to_json()  # what they say, not where they are
+    own = {key: value for key, value in _without_cache(request.settings).items() if key not in _IN_RULES}
+    return [__version__, request.whole.name, devices, own, list(request.pins.items()), costs, rules.limits]
+
+
+def _load(path: str, device: ConfiguredDevice, decrypt: Callable[[bytes], bytes] | None) -> CompiledModel | None:
     try:
         artifact = open_artifact(path, decrypt)
-        compiled = import_model(PayloadReader(artifact), plugin, config)
+        compiled = import_model(PayloadReader(artifact), device)
     except HeteroError as error:
         raise_out_of_memory(error)
         if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
@@ -112,10 +117,10 @@ def digest_of(model: Model) -> str:
     return digest.hexdigest()
 
 
-def _without(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _without_cache(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings without the properties of the cache, at every level."""
     return {
-        key: _without(value) if isinstance(value, Mapping) else value
+        key: _without_cache(value) if isinstance(value, Mapping) else value
         for key, value in settings.items()
         if key not in _NOT_KEYS
     }

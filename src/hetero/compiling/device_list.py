@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..base.device_string import parse_device, parse_device_list
 from ..base.guard import guarded
-from ..base.log import tell
 from ..base.properties import without
 from ..base.warn import warn
 from ..errors import (
     Corrupt,
     DeviceUnavailable,
     HeteroError,
-    ModelError,
     PropertyError,
     UnknownDevice,
-    raise_out_of_memory,
 )
-from ..plugin.caller import query
-from ..plugin.contract import CompiledModel, Plugin, Support
+from ..plugin.caller import ConfiguredDevice, configure
+from ..plugin.contract import CompiledModel, Plugin
 
 if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader
-    from ..model.model import Model
 
 __all__ = ["DeviceListPlugin", "optimal_requests"]
 
@@ -51,53 +47,38 @@ class DeviceListPlugin(Plugin):
     not_forwarded: ClassVar[frozenset[str]] = frozenset({"MULTI_DEVICE_PRIORITIES", "DEVICE_PROPERTIES", "DEVICE_ID"})
     """Properties of this device only, even if its devices declare them too."""
 
-    def available(self, config: Mapping[str, Any]) -> Iterator[tuple[str, Plugin, dict[str, Any]]]:
-        """The available devices of the list, each with its configuration. Warns about each unavailable device. Raises
-        `DeviceUnavailable` if ``STRICT`` is set, or if no device is available."""
-        settings = self.full_config(self.own(config))
+    def available(
+        self, config: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> tuple[list[ConfiguredDevice], dict[str, str]]:
+        """The available devices of the list, each with its configuration, and the other devices with the reason.
+
+        ``settings``: its own properties, from `full_config`. Warns about each unavailable device. Raises
+        `DeviceUnavailable` if ``STRICT`` is set, or if no device is available, and `PropertyError` for a configuration
+        that a device does not accept.
+        """
         listed = settings["MULTI_DEVICE_PRIORITIES"]
         if not listed:
             raise PropertyError(f"{self.name} requires a device list, for example '{self.name}:TEMPLATE,CPU'")
-        devices = parse_device_list(listed, f"{self.name}:{listed}")
-        self._check_list(devices, config)
-        found = False
-        for device in devices:
+        names = parse_device_list(listed, f"{self.name}:{listed}")
+        self._check_list(names, config)
+        devices: list[ConfiguredDevice] = []
+        skipped: dict[str, str] = {}
+        for name in names:
             try:
-                plugin, device_config = self.device_of(device, config)
+                devices.append(self.device_of(name, config))
             except DeviceUnavailable as error:
                 if settings["STRICT"]:
                     raise
-                warn(f"skipping {device}: {error}")
-                continue
-            found = True
-            yield device, plugin, device_config
-        if not found:
+                warn(f"skipping {name}: {error}")
+                skipped[name] = str(error)
+        if not devices:
             raise DeviceUnavailable(f"no device of {self.name}:{listed} is available")
+        return devices, skipped
 
-    def ask(
-        self, model: Model, available: Iterable[tuple[str, Plugin, dict[str, Any]]], config: Mapping[str, Any]
-    ) -> list[Support]:
-        """The nodes that each of the ``available`` devices supports. If a device fails, it counts as supporting no
-        nodes, with a warning that names it; with ``STRICT``, the error is raised."""
-        settings = self.full_config(self.own(config))
-        answers = []
-        for device, plugin, device_config in available:
-            try:
-                answers.append(query(plugin, model, device_config, device))
-            except (PropertyError, ModelError):
-                raise
-            except HeteroError as error:
-                raise_out_of_memory(error)
-                if settings["STRICT"]:
-                    raise
-                tell(settings, self.name, "WARNING", f"continues without {device}: {error}")
-                warn(f"{self.name} continues without {device}: {error}")
-                answers.append(Support.from_reasons(model.num_nodes, dict.fromkeys(range(model.num_nodes), str(error))))
-        return answers
-
-    def device_of(self, device: str, config: Mapping[str, Any]) -> tuple[Plugin, dict[str, Any]]:
-        """A device's plugin, and its part of ``config``."""
-        parsed = parse_device(device)
+    def device_of(self, name: str, config: Mapping[str, Any]) -> ConfiguredDevice:
+        """A device of the list with its part of ``config``. Raises `DeviceUnavailable`, and `PropertyError` for a
+        configuration that it does not accept."""
+        parsed = parse_device(name)
         plugin = self.plugin_of(parsed.name)
         with self._property_lock:
             merged = {**self._table.assigned, **config}
@@ -106,12 +87,12 @@ class DeviceListPlugin(Plugin):
             key: value for key, value in merged.items() if key not in self.not_forwarded and plugin.declares(key)
         }
         forwarded.update(per_device.get(parsed.name, {}))
-        if device != parsed.name:
-            forwarded.update(per_device.get(device, {}))
+        if name != parsed.name:
+            forwarded.update(per_device.get(name, {}))
         if parsed.id:
             plugin.check_device_id(parsed.id)
             forwarded["DEVICE_ID"] = parsed.id
-        return plugin, forwarded
+        return configure(plugin, forwarded, name)
 
     def timeout_ms(self, config: Mapping[str, Any]) -> int:
         """0: no timeout. The devices of the list have their own timeouts."""
@@ -122,16 +103,20 @@ class DeviceListPlugin(Plugin):
         return {key: value for key, value in config.items() if self.declares(key)}
 
     def check_config(self, config: Mapping[str, Any]) -> None:
-        """Checks its own properties; `available` checks those of the listed devices."""
+        """Check its own properties; `device_of` checks those of the listed devices."""
         self.full_config(self.own(config))
 
     def settings_of(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """The settings of this device, and the settings and version descriptor of each available device of the list."""
+        settings = self.full_config(self.own(config))
         devices = {
-            device: [dict(plugin.version_descriptor(settings)), dict(plugin.settings_of(settings))]
-            for device, plugin, settings in self.available(config)
+            device.name: [
+                dict(device.plugin.version_descriptor(device.config)),
+                dict(device.plugin.settings_of(device.config)),
+            ]
+            for device in self.available(config, settings)[0]
         }
-        return {**self.full_config(self.own(config)), "DEVICES": devices}
+        return {**settings, "DEVICES": devices}
 
     def check_parts(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
         """Check the parts of an exported model, as `check_import` does."""
@@ -142,13 +127,13 @@ class DeviceListPlugin(Plugin):
                 raise Corrupt(f"{reader.label}: a part was compiled for a list of devices, expected a single device")
         self._check_list(list(dict.fromkeys(part.device for part in reader.parts)), config)
         for part in reader.parts:
-            check_part(part, *self.device_of(part.device, config))
+            check_part(part, self.device_of(part.device, config))
 
     def import_parts(self, reader: PayloadReader, config: Mapping[str, Any]) -> list[CompiledModel]:
         """The compiled models of the parts of an exported model."""
         from .importing import import_part
 
-        return [import_part(part, *self.device_of(part.device, config)) for part in reader.parts]
+        return [import_part(part, self.device_of(part.device, config)) for part in reader.parts]
 
     def _check_list(self, devices: Sequence[str], config: Mapping[str, Any]) -> None:
         """Raise for an unknown device, and for a key that neither this device nor a listed device declares."""

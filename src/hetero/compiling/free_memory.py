@@ -36,7 +36,7 @@ class FreeMemory:
             return True
 
     def _needs(self, device_of: NDArray[np.int32]) -> Footprint:
-        model, _, _ = self._plan.require_bound()
+        model = self._plan.assignment.model
         subgraph_of = np.empty(model.num_nodes, np.int32)
         for i, part in enumerate(self._nodes):
             subgraph_of[part] = i

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from ..model.types import Port
-from ..plan import Plan
+from ..plan import PlanRecord
 from ..plugin.compiled_model import CompiledModel
 from ..plugin.executor import DeviceExecutors, ExecutorManager
 from ..plugin.request import InferRequest, Runner
@@ -51,7 +51,7 @@ class HeteroCompiledModel(CompiledModel):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: PlanRecord,
         ports: tuple[Sequence[Port], Sequence[Port]],
         name: str,
         submodels: Sequence[CompiledModel],

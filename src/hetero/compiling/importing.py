@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..artifact.payload import PayloadReader
 from ..base.device_string import parse_device
@@ -22,7 +22,7 @@ from ..errors import (
     WrongDevice,
     raise_out_of_memory,
 )
-from ..plugin.caller import adopt, isolates
+from ..plugin.caller import ConfiguredDevice, adopt, isolates
 from ..plugin.contract import CompiledModel
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["check_device", "check_part", "import_model", "import_part", "plugin_for"]
 
 
-def import_model(root: PayloadReader, plugin: Plugin, config: Mapping[str, Any]) -> CompiledModel:
+def import_model(root: PayloadReader, device: ConfiguredDevice) -> CompiledModel:
     """The compiled model of a file. Checks all devices and versions before it reads any payload."""
-    check_part(root, plugin, config)
-    return import_part(root, plugin, config)
+    check_part(root, device)
+    return import_part(root, device)
 
 
 def check_device(reader: PayloadReader, device: str) -> None:
@@ -68,34 +68,34 @@ def plugin_for(reader: PayloadReader, plugin_of: Callable[[str], Plugin]) -> Plu
         ) from error
 
 
-def check_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]) -> None:
+def check_part(reader: PayloadReader, device: ConfiguredDevice) -> None:
     """Check the device and version of a part and of its own parts. Does not read the part's files.
 
     Raises `WrongDevice`, `WrongVersion` and `DeviceUnavailable`.
     """
+    plugin = device.plugin
     if parse_device(reader.device).name not in (plugin.name, *plugin.registered_names):
         raise WrongDevice(f"{reader.label}: was compiled for {reader.device}, expected {plugin.name}")
-    call = functools.partial(plugin.check_import, reader, config)
-    guarded(reader.device, "check_import", f"of {reader.name!r}", call, plugin.timeout_ms(config))
+    call = functools.partial(plugin.check_import, reader, device.config)
+    guarded(reader.device, "check_import", f"of {reader.name!r}", call, device.timeout_ms)
 
 
-def import_part(reader: PayloadReader, plugin: Plugin, config: Mapping[str, Any]) -> CompiledModel:
-    """A part's compiled model, imported by its plugin. ``config``: the plugin's own properties.
+def import_part(reader: PayloadReader, device: ConfiguredDevice) -> CompiledModel:
+    """A part's compiled model, imported by its plugin.
 
     Raises `Corrupt` if the plugin cannot import files whose digests are correct: another plugin wrote them.
     """
-    if isolates(plugin, config):
+    if isolates(device):
         raise NotSupported(f"{reader.label}: ISOLATION=PROCESS does not support import; set ISOLATION=NONE")
-    call = functools.partial(plugin.import_payload, reader, config)
+    call = functools.partial(device.plugin.import_payload, reader, device.config)
     subject = f"of {reader.name!r}"
     try:
-        plugin.check_config(config)
-        timeout_ms = plugin.timeout_ms(config)
+        timeout_ms = device.timeout_ms
         compiled = call() if timeout_ms == 0 else guarded(reader.device, "import_payload", subject, call, timeout_ms)
         if not isinstance(compiled, CompiledModel):
             raise HeteroError(f"import_payload returned {type(compiled).__name__}, expected a CompiledModel")
         compiled.adopt_ports(reader.inputs, reader.outputs)
-        adopt(plugin, compiled, config, subject, reader.name, reader.device)
+        adopt(device, compiled, subject, reader.name, reader.device)
         tell(compiled.settings, reader.device, "INFO", f"imported: {compiled!r} of {reader.name!r}")
         return compiled
     except (ArtifactError, DeviceUnavailable, NotSupported, PluginTimeout, PropertyError):

@@ -20,7 +20,7 @@ from ..model.data_file import DataFile
 from ..model.model import Model
 from ..model.read import ModelSource, as_model
 from ..model.save import data_threshold
-from ..plan import Plan
+from ..plan import PlanRecord
 from ..plan.bind import place_plan
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Manifest:
 
 def split(
     model: Model | ModelSource,
-    plan: Plan,
+    plan: PlanRecord,
     folder: str | os.PathLike[str],
     *,
     external_above: int | None = None,
@@ -106,7 +106,7 @@ def split(
     read, `PropertyError` if the plan is for another model, and `HeteroError` if the folder is not empty or cannot be
     written.
     """
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, PlanRecord):
         raise TypeError(f"expected a hetero.Plan, as Core.plan returns, got {type(plan).__name__}")
     placed = place_plan(as_model(model), plan)
     model, partition = placed.model, placed.partition

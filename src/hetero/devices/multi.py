@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..assign.request import query_all
 from ..base.warn import warn
 from ..compiling.device_list import DeviceListPlugin, optimal_requests
 from ..compiling.on_device import compile_on
@@ -51,7 +52,9 @@ class MultiPlugin(DeviceListPlugin):
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """A node is taken by the device that takes most of the model's."""
-        answers = self.ask(model, self.available(config), config)
+        settings = self.full_config(self.own(config))
+        devices, _ = self.available(config, settings)
+        answers = query_all(self.name, devices, model, settings)
         return max(answers, key=lambda answer: int(answer.mask.sum()))
 
     def compile_model(
@@ -62,22 +65,22 @@ class MultiPlugin(DeviceListPlugin):
         settings = self.full_config(self.own(config))
         compiled: list[CompiledModel] = []
         failures: list[HeteroError] = []
-        for device, plugin, device_config in self.available(config):
+        for device in self.available(config, settings)[0]:
             try:
-                refused = query(plugin, model, device_config, device).reasons
+                refused = query(device, model).reasons
                 if refused:
                     node, reason = next(iter(refused.items()))
                     first = f"the first {model.key_of(node)!r}: {reason}"
                     raise UnsupportedModel(
-                        f"{device} takes all of {model.name!r} but {len(refused)} nodes, {first}",
-                        {model.key_of(node): {device: reason} for node, reason in refused.items()},
+                        f"{device.name} supports all of {model.name!r} but {len(refused)} nodes, {first}",
+                        {model.key_of(node): {device.name: reason} for node, reason in refused.items()},
                     )
-                limit = plugin.memory_bytes(device)
+                limit = device.plugin.memory_bytes(device.name)
                 if limit is not None:
                     from ..assign.within_memory import check_whole
 
-                    check_whole(model, device, int(limit))
-                compiled.append(compile_on(plugin, model, device_config, None, device))
+                    check_whole(model, device.name, int(limit))
+                compiled.append(compile_on(device, model))
             except PropertyError:
                 raise
             except HeteroError as error:

@@ -50,6 +50,7 @@ from ..errors import (
     raise_out_of_memory,
 )
 from ..model.types import dtype_of
+from ..plugin.caller import ConfiguredDevice, configure
 from ..plugin.contract import CompiledModel, Plugin, RemoteContext, Runner, Support
 from ..plugin.profile import ProfileRow
 from .constraints import OpConstraints, refusals
@@ -324,6 +325,10 @@ class ProfilePlugin(Plugin):
         device_id = self.profile.runs_on.partition(".")[2]
         return {**kept, "DEVICE_ID": device_id} if device_id else kept
 
+    def _configured(self, config: Mapping[str, Any]) -> ConfiguredDevice:
+        """The executing device with its part of the configuration."""
+        return configure(self.executing_plugin(), self._delegated(config))
+
     def add_extension(self, extension: Any) -> None:
         """As the executing device takes it, which gets it too. The profile says which operators are listed."""
         self.executing_plugin().add_extension(extension)
@@ -360,7 +365,7 @@ class ProfilePlugin(Plugin):
                 f"{self.name} cannot compile {model.name!r}: its profile does not list {keys}", reasons
             )
         try:
-            inner = compile_on(self.executing_plugin(), model, self._delegated(config), context)
+            inner = compile_on(self._configured(config), model, context)
         except UnsupportedModel as error:
             raise UnsupportedModel(f"{self.name}, simulated: {error}", error.unsupported) from error
         return SimulatedModel(self.name, inner, {"NETWORK_NAME": model.name, **self.full_config(config)})
@@ -387,12 +392,12 @@ class ProfilePlugin(Plugin):
                 f"{reader.label}: was compiled for {self.name} while that ran on {part.device}, and here it runs on "
                 f"{self.profile.runs_on}: compile and export the model again"
             )
-        check_part(part, executing, self._delegated(config))
+        check_part(part, self._configured(config))
 
     def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> CompiledModel:
         from ..compiling.importing import import_part
 
-        inner = import_part(reader.parts[0], self.executing_plugin(), self._delegated(config))
+        inner = import_part(reader.parts[0], self._configured(config))
         return SimulatedModel(self.name, inner, {"NETWORK_NAME": reader.name, **self.full_config(config)})
 
 

@@ -22,12 +22,13 @@ from ..model.functions import calls_in, inline_calls, may_hold_graphs
 from ..model.identity import graph_digest
 from ..partition import Partition, partition_graph
 from ..partition.check import broken_rule
+from .bound import BoundPlan
+from .record import PlanRecord
 
 if TYPE_CHECKING:
     from ..assign.predictions import PredictedPipeline
     from ..model.model import Model
     from ..plugin.contract import Support
-    from .plan import Plan
 
 __all__ = ["PlacedModel", "affinity_of_plan", "place_plan", "stages_of_plan", "with_nested_calls_inlined"]
 
@@ -48,14 +49,14 @@ class PlacedModel:
     partition: Partition
 
 
-def place_plan(model: Model, plan: Plan) -> PlacedModel:
+def place_plan(model: Model, plan: PlanRecord) -> PlacedModel:
     """Check a plan against a model, without querying devices.
 
     Raises `PropertyError` for a node that the model does not have (with the nearest key), nodes without a device,
     another model, and invalid subgraphs; `PartitionError` for subgraphs that cannot run in order.
     """
-    if plan.bound is not None and plan.original is not None and _same_nodes(plan.original, model):
-        bound = plan.bound
+    if isinstance(plan, BoundPlan) and _same_nodes(plan.original, model):
+        bound = plan.assignment
         if model is plan.original or not model.states_more_than(plan.original):
             return PlacedModel(model, bound.model, bound.affinity.device_of, bound.partition)
         if bound.model.num_nodes == model.num_nodes and _same_nodes(bound.model, model):  # no call was inlined
@@ -86,7 +87,7 @@ def place_plan(model: Model, plan: Plan) -> PlacedModel:
 
 
 def with_nested_calls_inlined(
-    placed: PlacedModel, plan: Plan, devices: Sequence[str], supports: Sequence[Support]
+    placed: PlacedModel, plan: PlanRecord, devices: Sequence[str], supports: Sequence[Support]
 ) -> PlacedModel:
     """Inline the calls inside nested graphs of nodes that their devices do not support. Returns the same object if
     there are none. The plan does not show such calls, because the nodes keep their keys."""
@@ -110,7 +111,7 @@ def with_nested_calls_inlined(
 
 
 def affinity_of_plan(
-    placed: PlacedModel, plan: Plan, devices: Sequence[str], supports: Sequence[Support]
+    placed: PlacedModel, plan: PlanRecord, devices: Sequence[str], supports: Sequence[Support]
 ) -> tuple[Affinity, bool]:
     """The affinity of a plan over its usable devices, and whether it is unchanged. It changes if nodes of unusable
     devices move to the first device that supports them.
@@ -134,7 +135,7 @@ def affinity_of_plan(
     return place(model, devices, supports, device_of, origin, pins), not moved.any()
 
 
-def stages_of_plan(plan: Plan, partition: Partition) -> PredictedPipeline | None:
+def stages_of_plan(plan: PlanRecord, partition: Partition) -> PredictedPipeline | None:
     """The pipeline of a plan if its stages still match the partition: each is a range of subgraphs on one device with
     the stated number of nodes. None if devices or subgraphs were edited so that the stages no longer match."""
     if plan.pipeline is None:
@@ -153,7 +154,7 @@ def stages_of_plan(plan: Plan, partition: Partition) -> PredictedPipeline | None
     return plan.pipeline if placed == partition.num_subgraphs else None
 
 
-def _devices(model: Model, plan: Plan) -> tuple[Model, NDArray[np.int32], list[int]]:
+def _devices(model: Model, plan: PlanRecord) -> tuple[Model, NDArray[np.int32], list[int]]:
     """The model with the calls inlined that contain nodes of the plan, the number of each node's device, and the nodes
     without a device."""
     by_name = sorted(plan.affinity) if model.functions else []
@@ -175,7 +176,7 @@ def _looks_into(by_name: Sequence[str], call: str) -> bool:
     return place < len(by_name) and by_name[place].startswith(f"{call}/")
 
 
-def _partition(model: Model, plan: Plan, device_of: NDArray[np.int32]) -> Partition:
+def _partition(model: Model, plan: PlanRecord, device_of: NDArray[np.int32]) -> Partition:
     """The partition in the plan if it agrees with the devices; otherwise a new one."""
     subgraph_of = _subgraphs(model, plan, device_of)
     if subgraph_of is None:
@@ -183,7 +184,7 @@ def _partition(model: Model, plan: Plan, device_of: NDArray[np.int32]) -> Partit
     return _checked_partition(model, plan, device_of, subgraph_of)
 
 
-def _subgraphs(model: Model, plan: Plan, device_of: NDArray[np.int32]) -> NDArray[np.int32] | None:
+def _subgraphs(model: Model, plan: PlanRecord, device_of: NDArray[np.int32]) -> NDArray[np.int32] | None:
     """int32[num_nodes]: the subgraph of each node in the plan; None if the subgraphs do not agree with the devices.
 
     Raises `PropertyError` unless every node is in exactly one subgraph.
@@ -217,7 +218,7 @@ def _subgraphs(model: Model, plan: Plan, device_of: NDArray[np.int32]) -> NDArra
 
 
 def _checked_partition(
-    model: Model, plan: Plan, device_of: NDArray[np.int32], subgraph_of: NDArray[np.int32]
+    model: Model, plan: PlanRecord, device_of: NDArray[np.int32], subgraph_of: NDArray[np.int32]
 ) -> Partition:
     """The partition in the plan. Raises `PartitionError`, which names nodes by key."""
     graph = model.graph

@@ -16,9 +16,10 @@ from ..errors import PropertyError
 from .trial import Trials
 
 if TYPE_CHECKING:
+    from ..assign.assignment import Assignment
     from ..model.model import Model
     from ..partition import Partition
-    from .record import Bound, PlanRecord
+    from .bound import BoundPlan
 
 __all__ = ["Asked", "Cut", "DeviceCost", "Explanation", "MissingOp", "PathStep", "explain", "missing_ops"]
 
@@ -157,12 +158,12 @@ class Explanation:
             yield str(missing)
 
 
-def explain(plan: PlanRecord, node: str) -> Explanation:
+def explain(plan: BoundPlan, node: str) -> Explanation:
     """See `Plan.explain`."""
-    bound = plan.require_bound()
-    model, affinity, partition = bound
+    assignment = plan.assignment
+    model, affinity, partition = assignment.model, assignment.affinity, assignment.partition
     index = _find(plan, model, node)
-    cuts, passed = _cuts(bound, index)
+    cuts, passed = _cuts(assignment, index)
     relevant: dict[tuple[int, int], None] = {}
     for other in (index, *passed):
         for device in range(int(affinity.device_of[other])):
@@ -179,16 +180,16 @@ def explain(plan: PlanRecord, node: str) -> Explanation:
         tuple(Asked(device, affinity.refusal(i, index)) for i, device in enumerate(affinity.devices)),
         cuts,
         _tried(plan, list(relevant)[:_MOST_TRIED]),
-        _costs(plan, bound, index),
+        _costs(plan, index),
     )
 
 
-def _costs(plan: PlanRecord, bound: Bound, node: int) -> tuple[DeviceCost, ...]:
+def _costs(plan: BoundPlan, node: int) -> tuple[DeviceCost, ...]:
     """The costs of the node on each device that supports it. Empty unless nodes are assigned by cost."""
-    by_cost = None if plan.decided is None else plan.decided.by_cost
-    if by_cost is None:
+    assignment = plan.assignment
+    if assignment.costs is None:
         return ()
-    _, affinity, partition = bound
+    affinity, partition = assignment.affinity, assignment.partition
     trials = Trials(plan)
     found = []
     for device, name in enumerate(affinity.devices):
@@ -199,14 +200,15 @@ def _costs(plan: PlanRecord, bound: Bound, node: int) -> tuple[DeviceCost, ...]:
             device_of = affinity.device_of.copy()
             device_of[node] = device
             there = trials.partition(device_of)
-        work, source = by_cost.cost_of(device, node)
-        found.append(DeviceCost(name, work, source, None if there is None else by_cost.predict(there).total))
+        work, source = assignment.cost_of(device, node)
+        found.append(DeviceCost(name, work, source, None if there is None else assignment.predict(there).total))
     return tuple(found)
 
 
-def missing_ops(plan: PlanRecord, limit: int) -> tuple[MissingOp, ...]:
+def missing_ops(plan: BoundPlan, limit: int) -> tuple[MissingOp, ...]:
     """See `Plan.missing_ops`."""
-    model, affinity, partition = plan.require_bound()
+    assignment = plan.assignment
+    model, affinity, partition = assignment.model, assignment.affinity, assignment.partition
     graph = partition.graph
     source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     target = graph.indices
@@ -223,9 +225,10 @@ def missing_ops(plan: PlanRecord, limit: int) -> tuple[MissingOp, ...]:
     return tuple(missing for missing in tried if missing.subgraphs_after < missing.subgraphs_before)
 
 
-def _tried(plan: PlanRecord, candidates: Sequence[tuple[int, int]]) -> tuple[MissingOp, ...]:
+def _tried(plan: BoundPlan, candidates: Sequence[tuple[int, int]]) -> tuple[MissingOp, ...]:
     """The effect of each operator on each device, the best first."""
-    model, affinity, partition = plan.require_bound()
+    assignment = plan.assignment
+    model, affinity, partition = assignment.model, assignment.affinity, assignment.partition
     trials = Trials(plan)
     found = []
     for device, op in candidates:
@@ -245,13 +248,13 @@ def _tried(plan: PlanRecord, candidates: Sequence[tuple[int, int]]) -> tuple[Mis
     return tuple(sorted(found, key=lambda missing: missing.subgraphs_after))
 
 
-def _find(plan: PlanRecord, model: Model, key: str) -> int:
+def _find(plan: BoundPlan, model: Model, key: str) -> int:
     """The node of a key."""
     if model.find_key(key) is None:
         if key in model.constant_keys:
             raise PropertyError(f"{key!r} is a constant and has no device: each subgraph that reads it contains a copy")
         inside = [other for other in model.keys if other.startswith(f"{key}/")] if plan.original is not model else []
-        if inside and plan.original is not None and plan.original.find_key(key) is not None:
+        if inside and plan.original.find_key(key) is not None:
             raise PropertyError(
                 f"{key!r} is a call of a function whose {counted(len(inside), 'node')} were planned separately; "
                 f"explain one of them, such as {inside[0]!r}"
@@ -259,9 +262,9 @@ def _find(plan: PlanRecord, model: Model, key: str) -> int:
     return model.index_of(key)
 
 
-def _cuts(bound: Bound, node: int) -> tuple[tuple[Cut, ...], list[int]]:
+def _cuts(assignment: Assignment, node: int) -> tuple[tuple[Cut, ...], list[int]]:
     """The boundaries at a node, and the other nodes involved, each once."""
-    model, affinity, partition = bound
+    model, affinity, partition = assignment.model, assignment.affinity, assignment.partition
     graph, subgraph_of = partition.graph, partition.subgraph_of
     own = int(subgraph_of[node])
     cuts = []

@@ -1,110 +1,71 @@
-"""Makes plans from the answers of devices, and from a loaded plan."""
+"""Makes plans: for a model and a request, and from a plan that was made before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..assign.affinity import Affinity, assign
+from ..assign.assigning import assign_model
+from ..assign.assignment import Assignment
+from ..assign.request import AssignmentRules, Request
 from ..base.warn import warn
 from ..partition import partition_graph
-from .bind import PlacedModel, affinity_of_plan, stages_of_plan
-from .decided import Decided
+from .bind import affinity_of_plan, place_plan, stages_of_plan, with_nested_calls_inlined
 from .plan import Plan
-from .record import Bound
 from .warning import unknown_sizes
 
 if TYPE_CHECKING:
-    from ..assign.by_cost import CostAffinity
-    from ..assign.by_stage import StagedAffinity
-    from ..assign.calls import ResolvedModel
-    from ..plugin.contract import Support
+    from ..model.model import Model
+    from .record import PlanRecord
 
-__all__ = ["bind_plan", "make_plan"]
+__all__ = ["bind_plan", "check_limits", "make_plan"]
 
 
-def make_plan(
-    resolved: ResolvedModel,
-    pins: Mapping[str, str] | None = None,
-    policy: str = "auto",
-    skipped: Mapping[str, str] | None = None,
-    by_cost: Callable[[ResolvedModel, Affinity], CostAffinity | StagedAffinity] | None = None,
-    limits: Mapping[str, int] | None = None,
-) -> Plan:
-    """Assign and partition. ``skipped``: unusable devices of the list, with the reason. ``by_cost``: reassigns the
-    nodes that were assigned by priority, and partitions them. ``limits``: device -> memory limit in bytes. Raises the
-    errors of `assign` and `partition_graph`, and `InsufficientMemory` if no assignment is found that fits."""
-    model = resolved.model
-
-    def decide(affinity: Affinity) -> Decided:
-        if by_cost is None and limits:
-            from ..assign.within_memory import fit_affinity
-
-            return Decided(*fit_affinity(model, affinity, limits, policy))
-        if by_cost is None:
-            return Decided(affinity, partition_graph(model.graph, affinity.device_of, policy=policy))
-        found = by_cost(resolved, affinity)
-        costs = None if found.latency is None else found
-        return Decided(found.affinity, found.partition, found.latency, found.pipeline, costs)
-
-    decided = decide(assign(model, resolved.devices, resolved.supports, pins, resolved.enclosing))
-    plan = Plan(
-        bound=Bound(model, decided.affinity, decided.partition),
-        original=resolved.original,
-        policy=policy,
-        pins=pins,
-        skipped=skipped,
-        latency=decided.latency,
-        pipeline=decided.pipeline,
-        limits=limits,
-        decided=decided,
-        decide=decide,
-    )
+def make_plan(model: Model, request: Request) -> Plan:
+    """Assign and partition. Raises the errors of `assign_model`."""
+    plan = Plan(assign_model(model, request), request.rules, request.pins, request.skipped)
     _warn_of_unknown_sizes(plan)
     return plan
 
 
-def bind_plan(
-    plan: Plan,
-    placed: PlacedModel,
-    devices: Sequence[str],
-    supports: Sequence[Support],
-    skipped: Mapping[str, str] | None = None,
-    limits: Mapping[str, int] | None = None,
-) -> Plan:
-    """A bound plan from a loaded one. ``devices``: the usable devices of the plan; ``supports``: their answers about
-    ``placed.model``. ``limits``: device -> memory limit in bytes. Raises the errors of `affinity_of_plan`, and
-    `InsufficientMemory` if the plan exceeds a limit: the plan is not changed to fit."""
-    affinity, is_as_planned = affinity_of_plan(placed, plan, devices, supports)
-    same_numbers = tuple(devices) == plan.devices
-    latency = plan.latency if is_as_planned and same_numbers else None
-    pipeline = None
-    if is_as_planned and same_numbers:
+def bind_plan(model: Model, plan: PlanRecord, request: Request) -> Plan:
+    """A plan of this model from a loaded one, or from one made for another reading of the model.
+
+    Nodes of devices that are not available move to the first device that supports them. Raises the errors of
+    `place_plan` and `affinity_of_plan`, and `InsufficientMemory` if the plan exceeds a limit of the request: the plan
+    is not changed to fit.
+    """
+    placed = place_plan(model, plan)
+    if not request.cuts:  # such as a plan for MULTI, which has nothing to choose
+        return make_plan(model, request)
+    supports = request.supports(placed.model)
+    inlined = with_nested_calls_inlined(placed, plan, request.names, supports)
+    if inlined is not placed:
+        placed, supports = inlined, request.supports(inlined.model)
+    affinity, is_as_planned = affinity_of_plan(placed, plan, request.names, supports)
+    latency = pipeline = None
+    if is_as_planned and request.names == plan.devices:
         partition = placed.partition
-        pipeline = stages_of_plan(plan, partition)
+        latency, pipeline = plan.latency, stages_of_plan(plan, partition)
     else:
         partition = partition_graph(placed.model.graph, affinity.device_of, policy=plan.policy)
-    if limits:
+    assignment = Assignment(placed.original, placed.model, affinity, partition, latency, pipeline)
+    bound = Plan(assignment, AssignmentRules(plan.policy), plan.pins, request.skipped, request.rules.limits)
+    check_limits(bound, request)
+    _warn_of_unknown_sizes(bound)
+    return bound
+
+
+def check_limits(plan: Plan, request: Request) -> None:
+    """Raise `InsufficientMemory` if a plan needs more than the request allows."""
+    if request.rules.limits:
         from ..assign.within_memory import check_limits
 
-        check_limits(placed.model, devices, partition, limits)
-    bound = Bound(placed.model, affinity, partition)
-    made = Plan(
-        bound=bound,
-        original=placed.original,
-        policy=plan.policy,
-        pins=plan.pins,
-        skipped=skipped,
-        latency=latency,
-        pipeline=pipeline,
-        limits=limits,
-    )
-    _warn_of_unknown_sizes(made)
-    return made
+        assignment = plan.assignment
+        check_limits(assignment.model, plan.devices, assignment.partition, request.rules.limits)
 
 
 def _warn_of_unknown_sizes(plan: Plan) -> None:
     """Warn that limits may not hold. Callers that compile do not see `Plan.warnings`."""
     if plan.limits:
-        for found in unknown_sizes(plan):
-            warn(found.message)
+        for warning in unknown_sizes(plan):
+            warn(warning.message)

@@ -9,6 +9,7 @@ import numpy as np
 from ..base.formatting import counted
 from ..base.lanes import Box, lanes_svg
 from ..base.names import shortened
+from .bound import BoundPlan
 
 if TYPE_CHECKING:
     from .record import PlanRecord
@@ -39,7 +40,7 @@ def plan_svg(plan: PlanRecord) -> str:
 
 def _edges_of(plan: PlanRecord) -> list[tuple[int, int]]:
     """Pairs of subgraphs between which values pass."""
-    if plan.bound is None:
+    if not isinstance(plan, BoundPlan):
         return [(value.source - 1, reader - 1) for value in plan.values for reader in value.readers]
     traffic = plan.traffic
     source = np.repeat(traffic.source, np.diff(traffic.readers.indptr))

@@ -1,174 +1,140 @@
-"""The data of a plan, without its questions and files."""
+"""`PlanRecord`: what a plan says, whether it is bound to a model or loaded from a file."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+import abc
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
-
-from ..assign.affinity import Affinity
-from ..assign.memory.footprint import Footprint, footprint
-from ..assign.memory.values import values_of
 from ..assign.predictions import PredictedLatency, PredictedPipeline
-from ..errors import PropertyError, memory_errors
-from ..model.identity import graph_digest
-from ..partition import Partition
-from .decided import Decided
-from .schema import BoundaryValue, DeviceTotals, ModelIdentity, PlanFile, PlannedSubgraph
-from .traffic import Traffic, boundary_values, device_totals, traffic
+from ..base.files import write_atomically
+from ..base.formatting import counted
+from ..errors import HeteroError
+from .schema import BoundaryValue, DeviceTotals, ModelIdentity, PlanFile, PlannedSubgraph, PlanWarning
 
-if TYPE_CHECKING:
-    from ..model.model import Model
-
-__all__ = ["Bound", "PlanRecord"]
+__all__ = ["PlanRecord"]
 
 
-class Bound(NamedTuple):
-    """The model, affinity and partition of a plan. Calls may be inlined in this model, which is the one compiled."""
+class PlanRecord(abc.ABC):
+    """Devices, affinities and subgraphs of one model, as data. Immutable. A `Plan` or a `LoadedPlan`.
 
-    model: Model
-    affinity: Affinity
-    partition: Partition
+    ``policy``: the partition policy. ``pins``: as given. ``limits``: device -> memory limit in bytes. ``label``:
+    the plan's name in messages.
+    """
 
+    policy: str
+    pins: Mapping[str, str]
+    limits: Mapping[str, int]
+    label: str
 
-class PlanRecord:
-    """The data of a plan. `Plan` adds questions and files."""
+    @property
+    @abc.abstractmethod
+    def identity(self) -> ModelIdentity:
+        """The model of the plan: its name, its number of nodes, and the digest of its graph."""
 
-    def __init__(
-        self,
-        *,
-        bound: Bound | None = None,
-        original: Model | None = None,
-        file: PlanFile | None = None,
-        policy: str = "auto",
-        pins: Mapping[str, str] | None = None,
-        skipped: Mapping[str, str] | None = None,
-        latency: PredictedLatency | None = None,
-        pipeline: PredictedPipeline | None = None,
-        limits: Mapping[str, int] | None = None,
-        decided: Decided | None = None,
-        decide: Callable[[Affinity], Decided] | None = None,
-        label: str = "the plan",
-    ) -> None:
-        """``decided``: the results of stages 2 and 3; ``decide``: computes them for another affinity, for `what_if`.
-        Both are None for loaded plans."""
-        assert (bound is None) != (file is None)
-        self.bound = bound
-        self.original = original
-        self.label = label
-        self.skipped = dict(skipped or {})
-        self.policy = policy if file is None else file.policy
-        self.latency = latency if file is None else file.latency
-        self.pipeline = pipeline if file is None else file.pipeline
-        self.limits: Mapping[str, int] = dict(limits or {})
-        if file is not None:
-            self.limits = {one.device: one.limit_bytes for one in file.totals if one.limit_bytes is not None}
-        self.pins: Mapping[str, str] = dict(pins or {}) if file is None else file.pins
-        self.decided = decided
-        self.decide = decide
-        self._file = file
+    @property
+    @abc.abstractmethod
+    def devices(self) -> tuple[str, ...]:
+        """The usable devices of the list, by priority."""
+
+    @property
+    @abc.abstractmethod
+    def num_nodes(self) -> int:
+        """The number of nodes of the compiled model, in which calls of functions may be inlined."""
+
+    @property
+    @abc.abstractmethod
+    def num_subgraphs(self) -> int:
+        """The number of subgraphs."""
+
+    @property
+    @abc.abstractmethod
+    def affinity(self) -> Mapping[str, str]:
+        """Node key -> device, for every node."""
+
+    @property
+    @abc.abstractmethod
+    def subgraphs(self) -> tuple[PlannedSubgraph, ...]:
+        """The subgraphs, in an order in which they can run. Messages and files number them from 1 in this order."""
+
+    @property
+    @abc.abstractmethod
+    def reasons(self) -> Mapping[str, str]:
+        """Node key -> reason, for the nodes that are pinned or not on the first device of the list."""
+
+    @property
+    @abc.abstractmethod
+    def values(self) -> tuple[BoundaryValue, ...]:
+        """The tensors that pass between subgraphs, ordered by the subgraph that makes them."""
+
+    @property
+    @abc.abstractmethod
+    def totals(self) -> tuple[DeviceTotals, ...]:
+        """Totals of each device, in the order of ``devices``."""
+
+    @property
+    @abc.abstractmethod
+    def warnings(self) -> tuple[PlanWarning, ...]:
+        """Possible problems: unused devices, tiny islands, pins that cost subgraphs."""
+
+    @property
+    @abc.abstractmethod
+    def latency(self) -> PredictedLatency | None:
+        """The predicted latency, if nodes were assigned by cost."""
+
+    @property
+    @abc.abstractmethod
+    def pipeline(self) -> PredictedPipeline | None:
+        """The stages, if the plan is a pipeline."""
 
     @property
     def model_name(self) -> str:
         """The name of the graph."""
-        return self.bound.model.name if self.bound else self._loaded.model.name
+        return self.identity.name
 
-    @functools.cached_property
-    def identity(self) -> ModelIdentity:
-        """The model of the plan: its name, its number of nodes, and the digest of its graph."""
-        if self.bound is None:
-            return self._loaded.model
-        model = self.bound.model if self.original is None else self.original
-        return ModelIdentity(model.name, model.num_nodes, graph_digest(model))
+    # ---- as a file
 
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The usable devices of the list, by priority."""
-        return self.bound.affinity.devices if self.bound else self._loaded.devices
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as JSON, atomically; an existing file is replaced. Equal plans give identical bytes. Raises
+        `HeteroError` if the file cannot be written."""
+        from .file import encode_lines
 
-    @property
-    def num_nodes(self) -> int:
-        """The number of nodes of the compiled model, in which calls of functions may be inlined."""
-        return self.bound.model.num_nodes if self.bound else len(self._loaded.affinity)
+        try:
+            write_atomically(path, encode_lines(self.to_file()))
+        except OSError as error:
+            raise HeteroError(f"cannot write plan {os.fsdecode(path)}: {error.strerror or error}") from error
 
-    @property
-    def num_subgraphs(self) -> int:
-        """The number of subgraphs."""
-        return self.bound.partition.num_subgraphs if self.bound else len(self._loaded.subgraphs)
+    def to_json(self) -> bytes:
+        """The JSON of `save`, on one line."""
+        import msgspec
 
-    @functools.cached_property
-    @memory_errors()
-    def affinity(self) -> Mapping[str, str]:
-        """Node key -> device, for every node."""
-        if self.bound is None:
-            return self._loaded.affinity
-        model, affinity, _ = self.bound
-        return dict(zip(model.keys, map(affinity.devices.__getitem__, affinity.device_of.tolist()), strict=True))
+        return msgspec.json.encode(self.to_file())
 
-    @functools.cached_property
-    @memory_errors()
-    def subgraphs(self) -> tuple[PlannedSubgraph, ...]:
-        """The subgraphs, in an order in which they can run. Messages and files number them from 1 in this order."""
-        if self.bound is None:
-            return self._loaded.subgraphs
-        model, affinity, partition = self.bound
-        keys = model.keys
-        return tuple(
-            PlannedSubgraph(affinity.devices[device], tuple(keys[node] for node in partition.nodes(i).tolist()))
-            for i, device in enumerate(partition.device_of.tolist())
+    def to_file(self) -> PlanFile:
+        """The contents, as the types of the file."""
+        return PlanFile(
+            format="hetero-plan",
+            version=1,
+            model=self.identity,
+            devices=self.devices,
+            affinity=self.affinity,
+            policy=self.policy,
+            pins=self.pins,
+            subgraphs=self.subgraphs,
+            totals=self.totals,
+            warnings=self.warnings,
+            values=self.values,
+            latency=self.latency,
+            pipeline=self.pipeline,
+            reasons=self.reasons,
         )
 
-    @functools.cached_property
-    @memory_errors()
-    def reasons(self) -> Mapping[str, str]:
-        """Node key -> reason, for the nodes that are pinned or not on the first device of the list."""
-        if self.bound is None:
-            return self._loaded.reasons
-        model, affinity, _ = self.bound
-        told = np.flatnonzero((affinity.device_of > 0) | (affinity.origin > 0))
-        return {model.keys[node]: affinity.reason(node) for node in told.tolist()}
+    def settings(self) -> Sequence[Any]:
+        """The parts that affect compiling, as JSON types."""
+        stages = None if self.pipeline is None else [stage.subgraphs for stage in self.pipeline.stages]
+        return [self.devices, self.policy, dict(self.affinity), [part.nodes for part in self.subgraphs], stages]
 
-    @functools.cached_property
-    @memory_errors()
-    def values(self) -> tuple[BoundaryValue, ...]:
-        """The tensors that pass between subgraphs, ordered by the subgraph that makes them. Their types come from the
-        model, which may run shape inference; `Model.with_types` replaces symbols by sizes."""
-        if self.bound is None:
-            return self._loaded.values
-        return boundary_values(self.bound.model, self.traffic)
-
-    @functools.cached_property
-    @memory_errors()
-    def totals(self) -> tuple[DeviceTotals, ...]:
-        """Totals of each device, in the order of ``devices``."""
-        if self.bound is None:
-            return self._loaded.totals
-        return device_totals(self.devices, self.bound.partition, self.traffic, self.values, self.footprint, self.limits)
-
-    @functools.cached_property
-    @memory_errors()
-    def footprint(self) -> Footprint:
-        """The memory that each device needs, in the order of ``devices``. Raises `PropertyError` for a loaded plan that
-        is not bound to a model."""
-        model, _, partition = self.require_bound()
-        return footprint(values_of(model), partition.subgraph_of, partition.device_of, len(self.devices))
-
-    @functools.cached_property
-    @memory_errors()
-    def traffic(self) -> Traffic:
-        """`values` as arrays. Raises `PropertyError` for a loaded plan that is not bound to a model."""
-        model, _, partition = self.require_bound()
-        return traffic(model, partition.subgraph_of)
-
-    def require_bound(self) -> Bound:
-        """``bound``. Raises `PropertyError` for a loaded plan that is not bound to a model."""
-        if self.bound is None:
-            raise PropertyError(f"{self.label} was loaded and has no model; bind it with core.plan(model, plan)")
-        return self.bound
-
-    @property
-    def _loaded(self) -> PlanFile:
-        assert self._file is not None
-        return self._file
+    def __repr__(self) -> str:
+        subgraphs = counted(self.num_subgraphs, "subgraph")
+        return f"<{type(self).__name__} of {self.model_name!r} on {', '.join(self.devices)}: {subgraphs}>"

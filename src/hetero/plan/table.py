@@ -12,7 +12,7 @@ from ..base.names import short
 if TYPE_CHECKING:
     from ..assign.predictions import PredictedLatency, PredictedPipeline
     from .record import PlanRecord
-    from .schema import DeviceTotals, PlanWarning
+    from .schema import DeviceTotals
 
 __all__ = ["plan_table"]
 
@@ -20,12 +20,12 @@ _HEAD, _TAIL = 20, 10  # subgraphs shown if there are many
 _MOST_WARNINGS = 10
 
 
-def plan_table(plan: PlanRecord, warnings: Sequence[PlanWarning]) -> str:
+def plan_table(plan: PlanRecord) -> str:
     """Devices, subgraphs and warnings, without trailing blanks. Of many subgraphs, the first and last are shown."""
-    return "\n".join(_lines(plan, warnings))
+    return "\n".join(_lines(plan))
 
 
-def _lines(plan: PlanRecord, warnings: Sequence[PlanWarning]) -> Iterator[str]:
+def _lines(plan: PlanRecord) -> Iterator[str]:
     total = sum(value.bytes or 0 for value in plan.values)
     unknown = sum(value.bytes is None for value in plan.values)
     yield (
@@ -55,6 +55,7 @@ def _lines(plan: PlanRecord, warnings: Sequence[PlanWarning]) -> Iterator[str]:
     yield from _table([heading for heading, _ in shown], rows, "<" + ">" * len(columns))
     yield ""
     yield from _subgraphs(plan)
+    warnings = plan.warnings
     if warnings:
         yield ""
         for warning in warnings[:_MOST_WARNINGS]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..partition import Partition, partition_graph
 
 if TYPE_CHECKING:
-    from .record import PlanRecord
+    from .bound import BoundPlan
 
 __all__ = ["Trials"]
 
@@ -25,9 +25,8 @@ class Trials:
     """Partitions of a plan's graph with other devices, within ``work`` (total nodes and edges). The first is always
     allowed."""
 
-    def __init__(self, plan: PlanRecord, work: int = _WORK) -> None:
-        bound = plan.require_bound()
-        self._graph = bound.model.graph
+    def __init__(self, plan: BoundPlan, work: int = _WORK) -> None:
+        self._graph = plan.assignment.model.graph
         self._policy = plan.policy
         self._each = self._graph.num_nodes + self._graph.num_edges
         self._left = max(work, self._each)

@@ -19,7 +19,9 @@ from .schema import PlanWarning
 from .trial import Trials
 
 if TYPE_CHECKING:
-    from .record import Bound, PlanRecord
+    from ..assign.assignment import Assignment
+    from ..partition import Partition
+    from .bound import BoundPlan
 
 __all__ = ["plan_warnings", "unknown_sizes"]
 
@@ -28,23 +30,23 @@ _FEW = 5  # nodes and subgraphs that a warning names
 _MOST_PINS = 32  # pins tried
 
 
-def plan_warnings(plan: PlanRecord) -> tuple[PlanWarning, ...]:
-    """The warnings of a bound plan. Partitions the model again without each pin and island, within the limit of
+def plan_warnings(plan: BoundPlan) -> tuple[PlanWarning, ...]:
+    """The warnings of a plan. Partitions the model again without each pin and island, within the limit of
     `Trials`."""
-    bound = plan.require_bound()
+    assignment = plan.assignment
     if plan.pipeline is not None:  # the other warnings are about fewer subgraphs
         return (*_unavailable(plan), *_idle(plan.pipeline), *unknown_sizes(plan))
     trials = Trials(plan)
     return (
         *_unavailable(plan),
-        *_unused(bound),
+        *_unused(assignment),
         *unknown_sizes(plan),
-        *_pins(plan, bound, trials),
-        *_islands(bound, trials),
+        *_pins(plan, trials),
+        *_islands(assignment, trials),
     )
 
 
-def _unavailable(plan: PlanRecord) -> Iterator[PlanWarning]:
+def _unavailable(plan: BoundPlan) -> Iterator[PlanWarning]:
     for device, why in plan.skipped.items():
         yield PlanWarning("unavailable", f"{device} is left out: {why}", device)
 
@@ -54,8 +56,8 @@ def _idle(pipeline: PredictedPipeline) -> Iterator[PlanWarning]:
         yield PlanWarning("unused", f"{device} has no stage: {why}", device)
 
 
-def _unused(bound: Bound) -> Iterator[PlanWarning]:
-    model, affinity, _ = bound
+def _unused(assignment: Assignment) -> Iterator[PlanWarning]:
+    model, affinity = assignment.model, assignment.affinity
     used = np.bincount(affinity.device_of, minlength=len(affinity.devices))
     for number in np.flatnonzero(used == 0).tolist():
         device, support = affinity.devices[number], affinity.supports[number]
@@ -76,18 +78,18 @@ def _unused(bound: Bound) -> Iterator[PlanWarning]:
         yield PlanWarning("unused", f"{device} has no node: {why}", device)
 
 
-def unknown_sizes(plan: PlanRecord) -> Iterator[PlanWarning]:
+def unknown_sizes(plan: BoundPlan) -> Iterator[PlanWarning]:
     """Devices whose limit may not hold because some values have an unknown size, and how to state the sizes."""
-    bound = plan.require_bound()
-    for number, device in enumerate(bound.affinity.devices):
+    for number, device in enumerate(plan.devices):
         if device in plan.limits and plan.footprint.unknown[number]:
-            told = unknown_size(bound.model, device, plan.limits[device], plan.footprint, number)
+            told = unknown_size(plan.assignment.model, device, plan.limits[device], plan.footprint, number)
             yield PlanWarning("memory", told, device)
 
 
-def _pins(plan: PlanRecord, bound: Bound, trials: Trials) -> Iterator[PlanWarning]:
+def _pins(plan: BoundPlan, trials: Trials) -> Iterator[PlanWarning]:
     """Pins that cost subgraphs, compared with assigning their nodes by priority."""
-    model, affinity, partition = bound
+    assignment = plan.assignment
+    model, affinity, partition = assignment.model, assignment.affinity, assignment.partition
     automatic = first_supporting(model.num_nodes, affinity.supports)
     by_pin: dict[str, list[int]] = {}
     for node, placed_by in affinity.pins.items():
@@ -122,10 +124,10 @@ def _pins(plan: PlanRecord, bound: Bound, trials: Trials) -> Iterator[PlanWarnin
         )
 
 
-def _islands(bound: Bound, trials: Trials) -> Iterator[PlanWarning]:
+def _islands(assignment: Assignment, trials: Trials) -> Iterator[PlanWarning]:
     """Subgraphs of few nodes whose neighbors are all on one other device, by device and surrounding device."""
-    _, affinity, partition = bound
-    around = _surrounding(bound)
+    affinity, partition = assignment.affinity, assignment.partition
+    around = _surrounding(partition)
     pinned = np.zeros(partition.num_subgraphs, np.bool_)
     pinned[partition.subgraph_of[affinity.origin != Origin.PRIORITY]] = True
     count = len(affinity.devices)
@@ -139,13 +141,13 @@ def _islands(bound: Bound, trials: Trials) -> Iterator[PlanWarning]:
             refused = np.unique(partition.subgraph_of[nodes[~taken]])
             for able, group in ((True, np.setdiff1d(found, refused)), (False, refused)):
                 if len(group):
-                    yield _island_warning(bound, trials, device, other, group, able)
+                    yield _island_warning(assignment, trials, device, other, group, able)
 
 
 def _island_warning(
-    bound: Bound, trials: Trials, device: int, other: int, group: NDArray[np.int32], able: bool
+    assignment: Assignment, trials: Trials, device: int, other: int, group: NDArray[np.int32], able: bool
 ) -> PlanWarning:
-    model, affinity, partition = bound
+    model, affinity, partition = assignment.model, assignment.affinity, assignment.partition
     nodes = np.flatnonzero(np.isin(partition.subgraph_of, group))
     name, surrounding = affinity.devices[device], affinity.devices[other]
     keys = [model.key_of(node) for node in nodes[:_FEW].tolist()]
@@ -174,10 +176,9 @@ def _island_warning(
     )
 
 
-def _surrounding(bound: Bound) -> NDArray[np.int32]:
+def _surrounding(partition: Partition) -> NDArray[np.int32]:
     """int32[num_subgraphs]: for an island, the device of all its neighbors; -1 for other subgraphs. An island is tiny,
     its neighbors are on one other device, and they have more nodes."""
-    partition = bound.partition
     count = partition.num_subgraphs
     quotient = partition.quotient
     sizes = np.bincount(partition.subgraph_of, minlength=count)

@@ -10,18 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..assign.affinity import Origin, first_supporting, place
+from ..assign.assigning import assign_and_cut
 from ..assign.pins import check_pins, resolve_pins
 from ..base.formatting import byte_size, counted, duration
 from ..base.names import first_few
 from ..errors import PropertyError, did_you_mean, shown
-from ..partition import partition_graph
 from ..plugin.contract import Support
-from .decided import Decided
 from .traffic import cut_bytes, traffic
 
 if TYPE_CHECKING:
     from ..model.model import Model
-    from .record import PlanRecord
+    from .bound import BoundPlan
 
 __all__ = ["Difference", "Moved", "more_support", "what_if"]
 
@@ -93,10 +92,10 @@ class Difference:
 
 
 def what_if(
-    plan: PlanRecord, device_supports: Mapping[str, Iterable[str]], pins: Mapping[str, str], without_pins: Sequence[str]
+    plan: BoundPlan, device_supports: Mapping[str, Iterable[str]], pins: Mapping[str, str], without_pins: Sequence[str]
 ) -> Difference:
     """See `Plan.what_if`."""
-    model, affinity, partition = plan.require_bound()
+    model, affinity = plan.assignment.model, plan.assignment.affinity
     check_pins(pins)
     if not isinstance(device_supports, Mapping):
         raise PropertyError(
@@ -123,8 +122,7 @@ def what_if(
         if pin not in plan.pins:
             raise PropertyError(f"the plan has no pin {pin!r}{did_you_mean(pin, plan.pins)}")
     origin = affinity.origin.copy()
-    if plan.decide is not None:  # nodes moved by cost or memory limits are assigned again
-        origin[np.isin(origin, (Origin.COST, Origin.MEMORY))] = Origin.PRIORITY
+    origin[np.isin(origin, (Origin.COST, Origin.MEMORY))] = Origin.PRIORITY  # moved again if that is still better
     for node, pin in affinity.pins.items():
         if pin in left_out:
             origin[node] = Origin.PRIORITY
@@ -135,18 +133,14 @@ def what_if(
     for node, (number, pin) in resolve_pins(model, pins, devices).items():
         device_of[node], origin[node], placed_by[node] = number, Origin.PIN, pin
     changed = place(model, devices, supports, device_of, origin, placed_by)
-    if plan.decide is None:
-        decided = Decided(changed, partition_graph(model.graph, changed.device_of, policy=plan.policy))
-    else:
-        decided = plan.decide(changed)
-    changed, after = decided.affinity, decided.partition
-    cut = traffic(model, after.subgraph_of)
-    moved = np.flatnonzero(changed.device_of != affinity.device_of).tolist()
+    after = assign_and_cut(plan.original, model, changed, plan.rules)
+    cut = traffic(model, after.partition.subgraph_of)
+    moved = np.flatnonzero(after.affinity.device_of != affinity.device_of).tolist()
     bytes_before, unknown_before = cut_bytes(model, plan.traffic)
     bytes_after, unknown_after = cut_bytes(model, cut)
     return Difference(
-        partition.num_subgraphs,
-        after.num_subgraphs,
+        plan.num_subgraphs,
+        after.partition.num_subgraphs,
         len(plan.traffic.value),
         len(cut.value),
         bytes_before,
@@ -154,11 +148,11 @@ def what_if(
         unknown_before,
         unknown_after,
         tuple(
-            Moved(model.key_of(node), devices[affinity.device_of[node]], devices[changed.device_of[node]])
+            Moved(model.key_of(node), devices[affinity.device_of[node]], devices[after.affinity.device_of[node]])
             for node in moved
         ),
         None if plan.latency is None else plan.latency.total_s,
-        None if decided.latency is None else decided.latency.total_s,
+        None if after.latency is None else after.latency.total_s,
     )
 
 

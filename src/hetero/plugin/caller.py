@@ -1,12 +1,13 @@
 """The caller's side of the contract: calls of plugin methods, with their arguments and return values checked.
 
-`Core`, HETERO and MULTI use these functions instead of the methods that a device author writes. They check the
-configuration first, name the device in errors, enforce ``PLUGIN_TIMEOUT_MS``, and reject return values of a wrong type
-or size.
+`Core`, HETERO and MULTI use these functions instead of the methods that a device author writes. They name the device in
+errors, enforce ``PLUGIN_TIMEOUT_MS``, and reject return values of a wrong type or size. `configure` checks a
+configuration once; the result goes through all stages.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,19 +23,43 @@ from .contract import Plugin, Support
 if TYPE_CHECKING:
     from ..model.model import Model
 
-__all__ = ["adopt", "check_compiled", "isolates", "log_settings", "query"]
+__all__ = ["ConfiguredDevice", "adopt", "check_compiled", "configure", "isolates", "log_settings", "query"]
 
 
-def query(plugin: Plugin, model: Model, config: Mapping[str, Any], device: str | None = None) -> Support:
-    """`Plugin.query_model`, checked. ``device``: the name for errors, such as ``CPU.1``; defaults to the plugin's name.
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ConfiguredDevice:
+    """A plugin with a configuration that it accepts, as `configure` returns it.
 
-    Raises `PropertyError` for a wrong ``config``, `HeteroError` for a wrong return value, `PluginTimeout`, and the
-    plugin's exceptions.
+    ``name``: the requested name, such as ``CPU.1``. ``config``: the properties that were given, without defaults.
     """
-    name = device or plugin.name
+
+    name: str
+    plugin: Plugin
+    config: Mapping[str, Any]
+
+    @property
+    def timeout_ms(self) -> int:
+        """``PLUGIN_TIMEOUT_MS`` of a call, in ms; 0: no limit."""
+        return self.plugin.timeout_ms(self.config)
+
+
+def configure(plugin: Plugin, config: Mapping[str, Any], name: str | None = None) -> ConfiguredDevice:
+    """Check a configuration. ``name``: the requested name; defaults to the plugin's name.
+
+    Raises `PropertyError` and `DeviceUnavailable` for a wrong ``config``, and `PluginTimeout`.
+    """
+    device = ConfiguredDevice(name or plugin.name, plugin, config)
+    guarded(device.name, "check_config", "", functools.partial(plugin.check_config, config), device.timeout_ms)
+    return device
+
+
+def query(device: ConfiguredDevice, model: Model) -> Support:
+    """`Plugin.query_model`, checked. Raises `HeteroError` for a wrong return value, `PluginTimeout`, and the plugin's
+    exceptions."""
+    name, plugin, config = device.name, device.plugin, device.config
     subject = model.describe_nodes()
-    call = functools.partial(_query, plugin, model, config)
-    support = guarded(name, "query_model", subject, call, plugin.timeout_ms(config))
+    call = functools.partial(plugin.query_model, model, config)
+    support = guarded(name, "query_model", subject, call, device.timeout_ms)
     fault = _fault(support, model.num_nodes)
     if fault:
         raise HeteroError(f"{name} returned {fault} from query_model {subject}")
@@ -43,11 +68,6 @@ def query(plugin: Plugin, model: Model, config: Mapping[str, Any], device: str |
         for node, reason in support.reasons.items():
             tell(settings, name, "TRACE", f"does not support {model.key_of(node)!r}: {reason}")
     return support
-
-
-def _query(plugin: Plugin, model: Model, config: Mapping[str, Any]) -> Support:
-    plugin.check_config(config)
-    return plugin.query_model(model, config)
 
 
 def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel:
@@ -71,22 +91,19 @@ def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel
 
 
 def adopt(
-    plugin: Plugin,
-    compiled: CompiledModel,
-    config: Mapping[str, Any],
-    subject: str,
-    model_name: str,
-    device: str | None = None,
+    device: ConfiguredDevice, compiled: CompiledModel, subject: str, model_name: str, name: str | None = None
 ) -> None:
     """Complete a compiled or imported model: the threads, the properties that its author left out, and the requested
-    name of the device (``device``), if its author built in another name.
+    name of the device, if its author built in another name.
 
-    ``subject``: what it was compiled from, for errors. ``model_name``: the default of ``NETWORK_NAME``."""
+    ``subject``: what it was compiled from, for errors. ``model_name``: the default of ``NETWORK_NAME``. ``name``: the
+    requested name, if it is not the name of ``device``."""
+    plugin, config = device.plugin, device.config
     compiled.subject = subject
     if not compiled.settings["NETWORK_NAME"]:
         compiled.add_settings({"NETWORK_NAME": model_name})
     built_in, rest = _split_name(compiled.device)
-    called, _ = _split_name(device or plugin.name)
+    called, _ = _split_name(name or device.name)
     if built_in != called and built_in in (plugin.name, getattr(type(plugin), "name", plugin.name)):
         compiled.rename(called + rest)
     missing = [name for name in plugin.get_property("SUPPORTED_PROPERTIES") if name not in compiled.settings]
@@ -96,9 +113,9 @@ def adopt(
     compiled.lease_executors(plugin.executors)
 
 
-def isolates(plugin: Plugin, config: Mapping[str, Any]) -> bool:
-    """Whether models compiled with this configuration run in worker processes."""
-    return bool(plugin.setting("ISOLATION", config) == "PROCESS")
+def isolates(device: ConfiguredDevice) -> bool:
+    """Whether models compiled for this device run in worker processes."""
+    return bool(device.plugin.setting("ISOLATION", device.config) == "PROCESS")
 
 
 def log_settings(plugin: Plugin, config: Mapping[str, Any]) -> Mapping[str, Any]:

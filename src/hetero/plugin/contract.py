@@ -195,8 +195,8 @@ class Plugin(abc.ABC):
         return self.full_config(config)
 
     def check_config(self, config: Mapping[str, Any]) -> None:
-        """Raise `PropertyError` for a wrong ``config``. hetero calls this before `query_model`, `compile_model` and
-        `import_payload`."""
+        """Raise `PropertyError` for a wrong ``config``. hetero calls this once for a configuration, before
+        `query_model`, `compile_model` and `import_payload`."""
         self.full_config(config)
 
     def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> CompiledModel:

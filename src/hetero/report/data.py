@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from ..assign.affinity import Affinity
 from ..base.names import clean
+from ..plan import BoundaryValue, Plan, PlanRecord
 from ..plugin.profile import EXECUTED, Profile, ProfileRow
 
 if TYPE_CHECKING:
     from ..model.model import Model
-    from ..plan import BoundaryValue, Plan
 
 __all__ = ["report_data"]
 
 
-def report_data(plan: Plan, profile: Profile | None = None) -> dict[str, Any]:
+def report_data(plan: PlanRecord, profile: Profile | None = None) -> dict[str, Any]:
     """The columns of a plan and, with a profile, of a run.
 
     If a loaded plan is not bound to a model, edges are missing, and so are operators that the profile does not contain.
@@ -42,7 +42,7 @@ def report_data(plan: Plan, profile: Profile | None = None) -> dict[str, Any]:
         ],
         "warnings": [clean(warning.message) for warning in plan.warnings],
     }
-    if plan.bound is None:
+    if not isinstance(plan, Plan):
         keys = [key for part in plan.subgraphs for key in part.nodes]
         rows = {row.node: row for row in profile or ()}
         reasons = plan.reasons
@@ -57,7 +57,8 @@ def report_data(plan: Plan, profile: Profile | None = None) -> dict[str, Any]:
         }
         data["edges"] = None
     else:
-        model, affinity, partition = plan.bound
+        assignment = plan.assignment
+        model, affinity, partition = assignment.model, assignment.affinity, assignment.partition
         order = np.argsort(partition.subgraph_of, kind="stable")
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))

@@ -15,12 +15,12 @@ from ..base.formatting import byte_size, counted
 from ..base.names import clean, file_stem, shortened
 from ..base.palette import COLOURS, tint
 from ..errors import HeteroError, PropertyError
+from ..plan import Plan, PlanRecord
 
 if TYPE_CHECKING:
     from ..assign.affinity import Affinity
     from ..model.model import Model
     from ..partition import Partition
-    from ..plan import Plan
 
 __all__ = ["affinity_dot", "quotient_dot", "subgraphs_dot", "write_affinity_dot", "write_subgraphs_dot"]
 
@@ -32,7 +32,7 @@ _STYLE = """\
   edge [fontname="Helvetica", fontsize=9, fontcolor="#57606a", color="#57606a", arrowsize=0.7];"""
 
 
-def affinity_dot(plan: Plan) -> str:
+def affinity_dot(plan: PlanRecord) -> str:
     """Graphviz text: one vertex per node of the model, colored by device. Raises `PropertyError` for a loaded plan that
     is not bound to a model."""
     model, affinity, _ = _bound(plan)
@@ -44,7 +44,7 @@ def affinity_dot(plan: Plan) -> str:
     return "\n".join(_graph(model, f"affinity of {model.name}", label))
 
 
-def subgraphs_dot(plan: Plan) -> str:
+def subgraphs_dot(plan: PlanRecord) -> str:
     """Graphviz text: one vertex per node of the model, colored by subgraph and labeled with its device. Raises
     `PropertyError` for a loaded plan that is not bound to a model."""
     model, _, partition = _bound(plan)
@@ -57,7 +57,7 @@ def subgraphs_dot(plan: Plan) -> str:
     return "\n".join(_graph(model, f"subgraphs of {model.name}", label))
 
 
-def quotient_dot(plan: Plan) -> str:
+def quotient_dot(plan: PlanRecord) -> str:
     """Graphviz text: one vertex per subgraph, colored by device, and one edge per pair of subgraphs with boundary
     values between them, labeled with the number of values."""
     model, _, partition = _bound(plan)
@@ -77,7 +77,7 @@ def quotient_dot(plan: Plan) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _crossings(plan: Plan) -> dict[tuple[int, int], tuple[int, int | None]]:
+def _crossings(plan: PlanRecord) -> dict[tuple[int, int], tuple[int, int | None]]:
     """Pairs of subgraphs in ascending order, with the number of values from the first to the second and their size in
     B; None if a size is unknown."""
     found: dict[tuple[int, int], tuple[int, int | None]] = {}
@@ -89,20 +89,21 @@ def _crossings(plan: Plan) -> dict[tuple[int, int], tuple[int, int | None]]:
     return dict(sorted(found.items()))
 
 
-def write_affinity_dot(plan: Plan, folder: str | os.PathLike[str] = ".") -> Path:
+def write_affinity_dot(plan: PlanRecord, folder: str | os.PathLike[str] = ".") -> Path:
     """Write ``hetero_affinity_<model>.dot`` and return its path. Raises `HeteroError` if it cannot be written."""
     return _write(folder, "hetero_affinity", plan, affinity_dot(plan))
 
 
-def write_subgraphs_dot(plan: Plan, folder: str | os.PathLike[str] = ".") -> Path:
+def write_subgraphs_dot(plan: PlanRecord, folder: str | os.PathLike[str] = ".") -> Path:
     """Write ``hetero_subgraphs_<model>.dot`` and return its path. Raises `HeteroError` if it cannot be written."""
     return _write(folder, "hetero_subgraphs", plan, subgraphs_dot(plan))
 
 
-def _bound(plan: Plan) -> tuple[Model, Affinity, Partition]:
-    if plan.bound is None:
+def _bound(plan: PlanRecord) -> tuple[Model, Affinity, Partition]:
+    if not isinstance(plan, Plan):
         raise PropertyError("cannot draw a loaded plan without its model: bind it with Core.plan(model, plan)")
-    return plan.bound
+    assignment = plan.assignment
+    return assignment.model, assignment.affinity, assignment.partition
 
 
 def _graph(model: Model, title: str, label: Callable[[int], tuple[str, int]]) -> Iterator[str]:
@@ -151,7 +152,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _write(folder: str | os.PathLike[str], prefix: str, plan: Plan, text: str) -> Path:
+def _write(folder: str | os.PathLike[str], prefix: str, plan: PlanRecord, text: str) -> Path:
     path = Path(folder) / f"{prefix}_{file_stem(plan.model_name)}.dot"
     try:
         write_atomically(path, [text.encode()])

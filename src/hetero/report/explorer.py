@@ -22,7 +22,7 @@ from ..errors import HeteroError
 from ..plugin.profile import EXECUTED, ProfileRow
 
 if TYPE_CHECKING:
-    from ..plan import Plan
+    from ..plan import PlanRecord
 
 __all__ = ["device_overlay", "latency_overlay", "write_overlays"]
 
@@ -30,7 +30,7 @@ __all__ = ["device_overlay", "latency_overlay", "write_overlays"]
 _GRADIENT = ((0.0, "#fff7ec"), (0.25, "#fdd49e"), (0.5, "#fc8d59"), (0.75, "#d7301f"), (1.0, "#7f0000"))
 
 
-def device_overlay(plan: Plan) -> str:
+def device_overlay(plan: PlanRecord) -> str:
     """JSON text: node key -> device, in the colors of the other pictures."""
     colours = {device: tint(device_colour(number), 0.6) for number, device in enumerate(plan.devices)}
     results = {key: {"value": device, "bgColor": colours[device]} for key, device in plan.affinity.items()}
@@ -61,7 +61,7 @@ def latency_overlay(profile: Iterable[ProfileRow]) -> str:
 
 
 def write_overlays(
-    plan: Plan, profile: Iterable[ProfileRow] | None = None, folder: str | os.PathLike[str] = "."
+    plan: PlanRecord, profile: Iterable[ProfileRow] | None = None, folder: str | os.PathLike[str] = "."
 ) -> tuple[Path, ...]:
     """Write ``hetero_device_<model>.json`` and, with a profile, ``hetero_latency_<model>.json``. Returns their paths.
 

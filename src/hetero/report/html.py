@@ -24,7 +24,7 @@ from ..plugin.profile import Profile
 from .data import report_data
 
 if TYPE_CHECKING:
-    from ..plan import Plan
+    from ..plan import PlanRecord
 
 __all__ = ["report_html", "write_report"]
 
@@ -33,7 +33,7 @@ _SCRIPTS = ("base", "data", "layout", "drawing", "graph", "table", "timeline", "
 _COMPRESSED_FROM = 256 << 10  # size of the JSON, in B, from which it is compressed by default
 
 
-def report_html(plan: Plan, profile: Profile | None = None, *, compress: bool | None = None) -> str:
+def report_html(plan: PlanRecord, profile: Profile | None = None, *, compress: bool | None = None) -> str:
     """The report as text. ``profile``: `InferRequest.profiling_info` of a run of the plan.
 
     ``compress``: compress the data with deflate, which browsers since 2023 can decompress. False stores plain JSON. By
@@ -66,7 +66,7 @@ def report_html(plan: Plan, profile: Profile | None = None, *, compress: bool | 
 
 
 def write_report(
-    plan: Plan,
+    plan: PlanRecord,
     path: str | os.PathLike[str],
     profile: Profile | None = None,
     *,

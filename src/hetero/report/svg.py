@@ -10,13 +10,11 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ..errors import HeteroError, PropertyError
+from ..plan import Plan, PlanRecord
 from .dot import quotient_dot, subgraphs_dot
-
-if TYPE_CHECKING:
-    from ..plan import Plan
 
 __all__ = ["MOST_NODES", "MOST_SUBGRAPHS", "render"]
 
@@ -31,7 +29,9 @@ _IN_WASM = (
 )
 
 
-def render(drawn: Plan | str, level: Literal["auto", "nodes", "subgraphs"] = "auto", timeout_s: float = 60.0) -> str:
+def render(
+    drawn: PlanRecord | str, level: Literal["auto", "nodes", "subgraphs"] = "auto", timeout_s: float = 60.0
+) -> str:
     """The SVG text of a plan, or of a Graphviz text.
 
     ``level``: draw the nodes or the subgraphs of a plan; ``auto`` draws the nodes of plans of up to `MOST_NODES` nodes,
@@ -58,10 +58,10 @@ def render(drawn: Plan | str, level: Literal["auto", "nodes", "subgraphs"] = "au
     return done.stdout.decode()
 
 
-def _text(plan: Plan, level: str) -> str:
-    if plan.bound is None:
+def _text(plan: PlanRecord, level: str) -> str:
+    if not isinstance(plan, Plan):
         raise PropertyError("cannot draw a loaded plan without its model: bind it with Core.plan(model, plan)")
-    if level == "nodes" or (level == "auto" and plan.bound[0].num_nodes <= MOST_NODES):
+    if level == "nodes" or (level == "auto" and plan.num_nodes <= MOST_NODES):
         return subgraphs_dot(plan)
     if level not in ("auto", "subgraphs"):
         raise PropertyError(f"level must be auto, nodes or subgraphs, found {level!r}")

@@ -22,7 +22,7 @@ from ..compiling.on_device import compile_on
 from ..errors import DeviceUnavailable, HeteroError, InferenceError, NotSupported, PropertyError, UnsupportedModel
 from ..model.model import Model
 from ..model.read import read_model
-from ..plugin.caller import query
+from ..plugin.caller import configure, query
 from ..plugin.contract import CompiledModel, Plugin, Support
 from ..plugin.executor import DeviceExecutors
 from ..plugin.profile import EXECUTED, NOT_RUN, OPTIMIZED_OUT
@@ -70,7 +70,7 @@ class PluginContract:
         return case, self.compiled(plugin, model)
 
     def compiled(self, plugin: Plugin, model: Model, **config: Any) -> CompiledModel:
-        return compile_on(plugin, model, {**self.config, **config})
+        return compile_on(configure(plugin, {**self.config, **config}), model)
 
     def check(self, case: ContractCase, feed: Mapping[str, np.ndarray], outputs: Outputs) -> None:
         expected = case.expected(feed)
@@ -175,7 +175,7 @@ class PluginContract:
                 compiled.export_model(stream)
             except NotSupported:
                 pytest.skip("the device exports nothing")
-            imported = import_model(PayloadReader(open_artifact(stream.getvalue())), plugin, self.config)
+            imported = import_model(PayloadReader(open_artifact(stream.getvalue())), configure(plugin, self.config))
             assert imported.inputs == compiled.inputs, case.name
             assert imported.outputs == compiled.outputs, case.name
             for feed, wanted in zip(case.feeds, expected, strict=True):
@@ -296,8 +296,8 @@ class PluginContract:
         `Plugin.compile_model`."""
         return [
             lambda: plugin.set_property({name: value}),
-            lambda: compile_on(plugin, model, {**self.config, name: value}),
-            lambda: query(plugin, model, {**self.config, name: value}),
+            lambda: compile_on(configure(plugin, {**self.config, name: value}), model),
+            lambda: query(configure(plugin, {**self.config, name: value}), model),
         ]
 
     def test_properties_of_a_compiled_model(self, plugin: Plugin) -> None:
@@ -341,7 +341,7 @@ class PluginContract:
         counts = []
         for level in LEVELS:
             caplog.clear()
-            query(plugin, model, {**self.config, "LOG_LEVEL": level})
+            query(configure(plugin, {**self.config, "LOG_LEVEL": level}), model)
             self.compiled(plugin, model, LOG_LEVEL=level)
             records = [record for record in caplog.records if record.name.startswith("hetero.")]
             counts.append(len(records))

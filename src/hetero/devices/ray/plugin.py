@@ -15,7 +15,7 @@ from ...base.properties import Property, without
 from ...base.warn import warn
 from ...errors import DeviceUnavailable, NotSupported, PropertyError
 from ...model.detached import detach
-from ...plugin.caller import query
+from ...plugin.caller import configure, query
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from .actor import Place, Pool
 from .cluster import INSTALL, Cluster, Node, connect, connected, is_installed, running_address
@@ -233,7 +233,7 @@ class _Inner:
             config["DEVICE_ID"] = self.device.id
         if self.device.devices is not None:
             config["MULTI_DEVICE_PRIORITIES"] = ",".join(self.device.devices)
-        support = query(self.plugin, model, config, str(self.device))
+        support = query(configure(self.plugin, config, str(self.device)), model)
         if not self.plugin.bound_to_process(model):
             return support
         reasons = dict(support.reasons)

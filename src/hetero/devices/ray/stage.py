@@ -62,8 +62,7 @@ def query(request: Request, encoded: NDArray[np.uint8], weights: Mapping[str, ND
     try:
         with _noted_warnings() as warned:
             core, model = _prepared(request, encoded, weights)
-            _, plugin, config = core._resolve(request.device, request.config)
-            support = ask(plugin, model, config, request.device)
+            support = ask(core._configured(request.device, request.config), model)
         return Answer(support=support, warned=tuple(warned))
     except BaseException as error:
         return Answer(failure(error))

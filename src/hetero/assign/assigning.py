@@ -1,0 +1,53 @@
+"""Stages 2 and 3 for a model and a request: query the devices, assign every node, and cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..partition import partition_graph
+from .affinity import Affinity, assign
+from .assignment import Assignment
+from .calls import ResolvedModel, resolve_calls
+from .request import AssignmentRules, Objective, Request
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = ["assign_and_cut", "assign_model", "resolve_model"]
+
+
+def resolve_model(model: Model, request: Request) -> ResolvedModel:
+    """The answers of the devices about the model, with calls of functions resolved. A single device ignores affinities
+    in the model."""
+    asked = model if request.cuts else model.with_affinity({})
+    return resolve_calls(asked, request.names, request.supports, request.pins)
+
+
+def assign_model(model: Model, request: Request) -> Assignment:
+    """Stages 2 and 3: assign every node, and cut the model. Raises the errors of `resolve_calls`, `assign` and
+    `assign_and_cut`."""
+    resolved = resolve_model(model, request)
+    affinity = assign(resolved.model, resolved.devices, resolved.supports, request.pins, resolved.enclosing)
+    return assign_and_cut(resolved.original, resolved.model, affinity, request.rules)
+
+
+def assign_and_cut(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+    """Cut the model; before that, move the nodes that ``affinity`` placed by priority, as the rules require.
+
+    Raises the errors of `partition_graph`, `assign_for_latency` and `assign_stages`, and `InsufficientMemory` if no
+    assignment is found within the memory limits.
+    """
+    if rules.objective is Objective.LATENCY:
+        from .by_cost import assign_for_latency
+
+        return assign_for_latency(original, model, affinity, rules)
+    if rules.objective is Objective.THROUGHPUT:
+        from .by_stage import assign_stages
+
+        return assign_stages(original, model, affinity, rules)
+    if rules.limits:
+        from .within_memory import fit_affinity
+
+        affinity, partition = fit_affinity(model, affinity, rules.limits, rules.policy)
+        return Assignment(original, model, affinity, partition)
+    return Assignment(original, model, affinity, partition_graph(model.graph, affinity.device_of, policy=rules.policy))

@@ -1,0 +1,50 @@
+"""`Assignment`, the result of stages 2 and 3: the device of each node, the partition, and the predictions."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..partition import Partition
+from ..plugin.speed import CostSource
+from .affinity import Affinity
+from .cuts import Prediction, predict
+from .predictions import PredictedLatency, PredictedPipeline
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+    from .costs.table import CostTable
+
+__all__ = ["Assignment"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Assignment:
+    """The device of each node, with the reason, and the partition.
+
+    ``original``: the model as given; ``model``: the model that is compiled, in which calls of functions may be inlined.
+    ``latency``, ``pipeline``: the predictions, if nodes were assigned for latency or throughput. ``costs``: the cost of
+    each node on each device, if nodes were assigned for latency.
+    """
+
+    original: Model
+    model: Model
+    affinity: Affinity
+    partition: Partition
+    latency: PredictedLatency | None = None
+    pipeline: PredictedPipeline | None = None
+    costs: CostTable | None = None
+
+    def predict(self, partition: Partition) -> Prediction:
+        """The predicted latency of another partition of the same nodes over the same devices. Infinite if a device does
+        not support a node. Pins have no effect. Requires ``costs``."""
+        assert self.costs is not None
+        allowed = np.stack([support.mask for support in self.affinity.supports])
+        return predict(self.costs.problem(allowed), partition, self.costs.launches)
+
+    def cost_of(self, device: int, node: int) -> tuple[float, str]:
+        """The seconds of a node on a device, and the source of the figure. Requires ``costs``."""
+        assert self.costs is not None
+        return float(self.costs.work[device, node]), CostSource(self.costs.source[device, node]).name.lower()

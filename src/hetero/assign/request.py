@@ -1,0 +1,98 @@
+"""`Request`: the devices for which a model is planned and compiled, and the rules. Resolved once per call of `Core`."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..base.log import tell
+from ..base.warn import warn
+from ..errors import HeteroError, ModelError, PropertyError, raise_out_of_memory
+from ..plugin.caller import ConfiguredDevice, query
+from ..plugin.contract import Support
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+    from ..plugin.speed import DeviceSpeed
+    from .costs.measured import Costs
+
+__all__ = ["AssignmentRules", "Objective", "Request", "query_all"]
+
+
+class Objective(enum.Enum):
+    """What an assignment optimizes."""
+
+    PRIORITY = enum.auto()
+    """Each node goes to the first device of the list that supports it."""
+    LATENCY = enum.auto()
+    """The least predicted time of one inference."""
+    THROUGHPUT = enum.auto()
+    """The most inferences per second, with one pipeline stage per device."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class AssignmentRules:
+    """How nodes are assigned and the graph is cut, as data: a plan keeps it, to answer what would be otherwise.
+
+    ``policy``: of `partition_graph`. ``costs``: measured costs. ``speeds``: the speed of each device, empty with
+    `Objective.PRIORITY`. ``limits``: device -> memory limit in bytes.
+    """
+
+    policy: str = "auto"
+    objective: Objective = Objective.PRIORITY
+    costs: Costs | None = None
+    speeds: Sequence[DeviceSpeed] = ()
+    limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """What stages 2 to 4 need besides the model. A single device is a list of one.
+
+    ``whole``: the requested device, named by the device string. ``settings``: all its properties, with defaults.
+    ``devices``: the available devices by priority, each with its own part of the configuration; only ``whole`` for a
+    single device. ``pins``: as in `Core.plan`. ``skipped``: the other devices of the list -> reason. ``cuts``: whether
+    the model is cut into subgraphs for ``devices``.
+    """
+
+    whole: ConfiguredDevice
+    settings: Mapping[str, Any]
+    devices: tuple[ConfiguredDevice, ...]
+    rules: AssignmentRules
+    pins: Mapping[str, str]
+    skipped: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cuts: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of ``devices``."""
+        return tuple(device.name for device in self.devices)
+
+    def supports(self, model: Model) -> list[Support]:
+        """The nodes that each device supports."""
+        if not self.cuts:
+            return [query(device, model) for device in self.devices]
+        return query_all(self.whole.plugin.name, self.devices, model, self.settings)
+
+
+def query_all(
+    name: str, devices: Sequence[ConfiguredDevice], model: Model, settings: Mapping[str, Any]
+) -> list[Support]:
+    """The nodes that each device of the list of ``name`` supports. If a device fails, it counts as supporting no nodes,
+    with a warning that names it; with ``STRICT``, the error is raised."""
+    answers = []
+    for device in devices:
+        try:
+            answers.append(query(device, model))
+        except (PropertyError, ModelError):
+            raise
+        except HeteroError as error:
+            raise_out_of_memory(error)
+            if settings["STRICT"]:
+                raise
+            tell(settings, name, "WARNING", f"continues without {device.name}: {error}")
+            warn(f"{name} continues without {device.name}: {error}")
+            answers.append(Support.from_reasons(model.num_nodes, dict.fromkeys(range(model.num_nodes), str(error))))
+    return answers

@@ -1,0 +1,44 @@
+"""Resolves a device string and its configuration to a `Request`, once for all stages."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any
+
+from ..assign.memory.limits import limits_of, parse_limits
+from ..assign.request import AssignmentRules, Request
+from ..base.device_string import DeviceString
+from ..plugin.caller import configure
+from ..plugin.contract import Plugin
+from .device_list import DeviceListPlugin
+
+__all__ = ["CuttingPlugin", "resolve_request"]
+
+_MAX_MEMORY = "MAX_MEMORY"
+
+
+class CuttingPlugin(DeviceListPlugin, abc.ABC):
+    """A device that cuts models into subgraphs for the devices of its list."""
+
+    @abc.abstractmethod
+    def request(self, config: Mapping[str, Any], pins: Mapping[str, str]) -> Request:
+        """The request for its list. Raises `PropertyError` for a wrong configuration, and `DeviceUnavailable`."""
+
+
+def resolve_request(
+    device: DeviceString, plugin: Plugin, config: Mapping[str, Any], pins: Mapping[str, str] | None = None
+) -> Request:
+    """The request for a device or a list. Raises `PropertyError` for a wrong configuration, and `DeviceUnavailable`.
+
+    ``config``: the properties as given, with the list or id of ``device``. ``MAX_MEMORY`` limits single devices too,
+    though it is not a property of theirs.
+    """
+    if isinstance(plugin, CuttingPlugin):
+        return plugin.request(config, pins or {})
+    name = str(device)
+    own = {key: value for key, value in config.items() if key != _MAX_MEMORY}
+    whole = configure(plugin, own, name)
+    limits = limits_of([name], parse_limits(config.get(_MAX_MEMORY, {})), {name: plugin.memory_bytes(name)}, [name])
+    settings = plugin.full_config({key: value for key, value in own.items() if plugin.declares(key)})
+    return Request(whole, settings, (whole,), AssignmentRules(limits=limits), pins or {})

@@ -1,0 +1,134 @@
+"""`BoundPlan`: the data of a plan that is bound to a model, without its questions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..assign.assignment import Assignment
+from ..assign.memory.footprint import Footprint, footprint
+from ..assign.memory.values import values_of
+from ..assign.predictions import PredictedLatency, PredictedPipeline
+from ..assign.request import AssignmentRules
+from ..errors import memory_errors
+from ..model.identity import graph_digest
+from .record import PlanRecord
+from .schema import BoundaryValue, DeviceTotals, ModelIdentity, PlannedSubgraph
+from .traffic import Traffic, boundary_values, device_totals, traffic
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = ["BoundPlan"]
+
+
+class BoundPlan(PlanRecord):
+    """The data of a plan. `Plan` adds the questions.
+
+    ``assignment``: the device of each node, the partition and the predictions. ``rules``: how nodes were assigned.
+    ``skipped``: the unusable devices of the list -> reason.
+    """
+
+    label = "the plan"
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        rules: AssignmentRules,
+        pins: Mapping[str, str],
+        skipped: Mapping[str, str],
+        limits: Mapping[str, int] | None = None,
+    ) -> None:
+        """``limits``: defaults to those of ``rules``."""
+        self.assignment = assignment
+        self.rules = rules
+        self.policy = rules.policy
+        self.pins = dict(pins)
+        self.skipped = dict(skipped)
+        self.limits = dict(rules.limits if limits is None else limits)
+
+    @property
+    def original(self) -> Model:
+        """The model before calls of functions were inlined."""
+        return self.assignment.original
+
+    @property
+    def latency(self) -> PredictedLatency | None:
+        return self.assignment.latency
+
+    @property
+    def pipeline(self) -> PredictedPipeline | None:
+        return self.assignment.pipeline
+
+    @functools.cached_property
+    def identity(self) -> ModelIdentity:
+        return ModelIdentity(self.original.name, self.original.num_nodes, graph_digest(self.original))
+
+    @property
+    def model_name(self) -> str:
+        return self.assignment.model.name
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return self.assignment.affinity.devices
+
+    @property
+    def num_nodes(self) -> int:
+        return self.assignment.model.num_nodes
+
+    @property
+    def num_subgraphs(self) -> int:
+        return self.assignment.partition.num_subgraphs
+
+    @functools.cached_property
+    @memory_errors()
+    def affinity(self) -> Mapping[str, str]:
+        affinity = self.assignment.affinity
+        devices = map(affinity.devices.__getitem__, affinity.device_of.tolist())
+        return dict(zip(self.assignment.model.keys, devices, strict=True))
+
+    @functools.cached_property
+    @memory_errors()
+    def subgraphs(self) -> tuple[PlannedSubgraph, ...]:
+        partition, keys = self.assignment.partition, self.assignment.model.keys
+        return tuple(
+            PlannedSubgraph(self.devices[device], tuple(keys[node] for node in partition.nodes(i).tolist()))
+            for i, device in enumerate(partition.device_of.tolist())
+        )
+
+    @functools.cached_property
+    @memory_errors()
+    def reasons(self) -> Mapping[str, str]:
+        affinity, keys = self.assignment.affinity, self.assignment.model.keys
+        told = np.flatnonzero((affinity.device_of > 0) | (affinity.origin > 0))
+        return {keys[node]: affinity.reason(node) for node in told.tolist()}
+
+    @functools.cached_property
+    @memory_errors()
+    def values(self) -> tuple[BoundaryValue, ...]:
+        """The tensors that pass between subgraphs, ordered by the subgraph that makes them. Their types come from the
+        model, which may run shape inference; `Model.with_types` replaces symbols by sizes."""
+        return boundary_values(self.assignment.model, self.traffic)
+
+    @functools.cached_property
+    @memory_errors()
+    def totals(self) -> tuple[DeviceTotals, ...]:
+        partition = self.assignment.partition
+        return device_totals(self.devices, partition, self.traffic, self.values, self.footprint, self.limits)
+
+    @functools.cached_property
+    @memory_errors()
+    def footprint(self) -> Footprint:
+        """The memory that each device needs, in the order of ``devices``."""
+        partition = self.assignment.partition
+        values = values_of(self.assignment.model)
+        return footprint(values, partition.subgraph_of, partition.device_of, len(self.devices))
+
+    @functools.cached_property
+    @memory_errors()
+    def traffic(self) -> Traffic:
+        """`values` as arrays."""
+        return traffic(self.assignment.model, self.assignment.partition.subgraph_of)
