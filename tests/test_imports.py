@@ -1,4 +1,4 @@
-"""What `import hetero` costs, and that imports follow the order of the rooms."""
+"""What `import hetero` costs, and that imports and the way of a model follow the order of the rooms."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
 
 import pytest
+from onnx import helper
 
 import hetero
+from hetero.assign.assignment import Assignment
+from hetero.assign.request import Request
+from hetero.model.model import Model
+from hetero.plan import PlanRecord
+from model_zoo import make_model
 
 PACKAGE = Path(hetero.__file__).parent
 
@@ -145,3 +153,55 @@ def test_no_import_circles() -> None:
     for module in graph:
         walk(module)
     assert len(graph) > 200
+
+
+MOST_HAND_OVERS = 15
+CARRIED = (Model, PlanRecord, Assignment, Request)
+CONTRACT = {"request", "query_model", "compile_model"}
+"""The methods of plugins through which the library hands a model to a device."""
+
+
+def room(code: CodeType) -> str | None:
+    if not code.co_filename.startswith(f"{PACKAGE}/"):
+        return None
+    return code.co_filename[len(str(PACKAGE)) + 1 :].partition("/")[0].removesuffix(".py")
+
+
+def hand_overs(compile_model: Any) -> list[tuple[str, str, str]]:
+    """Distinct calls from a room to another that pass a model, a request, an assignment or a plan: both rooms, and the
+    function."""
+    found: dict[tuple[str, str, str], None] = {}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        here = room(frame.f_code)
+        if event != "call" or here in (None, "model", "base"):
+            return
+        names = frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
+        own = names[:1] if names[:1] == ("self",) else ()
+        if not any(isinstance(frame.f_locals.get(name), CARRIED) for name in names if name not in own):
+            return
+        caller = frame.f_back
+        while caller is not None and room(caller.f_code) in (None, "base"):  # `guarded` calls on behalf of others
+            caller = caller.f_back
+        if caller is not None and (before := room(caller.f_code)) is not None and before != here:
+            found[before, here, frame.f_code.co_qualname] = None
+
+    sys.setprofile(note)
+    try:
+        compile_model()
+    finally:
+        sys.setprofile(None)
+    return list(found)
+
+
+def test_a_model_is_handed_over_a_few_times_and_never_back() -> None:
+    core = hetero.Core()
+    nodes = [helper.make_node(op, [f"v{i}"], [f"v{i + 1}"], f"n{i}") for i, op in enumerate(["Relu", "Exp", "Neg"])]
+    model = core.read_model(make_model(nodes, inputs={"v0": [2, 3]}, outputs=("v3",)))
+    given = hand_overs(lambda: core.compile_model(model, "HETERO:CPU,TEMPLATE", pins={"n1": "TEMPLATE"}))
+    to_devices = {function for _, here, function in given if here == "devices"}
+    assert {name.partition(".")[2] for name in to_devices} <= CONTRACT
+    among_rooms = [entry for entry in given if "devices" not in entry[:2]]
+    assert 5 <= len(among_rooms) + len(to_devices) <= MOST_HAND_OVERS, given
+    order = {name: position for position, name in enumerate(ROOMS)}
+    assert all(order[here] < order[before] for before, here, _ in among_rooms), given
