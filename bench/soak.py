@@ -210,11 +210,10 @@ def kinds(core: hetero.Core, folder: Path) -> Iterator[Kind]:
     yield Kind("compile what is refused", MODELS, lambda: _refused(lambda: core.compile_model(unknown, "CPU")))
     yield Kind("branches, compiled", MODELS, lambda: on_two(core, products, lambda key: key.startswith("b"))(wide))
 
-    if importlib.util.find_spec("zmq"):
-        isolated = compiled_for("CPU", ISOLATION="PROCESS", WORKER_RETRIES=1)
-        yield Kind("infer, in a worker process", INFERENCES // 10, functools.partial(isolated, X))
-        yield Kind("infer, after its worker was killed", MODELS // 20, lambda: _killed(isolated))
-        yield Kind("compile, run in a worker process", MODELS // 4, lambda: compiled_for("CPU", ISOLATION="PROCESS")(X))
+    isolated = compiled_for("CPU", ISOLATION="PROCESS", WORKER_RETRIES=1)
+    yield Kind("infer, in a worker process", INFERENCES // 10, functools.partial(isolated, X))
+    yield Kind("infer, after its worker was killed", MODELS // 20, lambda: _killed(isolated))
+    yield Kind("compile, run in a worker process", MODELS // 4, lambda: compiled_for("CPU", ISOLATION="PROCESS")(X))
 
     for device in devices:
         target = folder / "model.hetero"

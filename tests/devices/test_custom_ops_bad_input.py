@@ -276,7 +276,6 @@ def test_sequences_are_no_tensors() -> None:
 
 @pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
 def test_worker_processes_have_no_code_of_this_one(device: str) -> None:
-    pytest.importorskip("zmq")
     core = core_with(odd(lambda x: x))
     with pytest.raises(hetero.NotSupported, match="custom operator com.acme::Odd cannot go to another process"):
         core.compile_model(core.read_model(model_of(TEXT)), device, {"ISOLATION": "PROCESS"})

@@ -394,7 +394,6 @@ def test_a_fork_leaves_the_child_a_pipeline_that_works(watch: Watch) -> None:
 
 
 def test_stages_in_worker_processes() -> None:
-    pytest.importorskip("zmq")
     core = hetero.Core()
     nodes = [helper.make_node("Exp", ["x" if i == 0 else f"v{i}"], [f"v{i + 1}"], f"n{i}") for i in range(6)]
     nodes[-1].output[0] = "y"

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import pytest
 
 from hetero.workers.channel import BrokenChannel, Channel
-from hetero.workers.mailbox import Mailbox
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -119,20 +118,3 @@ def test_after_half_a_message_nothing_more_is_sent(pair: Pair) -> None:
     assert len(two.recv(1 << 20)) > 0
     with pytest.raises(BrokenChannel, match="an earlier message was incomplete"):
         channel.send(2, b"hello", wait)
-
-
-def test_descriptors_come_in_their_order() -> None:
-    one, other = Mailbox.pair()
-    pipes = [os.pipe() for _ in range(150)]
-    one.send([write for _, write in pipes])
-    found = other.receive(150)
-    for number, (descriptor, (read, write)) in enumerate(zip(found, pipes, strict=True)):
-        assert not os.get_inheritable(descriptor)
-        os.write(descriptor, bytes([number]))
-        assert os.read(read, 2) == bytes([number])
-        for open_ in (descriptor, read, write):
-            os.close(open_)
-    one.close()
-    with pytest.raises(OSError, match="the other end was closed"):
-        other.receive(1)
-    other.close()

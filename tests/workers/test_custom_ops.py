@@ -18,8 +18,6 @@ import hetero
 from custom_operators import build, callback, core_with, model_of, peak, peak_shapes, scale, scale_shape
 from hetero.extension.elsewhere import OpDescription, describe, made
 
-pytest.importorskip("zmq")
-
 PROCESS = {"ISOLATION": "PROCESS"}
 PEAK = "g (float[3, 5] x) => (float[3] y, int64[3] at) { n = Neg(x) y, at = com.acme.Peak(n) }"
 SCALE = "g (float[n] x) => (float[n] y) { s = com.acme.Scale<factor = 3.0>(x) y = Neg(s) }"

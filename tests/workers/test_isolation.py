@@ -22,8 +22,6 @@ import hetero
 from model_zoo import make_model
 from worker_cases import children_of, identity, lives, parent_of, until
 
-pytest.importorskip("zmq")
-
 PROCESS = {"ISOLATION": "PROCESS"}
 X = np.linspace(-2, 2, 6, dtype=np.float32)
 

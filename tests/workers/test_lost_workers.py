@@ -16,8 +16,6 @@ import pytest
 import hetero
 from worker_cases import children_of, identity, lives, parent_of, resident_bytes, stop, until
 
-pytest.importorskip("zmq")
-
 PROCESS = {"ISOLATION": "PROCESS"}
 X = np.linspace(-2, 2, 6, dtype=np.float32)
 

@@ -1,7 +1,6 @@
 """Messages through a Unix socket between two processes on one machine.
 
-A message takes one system call to send and one to receive, and wakes one thread. In ZeroMQ, a message passes through an
-additional thread on each side, which takes longer than an inference of a small model.
+A message takes one system call to send and one to receive, and wakes one thread.
 
 Each message has a number. An answer has the number of its request, so the receiver can drop answers to abandoned
 requests.

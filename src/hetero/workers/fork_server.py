@@ -47,15 +47,14 @@ class ForkServer:
             os.close(alive)
         weakref.finalize(self, _end, os.getpid(), self._socket, self._alive, self._process)
 
-    def fork(self, memory: int, size: int, folder: str, mailbox: int) -> tuple[int, int]:
+    def fork(self, memory: int, size: int, mailbox: int) -> tuple[int, int]:
         """Fork a worker. Returns its process id, and a descriptor that becomes readable when it ends.
 
-        ``memory``, ``size``: the shared memory. ``folder``: the folder of the control socket. ``mailbox``: the worker's
-        end of a `Mailbox`. Raises `HeteroError`.
+        ``memory``, ``size``: the shared memory. ``mailbox``: the worker's end of a `Mailbox`. Raises `HeteroError`.
         """
         with self._lock:
             try:
-                socket.send_fds(self._socket, [f"{size} {folder}".encode()], [memory, mailbox])
+                socket.send_fds(self._socket, [str(size).encode()], [memory, mailbox])
                 answer, descriptors, _, _ = socket.recv_fds(self._socket, 64, 1)
             except OSError as error:
                 raise_out_of_memory(error)

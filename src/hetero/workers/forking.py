@@ -21,13 +21,12 @@ def serve(descriptor: int, alive: int) -> None:
         message, descriptors, _, _ = socket.recv_fds(own, 4096, 2)
         if not message:
             os._exit(0)
-        size, _, folder = message.decode().partition(" ")
         try:
             memory, mailbox = descriptors
             child = os.fork()
             if child == 0:
                 own.close()
-                process.main(memory, int(size), folder, mailbox, alive)
+                process.main(memory, int(message), mailbox, alive)
             ended = os.pidfd_open(child)
         except (OSError, ValueError) as error:
             own.send(f"{type(error).__name__}: {error}".encode()[:64])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -45,8 +44,6 @@ def compile_isolated(
     too. ``ops``: custom operators, which the worker adds. Raises the errors of the compilation, `NotSupported` for
     values that cannot pass between processes, and `WorkerLost` if the worker ends during the compilation.
     """
-    if importlib.util.find_spec("zmq") is None:
-        raise NotSupported("ISOLATION=PROCESS requires pyzmq: pip install 'hetero[workers]'")
     for port in (*model.inputs, *model.outputs):
         if not port.is_tensor or (port.dtype is not None and port.dtype.hasobject):
             raise NotSupported(

@@ -22,7 +22,6 @@ from ..plugin.cancellation import Cancellation
 from ..plugin.contract import CompiledModel
 from ..plugin.request import PlacingRunner
 from .channel import BrokenChannel, Channel
-from .control import address_in, remove_folder
 from .mailbox import Mailbox
 from .messages import (
     Answer,
@@ -49,17 +48,15 @@ __all__ = ["main", "preload"]
 
 def preload() -> None:
     """Import the modules that most workers need, before the fork."""
-    import zmq  # noqa: F401
-
     from ..devices import cpu  # noqa: F401
 
 
-def main(memory: int, size: int, folder: str, mailbox: int, alive: int) -> None:
+def main(memory: int, size: int, mailbox: int, alive: int) -> None:
     """Run the worker. Does not return. ``alive``: a pipe that closes when the application ends."""
     status = 1
     try:
-        threading.Thread(target=_end_with, args=(alive, folder), daemon=True).start()
-        _Worker(SharedMemory(memory, size), folder, Mailbox(socket.socket(fileno=mailbox))).serve()
+        threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
+        _Worker(SharedMemory(memory, size), Mailbox(socket.socket(fileno=mailbox))).serve()
         status = 0
     except BaseException:
         import traceback
@@ -69,49 +66,42 @@ def main(memory: int, size: int, folder: str, mailbox: int, alive: int) -> None:
         os._exit(status)
 
 
-def _end_with(alive: int, folder: str) -> None:
+def _end_with(alive: int) -> None:
     os.read(alive, 1)
-    remove_folder(folder)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Worker:
-    """``folder``: the folder of the control socket. ``mailbox``: sends the lanes."""
+    """``mailbox``: receives control messages, and sends the answers and the lanes."""
 
-    def __init__(self, memory: SharedMemory, folder: str, mailbox: Mailbox) -> None:
+    def __init__(self, memory: SharedMemory, mailbox: Mailbox) -> None:
         self._memory = memory
-        self._folder = folder
         self._mailbox = mailbox
         self._lanes: list[_Lane] = []
 
     def serve(self) -> None:
         """Answer control messages until the application ends."""
-        import zmq
-
-        control = zmq.Context().socket(zmq.PAIR)
-        control.bind(address_in(self._folder))  # the worker binds, because ZeroMQ aborts the process if accept fails
-        self._mailbox.announce()
-        control.send(encode(Ready()))
+        self._mailbox.send(encode(Ready()))
         while True:
-            answer: Answer | None
             try:
-                answer = self._answer(request_decoder.decode(control.recv()))
+                message, _ = self._mailbox.receive()
+            except OSError:
+                return
+            try:
+                self._obey(request_decoder.decode(message))
             except BaseException as error:
-                answer = failure(error)
-            if answer is not None:
-                control.send(encode(answer))
+                self._mailbox.send(encode(failure(error)))
 
-    def _answer(self, request: Any) -> Answer | None:
+    def _obey(self, request: Any) -> None:
         match request:
             case Compile():
-                return self._compile(request)
+                self._compile(request)
             case Cancel():
                 self._lanes[request.lane].cancel(request.number)
-                return None
             case _:
                 raise InferenceError(f"a worker's control does not accept {type(request).__name__}")
 
-    def _compile(self, request: Compile) -> Compiled:
+    def _compile(self, request: Compile) -> None:
         sys.path[:] = request.path
         core = Core()
         for name, target in request.plugins:
@@ -130,11 +120,9 @@ class _Worker:
             theirs.append(other)
             self._lanes.append(_Lane(self._memory, compiled, Channel(own)))
             threading.Thread(target=self._lanes[-1].serve, name=f"hetero lane {number}", daemon=True).start()
-        self._mailbox.send([other.fileno() for other in theirs])
-        self._mailbox.close()
+        self._mailbox.send(encode(Compiled(streams)), [other.fileno() for other in theirs])
         for other in theirs:
             other.close()  # the application now holds the only copy, so the socket closes when it ends
-        return Compiled(streams)
 
 
 class _Lane:

@@ -10,8 +10,6 @@ import queue
 import select
 import signal
 import socket
-import tempfile
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -21,17 +19,14 @@ import msgspec
 
 from ..errors import HeteroError, WorkerLost, raise_out_of_memory
 from .channel import NUMBERS, BrokenChannel, Channel
-from .control import address_in, remove_folder
 from .fork_server import fork_server
-from .mailbox import Mailbox
+from .mailbox import Mailbox, Wait
 from .messages import Answer, Cancel, Compile, Compiled, Failed, Ready, Request, answer_decoder, encode
-from .per_process import PerProcess
 from .shared_memory import SharedPool
 
 __all__ = ["Lane", "Worker"]
 
 _START_SECONDS = 60.0  # timeout for a worker to connect; far longer than needed even on a busy machine
-_DESCRIPTORS = 16  # file descriptors that a worker may use in this process until it is connected
 _ENDING_MILLISECONDS = 1000  # timeout for a worker to end after its sockets are closed
 _LOOK_SECONDS = 0.01  # how often a running inference is checked for cancellation
 
@@ -54,63 +49,32 @@ class Lane:
 
 
 class Worker:
-    """A worker process: a control socket, and a lane for each inference that it runs at the same time.
+    """A worker process: a mailbox for control messages, and a lane for each inference that it runs at the same time.
 
     Thread-safe, except `compile`, which must be called first. ``name``: the name of the device, for errors.
     """
 
     def __init__(self, name: str, pool: SharedPool) -> None:
         """Fork it. Raises `HeteroError`."""
-        import zmq
-
         self.name = name
-        try:
-            self._fork(pool)
-        except (OSError, zmq.ZMQError) as error:
-            raise_out_of_memory(error)
-            raise HeteroError(f"{name}: cannot start a worker process: {error}") from error
-        self._finalizer = weakref.finalize(
-            self, _end, os.getpid(), self._ended, self._control, self._mailbox, self._lanes, self._folder
-        )
-        if not _is_readable(self._mailbox.fileno(), round(_START_SECONDS * 1e3), self._ended):
-            self.kill()
-            raise self.lost("ended, or did not start")
-        self._control.connect(address_in(self._folder))
-        self._expect(Ready, _START_SECONDS)
-        self._leave_folder()
-
-    def _fork(self, pool: SharedPool) -> None:
-        import zmq
-
         self._lanes: list[Lane] = []
         self._idle: queue.SimpleQueue[Lane] = queue.SimpleQueue()
-        self._control_lock = threading.Lock()
-        _check_descriptors()
-        with contextlib.ExitStack() as undo:
-            self._folder = tempfile.mkdtemp(prefix="hetero-")  # accessible only to this user
-            undo.callback(self._leave_folder)
+        try:
             self._mailbox, theirs = Mailbox.pair()
-            undo.callback(self._mailbox.close)
-            with contextlib.closing(theirs):
-                self._control = _context.get().socket(zmq.PAIR)
-                undo.callback(self._control.close)
-                self._control.linger = 0
-                self._control.reconnect_ivl, self._control.reconnect_ivl_max = 10, 1000
-                self.process, self._ended = fork_server.get().fork(
-                    pool.descriptor, pool.size, self._folder, theirs.fileno()
-                )
-            undo.pop_all()
+            with contextlib.closing(theirs), contextlib.ExitStack() as undo:
+                undo.callback(self._mailbox.close)
+                self.process, self._ended = fork_server.get().fork(pool.descriptor, pool.size, theirs.fileno())
+                undo.pop_all()
+        except OSError as error:
+            raise_out_of_memory(error)
+            raise HeteroError(f"{name}: cannot start a worker process: {error}") from error
+        self._finalizer = weakref.finalize(self, _end, os.getpid(), self._ended, self._mailbox, self._lanes)
+        self._expect(Ready, _START_SECONDS)
 
     def compile(self, request: Compile, timeout: float | None) -> None:
         """Compile the model and open the lanes. Raises the errors of the compilation, and `WorkerLost`."""
-        self._send(request)
-        compiled = self._expect(Compiled, timeout)
-        try:
-            descriptors = self._mailbox.receive(compiled.streams)
-        except OSError as error:
-            raise_out_of_memory(error)
-            raise HeteroError(f"{self.name}: cannot connect to its worker: {error}") from error
-        self._mailbox.close()
+        self._mailbox.send(encode(request), wait=self._wait_for_mailbox(timeout))
+        descriptors = self._expect(Compiled, timeout)
         for number, descriptor in enumerate(descriptors):
             own = socket.socket(fileno=descriptor)
             own.setblocking(False)
@@ -204,8 +168,11 @@ class Worker:
 
     def cancel(self, lane: Lane) -> None:
         """Ask the worker to stop the last inference of a lane if it is still running. Raises `WorkerLost`."""
-        with self._control_lock:
-            self._send(Cancel(lane.number, lane.last))
+        try:
+            self._mailbox.send(encode(Cancel(lane.number, lane.last)), wait=self._refuse_to_wait)
+        except OSError:
+            self.kill()
+            raise self.lost("ended") from None
 
     def lost(self, what: str) -> WorkerLost:
         return WorkerLost(f"{self.name}: its worker process {self.process} {what}")
@@ -216,49 +183,52 @@ class Worker:
         poll.register(self._ended, select.POLLIN)
         return poll
 
-    def _send(self, request: Request) -> None:
-        """Send a message to the control socket. Raises `WorkerLost` if the worker does not receive messages."""
-        import zmq
+    def _refuse_to_wait(self, _: bool) -> None:
+        """For messages that a living worker receives at once."""
+        self.kill()
+        raise self.lost("does not receive messages, and was killed")
 
+    def _wait_for_mailbox(self, timeout: float | None) -> Wait:
+        """Waits for the mailbox, for at most ``timeout`` seconds altogether. Raises `WorkerLost`."""
+        end = None if timeout is None else time.monotonic() + timeout
+
+        def wait(to_receive: bool) -> None:
+            poll = select.poll()
+            poll.register(self._mailbox, select.POLLIN if to_receive else select.POLLOUT)
+            poll.register(self._ended, select.POLLIN)
+            seconds = None if end is None else max(0.0, end - time.monotonic())
+            events = poll.poll(None if seconds is None else math.ceil(seconds * 1e3))
+            if not events:
+                self.kill()
+                raise self.lost(f"did not answer within {timeout:g} s, and was killed")
+            if all(descriptor == self._ended for descriptor, _ in events):
+                raise self.lost("ended")
+
+        return wait
+
+    def _expect(self, kind: type[Answer], timeout: float | None) -> list[int]:
+        """Wait for a message of this kind. Returns its file descriptors."""
         try:
-            self._control.send(encode(request), zmq.NOBLOCK)
-        except zmq.Again:  # the worker is not connected, or ZeroMQ's queue of 1,000 messages is full
-            self.kill()
-            raise self.lost("ended") from None
-
-    def _expect(self, kind: type, timeout: float | None) -> Any:
-        """The next message from the control socket."""
-        import zmq
-
-        poller = zmq.Poller()
-        poller.register(self._control, zmq.POLLIN)
-        poller.register(self._ended, zmq.POLLIN)
-        events = dict(poller.poll(None if timeout is None else math.ceil(timeout * 1e3)))
-        if not events:
-            self.kill()
-            raise self.lost(f"did not answer within {timeout:g} s, and was killed")
-        if self._control not in events:
-            raise self.lost("ended")
-        answer: Answer = answer_decoder.decode(self._control.recv())
+            message, descriptors = self._mailbox.receive(self._wait_for_mailbox(timeout))
+        except OSError as error:
+            raise_out_of_memory(error)
+            if _is_readable(self._ended, _ENDING_MILLISECONDS):
+                raise self.lost("ended") from error
+            raise HeteroError(f"{self.name}: cannot connect to its worker: {error}") from error
+        answer: Answer = answer_decoder.decode(message)
         if isinstance(answer, Failed):
             raise answer.error()
         if not isinstance(answer, kind):
             raise HeteroError(f"{self.name}: its worker answered {type(answer).__name__}, expected {kind.__name__}")
-        return answer
-
-    def _leave_folder(self) -> None:
-        """Remove the socket's folder, once both sides are connected."""
-        remove_folder(self._folder)
+        return descriptors
 
 
-def _end(owner: int, ended: int, control: Any, mailbox: Mailbox, lanes: list[Lane], folder: str) -> None:
+def _end(owner: int, ended: int, mailbox: Mailbox, lanes: list[Lane]) -> None:
     if os.getpid() == owner:  # not in a forked child
         _kill(ended)
-        remove_folder(folder)  # still exists if the worker never connected
         if any(lane.kept for lane in lanes):
             _is_readable(ended, None)  # the worker may still write to the kept arrays
     os.close(ended)
-    control.close()
     mailbox.close()
     for lane in lanes:
         lane.channel.close()
@@ -269,30 +239,8 @@ def _kill(ended: int) -> None:
         signal.pidfd_send_signal(ended, signal.SIGKILL)
 
 
-def _is_readable(descriptor: int, milliseconds: int | None, ended: int | None = None) -> bool:
-    """Whether ``descriptor`` becomes readable within the time, and before ``ended`` does."""
+def _is_readable(descriptor: int, milliseconds: int | None) -> bool:
+    """Whether ``descriptor`` becomes readable within the time."""
     poll = select.poll()  # `select.select` does not support descriptors of 1024 and above
     poll.register(descriptor, select.POLLIN)
-    if ended is not None:
-        poll.register(ended, select.POLLIN)
-    return any(found == descriptor for found, _ in poll.poll(milliseconds))
-
-
-def _check_descriptors() -> None:
-    """Raise OSError unless enough file descriptors are free: without them, ZeroMQ aborts this process."""
-    spare: list[int] = []
-    try:
-        while len(spare) < _DESCRIPTORS:
-            spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-    finally:
-        for descriptor in spare:
-            os.close(descriptor)
-
-
-def _new_context() -> Any:
-    import zmq
-
-    return zmq.Context()
-
-
-_context = PerProcess(_new_context)
+    return bool(poll.poll(milliseconds))
