@@ -112,7 +112,7 @@ class _Found:
 
 
 def _of_line(costs: StageCosts, line: Line, required: NDArray[np.bool_], below: float = np.inf) -> _Found | None:
-    cuts = line.best(required, below)
+    cuts = line.best_cuts(required, below)
     return None if cuts is None else _Found.of(costs, line.stage_of(cuts))
 
 
