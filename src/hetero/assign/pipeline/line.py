@@ -78,7 +78,11 @@ class _Reads:
 
     @classmethod
     def of(
-        cls, value: NDArray[np.int64], maker: NDArray[np.int64], reader: NDArray[np.int64], value_size: NDArray[np.float64]
+        cls,
+        value: NDArray[np.int64],
+        maker: NDArray[np.int64],
+        reader: NDArray[np.int64],
+        value_size: NDArray[np.float64],
     ) -> _Reads:
         """From reads in any order. ``value_size``: by value number."""
         by_value = np.lexsort((reader, value))
@@ -129,9 +133,9 @@ class Line:
         is_forbidden = ~np.isfinite(work)
         own = np.where(is_forbidden, 0.0, work) + sent
         num_crossing, self._bytes_across = _spread(self._stage_reads, self._stage_reads.previous + 1, n)
-        crossing_cost = float(costs.latency.max() * num_crossing.max() + costs.per_unit.max() * self._bytes_across.max())
+        max_crossing = float(costs.latency.max() * num_crossing.max() + costs.per_unit.max() * self._bytes_across.max())
         # More than any stages take. It is the work of a node on a stage that may not have it.
-        self._never = 8 * (float((own + received).sum(axis=1).max()) + crossing_cost + float(costs.launch.max()) + 1e-9)
+        self._never = 8 * (float((own + received).sum(axis=1).max()) + max_crossing + float(costs.launch.max()) + 1e-9)
         own[is_forbidden] = self._never
         self._own = _prefix_sums(own)
         self._charged = _prefix_sums(own + received)
@@ -449,7 +453,8 @@ class Line:
         change = np.bincount(first_boundary, seconds, width + 1)
         change -= np.bincount(reads.reader + 1 - begin, seconds, width + 1)
         right_time = self._own[right, end] - self._own[right, begin + 1 : end] + np.cumsum(change)[1:width]
-        return np.maximum(left_time + costs.launch[left], right_time + costs.launch[right])
+        slower: NDArray[np.float64] = np.maximum(left_time + costs.launch[left], right_time + costs.launch[right])
+        return slower
 
 
 def _can_end_at(ends: _Ends, position: int) -> bool:
