@@ -95,11 +95,11 @@ class StageCosts:
         work = _sums(stage, self.work[stage, np.arange(n)], k)
         launch = np.where(np.bincount(stage, minlength=k) > 0, self.launch, 0.0)
         device = np.append(stage, self.host)
-        maker = self.producer[self.value]
-        source, target = device[maker], device[self.reader]
+        producer = self.producer[self.value]
+        source, target = device[producer], device[self.reader]
         # The reading stage pays; for a result, the stage that makes it. Nobody (-1) pays for host to host.
         to_host = self.reader == n
-        payer = np.where(to_host, np.where(maker == n, -1, source), target)
+        payer = np.where(to_host, np.where(producer == n, -1, source), target)
         is_transfer = (source != target) & (payer >= 0)
         # One transfer for each value, payer and direction, however many nodes read the value there.
         key = self.value[is_transfer] * (2 * (k + 1)) + payer[is_transfer] * 2 + to_host[is_transfer]
@@ -108,7 +108,7 @@ class StageCosts:
         source, target, payer, size = source[chosen], target[chosen], payer[chosen], self.size[self.value[chosen]]
         seconds = self.latency[source, target] + size * self.per_unit[source, target]
         transfers = _sums(payer, seconds, k)
-        between_stages = (maker[chosen] < n) & ~to_host[chosen]
+        between_stages = (producer[chosen] < n) & ~to_host[chosen]
         received = _sums(payer[between_stages], size[between_stages], k)
         return StageTimes(work, launch, transfers, received)
 

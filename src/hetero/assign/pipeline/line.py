@@ -67,11 +67,11 @@ Capacity = Callable[[int, NDArray[np.int32]], NDArray[np.int64]]
 class _Reads:
     """Every read of a value by a node, as positions of the order, ascending by ``reader``.
 
-    ``maker``: int64, the node that makes the value, -1 for the host. ``previous``: int64, the node that read the same
-    value before, or ``maker`` if this is the first read. ``reader``: int64. ``size``: float64, of the value.
+    ``producer``: int64, the node that makes the value, -1 for the host. ``previous``: int64, the node that read the same
+    value before, or ``producer`` if this is the first read. ``reader``: int64. ``size``: float64, of the value.
     """
 
-    maker: NDArray[np.int64]
+    producer: NDArray[np.int64]
     previous: NDArray[np.int64]
     reader: NDArray[np.int64]
     size: NDArray[np.float64]
@@ -80,22 +80,22 @@ class _Reads:
     def of(
         cls,
         value: NDArray[np.int64],
-        maker: NDArray[np.int64],
+        producer: NDArray[np.int64],
         reader: NDArray[np.int64],
         value_size: NDArray[np.float64],
     ) -> _Reads:
         """From reads in any order. ``value_size``: by value number."""
         by_value = np.lexsort((reader, value))
-        value, maker, reader = value[by_value], maker[by_value], reader[by_value]
-        previous = maker.copy()
+        value, producer, reader = value[by_value], producer[by_value], reader[by_value]
+        previous = producer.copy()
         is_repeated = np.flatnonzero(value[1:] == value[:-1]) + 1
         previous[is_repeated] = reader[is_repeated - 1]
         by_reader = np.argsort(reader, kind="stable")
-        return cls(maker[by_reader], previous[by_reader], reader[by_reader], value_size[value[by_reader]])
+        return cls(producer[by_reader], previous[by_reader], reader[by_reader], value_size[value[by_reader]])
 
     def where(self, chosen: NDArray[np.bool_] | slice) -> _Reads:
-        """Some of the reads."""
-        return _Reads(self.maker[chosen], self.previous[chosen], self.reader[chosen], self.size[chosen])
+        """The chosen reads."""
+        return _Reads(self.producer[chosen], self.previous[chosen], self.reader[chosen], self.size[chosen])
 
 
 class _Ends(NamedTuple):
@@ -115,16 +115,16 @@ class Line:
         position = np.empty(n + 1, np.int64)
         position[order] = np.arange(n)
         position[n] = -1  # the host makes the model's inputs
-        maker, reader = position[costs.producer[costs.value]], position[costs.reader]
+        producer, reader = position[costs.producer[costs.value]], position[costs.reader]
         is_result = costs.reader == n
-        internal = ~is_result & (maker < reader)
-        self._reads = _Reads.of(costs.value[internal], maker[internal], reader[internal], costs.size)
-        self._stage_reads = self._reads.where(self._reads.maker >= 0)
+        internal = ~is_result & (producer < reader)
+        self._reads = _Reads.of(costs.value[internal], producer[internal], reader[internal], costs.size)
+        self._stage_reads = self._reads.where(self._reads.producer >= 0)
 
         # Results go to the host from the node that makes them; inputs arrive at the first node that reads them.
-        results = np.unique(costs.value[is_result & (maker >= 0)])
+        results = np.unique(costs.value[is_result & (producer >= 0)])
         out_count, out_bytes = _per_position(position[costs.producer[results]], costs.size[results], n)
-        inputs = self._reads.where((self._reads.maker < 0) & (self._reads.previous < 0))
+        inputs = self._reads.where((self._reads.producer < 0) & (self._reads.previous < 0))
         in_count, in_bytes = _per_position(inputs.reader, inputs.size, n)
         sent = costs.latency[:k, host, None] * out_count + costs.per_unit[:k, host, None] * out_bytes
         received = costs.latency[host, :k, None] * in_count + costs.per_unit[host, :k, None] * in_bytes
@@ -438,8 +438,8 @@ class Line:
         begin, end = int(cuts[left]), int(cuts[right + 1])
         width = end - begin
         reads = self._reads.where(slice(*np.searchsorted(self._reads.reader, (begin, end))))
-        source = np.searchsorted(cuts, reads.maker, "right") - 1
-        source = np.where(reads.maker < 0, costs.host, np.where(reads.maker >= begin, left, source))
+        source = np.searchsorted(cuts, reads.producer, "right") - 1
+        source = np.where(reads.producer < 0, costs.host, np.where(reads.producer >= begin, left, source))
 
         # Left stage, begin .. boundary: it receives each value at the first read since `begin`.
         is_first = reads.previous < begin
