@@ -1,7 +1,7 @@
 """Cuts of one topological order into stages of the least bottleneck: chains-on-chains partitioning with transfers.
 
 Problem. ``order`` lists the nodes; stage s is an interval ``cuts[s] .. cuts[s + 1]`` of its positions, ``cuts`` int64
-[num_stages + 1] rising or level from 0 to n. A stage takes as long as `StageCosts.times` says: work, launch, and one
+[num_stages + 1], from 0 to n, not descending. A stage takes as long as `StageCosts.times` says: work, launch, and one
 transfer for each value that it reads and another stage (or the host) makes. The time of the slowest stage, the
 *bottleneck*, is minimized. Stages may be empty; ``required`` names those that may not.
 
@@ -67,8 +67,8 @@ Capacity = Callable[[int, NDArray[np.int32]], NDArray[np.int64]]
 class _Reads:
     """Every read of a value by a node, as positions of the order, ascending by ``reader``.
 
-    ``producer``: int64, the node that makes the value, -1 for the host. ``previous``: int64, the node that read the same
-    value before, or ``producer`` if this is the first read. ``reader``: int64. ``size``: float64, of the value.
+    ``producer``: int64, the node that makes the value, -1 for the host. ``previous``: int64, the node that read the
+    same value before, or ``producer`` if this is the first read. ``reader``: int64. ``size``: float64, of the value.
     """
 
     producer: NDArray[np.int64]
