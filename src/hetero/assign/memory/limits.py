@@ -28,18 +28,18 @@ _MAX_BYTES = 2**63 - 1
 _MAX_DIGITS = 100  # a longer number is too large anyway, and Python may refuse to parse it
 
 
-def parse_bytes(given: object, what: str = "a size") -> int:
+def parse_bytes(value: object, what: str = "a size") -> int:
     """Bytes from a number or a text: ``"4096"``, ``"512MiB"`` (binary), ``"1.5GB"`` and ``"2G"`` (decimal).
 
     ``what``: the subject of error messages. Raises `PropertyError` unless the size is from 1 to 2**63 - 1 bytes.
     """
     size: float | int
-    if isinstance(given, str):
-        match = _SIZE.fullmatch(given)
-        if match is None and re.fullmatch(r"\s*-\s*[0-9.].*", given):
-            raise PropertyError(f"{what}: {given!r} is negative, expected more than 0 bytes")
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value)
+        if match is None and re.fullmatch(r"\s*-\s*[0-9.].*", value):
+            raise PropertyError(f"{what}: {value!r} is negative, expected more than 0 bytes")
         if match is None:
-            raise PropertyError(f"{what}: {given!r} is not a size, expected bytes such as 4096, '512MiB' or '1.5GB'")
+            raise PropertyError(f"{what}: {value!r} is not a size, expected bytes such as 4096, '512MiB' or '1.5GB'")
         number, exponent, unit = match.groups()
         if unit.lower() not in _UNITS:
             raise PropertyError(
@@ -49,43 +49,43 @@ def parse_bytes(given: object, what: str = "a size") -> int:
         factor = _UNITS[unit.lower()]
         is_whole = number.isdigit() and not exponent and len(number) < _MAX_DIGITS
         size = int(number) * factor if is_whole else float(f"{number}e{exponent or 0}") * factor
-    elif isinstance(given, bool) or not isinstance(given, (int, float)):
-        raise PropertyError(f"{what}: {shown(given)} is not a size, expected bytes such as 4096, '512MiB' or '1.5GB'")
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise PropertyError(f"{what}: {shown(value)} is not a size, expected bytes such as 4096, '512MiB' or '1.5GB'")
     else:
-        size = given
+        size = value
     if isinstance(size, float) and not math.isfinite(size):
-        raise PropertyError(f"{what}: {given!r} is not finite; for no limit, leave the device out of max_memory")
+        raise PropertyError(f"{what}: {value!r} is not finite; for no limit, leave the device out of max_memory")
     if size < 0:
-        raise PropertyError(f"{what}: {shown(given)} is negative, expected more than 0 bytes")
+        raise PropertyError(f"{what}: {shown(value)} is negative, expected more than 0 bytes")
     if size < 1:
         raise PropertyError(
-            f"{what}: {given!r} is less than a byte; to keep nodes off a device, leave it out of the device list"
+            f"{what}: {value!r} is less than a byte; to keep nodes off a device, leave it out of the device list"
         )
     if size > _MAX_BYTES:
         raise PropertyError(
-            f"{what}: {shown(given)} is more than 2**63 - 1 bytes; for no limit, leave the device out of max_memory"
+            f"{what}: {shown(value)} is more than 2**63 - 1 bytes; for no limit, leave the device out of max_memory"
         )
     return int(size)
 
 
-def parse_limits(given: object) -> dict[str, int]:
+def parse_limits(value: object) -> dict[str, int]:
     """Device -> bytes, from a mapping or a text: ``"CPU.0=1GiB,CPU.1=512MiB"``. Raises `PropertyError`."""
-    if isinstance(given, str):
+    if isinstance(value, str):
         entries: dict[str, object] = {}
-        for entry in filter(None, (part.strip() for part in given.split(","))):
+        for entry in filter(None, (part.strip() for part in value.split(","))):
             device, equals, size = entry.partition("=")
             if not equals or not device.strip():
                 raise PropertyError(f"max_memory: expected DEVICE=SIZE, such as CPU.0=1GiB, found {entry!r}")
             if device.strip() in entries:
                 raise PropertyError(f"max_memory: {device.strip()!r} is given twice")
             entries[device.strip()] = size
-        given = entries
-    if not isinstance(given, Mapping):
-        raise PropertyError(f"max_memory must be a mapping such as {{'CPU.0': '1GiB'}}, found {shown(given)}")
-    for device in given:
+        value = entries
+    if not isinstance(value, Mapping):
+        raise PropertyError(f"max_memory must be a mapping such as {{'CPU.0': '1GiB'}}, found {shown(value)}")
+    for device in value:
         if not isinstance(device, str):
             raise PropertyError(f"max_memory must map device names to sizes, found the key {shown(device)}")
-    return {device: parse_bytes(size, f"max_memory of {device}") for device, size in given.items()}
+    return {device: parse_bytes(size, f"max_memory of {device}") for device, size in value.items()}
 
 
 def limits_of(
