@@ -165,7 +165,7 @@ def test_errors():
     other = costs_of(chain(5), CPU=[1] * 5)
     with pytest.raises(WrongModel):
         CORE.plan(model, "HETERO:TEMPLATE,CPU", {**BY_COST, "COSTS": other})
-    with pytest.raises(PropertyError, match="none of which is in the list"):
+    with pytest.raises(PropertyError, match="has none of these"):
         CORE.plan(model, "HETERO:TEMPLATE,CPU", {**BY_COST, "COSTS": costs_of(model, FPGA=[1] * 4)})
     with pytest.raises(PropertyError, match="ASSIGNMENT"):
         CORE.plan(model, "HETERO:TEMPLATE,CPU", {"ASSIGNMENT": "CHEAP"})

@@ -70,8 +70,8 @@ def test_sizes(given, expected):
         (2**63, "more than 2..63 - 1 bytes"),
         pytest.param(10**5000, "more than 2..63 - 1 bytes", id="huge"),
         pytest.param("9" * 5000, "is not finite", id="huge text"),
-        ("12 parsecs", "no unit 'parsecs'"),
-        ("1 MyB", r"no unit 'MyB' \(did you mean MB\?\)"),
+        ("12 parsecs", "unknown unit 'parsecs'"),
+        ("1 MyB", r"unknown unit 'MyB' \(did you mean MB\?\)"),
         ("much", "'much' is not a size"),
         ("", "'' is not a size"),
         ("1_000", "'1_000' is not a size"),
@@ -93,8 +93,8 @@ def test_limits_as_text_and_mapping():
     for wrong, message in (
         ("CPU.0", "expected DEVICE=SIZE"),
         ("CPU=1,CPU=2", "'CPU' is given twice"),
-        (7, "is a mapping such as"),
-        ({3: 4}, "maps names of devices to sizes, found 3"),
+        (7, "must be a mapping such as"),
+        ({3: 4}, "must map device names to sizes, found the key 3"),
     ):
         with pytest.raises(PropertyError, match=message):
             parse_limits(wrong)

@@ -1,8 +1,8 @@
-/* Cost-aware assignment: the types and every entry point that _assign.pyx calls.
+/* Assignment by cost: the types, and every function that _assign.pyx calls.
  *
- * Nodes 0..n-1 get labels (devices) 0..k-1. A labelling costs the work of every node on its device, and a transfer for
- * each value and each device, other than its producer's, on which it is read: once, however many nodes read it there.
- * Functions return HG_OK or a negative code; outputs are the caller's arrays, scratch memory lives inside the call. */
+ * A labelling gives each node 0..n-1 a label (device) 0..k-1. It costs the work of each node on its device, and for
+ * each value one transfer to each device, other than its producer's, where nodes read it, however many do. Functions
+ * return HG_OK or a negative code; outputs are the caller's arrays, scratch memory lives inside the call. */
 #ifndef HETERO_ASSIGN_ASSIGN_H
 #define HETERO_ASSIGN_ASSIGN_H
 
@@ -15,7 +15,7 @@ enum { HG_TOO_LARGE = -16 }; /* more vertices or arcs than int32 numbers */
 
 typedef struct {
     int32_t n, k;
-    const double *work;       /* [k * n], of device d and node v at d * n + v; infinite: not possible */
+    const double *work;       /* [k * n], of device d and node v at d * n + v; infinite: not supported */
     int32_t num_values;
     const int32_t *producer;  /* [num_values] */
     const int32_t *indptr;    /* [num_values + 1]: where the readers of a value start */
@@ -34,7 +34,7 @@ static inline double hg_transfer(const hg_costs *c, int32_t value, int from, int
 /* ---- energy.c ---- */
 
 typedef struct {
-    double work, transfers; /* infinite where a node lies on a device that cannot take it */
+    double work, transfers; /* work is infinite if a node is on a device that does not support it */
     int64_t num_transfers;
 } hg_energy;
 
@@ -42,23 +42,24 @@ int hg_energy_of(const hg_costs *costs, const int32_t *label, hg_energy *energy,
 
 /* ---- max_flow.c ---- */
 
-/* A network with one arc and its twin, in the other direction, for each edge: those that leave v are start[v] to
- * start[v + 1] - 1. What the source gives a vertex less what the sink takes from it is its excess. Finite capacities
- * and positive excesses add up to 2^60 at most, so that no sum overflows; HG_UNLIMITED is more than all of them. */
+/* A flow network in compressed rows. Each edge is an arc and its twin in the other direction; the arcs that leave v
+ * are arc[start[v]] to arc[start[v + 1] - 1]. The source and the sink are implicit: excess[v] is the capacity from the
+ * source to v if positive, the capacity from v to the sink if negative. Finite capacities and positive excesses add up
+ * to 2^60 at most, so no sum overflows; HG_UNLIMITED is more than all of them. */
 #define HG_UNLIMITED ((int64_t)1 << 61)
 typedef struct {
-    int32_t head, twin; /* where it leads, and the arc back */
-    int64_t residual;   /* its capacity; then what is left of it */
+    int32_t head, twin; /* the vertex that it leads to, and the arc back */
+    int64_t residual;   /* capacity; after hg_max_flow the residual capacity */
 } hg_arc;
 typedef struct {
     int32_t n, arcs;
     const int32_t *start; /* [n + 1] */
     hg_arc *arc;          /* [arcs] */
-    int64_t *excess;      /* [n]; then what did not reach the sink (positive) or is left of the sink's capacity */
+    int64_t *excess;      /* [n]; after hg_max_flow: flow left at the vertex, or (negative) residual to the sink */
 } hg_network;
 
-/* A maximum flow, as far as a minimum cut needs it: on_sink_side [n] marks the least of all minimum cuts' sink sides, the
- * same whatever the way to the flow. *flow: its value. */
+/* A maximum preflow, which is enough for a minimum cut. on_sink_side [n]: marks the smallest sink side of all minimum
+ * cuts, which does not depend on the flow found. *flow: the value of the flow. */
 int hg_max_flow(hg_network *net, uint8_t *on_sink_side, int64_t *flow, hg_arena *arena, hg_watch *watch);
 
 /* ---- network.c ---- */
@@ -69,7 +70,8 @@ typedef struct {
     double forth, back;
 } hg_edge;
 
-/* Capacities are rounded to multiples of 1 / scale. A power of two, so that their sum `total` stays within bounds. */
+/* The scale that makes capacities integers: a power of two, such that the scaled sum `total` of all finite capacities
+ * stays within the bound of hg_network. Capacities are rounded to multiples of 1 / scale. */
 double hg_scale_for(double total);
 static inline int64_t hg_scaled_capacity(double capacity, double scale)
 {
@@ -80,14 +82,14 @@ static inline int64_t hg_scaled_capacity(double capacity, double scale)
 int hg_build_network(int32_t n, const double *excess, const hg_edge *edges, int64_t count, double scale,
                      hg_network *net, hg_arena *arena, hg_watch *watch);
 
-/* What crosses from the source side to the sink side. */
+/* *cut: the scaled capacity from the source side to the sink side. */
 int hg_cut_capacity(int32_t n, const double *excess, const hg_edge *edges, int64_t count, double scale,
                     const uint8_t *on_sink_side, int64_t *cut, hg_watch *watch);
 
 /* ---- reduce.c ---- */
 
-/* The side of a vertex that was removed: bit x_a + 2 x_b of `table`, where x is 1 on the sink side; 0 for no vertex,
- * which a or b is when it is -1. */
+/* The side of a removed vertex v by the sides of vertices a and b: x_v is bit x_a + 2 x_b of `table`, where x is 1 on
+ * the sink side. a or b is -1 for no vertex, whose x is 0. */
 typedef struct {
     int32_t v, a, b;
     uint8_t table;
@@ -95,26 +97,28 @@ typedef struct {
 typedef struct {
     hg_side_rule *rule; /* [rules], in the order of removal */
     int32_t rules;
-    const int32_t *vertex; /* [core.n]: which vertex each of the core's is */
-    int64_t constant;      /* what the cut costs beside the core's cut */
+    const int32_t *vertex; /* [core.n]: the vertex of the given network that each vertex of the core is */
+    int64_t constant;      /* cut of the given network = cut of the core + constant */
 } hg_reduction;
 
-/* The network of these edges as far as it takes a maximum flow to cut it; `found`: the sides of all else. */
+/* Reduces the network of these edges to *core, which a maximum flow has to cut; *found: the sides of the removed
+ * vertices, in terms of the core's. */
 int hg_reduce(int32_t n, const double *excess, const hg_edge *edges, int64_t count, double scale, hg_network *core,
               hg_reduction *found, hg_arena *arena, hg_watch *watch);
 void hg_restore_sides(const hg_reduction *found, const hg_network *core, const uint8_t *core_side,
                       uint8_t *on_sink_side);
 
-/* As hg_build_network and hg_max_flow, over the reduction: the same sides, the same flow. */
+/* The same sides and the same flow as hg_build_network and hg_max_flow, by way of the reduction. */
 int hg_min_cut(int32_t n, const double *excess, const hg_edge *edges, int64_t count, double scale,
                uint8_t *on_sink_side, int64_t *flow, hg_arena *arena, hg_watch *watch);
 
 /* ---- move.c ---- */
 
-/* The best of all labellings in which every node keeps its label or gets `target`; among those of equal cost the one that
- * changes the fewest nodes. label [n] is changed. flow and cut: two values that are equal if all is right, in the
- * scaled integers of the computation; *scale: units of them per unit of cost. Exact for two devices; for more where
- * costs of links allow it, else an improvement or nothing: see move.c. */
+/* Changes label [n] to the cheapest labelling in which every node keeps its label or gets `target`; among equally
+ * cheap ones, to the one that changes the fewest nodes. Exact for two devices. For more, exact if the costs of the
+ * links allow it (see move.c); otherwise the result never costs more than before. result: flow and cut are the values
+ * of the maximum flow and of the minimum cut, in scaled integers, equal unless there is a bug; scale is their units
+ * per unit of cost. */
 typedef struct {
     int64_t flow, cut;
     double scale;

@@ -3,7 +3,7 @@
 
 int hg_energy_of(const hg_costs *costs, const int32_t *label, hg_energy *energy, hg_watch *watch)
 {
-    int64_t *seen = HG_NEW(int64_t, costs->k); /* the last value, plus one, that was transferred to a device */
+    int64_t *seen = HG_NEW(int64_t, costs->k); /* by device: the last value, plus one, transferred to it */
     if (!seen)
         return HG_NO_MEMORY;
     memset(seen, 0, (size_t)costs->k * sizeof *seen);

@@ -2,44 +2,46 @@
  *
  * A. V. Goldberg and R. E. Tarjan, "A new approach to the maximum-flow problem", J. ACM 35 (1988), with the heuristics
  * of B. V. Cherkassky and A. V. Goldberg, "On implementing the push-relabel method for the maximum flow problem",
- * Algorithmica 19 (1997). The first phase only, which finds a minimum cut:
- * 1. Each vertex has a distance label: at most how far, over residual arcs, the nearest vertex is from which the sink
- *    still takes flow. A wave goes through the vertices that have an excess, those of the greatest label first, and
- *    each pushes its excess along arcs that lead one label down.
- * 2. One without such an arc is relabelled. Where a label is used no more (a gap), nothing above it can reach the sink.
- * 3. What a vertex that was relabelled pushes to where the wave has been already, waits for the next wave.
- * 4. Every so often all labels are made exact by a search from the sink, backwards. Where waves get on slowly, excess
- *    is brought down the trees of a search forwards before: all that goes the same long way at once, which waves would
- *    bring to the next vertex that the sink takes flow from, then back, then to the next but one.
+ * Algorithmica 19 (1997). Only the first phase runs, which finds a minimum cut:
+ * 1. Each vertex has a distance label, a lower bound on its distance, over residual arcs, to the nearest vertex with
+ *    residual capacity to the sink. A wave visits the vertices with excess, those with the greatest label first. Each
+ *    pushes its excess along arcs that lead to a label lower by one (discharge).
+ * 2. A vertex without such an arc is relabelled. If no vertex has a certain label any more (a gap), the vertices above
+ *    it cannot reach the sink (close_gap).
+ * 3. If a relabelled vertex pushes excess to a vertex that the wave has passed already, that vertex waits for the next
+ *    wave. Otherwise vertices that are stuck, and climb, would keep the others from being discharged until the next
+ *    global relabelling: up to ten times as many relabellings on graphs of models.
+ * 4. After a fixed amount of work, a backward search from the sink makes all labels exact (global relabelling,
+ *    search). If the waves have moved less than half of the excess since the last time, excess is first sent down the
+ *    trees of a forward search (flow_down_trees). This brings it far in one step, where waves would push it to the
+ *    nearest vertex with capacity to the sink, back again, and to the next.
  *
- * Excess that flows together is pushed as one, so long detours cost their length once, and not once for each path as in
- * methods that augment along paths. Without step 3, those who are stuck, which climb, would keep the rest from being
- * pushed at all until labels are exact again: up to ten times as many relabellings on graphs of models.
- * Time O(n^2 m) at worst; on graphs of models, nearly linear. */
+ * Excess that flows together is pushed together, so a long detour costs its length once, and not once for each path as
+ * with augmenting paths. O(n^2 m) at worst; nearly linear on graphs of models. */
 #include "assign.h"
 
 enum {
     NONE = -1,
-    RELABEL_WORK = 12, /* steps that a relabelling is reckoned at, beside the arcs it looks at */
-    SEARCH_WORK = 4,   /* all labels are made exact again after SEARCH_WORK * n + arcs steps */
+    RELABEL_WORK = 12, /* steps that a relabelling counts, in addition to the arcs that it scans */
+    SEARCH_WORK = 4,   /* global relabelling after SEARCH_WORK * n + arcs steps */
 };
 
 typedef struct {
     const hg_network *net;
-    int32_t *label;    /* [n] distance; n: the sink cannot be reached */
-    int32_t *current;  /* [n] arc to look at next */
-    int32_t *vertices; /* [n + 1] first vertex of each label; all of them are linked both ways */
+    int32_t *label;    /* [n] distance label; n: the sink cannot be reached */
+    int32_t *current;  /* [n] current arc: no arc before it can be pushed along */
+    int32_t *vertices; /* [n + 1] by label, the first of a doubly linked list of its vertices (next, before) */
     int32_t *next, *before;
-    int32_t *active; /* [n + 1] by label, first of those that the wave goes to, which are linked */
+    int32_t *active; /* [n + 1] by label, the first of a list of vertices that the wave has to visit (next_active) */
     int32_t *next_active;
     int32_t active_count;
     int32_t *waiting; /* [n] for the next wave */
     int32_t waiting_count;
     int32_t *queue;          /* [n] */
     int64_t *demand;         /* [n] */
-    int64_t left;            /* excess that could still move when labels were made exact last */
-    int trees;               /* how often it went down trees */
-    int32_t top_active, top; /* greatest label in use */
+    int64_t left;            /* excess that could still move at the last global relabelling */
+    int trees;               /* number of calls of flow_down_trees */
+    int32_t top_active, top; /* greatest label of an active vertex, and of any; upper bounds */
     int64_t work;
     hg_watch *watch;
 } flow_state;
@@ -74,7 +76,7 @@ static inline void add_active(flow_state *s, int32_t v, int32_t label)
         s->top_active = label;
 }
 
-/* Exact labels, by a search backwards from the vertices that the sink takes flow from. */
+/* Makes all labels exact, by a breadth-first search backwards from the vertices with residual capacity to the sink. */
 static int search(flow_state *s)
 {
     const hg_network *net = s->net;
@@ -112,10 +114,11 @@ static int search(flow_state *s)
     return HG_OK;
 }
 
-/* A search forwards over residual arcs, from all vertices with an excess that can reach the sink, or (one) from the
- * greatest of them and then from those that were not reached: from all, each finds what is near; from one, it finds
- * what is beyond the others, too. The queue holds what was reached in order; arc_to: the arc from the parent, NONE for
- * a root. Gives how many were reached, or a code. */
+/* Grows trees over residual arcs by a breadth-first search from the vertices that have excess and can reach the sink.
+ * one = 0: from all of them at once, so each tree covers what is near. one = 1: from the one with the greatest excess,
+ * then from each that was not reached, so a tree also covers what lies beyond other vertices with excess.
+ * s->queue: the vertices reached, in order. arc_to [n]: the arc from the parent, NONE for a root. Returns the number of
+ * vertices reached, or a negative code. */
 static int32_t grow_trees(flow_state *s, int32_t *arc_to, int one)
 {
     const hg_network *net = s->net;
@@ -157,9 +160,9 @@ static int32_t grow_trees(flow_state *s, int32_t *arc_to, int one)
     }
 }
 
-/* Brings excess down the trees of a search: upwards, each vertex demands what the sink takes from it and what its
- * children demand, less its own excess, as far as the arc to it can carry that; downwards, it is given. Labels must be
- * made exact afterwards. O(n + arcs), however far it goes. */
+/* Sends excess down the trees of grow_trees. From the leaves up, each vertex demands its capacity to the sink plus its
+ * children's demands, less its own excess, at most the residual capacity of the arc to it. From the roots down, the
+ * demands are met. Labels must be made exact afterwards. O(n + arcs), for any distance. */
 static int flow_down_trees(flow_state *s, int one)
 {
     const hg_network *net = s->net;
@@ -180,7 +183,7 @@ static int flow_down_trees(flow_state *s, int one)
             demand[v] = net->arc[a].residual;
         demand[net->arc[net->arc[a].twin].head] += demand[v];
     }
-    for (int32_t i = 0; i < reached; i++) { /* from the turn of its vertex on, demand is what is there to give */
+    for (int32_t i = 0; i < reached; i++) { /* once a vertex is visited, its demand holds what it can give */
         const int32_t v = s->queue[i], a = arc_to[v];
         int64_t amount = 0;
         if (a != NONE) {
@@ -205,7 +208,7 @@ static int flow_down_trees(flow_state *s, int one)
     return hg_interrupted(s->watch, 8 * (int64_t)reached) ? HG_INTERRUPTED : HG_OK;
 }
 
-/* Nobody has label `gap` any more: what is above cannot reach the sink. */
+/* No vertex has label `gap` any more, so the vertices with greater labels cannot reach the sink. */
 static void close_gap(flow_state *s, int32_t gap)
 {
     for (int32_t label = gap + 1; label <= s->top; label++) {
@@ -217,7 +220,7 @@ static void close_gap(flow_state *s, int32_t gap)
     s->top = gap - 1;
 }
 
-/* Pushes the excess of v, whose turn it is in the wave, until it has none or cannot reach the sink. */
+/* Pushes the excess of v, whose turn it is in the wave, until it has none left or cannot reach the sink. */
 static void discharge(flow_state *s, int32_t v)
 {
     const hg_network *net = s->net;
@@ -254,7 +257,7 @@ static void discharge(flow_state *s, int32_t v)
         s->label[v] = n;
         if (s->vertices[label] == NONE) {
             close_gap(s, label);
-            break; /* v was above the others of its label, or the last of it: it is cut off, too */
+            break; /* v's old label is the gap, so v is cut off as well */
         }
         int32_t lowest = n;
         for (int32_t b = begin; b < end; b++)
@@ -272,7 +275,7 @@ static void discharge(flow_state *s, int32_t v)
     net->excess[v] = excess;
 }
 
-/* The next vertex of the wave, or of the next wave; NONE: no excess can move. */
+/* The next vertex of this wave, or the first of the next wave; NONE if no excess can move. */
 static int32_t next_in_wave(flow_state *s)
 {
     if (!s->active_count) {
@@ -295,7 +298,7 @@ static int32_t next_in_wave(flow_state *s)
     return v;
 }
 
-/* Makes labels exact. Where waves have not brought half of the excess to the sink since, it goes down trees before. */
+/* Global relabelling. If more than half of the excess of the last time is left, flow_down_trees comes first. */
 static int start_again(flow_state *s)
 {
     const int64_t before = s->left;

@@ -1,30 +1,33 @@
-/* One move: every node keeps its label or gets the target, decided for all nodes at once by a minimum cut.
+/* An expansion move: each node keeps its label ("stays") or gets the target t ("goes"); a minimum cut decides for all
+ * nodes at once.
  *
- * Y. Boykov, O. Veksler, R. Zabih, "Fast approximate energy minimization via graph cuts", IEEE PAMI 23 (2001); a value
- * with its readers is a hyperedge with one tail, as in P. Kohli, L. Ladicky, P. Torr, "Robust higher order potentials",
- * IJCV 82 (2009). Nodes on the source side keep their labels, so that of several minimum cuts the one that changes the
- * fewest nodes is found. With two labels and the first given to all nodes, the move finds the least labelling of all.
+ * Y. Boykov, O. Veksler, R. Zabih, "Fast approximate energy minimization via graph cuts", IEEE PAMI 23 (2001). A value
+ * with its readers is a hyperedge with one tail, as in P. Kohli, L. Ladicky, P. Torr, "Robust higher order
+ * potentials", IJCV 82 (2009). Nodes on the source side stay. The smallest sink side of all minimum cuts is found, so
+ * the move changes as few nodes as possible. With two labels, and the first given to all nodes, the move finds the
+ * cheapest labelling.
  *
- * A value made by u (label p) costs, with target t and the readers that keep a label d called the group of d:
- * - u keeps p and some reader is at t:      cost(p, t), over a vertex that is at t as soon as one of the readers is;
- * - u goes to t, some of group p stays:     cost(t, p), over a vertex that stays as soon as one of the group does;
- * - some of another group d stays:          cost(p, d) or cost(t, d), after u.
- * Of the last, the lesser is paid wherever u is, and the rest, where cost(t, d) is greater, over the same vertex. Where
- * cost(p, d) is greater, the rest is charged to u's staying alone. That overestimates only labellings in which the group
- * goes and u stays, so that a move never makes things worse; with one reader, and links of which none costs more than a
- * detour over t, it is exact again.
+ * Take a value made by u with label p. The readers with label d are the group of d. cost(a, b) is the transfer's cost.
+ * - u stays and some reader goes: cost(p, t), through an auxiliary vertex that goes as soon as one reader goes.
+ * - u goes and some reader of group p stays: cost(t, p), through an auxiliary vertex that stays as soon as one of them
+ *   stays.
+ * - some reader of another group d stays: cost(p, d) if u stays, cost(t, d) if u goes.
+ * For the last, the smaller of the two is paid wherever u is. If cost(t, d) is greater, the difference is paid through
+ * such an auxiliary vertex too. If cost(p, d) is greater, the cut cannot express the difference (it is not
+ * submodular), so it is charged whenever u stays. This overestimates only labellings in which the group goes and u
+ * stays, so a move never increases the cost. With one reader, and links that cost no more than a detour over t, the
+ * move is exact again.
  *
- * The vertex that is at t as soon as one of some readers is, and the one that stays as soon as one does, depend on the
- * readers alone: values with the same readers share them, and where a value has one reader more than another, its
- * vertex refers to the other's. So layers in which all read all, and blocks in which each reads all before it, need as
- * many edges as nodes. */
+ * An auxiliary vertex depends only on its set of readers (set_vertex): values with the same readers share it, and if a
+ * set has one reader more than another, its vertex refers to the other's vertex. So layers in which all nodes read all
+ * values, and blocks in which each node reads all earlier ones, need as many edges as nodes. */
 #include "assign.h"
 
 enum { NONE = -1 };              /* no vertex, no entry */
-enum { STAYS = -1, GOES = -2 };  /* instead of a vertex, for nodes that have no choice */
+enum { STAYS = -1, GOES = -2 };  /* instead of a vertex, for nodes without a choice */
 enum { ANY_GOES = -1 };          /* kind of a set; otherwise the device of a group */
 
-/* A vertex that stands for a set of readers: those of a value that have a choice, for a group those of its device. */
+/* An auxiliary vertex and its set: the readers of `value` that have a choice; of a group, those with its label. */
 typedef struct {
     uint64_t hash; /* 0: no entry */
     int32_t vertex, value, kind;
@@ -35,21 +38,21 @@ typedef struct {
     const int32_t *label;
     int32_t target;
     int32_t *vertex; /* [n]; of nodes without a choice STAYS or GOES */
-    double *excess;  /* by vertex: cost of going less cost of staying */
+    double *excess;  /* by vertex: the cost of going minus the cost of staying */
     int64_t vertices;
     hg_edge *edges;
     int64_t count;
-    /* Of the value at hand, by device. */
+    /* Of the current value, by device. */
     int32_t *group_size;  /* readers that may stay there */
-    int32_t *group_first; /* one of them that has a choice */
-    uint8_t *group_stays; /* one of them has none */
+    int32_t *group_first; /* the vertex of one of them with a choice, or NONE */
+    uint8_t *group_stays; /* one of them has no choice */
     int32_t *groups; /* devices that have readers */
-    reader_set *sets; /* [set_mask + 1] hash table */
+    reader_set *sets; /* [set_mask + 1] hash table, open addressing */
     uint64_t set_mask;
-    int32_t *stamp; /* [n] the last value, plus one, among whose readers a node was looked for */
+    int32_t *stamp; /* [n] the last value, plus one, among whose readers is_same_set marked the node */
 } builder;
 
-/* What it costs when a node (its vertex) stays. */
+/* Adds a cost that is paid if the vertex stays; nothing for STAYS and GOES, where the cost is constant. */
 static inline void add_if_stays(builder *b, int32_t vertex, double cost)
 {
     if (vertex >= 0)
@@ -62,7 +65,7 @@ static inline void add_if_goes(builder *b, int32_t vertex, double cost)
         b->excess[vertex] += cost;
 }
 
-/* What it costs when `from` stays while `to` goes. */
+/* Adds a cost that is paid if `from` stays and `to` goes. */
 static inline void add_if_split(builder *b, int32_t from, int32_t to, double cost)
 {
     if (!(cost > 0) || from == GOES || to == STAYS || from == to)
@@ -89,7 +92,7 @@ static inline int is_member(const builder *b, int32_t value, int32_t kind, int32
     return in_group && b->vertex[reader] >= 0 && reader != b->costs->producer[value];
 }
 
-/* Finalizer of splitmix64: sums of it tell sets. */
+/* The finalizer of splitmix64; a set is hashed as the sum over its members. */
 static inline uint64_t mixed(uint64_t number)
 {
     number = (number + 0x9E3779B97F4A7C15u) * 0xBF58476D1CE4E5B9u;
@@ -97,7 +100,8 @@ static inline uint64_t mixed(uint64_t number)
     return number ^ (number >> 31);
 }
 
-/* Whether the members of the entry's set are those of value's, `count` of them, `without` not among them. */
+/* Whether the entry's set equals the value's set of the same kind minus the member `without` (NONE: all), `count`
+ * members. */
 static int is_same_set(const builder *b, const reader_set *entry, int32_t value, int32_t count, int32_t without)
 {
     const hg_costs *c = b->costs;
@@ -128,8 +132,8 @@ static reader_set *find_set(const builder *b, uint64_t sum, int32_t value, int32
     }
 }
 
-/* The vertex of the readers of a value, two or more: at the target as soon as one of them is; or, of a group, staying
- * as soon as one of them stays. */
+/* The auxiliary vertex of a set of two or more readers of a value. Kind ANY_GOES: it goes as soon as one of them goes.
+ * Kind of a device: it stays as soon as one reader of that group stays. */
 static int32_t set_vertex(builder *b, int32_t value, int32_t kind)
 {
     const hg_costs *c = b->costs;
@@ -149,7 +153,7 @@ static int32_t set_vertex(builder *b, int32_t value, int32_t kind)
         return entry->vertex;
     const int32_t vertex = new_vertex(b);
     *entry = (reader_set){(sum ^ mixed((uint64_t)kind)) | 1, vertex, value, kind};
-    int32_t rest = NONE, beside = NONE; /* the vertex of all but one, and that one */
+    int32_t rest = NONE, beside = NONE; /* the vertex of the set without one member, and that member */
     for (int end = 0; end < 2 && count > 2 && rest == NONE; end++) {
         beside = end ? last : first;
         const reader_set *smaller = find_set(b, sum - mixed((uint64_t)beside), value, kind, count - 1, beside);
@@ -166,8 +170,8 @@ static int32_t set_vertex(builder *b, int32_t value, int32_t kind)
     return vertex;
 }
 
-/* The readers of a value by their labels: how many groups. *free_readers: those with a choice, of which *one is one;
- * *at_target: some reader is at the target already. */
+/* Groups the readers of a value by label and returns the number of groups. *free_readers: the number of readers with a
+ * choice; *one: the vertex of one of them; *at_target: whether some reader goes for certain. */
 static int group_readers(builder *b, int32_t value, int32_t producer, int32_t *free_readers, int32_t *one,
                          int *at_target)
 {
@@ -199,8 +203,9 @@ static int group_readers(builder *b, int32_t value, int32_t producer, int32_t *f
     return groups;
 }
 
-/* Two readers that have the producer's label d, as it has, and a choice, as it has: what it costs when u goes alone, or
- * some reader without u, is the same in part; that part is what three vertices pay who are not all on one side. */
+/* Whether the value has two readers in the producer's own group d, and all three have a choice. What
+ * is paid both if u goes while a reader stays, and if u stays while a reader goes, is paid exactly if the three are not
+ * all on one side. */
 static inline int is_triangle(const builder *b, int32_t value, int32_t d)
 {
     const hg_costs *c = b->costs;
@@ -209,7 +214,7 @@ static inline int is_triangle(const builder *b, int32_t value, int32_t d)
            b->vertex[u] >= 0;
 }
 
-/* Half the cost between each two of them: whoever is alone is cut off from the two others. */
+/* Half the cost on each of three edges: any split of the three vertices cuts two of the edges. */
 static inline void add_triangle(builder *b, int32_t value, double cost)
 {
     const int32_t *readers = b->costs->readers + b->costs->indptr[value];
@@ -251,13 +256,13 @@ static void add_value(builder *b, int32_t value)
             if_goes -= both;
             to_target -= both;
         }
-        int32_t y = STAYS; /* stays as soon as one of the group does */
+        int32_t y = STAYS; /* stays as soon as one reader of the group stays */
         if (!b->group_stays[d] && (always > 0 || if_goes > 0))
             y = b->group_size[d] > 1 ? set_vertex(b, value, d) : b->group_first[d];
         add_if_stays(b, y, always);
         add_if_split(b, y, u, if_goes);
     }
-    int32_t z = at_target ? GOES : free_readers == 1 ? one : NONE; /* at t as soon as one of the readers is */
+    int32_t z = at_target ? GOES : free_readers == 1 ? one : NONE; /* goes as soon as one reader goes */
     if (u != GOES && to_target > 0 && !at_target && free_readers > 1)
         z = set_vertex(b, value, ANY_GOES);
     if (u != GOES && z != NONE)
@@ -266,7 +271,7 @@ static void add_value(builder *b, int32_t value)
         b->group_size[b->groups[g]] = 0;
 }
 
-/* Vertices of the nodes, and what each costs by itself. */
+/* Vertices for the nodes with a choice, and their work. */
 static int add_nodes(builder *b, hg_watch *watch)
 {
     const hg_costs *c = b->costs;
@@ -288,14 +293,14 @@ static int add_nodes(builder *b, hg_watch *watch)
     return HG_OK;
 }
 
-/* Room for all vertices and edges that values can need. */
+/* Allocates for the most vertices, edges and sets that the values can need. */
 static int make_room(builder *b, hg_arena *arena, hg_watch *watch)
 {
     const hg_costs *c = b->costs;
     int64_t vertices = c->n, edges = 0, sets = 1;
     for (int32_t i = 0; i < c->num_values; i++) {
         const int64_t readers = c->indptr[i + 1] - c->indptr[i];
-        vertices += readers > 1 ? readers / 2 + 1 : 0; /* groups of two and more, and one for all */
+        vertices += readers > 1 ? readers / 2 + 1 : 0; /* each group of two or more, and all readers */
         edges += readers > 1 ? 3 * readers + 4 : 2 * readers;
         sets += readers > 1 ? 1 + (readers / 2 < c->k - 1 ? readers / 2 : c->k - 1) : 0;
         if (hg_interrupted_at(watch, i, 1))
@@ -313,7 +318,7 @@ static int make_room(builder *b, hg_arena *arena, hg_watch *watch)
     b->stamp = HG_TAKE_ZEROED(arena, int32_t, c->n);
     for (b->set_mask = 15; b->set_mask < (uint64_t)sets + (uint64_t)sets / 2;)
         b->set_mask = 2 * b->set_mask + 1;
-    b->sets = calloc(b->set_mask + 1, sizeof *b->sets); /* not of the arena: the flow needs the memory */
+    b->sets = calloc(b->set_mask + 1, sizeof *b->sets); /* not from the arena: freed before the flow */
     const int complete = b->vertex && b->excess && b->edges && b->group_size && b->group_first && b->group_stays &&
                          b->groups && b->stamp && b->sets;
     return complete ? HG_OK : HG_NO_MEMORY;
@@ -362,7 +367,9 @@ int hg_move(const hg_costs *costs, int32_t target, int32_t *label, hg_move_resul
     int status = make_room(&b, &arena, watch);
     if (status == HG_OK)
         status = add_nodes(&b, watch);
-    for (int32_t i = costs->num_values - 1; i >= 0 && status == HG_OK; i--) { /* later values have fewer readers */
+    /* Backwards, because later values tend to have fewer readers: the smaller sets exist when larger ones refer to
+     * them. */
+    for (int32_t i = costs->num_values - 1; i >= 0 && status == HG_OK; i--) {
         add_value(&b, i);
         if (hg_interrupted(watch, 8 * (1 + (int64_t)costs->indptr[i + 1] - costs->indptr[i])))
             status = HG_INTERRUPTED;

@@ -1,4 +1,4 @@
-/* Edges to a network in compressed rows, by a counting sort: O(vertices + edges). */
+/* Builds a network in compressed rows from edges, by a counting sort. O(vertices + edges). */
 #include "assign.h"
 
 enum {

@@ -21,16 +21,17 @@
  * All sums are of integers and stay within the total of the network, so nothing is rounded. Of equal capacities the one
  * with the vertex on the source side is taken, so that the sink side is the least one, as without the reduction.
  *
- * A vertex is looked at again when half of its arcs have changed since the last time, or any if it has at most
- * FEW_ARCS: O(n + edges). */
+ * A vertex is looked at again once half of its arcs have changed since the last time, or any arc if it has at most
+ * FEW_ARCS. So the cost is O(n + edges). */
 #include "assign.h"
 
 enum { NONE = -1 };                         /* no arc, no vertex */
 enum { OPEN = 0, SOURCE = 1, SINK = 2 };    /* decisions */
-enum { FEW_ARCS = 12 };                     /* a vertex with at most so many is looked at again after any change */
+enum { FEW_ARCS = 12 };                     /* a vertex with at most this many is looked at again after any change */
 #define INFINITE (HG_UNLIMITED >> 1) /* capacities from here on are unlimited */
 
-/* Arcs a and a ^ 1 are one edge's. Each vertex has a circular list of the arcs that leave it, dead ones among them. */
+/* Arcs a and a ^ 1 belong to the same edge, in both directions. Each vertex has a circular list of the arcs that leave
+ * it, including dead ones. */
 typedef struct {
     int32_t head, next; /* head: NONE if dead */
     int64_t capacity;
@@ -39,9 +40,9 @@ typedef struct {
 typedef struct {
     link *arc;
     int32_t *last;     /* [n] an arc of the vertex, the last of its list, or NONE */
-    int32_t *seen;     /* [n] while a vertex is looked at: its arc to this neighbour, else NONE */
+    int32_t *seen;     /* [n] during tidy(v): the arc from v to this neighbour; else NONE */
     int32_t *length;   /* [n] arcs in the list when last looked at */
-    int32_t *changes;  /* [n] of its arcs or excess since */
+    int32_t *changes;  /* [n] of its arcs or excess since then */
     int64_t *excess;   /* [n] */
     uint8_t *waiting;  /* [n] on the stack */
     uint8_t *decision; /* [n] OPEN, or the side on which an unlimited arc keeps it */
@@ -56,7 +57,7 @@ static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t add_capacity(int64_t a, int64_t b) { return a + b < INFINITE ? a + b : HG_UNLIMITED; }
 static inline int64_t arc_capacity(int64_t sum) { return sum < INFINITE ? sum : HG_UNLIMITED; }
 
-/* v's arcs or excess have changed. */
+/* Records a change of v's arcs or excess, and pushes v onto the stack if it should be looked at again. */
 static inline void touch(reducer *r, int32_t v)
 {
     r->changes[v]++;
@@ -81,7 +82,7 @@ static inline void append_arc(reducer *r, int32_t v, int32_t a)
 
 static inline void kill_edge(reducer *r, int32_t a) { r->arc[a].head = r->arc[a ^ 1].head = NONE; }
 
-/* Unlinks v's dead arcs and merges parallel ones. Gives how many there are, which is how many neighbours. */
+/* Unlinks v's dead arcs and merges parallel ones. Returns the number of arcs left, one for each neighbour. */
 static int32_t tidy(reducer *r, int32_t v)
 {
     link *arc = r->arc;
@@ -125,7 +126,7 @@ static int32_t tidy(reducer *r, int32_t v)
     return degree;
 }
 
-/* v's side by those of a and b (NONE: there is none): bit x_a + 2 x_b of `table`. */
+/* Removes v; see hg_side_rule. */
 static void remove_vertex(reducer *r, int32_t v, int32_t a, int32_t b, unsigned table)
 {
     HT_ASSERT(!r->gone[v] && v != a && v != b && table <= 0xF);
@@ -161,7 +162,7 @@ static void decide(reducer *r, int32_t v, int side)
     remove_vertex(r, v, NONE, NONE, side == SINK ? 0xF : 0);
 }
 
-/* The only neighbour takes up the lesser cost, for each of its sides. */
+/* Removes v, whose only arc is i: for each side of the neighbour a, the cheaper side of v is charged to a. */
 static void eliminate_leaf(reducer *r, int32_t v, int32_t i)
 {
     link *arc = r->arc;
@@ -175,8 +176,10 @@ static void eliminate_leaf(reducer *r, int32_t v, int32_t i)
     remove_vertex(r, v, a, NONE, (excess + back < 0 ? 0x5u : 0) | (excess < forth ? 0xAu : 0));
 }
 
-/* The costs of both neighbours' sides become their excesses and an edge between them; of what arcs and excesses can
- * share, each neighbour gets one half, so that little has to flow. */
+/* Removes v, whose only arcs are i and j to the neighbours a and b. For each combination of their sides, v takes its
+ * cheaper side. The resulting function of x_a and x_b is written as excesses of a and b, an edge between them (which
+ * takes over edge i), and a constant. This is not unique: the excesses are chosen as equal as possible, so that little
+ * flow is needed between a and b. */
 static void eliminate_between(reducer *r, int32_t v, int32_t i, int32_t j)
 {
     link *arc = r->arc;
@@ -184,7 +187,7 @@ static void eliminate_between(reducer *r, int32_t v, int32_t i, int32_t j)
     const int64_t to_a = arc[i].capacity, from_a = arc[i ^ 1].capacity;
     const int64_t to_b = arc[j].capacity, from_b = arc[j ^ 1].capacity;
     const int64_t excess = r->excess[v];
-    /* By the sides of a and b: what it costs when v is on the source side and on the sink side. */
+    /* By x_a + 2 x_b: the cost if v is on the sink side (goes) and on the source side (stays). */
     const int64_t goes[4] = {excess + add_capacity(from_a, from_b), excess + from_b, excess + from_a, excess};
     const int64_t stays[4] = {0, to_a, to_b, add_capacity(to_a, to_b)};
     unsigned table = 0;
@@ -228,8 +231,8 @@ static void eliminate_between(reducer *r, int32_t v, int32_t i, int32_t j)
     remove_vertex(r, v, a, b, table);
 }
 
-/* v and its neighbour over arc i are on one side. The one with the longer list stays, so that an arc is moved
- * O(log arcs) times. */
+/* Contracts v and its neighbour over arc i, which are on the same side. The one with the longer list remains, so an arc
+ * is moved O(log arcs) times. */
 static void contract(reducer *r, int32_t v, int32_t i)
 {
     link *arc = r->arc;
@@ -252,7 +255,7 @@ static void contract(reducer *r, int32_t v, int32_t i)
     }
     if (r->last[u] == NONE) {
         r->last[u] = last;
-    } else { /* two circles become one */
+    } else { /* join the two circular lists */
         const int32_t first = arc[last].next;
         arc[last].next = arc[r->last[u]].next;
         arc[r->last[u]].next = first;
@@ -275,7 +278,7 @@ static void look_at(reducer *r, int32_t v)
     const int32_t last = r->last[v];
     r->length[v] = degree;
     r->changes[v] = 0;
-    /* Capacities that are limited, added up, and how many are not. */
+    /* The sums of the limited capacities out of and into v, and the numbers of unlimited ones. */
     int64_t out = 0, in = 0;
     int32_t unlimited_out = 0, unlimited_in = 0;
     for (int32_t i = 0, a = last; i < degree; i++, a = arc[a].next) {
@@ -361,8 +364,8 @@ static int add_all(reducer *r, int32_t n, const double *excess, const hg_edge *e
     return HG_OK;
 }
 
-/* Numbers what is left in the order of a breadth-first search, so that neighbours are near each other in memory. The
- * numbers are in `seen`, the vertices on the stack; gives how many there are, or a code. */
+/* Numbers the vertices left in the order of a breadth-first search, so that neighbours are near each other in memory.
+ * r->seen: the numbers; r->stack: the vertices in order. Returns the number of vertices, or a negative code. */
 static int32_t number_core(reducer *r, int32_t n)
 {
     const link *arc = r->arc;
@@ -389,7 +392,7 @@ static int32_t number_core(reducer *r, int32_t n)
     return end;
 }
 
-/* What is left as a network. */
+/* Builds the core from the vertices and arcs left. */
 static int build_core(reducer *r, int32_t n, int64_t count, hg_network *core, hg_arena *arena)
 {
     link *arc = r->arc;
@@ -412,7 +415,7 @@ static int build_core(reducer *r, int32_t n, int64_t count, hg_network *core, hg
         start[i] = next;
         excess[i] = r->excess[v];
         vertex[i] = v;
-        r->found->constant -= r->excess[v] < 0 ? -r->excess[v] : 0; /* the flow counts it */
+        r->found->constant -= r->excess[v] < 0 ? -r->excess[v] : 0; /* the core's cut includes it */
         const int32_t last = r->last[v];
         for (int32_t a = last; a != NONE;) {
             const int32_t after = arc[a].next;

@@ -1,4 +1,4 @@
-/* Selection and sorting of keys; best_keys.h states what it gives.
+/* Selection and sorting of keys; best_keys.h states the result.
  *
  * Selection of the k best of n keys of 32 bits (ht_best_keys):
  *   1. Short inputs: n <= SHORT with k <= SHORT_BEST keeps the best so far in order (insertion); n <= SORTED_WHOLE
@@ -16,8 +16,8 @@
  * as above. The keys that equal the bound in these bits are then selected by their lower bits, and runs of equal items
  * are sorted by them, in the same way.
  *
- * Every loop over a long input may be left early because the run is to stop (HT_LONG_FOR): counts and places are then
- * meaningless, and is_stopping guards each use of one as an index.
+ * If the run is being stopped, any loop over a long input may end early (HT_LONG_FOR). Counts and places are then
+ * meaningless, so is_stopping guards each use of one as an index.
  */
 #include "best_keys.h"
 
@@ -25,14 +25,14 @@
 
 enum {
     LANES = 64,       /* maxima of a fold come in multiples of this: whole vectors in every instruction set */
-    FEW = 40,         /* items; up to here insertion sort, beyond it the radix sort with its 4 kB of counts */
-    SHORT = 160,      /* keys; up to here, and k up to SHORT_BEST, the best so far are kept in order */
+    FEW = 40,         /* items: insertion sort up to here, beyond it the radix sort with its 4 kB of counts */
+    SHORT = 160,      /* keys: up to here, with k up to SHORT_BEST, the best so far are kept in order */
     SHORT_BEST = 8,   /* bounds the insertions per key and the array of the best on the stack */
-    SORTED_WHOLE = 20 /* keys; up to here all are sorted */
+    SORTED_WHOLE = 20 /* keys: up to here all are sorted */
 };
 _Static_assert(SORTED_WHOLE >= SHORT_BEST && SORTED_WHOLE * 16 <= 320, "scratch memory stated in best_keys.h");
 
-/* Whether the run is to end, after work on n keys: any loop below may then have been left early, and what it was to find
+/* Whether the run is being stopped, asked after work on n keys: if so, a loop may have ended early, and its result
  * must not be used as a place or a count. */
 static int is_stopping(int64_t n) { return n > HT_PIECE && ht_stopping(); }
 
@@ -52,7 +52,7 @@ static int32_t count_beyond(const int32_t *keys, int32_t n, int32_t bound)
     return count;
 }
 
-/* A value from which on there are k keys, or the largest one from which on there are more. 0 < k <= n. */
+/* A value v such that exactly k keys are >= v, or if there is none, the largest v such that more are. 0 < k <= n. */
 static int32_t bound_of(const int32_t *keys, int32_t n, int32_t k)
 {
     int32_t low = INT32_MAX, high = INT32_MIN; /* at least k keys from low on, fewer beyond high */
@@ -76,10 +76,10 @@ static int32_t bound_of(const int32_t *keys, int32_t n, int32_t k)
     return low;
 }
 
-/* Where keys of at least `least` are. */
+/* places: the indices of the keys >= least. Returns their number. */
 static int32_t places_from(const int32_t *keys, int32_t n, int32_t least, int32_t *places)
 {
-    enum { BLOCK = 32 }; /* keys compared without a branch before the search looks whether one matched */
+    enum { BLOCK = 32 }; /* keys compared without a branch before testing whether one matched */
     int32_t found = 0, i = 0;
     HT_LONG_STEPS(i, BLOCK, n) {
         int any = 0;
@@ -97,13 +97,14 @@ static int32_t places_from(const int32_t *keys, int32_t n, int32_t least, int32_
     return found;
 }
 
-/* A key and its place in one number: the larger, the better. */
+/* A key and its place in one number: larger is better. */
 HT_INLINE uint64_t item_of(int32_t key, int32_t place)
 {
     return (uint64_t)((uint32_t)key ^ 0x80000000u) << 32 | (uint32_t)~place;
 }
 
-/* Best first. `items` come in the order of their places; `spare` has as much room. Returns where they are then. */
+/* Sorts items, best first. They must come in the order of their places. `spare`: scratch of the same size. Returns the
+ * sorted array, which is `items` or `spare`. */
 static uint64_t *sort_items(uint64_t *items, uint64_t *spare, int32_t n)
 {
     enum { DIGITS = 4, VALUES = 256 }; /* of a key of 32 bits, in bytes */
@@ -117,12 +118,12 @@ static uint64_t *sort_items(uint64_t *items, uint64_t *spare, int32_t n)
         }
         return items;
     }
-    int32_t counts[DIGITS][VALUES] = {0}; /* by the digits of the key, the last first: stable, so places stay in order */
+    int32_t counts[DIGITS][VALUES] = {0}; /* by digits of the key, the lowest first: stable, so places stay in order */
     HT_LONG_FOR (i, n)
         for (int digit = 0; digit < DIGITS; digit++)
             counts[digit][items[i] >> (32 + 8 * digit) & (VALUES - 1)]++;
     for (int digit = 0; digit < DIGITS; digit++) {
-        if (is_stopping(n)) /* the counts may lack some: nothing is moved by them */
+        if (is_stopping(n)) /* the counts may be incomplete: do not move items by them */
             break;
         int32_t *count = counts[digit], before = 0;
         if (count[items[0] >> (32 + 8 * digit) & (VALUES - 1)] == n)
@@ -141,9 +142,9 @@ static uint64_t *sort_items(uint64_t *items, uint64_t *spare, int32_t n)
     return items;
 }
 
-/* All keys above `least`, fewer than k or k, and the first of those equal to it: k items in all. places: NULL where key i
- * is of place i. */
-/* Fewer items, and places of none, where the run is to end. */
+/* Collects k items: all keys above `least`, which are at most k, and then the first of those equal to it. places: NULL
+ * if key i has place i. */
+/* If the run is being stopped, fewer items are written, and the rest is undefined. */
 static int32_t take(const int32_t *keys, const int32_t *places, int32_t n, int32_t least, int32_t k, uint64_t *items)
 {
     int32_t equal = k - count_beyond(keys, n, least), taken = 0;
@@ -156,7 +157,7 @@ static int32_t take(const int32_t *keys, const int32_t *places, int32_t n, int32
     return k;
 }
 
-/* Rows of keys folded into maxima, `groups` of them, as many as lie in the memory given. */
+/* maxima[j]: the maximum of the keys j, j + groups, j + 2 * groups, ... for each j < groups. */
 static void fold(const int32_t *keys, int32_t n, int64_t groups, int32_t *maxima)
 {
     int64_t left = HT_PACE;
@@ -170,7 +171,7 @@ static void fold(const int32_t *keys, int32_t n, int64_t groups, int32_t *maxima
     }
 }
 
-/* How many maxima to fold n keys into for the k best; 0 where that does not pay. */
+/* The number of maxima to fold n keys into for the k best; 0 if folding does not pay. */
 static int64_t groups_of(int32_t n, int32_t k)
 {
     const int64_t groups = (2 * (int64_t)k + LANES - 1) / LANES * LANES;
@@ -191,12 +192,12 @@ static room room_of(int32_t n, int32_t k, void *scratch)
     return (room){items, items + most, places, places + n};
 }
 
-/* Of all keys from `bound` on, places and keys. */
+/* r->places, r->chosen: the places and values of the keys >= bound. Returns their number. */
 static int32_t choose_from(const int32_t *keys, int32_t n, int32_t bound, const room *r)
 {
     const int32_t found = places_from(keys, n, bound, r->places);
     if (is_stopping(n))
-        return 1; /* of whatever */
+        return 1; /* any valid count */
     HT_LONG_FOR (i, found)
         r->chosen[i] = keys[r->places[i]];
     return found;
@@ -215,7 +216,7 @@ const uint64_t *ht_best_keys(const int32_t *keys, int32_t n, int32_t k, void *sc
     HT_ASSERT(0 < k && k <= n && ((uintptr_t)scratch & 7) == 0);
     const room r = room_of(n, k, scratch);
     uint64_t *items = r.items, *spare = r.spare;
-    if (n <= SHORT && k <= SHORT_BEST) { /* the best so far, in order */
+    if (n <= SHORT && k <= SHORT_BEST) { /* insertion into the best so far */
         uint64_t best[SHORT_BEST] = {0};
         for (int32_t i = 0; i < k; i++)
             best[i] = item_of(keys[i], i);
@@ -242,9 +243,10 @@ const uint64_t *ht_best_keys(const int32_t *keys, int32_t n, int32_t k, void *sc
     const int64_t groups = groups_of(n, k);
     int32_t found;
     if (groups) {
-        fold(keys, n, groups, r.chosen); /* which is filled after */
+        fold(keys, n, groups, r.chosen); /* r.chosen is free until choose_from */
         const int32_t bound = bound_of(r.chosen, (int32_t)groups, k);
-        if (count_from(keys, n, bound) > 4 * groups && count_beyond(keys, n, bound) < k) /* many are equal to it */
+        /* If many keys equal the bound, it is the k-th best key, and collecting all candidates is not worth it. */
+        if (count_from(keys, n, bound) > 4 * groups && count_beyond(keys, n, bound) < k)
             return sort_items(items, spare, take(keys, NULL, n, bound, k, items));
         found = choose_from(keys, n, bound, &r);
     } else {
@@ -253,7 +255,7 @@ const uint64_t *ht_best_keys(const int32_t *keys, int32_t n, int32_t k, void *sc
     return sort_items(items, spare, take(r.chosen, r.places, found, bound_of(r.chosen, found, k), k, items));
 }
 
-/* The best so far, in order. k <= SHORT_BEST. */
+/* Keeps the best so far in order. k <= SHORT_BEST. */
 static const uint64_t *best_of_short(const int64_t *keys, int32_t n, int32_t k, uint64_t *items)
 {
     enum { BLOCK = 8 }; /* keys: a cache line, compared without a branch */
@@ -309,14 +311,14 @@ const uint64_t *ht_best_wide_keys(const int64_t *keys, int32_t n, int32_t k, voi
     const int64_t groups = groups_of(n, k);
     int32_t found;
     if (groups) {
-        fold(upper, n, groups, r.chosen); /* which is filled after */
+        fold(upper, n, groups, r.chosen); /* r.chosen is free until choose_from */
         found = choose_from(upper, n, bound_of(r.chosen, (int32_t)groups, k), &r);
     } else {
         found = choose_all(upper, n, &r);
     }
     const int32_t bound = bound_of(r.chosen, found, k), whole = count_from(r.chosen, found, bound) == k;
     int32_t taken = 0, equal = 0;
-    if (is_stopping(n)) /* the bound is not valid: more than k keys may lie beyond it */
+    if (is_stopping(n)) /* the bound is invalid: more than k keys may be above it */
         return r.items;
     HT_LONG_FOR (i, found) {
         const int32_t key = r.chosen[i], place = r.places[i];
@@ -339,7 +341,7 @@ const uint64_t *ht_best_wide_keys(const int64_t *keys, int32_t n, int32_t k, voi
     uint64_t *items = sort_items(r.items, r.spare, k), *spare = items == r.items ? r.spare : r.items;
     if (is_stopping(n))
         return items;
-    for (int32_t begin = 0, end; begin < k; begin = end) { /* runs come in the order of their places, but the last */
+    for (int32_t begin = 0, end; begin < k; begin = end) { /* each run is in the order of its places, except the last */
         for (end = begin + 1; end < k && items[end] >> 32 == items[begin] >> 32; end++)
             continue;
         if (end == begin + 1)

@@ -25,11 +25,11 @@ typedef struct {
     size_t used;
 } hg_mark;
 
-/* An arena whose first block has `size` bytes; 0 when there is no memory. */
+/* An arena whose first block has `size` bytes; 0 if out of memory. */
 int hg_arena_open(hg_arena *arena, size_t size);
 void hg_arena_close(hg_arena *arena);
 
-/* count * size bytes, aligned to a cache line, uninitialised (`zeroed`: zeros); NULL when there is no memory. */
+/* count * size bytes, aligned to a cache line, uninitialised (`zeroed`: zeros); NULL if out of memory. */
 void *hg_take(hg_arena *arena, int64_t count, size_t size);
 void *hg_take_zeroed(hg_arena *arena, int64_t count, size_t size);
 #define HG_TAKE(arena, type, count) ((type *)hg_take((arena), (count), sizeof(type)))

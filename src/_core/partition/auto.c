@@ -1,18 +1,18 @@
 /* Policy `auto`: few subgraphs, then little cut, in near-linear time.
  *
- * 1. Sweep from the sinks (sweep.c): few subgraphs, since it closes each as late as it can. Where it cuts no edge
- *    within a device the result cannot be improved.
- * 2. Move nodes between levels (levels.c): its boundaries cut less, and subgraphs that meet become one.
- * 3. Where that gained enough, move whole pieces: the common refinement with the components of equal depth, which
- *    grow from the sources, as one coarse graph; then nodes again.
- * 4. Where more is cut than policy `linear` cuts, move nodes away from what they alone hold together, too: some more
- *    subgraphs for much less cut.
+ * 1. Sweep from the sinks (sweep.c). It closes each subgraph as late as it can, so there are few. If it cuts no edge
+ *    within a device, the result cannot be improved.
+ * 2. Move nodes between levels (levels.c), which lowers the cut; subgraphs that become adjacent are united.
+ * 3. If step 2 gained enough, move whole pieces: coarsen the common refinement with the components of equal depth,
+ *    which grow from the sources, and move the vertices of the coarse graph; then move nodes again.
+ * 4. If the cut is greater than that of policy `linear`, also move nodes whose subgraph falls apart without them: a
+ *    few more subgraphs for a much smaller cut.
  * 5. Contract (contract.c) until no two adjacent subgraphs can be merged.
- * 6. Small graphs: 2 to 5 also from what contraction alone finds, and from what it makes of the common refinement; all
- *    that in the reversed graph, too.
+ * 6. Small graphs: run 2 to 5 also from the result of contraction alone, and from the contracted common refinement;
+ *    and all of this in the reversed graph as well.
  *
- * All steps are linear but for contraction, whose searches have a budget of WORK_PER_EDGE steps for each node and
- * edge, LEAST_WORK at least; beyond it the result stays valid but may not be maximal. */
+ * All steps are linear except contraction. Its searches have a budget of WORK_PER_EDGE steps for each node and edge,
+ * at least LEAST_WORK. If the budget runs out, the result is valid but may not be maximal. */
 #include <math.h>
 
 #include "levels.h"
@@ -25,16 +25,16 @@ enum {
 /* Pieces are moved when moving nodes gained at least this part of the cut. */
 static const double WORTHWHILE = 1.0 / 128;
 
-/* A node may leave two parts behind where that saves so many edges of mean weight: few such moves save much. */
+/* In step 4, a node may leave two parts behind if that saves at least this many edges of mean weight. */
 static const double SPLIT_GAIN = 4;
 
-/* Half of that, and half again, where the cut is within this factor of what policy `linear` cuts. */
+/* If the cut is within this factor of that of policy `linear`, SPLIT_GAIN is halved, and halved again. */
 static const double NEARLY = 1.02;
 
-/* Edges of the coarse graph so many times heavier than the mean edge are contracted first. */
+/* Edges of the coarse graph that are this many times heavier than the mean edge are contracted first. */
 static const double HEAVY = 8;
 
-/* Graphs of at most so many nodes are tried in every way: time is no matter there, and every subgraph counts. */
+/* Graphs of at most this many nodes get step 6: time hardly matters there, and every subgraph counts. */
 enum { SMALL = 1 << 13 };
 
 typedef struct {

@@ -33,7 +33,7 @@ int64_t hg_read_numbers(const void *values, int wide, int64_t count, int64_t lim
         }
     } else
         memcpy(out, values, (size_t)count * sizeof *out);
-    atomic_signal_fence(memory_order_seq_cst); /* what is checked below is what was written, not `values` once more */
+    atomic_signal_fence(memory_order_seq_cst); /* check the copies below, never `values` a second time */
     const int64_t bad = first_outside(out, count, (uint32_t)limit);
     for (int64_t i = bad; i < count; i++)
         if ((uint32_t)out[i] >= (uint32_t)limit)

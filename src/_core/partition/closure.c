@@ -1,10 +1,10 @@
 /* Transitive closure as bit rows over topological ranks.
  *
- * Row r holds the descendants of the node of rank r, all of greater rank: words from that of the first on. Rows are made from the
- * sinks up, each as the union of its successors' rows. Most rows end in an unbroken run: beyond some word every later
- * node is a descendant, or none is. Such a tail is one bit (`fill`) and takes no words, so graphs whose nodes soon
- * reach everything, as most models are, need O(n) memory; the worst case is the triangle of n * n / 16 bytes.
- * Time: one word operation for each word of the row of each successor that no nearer one reaches. */
+ * Row r holds the descendants of the node of rank r, all of greater rank, from the word of the first one on. Rows are
+ * built from the sinks up, each as the union of its successors' rows. Most rows end in a run: beyond some word, every
+ * later node is a descendant, or none is. One bit (`fill`) stands for such a tail, so graphs whose nodes soon reach
+ * everything, as in most models, need O(n) memory. The worst case is the triangle of n * n / 16 bytes.
+ * Time: one operation for each word of the rows of those successors that no nearer successor reaches. */
 #include "graph.h"
 
 enum { BLOCK_WORDS = 1 << 17 }; /* words of 8 bytes that rows are taken from at a time, at least: 1 MiB */

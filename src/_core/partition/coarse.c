@@ -27,7 +27,7 @@ int hg_coarsen(const hg_graph *g, const uint8_t *device, const float *weight, co
     coarse->out_start = HG_TAKE_ZEROED(arena, int32_t, (int64_t)count + 1);
     coarse->kind = HG_TAKE(arena, int32_t, count);
     coarse->size = HG_TAKE(arena, int32_t, count);
-    /* Sized for every edge of g; what is not written costs no memory. */
+    /* One entry for each edge of g; pages that are never written take no memory. */
     int32_t *target = HG_TAKE(arena, int32_t, g->m);
     float *sum = HG_TAKE(arena, float, g->m);
     if (!target || !sum || !start || !member || !slot || !row_start || !coarse->in_start || !coarse->out_start || !coarse->kind || !coarse->size)

@@ -2,15 +2,16 @@
  *
  * As in TensorFlow's GraphCycles, after Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic
  * graphs", ACM JEA 11, 2007; but with the order as a linked list (order_list.h), so that only one side of an affected
- * region moves: a search forward from the source and one backward from the target take turns, edge by edge, and
- * whichever ends first is moved behind the target or before the source (as in Bender, Fineman, Gilbert, Tarjan, "A new
- * approach to incremental cycle detection", ACM TALG 12(2), 2016). So an attempt costs twice the cheaper side.
+ * region moves: a search forward from the source and one backward from the target take turns, edge by edge, and the
+ * vertices found by the one that ends first move behind the target or before the source (as in Bender, Fineman,
+ * Gilbert, Tarjan, "A new approach to incremental cycle detection", ACM TALG 12(2), 2016). So an attempt costs twice
+ * the cheaper side.
  *
- * That another path exists is mostly known at once, from landmarks: one longest path of the graph, and for each node
- * the first place on it that it reaches and the last that reaches it. In a deep graph nearly every long way is seen to
- * lead along that path; and what was reachable stays so, since contraction loses no path. Searches are counted in
- * edges; when the budget is used up the remaining edges stay. Rows of merged nodes are chained, not copied, and edges
- * found inside a merged node are deleted when met. */
+ * Landmarks mostly show at once that another path exists: one longest path of the graph, and for each node the first
+ * position on it that the node reaches, and the last that reaches the node. In a deep graph nearly every long detour
+ * is visible this way, and contraction never removes a path. The budget counts the edges of searches; once it is used
+ * up, the remaining edges stay. Rows of merged nodes are chained, not copied, and edges found inside a merged node are
+ * deleted when met. */
 #include <math.h>
 
 #include "coarse.h"
@@ -20,7 +21,7 @@ enum { FORWARD = 0, BACKWARD = 1 };
 enum { TURN = 8 }; /* edges that one search looks at before the other takes over; together they stop at the shorter */
 
 /* Steps that an attempt may take in the first round; each later round may take eight times as many. So the budget goes
- * to what is decided soon first. */
+ * to edges that are decided quickly first. */
 enum { FIRST_LIMIT = 1024 };
 
 typedef struct {
@@ -269,8 +270,8 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
     s.order.head = k;
     hg_list_number(&s.order, k);
 
-    /* Edges to try: from the sinks, nearest successor first; heavy ones before the others. What stays in the list may be
-     * merged yet: another path may become part of one of the ends, or the search took too long. */
+    /* Edges to try: from the sinks, nearest successor first; heavy ones before the others. An edge that stays in the
+     * list may be merged later: the other path may become part of one of its ends, or the search ran out of steps. */
     int64_t tries = 0;
     for (int pass = heavy < HUGE_VALF ? 0 : 1; pass <= 1; pass++)
         for (int32_t u = k; u-- > 0;) {

@@ -2,8 +2,8 @@
  * neighbour's row that is not contained already; contracting takes that for each member and each changed row. */
 #include "contracted.h"
 
-/* Words first .. end - 1 of a set become the bits of a row, without those that belong to its run of ones. The row keeps
- * its run and its last word. 0 without memory. */
+/* Stores words first .. end - 1 of a set as the bits of a row, without words that extend the row's run of ones. The row
+ * keeps its run and its last word. Returns 0 if out of memory. */
 static int store(hg_contracted *c, hg_row *row, const uint64_t *set, int32_t first, int32_t end, int down)
 {
     if (down && end == row->ones)
@@ -30,8 +30,8 @@ static int store(hg_contracted *c, hg_row *row, const uint64_t *set, int32_t fir
     return 1;
 }
 
-/* Bytes that the rows of one direction take in any case: those that do not reach the word at its end, and so have no run
- * of ones. -1 when interrupted. */
+/* A lower bound on the bytes that the rows of one direction take: the spans of rows that do not reach the word at the
+ * end and so have no run of ones. -1 if interrupted. */
 static int64_t least_bytes(const hg_contracted *c, const hg_graph *g, int down, hg_watch *watch)
 {
     const int32_t *ptr = down ? g->indptr : g->pred_indptr, *neighbours = down ? g->indices : g->pred_indices;

@@ -1,11 +1,11 @@
-/* The transitive closure of a graph whose chosen subgraphs count as single vertices: a bit row of descendants and one of
- * ancestors for every vertex that is in none yet.
+/* The transitive closure of a graph whose chosen subgraphs count as single vertices: a bit row of descendants and one
+ * of ancestors for every vertex that is in none yet.
  *
- * Bits are topological ranks of the graph as given. A row holds the words between its first and its last bit, but for a
- * run of ones that reaches to one end: most vertices of most models reach all but the nearest of those that come later.
- * The most that rows take without contraction is a triangle for each direction, together n * n / 8 bytes. Contracting a
- * subgraph S changes only rows of vertices that reach some but not all of S, or are reached from some but not all: every
- * such vertex above gains S and what S reaches, and likewise below. Rows of S are given up. */
+ * Bits are topological ranks of the given graph. A row holds the words from its first to its last bit, without a run
+ * of ones at one end: most vertices of most models reach all later vertices except the nearest. Without contraction,
+ * rows take at most a triangle for each direction, together n * n / 8 bytes. Contracting a subgraph S changes only the
+ * rows of vertices that reach some but not all of S, or that some but not all of S reach. Each such vertex above S
+ * gains S and the descendants of S; likewise below. The rows of S itself are freed. */
 #ifndef HETERO_PARTITION_CONTRACTED_H
 #define HETERO_PARTITION_CONTRACTED_H
 

@@ -35,7 +35,7 @@ static void forget(hg_loop *s, hg_candidate *c)
 }
 
 /* Clears the states that grow left, and keeps what it left on the stack, as a list or as bits, whichever is smaller;
- * where there is no room, only its size. */
+ * only its size if there is no room. */
 static int keep(hg_loop *s, hg_candidate *c)
 {
     int32_t low = INT32_MAX, high = 0, firm = 0;
@@ -137,7 +137,7 @@ static int grow_all(hg_loop *s, const int32_t *roots, int32_t count, int32_t *co
     return status;
 }
 
-/* The candidate of a root becomes subgraph `number`; those that it changes are forgotten. */
+/* Chooses the candidate of a root as subgraph `number`, and drops the candidates that this changes. */
 static int choose(hg_loop *s, int32_t root, int32_t number, const int32_t *roots, int32_t count, uint64_t *sets,
                   hg_watch *watch)
 {

@@ -171,8 +171,8 @@ static int step(hg_loop *s, const int32_t *row, int32_t *cursor, int32_t end)
     return 0;
 }
 
-/* The next neighbour is always that of the
- * most recently merged member that has one; states are never taken back, so a member without one stays so. */
+/* The next neighbour is always one of the most recently merged member that has any left. States are never reset, so a
+ * member without neighbours left stays without. */
 int hg_grow(hg_loop *s, int32_t root, hg_watch *watch)
 {
     const hg_graph *g = s->g;

@@ -92,8 +92,8 @@ static inline void *hg_alloc(int64_t count, size_t size)
 
 /* ---- build.c: edge arrays to CSR ---- */
 
-/* Copies of int32 (wide: int64) numbers that lie within 0..limit-1, of others -1: first position of such, or count. The
- * copies are what is checked: another thread may write to `values` meanwhile. */
+/* Copies int32 (wide: int64) numbers within 0..limit-1, and writes -1 for others. Returns the position of the first of
+ * the others, or count. The copies are checked, since another thread may write to `values` at the same time. */
 int64_t hg_read_numbers(const void *values, int wide, int64_t count, int64_t limit, int32_t *out);
 
 /* The same for device numbers, 0..254, of others 255. */
@@ -190,7 +190,7 @@ int hg_greedy(const hg_graph *g, const uint8_t *device, const hg_greedy_bounds *
 
 /* One round of falling back: on the first device that has subgraphs (label [n], 0..count-1) of fewer nodes than
  * min_nodes [devices] tells which a later device may take, all of them go to the next that may. allowed [n * devices]:
- * who may take what. device [n] is changed; *moved: whether it was. */
+ * which device may have which node. device [n] is changed; *moved: whether it was. */
 int hg_fall_back(int32_t n, const int32_t *label, int32_t count, const int64_t *min_nodes, int devices,
                  const uint8_t *allowed, uint8_t *device, int *moved, hg_watch *watch);
 
@@ -223,7 +223,7 @@ int hg_sources(const hg_graph *g, const int32_t *label, int32_t count, int32_t *
 /* The quotient as edge arrays src, dst [edges of hg_cut], duplicates included. */
 int hg_quotient_edges(const hg_graph *g, const int32_t *label, int32_t *src, int32_t *dst, hg_watch *watch);
 
-/* ---- closure.c: who reaches whom ---- */
+/* ---- closure.c: reachability ---- */
 
 typedef struct {
     int32_t n, words;

@@ -98,7 +98,8 @@ static void pop(greedy *s, entry x)
         pop_later(s);
 }
 
-/* Candidates come by rank: they are sorted by size, digit by digit, and keep their order otherwise. */
+/* Radix sort by size, the largest first. It is stable, so candidates of equal size stay in order of their roots'
+ * ranks. */
 static int sort_first(greedy *s)
 {
     enum { BITS = 11, DIGITS = 1 << BITS }; /* of a digit; 8 kB of counts, a quarter of the L1 cache */
@@ -161,7 +162,7 @@ static void uncover(greedy *s, int32_t root, int regrown)
     s->owned[root] = kept;
 }
 
-/* Grows and covers; 0 in *found when the candidate is no more than its root. */
+/* Grows a candidate and covers its nodes. *found: its entry, 0 if it has no node but its root. */
 static int grow_and_cover(greedy *s, int32_t root, entry *found)
 {
     if (hg_greedy_grow(&s->growth, root, s->growth.bounds.max_covered) != HG_OK)
@@ -212,7 +213,7 @@ static int choose(greedy *s, int32_t root)
     return HG_OK;
 }
 
-/* All subgraphs of one device, or until the steps run out. */
+/* Chooses all subgraphs of one device, unless the steps run out. */
 static int choose_all(greedy *s, int device)
 {
     hg_greedy_state *growth = &s->growth;

@@ -10,7 +10,7 @@
 
 enum { DOWN = 0, UP = 1 }; /* sides of a candidate, and directions: along the edges, and against them */
 
-/* What the growth in progress knows of a vertex, by side. */
+/* The state of a vertex in the growth in progress, by side. */
 enum {
     UNSEEN = 0,
     CLEAN = 1,   /* a neighbour of the candidate that may still be merged */
@@ -18,15 +18,15 @@ enum {
     MERGED = 3,
 };
 
-/* Vertices are nodes and chosen subgraphs; a subgraph goes by the name of one of its nodes. All that is known of one
- * fills a cache line: growth visits nodes all over memory. */
+/* Vertices are nodes and chosen subgraphs; a subgraph has the number of one of its nodes. A node's data fills one
+ * cache line, because growth visits nodes in random order. */
 typedef struct {
     uint64_t key; /* in the order of the vertices */
     int32_t vertex;
     int32_t next_member; /* of its chosen subgraph, in a circle */
     int32_t label;       /* its chosen subgraph, or ~device while it is free */
     int32_t rank;        /* in the graph's topological order */
-    uint32_t mark[2];    /* by side: 4 * growth + what that growth knows */
+    uint32_t mark[2];    /* by side: 4 * growth + the state in that growth */
     uint32_t begin;      /* its predecessors in hg_greedy_state.rows, which end where its successors begin: */
     uint32_t middle;     /* those end where the next node's predecessors begin */
     int32_t tree[2][2];  /* preorder intervals, see hg_greedy_plant */
@@ -35,7 +35,8 @@ typedef struct {
 } hg_greedy_node;
 static_assert(sizeof(hg_greedy_node) == HG_KEY_STRIDE * sizeof(uint64_t), "keys have the stride of nodes");
 
-/* A heap of vertices, the next to be looked at first; what is behind `ordered` is not part of the heap yet. */
+/* A binary heap of vertices, the first in order on top. Items from `ordered` on were added, but are not in the heap
+ * yet. */
 typedef struct {
     int32_t *item;
     int32_t ordered, count;

@@ -36,7 +36,7 @@ static inline int state_of(const hg_greedy_state *s, int side, int32_t x)
     return mark >> 2 == s->growth ? (int)(mark & 3) : UNSEEN;
 }
 
-/* What was added becomes part of the heap. */
+/* Moves added items into the heap. */
 static inline void queue_order(const hg_greedy_state *s, int side, hg_greedy_queue *q)
 {
     int32_t *heap = q->item;
@@ -111,7 +111,7 @@ static int merge(hg_greedy_state *s, int32_t v)
     return hg_interrupted(s->watch, 16 + 8 * edges) ? HG_INTERRUPTED : HG_OK;
 }
 
-/* Taints what the tainted vertex t leads to. */
+/* Taints the successors (side UP: predecessors) of the tainted vertex t. */
 static int explore(hg_greedy_state *s, int side, int32_t t)
 {
     hg_greedy_node *node = s->node;
@@ -150,7 +150,7 @@ static inline int leads_to(const hg_greedy_state *s, int side, int32_t t, int32_
     return above[0] <= below[0] && below[1] <= above[1];
 }
 
-/* 1: x, the first of the CLEAN ones, can be merged; 0: not; negative: interrupted. */
+/* 1 if x, the first of the CLEAN ones, can be merged; 0 if not; negative if interrupted. */
 static int may_merge(hg_greedy_state *s, int side, int32_t x)
 {
     int32_t count;
@@ -224,7 +224,7 @@ int hg_greedy_grow(hg_greedy_state *s, int32_t root, int64_t max_covered)
     return HG_OK;
 }
 
-/* The members become the vertex `place`, which is one of them. */
+/* Makes the members one vertex with the number `place`, which is one of them. */
 static void unite(hg_greedy_state *s, int32_t place)
 {
     int64_t degree[2] = {0, 0};
@@ -241,8 +241,10 @@ static void unite(hg_greedy_state *s, int32_t place)
         s->degree[side][place] = (int32_t)(degree[side] < INT32_MAX ? degree[side] : INT32_MAX);
 }
 
-/* Searches down to the last member and up to the first take turns, the one that will have taken fewer steps first; when
- * one is complete, what it found moves past the members. So it is the one that takes fewer steps in all. */
+/* For the members to become one vertex, the vertices between them in the order must move out. A search down from the
+ * members, as far as the last member's position, and one up, as far as the first's, take turns; the next turn goes to
+ * the one with fewer steps after it. Once one is complete, the vertices that it found move past the members. So the
+ * cost is at most twice the cheaper search. */
 int hg_greedy_contract(hg_greedy_state *s)
 {
     hg_greedy_node *node = s->node;

@@ -1,8 +1,8 @@
 /* Moves between levels (levels.h), after the slack that scheduling knows: a node may sit anywhere between its earliest
  * and its latest level, and only at these two can it meet neighbours of its own device. So a move is decided in
- * O(degree); but for the connectivity of what is left behind: the node's neighbours there must reach each other without
- * it, looked for among at most SEARCH_LIMIT nodes. Moves that keep the cut are made as well when they lead the way a
- * pass goes, since they open others. A fixed number of passes: O(n + m). */
+ * O(degree), except that the subgraph left behind must stay connected: the node's neighbours there must reach each
+ * other without it, which a search of at most SEARCH_LIMIT nodes decides. Moves that keep the cut are made as well if
+ * they go in the direction of the pass, since they enable others. A fixed number of passes: O(n + m). */
 #include "levels.h"
 
 enum { SEARCH_LIMIT = 64 }; /* nodes of one search: bounds the work of a move and the queue on the stack */

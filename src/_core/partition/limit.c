@@ -1,10 +1,11 @@
 /* Limits on the size of subgraphs.
  *
- * Subgraphs that are too small go, whole, to the next device that may take all their nodes: those of one device at a
- * time, the first that has any, since what falls from it makes subgraphs of later devices larger. O(nodes * devices).
+ * Subgraphs that are too small move, whole, to the next device that may have all their nodes. Each round handles the
+ * first device that has such subgraphs, because moving them makes subgraphs of later devices larger. O(nodes *
+ * devices).
  *
- * Subgraphs that are too large fall apart into single nodes, which contraction (contract.c) merges again as far as the
- * limit allows, heavy edges first; the rest is left as it is. Near-linear, as contraction is. */
+ * Subgraphs that are too large are split into single nodes, which contraction (contract.c) merges again as far as the
+ * limit allows, heavy edges first. Other subgraphs stay as they are. Near-linear, like contraction. */
 #include <math.h>
 
 #include "coarse.h"

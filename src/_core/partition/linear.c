@@ -3,8 +3,8 @@
  * depth(v) = max over predecessors u of depth(u) + [device(u) != device(v)]. An edge between equal depths joins nodes
  * of one device, every other edge leads to a greater depth; so the connected components of equal depth are convex and
  * their quotient is acyclic. One pass computes depths, joins components (union-find, the earlier node is the root) and
- * counts those of each depth; one numbers them by (depth, first node) and hands the numbers down. O(n + m) but for the
- * inverse Ackermann factor of union-find with path halving. */
+ * counts those of each depth; one numbers them by (depth, first node) and hands the numbers down. O((n + m) a(n)) with
+ * the inverse Ackermann function a, for union-find with path halving. */
 #include "graph.h"
 
 /* Nodes are handled by rank, their position in topological order, so that a root precedes its members. */

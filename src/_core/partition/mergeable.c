@@ -1,15 +1,15 @@
 /* Maximality: is there a pair of adjacent subgraphs of one device that could be merged?
  *
- * Merging the ends of a quotient edge a -> b makes no cycle exactly when no other path leads from a to b: the edge is in
- * the transitive reduction, for which no linear algorithm is known. So every same-device edge is decided by itself, from
- * cheap to dear, and the first that can be merged ends the search:
- *   1. none other leaves a, or none other enters b, or the longest path to b is one edge longer than that to a: it can;
+ * Merging the ends of a quotient edge a -> b makes no cycle exactly when no other path leads from a to b: the edge is
+ * in the transitive reduction, for which no linear algorithm is known. So each same-device edge is decided on its own,
+ * by tests of rising cost, and the first edge that can be merged ends the search:
+ *   1. no other edge leaves a, or none enters b, or the longest path to b is one edge longer than that to a: it can;
  *   2. a successor of a reaches b, or a predecessor of b is reached from a, in one of two depth-first forests, along
  *      successors and along predecessors: it cannot;
  *   3. searches forward from a and backward from b take turns, the smaller frontier first, within the topological
  *      positions and path lengths between a and b; they end when they meet or one of them is done.
- * Near-linear where other paths are short or lie in a forest, as measured on every kind of graph in bench/. Worst case
- * O(e * e) for e quotient edges; there is no budget, so that the verdict is always right. */
+ * Near-linear if other paths are short or lie in a forest, as measured on every kind of graph in bench/. O(e * e) at
+ * worst for e quotient edges; there is no budget, so the verdict is always exact. */
 #include "graph.h"
 
 typedef struct {

@@ -1,6 +1,6 @@
-/* Path sets that were asked for, by pair of nodes: a hash table with chains, bounded by the bytes of all it holds; the
- * set asked for longest ago is forgotten first (a list from newest to oldest). Every operation is O(1) but for copying
- * the set. Not locked: callers hold a lock of their own. */
+/* A least-recently-used cache of path sets by pair of nodes: a hash table with chains, bounded by the bytes of its
+ * sets, and a list from newest to oldest. Each operation is O(1), plus copying the set. Not locked: callers hold a
+ * lock. */
 #include "path_cache.h"
 
 static inline uint32_t slot_of(const hg_path_cache *c, int32_t u, int32_t v)

@@ -3,12 +3,12 @@
  * A node is ready when each of its successors is in a closed subgraph or in an open one of the node's own device; it
  * then joins all those open ones into one, or starts one. A node of another device than one of its open successors'
  * waits until that one is closed. A subgraph that no waiting node of its device leads to cannot grow: it is closed
- * without loss. When only waiting nodes are left, the deepest of them gets its way: the foreign subgraphs it leads to
- * are closed, and lose the nodes that would have joined later.
+ * without loss. When only waiting nodes are left, the foreign subgraphs that the deepest of them leads to
+ * are closed early, without the nodes that would have joined later.
  *
- * The result is told as levels: a subgraph's level is the highest that the levels of its successors allow. What is
- * absorbed between two forced closings does not depend on the order of work, so the result depends on numbers only
- * through ties of depth. O(n + m) but for the inverse Ackermann factor of union-find. */
+ * The result is given as levels: a subgraph's level is the highest that the levels of its successors allow. The nodes
+ * that join between two early closings do not depend on the order of work, so node numbers affect the result only
+ * through ties of depth. O((n + m) a(n)) with the inverse Ackermann function a, for union-find. */
 #include "levels.h"
 
 int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *foreign, double *deeper,

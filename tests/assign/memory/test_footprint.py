@@ -141,7 +141,7 @@ def test_a_graph_without_nodes():
     assert found.total.tolist() == [0, 0]
     assert found.peak_node.tolist() == [-1, -1]
     assert RangeMemory(values).needs_from(0).tolist() == []
-    with pytest.raises(IndexError, match=r"0 \.\. 1 of 0"):
+    with pytest.raises(IndexError, match=r"range 0 \.\. 1 is not within 0 \.\. 0"):
         RangeMemory(values).needs_from(0, 1)
 
 

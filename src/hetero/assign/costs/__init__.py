@@ -1,7 +1,7 @@
-"""What nodes cost on devices, and where each figure comes from: counters, a device's stated speed, or shapes.
+"""The costs of nodes on devices, and the source of each: measured times, a device's stated speed, or an assumption.
 
-`Costs` keeps measured times, mergeable over runs and shapes, in a file; `estimate_work` counts operations and bytes
-from shapes; `cost_table` puts them together for a model and a list of devices, as `hetero.assign` takes them.
+`Costs` holds measured times, which can be merged over runs and shapes and saved. `estimate_work` counts operations and
+bytes from shapes. `cost_table` combines both for a model and a list of devices, as input for `hetero.assign`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each node of a model has to do, from shapes alone: operations and bytes."""
+"""The work of each node of a model, estimated from shapes: operations and bytes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeWork", "estimate_work"]
 
-_WITH_GRAPHS = ("If", "Loop", "Scan", "SequenceMap")
+_OPS_WITH_GRAPHS = ("If", "Loop", "Scan", "SequenceMap")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class NodeWork:
-    """Per node, float64 [num_nodes]: ``flops``, ``bytes`` read and made. ``assumed``: bool, True where a shape is not
-    known (see `ValueSizes`), or what a node does: a call of a function, a nested graph, an operator that is not
-    ONNX's own. ``sizes``: of the values."""
+    """Estimated work per node.
+
+    ``flops``, ``bytes``: float64 [num_nodes], operations, and bytes read and written. ``assumed``: bool [num_nodes],
+    True if the estimate is based on an assumption: a shape is unknown (see `ValueSizes`), or the node is a call of a
+    function, has nested graphs, or has an unknown operator of another domain. ``sizes``: of the values.
+    """
 
     flops: NDArray[np.float64]
     bytes: NDArray[np.float64]
@@ -33,19 +36,19 @@ class NodeWork:
 
 
 def estimate_work(model: Model, sizes: Mapping[str, int] | None = None) -> NodeWork:
-    """Operations and bytes of every node. ``sizes``: symbolic dim -> the size to take it for.
+    """Operations and bytes of every node. ``sizes``: symbolic dim -> size.
 
-    O(nodes + edges), a formula per operator over arrays. A node with nested graphs counts as if these were run once,
-    over all that it reads and makes.
+    A node with nested graphs counts the bytes that it reads and writes once, and no operations. O(nodes + edges), with
+    one array formula per operator.
     """
     values = value_sizes(model, sizes)
     flops = np.zeros(model.num_nodes)
     moved = np.zeros(model.num_nodes)
     assumed = np.zeros(model.num_nodes, np.bool_)
     for rows in (model.node_inputs, model.node_outputs, model.node_captures):
-        given = rows.values >= 0
-        node = np.repeat(np.arange(model.num_nodes), np.diff(rows.indptr))[given]
-        value = rows.values[given]
+        is_present = rows.values >= 0
+        node = np.repeat(np.arange(model.num_nodes), np.diff(rows.indptr))[is_present]
+        value = rows.values[is_present]
         moved += np.bincount(node, values.bytes[value], model.num_nodes)
         assumed[node[values.assumed[value]]] = True
     for number, name in enumerate(model.op_types):
@@ -54,12 +57,12 @@ def estimate_work(model: Model, sizes: Mapping[str, int] | None = None) -> NodeW
         if name in VIEWS:
             moved[nodes] = 0
         elif name in SPARSE_READERS:
-            made = operands.elements(0, output=True)
-            unread = np.maximum(operands.elements(0) - made, 0)
-            each = np.maximum(moved[nodes], 1) / np.maximum(operands.elements(0) + made + operands.elements(1), 1)
-            moved[nodes] = np.maximum(moved[nodes] - unread * each, 0)
+            data, index, result = operands.elements(0), operands.elements(1), operands.elements(0, output=True)
+            bytes_per_element = np.maximum(moved[nodes], 1) / np.maximum(data + result + index, 1)
+            unread = np.maximum(data - result, 0)
+            moved[nodes] = np.maximum(moved[nodes] - unread * bytes_per_element, 0)
         elif name in FORMULAS:
             flops[nodes] = FORMULAS[name](operands)
-        elif "::" in name or name in _WITH_GRAPHS:
+        elif "::" in name or name in _OPS_WITH_GRAPHS:
             assumed[nodes] = True
     return NodeWork(flops, moved, assumed, values)

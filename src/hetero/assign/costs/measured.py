@@ -1,4 +1,4 @@
-"""`Costs`: measured times of a model's nodes, as data that can be merged over runs, devices and shapes, and saved."""
+"""`Costs`: measured times of a model's nodes, which can be merged over runs, devices and shapes, and saved."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class CostFileError(HeteroError):
-    """A file of costs that cannot be used: not the format, or figures that are no times."""
+    """Costs with a wrong format or invalid times."""
 
 
 class WrongModel(HeteroError):
-    """Costs that were measured on another model."""
+    """Costs were measured on another model."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeTimes:
-    """Microseconds of one node. ``count``: inferences that ran it. ``fused``: its work is in another node's time."""
+    """Microseconds of one node. ``count``: measured runs. ``fused``: another node's time includes its work."""
 
     count: int
     mean_us: float
@@ -41,7 +41,7 @@ class NodeTimes:
     fused: bool = False
 
     def merged(self, other: NodeTimes) -> NodeTimes:
-        """Both counts as one: means are weighed by them, and the least counts."""
+        """Both together: counts add up, means are weighted by them, and the smaller minimum is kept."""
         count = self.count + other.count
         share = other.count / count if count else 0.0
         mean = self.mean_us + (other.mean_us - self.mean_us) * share
@@ -50,9 +50,12 @@ class NodeTimes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measurement:
-    """Times on one device with inputs of one set of shapes (input name -> shape). ``nodes``: node key -> times.
-    ``total_us``: what all nodes take together in the least inference, more than the sum of all minima. ``launch_us``:
-    what a subgraph takes beside its nodes, where that was measured."""
+    """Times on one device with inputs of the given shapes (input name -> shape).
+
+    ``nodes``: node key -> times. ``total_us``: microseconds of all nodes together in the fastest inference; at least
+    the sum of the nodes' minima. ``launch_us``: microseconds that a subgraph takes in addition to its nodes. Both are
+    None if not measured.
+    """
 
     device: str
     shapes: Mapping[str, tuple[int, ...]]
@@ -63,7 +66,7 @@ class Measurement:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkTimes:
-    """What a value takes from one device to another: ``latency_us`` and ``us_per_mb`` (10^6 bytes) more."""
+    """The time to send a value from one device to another: ``latency_us`` plus ``us_per_mb`` for each 10^6 bytes."""
 
     source: str
     target: str
@@ -73,7 +76,7 @@ class LinkTimes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _CostFile:
-    """The schema of the file; msgspec checks it on reading and names the place of what does not fit."""
+    """The schema of the file. On reading, msgspec checks it and names the place of an error."""
 
     format: Literal["hetero-costs"]
     version: Literal[1]
@@ -87,8 +90,8 @@ class _CostFile:
 class Costs:
     """Measured times of one model. Immutable.
 
-    ``model_name``; ``digest``: of its graph (operators, names, connections; not weights). ``measurements``: at most
-    one per device and shapes. ``links``: at most one per pair of devices.
+    ``digest``: identifies the model's graph (operators, names, connections; not weights). ``measurements``: at most one
+    for each device and shapes. ``links``: at most one for each ordered pair of devices.
     """
 
     model_name: str
@@ -104,18 +107,19 @@ class Costs:
         runs: Iterable[Iterable[ProfileRow]],
         shapes: Shapes | None = None,
     ) -> Costs:
-        """The counters of some inferences.
+        """Costs from the counters of inferences.
 
-        ``device``: where they ran; for a model on HETERO the device of each subgraph, in order. ``runs``: per
-        inference, `InferRequest.profiling_info`. ``shapes``: of the inputs; by default those that the model states.
-        Counters of simulated devices say nothing about these and are left out, as are nodes that did not run.
+        ``device``: the device that ran them; for a model on HETERO, the device of each subgraph, in order. ``runs``:
+        `InferRequest.profiling_info` of each inference. ``shapes``: of the inputs; by default those that the model
+        states. Counters of simulated devices and of nodes that did not run are ignored. Raises `PropertyError` for
+        shapes of unknown inputs and counters of unknown subgraphs, `CostFileError` for invalid times.
         """
-        stated = {port.name: _stated_shape(port.shape) for port in model.inputs}
-        given = {name: tuple(map(int, shape)) for name, shape in {**stated, **dict(shapes or {})}.items()}
-        unknown = [name for name in given if name not in stated]
+        model_shapes = {port.name: _stated_shape(port.shape) for port in model.inputs}
+        input_shapes = {name: tuple(map(int, shape)) for name, shape in {**model_shapes, **dict(shapes or {})}.items()}
+        unknown = [name for name in input_shapes if name not in model_shapes]
         if unknown:
             raise PropertyError(
-                f"shapes: model {model.name!r} has no input {unknown[0]!r}{did_you_mean(unknown[0], stated)}"
+                f"shapes: model {model.name!r} has no input {unknown[0]!r}{did_you_mean(unknown[0], model_shapes)}"
             )
         times: dict[str, dict[str, NodeTimes]] = {}
         totals: dict[str, float] = {}
@@ -127,40 +131,41 @@ class Costs:
                 name = device if isinstance(device, str) else _device_of(device, row)
                 per_node = times.setdefault(name, {})
                 fused = row.status == OPTIMIZED_OUT
-                once = NodeTimes(1, _time(row.real_us, row.node), row.real_us, fused)
-                before = per_node.get(row.node)
-                per_node[row.node] = once if before is None else before.merged(once)
+                this_run = NodeTimes(1, _checked_time(row.real_us, row.node), row.real_us, fused)
+                earlier_runs = per_node.get(row.node)
+                per_node[row.node] = this_run if earlier_runs is None else earlier_runs.merged(this_run)
                 sums[name] = sums.get(name, 0.0) + row.real_us
             totals.update({name: min(total, totals.get(name, total)) for name, total in sums.items()})
-        measurements = tuple(Measurement(name, given, nodes, totals[name]) for name, nodes in times.items())
+        measurements = tuple(Measurement(name, input_shapes, nodes, totals[name]) for name, nodes in times.items())
         return cls(model.name, graph_digest(model), measurements)
 
     @classmethod
     def of_model(cls, model: Model, measurements: Iterable[Measurement] = (), links: Iterable[LinkTimes] = ()) -> Costs:
-        """Costs of a model from figures of any origin. Raises `CostFileError` for figures that are no times."""
+        """Costs of a model from times of any origin. Raises `CostFileError` for invalid times."""
         costs = cls(model.name, graph_digest(model), tuple(measurements), tuple(links))
         _check(costs, "costs")
         return costs
 
     def merge(self, *others: Costs) -> Costs:
-        """These and others together: counts add up, means are weighted by them, of minima the least counts; of a link
-        the later figure. Raises `WrongModel` for costs of another model."""
-        found: dict[tuple[str, tuple[tuple[str, tuple[int, ...]], ...]], Measurement] = {}
+        """These and other costs together, as `NodeTimes.merged` says; of several times of a link, the last is kept.
+        Raises `WrongModel` for costs of another model."""
+        measurements: dict[tuple[str, tuple[tuple[str, tuple[int, ...]], ...]], Measurement] = {}
         links: dict[tuple[str, str], LinkTimes] = {}
         for costs in (self, *others):
             if costs.digest != self.digest:
                 raise WrongModel(
-                    f"costs of {costs.model_name!r} cannot be merged with those of {self.model_name!r}: "
-                    f"these are graphs of other nodes"
+                    f"costs of {costs.model_name!r} cannot be merged with costs of {self.model_name!r}: "
+                    f"their graphs have different nodes"
                 )
             for entry in costs.measurements:
                 key = entry.device, tuple(sorted(entry.shapes.items()))
-                found[key] = _merged(found[key], entry) if key in found else entry
+                measurements[key] = _merged(measurements[key], entry) if key in measurements else entry
             links.update({(link.source, link.target): link for link in costs.links})
-        return Costs(self.model_name, self.digest, tuple(found.values()), tuple(links.values()))
+        return Costs(self.model_name, self.digest, tuple(measurements.values()), tuple(links.values()))
 
     def measurement(self, device: str, shapes: Shapes | None = None) -> Measurement | None:
-        """The times on a device: those with inputs of these shapes, else the ones of the most inferences."""
+        """The times on a device: with inputs of these shapes if there are any, else of the most runs; None if it was
+        not measured."""
         of_device = [entry for entry in self.measurements if entry.device == device]
         for entry in of_device:
             if shapes is not None and {name: tuple(shape) for name, shape in shapes.items()} == dict(entry.shapes):
@@ -168,28 +173,28 @@ class Costs:
         return max(of_device, key=lambda entry: sum(times.count for times in entry.nodes.values()), default=None)
 
     def link(self, source: str, target: str) -> LinkTimes | None:
-        """What a value takes from one device to another; None if it was not measured."""
+        """The time to send a value from one device to another; None if it was not measured."""
         return next((link for link in self.links if (link.source, link.target) == (source, target)), None)
 
     def check_model(self, *models: Model) -> None:
-        """Raises `WrongModel` unless they were measured on one of these models."""
+        """Raise `WrongModel` unless the costs were measured on one of these models."""
         if not any(graph_digest(model) == self.digest for model in models):
             raise WrongModel(
-                f"the costs were measured on {self.model_name!r}, whose nodes are not those of model "
-                f"{models[0].name!r}: measure this one"
+                f"the costs were measured on {self.model_name!r}, which has other nodes than model {models[0].name!r}; "
+                f"measure this model"
             )
 
     def check_devices(self, devices: Sequence[str]) -> None:
-        """Raises `PropertyError` if none of the devices was measured: then the costs would play no part."""
-        known = [entry.device for entry in self.measurements]
-        if known and not set(known) & set(devices):
+        """Raise `PropertyError` if none of the devices was measured, because the costs would then have no effect."""
+        measured = [entry.device for entry in self.measurements]
+        if measured and not set(measured) & set(devices):
             raise PropertyError(
-                f"the costs are of {', '.join(dict.fromkeys(known))}, none of which is in the list {', '.join(devices)}"
-                f"{did_you_mean(known[0], devices)}"
+                f"the costs were measured on {', '.join(dict.fromkeys(measured))}, and the device list "
+                f"{', '.join(devices)} has none of these{did_you_mean(measured[0], devices)}"
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the costs as JSON, whole or not at all. The order of keys is stable."""
+        """Write the costs as JSON, atomically. The order of keys is stable."""
         import msgspec
 
         try:
@@ -198,7 +203,7 @@ class Costs:
             raise HeteroError(f"cannot write costs {os.fsdecode(path)}: {error.strerror or error}") from error
 
     def to_json(self) -> bytes:
-        """What `save` writes, on one line."""
+        """The JSON that `save` writes, on one line."""
         import msgspec
 
         file = _CostFile("hetero-costs", FORMAT_VERSION, self.model_name, self.digest, self.measurements, self.links)
@@ -206,7 +211,7 @@ class Costs:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Costs:
-        """Read what `save` wrote. Raises `CostFileError` saying what is wrong with the file, and where."""
+        """Read a file that `save` wrote. Raises `CostFileError` with the problem and its place in the file."""
         import msgspec
 
         label = f"costs {os.fsdecode(path)}"
@@ -229,37 +234,37 @@ def _merged(one: Measurement, other: Measurement) -> Measurement:
     nodes = dict(one.nodes)
     for key, times in other.nodes.items():
         nodes[key] = nodes[key].merged(times) if key in nodes else times
-    same = one.nodes.keys() == other.nodes.keys()  # else the totals are of different sums
-    total = _least(one.total_us, other.total_us) if same else None
-    return Measurement(one.device, one.shapes, nodes, total, _least(one.launch_us, other.launch_us))
+    is_comparable = one.nodes.keys() == other.nodes.keys()  # otherwise the totals sum up different nodes
+    total = _minimum(one.total_us, other.total_us) if is_comparable else None
+    return Measurement(one.device, one.shapes, nodes, total, _minimum(one.launch_us, other.launch_us))
 
 
-def _least(*values: float | None) -> float | None:
+def _minimum(*values: float | None) -> float | None:
     return min((value for value in values if value is not None), default=None)
 
 
 def _device_of(devices: Sequence[str], row: ProfileRow) -> str:
     if not 1 <= row.subgraph <= len(devices):
         raise PropertyError(
-            f"the counter of node {row.node!r} is of subgraph {row.subgraph}, expected one of 1 to {len(devices)}"
+            f"the counter of node {row.node!r} has subgraph {row.subgraph}, expected 1 to {len(devices)}"
         )
     return devices[row.subgraph - 1]
 
 
 def _stated_shape(shape: tuple[int | str | None, ...] | None) -> tuple[int, ...]:
-    """A shape whose sizes are all stated, else an empty one."""
+    """The shape if all of its dims are numbers, else ()."""
     sizes = tuple(dim for dim in shape or () if isinstance(dim, int))
     return sizes if shape is not None and len(sizes) == len(shape) else ()
 
 
-def _time(value: float, where: str) -> float:
+def _checked_time(value: float, where: str) -> float:
     if not 0 <= value < math.inf:
-        raise CostFileError(f"{where}: expected a time, zero or more microseconds, found {value!r}")
+        raise CostFileError(f"{where}: expected a time of 0 or more µs, found {value!r}")
     return value
 
 
 def _check(costs: Costs, label: str) -> None:
-    """`CostFileError` for times that are negative or not finite, counts below one, and figures given twice."""
+    """Raise `CostFileError` for times that are negative or not finite, counts below 1, and duplicates."""
     seen = set()
     for entry in costs.measurements:
         where = f"{label}: {entry.device}"
@@ -269,16 +274,16 @@ def _check(costs: Costs, label: str) -> None:
         seen.add(key)
         for name in ("launch_us", "total_us"):
             if getattr(entry, name) is not None:
-                _time(getattr(entry, name), f"{where}: {name}")
+                _checked_time(getattr(entry, name), f"{where}: {name}")
         for node, times in entry.nodes.items():
-            _time(times.mean_us, f"{where}: node {node!r}")
-            _time(times.min_us, f"{where}: node {node!r}")
+            _checked_time(times.mean_us, f"{where}: node {node!r}")
+            _checked_time(times.min_us, f"{where}: node {node!r}")
             if times.count < 1:
-                raise CostFileError(f"{where}: node {node!r}: expected a count of one or more, found {times.count}")
+                raise CostFileError(f"{where}: node {node!r}: expected a count of 1 or more, found {times.count}")
     pairs = [(link.source, link.target) for link in costs.links]
     for link in costs.links:
         where = f"{label}: link from {link.source} to {link.target}"
         if pairs.count((link.source, link.target)) > 1:
             raise CostFileError(f"{where} is given twice")
-        _time(link.latency_us, where)
-        _time(link.us_per_mb, where)
+        _checked_time(link.latency_us, where)
+        _checked_time(link.us_per_mb, where)

@@ -1,8 +1,8 @@
-"""Floating-point operations and bytes per operator, as functions of the sizes of what a node reads and makes.
+"""Floating-point operations per operator, as functions of the sizes of its inputs and outputs.
 
-A formula takes `Operands`, the nodes of one operator, and gives their operations as float64 [nodes]; a multiplication
-and an addition are two. Functions such as Exp count as several, by what they take beside an addition on a processor.
-Bytes are all that is read and made, unless the operator only gives memory another shape (`VIEWS`).
+A formula takes `Operands`, all nodes of one operator, and returns their operations as float64 [nodes]. A multiplication
+with an addition counts as two. Functions such as Exp count as several, by their time relative to an addition on a CPU.
+A node's bytes are those of all inputs and outputs, except for `VIEWS` and `SPARSE_READERS`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .sizes import MOST_DIMS, ValueSizes
+from .sizes import MAX_DIMS, ValueSizes
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -26,38 +26,38 @@ _Array = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Operands:
-    """Nodes of one operator. Inputs and outputs by position; one that a node lacks has 0 elements and dims of 1."""
+    """All nodes of one operator, ``nodes``. An input or output that a node lacks has 0 elements and dims of 1."""
 
     model: Model
     sizes: ValueSizes
     nodes: NDArray[np.intp]
 
     def elements(self, position: int, *, output: bool = False) -> _Array:
-        """Of the input at a position, or the output: float64 [nodes]."""
+        """float64 [nodes]: the elements of the input (or output) at a position."""
         value = self._value(position, output)
         return np.where(value >= 0, self.sizes.elements[value], 0.0)
 
     def dim(self, position: int, axis: int, *, output: bool = False) -> _Array:
-        """A dim of an operand, the axis counted from the end (-1: the last)."""
+        """float64 [nodes]: a dim of the input (or output) at a position; ``axis`` is negative, -1 for the last."""
         value = self._value(position, output)
-        return np.where(value >= 0, self.sizes.dims[value, MOST_DIMS + axis], 1.0)
+        return np.where(value >= 0, self.sizes.dims[value, MAX_DIMS + axis], 1.0)
 
     def first_dim(self, position: int) -> _Array:
         value = self._value(position, False)
-        rank = np.minimum(self.sizes.rank[value], MOST_DIMS)
-        return np.where((value >= 0) & (rank > 0), self.sizes.dims[value, MOST_DIMS - np.maximum(rank, 1)], 1.0)
+        rank = np.minimum(self.sizes.rank[value], MAX_DIMS)
+        return np.where((value >= 0) & (rank > 0), self.sizes.dims[value, MAX_DIMS - np.maximum(rank, 1)], 1.0)
 
     def attribute_product(self, name: str) -> _Array:
-        """The product of a list of numbers that is an attribute, 1 where it is missing."""
+        """float64 [nodes]: the product of the numbers in a list attribute, 1 if it is missing."""
         return np.array([np.prod(self.model.nodes[int(i)].attributes.get(name, [1])) for i in self.nodes], np.float64)
 
     def _value(self, position: int, output: bool) -> NDArray[np.int32]:
         rows = self.model.node_outputs if output else self.model.node_inputs
         begin, end = rows.indptr[self.nodes], rows.indptr[self.nodes + 1]
-        at = begin + position
-        there = at < end
+        index = begin + position
+        is_present = index < end
         value = np.full(len(self.nodes), -1, np.int32)
-        value[there] = rows.values[at[there]]
+        value[is_present] = rows.values[index[is_present]]
         return value
 
 
@@ -77,12 +77,12 @@ def _ratio(a: _Array, b: _Array) -> _Array:
 
 
 def _conv(weights: int) -> Formula:
-    """Each output needs the weights of one output channel: [M, C / group, ...]."""
+    """Each output element uses the weights of one output channel; weights [M, C / group, ...]."""
     return lambda o: 2 * o.elements(0, output=True) * _ratio(o.elements(weights), o.first_dim(weights))
 
 
 def _conv_transpose(o: Operands) -> _Array:
-    """Each input meets the weights of one input channel: [C, M / group, ...]."""
+    """Each input element uses the weights of one input channel; weights [C, M / group, ...]."""
     return 2 * o.elements(0) * _ratio(o.elements(1), o.first_dim(1))
 
 
@@ -91,23 +91,23 @@ def _matmul(o: Operands) -> _Array:
 
 
 def _gemm(o: Operands) -> _Array:
-    """M N K from the sizes of A, B and their product, whichever is transposed."""
+    """2 M N K from the sizes of A, B and their product, so that transposing does not matter."""
     out = o.elements(0, output=True)
     return 2 * out * np.sqrt(_ratio(o.elements(0) * o.elements(1), out))
 
 
 def _einsum(o: Operands) -> _Array:
-    """As a product: the geometric mean of all operands' sizes, which is exact where there are two and one sum."""
+    """From the product of all sizes, like Gemm: exact for two operands that are multiplied without a batch dim."""
     return 2 * np.sqrt(o.elements(0) * np.maximum(o.elements(1), 1) * o.elements(0, output=True))
 
 
 def _attention(o: Operands) -> _Array:
-    """Queries times keys and scores times values, over all keys; Q, K, V of [..., length, width]."""
+    """Queries times keys, and scores times values, for all keys; Q, K, V are [..., length, width]."""
     return 4 * o.elements(0) * np.maximum(o.dim(1, -2), 1) + 10 * o.elements(0)
 
 
 def _recurrent(gates_work: float) -> Formula:
-    """Each step and row of a batch meets W and R once: X [steps, batch, inputs]."""
+    """Each step of each batch entry uses W and R once; X is [steps, batch, inputs]."""
     return lambda o: (2 * (o.elements(1) + o.elements(2)) + gates_work * o.dim(2, -1)) * o.dim(0, -3) * o.dim(0, -2)
 
 
@@ -166,15 +166,15 @@ FORMULAS: Mapping[str, Formula] = {
     **dict.fromkeys(("Resize", "Upsample", "GridSample", "RoiAlign", "MaxRoiPool"), _resize),
     **dict.fromkeys(("TopK", "Unique", "NonMaxSuppression"), _sort),
 }
-"""Operator, as `Model.op_types` writes it -> its formula. Others, such as Transpose, only move bytes."""
+"""Operator, written as in `Model.op_types` -> its formula. Others, such as Transpose, only move bytes."""
 
 _VIEWS = (
     "Reshape Flatten Squeeze Unsqueeze Identity Shape Size ConstantOfShape Constant Optional OptionalGetElement "
     "OptionalHasElement SequenceAt SequenceConstruct SequenceLength"
 )
 VIEWS = frozenset(_VIEWS.split())
-"""Operators that need not touch the elements of their operands."""
+"""Operators that need not touch the elements of their inputs; they count no bytes."""
 
 _SPARSE_READERS = "Gather GatherElements GatherND Slice Split SplitToSequence Compress"
 SPARSE_READERS = frozenset(_SPARSE_READERS.split())
-"""Operators that read of their first input no more than they make."""
+"""Operators that read only as many elements of their first input as they write."""

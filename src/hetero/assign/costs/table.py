@@ -1,4 +1,5 @@
-"""The costs of a model over a list of devices, put together from all sources, as `hetero.assign` takes them."""
+"""`cost_table`: the costs of a model over a list of devices, combined from all sources, as input for
+`hetero.assign`."""
 
 from __future__ import annotations
 
@@ -23,13 +24,14 @@ __all__ = ["CostTable", "cost_table"]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class CostTable:
-    """Seconds, k devices and n nodes.
+    """Costs in seconds, for k devices and n nodes.
 
-    ``devices``: their names. ``work``: float64 [k, n], of each node on each device, supported or not. ``source``: uint8
-    [k, n] of `CostSource`. ``launch``: float64 [k], per subgraph. ``latency``, ``per_byte``: float64 [k + 1, k + 1], of
-    a transfer from one device to another; the last row and column are the host, where inputs come from and outputs
-    go. ``link_source``: uint8 [k + 1, k + 1]. ``value_bytes``: float64 [num_values]. ``host``: the device whose memory
-    is the host's (the first without a link of its own), or k where there is none.
+    ``devices``: names. ``work``: float64 [k, n], each node on each device, supported or not. ``source``: uint8 [k, n],
+    `CostSource` of each entry of ``work``. ``launch``: float64 [k], per subgraph. ``latency``, ``per_byte``: float64
+    [k + 1, k + 1], of a transfer from one device to another; the last row and column are the host, which sends inputs
+    and receives outputs. ``link_source``: uint8 [k + 1, k + 1], `CostSource` of each link. ``value_bytes``: float64
+    [num_values]. ``host``: the first device without a link of its own, which shares the host's memory; k if there is
+    none.
     """
 
     model: Model
@@ -44,9 +46,9 @@ class CostTable:
     host: int
 
     def problem(self, allowed: NDArray[np.bool_]) -> AssignmentProblem:
-        """The problem for these nodes and one more, the last, which stands for the host: it makes the model's inputs
-        and reads its outputs. ``allowed``: bool [k, n], which device may have which node. Devices: k, and the host.
-        """
+        """The problem of the model's n nodes and, as the last node, the host, which makes the inputs and reads the
+        outputs. Its devices are the k devices, and the host as the last. ``allowed``: bool [k, n], which device may
+        have which node."""
         n, k = self.model.num_nodes, len(self.devices)
         work = np.full((k + 1, n + 1), np.inf)
         work[:k, :n] = np.where(allowed, self.work, np.inf)
@@ -62,7 +64,7 @@ class CostTable:
 
     @property
     def launches(self) -> NDArray[np.float64]:
-        """float64 [k + 1]: `launch`, and 0 for the host."""
+        """float64 [k + 1]: `launch`, then 0 for the host."""
         return np.append(self.launch, 0.0)
 
 
@@ -74,16 +76,16 @@ def cost_table(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> CostTable:
-    """Per node and device the measured time, if there is one; else the estimate by the device's speed.
+    """For each node and device, the measured time if there is one, else an estimate from the device's speed.
 
-    ``speeds``: per device. ``shapes``: of the inputs, which choose among measurements. ``sizes``: symbolic dim -> size,
-    for estimates; by default what ``shapes``, or else the inputs that were measured, say. Whether ``costs`` are of this
-    model is for the caller to check.
+    ``speeds``: one per device. ``shapes``: of the inputs; selects among measurements. ``sizes``: symbolic dim -> size,
+    for estimates; by default from ``shapes``, or else from the shapes of the first measurement. The caller checks that
+    ``costs`` belong to this model.
     """
     measured = [costs.measurement(device, shapes) if costs else None for device in devices]
     if sizes is None:
-        taken = shapes or next((entry.shapes for entry in measured if entry is not None), {})
-        sizes = _symbols(model, taken)
+        input_shapes = shapes or next((entry.shapes for entry in measured if entry is not None), {})
+        sizes = _symbol_sizes(model, input_shapes)
     work = estimate_work(model, sizes)
     count = len(devices)
     seconds = np.empty((count, model.num_nodes))
@@ -106,56 +108,59 @@ def cost_table(
 
 
 def _put_measured(model: Model, entry: Measurement, seconds: NDArray[np.float64], source: NDArray[np.uint8]) -> None:
-    """Replaces estimates by what was measured.
+    """Replace estimates with measured times, in place.
 
-    The time of a fused group is one node's counter: it is shared among the group as their estimates are, so that taking
-    a group apart is not for free. Minima of single nodes add up to less than any inference takes, and counting takes
-    time, too, so they are scaled to the least inference.
+    One node's counter holds the time of a whole fused group. It is divided among the group in proportion to the
+    estimates, so that splitting a group is not free. The minima of single nodes add up to less than any inference took,
+    so they are scaled to the fastest inference.
     """
     times = np.full(model.num_nodes, np.nan)
     fused = np.zeros(model.num_nodes, np.bool_)
-    for key, found in entry.nodes.items():
+    for key, node_times in entry.nodes.items():
         node = model.find_key(key)
         if node is not None:
-            times[node] = found.min_us * 1e-6
-            fused[node] = found.fused
-    known = ~np.isnan(times)
-    if not known.any():
+            times[node] = node_times.min_us * 1e-6
+            fused[node] = node_times.fused
+    is_measured = ~np.isnan(times)
+    if not is_measured.any():
         return
-    least = sum(found.min_us for found in entry.nodes.values())
-    if entry.total_us is not None and least > 0:
-        times *= entry.total_us / least
+    sum_of_minima = sum(node_times.min_us for node_times in entry.nodes.values())
+    if entry.total_us is not None and sum_of_minima > 0:
+        times *= entry.total_us / sum_of_minima
     group = _fused_groups(model, fused)
-    weight = np.where(known, seconds + 1e-12, 0.0)
+    weight = np.where(is_measured, seconds + 1e-12, 0.0)
     total_weight = np.bincount(group, weight, model.num_nodes)
-    total_time = np.bincount(group, np.where(known, times, 0.0), model.num_nodes)
-    shared = total_time[group] * weight / np.maximum(total_weight[group], 1e-300)
-    seconds[known] = shared[known]
-    source[known] = CostSource.MEASURED
+    total_time = np.bincount(group, np.where(is_measured, times, 0.0), model.num_nodes)
+    share = total_time[group] * weight / np.maximum(total_weight[group], 1e-300)
+    seconds[is_measured] = share[is_measured]
+    source[is_measured] = CostSource.MEASURED
 
 
 def _fused_groups(model: Model, fused: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Which group each node is in, named after one of its nodes: a fused node is with the node whose result it reads,
-    or if there is none, with the first that reads its result."""
+    """intp [num_nodes]: the group of each node, as the number of one of its nodes. A fused node belongs to its last
+    predecessor's group, or to its first successor's if it has no predecessor."""
     group = np.arange(model.num_nodes)
     graph = model.graph
     for node in np.flatnonzero(fused).tolist():
-        before = graph.predecessors(node)
-        if len(before):
-            group[node] = group[before[-1]]
-    # Groups that no executed node leads go with the readers of their last nodes.
+        predecessors = graph.predecessors(node)
+        if len(predecessors):
+            group[node] = group[predecessors[-1]]
+    # A group that is named after a fused node has no counter: it joins the group of its last nodes' first successor.
     for node in np.flatnonzero(fused)[::-1].tolist():
         if fused[group[node]]:
-            after = graph.successors(node)
-            if len(after) and group[after[0]] != group[node]:
-                group[group == group[node]] = group[after[0]]
+            successors = graph.successors(node)
+            if len(successors) and group[successors[0]] != group[node]:
+                group[group == group[node]] = group[successors[0]]
     return group
 
 
 def _links(
     devices: Sequence[str], speeds: Sequence[DeviceSpeed], costs: Costs | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint8]]:
-    """Over the host: what it takes to leave one device, and to reach the other; what was measured goes before."""
+    """`CostTable.latency`, ``per_byte`` and ``link_source``.
+
+    A transfer leaves one device for the host and goes from there to the other, unless the link was measured.
+    """
     count = len(devices)
     per_byte_of = np.array([1 / s.link_bytes_per_s if s.link_bytes_per_s else 0.0 for s in speeds] + [0.0])
     latency_of = np.array([s.link_latency_s if s.link_bytes_per_s else 0.0 for s in speeds] + [0.0])
@@ -166,30 +171,30 @@ def _links(
     np.fill_diagonal(latency, 0)
     for a in range(count):
         for b in range(count):
-            found = costs.link(devices[a], devices[b]) if costs and a != b else None
-            if found is not None:
-                latency[a, b], per_byte[a, b] = found.latency_us * 1e-6, found.us_per_mb * 1e-12
+            measured = costs.link(devices[a], devices[b]) if costs and a != b else None
+            if measured is not None:
+                latency[a, b], per_byte[a, b] = measured.latency_us * 1e-6, measured.us_per_mb * 1e-12
                 source[a, b] = CostSource.MEASURED
     return latency, per_byte, source
 
 
 def _readers(model: Model) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Every value that is no constant and a node that reads it, each pair once, ordered by value; the node after the
-    last is the host, which reads outputs."""
+    """int32 [num_reads] each: every value that is not a constant, and each node that reads it, ordered by value. The
+    host is node num_nodes; it reads the outputs."""
     n = model.num_nodes
     outputs = np.array(model.output_ids, np.int64)
     value, node = reads_of(model)
     value, node = np.concatenate([value, outputs]), np.concatenate([node, np.full(len(outputs), n)])
-    counts = ~model.is_constant[value]
-    pairs = np.unique(value[counts].astype(np.int64) * (n + 1) + node[counts])
+    is_variable = ~model.is_constant[value]
+    pairs = np.unique(value[is_variable].astype(np.int64) * (n + 1) + node[is_variable])
     return (pairs // (n + 1)).astype(np.int32), (pairs % (n + 1)).astype(np.int32)
 
 
-def _symbols(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Sizes of the symbolic dims of the model's inputs, by the shapes that these have."""
-    found: dict[str, int] = {}
+def _symbol_sizes(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Symbolic dim of an input -> size, from the shapes of the inputs."""
+    sizes: dict[str, int] = {}
     for port in model.inputs:
-        given = shapes.get(port.name)
-        if given and port.shape is not None and len(given) == len(port.shape):
-            found.update({dim: size for dim, size in zip(port.shape, given, strict=True) if isinstance(dim, str)})
-    return found
+        shape = shapes.get(port.name)
+        if shape and port.shape is not None and len(shape) == len(port.shape):
+            sizes.update({dim: size for dim, size in zip(port.shape, shape, strict=True) if isinstance(dim, str)})
+    return sizes

@@ -1,8 +1,8 @@
-"""Cost-aware assignment: which device should do which node, so that work, transfers and launches take least time.
+"""Assignment by cost: a device for each node that minimizes the time of work, transfers and launches.
 
-`AssignmentProblem` in, `CostAssignment` out (`assign_by_cost`); `least_latency` also cuts the graph and counts what the
-cut adds. As the partitioner, this room knows no ONNX, no plugin and no string: nodes, devices and values are numbers,
-costs are seconds.
+`assign_by_cost` minimizes the work and transfers of an `AssignmentProblem`. `least_latency` also partitions the graph
+and counts the launches of subgraphs. Like the partitioner, this package knows no ONNX, plugins or strings: nodes,
+devices and values are numbers, costs are seconds.
 """
 
 from __future__ import annotations

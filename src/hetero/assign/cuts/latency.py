@@ -1,18 +1,20 @@
-"""The least latency of a graph that is cut into subgraphs: work, transfers, and a launch for each subgraph.
+"""`least_latency`: an assignment and its partition with the least predicted latency: work, transfers, and launches.
 
-What a minimum cut can count are nodes and values; how many subgraphs there will be, only the partitioner knows. So
-launches are approximated first, and counted in the end:
-1. Beside the labelling to start from (by priority) and each device alone, labellings are found with the launch charged
-   to each transfer that arrives at a device, as is right for chains, and without. Where costs are uncertain, nodes pay
-   for leaving the best of the former: else what is found would be where costs err most.
-2. Each is cut by the partitioner, and its latency predicted from that: `predict`.
-3. From the best, whole subgraphs are moved to other devices while that helps, the cheapest first: what costs more to
-   launch and to reach than it saves, vanishes.
+A minimum cut counts nodes and values, but the number of subgraphs is known only after partitioning. So the search
+approximates launches at first:
+1. Candidates: the start (by priority); each device alone; a minimum cut without launches; and a minimum cut in which
+   each transfer pays for the launch of the device where it arrives, which is right for chains. With ``caution``, nodes
+   pay for leaving the best of the first two, because a search over uncertain costs prefers nodes whose costs are
+   underestimated (the winner's curse).
+2. Each candidate is partitioned, and its latency predicted from the partition: `predict`.
+3. From the best candidate, whole subgraphs move to a neighbour's device while that helps, those with the least work
+   first. This removes subgraphs that cost more to launch and to reach than they save.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,14 +26,13 @@ from .solve import assign_by_cost
 
 __all__ = ["LatencyAssignment", "Prediction", "least_latency", "predict"]
 
-# Nodes that are looked at in all trials of step 3 together, and subgraphs tried at most.
-_TRIAL_NODES = 2_000_000
-_MOST_TRIALS = 200
+_MAX_TRIALS = 200  # subgraph moves in step 3
+_MAX_TRIAL_NODES = 2_000_000  # nodes of the graph times trials: what bounds the time of step 3 in large graphs
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prediction:
-    """Seconds of one inference that runs its subgraphs one after the other."""
+    """Predicted seconds of one inference that runs its subgraphs one after the other."""
 
     work: float
     launches: float
@@ -40,15 +41,15 @@ class Prediction:
 
     @property
     def total(self) -> float:
-        """Work, launches and transfers together."""
+        """The sum of work, launches and transfers."""
         return self.work + self.launches + self.transfers
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LatencyAssignment:
-    """A device per node, the partition that follows, and what it is predicted to take.
+    """A device per node, its partition, and its predicted latency.
 
-    ``device_of``: int32 [num_nodes], read-only. No assignment and partition take less than ``lower_bound``.
+    ``device_of``: int32 [num_nodes], read-only. ``lower_bound``: seconds; no assignment and partition take less.
     """
 
     device_of: NDArray[np.int32]
@@ -58,7 +59,7 @@ class LatencyAssignment:
 
     @property
     def gap(self) -> float:
-        """By how much the prediction can exceed the least one, relative to it."""
+        """By how much the prediction exceeds the lower bound, relative to it; infinite if the bound is 0."""
         total = self.prediction.total
         if total <= self.lower_bound:
             return 0.0
@@ -68,18 +69,18 @@ class LatencyAssignment:
 def predict(problem: AssignmentProblem, partition: Partition, launch: ArrayLike) -> Prediction:
     """The latency of a partition. ``launch``: float64 [num_devices], seconds per subgraph of a device.
 
-    Nodes of the problem beyond those of the graph (such as one that stands for where inputs come from) are where they
-    cost least, and in no subgraph.
+    The problem may have nodes beyond those of the graph, such as one for the host. They are in no subgraph, and on the
+    device where they cost least.
     """
-    cost = problem.cost(_extended(problem, partition.device_of[partition.subgraph_of]))
+    cost = problem.cost(_with_extra_nodes(problem, partition.device_of[partition.subgraph_of]))
     launches = float(np.asarray(launch, np.float64)[partition.device_of].sum())
     return Prediction(cost.work, launches, cost.transfers, cost.num_transfers)
 
 
-def _extended(problem: AssignmentProblem, device_of: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The devices of the graph's nodes, and of those beyond."""
-    beyond = problem.work[:, len(device_of) :]
-    return np.concatenate([device_of, np.argmin(beyond, axis=0)]).astype(np.int32)
+def _with_extra_nodes(problem: AssignmentProblem, device_of: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The devices of all nodes of the problem; ``device_of``: of the graph's nodes, which come first."""
+    extra_work = problem.work[:, len(device_of) :]
+    return np.concatenate([device_of, np.argmin(extra_work, axis=0)]).astype(np.int32)
 
 
 def least_latency(
@@ -91,115 +92,155 @@ def least_latency(
     *,
     caution: float = 0.0,
 ) -> LatencyAssignment:
-    """The assignment of least predicted latency that is found; never worse than ``start``.
+    """The assignment with the least predicted latency found, never worse than ``start``. Deterministic.
 
-    ``problem`` has the nodes of ``graph``, and may have more behind them that only one device takes: see `predict`.
-    ``launch``: float64 [num_devices]. ``start``: int [graph.num_nodes], a labelling, which is kept unless another is
-    better. ``policy``: how the graph is cut. ``caution``: what part of its work a node must gain to leave the better
-    of the start and a single device, and the whole must gain half that part. Deterministic. Raises `PartitionError` for
-    launches that are negative or no numbers, and a problem of other nodes.
+    ``problem``: has the nodes of ``graph``, and optionally more nodes after them that only one device supports, as
+    in `predict`. ``launch``: float64 [num_devices], seconds per subgraph. ``start``: int [graph.num_nodes], a
+    labelling, returned unless a better one is found. ``policy``: of the partitioner. ``caution``: the part of its
+    work that a node must save to leave the better of the start and a single device; the whole graph must save half
+    that part.
+
+    Raises `PartitionError` for launches that are negative or not finite, and for a problem with other nodes.
     """
     n = graph.num_nodes
     possible = np.isfinite(problem.work)
-    if n > problem.num_nodes or (possible[:, n:].sum(axis=0) != 1).any():
-        raise PartitionError(f"the graph has {n} nodes, the problem {problem.num_nodes}, of which others have a choice")
+    _check_nodes(n, possible)
     launches = np.array(launch, np.float64)
     if launches.shape != (problem.num_devices,) or not ((launches >= 0) & (launches < np.inf)).all():
-        raise PartitionError(f"launch must hold a cost, finite, zero or more, per device, found {launch!r}")
+        raise PartitionError(
+            f"launch must hold {problem.num_devices} finite costs of 0 or more, one per device; found {launch!r}"
+        )
     search = _Search(graph, problem, launches, policy)
-    first = None if start is None else _extended(problem, np.asarray(start, np.int32))
-    possible = possible[:, :n]
-    if first is not None:
-        search.consider(first[:n])
-    for device in np.flatnonzero(possible.all(axis=1)).tolist():
+    start_labels = None if start is None else _with_extra_nodes(problem, np.asarray(start, np.int32))
+    if start_labels is not None:
+        search.consider(start_labels[:n])
+    for device in np.flatnonzero(possible[:, :n].all(axis=1)).tolist():
         search.consider(np.full(n, device, np.int32))
-    without = assign_by_cost(problem, first)
-    careful, reference = problem, search.best
-    if caution and search.best is not None:
-        at = _extended(problem, search.best[0]), np.arange(problem.num_nodes)
-        work = problem.work * (1 + caution)
-        work[at] = problem.work[at]
-        careful = problem.with_costs(work=work)
-        search.consider(assign_by_cost(careful, without.device_of, bound=False).device_of[:n])
+    reference = search.best if caution else None
+
+    without_launches = assign_by_cost(problem, start_labels)
+    cautious = problem
+    if reference is None:
+        search.consider(without_launches.device_of[:n])
     else:
-        search.consider(without.device_of[:n])
+        cautious = _dearer_elsewhere(problem, reference.device_of, caution)
+        search.consider(assign_by_cost(cautious, without_launches.device_of, bound=False).device_of[:n])
     if launches.any():
-        charged = careful.with_costs(latency=problem.latency + launches)
-        search.consider(assign_by_cost(charged, without.device_of, bound=False).device_of[:n])
-    search.move_subgraphs(possible)
-    assert search.best is not None
-    if caution and reference is not None and search.best[2].total > reference[2].total * (1 - caution / 2):
-        search.best = reference
-    device_of, partition, prediction = search.best
-    device_of.setflags(write=False)
-    # Devices that some node needs are launched at least once; one device is in any case.
-    only = possible[:, possible.sum(axis=0) == 1].any(axis=1)
-    least_launch = launches[only].sum() if only.any() else launches[possible.any(axis=1)].min(initial=np.inf)
-    least_launch = least_launch if n else 0.0
-    bound = min(without.lower_bound + float(least_launch), prediction.total)
-    return LatencyAssignment(device_of, partition, prediction, bound)
+        launch_on_arrival = cautious.with_costs(latency=problem.latency + launches)
+        search.consider(assign_by_cost(launch_on_arrival, without_launches.device_of, bound=False).device_of[:n])
+    search.move_subgraphs(possible[:, :n])
+
+    best = search.best
+    assert best is not None
+    if reference is not None and best.prediction.total > reference.prediction.total * (1 - caution / 2):
+        best = reference
+    best.device_of.setflags(write=False)
+    bound = min(without_launches.lower_bound + _least_launches(possible[:, :n], launches), best.prediction.total)
+    return LatencyAssignment(best.device_of, best.partition, best.prediction, bound)
+
+
+def _check_nodes(num_graph_nodes: int, possible: NDArray[np.bool_]) -> None:
+    """Raises `PartitionError` unless the problem's extra nodes have one device each. ``possible``: by device, node."""
+    num_nodes = possible.shape[1]
+    if num_graph_nodes > num_nodes:
+        raise PartitionError(f"the problem has {num_nodes} nodes, fewer than the {num_graph_nodes} nodes of the graph")
+    num_devices = possible[:, num_graph_nodes:].sum(axis=0)
+    if (num_devices != 1).any():
+        extra = int(np.flatnonzero(num_devices != 1)[0])
+        raise PartitionError(
+            f"nodes of the problem after the {num_graph_nodes} nodes of the graph must have exactly one device, node "
+            f"{num_graph_nodes + extra} has {num_devices[extra]}"
+        )
+
+
+def _dearer_elsewhere(problem: AssignmentProblem, device_of: NDArray[np.int32], caution: float) -> AssignmentProblem:
+    """The problem with all work more expensive by the factor ``1 + caution``, except on these devices."""
+    here = _with_extra_nodes(problem, device_of), np.arange(problem.num_nodes)
+    work = problem.work * (1 + caution)
+    work[here] = problem.work[here]
+    return problem.with_costs(work=work)
+
+
+def _least_launches(possible: NDArray[np.bool_], launches: NDArray[np.float64]) -> float:
+    """Seconds of launches that no assignment can avoid: one for each device that is some node's only one, or the
+    cheapest of all devices if there are none."""
+    if not possible.shape[1]:
+        return 0.0
+    is_needed = possible[:, possible.sum(axis=0) == 1].any(axis=1)
+    if is_needed.any():
+        return float(launches[is_needed].sum())
+    return float(launches[possible.any(axis=1)].min(initial=np.inf))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Candidate:
+    device_of: NDArray[np.int32]
+    partition: Partition
+    prediction: Prediction
 
 
 class _Search:
-    """The best assignment so far."""
+    """The best candidate so far."""
 
     def __init__(self, graph: Graph, problem: AssignmentProblem, launch: NDArray[np.float64], policy: str) -> None:
         self._graph = graph
         self._problem = problem
         self._launch = launch
         self._policy = policy
-        self._tried: list[NDArray[np.int32]] = []
-        self.best: tuple[NDArray[np.int32], Partition, Prediction] | None = None
+        self._considered: list[NDArray[np.int32]] = []
+        self.best: _Candidate | None = None
 
-    def consider(self, device_of: NDArray[np.int32]) -> bool:
-        """Whether it is better than all before."""
-        if any(np.array_equal(device_of, other) for other in self._tried):
-            return False
-        self._tried.append(device_of)
-        return self._is_better(device_of)
+    def consider(self, device_of: NDArray[np.int32]) -> None:
+        """Partition and predict a labelling of the graph's nodes, unless it was considered before."""
+        if not any(np.array_equal(device_of, other) for other in self._considered):
+            self._considered.append(device_of)
+            self._improves(device_of)
 
-    def _is_better(self, device_of: NDArray[np.int32]) -> bool:
-        least = np.inf if self.best is None else self.best[2].total
-        cost = self._problem.cost(_extended(self._problem, device_of)).total
-        if self.best is not None and cost >= least:
-            return False  # launches come on top
+    def _improves(self, device_of: NDArray[np.int32]) -> bool:
+        """Whether the labelling is better than the best, which it then replaces."""
+        cost = self._problem.cost(_with_extra_nodes(self._problem, device_of)).total
+        if self.best is not None and cost >= self.best.prediction.total:
+            return False  # even without launches
         partition = partition_graph(self._graph, device_of, self._policy)
         prediction = predict(self._problem, partition, self._launch)
-        if self.best is None or prediction.total < least:
-            self.best = device_of.copy(), partition, prediction
-            return True
-        return False
+        if self.best is not None and not prediction.total < self.best.prediction.total:
+            return False
+        self.best = _Candidate(device_of.copy(), partition, prediction)
+        return True
 
     def move_subgraphs(self, possible: NDArray[np.bool_]) -> None:
-        """Tries to move subgraphs to other devices, those with the least work first, until a round gains nothing."""
-        left = min(_MOST_TRIALS, _TRIAL_NODES // max(1, self._graph.num_nodes))
-        gained = True
-        while gained and left > 0:
-            gained = False
-            assert self.best is not None
-            device_of, partition, _ = self.best
-            if partition.num_subgraphs < 2:
-                return
-            work = self._problem.work[device_of, np.arange(len(device_of))]
-            order = np.argsort(np.bincount(partition.subgraph_of, work, partition.num_subgraphs), kind="stable")
-            for subgraph in order.tolist():
-                nodes = partition.nodes(subgraph)
-                here = int(partition.device_of[subgraph])
-                around = self._neighbours(partition, subgraph)
-                for device in [d for d in around if d != here and possible[d, nodes].all()]:
+        """Move subgraphs to other devices, trying those with the least work first, until no move helps.
+
+        ``possible``: bool [num_devices, num_nodes].
+        """
+        trials_left = min(_MAX_TRIALS, _MAX_TRIAL_NODES // max(1, self._graph.num_nodes))
+        improved = True
+        while improved and trials_left > 0:
+            improved = False
+            for moved in self._subgraph_moves(possible):
+                trials_left -= 1
+                improved = self._improves(moved)
+                if improved or trials_left <= 0:
+                    break  # after a move, subgraphs have other numbers
+
+    def _subgraph_moves(self, possible: NDArray[np.bool_]) -> Iterator[NDArray[np.int32]]:
+        """The best labelling with one subgraph on the device of a neighbour, for each subgraph and such device."""
+        assert self.best is not None
+        device_of, partition = self.best.device_of, self.best.partition
+        if partition.num_subgraphs < 2:
+            return
+        work = self._problem.work[device_of, np.arange(len(device_of))]
+        by_work = np.argsort(np.bincount(partition.subgraph_of, work, partition.num_subgraphs), kind="stable")
+        for subgraph in by_work.tolist():
+            nodes = partition.nodes(subgraph)
+            for device in self._neighbour_devices(partition, subgraph):
+                if device != partition.device_of[subgraph] and possible[device, nodes].all():
                     moved = device_of.copy()
                     moved[nodes] = device
-                    left -= 1
-                    if self._is_better(moved):
-                        gained = True
-                        break
-                    if left <= 0:
-                        return
-                if gained:
-                    break  # numbers of subgraphs have changed
+                    yield moved
 
-    def _neighbours(self, partition: Partition, subgraph: int) -> list[int]:
-        """Devices of the subgraphs that it reads from or that read from it, ascending."""
+    def _neighbour_devices(self, partition: Partition, subgraph: int) -> list[int]:
+        """The devices of the subgraphs that it reads from or that read from it, ascending."""
         quotient = partition.quotient
-        beside = np.concatenate([quotient.predecessors(subgraph), quotient.successors(subgraph)])
-        return [int(device) for device in np.unique(partition.device_of[beside])]
+        neighbours = np.concatenate([quotient.predecessors(subgraph), quotient.successors(subgraph)])
+        return [int(device) for device in np.unique(partition.device_of[neighbours])]

@@ -1,4 +1,4 @@
-"""`AssignmentProblem`: what every node costs on every device, and what it costs to bring a value to another."""
+"""`AssignmentProblem`: the cost of each node on each device, and of each transfer of a value between devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["AssignmentProblem", "Cost"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cost:
-    """What a labelling costs, in the unit of the problem (seconds)."""
+    """The cost of a labelling, in the unit of the problem (seconds)."""
 
     work: float
     transfers: float
@@ -23,16 +23,16 @@ class Cost:
 
     @property
     def total(self) -> float:
-        """Work and transfers together."""
+        """The sum of work and transfers."""
         return self.work + self.transfers
 
 
 class AssignmentProblem:
-    """Nodes and devices, numbered from 0, and values, each made by one node and read by some.
+    """Costs of assigning nodes to devices, both numbered from 0. One node makes each value, and any number read it.
 
-    A labelling gives every node a device. It costs the work of each node on its device, and for each value one transfer
-    to each device other than its producer's on which it is read, however many nodes read it there. A transfer of value
-    i from device a to b costs ``latency[a, b] + size[i] * per_unit[a, b]``. Immutable; arrays are copied and checked.
+    A labelling gives each node a device. It costs the work of each node on its device, and for each value one transfer
+    to each other device where nodes read it, however many do. A transfer of value i from device a to b costs
+    ``latency[a, b] + size[i] * per_unit[a, b]``. Immutable; arrays are copied and checked.
     """
 
     __slots__ = ("_costs",)
@@ -53,15 +53,15 @@ class AssignmentProblem:
         latency: ArrayLike,
         per_unit: ArrayLike,
     ) -> AssignmentProblem:
-        """The problem of these values.
+        """A problem from arrays.
 
-        ``work``: float64 [num_devices, num_nodes], zero or more; infinite where a device does not take a node, or the
-        node is pinned elsewhere. ``producer``: int [num_values], the node that makes each value. ``indptr``: int
-        [num_values + 1] and ``readers``: value i is read by nodes ``readers[indptr[i]:indptr[i + 1]]``, none of them
-        twice. ``size``: float64 [num_values]. ``latency``, ``per_unit``: float64 [num_devices, num_devices], their
-        diagonals unused.
+        ``work``: float64 [num_devices, num_nodes], not negative; infinite if a device does not support a node, or the
+        node is pinned to another. ``producer``: int [num_values], the node that makes each value. ``indptr``: int
+        [num_values + 1] and ``readers``: int [num_reads]: nodes ``readers[indptr[i]:indptr[i + 1]]`` read value i, each
+        listed once. ``size``: float64 [num_values]. ``latency``, ``per_unit``: float64 [num_devices, num_devices], with
+        unused diagonals.
 
-        Raises `PartitionError` for other shapes, costs that are negative or no numbers, and nodes that no device takes.
+        Raises `PartitionError` for wrong shapes, costs that are negative or NaN, and nodes that no device supports.
         """
         return cls._of(_assign.Costs(work, producer, indptr, readers, size, latency, per_unit))
 
@@ -69,7 +69,7 @@ class AssignmentProblem:
     def from_graph(
         cls, graph: Graph, work: ArrayLike, size: ArrayLike, latency: ArrayLike, per_unit: ArrayLike
     ) -> AssignmentProblem:
-        """The problem in which each node makes one value, which its successors read. ``size``: float64 [num_nodes]."""
+        """A problem in which each node makes one value, read by its successors. ``size``: float64 [num_nodes]."""
         producer = np.arange(graph.num_nodes, dtype=np.int32)
         return cls.from_values(work, producer, graph.indptr, graph.indices, size, latency, per_unit)
 
@@ -81,12 +81,12 @@ class AssignmentProblem:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes: the columns of ``work``."""
+        """The number of nodes, the columns of ``work``."""
         return int(self.work.shape[1])
 
     @property
     def num_devices(self) -> int:
-        """Devices: the rows of ``work``."""
+        """The number of devices, the rows of ``work``."""
         return int(self.work.shape[0])
 
     @property
@@ -101,12 +101,12 @@ class AssignmentProblem:
 
     @property
     def indptr(self) -> NDArray[np.int32]:
-        """[num_values + 1], read-only: where the readers of each value start."""
+        """[num_values + 1], read-only: where the readers of each value begin in ``readers``."""
         return self._costs.indptr
 
     @property
     def readers(self) -> NDArray[np.int32]:
-        """Read-only: the nodes that read each value."""
+        """[num_reads], read-only: the nodes that read each value."""
         return self._costs.readers
 
     @property
@@ -127,24 +127,25 @@ class AssignmentProblem:
     def with_costs(
         self, work: ArrayLike | None = None, latency: ArrayLike | None = None, per_unit: ArrayLike | None = None
     ) -> AssignmentProblem:
-        """The same values with other costs, as in `from_values`."""
-        given = (
+        """The same values with other costs, as in `from_values`. None keeps a cost."""
+        costs = (
             self.work if work is None else work,
             self.latency if latency is None else latency,
             self.per_unit if per_unit is None else per_unit,
         )
-        return self._of(self._costs.with_costs(*given))
+        return self._of(self._costs.with_costs(*costs))
 
     def cost(self, device: ArrayLike) -> Cost:
-        """What a labelling (int [num_nodes]) costs; infinite where a node is on a device that does not take it."""
+        """The cost of a labelling, int [num_nodes]; infinite if a node is on a device that does not support it."""
         return Cost(*self._costs.energy(device))
 
     def move(self, device: ArrayLike, target: int) -> NDArray[np.int32]:
-        """The least costly labelling in which every node keeps its device or goes to ``target``; of several the one
-        that changes the fewest nodes. A node whose device does not take it goes.
+        """The cheapest labelling in which each node keeps its device or moves to ``target`` (an expansion move).
 
-        One minimum cut. Exact where only two devices play a part; else it never costs more than ``device``, and is
-        exact where no value has several readers and no transfer costs more than a detour over ``target``.
+        Among equally cheap ones, the labelling that changes the fewest nodes. A node whose device does not support it
+        moves if ``target`` does. One minimum cut. Exact if only two devices are involved. Otherwise the result never
+        costs more than ``device``, and is exact if each value has one reader and no transfer costs more than a detour
+        over ``target``.
         """
         return self._costs.move(device, target)[0]
 

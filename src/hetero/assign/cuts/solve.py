@@ -1,9 +1,12 @@
-"""The least costly labelling: exact for two devices; for more, expansion moves and a lower bound.
+"""The cheapest labelling: exact for two devices; for more, expansion moves and a lower bound.
 
-Two devices: one minimum cut. More: Boykov, Veksler and Zabih's expansion moves, from the best of some starts, device by
-device until none helps. How far that can be from the least cost is told by Lagrangian relaxation: for each device
-alone, which nodes would it best take, where a price per node makes the answers agree? Each answer is a minimum cut,
-their sum a lower bound at any prices; subgradient steps raise it.
+Two devices: one minimum cut. More: alpha-expansion (Y. Boykov, O. Veksler, R. Zabih, "Fast approximate energy
+minimization via graph cuts", IEEE PAMI 23, 2001) from the best of several starts, device by device, until no move
+helps.
+
+The lower bound is a Lagrangian relaxation of the constraint that each node has exactly one device. With a price per
+node, each device chooses its best nodes on its own, by a minimum cut (`_DeviceSubproblem`). The sum of the minima, less
+the prices, is a lower bound for any prices; subgradient steps raise it.
 """
 
 from __future__ import annotations
@@ -17,16 +20,17 @@ from .problem import AssignmentProblem
 
 __all__ = ["CostAssignment", "assign_by_cost"]
 
-_MOST_ROUNDS = 10
-# Steps that raise the bound: so many times the nodes together, within limits.
+_MAX_ROUNDS = 10  # of expansion moves over all devices
+# Subgradient steps: _BOUND_WORK / nodes, within the limits of _BOUND_STEPS; none once the gap is below _CLOSE_ENOUGH.
 _BOUND_WORK = 2_000_000
 _BOUND_STEPS = (4, 40)
-_CLOSE_ENOUGH = 1e-3
+_CLOSE_ENOUGH = 1e-3  # relative
+_ROUNDING = 1e-12  # relative rounding error of the sums in the bound
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class CostAssignment:
-    """A labelling. ``device_of``: int32 [num_nodes], read-only. No labelling costs less than ``lower_bound``."""
+    """A labelling, ``device_of``: int32 [num_nodes], read-only. No labelling costs less than ``lower_bound``."""
 
     device_of: NDArray[np.int32]
     cost: float
@@ -34,21 +38,22 @@ class CostAssignment:
 
     @property
     def gap(self) -> float:
-        """By how much the cost can exceed the least one, relative to it; 0 where it is the least."""
+        """By how much the cost exceeds the lower bound, relative to it: 0 if it is the minimum."""
         if self.cost <= self.lower_bound:
             return 0.0
         return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else np.inf
 
 
 def assign_by_cost(problem: AssignmentProblem, start: ArrayLike | None = None, *, bound: bool = True) -> CostAssignment:
-    """The least costly labelling where nodes that have a choice have it between two devices; else a good one.
+    """The cheapest labelling if all nodes with a choice have the same two devices to choose from; else a good one.
 
-    ``start``: int [num_nodes], a labelling to improve upon, for more than two devices. ``bound``: without it, the bound
-    is the trivial one there. Deterministic. Can be interrupted by Ctrl-C.
+    ``start``: int [num_nodes], a labelling to improve on; used for more than two devices. ``bound``: False skips the
+    search for a tight lower bound, for more than two devices. Deterministic. Can be interrupted by Ctrl-C.
     """
     possible = np.isfinite(problem.work)
     cheapest = np.argmin(problem.work, axis=0).astype(np.int32)
-    devices = np.flatnonzero(possible[:, possible.sum(axis=0) > 1].any(axis=1)).tolist()
+    has_choice = possible.sum(axis=0) > 1
+    devices = np.flatnonzero(possible[:, has_choice].any(axis=1)).tolist()
     if len(devices) <= 2:
         device_of = cheapest
         if devices:
@@ -60,9 +65,8 @@ def assign_by_cost(problem: AssignmentProblem, start: ArrayLike | None = None, *
     starts = [cheapest] if start is None else [np.asarray(start, np.int32), cheapest]
     starts += [np.where(possible[device], device, cheapest).astype(np.int32) for device in devices]
     costs = [problem.cost(labels).total for labels in starts]
-    device_of, cost = starts[int(np.argmin(costs))], min(costs)
-    device_of, cost = _expand(problem, device_of, cost, devices)
-    return _result(device_of, cost, _lower_bound(problem, device_of, cost, devices, bound))
+    device_of, cost = _expand(problem, starts[int(np.argmin(costs))], min(costs), devices)
+    return _result(device_of, cost, _lower_bound(problem, cost, bound))
 
 
 def _result(device_of: NDArray[np.int32], cost: float, lower_bound: float) -> CostAssignment:
@@ -73,77 +77,77 @@ def _result(device_of: NDArray[np.int32], cost: float, lower_bound: float) -> Co
 def _expand(
     problem: AssignmentProblem, device_of: NDArray[np.int32], cost: float, devices: list[int]
 ) -> tuple[NDArray[np.int32], float]:
-    in_vain = 0
-    for _ in range(_MOST_ROUNDS):
+    """Expansion moves to each of ``devices`` in turn, until none of them helps; the labelling and its cost."""
+    failures = 0  # devices since the last move that helped
+    for _ in range(_MAX_ROUNDS):
         for device in devices:
             moved = problem.move(device_of, device)
             moved_cost = problem.cost(moved).total
             if moved_cost < cost:
-                device_of, cost, in_vain = moved, moved_cost, 0
+                device_of, cost, failures = moved, moved_cost, 0
             else:
-                in_vain += 1
-            if in_vain == len(devices):
+                failures += 1
+            if failures == len(devices):
                 return device_of, cost
     return device_of, cost
 
 
-def _lower_bound(
-    problem: AssignmentProblem, device_of: NDArray[np.int32], cost: float, devices: list[int], tighten: bool
-) -> float:
-    """A cost that no labelling goes below."""
+def _lower_bound(problem: AssignmentProblem, cost: float, tighten: bool) -> float:
+    """A cost that no labelling goes below. ``cost``: of the best labelling known, which sets the step size."""
     work = problem.work
-    best = float(work.min(axis=0).sum())
+    best_bound = float(work.min(axis=0).sum())
     if not tighten or not np.isfinite(cost):
-        return best
-    parts = [_PartOfDevice(problem, device) for device in range(problem.num_devices) if np.isfinite(work[device]).any()]
-    two = np.partition(work, 1, axis=0)[:2]
-    price = -np.where(np.isfinite(two[1]), two.sum(axis=0) / 2, two[0])
-    least, most = _BOUND_STEPS
-    pace = 1.0
-    for _ in range(min(most, max(least, _BOUND_WORK // max(1, problem.num_nodes)))):
-        bound, takers = -float(price.sum()), np.zeros(problem.num_nodes)
-        for part in parts:
-            value, taken = part.solve(price)
-            bound += value
-            takers += taken
-        if bound > best:
-            best = bound
+        return best_bound
+    used_devices = np.flatnonzero(np.isfinite(work).any(axis=1)).tolist()
+    subproblems = [_DeviceSubproblem(problem, device) for device in used_devices]
+    # Start halfway between the two cheapest devices, where a node is about to change hands.
+    cheapest_two = np.partition(work, 1, axis=0)[:2]
+    price = -np.where(np.isfinite(cheapest_two[1]), cheapest_two.sum(axis=0) / 2, cheapest_two[0])
+    min_steps, max_steps = _BOUND_STEPS
+    step_factor = 1.0
+    for _ in range(min(max_steps, max(min_steps, _BOUND_WORK // max(1, problem.num_nodes)))):
+        bound, num_takers = -float(price.sum()), np.zeros(problem.num_nodes)
+        for subproblem in subproblems:
+            minimum, is_taken = subproblem.solve(price)
+            bound += minimum
+            num_takers += is_taken
+        if bound > best_bound:
+            best_bound = bound
         else:
-            pace *= 0.7
-        disagreement = takers - 1
-        norm = float(disagreement @ disagreement)
-        if norm == 0 or best >= cost * (1 - _CLOSE_ENOUGH):
+            step_factor *= 0.7
+        subgradient = num_takers - 1
+        squared_norm = float(subgradient @ subgradient)
+        if squared_norm == 0 or best_bound >= cost * (1 - _CLOSE_ENOUGH):
             break
-        price = price + pace * (cost - bound) / norm * disagreement
-    # Sums of this many numbers are known to so many digits.
-    return min(cost, best - 1e-12 * abs(cost))
+        price = price + step_factor * (cost - bound) / squared_norm * subgradient
+    return min(cost, best_bound - _ROUNDING * abs(cost))
 
 
-class _PartOfDevice:
-    """Which nodes one device would take, given a price for each: a problem of two labels, the others and the device.
+class _DeviceSubproblem:
+    """The nodes that one device would take at a price for each: a problem of two labels, 0 for elsewhere, 1 for here.
 
-    Half of what each transfer costs is charged to the device that it leaves, half to the one where it arrives, and of
-    the others the cheapest counts: over all devices no more than the transfer costs.
+    Half of each transfer is charged to the device that sends it and half to the device that receives it, at the
+    cheapest of the links to and from other devices. So all devices together pay no more than the transfer costs.
     """
 
     def __init__(self, problem: AssignmentProblem, device: int) -> None:
         self._problem = problem
         self._work = problem.work[device]
-        used = np.isfinite(problem.work).any(axis=1)
-        others = [other for other in np.flatnonzero(used).tolist() if other != device]
+        possible = np.isfinite(problem.work)
+        others = [other for other in np.flatnonzero(possible.any(axis=1)).tolist() if other != device]
         self._latency, self._per_unit = (
             np.array([[0, link[others, device].min()], [link[device, others].min(), 0]]) / 2
             for link in (problem.latency, problem.per_unit)
         )
-        possible = np.isfinite(problem.work)
-        self._must = possible[device] & (possible.sum(axis=0) == 1)
+        self._is_only_here = possible[device] & (possible.sum(axis=0) == 1)
 
     def solve(self, price: NDArray[np.float64]) -> tuple[float, NDArray[np.int32]]:
-        """The least cost of what the device takes, price included, and a 1 for each node taken."""
-        taking = self._work + price  # infinite where it cannot
-        constant = float(np.minimum(taking, 0).sum() + taking[self._must & (taking > 0)].sum())
-        work = np.stack([np.maximum(-taking, 0), np.maximum(taking, 0)])
-        work[0, self._must], work[1, self._must] = np.inf, 0
-        two = self._problem.with_costs(work, self._latency, self._per_unit)
-        taken = two.move(np.zeros(len(price), np.int32), 1)
-        return constant + two.cost(taken).total, taken
+        """The minimum of work, prices and transfers, and int32 [num_nodes], 1 for each node taken."""
+        cost = self._work + price  # of taking a node; infinite if the device does not support it
+        # Work must not be negative: a node with a negative cost pays for staying elsewhere instead.
+        constant = float(np.minimum(cost, 0).sum() + cost[self._is_only_here & (cost > 0)].sum())
+        work = np.stack([np.maximum(-cost, 0), np.maximum(cost, 0)])
+        work[0, self._is_only_here], work[1, self._is_only_here] = np.inf, 0
+        two_labels = self._problem.with_costs(work, self._latency, self._per_unit)
+        is_taken = two_labels.move(np.zeros(len(price), np.int32), 1)
+        return constant + two_labels.cost(is_taken).total, is_taken

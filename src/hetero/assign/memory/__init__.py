@@ -1,7 +1,7 @@
-"""What models take of devices' memory: weights and activations, and how to stay within limits.
+"""The memory that a model needs on each device (weights and activations), and assignments within limits.
 
-`footprint` gives the bytes of a cut graph per device, by liveness; `RangeMemory` those of contiguous ranges of nodes,
-for stages of pipelines. `values_of` makes of a model the arrays that both work on; they know no ONNX.
+`footprint` counts the bytes of a partition per device, by liveness. `RangeMemory` counts those of contiguous ranges of
+nodes, for the stages of pipelines. Both work on `Values`, arrays without ONNX, which `values_of` makes from a model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much memory devices may be given: what users write, as bytes."""
+"""Memory limits as users write them, in bytes."""
 
 from __future__ import annotations
 
@@ -24,83 +24,86 @@ _UNITS = {
     **{f"{prefix.lower()}ib": 1024**power for power, prefix in enumerate(_PREFIXES, 1)},
     **{f"{prefix.lower()}i": 1024**power for power, prefix in enumerate(_PREFIXES, 1)},
 }
-_LARGEST = 2**63 - 1
-_MOST_DIGITS = 100  # longer sizes are too large anyway, and Python may refuse to parse them
+_MAX_BYTES = 2**63 - 1
+_MAX_DIGITS = 100  # a longer number is too large anyway, and Python may refuse to parse it
 
 
-def parse_bytes(given: object, what: str = "a size") -> int:
-    """Whole bytes of a number or of a text: ``"4096"``, ``"512MiB"`` (1024s), ``"1.5GB"`` (1000s), ``"2G"`` (1000s).
+def parse_bytes(value: object, what: str = "a size") -> int:
+    """Bytes from a number or a text: ``"4096"``, ``"512MiB"`` (binary), ``"1.5GB"`` and ``"2G"`` (decimal).
 
-    ``what`` begins messages. Raises `PropertyError` unless it is a size that is finite, above zero and not too large.
+    ``what``: the subject of error messages. Raises `PropertyError` unless the size is from 1 to 2**63 - 1 bytes.
     """
     size: float | int
-    if isinstance(given, str):
-        found = _SIZE.fullmatch(given)
-        if found is None and re.fullmatch(r"\s*-\s*[0-9.].*", given):
-            raise PropertyError(f"{what}: {given!r} is negative, expected more than 0 bytes")
-        if found is None:
-            raise PropertyError(f"{what}: {given!r} is not a size, expected bytes such as 4096, '512MiB' or '1.5GB'")
-        number, exponent, unit = found.groups()
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value)
+        if match is None and re.fullmatch(r"\s*-\s*[0-9.].*", value):
+            raise PropertyError(f"{what}: {value!r} is negative, expected more than 0 bytes")
+        if match is None:
+            raise PropertyError(f"{what}: {value!r} is not a size, expected bytes such as 4096, '512MiB' or '1.5GB'")
+        number, exponent, unit = match.groups()
         if unit.lower() not in _UNITS:
             raise PropertyError(
-                f"{what}: there is no unit {unit!r}{did_you_mean(unit, ('KiB', 'MiB', 'GiB', 'TiB', 'kB', 'MB', 'GB'))}"
-                f"; expected B, kB, MB, GB, TB (1000s) or KiB, MiB, GiB, TiB (1024s)"
+                f"{what}: unknown unit {unit!r}{did_you_mean(unit, ('KiB', 'MiB', 'GiB', 'TiB', 'kB', 'MB', 'GB'))}"
+                f"; expected B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024)"
             )
         factor = _UNITS[unit.lower()]
-        is_whole = number.isdigit() and not exponent and len(number) < _MOST_DIGITS
+        is_whole = number.isdigit() and not exponent and len(number) < _MAX_DIGITS
         size = int(number) * factor if is_whole else float(f"{number}e{exponent or 0}") * factor
-    elif isinstance(given, bool) or not isinstance(given, (int, float)):
-        raise PropertyError(f"{what}: {shown(given)} is not a size, expected bytes such as 4096, '512MiB' or '1.5GB'")
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise PropertyError(f"{what}: {shown(value)} is not a size, expected bytes such as 4096, '512MiB' or '1.5GB'")
     else:
-        size = given
+        size = value
     if isinstance(size, float) and not math.isfinite(size):
-        raise PropertyError(f"{what}: {given!r} is not finite; leave the device out for no limit")
+        raise PropertyError(f"{what}: {value!r} is not finite; for no limit, leave the device out of max_memory")
     if size < 0:
-        raise PropertyError(f"{what}: {shown(given)} is negative, expected more than 0 bytes")
+        raise PropertyError(f"{what}: {shown(value)} is negative, expected more than 0 bytes")
     if size < 1:
         raise PropertyError(
-            f"{what}: {given!r} is less than a byte; leave the device out of the list to give it nothing"
+            f"{what}: {value!r} is less than a byte; to keep nodes off a device, leave it out of the device list"
         )
-    if size > _LARGEST:
-        raise PropertyError(f"{what}: {shown(given)} is more than 2**63 - 1 bytes; leave the device out for no limit")
+    if size > _MAX_BYTES:
+        raise PropertyError(
+            f"{what}: {shown(value)} is more than 2**63 - 1 bytes; for no limit, leave the device out of max_memory"
+        )
     return int(size)
 
 
-def parse_limits(given: object) -> dict[str, int]:
+def parse_limits(value: object) -> dict[str, int]:
     """Device -> bytes, from a mapping or a text: ``"CPU.0=1GiB,CPU.1=512MiB"``. Raises `PropertyError`."""
-    if isinstance(given, str):
+    if isinstance(value, str):
         entries: dict[str, object] = {}
-        for entry in filter(None, (part.strip() for part in given.split(","))):
+        for entry in filter(None, (part.strip() for part in value.split(","))):
             device, equals, size = entry.partition("=")
             if not equals or not device.strip():
                 raise PropertyError(f"max_memory: expected DEVICE=SIZE, such as CPU.0=1GiB, found {entry!r}")
             if device.strip() in entries:
                 raise PropertyError(f"max_memory: {device.strip()!r} is given twice")
             entries[device.strip()] = size
-        given = entries
-    if not isinstance(given, Mapping):
-        raise PropertyError(f"max_memory is a mapping such as {{'CPU.0': '1GiB'}}, found {shown(given)}")
-    for device in given:
+        value = entries
+    if not isinstance(value, Mapping):
+        raise PropertyError(f"max_memory must be a mapping such as {{'CPU.0': '1GiB'}}, found {shown(value)}")
+    for device in value:
         if not isinstance(device, str):
-            raise PropertyError(f"max_memory maps names of devices to sizes, found {shown(device)}")
-    return {device: parse_bytes(size, f"max_memory of {device}") for device, size in given.items()}
+            raise PropertyError(f"max_memory must map device names to sizes, found the key {shown(device)}")
+    return {device: parse_bytes(size, f"max_memory of {device}") for device, size in value.items()}
 
 
 def limits_of(
     devices: Sequence[str],
-    wanted: Mapping[str, int],
-    stated: Mapping[str, float | None],
+    user_limits: Mapping[str, int],
+    device_memory: Mapping[str, float | None],
     listed: Sequence[str] | None = None,
 ) -> dict[str, int]:
     """Device -> bytes, for the devices that have a limit.
 
-    ``devices``: those that are used. ``wanted``: the user's; a name without an id (``CPU``) holds for each device of
-    that name that has no entry of its own. ``stated``: what a device says that it has, which is a limit, too.
-    ``listed``: all that ``wanted`` may name; None: any. Raises `PropertyError` for others, with the nearest name.
+    ``devices``: the devices in use. ``user_limits``: device -> bytes; a name without an id (``CPU``) applies to each
+    device of that name without an entry of its own. ``device_memory``: device -> the bytes that the device reports,
+    which are a limit as well; the smaller limit applies. ``listed``: the devices that ``user_limits`` may name; None:
+    any. Raises `PropertyError` for other names, with the nearest name.
     """
     if listed is not None:
         names = list(dict.fromkeys([*listed, *(device.partition(".")[0] for device in listed)]))
-        for device in wanted:
+        for device in user_limits:
             if device not in names:
                 raise PropertyError(
                     f"max_memory names {device!r}, which is not in the list {', '.join(listed)}"
@@ -108,9 +111,8 @@ def limits_of(
                 )
     limits = {}
     for device in devices:
-        own = stated.get(device)
-        given = wanted.get(device, wanted.get(device.partition(".")[0]))
-        known = [int(size) for size in (own, given) if size is not None]
-        if known:
-            limits[device] = min(known)
+        user_limit = user_limits.get(device, user_limits.get(device.partition(".")[0]))
+        sizes = [int(size) for size in (device_memory.get(device), user_limit) if size is not None]
+        if sizes:
+            limits[device] = min(sizes)
     return limits

@@ -11,28 +11,28 @@ __all__ = ["late_order"]
 
 
 def late_order(values: Values) -> NDArray[np.int64]:
-    """int64 [num_nodes]: the nodes in a topological order, that of their numbers but that one which depends on no input
-    of the model comes just before the first that reads it and does.
+    """int64 [num_nodes]: a topological order by number, with nodes that do not depend on any input as late as possible.
 
-    Such nodes make weights, shapes and the like, and exporters write them anywhere before their readers. With a cut in
-    between each would be an island.
+    Such nodes compute weights, shapes and the like, and exporters may write them far ahead of their readers. They are
+    placed just before the first node that depends on an input and reads their results, directly or through other such
+    nodes. Otherwise a cut in between would make each of them a subgraph of its own.
     """
     n = values.num_nodes
-    has_inputs = np.zeros(n, np.bool_)
-    given = (values.producer < 0) & ~values.is_constant
-    has_inputs[values.read_node[given[values.read_value]]] = True
+    reads_input = np.zeros(n, np.bool_)
+    is_input = (values.producer < 0) & ~values.is_constant
+    reads_input[values.read_node[is_input[values.read_value]]] = True
     producer = values.producer[values.read_value]
-    made = producer >= 0
-    producer, reader = producer[made], values.read_node[made]
+    is_edge = producer >= 0
+    producer, reader = producer[is_edge], values.read_node[is_edge]
     by_producer = np.lexsort((reader, producer))
     edges = list(zip(producer[by_producer].tolist(), reader[by_producer].tolist(), strict=True))
-    depends = has_inputs.tolist()
-    for before, after in edges:
-        depends[after] = depends[after] or depends[before]
-    if all(depends):
+    depends_on_input = reads_input.tolist()
+    for source, target in edges:
+        depends_on_input[target] = depends_on_input[target] or depends_on_input[source]
+    if all(depends_on_input):
         return np.arange(n)
-    needed_at = [node if depends[node] else n for node in range(n)]
-    for before, after in reversed(edges):
-        if not depends[before]:
-            needed_at[before] = min(needed_at[before], needed_at[after])
-    return np.lexsort((np.arange(n), np.array(depends), np.array(needed_at)))
+    needed_at = [node if depends_on_input[node] else n for node in range(n)]
+    for source, target in reversed(edges):
+        if not depends_on_input[source]:
+            needed_at[source] = min(needed_at[source], needed_at[target])
+    return np.lexsort((np.arange(n), np.array(depends_on_input), np.array(needed_at)))

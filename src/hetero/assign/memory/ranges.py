@@ -1,9 +1,8 @@
-"""What contiguous ranges of the nodes take, each as one subgraph on a device of its own: stages of a pipeline.
+"""The memory of contiguous ranges of nodes, each as one subgraph on a device of its own, such as a pipeline's stage.
 
-For a fixed beginning b and every end e at once: constants, and inputs that come from before b and are held while the
-stage runs, grow with e by what is read for the first time since b; and of what is made since b as much is alive at a
-step as without an end, since what somebody reads after e is held until the stage is done. So one pass over the steps
-from b gives all ends, exactly.
+One pass over the steps from a beginning b gives the exact need for every end e. Constants and inputs of the range are
+held while it runs, so both grow with e by what is read for the first time since b. A value that is made since b and
+read after e is held until the range is done, so the bytes alive at a step do not depend on e.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["RangeMemory"]
 class RangeMemory:
     """Memory of ranges ``order[begin:end]`` of a topological order of the nodes.
 
-    ``order``: int [num_nodes], a topological order; None: by number. What a range needs grows with its end.
+    ``order``: int [num_nodes], a topological order; None: by number. The need of a range never falls as its end grows.
     """
 
     def __init__(self, values: Values, order: ArrayLike | None = None) -> None:
@@ -32,19 +31,20 @@ class RangeMemory:
         self._n = n
         read_step = step[values.read_node]
         by_step = np.lexsort((values.read_value, read_step))
-        value, at = values.read_value[by_step], read_step[by_step]
-        # Each read: its value's producer, and the step at which the same value was read before.
-        same = np.lexsort((at, value))
-        before = np.full(len(value), -1)
-        again = value[same][1:] == value[same][:-1]
-        before[same[1:][again]] = at[same[:-1][again]]
-        self._read_at = at
-        self._read_before = before
+        value, read_at = values.read_value[by_step], read_step[by_step]
+        # For each read: the step of the read of the same value before it, and the step that makes the value; else -1.
+        by_value = np.lexsort((read_at, value))
+        previous = np.full(len(value), -1)
+        is_repeated = value[by_value][1:] == value[by_value][:-1]
+        previous[by_value[1:][is_repeated]] = read_at[by_value[:-1][is_repeated]]
+        self._read_at = read_at
+        self._read_previous = previous
         self._read_bytes = values.bytes[value]
         self._read_constant = values.is_constant[value]
         producer = values.producer[value]
         self._read_made = np.where(producer >= 0, step[np.maximum(producer, 0)], -1)
-        self._first_read = np.searchsorted(at, np.arange(n + 1))
+        self._first_read = np.searchsorted(read_at, np.arange(n + 1))
+        # For each value that a node makes, by step: the last step that reads it, n for outputs.
         made = np.flatnonzero(values.producer >= 0)
         made_at = step[values.producer[made]]
         last = group_max(read_step, values.read_value, len(values.producer), -1)
@@ -57,27 +57,30 @@ class RangeMemory:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return self._n
 
     def needs_from(self, begin: int, end: int | None = None) -> NDArray[np.float64]:
-        """float64 [end - begin]: bytes of the ranges ``begin .. begin + i + 1``, for every i; they ascend."""
+        """float64 [end - begin], ascending: the bytes of the range ``begin .. begin + i + 1``, for each i."""
         weights, activations = self.parts_from(begin, end)
         return weights + activations
 
     def parts_from(self, begin: int, end: int | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """float64 [end - begin] each: constants, and the most of other values that is alive at one time, of the ranges
-        ``begin .. begin + i + 1``. O(nodes and reads between). IndexError unless 0 <= begin <= end <= num_nodes."""
+        """float64 [end - begin] each: bytes of constants, and the peak bytes of other values that are alive at one
+        time, of the range ``begin .. begin + i + 1``, for each i.
+
+        O(nodes and reads of the range). Raises IndexError unless 0 <= begin <= end <= num_nodes.
+        """
         end = self._n if end is None else end
         if not 0 <= begin <= end <= self._n:
-            raise IndexError(f"there is no range {begin} .. {end} of {self._n} nodes")
+            raise IndexError(f"range {begin} .. {end} is not within 0 .. {self._n}")
         count = end - begin
         reads = slice(self._first_read[begin], self._first_read[end])
-        new = self._read_before[reads] < begin
-        at = self._read_at[reads][new] - begin
-        size = self._read_bytes[reads][new]
-        constant = self._read_constant[reads][new]
-        arriving = ~constant & (self._read_made[reads][new] < begin)
+        is_first = self._read_previous[reads] < begin
+        at = self._read_at[reads][is_first] - begin
+        size = self._read_bytes[reads][is_first]
+        constant = self._read_constant[reads][is_first]
+        arriving = ~constant & (self._read_made[reads][is_first] < begin)
         weights = np.cumsum(np.bincount(at[constant], size[constant], count) + self._own[begin:end], dtype=np.float64)
         held = np.cumsum(np.bincount(at[arriving], size[arriving], count), dtype=np.float64)
         made = slice(self._first_made[begin], self._first_made[end])
@@ -92,31 +95,30 @@ class RangeMemory:
         return float(self.needs_from(begin, end)[-1]) if end > begin else 0.0
 
     def reach_back(self, end: int, limit: float) -> int:
-        """A begin such that the range up to ``end`` takes no more than ``limit`` bytes, and with one node before it
-        would take more; ``end`` where not even one node fits. O(the range * log of it).
+        """A beginning from which the range up to ``end`` needs at most ``limit`` bytes, and would need more with one
+        node before it; ``end`` if not even one node fits. O(m * log m) for a range of m nodes and reads.
 
-        There may be earlier ones: a range that begins earlier makes what it would have to hold as an input otherwise,
-        and can take less.
+        An even earlier beginning may fit too: a range that makes a value itself need not hold it as an input.
         """
-        low, step = end, 1  # the range from `low` fits
-        while low and self.need(max(0, low - step), end) <= limit:
-            low, step = max(0, low - step), 2 * step
-        high = max(0, low - step)  # too long, unless `low` is 0
-        while low - high > 1:
-            middle = (low + high) // 2
+        begin, step = end, 1  # the range from `begin` fits
+        while begin and self.need(max(0, begin - step), end) <= limit:
+            begin, step = max(0, begin - step), 2 * step
+        too_early = max(0, begin - step)  # unless `begin` is 0
+        while begin - too_early > 1:
+            middle = (begin + too_early) // 2
             if self.need(middle, end) <= limit:
-                low = middle
+                begin = middle
             else:
-                high = middle
-        return low
+                too_early = middle
+        return begin
 
     def longest(self, begin: int, limit: float) -> int:
-        """The largest end such that the range from ``begin`` takes no more than ``limit`` bytes; ``begin`` where not
-        even one node fits. O(the range that is found and as much again)."""
-        reach = 1024
+        """The largest end such that the range from ``begin`` needs at most ``limit`` bytes; ``begin`` if not even one
+        node fits. O(m) for a result of m nodes and their reads."""
+        window = 1024
         while True:
-            end = min(self._n, begin + reach)
-            found = int(np.searchsorted(self.needs_from(begin, end), limit, side="right"))
-            if found < end - begin or end == self._n:
-                return begin + found
-            reach *= 2
+            end = min(self._n, begin + window)
+            count = int(np.searchsorted(self.needs_from(begin, end), limit, side="right"))
+            if count < end - begin or end == self._n:
+                return begin + count
+            window *= 2

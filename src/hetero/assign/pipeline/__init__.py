@@ -1,8 +1,8 @@
-"""Pipelines over graphs given as arrays: consecutive stages, one for each device, of which the slowest is least.
+"""Pipelines over graphs given as arrays: consecutive stages, one per device, that minimize the slowest stage's time.
 
-With requests in flight, each stage works on another one, so the time between results is that of the slowest stage.
-`balance_stages` finds the stages, `StageCosts` says what given ones take, `timeline` when which of them runs. Nothing
-here knows ONNX; `hetero.assign.by_stage` does it for a model and its devices.
+With several requests in flight, each stage works on a different request, so the time between two results is the time of
+the slowest stage. `balance_stages` finds the stages, `StageCosts` computes the times of given stages, and `timeline`
+predicts when each stage runs. Nothing here knows ONNX; `hetero.assign.by_stage` works on a model and its devices.
 """
 
 from __future__ import annotations

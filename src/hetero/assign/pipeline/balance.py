@@ -1,11 +1,12 @@
-"""`balance_stages`: the stages of a pipeline whose slowest one is least.
+"""`balance_stages`: stages of a pipeline that minimize the bottleneck, the time of the slowest stage.
 
-1. For each of a few topological orders (`orders`), the best intervals (`line`): exact on chains.
-2. From the best of these, nodes of the slowest stage are moved one by one (`moves`), which reaches
-   stages that are intervals of none of the orders; not in large graphs, in which single nodes do not matter.
+1. For each of a few topological orders (`orders`), find the best cuts into intervals (`line`). This is exact on chains.
+2. From the best of these, move nodes of the slowest stage one by one (`moves`). This reaches stages that are not
+   intervals of any of the orders. Large graphs skip it, because single nodes hardly matter there.
+3. Try with fewer stages if the lower bound leaves room, and use as many of them as do not slow down the slowest.
 
-All stages are used unless that makes the slowest one slower, or a device takes no node that could be its. In general,
-finding the least bottleneck is NP-hard (it is bin packing, where no edges are), so the result comes with a lower bound.
+So all stages are used unless the bottleneck is lower without some, or a stage cannot have any node. The problem is
+NP-hard in general (without edges it is multiprocessor scheduling), so the result includes a lower bound.
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ from .orders import orders, stage_ranges
 
 __all__ = ["StageAssignment", "balance_stages"]
 
-_CLOSE = 0.02  # to the lower bound: no other order is tried, and no single nodes are moved
-_LEAST_GAIN = (
-    0.01  # of another order: costs are not known better, and who exported the model chose an order for a reason
-)
-_NEAR = 1e-3  # to the lower bound: in large graphs, fewer stages are not tried
-_EQUAL = 1e-9
+# Gaps to the lower bound, relative.
+_CLOSE = 0.02  # below this, no other order is tried, and no single nodes are moved
+_NEAR = 1e-3  # below this, large graphs are not tried with fewer stages
+
+_MIN_GAIN = 0.01  # relative gain that another order must bring: costs are no more precise than that
+_EQUAL = 1e-9  # bottlenecks that differ by less, relatively, are equal
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class StageAssignment:
-    """A stage per node, what the stages take, and what no others can go below.
+    """Stages, their times, and a lower bound on the time of the slowest.
 
-    ``stage_of``: int32 [num_nodes], read-only, rising or level along edges. ``with_all``: the slowest stage if all
-    stages were used, where that is known to be slower or impossible (infinite); None where all are used.
+    ``stage_of``: int32 [num_nodes], read-only, not descending along edges. ``lower_bound``: seconds. ``with_all``: if
+    some stages are empty, seconds of the slowest stage with all stages used, infinite if such stages were not found;
+    None if all stages are used.
     """
 
     stage_of: NDArray[np.int32]
@@ -48,7 +50,7 @@ class StageAssignment:
 
     @property
     def gap(self) -> float:
-        """By how much the slowest stage can exceed the least possible, relative to it."""
+        """By how much the slowest stage exceeds the lower bound, relative to it; infinite if the bound is 0."""
         slowest = self.times.slowest
         if slowest <= self.lower_bound:
             return 0.0
@@ -65,77 +67,85 @@ def balance_stages(
 ) -> StageAssignment:
     """Stages, one for each of the first ``num_stages`` devices of ``problem``, in that order; see `StageCosts`.
 
-    ``capacity``: of a stage and a topological order, int64 [num_nodes + 1], not falling: for each position the last one
-    at which the stage can end if it begins there (what its device's memory allows). Deterministic. Raises
-    `TooManyStages` if there are fewer nodes than stages, `PipelineError` if there are no such stages, and `NoRoom` if
-    none are found within ``capacity``.
+    ``capacity``: a function of a stage and a topological order that returns int64 [num_nodes + 1], not descending: for
+    each position, the last position where the stage can end if it begins there (as its device's memory allows).
+    Deterministic. Raises `TooManyStages` if there are fewer nodes than stages, `PipelineError` if a node cannot be in
+    any stage, and `NoRoom` if no stages within ``capacity`` were found.
     """
     costs = StageCosts(graph, problem, launch, num_stages)
     k, n = costs.num_stages, graph.num_nodes
     if n < k:
-        raise TooManyStages(f"{k} stages are more than the graph has nodes, {n}: each stage needs one")
-    first, last = stage_ranges(graph, costs.allowed)
+        raise TooManyStages(f"{k} stages need at least {k} nodes, found {n}")
     bound = costs.lower_bound()
-    best: _Found | None = None
-    every = np.ones(k, np.bool_)
-    line = None
-    for order in orders(graph, first, last):
-        tried = Line(costs, order, capacity)
-        found = _of_line(costs, tried, every, np.inf if best is None else best.slowest * (1 - _LEAST_GAIN))
-        if line is None or (found is not None and (best is None or found.slowest < best.slowest * (1 - _LEAST_GAIN))):
-            line, best = tried, found if found is not None else best
-        if best is not None and best.slowest <= bound * (1 + _CLOSE):
-            break
-    assert line is not None
-    if best is not None and capacity is None and n <= LARGE and best.slowest > bound * (1 + _CLOSE):
-        best = _Found.of(costs, moved_nodes(costs, best.stage_of))
+    line, all_used = _best_of_orders(costs, bound, capacity)
+    if all_used is not None and capacity is None and n <= LARGE and all_used.slowest > bound * (1 + _CLOSE):
+        all_used = _Stages.of(costs, moved_nodes(costs, all_used.stage_of))
     fewer = None
-    if best is None or best.slowest > bound * (1 + (_EQUAL if n <= LARGE else _NEAR)):
-        fewer = _with_fewer(costs, line, best, capacity)
-    if fewer is None:
-        if best is None:
-            raise NoRoom(f"no {k} stages in this order were found that fit into the memory of their devices")
-        return _assignment(best, bound, None)
-    return _assignment(fewer, bound, np.inf if best is None else best.slowest)
+    if all_used is None or all_used.slowest > bound * (1 + (_EQUAL if n <= LARGE else _NEAR)):
+        fewer = _with_fewer(costs, line, all_used, capacity)
+    stages = all_used if fewer is None else fewer
+    if stages is None:
+        raise NoRoom(f"no {k} stages in this order were found that fit in the memory of their devices")
+    with_all = None if fewer is None else np.inf if all_used is None else all_used.slowest
+    stages.stage_of.setflags(write=False)
+    return StageAssignment(stages.stage_of, stages.times, min(bound, stages.slowest), with_all)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Found:
+class _Stages:
     stage_of: NDArray[np.int32]
     times: StageTimes
     slowest: float
 
     @classmethod
-    def of(cls, costs: StageCosts, stage_of: NDArray[np.int32]) -> _Found:
+    def of(cls, costs: StageCosts, stage_of: NDArray[np.int32]) -> _Stages:
         times = costs.times(stage_of)
         return cls(stage_of, times, times.slowest)
 
 
-def _of_line(costs: StageCosts, line: Line, required: NDArray[np.bool_], below: float = np.inf) -> _Found | None:
-    cuts = line.best(required, below)
-    return None if cuts is None else _Found.of(costs, line.stage_of(cuts))
+def _best_of_orders(costs: StageCosts, bound: float, capacity: Capacity | None) -> tuple[Line, _Stages | None]:
+    """The best stages with all stages used, None if there are none, and the order that they come from."""
+    every = np.ones(costs.num_stages, np.bool_)
+    best_line: Line | None = None
+    best: _Stages | None = None
+    for order in orders(costs.graph, *stage_ranges(costs.graph, costs.allowed)):
+        line = Line(costs, order, capacity)
+        below = np.inf if best is None else best.slowest * (1 - _MIN_GAIN)
+        stages = _stages_on(costs, line, every, below)
+        if stages is not None and (best is None or stages.slowest < below):
+            best_line, best = line, stages
+        elif best_line is None:
+            best_line = line
+        if best is not None and best.slowest <= bound * (1 + _CLOSE):
+            break
+    assert best_line is not None
+    return best_line, best
 
 
-def _with_fewer(costs: StageCosts, line: Line, best: _Found | None, capacity: Capacity | None) -> _Found | None:
-    """The best if stages may be empty, with as many used as do not make it slower; None if all should be used."""
+def _stages_on(costs: StageCosts, line: Line, required: NDArray[np.bool_], below: float = np.inf) -> _Stages | None:
+    """The best stages on one order; see `Line.best_cuts`."""
+    cuts = line.best_cuts(required, below)
+    return None if cuts is None else _Stages.of(costs, line.stage_of(cuts))
+
+
+def _with_fewer(costs: StageCosts, line: Line, all_used: _Stages | None, capacity: Capacity | None) -> _Stages | None:
+    """The best stages if some may be empty, with as many used as do not slow down the slowest.
+
+    None if they are not faster than ``all_used``.
+    """
     required = np.zeros(costs.num_stages, np.bool_)
-    found = _of_line(costs, line, required)
-    if found is None:
+    best = _stages_on(costs, line, required)
+    if best is None:
         return None
-    if capacity is None and len(found.stage_of) <= LARGE:
-        found = _Found.of(costs, moved_nodes(costs, found.stage_of))
-    if best is not None and not found.slowest < best.slowest * (1 - _EQUAL):
+    if capacity is None and len(best.stage_of) <= LARGE:
+        best = _Stages.of(costs, moved_nodes(costs, best.stage_of))
+    if all_used is not None and not best.slowest < all_used.slowest * (1 - _EQUAL):
         return None
     for stage in range(costs.num_stages):
-        required[:] = np.bincount(found.stage_of, minlength=costs.num_stages) > 0
+        required[:] = np.bincount(best.stage_of, minlength=costs.num_stages) > 0
         if not required[stage]:
             required[stage] = True
-            more = _of_line(costs, line, required)
-            if more is not None and more.slowest <= found.slowest * (1 + _EQUAL):
-                found = more
-    return found
-
-
-def _assignment(found: _Found, bound: float, with_all: float | None) -> StageAssignment:
-    found.stage_of.setflags(write=False)
-    return StageAssignment(found.stage_of, found.times, min(bound, found.slowest), with_all)
+            with_stage = _stages_on(costs, line, required)
+            if with_stage is not None and with_stage.slowest <= best.slowest * (1 + _EQUAL):
+                best = with_stage
+    return best

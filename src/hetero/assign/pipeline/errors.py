@@ -1,4 +1,4 @@
-"""What cannot be a pipeline."""
+"""Errors of graphs that cannot be split into the requested stages."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["NoRoom", "PipelineError", "TooManyStages"]
 
 
 class PipelineError(PartitionError):
-    """No consecutive stages in the order of the devices have every node where it can be.
+    """No stages in the order of the devices place every node on a device that supports it.
 
-    ``node``: a node that has no stage left; ``earliest``: the first stage, counted from 0, that what it reads leaves to
-    it; ``before``: the node that this is because of, None if the node has no stage at all.
+    ``node``: a node that no stage can have. ``earliest``: the first stage, from 0, that its predecessors allow.
+    ``before``: the predecessor that requires ``earliest``; None if the predecessors do not matter.
     """
 
     def __init__(self, message: str, node: int, earliest: int, before: int | None = None) -> None:
@@ -26,4 +26,4 @@ class TooManyStages(PartitionError):
 
 
 class NoRoom(PartitionError):
-    """No stages were found that fit into the memory of their devices."""
+    """No stages that fit in the memory of their devices were found."""

@@ -1,27 +1,43 @@
-"""The best cuts of one topological order into stages.
+"""Cuts of one topological order into stages of the least bottleneck: chains-on-chains partitioning with transfers.
 
-With the order given, a stage is an interval of positions. What it takes is its work, by prefix sums, and what it reads
-from before. For the search, all that crosses its beginning counts as read that it could read: what is read so late that
-the work up to there is more than the bottleneck in question (the *horizon*) is not. Then a stage takes
-``W(end) - W(begin) + T(begin)``, and
+Problem. ``order`` lists the nodes; stage s is an interval ``cuts[s] .. cuts[s + 1]`` of its positions, ``cuts`` int64
+[num_stages + 1], from 0 to n, not descending. A stage takes as long as `StageCosts.times` says: work, launch, and one
+transfer for each value that it reads and another stage (or the host) makes. The time of the slowest stage, the
+*bottleneck*, is minimized. Stages may be empty; ``required`` names those that may not.
 
-1. whether a bottleneck B is possible is asked stage by stage: the positions at which a stage can end are, for each
-   position at which it can begin, all up to the last one within B (a binary search in W);
-2. the least possible B is found by bisection, in which positions that no B so far can use are left out;
-3. boundaries are moved one at a time to where the slower of the two stages beside it is least, by what stages really
-   read, which is exact for two stages; and where transfers matter, 2 is done once more, with the work that stages have
-   now as the horizon.
+Estimate. What a stage receives depends on both of its ends and on which stage made each value. The search replaces that
+by a sum of terms that depend on one end only. A used stage s after the used stage r takes
 
-On chains what crosses a boundary is what the next stage reads, so 2 is the exact optimum.
+    charged[s, end] - charged[s, begin] + crossing(r, s, begin) + launch[s]
 
-Cost: O(nodes + values) to set up, and for each of some thirty B's at most O(stages * nodes * log nodes), mostly far
-less, as the windows of step 2 narrow.
+- ``charged`` [num_stages, n + 1] are prefix sums of the work and the transfers from and to the host. They never fall,
+  so the ends that stage s can reach from one beginning within a bottleneck B are an interval, found by bisection.
+- ``crossing(r, s, begin)`` is the cost of sending from r to s every value that is made before ``begin`` and read at or
+  after it. Reads that are more than a *horizon* of charged time after ``begin`` do not count, since a stage of at most
+  that time does not reach them.
+
+On a chain the estimate is exact. Elsewhere it is neither a lower nor an upper bound.
+
+Algorithm. Parametric search (A. Pinar, C. Aykanat, "Fast optimal load balancing algorithms for 1D partitioning",
+J. Parallel Distrib. Comput. 64, 2004), then local search:
+1. `_probe` answers whether cuts with an estimated bottleneck of at most B exist: stage by stage, it keeps the set of
+   positions at which each stage can end if it is used. Positions that no stages within B can reach, transfers between
+   stages neglected, are left out.
+2. Bisection finds the least B (`_feasible_cuts`, `_bisect`).
+3. Sweeps move one boundary at a time to the place where the slower of its two stages is fastest, by real times
+   (`_refine`). This is exact for two stages.
+4. If transfers matter, 2 and 3 run again with the mean work of a stage as the horizon.
+
+Cost: O(reads * log reads) to set up. A probe takes O(stages * nodes * log nodes), and stages^2 instead of stages if
+stages may be empty; mostly much less, because the windows of step 1 narrow. About 30 probes are needed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,187 +46,300 @@ from .costs import StageCosts
 
 __all__ = ["LARGE", "Capacity", "Line"]
 
-_PRECISION = 1e-9  # of the least bottleneck, relative
 LARGE = 10_000
-"""Nodes from which on a thousandth is close enough."""
-_FIRST_HORIZON = 1.25  # of the least bottleneck if transfers were free
-_NEAR = _COARSE = 0.01
-_LIKE = 0.01  # stages that differ by less are alike: the boundary of fewer bytes is taken
+"""Graphs with more nodes are searched to a coarser precision, because single nodes matter less."""
+
+# Relative precision of the bottleneck at which bisection ends.
+_PRECISION = 1e-9
+_LARGE_PRECISION = 1e-5
+_LARGE_FREE_PRECISION = 1e-6  # if transfers between stages are free
+_LARGE_OPTIONAL_PRECISION = 0.01  # if stages may be empty, when a probe takes longer
+
+_FIRST_HORIZON = 1.25  # times the least bottleneck without transfers
+_NEAR = 0.01  # relative to that lower bound: a result this near is not searched again
+_SIMILAR = 0.01  # stage times that differ by less, relatively: the boundary that fewer bytes cross wins
 
 Capacity = Callable[[int, NDArray[np.int32]], NDArray[np.int64]]
-"""Of a stage and an order, int64 [n + 1]: for each position, the last at which the stage can end if it begins there."""
+"""(stage, order) -> int64 [n + 1]: for each position, the last position where the stage can end if it begins there."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Reads:
+    """Every read of a value by a node, as positions of the order, ascending by ``reader``.
+
+    ``producer``: int64, the node that makes the value, -1 for the host. ``previous``: int64, the node that read the
+    same value before, or ``producer`` if this is the first read. ``reader``: int64. ``size``: float64, of the value.
+    """
+
+    producer: NDArray[np.int64]
+    previous: NDArray[np.int64]
+    reader: NDArray[np.int64]
+    size: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        value: NDArray[np.int64],
+        producer: NDArray[np.int64],
+        reader: NDArray[np.int64],
+        value_size: NDArray[np.float64],
+    ) -> _Reads:
+        """From reads in any order. ``value_size``: by value number."""
+        by_value = np.lexsort((reader, value))
+        value, producer, reader = value[by_value], producer[by_value], reader[by_value]
+        previous = producer.copy()
+        is_repeated = np.flatnonzero(value[1:] == value[:-1]) + 1
+        previous[is_repeated] = reader[is_repeated - 1]
+        by_reader = np.argsort(reader, kind="stable")
+        return cls(producer[by_reader], previous[by_reader], reader[by_reader], value_size[value[by_reader]])
+
+    def where(self, chosen: NDArray[np.bool_] | slice) -> _Reads:
+        """The chosen reads."""
+        return _Reads(self.producer[chosen], self.previous[chosen], self.reader[chosen], self.size[chosen])
+
+
+class _Ends(NamedTuple):
+    """Where a stage can end if it is used: at position ``first + i`` if ``possible[i]``."""
+
+    first: int
+    possible: NDArray[np.bool_]
 
 
 class Line:
     """A graph's nodes in one topological order, ``order`` (int32 [num_nodes]), to be cut into stages."""
 
     def __init__(self, costs: StageCosts, order: NDArray[np.int32], capacity: Capacity | None = None) -> None:
-        n, k = len(order), costs.num_stages
+        n, k, host = len(order), costs.num_stages, costs.host
         self.costs = costs
         self.order = order
         position = np.empty(n + 1, np.int64)
         position[order] = np.arange(n)
-        position[n] = -1  # the host, as what makes inputs
-        made, read = position[costs.producer[costs.value]], position[costs.reader]
-        to_host = costs.reader == n
-        # Results go to the host from whatever stage makes them.
-        given = np.unique(costs.value[to_host & (made >= 0)])
-        out_at, out_size = position[costs.producer[given]], costs.size[given]
-        out_count, out_bytes = _sums(out_at, out_size, n)
-        inside = ~to_host & (made < read)
-        self._readings(costs.value[inside], made[inside], read[inside])
-        from_host = self._made < 0
-        first = from_host & (self._before < 0)
-        in_count, in_bytes = _sums(self._read[first], self._size[first], n)
+        position[n] = -1  # the host makes the model's inputs
+        producer, reader = position[costs.producer[costs.value]], position[costs.reader]
+        is_result = costs.reader == n
+        internal = ~is_result & (producer < reader)
+        self._reads = _Reads.of(costs.value[internal], producer[internal], reader[internal], costs.size)
+        self._stage_reads = self._reads.where(self._reads.producer >= 0)
+
+        # Results go to the host from the node that makes them; inputs arrive at the first node that reads them.
+        results = np.unique(costs.value[is_result & (producer >= 0)])
+        out_count, out_bytes = _per_position(position[costs.producer[results]], costs.size[results], n)
+        inputs = self._reads.where((self._reads.producer < 0) & (self._reads.previous < 0))
+        in_count, in_bytes = _per_position(inputs.reader, inputs.size, n)
+        sent = costs.latency[:k, host, None] * out_count + costs.per_unit[:k, host, None] * out_bytes
+        received = costs.latency[host, :k, None] * in_count + costs.per_unit[host, :k, None] * in_bytes
+
         work = costs.work[:, order]
-        forbidden = ~np.isfinite(work)
-        finite = np.where(forbidden, 0.0, work)
-        h = costs.host
-        own = finite + (costs.latency[:k, h, None] * out_count + costs.per_unit[:k, h, None] * out_bytes)
-        received = costs.latency[h, :k, None] * in_count + costs.per_unit[h, :k, None] * in_bytes
-        # A node that a stage may not have takes so long that no interval over it is ever chosen.
-        crossing_count, crossing_bytes = self._crossing(n)
-        most = float(costs.latency.max() * crossing_count.max() + costs.per_unit.max() * crossing_bytes.max())
-        self.never = 8 * (float((own + received).sum(axis=1).max()) + most + float(costs.launch.max()) + 1e-9)
-        own[forbidden] = self.never
-        self._own = _prefix(own)
-        self._charged = _prefix(own + received)
-        self.crossing = crossing_bytes
+        is_forbidden = ~np.isfinite(work)
+        own = np.where(is_forbidden, 0.0, work) + sent
+        num_crossing, self._bytes_across = _spread(self._stage_reads, self._stage_reads.previous + 1, n)
+        max_crossing = float(costs.latency.max() * num_crossing.max() + costs.per_unit.max() * self._bytes_across.max())
+        # More than any stages take. It is the work of a node on a stage that may not have it.
+        self._never = 8 * (float((own + received).sum(axis=1).max()) + max_crossing + float(costs.launch.max()) + 1e-9)
+        own[is_forbidden] = self._never
+        self._own = _prefix_sums(own)
+        self._charged = _prefix_sums(own + received)
+
         self._is_free = not (costs.latency[:k, :k].any() or costs.per_unit[:k, :k].any())
-        self._crossings: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
-        self._precision = _PRECISION if n <= LARGE else 1e-6 if self._is_free else 1e-5
-        self._sweeps = min(64, max(4, 600_000 // (n + 1)))
+        # Per stage: how many values, and how many bytes of them, cross each position and are read within the horizon.
+        self._in_horizon: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+        self._precision = _PRECISION if n <= LARGE else _LARGE_FREE_PRECISION if self._is_free else _LARGE_PRECISION
+        self._max_sweeps = min(64, max(4, 600_000 // (n + 1)))
         self._capacity = None
         if capacity is not None:
             self._capacity = [np.asarray(capacity(s, order), np.int64) for s in range(k)]
 
-    def _readings(self, value: NDArray[np.int64], made: NDArray[np.int64], read: NDArray[np.int64]) -> None:
-        """Each reading of a value: where it is made, where it was read before (or made), and where it is read, by the
-        latter."""
-        by_value = np.lexsort((read, value))
-        value, made, read = value[by_value], made[by_value], read[by_value]
-        same = np.zeros(len(value), np.bool_)
-        same[1:] = value[1:] == value[:-1]
-        before = np.where(same, np.append(-1, read[:-1])[: len(read)], made)
-        self._last = np.flatnonzero(~np.append(same[1:], False)) if len(value) else np.empty(0, np.intp)
-        ends = made[self._last], read[self._last], self.costs.size[value[self._last]]
-        self._spans = ends
-        order = np.argsort(read, kind="stable")
-        self._made, self._before, self._read = made[order], before[order], read[order]
-        self._size = self.costs.size[value[order]]
+    def stage_of(self, cuts: NDArray[np.int64]) -> NDArray[np.int32]:
+        """int32 [num_nodes]: the stage of each node."""
+        stage = np.empty(len(self.order), np.int32)
+        stage[self.order] = np.repeat(np.arange(self.costs.num_stages, dtype=np.int32), np.diff(cuts))
+        return stage
 
-    def _crossing(self, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """float64 [n + 1] each: values that are made before a position and read at or after it, and their bytes."""
-        made, last, size = self._spans
-        kept = made >= 0
-        made, last, size = made[kept], last[kept], size[kept]
-        count = np.bincount(made + 1, minlength=n + 2) - np.bincount(last + 1, minlength=n + 2)
-        total = np.bincount(made + 1, size, n + 2) - np.bincount(last + 1, size, n + 2)
-        return np.cumsum(count)[: n + 1].astype(np.float64), np.maximum(np.cumsum(total)[: n + 1], 0.0)
+    def best_cuts(self, required: NDArray[np.bool_], below: float = np.inf) -> NDArray[np.int64] | None:
+        """The best cuts found: int64 [num_stages + 1], the position where each stage begins, and n.
 
-    def _cross(self, source: int, stage: int, begin: int, end: int) -> NDArray[np.float64]:
-        """Per position from ``begin`` up to ``end``, what it takes to bring all that crosses it from one stage to
-        another. ``source`` -1: there is none before, so nothing crosses."""
-        if source < 0:
-            return np.zeros(end - begin)
-        latency, per_unit = self.costs.latency[source, stage], self.costs.per_unit[source, stage]
-        count, total = self._crossings[stage]
-        cross: NDArray[np.float64] = latency * count[begin:end] + per_unit * total[begin:end]
-        return cross
-
-    def _look_ahead(self, horizon: float) -> None:
-        """Have `_cross` count what a stage can read that takes no longer than ``horizon``."""
-        n, k = len(self.order), self.costs.num_stages
-        self._crossings = []
-        if self._is_free:
-            nothing = np.zeros(n + 1)
-            self._crossings = [(nothing, nothing)] * k
-            return
-        inside = self._made >= 0
-        before, read, size = self._before[inside], self._read[inside], self._size[inside]
-        ends = np.bincount(read + 1, minlength=n + 2), np.bincount(read + 1, size, n + 2)
-        for s in range(k):
-            row = self._charged[s]
-            if s and np.array_equal(row, self._charged[s - 1]):
-                self._crossings.append(self._crossings[-1])
-                continue
-            since = np.searchsorted(row, row - horizon - self._slack(s), "left")[read]
-            begin = np.maximum(before + 1, since)
-            count = np.cumsum(np.bincount(begin, minlength=n + 2) - ends[0])[: n + 1].astype(np.float64)
-            total = np.cumsum(np.bincount(begin, size, n + 2) - ends[1])[: n + 1]
-            self._crossings.append((count, np.maximum(total, 0.0)))
-
-    # ---- the least bottleneck
-
-    def best(self, required: NDArray[np.bool_], below: float = np.inf) -> NDArray[np.int64] | None:
-        """Positions int64 [num_stages + 1] at which stages begin, and n; None if there are no such stages, or if the
-        search knows none whose slowest is less than ``below``.
-
-        ``required``: bool [num_stages], stages that must not be empty; others may.
+        ``required``: bool [num_stages], stages that must not be empty. None if no such cuts were found, or none with an
+        estimated bottleneck of at most ``below``.
         """
-        if below < self.never:
-            self._look_ahead(below)
-            if self._possible(below, required) is None:
+        if below < self._never:
+            self._set_horizon(below)
+            if self._probe(below, required) is None:
                 return None
-        least = self._least_without_transfers()
-        if least >= self.never / 4:
+        lower_bound = self._bottleneck_without_transfers()
+        if lower_bound >= self._never / 4:
             return None
-        low, step, horizon = least, max(least, 1e-12) * 1e-3, min(least * _FIRST_HORIZON, below)
-        high, cuts = low * (1 + self._precision), None
-        self._look_ahead(horizon)
-        while cuts is None:
-            if high > horizon:
-                low, horizon = least, 2 * high
-                self._look_ahead(horizon)
-            cuts = self._possible(high, required)
-            if cuts is None:
-                low = high
-                if high > self.never / 4:
-                    return None
-                high, step = high + step, 4 * step
-        best = self._improved(self._bisected(cuts, low, high, required))
-        slowest = self._rank(best)[0]
-        if not self._is_free and slowest > least * (1 + _NEAR) and (required.all() or len(self.order) <= LARGE):
-            self._look_ahead(float(self.costs.times(self.stage_of(best)).work.sum()) / self.costs.num_stages)
-            found = self._possible(slowest, required)
-            if found is not None:
-                closest = max(least, slowest / 2) if len(self.order) > LARGE else least
-                again = self._improved(self._bisected(found, closest, slowest, required))
-                best = min(best, again, key=self._rank)
-        return best
+        feasible = self._feasible_cuts(lower_bound, required, below)
+        if feasible is None:
+            return None
+        cuts = self._refine(self._bisect(*feasible, required))
+        slowest = self._rank(cuts)[0]
+        n = len(self.order)
+        if self._is_free or slowest <= lower_bound * (1 + _NEAR) or (n > LARGE and not required.all()):
+            return cuts
+        self._set_horizon(float(self.costs.times(self.stage_of(cuts)).work.sum()) / self.costs.num_stages)
+        cuts_within = self._probe(slowest, required)
+        if cuts_within is None:
+            return cuts
+        low = max(lower_bound, slowest / 2) if n > LARGE else lower_bound
+        return min(cuts, self._refine(self._bisect(cuts_within, low, slowest, required)), key=self._rank)
 
-    def _bisected(
+    # ---- The search, by the estimate.
+
+    def _feasible_cuts(
+        self, lower_bound: float, required: NDArray[np.bool_], below: float
+    ) -> tuple[NDArray[np.int64], float, float] | None:
+        """Cuts, a bottleneck that no cuts were found for, and one that these cuts keep; None if there are no cuts.
+
+        Raises the bottleneck in growing steps, and the horizon with it.
+        """
+        low, high = lower_bound, lower_bound * (1 + self._precision)
+        step, horizon = max(lower_bound, 1e-12) * 1e-3, min(lower_bound * _FIRST_HORIZON, below)
+        self._set_horizon(horizon)
+        while True:
+            if high > horizon:  # earlier answers do not hold for the new horizon
+                low, horizon = lower_bound, 2 * high
+                self._set_horizon(horizon)
+            cuts = self._probe(high, required)
+            if cuts is not None:
+                return cuts, low, high
+            low = high
+            if high > self._never / 4:
+                return None
+            high, step = high + step, 4 * step
+
+    def _bisect(
         self, cuts: NDArray[np.int64], low: float, high: float, required: NDArray[np.bool_]
     ) -> NDArray[np.int64]:
-        """The best cuts as the search counts, whose bottleneck is between ``low`` and ``high``, that of ``cuts``."""
-        high = min(high, self._slowest(cuts))
-        precision = self._precision if required.all() or len(self.order) <= LARGE else _COARSE
+        """The cuts of the least estimated bottleneck from ``low`` to ``high``; ``cuts`` keep ``high``."""
+        high = min(high, self._estimated_bottleneck(cuts))
+        is_coarse = len(self.order) > LARGE and not required.all()
+        precision = _LARGE_OPTIONAL_PRECISION if is_coarse else self._precision
         while high - low > precision * high:
             middle = (low + high) / 2
-            found = self._possible(middle, required)
-            if found is None:
+            cuts_within = self._probe(middle, required)
+            if cuts_within is None:
                 low = middle
             else:
-                cuts, high = found, min(middle, self._slowest(found))
+                cuts, high = cuts_within, min(middle, self._estimated_bottleneck(cuts_within))
         return cuts
 
-    def _slowest(self, cuts: NDArray[np.int64]) -> float:
-        """The slowest stage as the search counts."""
+    def _probe(self, bottleneck: float, required: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+        """Cuts whose estimated bottleneck is at most ``bottleneck``; None if there are none."""
+        earliest, latest = self._earliest(bottleneck), self._latest(bottleneck)
+        if any(first > last for first, last in zip(earliest, latest, strict=True)):
+            return None
+        # By the stage that was used last (-1 for none), and by the stages used last and now: `_trace` has the meaning.
+        ends = {-1: _Ends(0, np.ones(1, np.bool_))}
+        reach: dict[tuple[int, int], NDArray[np.int64]] = {}
+        for stage in range(self.costs.num_stages):
+            row = self._charged[stage]
+            candidates = np.arange(earliest[stage + 1], latest[stage + 1] + 1)
+            can_end = np.zeros(len(candidates), np.bool_)
+            for source, (first, possible) in ends.items():
+                if required[source + 1 : stage].any():
+                    continue
+                count = len(possible)
+                limit = row[first : first + count] - self._crossing(source, stage, first, first + count)
+                reached = np.searchsorted(row, limit + (bottleneck - self.costs.launch[stage]), "right") - 1
+                if self._capacity is not None:
+                    reached = np.minimum(reached, self._capacity[stage][first : first + count])
+                reached[~possible] = -1
+                reach[source, stage] = reached
+                # The stage can end at a position if it can begin somewhere before it and reach it.
+                furthest = np.maximum.accumulate(reached)
+                last_begin = np.minimum(candidates - 1 - first, count - 1)
+                can_end |= (last_begin >= 0) & (furthest[np.maximum(last_begin, 0)] >= candidates)
+            if can_end.any():
+                ends[stage] = _Ends(earliest[stage + 1], can_end)
+        return self._trace(required, ends, reach)
+
+    def _trace(
+        self,
+        required: NDArray[np.bool_],
+        ends: dict[int, _Ends],
+        reach: dict[tuple[int, int], NDArray[np.int64]],
+    ) -> NDArray[np.int64] | None:
+        """Cuts from the tables of `_probe`, from the last stage backwards. Of several boundaries, the one that the
+        fewest bytes cross is taken.
+
+        ``ends``: by stage. ``reach[source, stage]``: for each position of ``ends[source]``, the last position where
+        ``stage`` can end if it begins there and ``source`` is the used stage before it; -1 if it cannot begin there.
+        """
+        n, k = len(self.order), self.costs.num_stages
+        stage = k - 1
+        while stage >= 0 and not (stage in ends and _can_end_at(ends[stage], n)):
+            if required[stage]:
+                return None
+            stage -= 1
+        cuts = np.full(k + 1, n, np.int64)
+        if stage < 0:
+            return cuts if n == 0 else None
+        end = n
+        while stage >= 0:
+            best: tuple[float, int, int] | None = None
+            for source in range(stage - 1, -2, -1):
+                reached = reach.get((source, stage))
+                if reached is None:
+                    continue
+                first = ends[source].first
+                begins = first + np.flatnonzero(reached[: max(0, end - first)] >= end)
+                if len(begins):
+                    crossed = self._bytes_across[begins]
+                    fewest = int(np.argmin(crossed))
+                    if best is None or crossed[fewest] < best[0]:
+                        best = float(crossed[fewest]), int(begins[fewest]), source
+            assert best is not None
+            _, begin, source = best
+            cuts[source + 1 : stage + 1] = begin
+            end, stage = begin, source
+        return cuts
+
+    def _estimated_bottleneck(self, cuts: NDArray[np.int64]) -> float:
+        """The estimated time of the slowest stage."""
         slowest, source = 0.0, -1
-        for stage, (begin, end) in enumerate(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)):
+        for stage, (begin, end) in enumerate(itertools.pairwise(cuts.tolist())):
             if end > begin:
                 row = self._charged[stage]
-                cross = float(self._cross(source, stage, begin, begin + 1)[0])
-                slowest = max(slowest, row[end] - row[begin] + cross + self.costs.launch[stage])
+                crossing = float(self._crossing(source, stage, begin, begin + 1)[0])
+                slowest = max(slowest, row[end] - row[begin] + crossing + self.costs.launch[stage])
                 source = stage
         return float(slowest)
 
-    def _least_without_transfers(self) -> float:
-        """The least bottleneck if nothing that crosses a boundary had a cost: none is less."""
+    def _crossing(self, source: int, stage: int, begin: int, end: int) -> NDArray[np.float64]:
+        """float64 [end - begin]: seconds to send from ``source`` to ``stage`` what crosses each position from ``begin``
+        on, within the horizon. ``source`` -1: there is no stage before, so nothing crosses."""
+        if source < 0:
+            return np.zeros(end - begin)
+        latency, per_unit = self.costs.latency[source, stage], self.costs.per_unit[source, stage]
+        count, size = self._in_horizon[stage]
+        seconds: NDArray[np.float64] = latency * count[begin:end] + per_unit * size[begin:end]
+        return seconds
+
+    def _set_horizon(self, horizon: float) -> None:
+        """From now on, `_crossing` counts reads up to ``horizon`` seconds of charged time after a position."""
+        n, k = len(self.order), self.costs.num_stages
+        if self._is_free:
+            nothing = np.zeros(n + 1)
+            self._in_horizon = [(nothing, nothing)] * k
+            return
+        reads = self._stage_reads
+        self._in_horizon = []
+        for stage in range(k):
+            row = self._charged[stage]
+            if stage and np.array_equal(row, self._charged[stage - 1]):
+                self._in_horizon.append(self._in_horizon[-1])
+                continue
+            in_sight = np.searchsorted(row, row - horizon - self._rounding(stage), "left")[reads.reader]
+            self._in_horizon.append(_spread(reads, np.maximum(reads.previous + 1, in_sight), n))
+
+    # ---- Bounds without transfers between stages.
+
+    def _bottleneck_without_transfers(self) -> float:
+        """The least bottleneck if transfers between stages were free, a lower bound; infinite if there is none."""
         n = len(self.order)
         low, high = 0.0, float(self._charged[:, n].min()) + float(self.costs.launch.max()) + 1e-12
         while self._latest(high)[-1] < n:
-            if high > self.never:
+            if high > self._never:
                 return np.inf
             high *= 2
         while high - low > self._precision * high / 4:
@@ -222,184 +351,135 @@ class Line:
         return low
 
     def _latest(self, bottleneck: float) -> list[int]:
-        """Per stage, and after the last: the last position at which it could begin."""
-        at = [0]
-        for s in range(self.costs.num_stages):
-            row = self._charged[s]
-            end = at[s]
-            room = bottleneck - self.costs.launch[s]
+        """[num_stages + 1]: the last position where each stage could begin, and where the last stage could end."""
+        begins = [0]
+        for stage in range(self.costs.num_stages):
+            row, begin = self._charged[stage], begins[-1]
+            room = bottleneck - self.costs.launch[stage]
+            end = begin
             if room >= 0:
-                end = max(end, int(np.searchsorted(row, row[at[s]] + room + self._slack(s), "right")) - 1)
-            at.append(end)
-        return at
+                end = max(begin, int(np.searchsorted(row, row[begin] + room + self._rounding(stage), "right")) - 1)
+            begins.append(end)
+        return begins
 
     def _earliest(self, bottleneck: float) -> list[int]:
-        """Per stage, and after the last: the first position at which it could begin."""
-        at = [len(self.order)]
-        for s in reversed(range(self.costs.num_stages)):
-            row = self._charged[s]
-            begin = at[0]
-            room = bottleneck - self.costs.launch[s]
+        """[num_stages + 1]: the first position where each stage could begin, and n."""
+        begins = [len(self.order)]
+        for stage in reversed(range(self.costs.num_stages)):
+            row, end = self._charged[stage], begins[-1]
+            room = bottleneck - self.costs.launch[stage]
+            begin = end
             if room >= 0:
-                begin = min(begin, int(np.searchsorted(row, row[at[0]] - room - self._slack(s), "left")))
-            at.insert(0, begin)
-        return at
+                begin = min(end, int(np.searchsorted(row, row[end] - room - self._rounding(stage), "left")))
+            begins.append(begin)
+        return begins[::-1]
 
-    def _slack(self, stage: int) -> float:
-        """What sums may be wrong by."""
+    def _rounding(self, stage: int) -> float:
+        """The rounding error that differences of prefix sums can have."""
         return float(self._charged[stage, -1]) * 1e-15
 
-    def _possible(self, bottleneck: float, required: NDArray[np.bool_]) -> NDArray[np.int64] | None:
-        """Cuts of which no stage takes longer, as the search counts; None if there are none."""
-        k, n = self.costs.num_stages, len(self.order)
-        latest, earliest = self._latest(bottleneck), self._earliest(bottleneck)
-        if latest[-1] < n or any(low > high for low, high in zip(earliest, latest, strict=True)) or earliest[0] > 0:
-            return None
-        earliest[0] = latest[0] = 0
-        # Per stage that was used last (-1: none), the positions at which it can have ended, from `begins` on.
-        reached: dict[int, NDArray[np.bool_]] = {-1: np.ones(1, np.bool_)}
-        begins = {-1: 0}
-        ends: dict[tuple[int, int], NDArray[np.int64]] = {}
-        for s in range(k):
-            row = self._charged[s]
-            after = np.arange(earliest[s + 1], latest[s + 1] + 1)
-            found = np.zeros(len(after), np.bool_)
-            for source, ended in reached.items():
-                if required[source + 1 : s].any():
-                    continue
-                begin = begins[source]
-                limit = row[begin : begin + len(ended)] - self._cross(source, s, begin, begin + len(ended))
-                end = np.searchsorted(row, limit + (bottleneck - self.costs.launch[s]), "right") - 1
-                if self._capacity is not None:
-                    end = np.minimum(end, self._capacity[s][begin : begin + len(ended)])
-                end[~ended] = -1
-                ends[source, s] = end
-                furthest = np.maximum.accumulate(end)
-                before = np.minimum(after - 1 - begin, len(ended) - 1)
-                found |= (before >= 0) & (furthest[np.maximum(before, 0)] >= after)
-            if found.any():
-                reached[s], begins[s] = found, earliest[s + 1]
-        return self._traced(n, k, required, reached, begins, ends)
+    # ---- Local search, by real times.
 
-    def _traced(
-        self,
-        n: int,
-        k: int,
-        required: NDArray[np.bool_],
-        reached: dict[int, NDArray[np.bool_]],
-        begins: dict[int, int],
-        ends: dict[tuple[int, int], NDArray[np.int64]],
-    ) -> NDArray[np.int64] | None:
-        """The cuts that lead to the end, from what `_possible` found; where there is a choice, the boundary that the
-        fewest bytes cross."""
-        cuts = np.full(k + 1, n, np.int64)
-        at, stage = n, -1
-        for s in reversed(range(k)):
-            if s in reached and 0 <= n - begins[s] < len(reached[s]) and reached[s][n - begins[s]]:
-                stage = s
+    def _refine(self, cuts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sweep over the boundaries while this helps; then once more to send fewer bytes at the same bottleneck."""
+        best_rank = self._rank(cuts)
+        for _ in range(self._max_sweeps):
+            swept = self._sweep(cuts, 0.0)
+            rank = self._rank(swept)
+            if not rank < best_rank:
                 break
-            if required[s]:
-                return None
-        if stage < 0:
-            return cuts if n == 0 else None
-        while stage >= 0:
-            best: tuple[float, int, int] | None = None
-            for source in range(stage - 1, -2, -1):
-                end = ends.get((source, stage))
-                if end is None:
-                    continue
-                begin = begins[source]
-                options = np.flatnonzero(end[: max(0, at - begin)] >= at)
-                if len(options):
-                    across = self.crossing[begin + options]
-                    least = int(np.argmin(across))
-                    if best is None or across[least] < best[0]:
-                        best = float(across[least]), begin + int(options[least]), source
-            assert best is not None
-            _, begin, source = best
-            cuts[source + 1 : stage + 1] = begin
-            at, stage = begin, source
-        return cuts
-
-    # ---- as stages really read
-
-    def stage_of(self, cuts: NDArray[np.int64]) -> NDArray[np.int32]:
-        """int32 [num_nodes]: the stage of each node."""
-        stage = np.empty(len(self.order), np.int32)
-        stage[self.order] = np.repeat(np.arange(self.costs.num_stages, dtype=np.int32), np.diff(cuts))
-        return stage
-
-    def _improved(self, cuts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Step 3."""
-        best, least = cuts, self._rank(cuts)
-        for _ in range(self._sweeps):
-            moved = self._swept(best, 0.0)
-            rank = self._rank(moved)
-            if not rank < least:
-                break
-            best, least = moved, rank
-        lighter = self._swept(best, least[0])
-        return lighter if self._rank(lighter)[0] <= least[0] * (1 + _PRECISION) else best
+            cuts, best_rank = swept, rank
+        lighter = self._sweep(cuts, best_rank[0])
+        return lighter if self._rank(lighter)[0] <= best_rank[0] * (1 + _PRECISION) else cuts
 
     def _rank(self, cuts: NDArray[np.int64]) -> tuple[float, ...]:
-        """Less is better: the slowest stage, then the next one, ..."""
-        total = np.sort(self.costs.times(self.stage_of(cuts)).total)[::-1]
-        return tuple((total * (1 - 1e-12)).tolist())
+        """The stages' times, the slowest first; lower is better.
 
-    def _swept(self, cuts: NDArray[np.int64], allowance: float) -> NDArray[np.int64]:
-        """Each boundary moved once. ``allowance``: what a stage may take if fewer bytes cross its boundary then, and it
-        is hardly slower."""
+        Just below the real times, so that a limit taken from them is not exceeded by rounding.
+        """
+        slowest_first = np.sort(self.costs.times(self.stage_of(cuts)).total)[::-1]
+        return tuple((slowest_first * (1 - 1e-12)).tolist())
+
+    def _sweep(self, cuts: NDArray[np.int64], allowance: float) -> NDArray[np.int64]:
+        """Move each boundary between used stages once, from the first to the last; `_best_boundary` has the rule."""
         cuts = cuts.copy()
         used = np.flatnonzero(np.diff(cuts) > 0).tolist()
-        for before, after in itertools.pairwise(used):
-            begin, end = int(cuts[before]), int(cuts[after + 1])
-            cuts[before + 1 : after + 1] = self._boundary(before, after, begin, end, cuts, allowance)
+        for left, right in itertools.pairwise(used):
+            cuts[left + 1 : right + 1] = self._best_boundary(left, right, cuts, allowance)
         return cuts
 
-    def _boundary(self, one: int, other: int, begin: int, end: int, cuts: NDArray[np.int64], allowance: float) -> int:
-        """The position between two neighbouring stages at which the slower of the two is least."""
-        now = int(cuts[other])
+    def _best_boundary(self, left: int, right: int, cuts: NDArray[np.int64], allowance: float) -> int:
+        """The boundary between two adjacent used stages at which the slower of the two is fastest.
+
+        Of boundaries that are equally good, the one that the fewest bytes cross is taken. If both stages take at most
+        ``allowance`` seconds there, up to `_SIMILAR` more than the least time counts as equally good.
+        """
+        begin, end = int(cuts[left]), int(cuts[right + 1])
+        current = int(cuts[right])
         if end - begin < 3:
-            return now
-        costs = self.costs
-        low, high = np.searchsorted(self._read, (begin, end))
-        made, before, read = (array[low:high] for array in (self._made, self._before, self._read))
-        size = self._size[low:high]
-        source = np.searchsorted(cuts, made, "right") - 1
-        source = np.where(made < 0, costs.host, np.where(made >= begin, one, source))
-        width = end - begin
-        # The first of the two, ending at begin + 1 .. end - 1: what is read for the first time since `begin`.
-        fresh = before < begin
-        seconds = costs.latency[source, one] + size * costs.per_unit[source, one]
-        arriving = np.bincount(read[fresh] - begin, seconds[fresh], width)
-        first = self._own[one, begin + 1 : end] - self._own[one, begin] + np.cumsum(arriving)[: width - 1]
-        # The second, beginning there: what was made, or read before, ahead of it.
-        seconds = costs.latency[source, other] + size * costs.per_unit[source, other]
-        since = np.maximum(before + 1, begin) - begin
-        steps = np.bincount(since, seconds, width + 1) - np.bincount(read + 1 - begin, seconds, width + 1)
-        second = self._own[other, end] - self._own[other, begin + 1 : end] + np.cumsum(steps)[1:width]
-        slower = np.maximum(first + costs.launch[one], second + costs.launch[other])
+            return current
+        slower = self._slower_beside(left, right, cuts)
         if self._capacity is not None:
-            at = np.arange(begin + 1, end)
-            fits = (at <= self._capacity[one][begin]) & (self._capacity[other][at] >= end)
+            inner = np.arange(begin + 1, end)
+            fits = (inner <= self._capacity[left][begin]) & (self._capacity[right][inner] >= end)
             slower[~fits] = np.inf
         least = float(slower.min())
-        if not least < self.never / 2:
-            return now
-        most = max(least * (1 + _PRECISION), min(least * (1 + _LIKE), allowance))
-        alike = np.flatnonzero(slower <= most)
-        across = self.crossing[begin + 1 : end][alike]
-        alike = alike[across == across.min()]
-        return begin + 1 + int(alike[np.argmin(slower[alike])])
+        if not least < self._never / 2:
+            return current
+        acceptable = max(least * (1 + _PRECISION), min(least * (1 + _SIMILAR), allowance))
+        options = np.flatnonzero(slower <= acceptable)
+        crossed = self._bytes_across[begin + 1 : end][options]
+        options = options[crossed == crossed.min()]
+        return begin + 1 + int(options[np.argmin(slower[options])])
+
+    def _slower_beside(self, left: int, right: int, cuts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64: for each boundary strictly inside the two stages, seconds of the slower one; the other cuts stay."""
+        costs = self.costs
+        begin, end = int(cuts[left]), int(cuts[right + 1])
+        width = end - begin
+        reads = self._reads.where(slice(*np.searchsorted(self._reads.reader, (begin, end))))
+        source = np.searchsorted(cuts, reads.producer, "right") - 1
+        source = np.where(reads.producer < 0, costs.host, np.where(reads.producer >= begin, left, source))
+
+        # Left stage, begin .. boundary: it receives each value at the first read since `begin`.
+        is_first = reads.previous < begin
+        seconds = costs.latency[source, left] + reads.size * costs.per_unit[source, left]
+        arriving = np.bincount(reads.reader[is_first] - begin, seconds[is_first], width)
+        left_time = self._own[left, begin + 1 : end] - self._own[left, begin] + np.cumsum(arriving)[: width - 1]
+
+        # Right stage, boundary .. end: it receives a value if the boundary is after `previous` and not after `reader`.
+        seconds = costs.latency[source, right] + reads.size * costs.per_unit[source, right]
+        first_boundary = np.maximum(reads.previous + 1, begin) - begin
+        change = np.bincount(first_boundary, seconds, width + 1)
+        change -= np.bincount(reads.reader + 1 - begin, seconds, width + 1)
+        right_time = self._own[right, end] - self._own[right, begin + 1 : end] + np.cumsum(change)[1:width]
+        slower: NDArray[np.float64] = np.maximum(left_time + costs.launch[left], right_time + costs.launch[right])
+        return slower
 
 
-def _prefix(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[k, n + 1]: sums of all before each position."""
+def _can_end_at(ends: _Ends, position: int) -> bool:
+    index = position - ends.first
+    return 0 <= index < len(ends.possible) and bool(ends.possible[index])
+
+
+def _prefix_sums(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[k, n + 1]: for each row and position, the sum of the entries before the position."""
     sums = np.zeros((rows.shape[0], rows.shape[1] + 1))
     np.cumsum(rows, axis=1, out=sums[:, 1:])
     return sums
 
 
-def _sums(at: NDArray[np.int64], size: NDArray[np.float64], n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How many there are at each position, and the sum of their sizes."""
-    return np.bincount(at, minlength=n).astype(np.float64), np.bincount(at, size, n).astype(np.float64)
+def _per_position(
+    position: NDArray[np.int64], size: NDArray[np.float64], n: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """float64 [n] each: how many entries each position has, and the sum of their sizes."""
+    return np.bincount(position, minlength=n).astype(np.float64), np.bincount(position, size, n).astype(np.float64)
+
+
+def _spread(reads: _Reads, first: NDArray[np.int64], n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """float64 [n + 1] each: how many reads count at each position, and their bytes, if read i counts at the positions
+    ``first[i] .. reader[i]``, both included."""
+    after = reads.reader + 1
+    count = np.bincount(first, minlength=n + 2) - np.bincount(after, minlength=n + 2)
+    size = np.bincount(first, reads.size, n + 2) - np.bincount(after, reads.size, n + 2)
+    return np.cumsum(count)[: n + 1].astype(np.float64), np.maximum(np.cumsum(size)[: n + 1], 0.0)

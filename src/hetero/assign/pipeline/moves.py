@@ -1,10 +1,12 @@
-"""Moving nodes one by one from the slowest stage to others.
+"""Local search over single nodes: each step moves one node from the slowest stage to another stage.
 
-After F. C. Fiduccia and R. M. Mattheyses (1982), for a bottleneck in place of a cut: of the slowest stage, the node
-whose move leaves the slower of the two stages fastest goes, as long as this gets better. A node can go to the stages
-from the last one of what it reads to the first one of what reads it, so stages stay in order.
+Like a pass of C. M. Fiduccia and R. M. Mattheyses, "A linear-time heuristic for improving network partitions" (1982),
+with the bottleneck in place of the cut and without uphill moves. Each step moves the node after whose move the slower
+of its old and new stage is fastest, if the bottleneck falls. A node may move to any stage from the last stage of its
+predecessors to the first stage of its successors, so stages stay in order.
 
-Cost: O(nodes + values) for each node that is looked at, so few are in large graphs, where single nodes matter less.
+Cost: O(nodes + reads) for each move that is tried. `_MAX_WORK` bounds the total, so in large graphs, where single
+nodes matter less, few moves are tried.
 """
 
 from __future__ import annotations
@@ -17,14 +19,17 @@ from .costs import StageCosts
 
 __all__ = ["moved_nodes"]
 
-_MOST_LOOKS = 2_000
-_MOST_WORK = 10_000_000  # nodes and readings in all looks
-_LARGEST_FRONTIER = 200
-_LEAST_GAIN = 1e-9
+_MAX_TRIALS = 2_000
+_MAX_WORK = 10_000_000  # nodes and reads, summed over all trials
+_MAX_TRIALS_PER_TARGET = 200  # in one step: the nodes with the most work
+_MIN_GAIN = 1e-9  # of the bottleneck, relative
 
 
 def moved_nodes(costs: StageCosts, stage_of: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Stages of which the slowest is no slower. Those that are used stay so, others may come to be."""
+    """int32 [num_nodes]: stages whose bottleneck is not greater than that of ``stage_of``.
+
+    Used stages stay used; empty ones may receive nodes.
+    """
     return _Moves(costs, stage_of).run()
 
 
@@ -32,21 +37,21 @@ class _Moves:
     def __init__(self, costs: StageCosts, stage_of: NDArray[np.int32]) -> None:
         self.costs = costs
         self.stage = stage_of.astype(np.int32).copy()
-        self.total = costs.times(stage_of).total
-        self.left = min(_MOST_LOOKS, _MOST_WORK // (len(stage_of) + len(costs.reader) + 1))
+        self.stage_times = costs.times(stage_of).total
+        self.trials_left = min(_MAX_TRIALS, _MAX_WORK // (len(stage_of) + len(costs.reader) + 1))
         graph = costs.graph
-        self.source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-        self.target = graph.indices
+        self.edge_source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+        self.edge_target = graph.indices
 
     def run(self) -> NDArray[np.int32]:
-        while self.left > 0 and self._step():
+        while self.trials_left > 0 and self._step():
             pass
         return self.stage
 
     def _step(self) -> bool:
-        """One move off the slowest stage, if there is one that helps."""
-        slowest = int(np.argmax(self.total))
-        now = float(self.total[slowest])
+        """Make the best move off the slowest stage; False if no move helps."""
+        slowest = int(np.argmax(self.stage_times))
+        bottleneck = float(self.stage_times[slowest])
         nodes = np.flatnonzero(self.stage == slowest)
         if len(nodes) < 2:
             return False
@@ -54,31 +59,32 @@ class _Moves:
         best: tuple[float, int, int, NDArray[np.float64]] | None = None
         for target in range(self.costs.num_stages):
             work = self.costs.work[target, nodes]
-            can = (first[nodes] <= target) & (target <= last[nodes]) & (work < now - self.total[target])
-            if target == slowest or not can.any():
+            is_option = (first[nodes] <= target) & (target <= last[nodes])
+            is_option &= work < bottleneck - self.stage_times[target]
+            if target == slowest or not is_option.any():
                 continue
-            order = np.argsort(-work[can], kind="stable")[:_LARGEST_FRONTIER]
-            for node in nodes[can][order].tolist():
-                self.left -= 1
-                total = self._after(node, target)
-                reached = float(max(total[slowest], total[target]))
-                if total.max() < now * (1 - _LEAST_GAIN) and (best is None or reached < best[0]):
-                    best = reached, node, target, total
+            by_work = np.argsort(-work[is_option], kind="stable")[:_MAX_TRIALS_PER_TARGET]
+            for node in nodes[is_option][by_work].tolist():
+                self.trials_left -= 1
+                times = self._times_after(node, target)
+                slower = float(max(times[slowest], times[target]))
+                if times.max() < bottleneck * (1 - _MIN_GAIN) and (best is None or slower < best[0]):
+                    best = slower, node, target, times
         if best is None:
             return False
-        _, node, target, self.total = best
+        _, node, target, self.stage_times = best
         self.stage[node] = target
         return True
 
     def _ranges(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The first and the last stage that each node can go to, the others staying where they are."""
+        """The first and the last stage that each node can move to while all other nodes stay."""
         n, k = self.costs.graph.num_nodes, self.costs.num_stages
-        first = group_max(self.stage[self.source], self.target, n, 0)
-        last = group_min(self.stage[self.target], self.source, n, k - 1)
+        first = group_max(self.stage[self.edge_source], self.edge_target, n, 0)
+        last = group_min(self.stage[self.edge_target], self.edge_source, n, k - 1)
         return first.astype(np.int32), last.astype(np.int32)
 
-    def _after(self, node: int, target: int) -> NDArray[np.float64]:
-        """What stages take once a node has moved."""
+    def _times_after(self, node: int, target: int) -> NDArray[np.float64]:
+        """The stages' times if ``node`` moved to ``target``."""
         moved = self.stage.copy()
         moved[node] = target
         return self.costs.times(moved).total

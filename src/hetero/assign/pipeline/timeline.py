@@ -1,4 +1,4 @@
-"""When which stage works on which request, as predicted: a table of times, and as text."""
+"""The predicted schedule of a pipeline: when each stage works on each request, as a table and as text."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ class Run(NamedTuple):
 
 
 def timeline(stages: Sequence[float], requests: int) -> list[Run]:
-    """What happens if ``requests`` are there at once, by request. ``stages``: the seconds of each stage. A stage works
-    on one request at a time, and on each when the stage before it is done with it."""
+    """The runs if all requests arrive at once, ordered by request and stage. ``stages``: seconds of each stage.
+
+    A stage works on one request at a time, and on a request as soon as the previous stage has finished it.
+    """
     free = [0.0] * len(stages)
     runs = []
     for request in range(requests):
@@ -34,17 +36,17 @@ def timeline(stages: Sequence[float], requests: int) -> list[Run]:
 
 
 def draw_timeline(names: Sequence[str], stages: Sequence[float], requests: int, width: int = 60) -> list[str]:
-    """Lines, one for each stage: a column is a slice of time, a digit or letter the request that it is spent on (from
-    1), a dot none. ``names``: what stands before each."""
+    """One line per stage. Each column is a slice of time: a digit or letter is the request (from 1) that the stage
+    works on, a dot is idle time. ``names``: the label of each line."""
     runs = timeline(stages, requests)
     end = max((run.end for run in runs), default=0.0)
     rows = [["."] * width for _ in stages]
     if end > 0:
         for run in runs:
-            # A slice shows who has its middle; a run shorter than a slice shows where it begins.
-            first, last = (round(at / end * width) for at in (run.begin, run.end))
+            # A column shows the run at its middle; a run shorter than a column is shown where it begins.
+            first, last = (round(time / end * width) for time in (run.begin, run.end))
             first = min(first, width - 1)
             for column in range(first, max(last, first + 1)):
                 rows[run.stage][column] = _MARKS[(run.request + 1) % len(_MARKS)]
-    widest = max((len(name) for name in names), default=0)
-    return [f"{name:<{widest}}  |{''.join(row)}|" for name, row in zip(names, rows, strict=True)]
+    name_width = max((len(name) for name in names), default=0)
+    return [f"{name:<{name_width}}  |{''.join(row)}|" for name, row in zip(names, rows, strict=True)]
