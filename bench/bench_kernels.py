@@ -169,7 +169,7 @@ FAMILIES: dict[str, Entry] = {
     "transpose to channels last": (
         "Transpose", [IMAGE], [], {"perm": [0, 2, 3, 1]}, lambda x: x.transpose(0, 2, 3, 1).copy(),
     ),
-    "transpose of colours to the front": (
+    "transpose of colors to the front": (
         "Transpose", [normal(1, 224, 224, 3)], [], {"perm": [0, 3, 1, 2]}, lambda x: x.transpose(0, 3, 1, 2).copy(),
     ),
     "transpose of all axes": ("Transpose", [normal(8, 16, 32, 64)], [], {"perm": [3, 2, 1, 0]}, lambda x: x.T.copy()),

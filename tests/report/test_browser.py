@@ -373,7 +373,7 @@ def test_an_empty_model(core: hetero.Core, opened: Open) -> None:
 def test_data_that_cannot_be_read(browser: Browser, core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     write_report(core.plan(diamond, DEVICES), path, compress=False)
-    path.write_text(path.read_text().replace('{"colours"', '["colours"', 1))
+    path.write_text(path.read_text().replace('{"colors"', '["colors"', 1))
     page = browser.page()
     page.go(path.as_uri())
     page.until("document.getElementById('notices').textContent.includes('cannot be shown')")
