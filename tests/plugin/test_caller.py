@@ -274,7 +274,9 @@ def test_multi_runs_what_failed_elsewhere(
 ) -> None:
     compiled = compiled_for(core, model, "MULTI:BAD,CPU")
     bad.fault = (stage, how)
-    with pytest.warns(RuntimeWarning, match="BAD is taken out of MULTI: CPU can do what failed there"):
+    with pytest.warns(
+        RuntimeWarning, match="MULTI no longer uses BAD, because a request failed there and succeeded on CPU"
+    ):
         np.testing.assert_array_equal(compiled(X)["y"], Y)
     np.testing.assert_array_equal(compiled(X)["y"], Y)
 

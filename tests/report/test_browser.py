@@ -120,7 +120,7 @@ def test_clicking_through(
     assert "Boundary values" in details(page)
 
 
-def test_a_neighbour_of_the_nodes_that_are_drawn(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
+def test_a_neighbor_of_the_nodes_that_are_drawn(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
     page = opened(core.plan(transformer, DEVICES))
     page.evaluate("heteroReport.open(2)")
     page.until("heteroReport.drawn === 2")

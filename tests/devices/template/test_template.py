@@ -480,7 +480,7 @@ def test_optionals() -> None:
     ("node", "opset", "reason"),
     [
         (helper.make_node("Reluu", ["x"], ["y"]), 17, "ai.onnx has no operator Reluu (did you mean Relu?)"),
-        (helper.make_node("Gelu", ["x"], ["y"]), 17, "Gelu exists since opset 20; the model declares opset 17"),
+        (helper.make_node("Gelu", ["x"], ["y"]), 17, "Gelu exists since opset 20; the model imports opset 17"),
         (helper.make_node("Upsample", ["x", "x"], ["y"]), 10, "Upsample is deprecated since opset 10"),
         (helper.make_node("Relu", ["x", "x"], ["y"]), 17, "expected 1 to 1 inputs, found 2"),
         (helper.make_node("Elu", ["x"], ["y"], alfa=1.0), 17, "no attribute 'alfa' (did you mean alpha?)"),

@@ -89,7 +89,7 @@ class NodeScene {
     if (data.run) for (let node = first; node < last; node++) this.longest = Math.max(this.longest, data.real[node]);
     this.weight = () => 1.2;
   }
-  /** The node at a place, -1 for a neighbouring subgraph. */
+  /** The node at a place, -1 for a neighboring subgraph. */
   node(i) {
     const at = i - this.before.length;
     return at >= 0 && at < this.nodes ? this.first + at : -1;

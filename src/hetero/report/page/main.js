@@ -165,7 +165,7 @@ class Report {
     else this.details.plan();
   }
 
-  /** box: where it stands in the drawing, if it is a neighbour of the one whose nodes are drawn. */
+  /** box: where it stands in the drawing, if it is a neighbor of the one whose nodes are drawn. */
   chooseSubgraph(s, reveal = false, box = -1) {
     this.subgraph = s;
     this.node = -1;
