@@ -171,7 +171,7 @@ def test_custom_operators_stay_here(shared: hetero.Core) -> None:
     model = core.read_model(proto)
     found = core.query_model(model, "HETERO:RAY.0,CPU")
     assert dict(found) == {"first": "RAY.0", "own": "CPU"}
-    assert "code of this process" in found.reasons["own"]["RAY.0"]
+    assert "exists only in this process" in found.reasons["own"]["RAY.0"]
     np.testing.assert_array_equal(core.compile_model(model, "HETERO:RAY.0,CPU")(X)[0], 2 * np.maximum(X, 0))
 
 
