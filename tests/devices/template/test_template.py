@@ -521,13 +521,13 @@ def test_a_refusal_inside_a_nested_graph_names_the_inner_node() -> None:
                 then_branch = t () => (float[3] r) { q = com.example.Thing(x)  r = Neg(q) },
                 else_branch = e () => (float[3] r) { r = Neg(x) }>
         }""")
-    assert refusals(model)[0].startswith("its inner node 'q': Thing: domain 'com.example' is not known")
+    assert refusals(model)[0].startswith("its inner node 'q': Thing: onnx does not know domain 'com.example'")
 
 
 def test_a_broken_loop_is_refused() -> None:
     model = loop("n", "c")
     del model.graph.node[0].input[2]
-    assert "does not fit the node's 2 inputs" in refusals(model)[0]
+    assert "does not match the node's 2 inputs" in refusals(model)[0]
 
 
 # -- running -------------------------------------------------------------------------------------------------------

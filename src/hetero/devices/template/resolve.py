@@ -221,7 +221,7 @@ def _mismatch(node: onnx.NodeProto, known: Implementation) -> str | None:
             continue
         if name not in schema.attributes:
             near = did_you_mean(name, schema.attributes)
-            return f"it has no attribute {name!r} in opset {schema.since_version}{near}"
+            return f"in opset {schema.since_version}, it has no attribute {name!r}{near}"
         if known.accepted is not None and name not in known.accepted:
             return f"onnx.reference ignores its attribute {name!r}"
     if not schema.min_input <= len(node.input) <= schema.max_input:
