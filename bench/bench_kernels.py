@@ -1,5 +1,5 @@
 """Single operators on the CPU device beside onnxruntime and NumPy: one model of a node for every family of kernels,
-recurrent layers and quantised products and convolutions.
+recurrent layers and quantized products and convolutions.
 
 Same model, same input, same run, one thread. Weights are constants. What is short is run several
 times, as many for all.
@@ -79,7 +79,7 @@ def recurrent(op: str, hidden: int, steps: int) -> dict[str, Array]:
     }
 
 
-def quantised(x: tuple[int, ...], w: tuple[int, ...]) -> dict[str, Array]:
+def quantized(x: tuple[int, ...], w: tuple[int, ...]) -> dict[str, Array]:
     """uint8 activations and int8 weights with a zero point of 0."""
     rng = np.random.default_rng(0)
     scale = np.array(0.02, np.float32)
@@ -130,9 +130,9 @@ FAMILIES: dict[str, Entry] = {
     "max pool 3x3, 256 at 7": ("MaxPool", [normal(1, 256, 7, 7)], [], {"kernel_shape": [3, 3], "pads": [1] * 4}, None),
     "pool of whole planes": ("GlobalAveragePool", [IMAGE], [], {}, lambda x: x.mean((2, 3))),
     "softmax": ("Softmax", [X], [], {"axis": -1}, None),
-    "layer normalisation": ("LayerNormalization", [X], [ROW, ROW], {}, None),
-    "instance normalisation": ("InstanceNormalization", [IMAGE], [normal(64)] * 2, {}, None),
-    "batch normalisation": ("BatchNormalization", [IMAGE], [*[normal(64)] * 3, np.ones(64, np.float32)], {}, None),
+    "layer normalization": ("LayerNormalization", [X], [ROW, ROW], {}, None),
+    "instance normalization": ("InstanceNormalization", [IMAGE], [normal(64)] * 2, {}, None),
+    "batch normalization": ("BatchNormalization", [IMAGE], [*[normal(64)] * 3, np.ones(64, np.float32)], {}, None),
     "local response": ("LRN", [IMAGE], [], {"size": 5}, None),
     "sum of rows": ("ReduceSum", [X], [ONE], {"keepdims": 0}, lambda x: x.sum(1)),
     "sum of columns": ("ReduceSum", [X], [ONE * 0], {"keepdims": 0}, lambda x: x.sum(0)),
@@ -169,7 +169,7 @@ FAMILIES: dict[str, Entry] = {
     "transpose to channels last": (
         "Transpose", [IMAGE], [], {"perm": [0, 2, 3, 1]}, lambda x: x.transpose(0, 2, 3, 1).copy(),
     ),
-    "transpose of colours to the front": (
+    "transpose of colors to the front": (
         "Transpose", [normal(1, 224, 224, 3)], [], {"perm": [0, 3, 1, 2]}, lambda x: x.transpose(0, 3, 1, 2).copy(),
     ),
     "transpose of all axes": ("Transpose", [normal(8, 16, 32, 64)], [], {"perm": [3, 2, 1, 0]}, lambda x: x.T.copy()),
@@ -271,7 +271,7 @@ def bench_recurrent(benchmark: Any, op: str, hidden: int, steps: int, device: st
     measure(benchmark, f"{op}, hidden {hidden}, {steps} steps", device, works)
 
 
-def compare_quantised(
+def compare_quantized(
     benchmark: Any, title: str, op: str, inputs: dict[str, Array], device: str, **attributes: Any
 ) -> None:
     works = works_of(op, inputs, tuple(inputs)[1:], **attributes)
@@ -280,16 +280,16 @@ def compare_quantised(
 
 @pytest.mark.parametrize("device", ["onnxruntime", "CPU"])
 @pytest.mark.parametrize(("m", "k", "n"), PRODUCTS)
-def bench_quantised_product(benchmark: Any, m: int, k: int, n: int, device: str) -> None:
-    compare_quantised(benchmark, f"QLinearMatMul {m}x{k}x{n}", "QLinearMatMul", quantised((m, k), (k, n)), device)
+def bench_quantized_product(benchmark: Any, m: int, k: int, n: int, device: str) -> None:
+    compare_quantized(benchmark, f"QLinearMatMul {m}x{k}x{n}", "QLinearMatMul", quantized((m, k), (k, n)), device)
 
 
 @pytest.mark.parametrize("device", ["onnxruntime", "CPU"])
 @pytest.mark.parametrize(("channels", "maps", "kernel", "size", "attributes"), CONVOLUTIONS)
-def bench_quantised_convolution(
+def bench_quantized_convolution(
     benchmark: Any, channels: int, maps: int, kernel: int, size: int, attributes: dict[str, Any], device: str
 ) -> None:
-    inputs = quantised((1, channels, size, size), (maps, channels // attributes.get("group", 1), kernel, kernel))
+    inputs = quantized((1, channels, size, size), (maps, channels // attributes.get("group", 1), kernel, kernel))
     group = f"QLinearConv {channels} to {maps}, {kernel}x{kernel} at {size}"
     group += "".join(f", {name} {np.max(value)}" for name, value in attributes.items())
-    compare_quantised(benchmark, group, "QLinearConv", inputs, device, pads=[kernel // 2] * 4, **attributes)
+    compare_quantized(benchmark, group, "QLinearConv", inputs, device, pads=[kernel // 2] * 4, **attributes)

@@ -1,5 +1,5 @@
 """Importing an exported model, beside compiling it and beside onnxruntime's session creation: from the ONNX file, and
-from the model that onnxruntime optimised and saved before. `python bench/export.py` prints a table of CPU times on one
+from the model that onnxruntime optimized and saved before. `python bench/export.py` prints a table of CPU times on one
 thread, medians of interleaved rounds, with the files in the page cache.
 """
 
@@ -34,7 +34,7 @@ def session(path: str, save: str = "") -> Run:
 def ways_to_start(case: str, folder: pathlib.Path) -> dict[str, Callable[[], Run]]:
     """Way -> a function that makes the model ready, and gives what runs it."""
     model, inputs = load(case)
-    plain, optimised = str(folder / "m.onnx"), str(folder / "o.onnx")
+    plain, optimized = str(folder / "m.onnx"), str(folder / "o.onnx")
     pathlib.Path(plain).write_bytes(model.SerializeToString())
     core = hetero.Core()
     core.set_property("CPU", {"INFERENCE_NUM_THREADS": 1})
@@ -42,10 +42,10 @@ def ways_to_start(case: str, folder: pathlib.Path) -> dict[str, Callable[[], Run
         compiled = core.compile_model(plain, device)
         compiled(inputs)
         compiled.export_model(folder / f"{name}.hetero")
-    session(plain, optimised)
+    session(plain, optimized)
     return {
         "onnxruntime": lambda: session(plain),
-        "onnxruntime, optimised before": lambda: session(optimised),
+        "onnxruntime, optimized before": lambda: session(optimized),
         "CPU, compile": lambda: core.compile_model(plain, "CPU"),
         "CPU, import": lambda: core.import_model(folder / "cpu.hetero", "CPU"),
         "HETERO:CPU, import": lambda: core.import_model(folder / "hetero.hetero", "HETERO"),

@@ -4,7 +4,7 @@
 
 "Predicted": `hetero.assign.memory.footprint` of the whole model on one device, with the types that its values have
 when it runs; "unknown": how many values have no known size without that, when only those of the inputs are stated.
-"Node by node": onnxruntime with every optimisation, its arena and its plan of memory off, in a process of its own: how
+"Node by node": onnxruntime with every optimization, its arena and its plan of memory off, in a process of its own: how
 far its resident memory rises above what it had between inferences (``VmHWM``, reset by ``clear_refs``), inputs added,
 which it had before. "CPU": the arena of the CPU device's program, which holds all values but inputs and outputs, and
 those.

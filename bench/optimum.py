@@ -33,12 +33,12 @@ class Minimum(NamedTuple):
     cut_edges: int
 
 
-def connected_sets(neighbours: list[int], allowed: int) -> Iterator[int]:
+def connected_sets(neighbors: list[int], allowed: int) -> Iterator[int]:
     """Every non-empty connected set of ``allowed`` nodes, once, as a bit mask."""
     while allowed:
         lowest = allowed & -allowed
         # (the set, nodes that may be added, nodes left out for good); all sets with `lowest` but no node below it
-        stack = [(lowest, neighbours[lowest.bit_length() - 1] & allowed & ~lowest, lowest)]
+        stack = [(lowest, neighbors[lowest.bit_length() - 1] & allowed & ~lowest, lowest)]
         while stack:
             members, border, done = stack.pop()
             yield members
@@ -46,7 +46,7 @@ def connected_sets(neighbours: list[int], allowed: int) -> Iterator[int]:
                 new = border & -border
                 border ^= new
                 done |= new
-                onward = neighbours[new.bit_length() - 1] & allowed & ~done & ~border
+                onward = neighbors[new.bit_length() - 1] & allowed & ~done & ~border
                 stack.append((members | new, border | onward, done))
         allowed ^= lowest
 
@@ -54,16 +54,16 @@ def connected_sets(neighbours: list[int], allowed: int) -> Iterator[int]:
 def minimum(src: Ints, dst: Ints, device: Ints) -> Minimum:
     """By dynamic programming over sets closed under predecessors. For up to about 16 nodes."""
     n = len(device)
-    readers, sources, neighbours = [0] * n, [0] * n, [0] * n
+    readers, sources, neighbors = [0] * n, [0] * n, [0] * n
     for u, v in zip(src.tolist(), dst.tolist(), strict=True):
         readers[u] |= 1 << v
         sources[v] |= 1 << u
-        neighbours[u] |= 1 << v
-        neighbours[v] |= 1 << u
+        neighbors[u] |= 1 << v
+        neighbors[v] |= 1 << u
     found: list[tuple[int, int, int]] = []
     for number in set(np.asarray(device).tolist()):
         allowed = sum(1 << v for v in range(n) if device[v] == number)
-        for members in connected_sets(neighbours, allowed):
+        for members in connected_sets(neighbors, allowed):
             nodes = [v for v in range(n) if members >> v & 1]
             outside = 0
             for v in nodes:

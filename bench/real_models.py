@@ -26,7 +26,7 @@ Inputs = dict[str, NDArray[np.generic]]
 
 
 def image(name: str, *shape: int) -> Inputs:
-    """Values as of a normalised picture: around zero, and smooth, so that not every edge detector saturates."""
+    """Values as of a normalized picture: around zero, and smooth, so that not every edge detector saturates."""
     noise = np.random.default_rng(0).standard_normal((*shape[:2], -(-shape[2] // 8), -(-shape[3] // 8)))
     return {name: noise.repeat(8, 2).repeat(8, 3)[:, :, : shape[2], : shape[3]].astype(np.float32)}
 

@@ -162,7 +162,7 @@ class Contraction:
         return below - {a}, above - {b}
 
     def _merge(self, a: int, b: int) -> None:
-        """The vertex with fewer neighbours becomes part of the other, which takes the rank of ``a``."""
+        """The vertex with fewer neighbors becomes part of the other, which takes the rank of ``a``."""
         children, parents, rank = self.children, self.parents, self.rank
         children[a].remove(b)
         parents[b].remove(a)
@@ -171,12 +171,12 @@ class Contraction:
             a, b = b, a
         rank[a] = at
         self.into[b] = a
-        for neighbours, back in ((children, parents), (parents, children)):
-            for v in neighbours[b]:
+        for neighbors, back in ((children, parents), (parents, children)):
+            for v in neighbors[b]:
                 back[v].remove(b)
                 back[v].add(a)
-            neighbours[a] |= neighbours[b]
-            neighbours[b] = set()
+            neighbors[a] |= neighbors[b]
+            neighbors[b] = set()
 
 
 def contraction(src: Ints, dst: Ints, device: Ints, max_steps: int = 1 << 62) -> Ints | None:

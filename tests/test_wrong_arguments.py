@@ -15,7 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import hetero
-from hetero.base.properties import MOST, MOST_THREADS, PROPERTIES
+from hetero.base.properties import MAX_THREADS, MOST, PROPERTIES
 from hetero.compiling.splitting import read_manifest
 from hetero.report.dot import write_affinity_dot
 from hetero.report.html import write_report
@@ -158,8 +158,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 FREE = ("CACHE_DIR", "HETERO_DUMP_GRAPH_DOT", "DEVICE_PROPERTIES", "COSTS", "MAX_MEMORY", "CACHE_ENCRYPTION_CALLBACKS")
 INTEGERS = {
-    "NUM_STREAMS": MOST_THREADS,
-    "INFERENCE_NUM_THREADS": MOST_THREADS,
+    "NUM_STREAMS": MAX_THREADS,
+    "INFERENCE_NUM_THREADS": MAX_THREADS,
     "PERFORMANCE_HINT_NUM_REQUESTS": MOST,
     "PLUGIN_TIMEOUT_MS": MOST,
     "WORKER_TIMEOUT_MS": MOST,

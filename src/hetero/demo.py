@@ -127,8 +127,8 @@ def _random_weight(
     rng: np.random.Generator, shape: tuple[int, ...], op_type: str, position: int, residual: bool
 ) -> NDArray[np.float32]:
     if op_type == "BatchNormalization":  # scale, bias, mean, variance
-        centre = {1: 0.5 if residual else 1.0, 2: 0.0, 3: 0.0, 4: 1.0}[position]
-        return (centre + 0.1 * rng.uniform(-1, 1, shape)).astype(np.float32)
+        center = {1: 0.5 if residual else 1.0, 2: 0.0, 3: 0.0, 4: 1.0}[position]
+        return (center + 0.1 * rng.uniform(-1, 1, shape)).astype(np.float32)
     if len(shape) < 2:
         return (0.05 * rng.standard_normal(shape)).astype(np.float32)
     gain = 2.0 if op_type == "Conv" else 1.0

@@ -57,9 +57,9 @@ def test_export_and_import(make: Callable[..., hetero.CustomOp], device: str) ->
     stored = stream.getvalue()
     again = core_with(make(2, "1")).import_model(stored)
     np.testing.assert_array_equal(again(FEEDS)[0], -(X + 2))
-    with pytest.raises(hetero.ArtifactError, match=r"needs the custom operator com.acme::Shift, version '1'.*add_ext"):
+    with pytest.raises(hetero.ArtifactError, match=r"requires the custom operator com.acme::Shift, version '1'.*add_"):
         hetero.Core().import_model(stored)
-    with pytest.raises(hetero.WrongVersion, match="since 1, version '1'; here it is since 1, version '2'"):
+    with pytest.raises(hetero.WrongVersion, match="since 1, version '1', but this Core has it since 1, version '2'"):
         core_with(make(2, "2")).import_model(stored)
 
 

@@ -178,7 +178,7 @@ def test_control_flow_and_its_packed_weights(core: hetero.Core) -> None:
     assert len(again._plans.planner.packed) == 3
 
 
-def test_batch_normalisation_folded_into_packed_weights(core: hetero.Core) -> None:
+def test_batch_normalization_folded_into_packed_weights(core: hetero.Core) -> None:
     random = np.random.default_rng(0)
     constants = {
         "w": random.standard_normal((32, 16, 3, 3)),

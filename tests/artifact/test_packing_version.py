@@ -25,10 +25,10 @@ KNOWN = {
     "tiles of 2 ('pack_winograd', 1, 2, None)": "8c5c08a9263b5016",
     "groups ('pack_b', 4, 45, 6, 1, None)": "3be19a851fc46b90",
     "transposed ('by_output', 1)": "473344475773c36b",
-    "quantised ('pack_quads', b'\\x00')": "f4195e6b691e8806",
-    "quantised conv ('pack_filters', b'\\x00')": "27ed0ca9227546e3",
-    "quantised depthwise ('pack_depthwise', 20)": "dcf0d41961c1cf4a",
-    "quantised short ('pack_windows', b'\\x00')": "363334f7261f72c2",
+    "quantized ('pack_quads', b'\\x00')": "f4195e6b691e8806",
+    "quantized conv ('pack_filters', b'\\x00')": "27ed0ca9227546e3",
+    "quantized depthwise ('pack_depthwise', 20)": "dcf0d41961c1cf4a",
+    "quantized short ('pack_windows', b'\\x00')": "363334f7261f72c2",
     "lstm ('pack_b', 1, 20, 64, 1, None)": "12cf798fc6dbadec",
     "lstm ('pack_b', 4, 16, 16, 1, None)": "ba45922ee19ef55f",
 }
@@ -73,20 +73,20 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "transposed": lambda: model(
         [helper.make_node("ConvTranspose", ["x", "w"], ["y"])], [1, 20, 9, 9], {"w": numbers(20, 24, 3, 3)}
     ),
-    "quantised": lambda: model(
+    "quantized": lambda: model(
         [helper.make_node("MatMulInteger", ["x", "w"], ["y"])], [5, 33], {"w": numbers(33, 41).astype(np.int8)}
     ),
-    "quantised conv": lambda: model(
+    "quantized conv": lambda: model(
         [helper.make_node("ConvInteger", ["x", "w"], ["y"])],
         [1, 20, 9, 9],
         {"w": numbers(24, 20, 3, 3).astype(np.int8)},
     ),
-    "quantised depthwise": lambda: model(
+    "quantized depthwise": lambda: model(
         [helper.make_node("ConvInteger", ["x", "w"], ["y"], group=20)],
         [1, 20, 9, 9],
         {"w": numbers(40, 1, 3, 3).astype(np.int8)},
     ),
-    "quantised short": lambda: model(
+    "quantized short": lambda: model(
         [helper.make_node("QLinearConv", ["x", "s", "z", "w", "s", "v", "s", "z"], ["y"])],
         [1, 32, 7, 7],
         {

@@ -320,7 +320,7 @@ def test_the_limit_of_a_profile_is_not_passed_over_in_silence(tmp_path):
             core.compile_model(open_model(), device)
     with pytest.raises(hetero.InsufficientMemory):
         core.compile_model(open_model(), "NPU", shapes={"x": (2, 4)})
-    with pytest.warns(RuntimeWarning, match="MULTI goes without a device: .* NPU would need"):
+    with pytest.warns(RuntimeWarning, match="MULTI does not use a device: .* NPU would need"):
         compiled = core.compile_model(open_model(), "MULTI:NPU,CPU", shapes={"x": (2, 4)})
     assert compiled.get_property("EXECUTION_DEVICES") == ("CPU",)
 

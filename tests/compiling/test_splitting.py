@@ -239,7 +239,7 @@ def test_a_boundary_value_without_type_is_named(tmp_path: Path) -> None:
     proto = make_model(nodes)
     proto.opset_import.add(domain="mine", version=1)
     model = hetero.Core().read_model(proto)
-    with pytest.raises(hetero.ModelError, match=r"element type of value 'a', made by node 'frob'.*model\.with_types"):
+    with pytest.raises(hetero.ModelError, match=r"element type of value 'a', which node 'frob'.*model\.with_types"):
         split(model, plan_of(model, {"relu": "BETA"}), tmp_path / "parts")
     typed = model.with_types({"a": (np.float32, (2, 3))})
     manifest = split(typed, plan_of(typed, {"relu": "BETA"}), tmp_path / "parts")

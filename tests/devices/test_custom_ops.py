@@ -366,7 +366,7 @@ def test_versions_of_a_domain() -> None:
         model = core.read_model(model_of(text, HEAD.replace('"com.acme": 1', f'"com.acme": {version}')))
         for device in DEVICES[:2]:
             np.testing.assert_array_equal(core.compile_model(model, device)({"x": X})[0], X + np.float32(added))
-    with pytest.raises(hetero.UnsupportedModel, match="since version 3 of its domain, the model imports 2"):
+    with pytest.raises(hetero.UnsupportedModel, match="since version 3 of its domain, but the model imports version 2"):
         core.compile_model(core.read_model(model_of(text, HEAD.replace('"com.acme": 1', '"com.acme": 2'))), "CPU")
 
 

@@ -107,7 +107,7 @@ def test_refusals_name_their_reason(core: hetero.Core) -> None:
         pytest.skip("this onnxruntime takes it")
     assert sorted(reasons) == ["after", "crooked", "strange"]
     assert "No Op registered for Mystery" in reasons["strange"]["ORT"]
-    assert "type of its input 'b' is unknown" in reasons["after"]["ORT"]
+    assert "type of its input 'b' is not declared" in reasons["after"]["ORT"]
     assert reasons["crooked"]["ORT"].endswith("All dilation values must be positive, got: 0")
     assert "/" not in reasons["crooked"]["ORT"]
 
@@ -137,7 +137,7 @@ def test_many_refusals_are_found_at_once(core: hetero.Core, monkeypatch: pytest.
     )
     model = core.read_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
     sessions = []
-    monkeypatch.setattr(support, "_found", {})
+    monkeypatch.setattr(support, "_known_reasons", {})
     made = support._session_error
     monkeypatch.setattr(support, "_session_error", lambda *given: sessions.append(1) or made(*given))
     begin = time.process_time()
@@ -184,13 +184,13 @@ def test_another_execution_provider_is_asked(core: hetero.Core, diamond: hetero.
     if "AZURE" not in core.get_property("ORT", "AVAILABLE_DEVICES"):
         pytest.skip("this build of onnxruntime has the provider for the CPU alone")
     if not hasattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info"):
-        with pytest.raises(hetero.DeviceUnavailable, match="takes a newer onnxruntime"):
+        with pytest.raises(hetero.DeviceUnavailable, match="requires a newer onnxruntime"):
             core.query_model(diamond, "ORT.AZURE")
         return
     reasons = core.query_model(diamond, "ORT.AZURE").reasons
     assert len(reasons) == diamond.num_nodes
-    assert "AzureExecutionProvider leaves Relu to another" in reasons["one"]["ORT.AZURE"]
-    with pytest.raises(hetero.UnsupportedModel, match=r"ORT\.AZURE.*leaves Relu"):
+    assert "AzureExecutionProvider does not support this Relu" in reasons["one"]["ORT.AZURE"]
+    with pytest.raises(hetero.UnsupportedModel, match=r"ORT\.AZURE.*does not support this Relu"):
         core.compile_model(diamond, "ORT.AZURE")
     plan = core.plan(diamond, "HETERO:ORT.AZURE,ORT.CPU")
     assert [part.device for part in plan.subgraphs] == ["ORT.CPU"]
@@ -233,7 +233,7 @@ class Posing:
 def test_a_provider_is_asked_about_what_the_cpu_lacks(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -> None:
     posing = Posing()
     monkeypatch.setattr(backend, "load", lambda: posing)
-    monkeypatch.setattr(support, "_found", {})
+    monkeypatch.setattr(support, "_known_reasons", {})
     nodes = [
         node("Max", ["x", "x"], ["a"], name="max"),
         node("Neg", ["a"], ["b"], name="neg"),
@@ -246,7 +246,7 @@ def test_a_provider_is_asked_about_what_the_cpu_lacks(core: hetero.Core, monkeyp
     for _ in range(2):
         reasons = core.query_model(model, "ORT.POSING").reasons
         assert set(reasons) == {"abs"}
-        assert reasons["abs"]["ORT.POSING"] == "PosingExecutionProvider leaves Abs to another execution provider"
+        assert reasons["abs"]["ORT.POSING"] == "PosingExecutionProvider does not support this Abs"
         assert "max" in core.query_model(model, "ORT").reasons  # each provider has its own kernels
     compiled = core.compile_model(model, "HETERO:ORT.POSING,TEMPLATE")
     x = np.int16([-3, 4])

@@ -97,19 +97,25 @@ def test_every_key(write: Write) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name = ", r"not TOML"),
+        ("name = ", r"invalid TOML"),
         (MINIMAL.replace("runs_on", "run_on"), r"run_on: unknown key \(did you mean runs_on\?\)"),
         (MINIMAL.replace('"NPU"', "3"), r"name: expected the name of a device, found 3"),
         (MINIMAL.replace('"NPU"', '"N P"'), r"name: expected the name of a device, found 'N P'"),
-        (MINIMAL.replace('"TEMPLATE"', '"NPU.1"'), r"runs_on: expected another device than NPU itself"),
+        (MINIMAL.replace('"TEMPLATE"', '"NPU.1"'), r"runs_on: expected a device other than NPU itself"),
         ('name = "NPU"\nruns_on = "CPU"\n', r"ops: expected at least one operator"),
         ('name = "NPU"\nruns_on = "CPU"\nops = 3\n', r"ops: expected a table, found 3"),
         (MINIMAL.replace("Relu", "Rleu"), r"ops\.Rleu: ONNX has no such operator \(did you mean Relu\?\)"),
         (MINIMAL.replace("{}", "{ dtype = ['float32'] }"), r"ops\.Relu\.dtype: .*\(did you mean dtypes\?\)"),
         (MINIMAL.replace("Relu = {}", "Conv = { groups = 1 }"), r"ops\.Conv\.groups: .*\(did you mean group\?\)"),
         (MINIMAL.replace("{}", "{ dtypes = 'float32' }"), r"ops\.Relu\.dtypes: expected a list"),
-        (MINIMAL.replace("{}", "{ dtypes = ['float31'] }"), r"'float31' is no element type \(did you mean float32\?\)"),
-        (MINIMAL.replace("{}", "{ max_rank = -1 }"), r"ops\.Relu\.max_rank: expected a number from 0 on, found -1"),
+        (
+            MINIMAL.replace("{}", "{ dtypes = ['float31'] }"),
+            r"'float31' is not an element type \(did you mean float32\?\)",
+        ),
+        (
+            MINIMAL.replace("{}", "{ max_rank = -1 }"),
+            r"ops\.Relu\.max_rank: expected an integer of at least 0, found -1",
+        ),
         (MINIMAL + "[cost]\nflop_per_s = 1\n", r"cost\.flop_per_s: unknown key \(did you mean flops_per_s\?\)"),
         (MINIMAL + "[cost]\nflops_per_s = -1\n", r"cost\.flops_per_s: expected a positive number, found -1"),
         (MINIMAL + "[cost]\nflops_per_s = inf\n", r"cost\.flops_per_s: expected a positive number, found inf"),
@@ -159,7 +165,7 @@ def test_unlisted_operator(write: Write) -> None:
 )
 def test_constraints(write: Write, ops: str, reason: str | None) -> None:
     model = model_of(helper.make_node("Conv", ["x", "w"], ["y"], strides=[2, 2]))
-    expected = {} if reason is None else {0: f"the profile of NPU takes Conv only {reason}"}
+    expected = {} if reason is None else {0: f"the profile of NPU supports Conv only {reason}"}
     assert reasons(write, ops, model) == expected
 
 
@@ -183,7 +189,7 @@ def test_both_devices_must_take_a_node(write: Write) -> None:
     )
     model = read_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("com.example", 1)], ir_version=8))
     (reason,) = reasons(write, '"com.example::Swap" = {}', model).values()
-    assert reason.startswith("the TEMPLATE device, which runs the simulated NPU, does not: ")
+    assert reason.startswith("TEMPLATE, which executes the simulated NPU, does not support it: ")
     assert "com.example" in reason
 
 
@@ -198,7 +204,7 @@ def test_compiling_what_is_not_listed(write: Write) -> None:
 # -- what it says --------------------------------------------------------------------------------------------------
 
 
-def test_always_labelled_simulated(write: Write) -> None:
+def test_always_labeled_simulated(write: Write) -> None:
     plugin = ProfilePlugin(load_profile(write(MINIMAL)), resolve)
     assert plugin.get_property("FULL_DEVICE_NAME") == "NPU (simulated on TEMPLATE)"
     assert plugin.get_property("DEVICE_TYPE") == "simulated"
@@ -236,7 +242,7 @@ def test_runs_on_must_end_at_a_device(write: Write) -> None:
     plugins: dict[str, Plugin] = {}
     plugins["A"] = ProfilePlugin(load_profile(write('name="A"\nruns_on="B"\n[ops]\nRelu={}')), plugins.__getitem__)
     plugins["B"] = ProfilePlugin(load_profile(write('name="B"\nruns_on="A"\n[ops]\nRelu={}')), plugins.__getitem__)
-    with pytest.raises(PropertyError, match=r"the chain A -> B -> A never ends at a real device"):
+    with pytest.raises(PropertyError, match=r"the chain A -> B -> A does not end at a real device"):
         plugins["A"].get_property("DEVICE_TYPE")
 
 

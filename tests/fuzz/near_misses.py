@@ -307,15 +307,15 @@ def decomposed_norm(net: Net) -> str:
         return [axis] if net.chance(0.6) or axis in (-1, net.rank - 1) else [axis, -1]
 
     keep = 0 if net.off() else 1
-    centred = x if net.chance(0.3) else net("Sub", net.same(x), net.mean(x, axes(), keep))
+    centered = x if net.chance(0.3) else net("Sub", net.same(x), net.mean(x, axes(), keep))
     if net.chance(0.5):
-        squares = net("Pow", net.same(centred), net.number(2.0))
+        squares = net("Pow", net.same(centered), net.number(2.0))
     else:
         # Not by its own transposition, or a vector by its column: the sums of these are 0 but for rounding.
-        squares = net("Mul", centred, net.same(centred, ("identity", "negated")))
+        squares = net("Mul", centered, net.same(centered, ("identity", "negated")))
     variance = net("Add", net.mean(squares, axes(), keep), net.number(float(net.pick([1e-5, 1e-3, 0.1]))))
     root = net("Sqrt", variance) if net.chance(0.8) else net("Pow", variance, net.number(0.5))
-    made = net("Div", net.same(centred), root)
+    made = net("Div", net.same(centered), root)
     made = net("Mul", made, row(net))
     return net("Add", made, row(net)) if net.chance(0.7) else made
 

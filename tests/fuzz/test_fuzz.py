@@ -1,4 +1,4 @@
-"""The C reader under a coverage-guided fuzzer with the address and undefined-behaviour sanitizers.
+"""The C reader under a coverage-guided fuzzer with the address and undefined-behavior sanitizers.
 
 pytest -m fuzz tests/fuzz                   two minutes
 python tests/fuzz/fuzzing.py --minutes 60   as long as one likes

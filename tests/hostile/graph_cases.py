@@ -316,13 +316,13 @@ case("functions: a ring of a thousand", "compile", "calls itself", lambda _: cal
 case(
     "functions: a result that nothing makes",
     "compile",
-    "its output 'b' is made by no node",
+    "no node computes its output 'b'",
     lambda _: proto([CALL], functions=[function_of(make("Relu", ["a"], ["c"]))], domains=["d"]),
 )
 case(
     "functions: a value that nothing makes",
     "compile",
-    "nothing before makes it",
+    "is read before it is computed",
     lambda _: proto([CALL], functions=[function_of(make("Relu", ["z"], ["b"]))], domains=["d"]),
 )
 case(
@@ -336,7 +336,7 @@ case(
 case(
     "functions: a cycle",
     "compile",
-    "nothing before makes it",
+    "is read before it is computed",
     lambda _: proto(
         [CALL], functions=[function_of(make("Add", ["a", "b"], ["c"]), make("Relu", ["c"], ["b"]))], domains=["d"]
     ),
@@ -352,7 +352,7 @@ case(
 case(
     "functions: too many arguments",
     "compile",
-    "with 2 inputs; it has 1",
+    "with 2 inputs, but the function has 1",
     lambda _: proto(
         [make("f", ["x", "x"], ["y"], domain="d")], functions=[function_of(make("Relu", ["a"], ["b"]))], domains=["d"]
     ),
@@ -360,7 +360,7 @@ case(
 case(
     "functions: too many results",
     "compile",
-    "with 2 outputs; it has 1",
+    "with 2 outputs, but the function has 1",
     lambda _: proto(
         [make("f", ["x"], ["y", "z"], domain="d")], functions=[function_of(make("Relu", ["a"], ["b"]))], domains=["d"]
     ),

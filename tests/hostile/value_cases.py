@@ -25,9 +25,14 @@ from hostile.encode import (
 for version in (0, -1, 2**31, 2**62, 2**63):
     case(f"ir_version {version}", "read", "ir_version", model(RELU, ir=version))
 for version in (-1, 2**31, 2**62, 2**63, 1000):
-    case(f"opset {version}", "read", "opset .*out of range", model(RELU, opset=version))
-case("opset 2^31 of another domain", "read", "is no version", GOOD + message(8, message(1, "d"), number(2, 2**31)))
-case("no opset", "read", "imports no opset", model(RELU, opset=0))
+    case(f"opset {version}", "read", "opset .* is not supported", model(RELU, opset=version))
+case(
+    "opset 2^31 of another domain",
+    "read",
+    "expected 1 to 2147483647",
+    GOOD + message(8, message(1, "d"), number(2, 2**31)),
+)
+case("no opset", "read", "does not import an opset", model(RELU, opset=0))
 case("opset in two versions", "read", "imported in versions 17 and 16", GOOD + message(8, number(2, 16)))
 case("opset twice", "fine", "", GOOD + message(8, number(2, 17)))
 case(
@@ -145,7 +150,10 @@ case(
 case("a value of 16 MiB", "read", "more than 16777215 bytes", lambda _: model(node("Relu", ("n" * 2**24,), "y")))
 case("a graph named by a path", "fine", "", model(ADD, tensor(5, DIM, FLOATS), message(2, "../../x\0y")))
 case(
-    "a domain of 1 MB", "read", "imports no opset", lambda _: model(node("Relu", "x", "y", message(7, "d" * 1_000_000)))
+    "a domain of 1 MB",
+    "read",
+    "does not import an opset",
+    lambda _: model(node("Relu", "x", "y", message(7, "d" * 1_000_000))),
 )
 case("an op of 1 MB", "compile", "", lambda _: model(node("R" * 1_000_000)))
 case("an unknown op in ONNX's domain", "compile", "Frob", model(node("Frob")))

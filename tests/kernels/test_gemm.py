@@ -209,7 +209,7 @@ def test_rejected_operands() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_rows_do_not_depend_on_their_neighbours(variant: str) -> None:
+def test_rows_do_not_depend_on_their_neighbors(variant: str) -> None:
     """Splitting the rows over threads must not change a bit, as long as every part is tiled."""
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((50, 600), np.float32), rng.standard_normal((600, 40), np.float32)

@@ -122,7 +122,7 @@ def test_pools(name, planes, size, kernel, stride):
         (0, (300, 500), (1, 300)),  # a transposition
         (7, (3, 120, 400), (40_000, 1, 100)),  # several
         (2, (150_000 // 300 - 1, 100, 3), (300, 3, 1)),  # short rows
-        (0, (3, 40_000), (1, 3)),  # colours apart
+        (0, (3, 40_000), (1, 3)),  # colors apart
         (0, (40_000, 3), (1, 40_000)),  # and together
         (0, (200, 250, 2), (2, 400, 1)),  # pairs
         (1, (500, 149), (300, 2)),

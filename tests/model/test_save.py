@@ -222,11 +222,11 @@ def test_failure_leaves_everything_as_it_was(make_model: Make, tmp_path: pathlib
     before = path.read_bytes()
     (tmp_path / "w.bin").write_bytes(b"too short")
     for threshold in (1, 1 << 30):
-        with pytest.raises(ModelError, match="'w.bin' has 9 bytes, the tensor needs 0 to 12000"):
+        with pytest.raises(ModelError, match="'w.bin' has 9 bytes, but the tensor needs bytes 0 to 12000"):
             model.save(path, external_above=threshold)
         assert names(tmp_path) == ["m.onnx", "w.bin"]
     assert path.read_bytes() == before
-    with pytest.raises(ValueError, match="number of bytes"):
+    with pytest.raises(ValueError, match="expected a size in bytes"):
         model.save(path, external_above=-1)
     with pytest.raises(OSError, match="nowhere"):
         model.save(tmp_path / "nowhere" / "m.onnx", external_above=1)
@@ -260,9 +260,9 @@ def test_more_than_two_gigabytes(make_model: Make, tmp_path: pathlib.Path) -> No
     last = model.initializers["w9"].numpy()
     assert (last[-1], last[0], last.nbytes) == (10, 0, 300 << 20)
     assert not last.flags.owndata
-    with pytest.raises(ModelError, match="one ONNX file holds at most 2147483647"):
+    with pytest.raises(ModelError, match="an ONNX file can have at most 2147483647"):
         model.to_bytes()
-    with pytest.raises(ModelError, match="save it with its weights in a file beside it"):
+    with pytest.raises(ModelError, match="save it with the weights in a separate file"):
         model.save(tmp_path / "n.onnx", external_above=1 << 40)
     (port,) = model.extract([2]).outputs
     assert (port.dtype, port.shape) == (np.float32, ())

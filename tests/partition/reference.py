@@ -115,7 +115,7 @@ class _Loop:
     def grow(self, root: int, number: int) -> list[int]:
         candidate, rejected = [root], list[int]()
         self.note("root", root, candidate, rejected)
-        while (node := self.next_neighbour(candidate, rejected)) is not None:
+        while (node := self.next_neighbor(candidate, rejected)) is not None:
             if self.device[node] == number and self.label[node] < 0:
                 candidate.append(node)
                 self.note("merge", node, candidate, rejected)
@@ -128,12 +128,12 @@ class _Loop:
                 self.note("rollback", node, candidate, rejected)
         return candidate
 
-    def next_neighbour(self, candidate: list[int], rejected: list[int]) -> int | None:
-        """Of the most recently merged node that has one: the first neighbour neither merged nor rejected."""
+    def next_neighbor(self, candidate: list[int], rejected: list[int]) -> int | None:
+        """Of the most recently merged node that has one: the first neighbor neither merged nor rejected."""
         for node in reversed(candidate):
-            for neighbour in self.children[node] + self.parents[node]:
-                if neighbour not in candidate and neighbour not in rejected:
-                    return neighbour
+            for neighbor in self.children[node] + self.parents[node]:
+                if neighbor not in candidate and neighbor not in rejected:
+                    return neighbor
         return None
 
     def refers_to_itself(self, candidate: list[int], rejected: list[int]) -> bool:
@@ -214,7 +214,7 @@ class _EarlyRejection:
             cover_the_rest()
 
     def grow(self, root: int, covered: set[int]) -> list[int]:
-        """Downwards, then upwards, and again: each neighbour in turn, merged or rejected for good."""
+        """Downwards, then upwards, and again: each neighbor in turn, merged or rejected for good."""
         candidate = [root]
         tainted: tuple[set[int], set[int]] = (set(), set())  # outside for good, and reached from the candidate
         explored: tuple[set[int], set[int]] = (set(), set())  # of those: what they lead to is tainted as well
@@ -231,7 +231,7 @@ class _EarlyRejection:
         return candidate
 
     def waiting(self, side: int, candidate: list[int], tainted: set[int]) -> list[int]:
-        """Neighbours that may still be merged, the first in topological order first; the others become tainted."""
+        """Neighbors that may still be merged, the first in topological order first; the others become tainted."""
         device = self.device[candidate[0]]
         adjacent = {self.vertex[n] for node in candidate for n in self.rows[side][node]} - set(candidate)
         tainted |= {v for v in adjacent if self.label[v] >= 0 or self.device[v] != device}
@@ -261,14 +261,14 @@ class _EarlyRejection:
             if self.leads_to(side, vertex, node):
                 return False
             explored.add(vertex)
-            tainted |= {self.vertex[n] for n in self.neighbours(side, vertex)} - {vertex, *candidate}
+            tainted |= {self.vertex[n] for n in self.neighbors(side, vertex)} - {vertex, *candidate}
         return False
 
-    def neighbours(self, side: int, vertex: int) -> list[int]:
+    def neighbors(self, side: int, vertex: int) -> list[int]:
         return [n for member in self.members[vertex] for n in self.rows[side][member]]
 
     def steps(self, side: int, vertex: int) -> int:
-        return len(self.members[vertex]) + len(self.neighbours(side, vertex))
+        return len(self.members[vertex]) + len(self.neighbors(side, vertex))
 
     def leads_to(self, side: int, vertex: int, node: int) -> bool:
         """Whether the chain of last predecessors (upwards: first successors) of ``node`` runs through ``vertex``."""
@@ -282,7 +282,7 @@ class _EarlyRejection:
         reached: set[int] = set()
         todo = list(candidate)
         while todo:
-            found = {self.vertex[n] for n in self.neighbours(side, todo.pop())} - reached - set(candidate)
+            found = {self.vertex[n] for n in self.neighbors(side, todo.pop())} - reached - set(candidate)
             reached |= found
             todo += found
         return reached
@@ -321,7 +321,7 @@ class _EarlyRejection:
         label: dict[int, int] = {}
         kind = {v: -1 - v if self.label[v] >= 0 else self.device[v] for v in self.order}
         for v in self.order:
-            parents = {self.vertex[p] for p in self.neighbours(1, v)} - {v}
+            parents = {self.vertex[p] for p in self.neighbors(1, v)} - {v}
             depth[v] = max((depth[p] + (kind[p] != kind[v]) for p in parents), default=0)
         for v in self.order:
             if self.label[v] >= 0 or v in label:
@@ -339,10 +339,10 @@ class _EarlyRejection:
             self.label[v] = number
 
 
-def _transitive_closure(vertex: list[int], neighbours: list[list[int]]) -> list[int]:
+def _transitive_closure(vertex: list[int], neighbors: list[list[int]]) -> list[int]:
     """Bit set of the vertices reachable from each vertex in one step or more: repeated until nothing is added."""
     reach = [0] * len(vertex)
-    for node, row in enumerate(neighbours):
+    for node, row in enumerate(neighbors):
         for other in row:
             if vertex[other] != vertex[node]:
                 reach[vertex[node]] |= 1 << vertex[other]

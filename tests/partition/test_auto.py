@@ -48,7 +48,7 @@ def contraction(g, device):
     return len(set(label))
 
 
-def relabelled(g, device, rng):
+def relabeled(g, device, rng):
     """The same graph under random numbers, and the number of each old node."""
     number = rng.permutation(g.num_nodes)
     src = np.repeat(np.arange(g.num_nodes), np.diff(g.indptr))
@@ -61,7 +61,7 @@ def relabelled(g, device, rng):
 def test_valid_and_maximal_on_random_graphs(seed, dags, evaluate):
     g, device = dags.one(seed)
     if seed % 2:
-        g, device, _ = relabelled(g, device, np.random.default_rng(seed))
+        g, device, _ = relabeled(g, device, np.random.default_rng(seed))
     g = Graph.from_csr(g.indptr, g.indices)  # edges in the order of g.indices, none twice
     weight = np.random.default_rng(seed).random(g.num_edges) if seed % 3 == 0 else None
     p = partition_graph(g, device, edge_weight=weight)

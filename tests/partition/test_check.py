@@ -92,7 +92,7 @@ def can_merge_some(children, device, label):
 
 
 def test_verdicts_equal_the_definition(dags):
-    """All labellings of small random graphs by at most three ids."""
+    """All labelings of small random graphs by at most three ids."""
     for seed in range(60):
         g, device = dags.one(seed, max_nodes=6, max_devices=2)
         n = g.num_nodes

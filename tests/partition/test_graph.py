@@ -86,7 +86,7 @@ def test_graphs_without_edges(n):
     assert Graph.from_csr(np.zeros(n + 1, np.int64), []).num_nodes == n
 
 
-def test_neighbours_and_repr():
+def test_neighbors_and_repr():
     g = Graph.from_edges(*DIAMOND, 4)
     assert g.successors(0).tolist() == [1, 2]
     assert g.predecessors(3).tolist() == [1, 2]

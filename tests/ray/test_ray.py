@@ -143,7 +143,7 @@ def test_another_device_may_run_there(shared: hetero.Core) -> None:
     assert set(support.reasons) == {"second", "third"}
     assert "FPGA" in support.reasons["third"]["RAY.0"]
     for config, says in (
-        ({"RAY_DEVICE": "RAY.1"}, "once more"),
+        ({"RAY_DEVICE": "RAY.1"}, "expected a device other than RAY"),
         ({"RAY_DEVICE_PROPERTIES": {"NUM_STREAM": 1}}, "did you mean NUM_STREAMS"),
         ({"RAY_RESOURCES": {"GPU": -1}}, "RAY_RESOURCES"),
     ):
@@ -171,7 +171,7 @@ def test_custom_operators_stay_here(shared: hetero.Core) -> None:
     model = core.read_model(proto)
     found = core.query_model(model, "HETERO:RAY.0,CPU")
     assert dict(found) == {"first": "RAY.0", "own": "CPU"}
-    assert "code of this process" in found.reasons["own"]["RAY.0"]
+    assert "exists only in this process" in found.reasons["own"]["RAY.0"]
     np.testing.assert_array_equal(core.compile_model(model, "HETERO:RAY.0,CPU")(X)[0], 2 * np.maximum(X, 0))
 
 
@@ -194,7 +194,7 @@ def test_log_lines_warnings_and_errors_come_here(shared: hetero.Core, caplog: py
 def test_exports_and_contexts_are_refused(shared: hetero.Core) -> None:
     for device in ("RAY.0", "HETERO:RAY.0,CPU"):
         compiled = shared.compile_model(chain(shared), device)
-        with pytest.raises(hetero.NotSupported, match="Compile for CPU and export that"):
+        with pytest.raises(hetero.NotSupported, match="compile for CPU and export the result"):
             compiled.export_model(io.BytesIO())
     with pytest.raises(hetero.NotSupported, match="no remote contexts"):
         shared.get_default_context("RAY")
@@ -229,7 +229,7 @@ def test_a_program_that_ends_the_connection_is_told(cluster: Any) -> None:
     core = hetero.Core()
     compiled = core.compile_model(chain(core), "RAY.1")
     ray.shutdown()
-    with pytest.raises(hetero.InferenceError, match="has been ended: compile anew"):
+    with pytest.raises(hetero.InferenceError, match="was closed: compile the model again"):
         compiled(X)
     assert not ray.is_initialized()  # Ray would connect by itself where it can
     again = core.compile_model(chain(core), "RAY.1", {"RAY_ADDRESS": cluster.address})
@@ -280,7 +280,7 @@ def test_an_inference_can_be_waited_for_and_cancelled(shared: hetero.Core) -> No
 
 def waiting_in(core: hetero.Core) -> set[int]:
     """Processes of actors without a model."""
-    spares = list(core._registry.plugin("RAY")._pool._waiting.values())  # type: ignore[attr-defined]
+    spares = list(core._registry.plugin("RAY")._pool._idle.values())  # type: ignore[attr-defined]
     assert until(lambda: any(spares))
     assert all(len(spare) <= 2 for spare in spares)
     return {actor.process for spare in spares for actor in spare if actor.process}
@@ -316,7 +316,7 @@ def test_ids_are_nodes_and_resources(shared: hetero.Core, cluster: Any) -> None:
             shared.compile_model(chain(shared), device)
     with pytest.warns(RuntimeWarning, match=r"skipping RAY\.7"):
         shared.compile_model(chain(shared), "HETERO:RAY.7,CPU")
-    with pytest.raises(hetero.PropertyError, match="cannot be to"):
+    with pytest.raises(hetero.PropertyError, match="cannot connect to"):
         shared.compile_model(chain(shared), "RAY", {"RAY_ADDRESS": "192.0.2.77:6379"})
 
 

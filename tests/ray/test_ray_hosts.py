@@ -113,7 +113,7 @@ def test_a_model_over_two_hosts_and_what_becomes_of_it_when_the_wire_is_cut(host
         on(1, *begin, f"--address={HEAD}:6379", f"--node-ip-address={OTHER}", f"--temp-dir={folders[1]}/ray")
         said = on(0, sys.executable, "-c", DRIVER, HEAD, OTHER, hosts[1])
         assert "right" in said
-        assert f"at {OTHER} is no more; what it had goes on at RAY.0" in said, said
+        assert f"at {OTHER} is dead; its models move to RAY.0" in said, said
     finally:
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)

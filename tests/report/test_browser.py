@@ -120,7 +120,7 @@ def test_clicking_through(
     assert "Boundary values" in details(page)
 
 
-def test_a_neighbour_of_the_nodes_that_are_drawn(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
+def test_a_neighbor_of_the_nodes_that_are_drawn(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
     page = opened(core.plan(transformer, DEVICES))
     page.evaluate("heteroReport.open(2)")
     page.until("heteroReport.drawn === 2")
@@ -373,7 +373,7 @@ def test_an_empty_model(core: hetero.Core, opened: Open) -> None:
 def test_data_that_cannot_be_read(browser: Browser, core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     write_report(core.plan(diamond, DEVICES), path, compress=False)
-    path.write_text(path.read_text().replace('{"colours"', '["colours"', 1))
+    path.write_text(path.read_text().replace('{"colors"', '["colors"', 1))
     page = browser.page()
     page.go(path.as_uri())
     page.until("document.getElementById('notices').textContent.includes('cannot be shown')")

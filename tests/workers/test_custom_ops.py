@@ -67,15 +67,17 @@ def test_c_functions_are_found_in_their_library(library: ctypes.CDLL, device: st
 def test_what_is_code_of_this_process_is_refused(library: ctypes.CDLL) -> None:
     text = "g (float[n] x) => (float[n] y) { y = com.acme.Scale(x) }"
     for functions, why in (
-        ({"function": lambda x: x}, "its function .*lambda.* is code of this process"),
-        ({"function": functools.partial(scale, factor=2.0)}, "its function .* is code of this process"),
+        ({"function": lambda x: x}, "its function .*lambda.* exists only in this process"),
+        ({"function": functools.partial(scale, factor=2.0)}, "its function .* exists only in this process"),
         ({"function": scale, "shape_rule": lambda x: x}, "its shape_rule .*lambda"),
         ({"function": scale, "output_dtypes": (lambda: np.float32,)}, "its output_dtypes .*lambda"),
-        ({"c_function": callback(scale), "shape_rule": scale_shape}, "its c_function is an address of this process"),
+        ({"c_function": callback(scale), "shape_rule": scale_shape}, "its c_function is an address in this process"),
         ({"c_function": library.scale, "shape_rule": scale_shape, "user_data": 8}, "its user_data is an address"),
     ):
         core = core_with(hetero.CustomOp("Scale", "com.acme", **functions))
-        with pytest.raises(hetero.NotSupported, match=f"com.acme::Scale cannot go to another process: {why}") as caught:
+        with pytest.raises(
+            hetero.NotSupported, match=f"com.acme::Scale cannot be used in another process: {why}"
+        ) as caught:
             core.compile_model(core.read_model(model_of(text)), "CPU", PROCESS)
         assert "without ISOLATION=PROCESS" in str(caught.value)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.formatting import byte_size, counted
+from ..base.formatting import byte_size, counted, shape_text
 from ..base.names import first_few, short
 from ..base.warn import warn
 from ..errors import InsufficientMemory
@@ -200,7 +200,8 @@ def unknown_size(model: Model, device: str, limit: int, needs: Footprint, number
     name = model.value_name(int(needs.first_unknown[number]))
     open_inputs = [port for port in model.inputs if port.is_tensor and not _has_sizes(port)]
     if open_inputs:
-        shapes = ", ".join(f"{short(port.name)!r} {_shape_text(port)}" for port in open_inputs[:_FEW])
+        listed = open_inputs[:_FEW]
+        shapes = ", ".join(f"{short(port.name)!r} {shape_text(port.shape, '(any shape)')}" for port in listed)
         more = f" and {len(open_inputs) - _FEW} more" if len(open_inputs) > _FEW else ""
         advice = f"state the sizes of the inputs with shapes={{...}} or --shape: {shapes}{more}"
     else:
@@ -213,9 +214,3 @@ def unknown_size(model: Model, device: str, limit: int, needs: Footprint, number
 
 def _has_sizes(port: Port) -> bool:
     return port.shape is not None and all(isinstance(dim, int) for dim in port.shape)
-
-
-def _shape_text(port: Port) -> str:
-    if port.shape is None:
-        return "(any shape)"
-    return f"[{', '.join('?' if dim is None else short(str(dim)) for dim in port.shape)}]"

@@ -18,7 +18,7 @@ from ..errors import PropertyError, raise_out_of_memory
 
 __all__ = ["matching"]
 
-_MOST_STEPS = 300_000_000  # estimated steps for matching in this process: a few seconds in the worst case
+_MAX_STEPS = 300_000_000  # estimated steps for matching in this process: a few seconds in the worst case
 _SECONDS = 10.0  # CPU time of the child process
 _NESTED = re.compile(r"\)[*+{]")  # an escaped bracket also counts, which is only slower
 _QUANTIFIERS = re.compile(r"[*+{]")
@@ -83,7 +83,7 @@ def _is_quick(pattern: str, names: Sequence[str]) -> bool:
     steps = 0
     for length, count in Counter(map(len, names)).items():
         steps += count * (length + 1) ** min(repetitions, 20)
-    return steps << branches <= _MOST_STEPS
+    return steps << branches <= _MAX_STEPS
 
 
 def _can_start_python() -> bool:

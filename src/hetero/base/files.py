@@ -27,7 +27,7 @@ __all__ = [
     "write_atomically",
 ]
 
-_MOST_AT_ONCE = 8 << 20  # bytes
+_MAX_AT_ONCE = 8 << 20  # size of one write, in B
 
 # The name of a temporary file: a dot, the start of the target's name, a random number, for some the mark of another
 # file (`_mark`), and one of these ends. File systems allow 255 bytes in all.
@@ -113,9 +113,9 @@ def remove_leftovers(folder: str) -> None:
     """
     with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
         names = [entry.name for entry in entries if entry.name.endswith((_TEMPORARY_END, _MOVED_END))]
-        for found in filter(None, map(_TEMPORARY.fullmatch, names)):
+        for match in filter(None, map(_TEMPORARY.fullmatch, names)):
             with contextlib.suppress(OSError):
-                _remove_if_left(folder, found[0], found["needs"])
+                _remove_if_left(folder, match[0], match["needs"])
 
 
 def _remove_if_left(folder: str, name: str, needs: str | None) -> None:
@@ -302,7 +302,7 @@ def write_all(target: int, data: memoryview) -> None:
     """Write all of ``data`` to an open file."""
     done = 0
     while done < len(data):
-        done += os.write(target, data[done : done + _MOST_AT_ONCE])
+        done += os.write(target, data[done : done + _MAX_AT_ONCE])
 
 
 def map_file(path: str, expected: str, error: type[HeteroError], empty: type[HeteroError] | None = None) -> memoryview:

@@ -1,8 +1,12 @@
-"""Formats counts, bytes and durations for errors, plans, reports and commands."""
+"""Formats counts, bytes, durations and shapes for errors, plans, reports and commands."""
 
 from __future__ import annotations
 
-__all__ = ["byte_size", "counted", "duration"]
+from collections.abc import Sequence
+
+from .names import short
+
+__all__ = ["byte_size", "counted", "duration", "shape_text"]
 
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -29,3 +33,15 @@ def byte_size(number: float) -> str:
     if not unit:
         return f"{value:.0f} B"
     return f"{value:.{max(0, 2 - (value >= 9.995) - (value >= 99.95))}f} {_BYTE_UNITS[unit]}"
+
+
+def shape_text(shape: Sequence[int | str | None] | None, unknown: str = "?", *, compact: bool = False) -> str:
+    """``[1, 3, height, ?]``, or ``unknown`` if the rank is unknown.
+
+    ``compact``: write a shape without unknown sizes as ``1x3x224x224`` or ``scalar``, as ``--shape`` expects it.
+    """
+    if shape is None:
+        return unknown
+    if compact and all(isinstance(dim, int) for dim in shape):
+        return "x".join(map(str, shape)) or "scalar"
+    return f"[{', '.join('?' if dim is None else short(str(dim)) for dim in shape)}]"

@@ -18,14 +18,14 @@ def group_min(
 
     ``group``: the group of each number, 0 .. num_groups - 1.
     """
-    found = np.full(num_groups, none, np.int64)
+    minima = np.full(num_groups, none, np.int64)
     if len(numbers):
         order = np.argsort(group, kind="stable")
         groups = group[order]
         begins = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]]))
         at = groups[begins]
-        found[at] = np.minimum.reduceat(numbers[order].astype(np.int64, copy=False), begins)
-    return found
+        minima[at] = np.minimum.reduceat(numbers[order].astype(np.int64, copy=False), begins)
+    return minima
 
 
 def group_max(

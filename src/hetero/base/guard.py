@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 
 from ..errors import HeteroError, PluginTimeout, raise_out_of_memory
 
-__all__ = ["Given", "guarded", "within"]
+__all__ = ["Result", "guarded", "within"]
 
-Given = TypeVar("Given")
+Result = TypeVar("Result")
 
 
 def guarded(
     device: str,
     stage: str,
     subject: str,
-    call: Callable[[], Given],
+    call: Callable[[], Result],
     timeout_ms: int = 0,
     kind: type[HeteroError] = HeteroError,
-) -> Given:
+) -> Result:
     """Returns what ``call`` returns. Errors of hetero and `MemoryError` get a note; all others become a ``kind`` that
     names ``device``, the ``stage`` (``query_model``, ...) and its ``subject``. Raises `PluginTimeout` after
     ``timeout_ms``, unless that is 0."""
@@ -33,7 +33,7 @@ def guarded(
         return call() if timeout_ms == 0 else within(timeout_ms, call)
     except _TimeOver:
         raise PluginTimeout(
-            f"{device} hangs in {stage} {subject}: not done within {timeout_ms} ms (PLUGIN_TIMEOUT_MS)"
+            f"{device} did not finish {stage} {subject} within {timeout_ms} ms (PLUGIN_TIMEOUT_MS)"
         ) from None
     except HeteroError as error:
         error.add_note(f"in {stage} {subject}, by {device}")
@@ -47,7 +47,7 @@ def guarded(
         raise kind(f"{device} failed in {stage} {subject}: {type(error).__name__}: {error}") from error
 
 
-def within(timeout_ms: int, call: Callable[[], Given]) -> Given:
+def within(timeout_ms: int, call: Callable[[], Result]) -> Result:
     """Run ``call`` in a separate thread; returns its result or raises its exception. Raises `_TimeOver` after a
     timeout."""
     outcome: list[tuple[bool, Any]] = []
@@ -65,8 +65,8 @@ def within(timeout_ms: int, call: Callable[[], Given]) -> Given:
         raise _TimeOver
     done, what = outcome[0]
     if done:
-        given: Given = what
-        return given
+        result: Result = what
+        return result
     raise what
 
 

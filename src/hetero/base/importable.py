@@ -11,15 +11,15 @@ __all__ = ["import_name", "imported"]
 
 
 def import_name(function: object) -> str | None:
-    """``module:name`` if importing that gives the same object. None for local functions, lambdas and scripts."""
+    """``module:name`` if an import returns the same object. None for local functions, lambdas and scripts."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
         return None
     try:
-        found = functools.reduce(getattr, name.split("."), sys.modules.get(module))
+        imported_object = functools.reduce(getattr, name.split("."), sys.modules.get(module))
     except AttributeError:
         return None
-    return f"{module}:{name}" if found is function else None
+    return f"{module}:{name}" if imported_object is function else None
 
 
 def imported(name: str) -> Any:

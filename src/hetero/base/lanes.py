@@ -1,6 +1,6 @@
-"""Small pictures in lanes, one per device: SVG made here, for plans and profiles in notebooks.
+"""Draws small SVG pictures of plans and profiles for notebooks, with one lane per device.
 
-What would be narrower than a few pixels is summed up, so the picture stays small for any number of boxes.
+If there are many boxes, each lane shows columns with the share of time that boxes take, so the picture stays small.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from .names import xml_text
-from .palette import device_colour, shade, tint
+from .palette import device_color, shade, tint
 
 __all__ = ["Box", "lanes_svg"]
 
 _WIDTH, _LANE, _MARGIN, _NAMES = 760.0, 34.0, 12.0, 110.0
-_MOST_BOXES = 60  # drawn one by one; more are summed up in columns
-_COLUMN = 2.0  # pixels of such a column
+_MAX_BOXES = 60  # above this, a picture shows columns instead of boxes
+_COLUMN = 2.0  # width of a column in pixels
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Box:
-    """A subgraph in its lane, from ``begin`` to ``end`` on any axis; ``weight``: its share of a column."""
+    """A subgraph in its lane, from ``begin`` to ``end`` in any unit. ``tip``: the text shown on hover."""
 
     lane: int
     begin: float
@@ -36,11 +36,11 @@ def lanes_svg(
     boxes: Sequence[Box],
     edges: Iterable[tuple[int, int]],
     below: str,
-    colours: Sequence[int] | None = None,
+    colors: Sequence[int] | None = None,
 ) -> str:
-    """The picture. ``notes``: one per lane, shown to its left. ``edges``: pairs of box numbers. ``colours``: one per
-    lane."""
-    colours = range(len(notes)) if colours is None else colours
+    """The picture as SVG. ``notes``: the text to the left of each lane. ``edges``: pairs of box numbers. ``below``: the
+    text below the lanes. ``colors``: the color number of each lane, by default the number of the lane."""
+    colors = range(len(notes)) if colors is None else colors
     left = _MARGIN + max(_NAMES, *(7.0 * len(note) for note in notes)) if notes else _MARGIN
     width = _WIDTH - _MARGIN - left
     top = 34.0
@@ -60,18 +60,18 @@ def lanes_svg(
             f'<rect x="{left:g}" y="{middle - _LANE / 2 + 2:g}" width="{width:g}" height="{_LANE - 4:g}" rx="4" '
             f'fill="#f6f8fa"/><text x="{_MARGIN:g}" y="{middle + 4:g}" fill="#1f2328">{xml_text(note)}</text>'
         )
-    if len(boxes) > _MOST_BOXES:
-        out += _columns(boxes, left, width, top, scale, colours)
+    if len(boxes) > _MAX_BOXES:
+        out += _columns(boxes, left, width, top, scale, colors)
     else:
         out += _arrows(boxes, edges, left, top, scale)
-        out += [_box(box, left, top, scale, colours[box.lane]) for box in boxes]
+        out += [_box(box, left, top, scale, colors[box.lane]) for box in boxes]
     if below:
         out.append(f'<text x="{left:g}" y="{height - 9:g}" font-size="11" fill="#59636e">{xml_text(below)}</text>')
     return "\n".join([*out, "</svg>"])
 
 
-def _box(box: Box, left: float, top: float, scale: float, colour: int) -> str:
-    fill = device_colour(colour)
+def _box(box: Box, left: float, top: float, scale: float, color: int) -> str:
+    fill = device_color(color)
     x, width = left + box.begin * scale, max(1.5, (box.end - box.begin) * scale)
     y = top + _LANE * box.lane + 6
     drawn = (
@@ -87,14 +87,14 @@ def _box(box: Box, left: float, top: float, scale: float, colour: int) -> str:
 
 
 def _arrows(boxes: Sequence[Box], edges: Iterable[tuple[int, int]], left: float, top: float, scale: float) -> list[str]:
-    """Curves from the end of one box to the beginning of another lane's."""
+    """Curves from the end of a box to the beginning of a box in another lane."""
     paths = []
     for source, target in dict.fromkeys(edges):
         if not (0 <= source < len(boxes) and 0 <= target < len(boxes)):
             continue
         one, other = boxes[source], boxes[target]
         if one.lane == other.lane:
-            continue  # it would run through the boxes between
+            continue  # the curve would cross the boxes between them
         down = 1 if other.lane > one.lane else -1
         inset = [min(3.0, (box.end - box.begin) * scale / 2) for box in (one, other)]
         x1, x2 = left + one.end * scale - inset[0], left + other.begin * scale + inset[1]
@@ -107,9 +107,9 @@ def _arrows(boxes: Sequence[Box], edges: Iterable[tuple[int, int]], left: float,
 
 
 def _columns(
-    boxes: Sequence[Box], left: float, width: float, top: float, scale: float, colours: Sequence[int]
+    boxes: Sequence[Box], left: float, width: float, top: float, scale: float, colors: Sequence[int]
 ) -> list[str]:
-    """Per lane and column of pixels how much of it the boxes fill, as how dark it is."""
+    """Columns per lane. The more of a column the boxes fill, the darker it is."""
     filled: dict[tuple[int, int], float] = {}
     for box in boxes:
         begin, end = box.begin * scale / _COLUMN, box.end * scale / _COLUMN
@@ -118,13 +118,12 @@ def _columns(
             filled[box.lane, column] = filled.get((box.lane, column), 0.0) + share
     out = []
     for lane, entries in itertools.groupby(sorted(filled.items()), key=lambda entry: entry[0][0]):
-        fill, y = device_colour(colours[lane]), top + _LANE * lane + 6
+        fill, y = device_color(colors[lane]), top + _LANE * lane + 6
         paths: dict[str, list[str]] = {}
         for (_, column), share in entries:
-            colour = tint(fill, 0.15 + 0.85 * min(1.0, round(share, 1)))
-            paths.setdefault(colour, []).append(f"M{left + column * _COLUMN:.0f} {y:.0f}v{_LANE - 12:.0f}")
+            color = tint(fill, 0.15 + 0.85 * min(1.0, round(share, 1)))
+            paths.setdefault(color, []).append(f"M{left + column * _COLUMN:.0f} {y:.0f}v{_LANE - 12:.0f}")
         out += [
-            f'<path d="{"".join(path)}" stroke="{colour}" stroke-width="{_COLUMN:g}"/>'
-            for colour, path in paths.items()
+            f'<path d="{"".join(path)}" stroke="{color}" stroke-width="{_COLUMN:g}"/>' for color, path in paths.items()
         ]
     return out

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 __all__ = ["clean", "file_stem", "first_few", "short", "shortened", "xml_text"]
 
-_WIDEST = 40  # characters of a name in a message
+_MAX_WIDTH = 40  # characters of a name in a message
 
 # C0 and C1 controls, lone surrogates, and characters that change the writing direction of the text around the name.
 _HARMFUL = re.compile(
@@ -18,32 +18,32 @@ _HARMFUL = re.compile(
 
 
 def clean(name: str) -> str:
-    """``name`` on one line of valid Unicode: lone surrogates become U+FFFD, control characters become
-    their pictures."""
+    """``name`` on one line of valid Unicode: lone surrogates become U+FFFD, and control characters become their visible
+    symbols."""
     if name.isascii() and name.isprintable():
         return name
     return _HARMFUL.sub(_picture, name)
 
 
-def shortened(name: str, most: int) -> str:
-    """`clean`, shortened in the middle to ``most`` characters: both ends distinguish names."""
-    shown = clean(name if len(name) <= 4 * most else f"{name[: 2 * most]}{name[-2 * most :]}")
-    if len(shown) <= most:
+def shortened(name: str, width: int) -> str:
+    """`clean`, shortened in the middle to ``width`` characters, because both ends distinguish names."""
+    shown = clean(name if len(name) <= 4 * width else f"{name[: 2 * width]}{name[-2 * width :]}")
+    if len(shown) <= width:
         return shown
-    head = (most - 1) // 2
-    return f"{shown[:head]}…{shown[len(shown) - (most - 1 - head) :]}"
+    head = (width - 1) // 2
+    return f"{shown[:head]}…{shown[len(shown) - (width - 1 - head) :]}"
 
 
 def short(name: str) -> str:
     """`shortened` to the width of a name in a message."""
-    return shortened(name, _WIDEST)
+    return shortened(name, _MAX_WIDTH)
 
 
-def first_few(names: Sequence[str], most: int = 5, total: int | None = None) -> str:
-    """The first names, quoted, and the number of further names out of ``total``."""
+def first_few(names: Sequence[str], limit: int = 5, total: int | None = None) -> str:
+    """The first ``limit`` names, quoted, and the number of further names out of ``total``."""
     count = len(names) if total is None else total
-    text = ", ".join(repr(short(name)) for name in names[:most])
-    listed = min(len(names), most)
+    text = ", ".join(repr(short(name)) for name in names[:limit])
+    listed = min(len(names), limit)
     return f"{text} and {count - listed} more" if count > listed else text
 
 

@@ -1,8 +1,8 @@
-"""Properties: one table of typed, documented keys.
+"""The table of all properties, with their types and documentation.
 
-A plugin declares which of them it has (`Plugin.properties`), with its own defaults where they differ. A value is
-layered: declared default < `set_property` < the configuration of `compile_model`. A key that nobody declares raises,
-with the nearest name.
+A plugin declares which properties it has (`Plugin.properties`), and may change their defaults. The value from the
+configuration of `compile_model` takes precedence over `set_property`, which takes precedence over the default. A
+property that is not declared raises an error with the most similar name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 # More than the processors of the largest machines, and few enough for one process to start.
-MOST_THREADS: Final = 4096
+MAX_THREADS: Final = 4096
 # The largest int of C, in which timeouts in milliseconds are passed to the system (24 days).
 MOST: Final = 2**31 - 1
 
@@ -58,8 +58,8 @@ class Property:
             raise PropertyError(f"property {self.name}: expected int, found {shown(value)}")
         if not isinstance(value, self.type):
             kinds = self.type if isinstance(self.type, tuple) else (self.type,)
-            wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise PropertyError(f"property {self.name}: expected {wanted}, found {shown(value)}")
+            expected = " or ".join(kind.__name__ for kind in kinds)
+            raise PropertyError(f"property {self.name}: expected {expected}, found {shown(value)}")
         if self.choices is not None and value not in self.choices:
             raise PropertyError(
                 f"property {self.name}: expected one of "
@@ -76,9 +76,9 @@ class Property:
 _BOOLEANS = {"YES": True, "NO": False, "TRUE": True, "FALSE": False}
 
 
-def up_to(most: int) -> Callable[[int], bool]:
-    """A predicate: whether a number is in 0 .. ``most``."""
-    return lambda value: 0 <= value <= most
+def up_to(maximum: int) -> Callable[[int], bool]:
+    """A predicate: whether a number is in 0 .. ``maximum``."""
+    return lambda value: 0 <= value <= maximum
 
 
 def _path_problem(value: object) -> str | None:
@@ -131,94 +131,96 @@ def _ro(name: str, type_: type | tuple[type, ...], default: Any, doc: str) -> Pr
 
 _TABLE: Final = (
     _ro("SUPPORTED_PROPERTIES", tuple, (), "names of all properties of the device"),
-    _ro("AVAILABLE_DEVICES", tuple, (), "device ids that exist here"),
-    _ro("FULL_DEVICE_NAME", str, "", "name to show a person"),
-    _ro("DEVICE_ARCHITECTURE", str, "", "what a compiled model is tied to"),
+    _ro("AVAILABLE_DEVICES", tuple, (), "device ids available on this machine"),
+    _ro("FULL_DEVICE_NAME", str, "", "name for display"),
+    _ro("DEVICE_ARCHITECTURE", str, "", "hardware or library that compiled models depend on"),
     _ro("DEVICE_TYPE", str, "integrated", "integrated, discrete or simulated"),
-    _ro("OPTIMIZATION_CAPABILITIES", tuple, (), "element types and features with kernels of their own"),
-    _ro("RANGE_FOR_ASYNC_INFER_REQUESTS", tuple, (1, 1, 1), "(least, most, step) of requests in flight"),
-    _ro("RANGE_FOR_STREAMS", tuple, (1, 1), "(least, most) of NUM_STREAMS that make sense"),
-    _ro("EXECUTION_DEVICES", tuple, (), "devices a compiled model runs on"),
+    _ro("OPTIMIZATION_CAPABILITIES", tuple, (), "element types and features with optimized kernels"),
+    _ro("RANGE_FOR_ASYNC_INFER_REQUESTS", tuple, (1, 1, 1), "(minimum, maximum, step) of requests in flight"),
+    _ro("RANGE_FOR_STREAMS", tuple, (1, 1), "(minimum, maximum) of NUM_STREAMS"),
+    _ro("EXECUTION_DEVICES", tuple, (), "devices on which a compiled model runs"),
     _ro("OPTIMAL_NUMBER_OF_INFER_REQUESTS", int, 1, "requests in flight that keep the device busy"),
     _ro("NETWORK_NAME", str, "", "name of the compiled graph"),
     _ro("LOADED_FROM_CACHE", bool, False, "whether the compiled model came from CACHE_DIR"),
-    _ro("HETERO_NUMBER_OF_SUBMODELS", int, 1, "submodels the model was cut into"),
-    Property("DEVICE_ID", str, "", doc="which of several devices of one name"),
-    Property("PERF_COUNT", bool, False, doc="measure each node of each request"),
+    _ro("HETERO_NUMBER_OF_SUBMODELS", int, 1, "number of submodels"),
+    Property("DEVICE_ID", str, "", doc="selects one of several devices with the same name"),
+    Property("PERF_COUNT", bool, False, doc="measure the time of each node in each request"),
     Property(
-        "PERFORMANCE_HINT", str, "LATENCY", choices=("LATENCY", "THROUGHPUT"), doc="what NUM_STREAMS is chosen for"
+        "PERFORMANCE_HINT", str, "LATENCY", choices=("LATENCY", "THROUGHPUT"), doc="the goal for choosing NUM_STREAMS"
     ),
-    Property(
-        "PERFORMANCE_HINT_NUM_REQUESTS", int, 0, accepts=up_to(MOST), doc=f"0 to {MOST}; 0 = as many as there can be"
-    ),
+    Property("PERFORMANCE_HINT_NUM_REQUESTS", int, 0, accepts=up_to(MOST), doc=f"0 to {MOST}; 0 = as many as possible"),
     Property(
         "INFERENCE_PRECISION_HINT",
         str,
         "f32",
         choices=("f32", "bf16", "f16"),
-        doc="the type that constant weights of float32 are kept in; computation stays float32",
+        doc="the type in which float32 weights are stored; computation stays float32",
     ),
     Property(
         "EXECUTION_MODE_HINT",
         str,
         "ACCURACY",
         choices=("ACCURACY", "PERFORMANCE"),
-        doc="PERFORMANCE: the device chooses INFERENCE_PRECISION_HINT, unless that is set",
+        doc="PERFORMANCE: the device chooses INFERENCE_PRECISION_HINT if it is not set",
     ),
-    Property("NUM_STREAMS", int, 0, accepts=up_to(MOST_THREADS), doc=f"0 to {MOST_THREADS}; 0 = by PERFORMANCE_HINT"),
-    Property("INFERENCE_NUM_THREADS", int, 0, accepts=up_to(MOST_THREADS), doc=f"0 to {MOST_THREADS}; 0 = all"),
+    Property("NUM_STREAMS", int, 0, accepts=up_to(MAX_THREADS), doc=f"0 to {MAX_THREADS}; 0 = by PERFORMANCE_HINT"),
+    Property("INFERENCE_NUM_THREADS", int, 0, accepts=up_to(MAX_THREADS), doc=f"0 to {MAX_THREADS}; 0 = all"),
     Property(
         "MODEL_PRIORITY",
         str,
         "MEDIUM",
         choices=("LOW", "MEDIUM", "HIGH"),
-        doc="whose asynchronous requests go first, of models that take turns (EXCLUSIVE_ASYNC_REQUESTS)",
+        doc="priority of asynchronous requests among models with EXCLUSIVE_ASYNC_REQUESTS",
     ),
-    Property("LOG_LEVEL", str, "NO", choices=LEVELS, doc="what the device tells of its work; see hetero.base.log"),
+    Property("LOG_LEVEL", str, "NO", choices=LEVELS, doc="which messages the device logs; see hetero.base.log"),
     Property(
         "PLUGIN_TIMEOUT_MS",
         int,
         0,
         accepts=up_to(MOST),
-        doc=f"0 to {MOST}: how long a query, a compilation, an import or an export of the device may take; "
-        "0 = any time",
+        doc=f"0 to {MOST}: time limit of a query, compilation, import or export; 0 = no limit",
     ),
     Property(
         "ISOLATION",
         str,
         "NONE",
         choices=("NONE", "PROCESS"),
-        doc="PROCESS: each model that the device compiles runs in a worker process of its own",
+        doc="PROCESS: each compiled model of the device runs in its own worker process",
     ),
     Property(
         "WORKER_TIMEOUT_MS",
         int,
         0,
         accepts=up_to(MOST),
-        doc=f"0 to {MOST}: a worker that takes longer for an inference is killed and replaced; 0 = any time",
+        doc=f"0 to {MOST}: a worker that takes longer for an inference is killed and replaced; 0 = no limit",
     ),
     Property(
         "WORKER_RETRIES",
         int,
         0,
         accepts=up_to(MOST),
-        doc=f"0 to {MOST}: how often an inference that lost its worker is tried again",
+        doc=f"0 to {MOST}: number of retries if a worker exits",
     ),
-    Property("EXCLUSIVE_ASYNC_REQUESTS", bool, False, doc="asynchronous requests of all models that set it take turns"),
-    Property("DISABLE_TRANSFORMATIONS", bool, False, doc="compile the nodes as they stand"),
-    Property("MULTI_DEVICE_PRIORITIES", str, "", doc="device list, for HETERO and MULTI given without one"),
+    Property(
+        "EXCLUSIVE_ASYNC_REQUESTS",
+        bool,
+        False,
+        doc="asynchronous requests of such models run one at a time",
+    ),
+    Property("DISABLE_TRANSFORMATIONS", bool, False, doc="compile the nodes without transformations"),
+    Property("MULTI_DEVICE_PRIORITIES", str, "", doc="device list for HETERO and MULTI if the device string has none"),
     Property(
         "DEVICE_PROPERTIES",
         Mapping,
         {},
-        doc="{device: {key: value}}, handed to that device only",
+        doc="{device: {property: value}}, passed only to that device",
         problem=_device_properties_problem,
     ),
     Property(
         "CACHE_DIR",
         str,
         "",
-        doc="folder where compiled models are kept and looked for",
+        doc="folder that caches compiled models",
         problem=_path_problem,
     ),
     Property(
@@ -226,30 +228,30 @@ _TABLE: Final = (
         (tuple, _NONE),
         None,
         accepts=lambda value: value is None or (len(value) == 2 and all(map(callable, value))),
-        doc="two functions from bytes to bytes, (encrypt, decrypt), for files that are exported or cached",
+        doc="two functions from bytes to bytes, (encrypt, decrypt), for exported and cached files",
     ),
-    Property("ENABLE_CPU_PINNING", bool, False, doc="threads stay on processors of their own"),
+    Property("ENABLE_CPU_PINNING", bool, False, doc="each thread runs on its own processor"),
     Property(
         "MODEL_DISTRIBUTION_POLICY",
         str,
         "",
         choices=("", "PIPELINE_PARALLEL"),
-        doc="PIPELINE_PARALLEL: a stage of the model on each device of the list, for many requests in flight",
+        doc="PIPELINE_PARALLEL: each device of the list runs one stage of the model, for many requests in flight",
     ),
     Property(
         "HETERO_DUMP_GRAPH_DOT",
         (bool, str),
         False,
-        doc="write both DOT files: True, or a folder",
+        doc="write both DOT files: True for the current folder, or a folder",
         problem=_path_problem,
     ),
-    Property("STRICT", bool, False, doc="raise where the default is to warn and go on"),
+    Property("STRICT", bool, False, doc="raise errors instead of warnings"),
 )
 PROPERTIES: Final[Mapping[str, Property]] = {entry.name: entry for entry in _TABLE}
 """Name -> property, for all properties of hetero. Plugins may declare more."""
 
 
-# The properties of devices that run several asynchronous requests at a time.
+# The properties of devices that run several asynchronous requests at the same time.
 STREAM_PROPERTIES: Final = (
     "NUM_STREAMS",
     "PERFORMANCE_HINT",
@@ -265,9 +267,9 @@ STREAM_PROPERTIES: Final = (
 def streams_and_threads(settings: Mapping[str, Any], processors: int) -> tuple[int, int]:
     """The number of concurrent requests, and the number of threads for each.
 
-    ``settings``: with ``NUM_STREAMS``, ``PERFORMANCE_HINT``, ``PERFORMANCE_HINT_NUM_REQUESTS`` and
-    ``INFERENCE_NUM_THREADS`` (for all streams together; 0: ``processors``). For LATENCY one request gets all threads;
-    for THROUGHPUT each gets one, and there are as many as threads, or as requests are expected, if that is fewer.
+    ``settings``: contains ``NUM_STREAMS``, ``PERFORMANCE_HINT``, ``PERFORMANCE_HINT_NUM_REQUESTS`` and
+    ``INFERENCE_NUM_THREADS`` (for all streams together; 0: ``processors``). If ``NUM_STREAMS`` is 0, it is 1 for
+    LATENCY. For THROUGHPUT, it is the number of threads, or of expected requests if that is smaller.
     """
     threads = settings["INFERENCE_NUM_THREADS"] or processors
     streams = settings["NUM_STREAMS"]
@@ -285,7 +287,7 @@ def without(properties: Iterable[str | Property], *names: str) -> tuple[str | Pr
 
 
 class PropertyTable:
-    """The properties of one device, with the values set so far. Not thread-safe; the plugin locks."""
+    """The properties of one device and the values set so far. Not thread-safe; the plugin must lock."""
 
     def __init__(self, declared: Iterable[str | Property]) -> None:
         self._declared: dict[str, Property] = {}
@@ -302,16 +304,16 @@ class PropertyTable:
         return name in self._declared
 
     def declared(self, name: str, owner: str) -> Property:
-        """The property ``name``, or `PropertyError` with the nearest name."""
+        """The property ``name``. If it is not declared, raises `PropertyError` with the most similar name."""
         if name not in self._declared:
             raise PropertyError(
                 f"{owner} has no property {shown(name)}{did_you_mean(name, self._declared)}; "
-                f"SUPPORTED_PROPERTIES lists them all"
+                f"SUPPORTED_PROPERTIES lists all properties"
             )
         return self._declared[name]
 
     def checked(self, config: Mapping[str, Any], owner: str) -> dict[str, Any]:
-        """``config`` with every value checked; nothing is stored."""
+        """``config`` with every value checked. Does not set the values."""
         checked = {}
         for name, value in config.items():
             entry = self.declared(name, owner)
@@ -321,7 +323,7 @@ class PropertyTable:
         return checked
 
     def update(self, config: Mapping[str, Any], owner: str) -> None:
-        """Set all of ``config``, or nothing if one entry is wrong."""
+        """Set all values of ``config``. If one is invalid, raises `PropertyError` and sets none."""
         self._values.update(self.checked(config, owner))
 
     def get(self, name: str, owner: str) -> Any:
@@ -334,7 +336,7 @@ class PropertyTable:
         return dict(self._values)
 
     def layered(self, config: Mapping[str, Any], owner: str) -> dict[str, Any]:
-        """Every writable property: default < set value < ``config``."""
+        """The value of every writable property: from ``config``, else the set value, else the default."""
         values = {name: entry.default for name, entry in self._declared.items() if entry.writable}
         values.update(self._values)
         values.update(self.checked(config, owner))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.formatting import shape_text
 from ..errors import HeteroError
 from ..model.types import Dim, Port
-from .text import shape_text
 
 __all__ = ["chosen_shape", "random_array"]
 
@@ -41,7 +41,7 @@ def random_array(
     if dtype is None:
         raise HeteroError(f"the element type of input {port.name!r} is unknown: give --input {port.name}=FILE.npy")
     if np.prod([float(size) for size in shape]) * dtype.itemsize > _MOST_BYTES:
-        raise HeteroError(f"input {port.name!r} of shape {shape_text(shape)} requires more than 16 GiB")
+        raise HeteroError(f"input {port.name!r} of shape {shape_text(shape, compact=True)} requires more than 16 GiB")
     if dtype.hasobject:
         return np.full(shape, "", object)
     if dtype == np.bool_:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..base.formatting import counted
+from ..base.formatting import counted, shape_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +23,6 @@ __all__ = [
     "print_json",
     "print_line",
     "print_table",
-    "shape_text",
     "shorten",
     "shown_shape",
 ]
@@ -54,22 +53,13 @@ def shorten(name: str, most: int | None = None) -> str:
     return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most - most // 2) :]}"
 
 
-def shape_text(shape: Sequence[int | str | None] | None) -> str:
-    """``1x3x224x224``; ``[batch, ?]`` if sizes are unknown; ``scalar``; ``?`` for an unknown rank."""
-    if shape is None:
-        return "?"
-    if all(isinstance(dim, int) for dim in shape):
-        return "x".join(map(str, shape)) or "scalar"
-    return f"[{', '.join('?' if dim is None else shorten(str(dim)) for dim in shape)}]"
-
-
 def shown_shape(value: Any) -> str:
     """The shape of an array, or the kind of another input or output."""
     if value is None:
         return "none"
     if isinstance(value, list):
         return counted(len(value), "array")
-    return shape_text(value.shape)
+    return shape_text(value.shape, compact=True)
 
 
 def print_line(text: str = "") -> None:

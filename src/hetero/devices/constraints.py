@@ -1,6 +1,7 @@
-"""When a profile device takes a node: constraints on operators, and which nodes do not fulfil them.
+"""Constraints of profile devices on operators, and the nodes that violate them.
 
-Nodes of one operator are looked at by arrays, and one by one only where something about them may be amiss.
+All nodes of an operator are checked at once with arrays. Only nodes that may violate a constraint are checked one by
+one.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ __all__ = ["OpConstraints", "refusals"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpConstraints:
-    """When a profile device takes a node of one operator. None: any.
+    """The conditions under which a profile device supports an operator. None: no condition.
 
-    ``attributes``: attribute name -> the values it may have (int, float, str, or a tuple of them).
+    ``attributes``: attribute name -> the allowed values (int, float, str, or a tuple of these).
     """
 
     dtypes: tuple[np.dtype[Any], ...] | None = None
@@ -37,8 +38,8 @@ class OpConstraints:
 
 
 def refusals(model: Model, ops: Mapping[str, OpConstraints]) -> dict[int, tuple[str, str | None]]:
-    """The nodes that the constraints of their operators do not allow: their operator, and what they would need and
-    what they have; None for operators that ``ops``, by type as in `Model.op_types`, lacks."""
+    """The nodes that violate the constraints of their operators. Node -> operator, and the required and the actual
+    property as text, or None if ``ops`` does not contain the operator. ``ops``: operators as in `Model.op_types`."""
     refused: dict[int, tuple[str, str | None]] = {}
     unfit = _UnfitValues(model)
     for number, name in enumerate(model.op_types):
@@ -48,36 +49,36 @@ def refusals(model: Model, ops: Mapping[str, OpConstraints]) -> dict[int, tuple[
             refused.update(dict.fromkeys(nodes.tolist(), (name, None)))
         elif constraints != OpConstraints():
             for node in _doubtful(model, nodes, constraints, unfit).tolist():
-                found = _refusal(model, model.nodes[node], constraints)
-                if found:
-                    refused[node] = name, found
+                violation = _violation(model, model.nodes[node], constraints)
+                if violation:
+                    refused[node] = name, violation
     return refused
 
 
-def _refusal(model: Model, node: NodeView, constraints: OpConstraints) -> str | None:
-    """What a node would need to fulfil ``constraints``, and what it has; None if it does."""
+def _violation(model: Model, node: NodeView, constraints: OpConstraints) -> str | None:
+    """The required and the actual property of a node that violates ``constraints``; None if it does not."""
     if constraints.min_opset is not None and node.opset < constraints.min_opset:
         return f"opset {constraints.min_opset} or later, found {node.opset}"
     if constraints.max_opset is not None and node.opset > constraints.max_opset:
         return f"opset {constraints.max_opset} or earlier, found {node.opset}"
     schema = _schema(node.domain, node.op_type, node.opset)
     if constraints.attributes:
-        given = node.attributes
+        attributes = node.attributes
         for name, allowed in constraints.attributes.items():
-            found = _attribute(name, given, schema, allowed)
-            if found not in allowed:
-                wanted = " or ".join(map(str, allowed))
-                return f"{name} = {wanted}, found {'none' if found is None else found}"
+            actual = _attribute(name, attributes, schema, allowed)
+            if actual not in allowed:
+                required = " or ".join(map(str, allowed))
+                return f"{name} = {required}, found {'none' if actual is None else actual}"
     if constraints.dtypes is None and constraints.max_rank is None:
         return None
     for name in _data_values(node, schema):
         value = model.value_id(name)
         if not model.read_count[value]:
-            continue  # an output nobody wants, such as the mask of Dropout
+            continue  # an unused output, such as the mask of Dropout
         kind = model.type_of(value)
         if constraints.dtypes is not None and kind.dtype not in constraints.dtypes:
-            wanted = " or ".join(dtype.name for dtype in constraints.dtypes)
-            return f"{wanted}, found {'unknown type' if kind.dtype is None else kind.dtype.name} in {name!r}"
+            required = " or ".join(dtype.name for dtype in constraints.dtypes)
+            return f"{required}, found {'unknown type' if kind.dtype is None else kind.dtype.name} in {name!r}"
         if constraints.max_rank is not None and (kind.shape is None or len(kind.shape) > constraints.max_rank):
             rank = "unknown rank" if kind.shape is None else f"rank {len(kind.shape)}"
             return f"at most rank {constraints.max_rank}, found {rank} in {name!r}"
@@ -85,16 +86,16 @@ def _refusal(model: Model, node: NodeView, constraints: OpConstraints) -> str | 
 
 
 class _UnfitValues:
-    """Which values are not as constraints on types want them. Equal types are looked at once."""
+    """Finds the values that violate constraints on types. Each distinct type is checked once."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
         self._known: dict[int, ValueType] = {}
 
     def mask(self, values: NDArray[np.int32], constraints: OpConstraints) -> NDArray[np.bool_]:
-        """bool, per value."""
+        """bool [len(values)]: True for values that violate the constraints."""
         judged: dict[int, bool] = {}
-        found = np.empty(len(values), np.bool_)
+        unfit = np.empty(len(values), np.bool_)
         for at, value in enumerate(values.tolist()):
             kind = self._known.get(value)
             if kind is None:
@@ -106,14 +107,14 @@ class _UnfitValues:
                 ) or (
                     constraints.max_rank is not None and (kind.shape is None or len(kind.shape) > constraints.max_rank)
                 )
-            found[at] = verdict
-        return found
+            unfit[at] = verdict
+        return unfit
 
 
 def _doubtful(
     model: Model, nodes: NDArray[np.intp], constraints: OpConstraints, unfit: _UnfitValues
 ) -> NDArray[np.intp]:
-    """Those of ``nodes``, all of one operator, that `_refusal` has to look at: it takes the others."""
+    """Those of ``nodes``, all with one operator, that `_violation` must check. The others violate nothing."""
     if not len(nodes) or constraints.attributes:
         return nodes
     first = model.nodes[int(nodes[0])]
@@ -124,15 +125,15 @@ def _doubtful(
     schema = _schema(first.domain, first.op_type, first.opset)
     doubtful = np.zeros(len(nodes), np.bool_)
     for rows, is_data in zip((model.node_inputs, model.node_outputs), _data_positions(schema), strict=True):
-        taken = rows.take(nodes.astype(np.int32))
-        lengths = np.diff(taken.indptr)
-        position = np.arange(len(taken.values)) - np.repeat(taken.indptr[:-1], lengths)
-        looked_at = taken.values >= 0
+        selected = rows.take(nodes.astype(np.int32))
+        lengths = np.diff(selected.indptr)
+        position = np.arange(len(selected.values)) - np.repeat(selected.indptr[:-1], lengths)
+        checked = selected.values >= 0
         if is_data is not None:
-            looked_at &= is_data[np.minimum(position, len(is_data) - 1)]
-        looked_at[looked_at] = model.read_count[taken.values[looked_at]] > 0
-        values, inverse = np.unique(taken.values[looked_at], return_inverse=True)
-        owner = np.repeat(np.arange(len(nodes)), lengths)[looked_at]
+            checked &= is_data[np.minimum(position, len(is_data) - 1)]
+        checked[checked] = model.read_count[selected.values[checked]] > 0
+        values, inverse = np.unique(selected.values[checked], return_inverse=True)
+        owner = np.repeat(np.arange(len(nodes)), lengths)[checked]
         doubtful[owner[unfit.mask(values, constraints)[inverse]]] = True
     return nodes[doubtful]
 
@@ -140,7 +141,7 @@ def _doubtful(
 def _data_positions(
     schema: onnx.defs.OpSchema | None,
 ) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
-    """Which inputs and which outputs, by position, carry data, as in `_data_values`; None: all."""
+    """Which inputs and which outputs are data (see `_data_values`), by position. None: all."""
     if schema is None:
         return None, None
     data_types = {side[0].type_str for side in (schema.inputs, schema.outputs) if side}
@@ -151,10 +152,12 @@ def _data_positions(
     return inputs, outputs
 
 
-def _attribute(name: str, given: Mapping[str, Any], schema: onnx.defs.OpSchema | None, allowed: tuple[Any, ...]) -> Any:
-    """The value of an attribute: the node's, else the schema's default, else what the operator's text implies."""
-    if name in given:
-        return _plain(given[name])
+def _attribute(
+    name: str, stated: Mapping[str, Any], schema: onnx.defs.OpSchema | None, allowed: tuple[Any, ...]
+) -> Any:
+    """An attribute's value: from the node, else the schema's default, else the default in the operator's text."""
+    if name in stated:
+        return _plain(stated[name])
     if schema is not None and name in schema.attributes:
         import onnx.helper
 
@@ -175,14 +178,14 @@ def _plain(value: Any) -> Any:
 
 
 def _data_values(node: NodeView, schema: onnx.defs.OpSchema | None) -> list[str]:
-    """Names of the inputs and outputs that carry the node's data; see the module's text."""
+    """The names of a node's data inputs and outputs; `hetero.devices.profile` defines them."""
     values: dict[str, None] = {}
     data_types: set[str] | None = None
     if schema is not None:
         data_types = {side[0].type_str for side in (schema.inputs, schema.outputs) if side}
     for names, parameters in ((node.inputs, schema and schema.inputs), (node.outputs, schema and schema.outputs)):
         for position, name in enumerate(names):
-            # The last parameter may be variadic and then stands for all that follow.
+            # The last parameter may be variadic, and then applies to all further values.
             kind = parameters[min(position, len(parameters) - 1)].type_str if parameters else None
             if name and (data_types is None or kind in data_types):
                 values[name] = None

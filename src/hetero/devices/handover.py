@@ -1,4 +1,4 @@
-"""What devices over backends that parse ONNX share: how models and values are handed to them."""
+"""Helpers for devices whose backends parse ONNX: passing models and values to them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["values_not_passing", "with_keys"]
 
-# What makes values of types that a model shows nowhere else.
+# Operators whose outputs may have a type that occurs nowhere else in the model.
 _TYPE_MAKERS = frozenset(("Cast", "CastLike", "QuantizeLinear", "BitCast", "DFT", "STFT"))
 
 
 def with_keys(model: Model, encoded: bytes) -> bytes:
-    """``encoded``, in which each node of the main graph has its key for a name, so that messages and counters of the
-    backend name it. Nodes are told by their outputs."""
+    """``encoded`` with the nodes of the main graph renamed to their keys, so that the backend's messages and counters
+    contain the keys. Nodes are matched by their outputs."""
     names, text = model.file.index.arrays["node_name"], model.file.index.text
     if all(text(int(names[node])) == key for node, key in zip(model.file_nodes.tolist(), model.keys, strict=True)):
         return encoded
@@ -41,9 +41,10 @@ def with_keys(model: Model, encoded: bytes) -> bytes:
 
 
 def values_not_passing(model: Model, passes: Callable[[np.dtype[Any]], bool]) -> dict[int, tuple[str, np.dtype[Any]]]:
-    """Nodes with a value, not a constant, that a backend cannot be handed or hand back: node -> name, dtype.
+    """The nodes with an input or output that cannot be passed to a backend: node -> name of the value, dtype. Constants
+    are not checked.
 
-    A model that shows no such type, and has no operator that makes one, is not looked through.
+    Returns early if no declared type and no operator suggests such a value.
     """
     suspicious = any(name.rpartition("::")[2] in _TYPE_MAKERS for name in model.op_types)
     suspicious = suspicious or any(port.is_stated and port.dtype and not passes(port.dtype) for port in model.inputs)
@@ -51,15 +52,15 @@ def values_not_passing(model: Model, passes: Callable[[np.dtype[Any]], bool]) ->
         numbers = np.unique(model.file.constant_dtype[model.file_constants]).tolist()
         dtypes = [dtype_of(number) for number in numbers]
         suspicious = any(dtype is None or not passes(dtype) for dtype in dtypes)
-    found: dict[int, tuple[str, np.dtype[Any]]] = {}
+    not_passing: dict[int, tuple[str, np.dtype[Any]]] = {}
     if not suspicious:
-        return found
+        return not_passing
     for ragged in (model.node_inputs, model.node_outputs):
         for node in range(model.num_nodes):
             for value in ragged[node].tolist():
-                if node in found or value < 0 or model.is_constant[value]:
+                if node in not_passing or value < 0 or model.is_constant[value]:
                     continue
                 dtype = model.type_of(value).dtype
                 if dtype is not None and not passes(dtype):
-                    found[node] = model.value_name(value), dtype
-    return found
+                    not_passing[node] = model.value_name(value), dtype
+    return not_passing

@@ -1,8 +1,8 @@
-"""The device MULTI: the whole model on each device of a list, and each request on the one that is least busy.
+"""The device MULTI: compiles the whole model on each device of a list, and runs each request on the least busy one.
 
-``MULTI:CPU,ORT`` is for throughput: requests in flight are spread over the devices, in proportion to how many each runs
-at one time. A device whose runs fail where another's succeed is taken out, with one warning, and the request that found
-it out is run on the other.
+``MULTI:CPU,ORT`` increases throughput: requests are distributed over the devices in proportion to the number of
+requests that each runs at a time. If a request fails on one device and succeeds on another, the first device is no
+longer used, and a warning is issued.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..assign.request import query_all
+from ..base.formatting import counted
 from ..base.warn import warn
 from ..compiling.device_list import DeviceListPlugin, optimal_requests
 from ..compiling.on_device import compile_on
@@ -41,17 +42,17 @@ __all__ = ["MultiCompiledModel", "MultiPlugin", "create_plugin"]
 
 _PAYLOAD_VERSION = "1"
 
-# A device is left alone while a run of it takes longer than this, and than so many times the longest one before.
-_HANG_SECONDS, _HANG_TIMES = 1.0, 10
+# A device seems to hang while a run takes longer than this, in s, and this many times its longest run so far.
+_HANG_SECONDS, _HANG_FACTOR = 1.0, 10
 
 
 class MultiPlugin(DeviceListPlugin):
-    """Spreads requests over several devices, each of which has the whole model."""
+    """Distributes requests over several devices, each of which has the whole model."""
 
     name = "MULTI"
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
-        """A node is taken by the device that takes most of the model's."""
+        """The answer of the device that supports the most nodes."""
         settings = self.full_config(self.own(config))
         devices, _ = self.available(config, settings)
         answers = query_all(self.name, devices, model, settings)
@@ -70,9 +71,9 @@ class MultiPlugin(DeviceListPlugin):
                 refused = query(device, model).reasons
                 if refused:
                     node, reason = next(iter(refused.items()))
-                    first = f"the first {model.key_of(node)!r}: {reason}"
+                    first = f"first {model.key_of(node)!r}: {reason}"
                     raise UnsupportedModel(
-                        f"{device.name} supports all of {model.name!r} but {len(refused)} nodes, {first}",
+                        f"{device.name} does not support {counted(len(refused), 'node')} of {model.name!r}, {first}",
                         {model.key_of(node): {device.name: reason} for node, reason in refused.items()},
                     )
                 limit = device.plugin.memory_bytes(device.name)
@@ -91,7 +92,7 @@ class MultiPlugin(DeviceListPlugin):
         if not compiled:
             raise failures[0]
         for failure in failures:
-            warn(f"MULTI goes without a device: {failure}")
+            warn(f"MULTI does not use a device: {failure}")
         ports = (model.inputs, model.outputs)
         return MultiCompiledModel(ports, model.name, compiled, settings, self.executors)
 
@@ -102,8 +103,8 @@ class MultiPlugin(DeviceListPlugin):
     def import_payload(self, reader: PayloadReader, config: Mapping[str, Any]) -> MultiCompiledModel:
         compiled = self.import_parts(reader, config)
         names = [[port.name for port in (*reader.inputs, *reader.outputs)] for reader in (reader, *reader.parts)]
-        if not compiled or any(found != names[0] for found in names):
-            raise Corrupt(f"{reader.label}: the parts for {reader.device} have not all the ports of the whole")
+        if not compiled or any(part_names != names[0] for part_names in names):
+            raise Corrupt(f"{reader.label}: the parts for {reader.device} do not have the ports of the whole model")
         settings = self.full_config(self.own(config))
         return MultiCompiledModel((reader.inputs, reader.outputs), reader.name, compiled, settings, self.executors)
 
@@ -111,7 +112,7 @@ class MultiPlugin(DeviceListPlugin):
 class MultiCompiledModel(CompiledModel):
     """One model compiled on several devices."""
 
-    checks_results = False  # those of each device are
+    checks_results = False  # each device's results are checked
 
     def __init__(
         self,
@@ -147,25 +148,27 @@ class MultiCompiledModel(CompiledModel):
 
 
 class _Balance:
-    """Which devices are how busy, and which are out; shared by all requests of a model."""
+    """How busy each device is, and which devices are excluded. Shared by all requests of a model."""
 
     def __init__(self, devices: Sequence[str], streams: Sequence[int]) -> None:
         self.devices = tuple(devices)
         self._streams = tuple(max(1, count) for count in streams)
-        self._under_way: list[list[float]] = [[] for _ in devices]  # when each run began
-        self._longest = [0.0] * len(devices)  # run that came to its end
-        self._is_out = [False] * len(devices)
+        self._under_way: list[list[float]] = [[] for _ in devices]  # start time of each run
+        self._longest = [0.0] * len(devices)  # duration of the longest finished run, in s
+        self._is_excluded = [False] * len(devices)
         self._lock = threading.Lock()
 
-    def enter(self, failed: Mapping[int, Exception]) -> tuple[int, float] | None:
-        """The least busy device that is not out and not among ``failed``, and what `leave` takes; of those that are
-        equal, the first. One that seems to hang is the last resort."""
+    def begin_run(self, failed: Mapping[int, Exception]) -> tuple[int, float] | None:
+        """The number of the least busy device and the start time, for `end_run`; None if no device is left.
+
+        Ignores excluded devices and those in ``failed``. Devices that seem to hang come last; ties go to the first.
+        """
         with self._lock:
             now = time.monotonic()
             candidates = [
                 (self._hangs(number, now), len(under_way) / streams, number)
                 for number, (under_way, streams) in enumerate(zip(self._under_way, self._streams, strict=True))
-                if not self._is_out[number] and number not in failed
+                if not self._is_excluded[number] and number not in failed
             ]
             if not candidates:
                 return None
@@ -174,24 +177,24 @@ class _Balance:
             return number, now
 
     def _hangs(self, number: int, now: float) -> bool:
-        """Whether a run of the device takes far longer than any did before."""
-        begun = self._under_way[number]
-        return bool(begun) and now - begun[0] > max(_HANG_SECONDS, _HANG_TIMES * self._longest[number])
+        """Whether a run of the device takes far longer than all before."""
+        started = self._under_way[number]
+        return bool(started) and now - started[0] > max(_HANG_SECONDS, _HANG_FACTOR * self._longest[number])
 
-    def leave(self, number: int, begun: float) -> None:
+    def end_run(self, number: int, begun: float) -> None:
         with self._lock:
             self._under_way[number].remove(begun)
             self._longest[number] = max(self._longest[number], time.monotonic() - begun)
 
-    def take_out(self, number: int) -> bool:
-        """False if it was out already."""
+    def exclude(self, number: int) -> bool:
+        """Stop using a device. Returns False if it was already excluded."""
         with self._lock:
-            was_in, self._is_out[number] = not self._is_out[number], True
+            was_in, self._is_excluded[number] = not self._is_excluded[number], True
             return was_in
 
 
 class MultiRunner:
-    """One request, on whichever device is free; see `hetero.plugin.request.Runner`."""
+    """One request, on the least busy device; see `hetero.plugin.request.Runner`."""
 
     def __init__(self, runners: Sequence[Runner], balance: _Balance, timed: bool = False) -> None:
         self._runners = runners
@@ -205,7 +208,7 @@ class MultiRunner:
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         balance = self._balance
         failed: dict[int, Exception] = {}
-        while (entered := balance.enter(failed)) is not None:
+        while (entered := balance.begin_run(failed)) is not None:
             number, begun = entered
             self._last = self._runners[number]
             begin = time.perf_counter_ns() if self._timed else 0
@@ -218,29 +221,29 @@ class MultiRunner:
                 self.cancellation.check()
                 continue
             finally:
-                balance.leave(number, begun)
+                balance.end_run(number, begun)
             if self._timed:
                 thread = threading.current_thread().name
                 self._span = Span(0, balance.devices[number], thread, begin, time.perf_counter_ns())
-            for other, failure in failed.items():  # it was the device, not the model or the inputs
-                # A lack of memory passes.
-                if not isinstance(failure, MemoryError) and balance.take_out(other):
+            for other, failure in failed.items():  # caused by the device, because another one succeeded
+                # A lack of memory may be temporary.
+                if not isinstance(failure, MemoryError) and balance.exclude(other):
                     warn(
-                        f"{balance.devices[other]} is taken out of MULTI: {balance.devices[number]} can do what failed "
-                        f"there: {type(failure).__name__}: {failure}"
+                        f"MULTI no longer uses {balance.devices[other]}, because a request failed there and succeeded "
+                        f"on {balance.devices[number]}: {type(failure).__name__}: {failure}"
                     )
             return results
         first, failure = next(iter(failed.items()))
         if isinstance(failure, HeteroError):
-            failure.add_note(f"on {balance.devices[first]}, and on each other device of MULTI")
+            failure.add_note(f"on {balance.devices[first]}, and also on every other device of MULTI")
             raise failure
         raise inference_error(
-            f"{balance.devices[first]} failed, and each other device of MULTI: {type(failure).__name__}: {failure}",
+            f"every device of MULTI failed; {balance.devices[first]}: {type(failure).__name__}: {failure}",
             failure,
         ) from failure
 
     def profile(self) -> Sequence[ProfileRow]:
-        """Counters of the device that ran last."""
+        """The counters of the device that ran the last request."""
         rows = self._last.profile()
         if isinstance(rows, Profile) or self._span is None or not rows:
             return rows

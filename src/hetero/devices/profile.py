@@ -1,14 +1,14 @@
-"""Profile devices: hardware that is not here, described by a TOML file and played by a device that is.
+"""Profile devices: simulated hardware, described by a TOML file and executed by another device.
 
-A profile says what a device supports, how fast it is, and which device executes it here::
+A profile states what a device supports, how fast it is, and which device executes its models::
 
     name = "FPGA"
     runs_on = "CPU"
 
-    [ops]                         # operator -> constraints; an operator that is not listed is not supported
+    [ops]                         # operator -> constraints; other operators are not supported
     Conv = { dtypes = ["float32"], max_rank = 4, group = 1 }
     Relu = {}
-    "com.example::Swap" = {}      # of another domain
+    "com.example::Swap" = {}      # with a domain
 
     [cost]                        # all keys optional
     flops_per_s = 2e12
@@ -17,12 +17,12 @@ A profile says what a device supports, how fast it is, and which device executes
     link_bytes_per_s = 8e9
     memory_bytes = 4e9
 
-Constraints: ``dtypes`` (element types of the data), ``max_rank``, ``min_opset`` and ``max_opset``; every other key is
-an attribute of the operator and gives the value it must have, or a list of the values it may have. The data of a node
-are the inputs and outputs that share the type parameter of its first input or first output in the operator's schema: a
-shape given as an int64 tensor is none. A type that shape inference cannot tell is refused where a constraint asks.
+Constraints: ``dtypes`` (element types of the data), ``max_rank``, ``min_opset`` and ``max_opset``. Every other key is
+an attribute of the operator, with its required value or a list of allowed values. The data of a node are the inputs and
+outputs that have the type parameter of its first input or first output in the operator's schema; this excludes, for
+example, a shape in an int64 tensor. If a type is unknown, a constraint on it is not satisfied.
 
-The device is always labelled *simulated*: in its full name, its type, and the execution type of every counter.
+The device is always labeled *simulated*: in its full name, its type, and the execution type of every counter.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ if TYPE_CHECKING:
 __all__ = ["Cost", "OpConstraints", "Profile", "ProfilePlugin", "load_profile"]
 
 
-_NEWEST = 10_000  # beyond all opsets
+_NEWEST = 10_000  # above all opset versions
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cost:
-    """What planning may know about a device's speed. Per second, seconds per launch, bytes; None: not stated."""
+    """A device's speed, link and memory, for planning. None: not stated."""
 
     flops_per_s: float | None = None
     bytes_per_s: float | None = None
@@ -92,7 +92,7 @@ class Profile:
 
 
 def load_profile(path: str | Path) -> Profile:
-    """Read and check a profile. Raises `PropertyError` naming the file, the key and the nearest known one."""
+    """Read and check a profile. Raises `PropertyError` with the file, the key and the most similar valid key."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -100,12 +100,12 @@ def load_profile(path: str | Path) -> Profile:
     except OSError as error:
         raise PropertyError(f"profile {path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PropertyError(f"profile {path}: not TOML: {error}") from error
+        raise PropertyError(f"profile {path}: invalid TOML: {error}") from error
     return _Reader(path).profile(data)
 
 
 class _Reader:
-    """Turns parsed TOML into a `Profile`; every message names the file and the key."""
+    """Converts parsed TOML to a `Profile`. Every error names the file and the key."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -115,7 +115,7 @@ class _Reader:
         name = self._name(data, "name")
         runs_on = self._name(data, "runs_on")
         if runs_on.partition(".")[0] == name:
-            raise self._error("runs_on", f"expected another device than {name} itself")
+            raise self._error("runs_on", f"expected a device other than {name} itself")
         ops = self._table(data, "ops")
         if not ops:
             raise self._error("ops", "expected at least one operator that the device supports")
@@ -132,14 +132,16 @@ class _Reader:
                 limits[key] = self._dtypes(value, where + key)
             elif key in ("max_rank", "min_opset", "max_opset"):
                 if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                    raise self._error(where + key, f"expected a number from 0 on, found {value!r}")
+                    raise self._error(where + key, f"expected an integer of at least 0, found {value!r}")
                 limits[key] = value
             elif definitions is None or key in definitions:
                 takes_list = definitions is not None and definitions[key]
                 attributes[key] = self._allowed(value, takes_list, where + key)
             else:
                 known = ("dtypes", "max_rank", "min_opset", "max_opset", *definitions)
-                raise self._error(where + key, f"no constraint, and no attribute of {op}{did_you_mean(key, known)}")
+                raise self._error(
+                    where + key, f"neither a constraint nor an attribute of {op}{did_you_mean(key, known)}"
+                )
         return OpConstraints(**limits, attributes=attributes)
 
     def _attribute_definitions(self, op: str) -> dict[str, bool] | None:
@@ -164,11 +166,11 @@ class _Reader:
         known = _dtype_names()
         for name in value:
             if name not in known:
-                raise self._error(key, f"{name!r} is no element type{did_you_mean(str(name), known)}")
+                raise self._error(key, f"{name!r} is not an element type{did_you_mean(str(name), known)}")
         return tuple(known[name] for name in value)
 
     def _allowed(self, value: Any, takes_list: bool, key: str) -> tuple[Any, ...]:
-        """The values an attribute may have. For one that is itself a list, a list of lists gives several."""
+        """The allowed values of an attribute. If the attribute is a list, several values are a list of lists."""
         several = isinstance(value, list) and (not takes_list or (bool(value) and isinstance(value[0], list)))
         values = [tuple(item) if isinstance(item, list) else item for item in (value if several else [value])]
         for item in values:
@@ -203,15 +205,15 @@ class _Reader:
             if key not in known:
                 raise self._error(where + key, f"unknown key{did_you_mean(key, known)}; known: {', '.join(known)}")
 
-    def _error(self, key: str, trouble: str) -> PropertyError:
-        return PropertyError(f"profile {self._path}: {key}: {trouble}")
+    def _error(self, key: str, problem: str) -> PropertyError:
+        return PropertyError(f"profile {self._path}: {key}: {problem}")
 
 
 class ProfilePlugin(Plugin):
-    """A simulated device. ``resolve`` gives the plugin behind a device name, for the device that executes it.
+    """A simulated device. ``resolve``: returns the plugin of a device name, to find the executing device.
 
-    A node is taken if the profile's constraints and the executing device both take it. Models are compiled and run by
-    the executing device; properties that the profile device does not have itself are the executing device's.
+    A node is supported if it satisfies the profile's constraints and the executing device supports it. The executing
+    device compiles and runs models. The device also has the executing device's properties.
     """
 
     properties = (*without(Plugin.properties, "DEVICE_ID"), "PERF_COUNT", "EXECUTION_DEVICES")
@@ -236,7 +238,7 @@ class ProfilePlugin(Plugin):
                 inherited = [
                     known.declared(name, executing.name)
                     for name in known.names
-                    if executing.declares(name) and name != "DEVICE_ID"  # which one is the profile's to say
+                    if executing.declares(name) and name != "DEVICE_ID"  # the profile selects the id
                 ]
                 own = PropertyTable(self.properties)
                 self._table = PropertyTable(
@@ -252,8 +254,8 @@ class ProfilePlugin(Plugin):
             runs_on = plugin.profile.runs_on.partition(".")[0]
             if runs_on in chain:
                 raise PropertyError(
-                    f"profile {self.profile.path}: runs_on: the chain {' -> '.join([*chain, runs_on])} never ends at a "
-                    f"real device"
+                    f"profile {self.profile.path}: runs_on: the chain {' -> '.join([*chain, runs_on])} does not end at "
+                    f"a real device"
                 )
             chain.append(runs_on)
             try:
@@ -264,7 +266,7 @@ class ProfilePlugin(Plugin):
         return self._resolve(chain[1])
 
     def speed(self, device: str) -> DeviceSpeed:
-        """What the profile states; for what it does not state, the executing device's."""
+        """The speed in the profile; missing values come from the executing device."""
         from ..plugin.speed import CostSource, DeviceSpeed
 
         cost = self.profile.cost
@@ -281,7 +283,7 @@ class ProfilePlugin(Plugin):
         )
 
     def memory_bytes(self, device: str) -> float | None:
-        """What the profile states."""
+        """The memory in the profile, in B."""
         return self.profile.cost.memory_bytes
 
     def read_only_property(self, name: str) -> Any:
@@ -316,10 +318,10 @@ class ProfilePlugin(Plugin):
         return super().declares(name)
 
     def _delegated(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The configuration in the executing device's terms."""
+        """The configuration for the executing device."""
         executing = self.executing_plugin()
         self.full_config(config)
-        with self._property_lock:  # defaults are left out: the executing device's own hold
+        with self._property_lock:  # without defaults, because the executing device has its own
             chosen = {**self._set, **config}
         kept = {key: value for key, value in chosen.items() if executing.declares(key)}
         device_id = self.profile.runs_on.partition(".")[2]
@@ -330,7 +332,7 @@ class ProfilePlugin(Plugin):
         return configure(self.executing_plugin(), self._delegated(config))
 
     def add_extension(self, extension: Any) -> None:
-        """As the executing device takes it, which gets it too. The profile says which operators are listed."""
+        """Add the extension to the executing device. The profile must list its operators."""
         self.executing_plugin().add_extension(extension)
 
     def bound_to_process(self, model: Model) -> str:
@@ -342,15 +344,15 @@ class ProfilePlugin(Plugin):
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         executed = self.executing_plugin().query_model(model, self._delegated(config))
         reasons = {
-            index: f"the {self.profile.runs_on} device, which runs the simulated {self.name}, does not: {reason}"
+            index: f"{self.profile.runs_on}, which executes the simulated {self.name}, does not support it: {reason}"
             for index, reason in executed.reasons.items()
         }
-        told: dict[tuple[str, str | None], str] = {}  # one string for all nodes alike
-        for index, (name, wanted) in refusals(model, self.profile.ops).items():
-            why = told.get((name, wanted))
+        texts: dict[tuple[str, str | None], str] = {}  # equal reasons share a string
+        for index, (name, required) in refusals(model, self.profile.ops).items():
+            why = texts.get((name, required))
             if why is None:
-                takes = f"does not list {name}" if wanted is None else f"takes {name} only with {wanted}"
-                why = told[name, wanted] = f"the profile of {self.name} {takes}"
+                limits = f"does not list {name}" if required is None else f"supports {name} only with {required}"
+                why = texts[name, required] = f"the profile of {self.name} {limits}"
             reasons[index] = why
         return Support.from_reasons(model.num_nodes, dict(sorted(reasons.items())))
 
@@ -367,11 +369,11 @@ class ProfilePlugin(Plugin):
         try:
             inner = compile_on(self._configured(config), model, context)
         except UnsupportedModel as error:
-            raise UnsupportedModel(f"{self.name}, simulated: {error}", error.unsupported) from error
+            raise UnsupportedModel(f"{self.name} (simulated): {error}", error.unsupported) from error
         return SimulatedModel(self.name, inner, {"NETWORK_NAME": model.name, **self.full_config(config)})
 
     def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
-        """The profile's digest, and what the executing device's models depend on."""
+        """The profile's digest and the version of the executing device."""
         inner = self.executing_plugin().version_descriptor(self._delegated(config))
         profile = dataclasses.replace(self.profile, path=None)
         return {**inner, "profile": hashlib.sha256(repr(profile).encode()).hexdigest()}
@@ -389,7 +391,7 @@ class ProfilePlugin(Plugin):
         part = reader.parts[0]
         if part.device.partition(".")[0] != executing.name:
             raise WrongDevice(
-                f"{reader.label}: was compiled for {self.name} while that ran on {part.device}, and here it runs on "
+                f"{reader.label}: was compiled for {self.name} on {part.device}, but here {self.name} runs on "
                 f"{self.profile.runs_on}: compile and export the model again"
             )
         check_part(part, self._configured(config))
@@ -402,12 +404,12 @@ class ProfilePlugin(Plugin):
 
 
 class SimulatedModel(CompiledModel):
-    """A model of the executing device under the profile device's name."""
+    """A compiled model of the executing device, under the profile device's name."""
 
-    checks_results = False  # the executing device's are
+    checks_results = False  # the executing device's results are checked
 
     def __init__(self, device: str, inner: CompiledModel, properties: Mapping[str, Any]) -> None:
-        # What the executing device made of the properties.
+        # The values that the executing device chose.
         streams = {key: inner.settings[key] for key in ("NUM_STREAMS",) if key in properties and key in inner.settings}
         name = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
         super().__init__(device, inner.inputs, inner.outputs, {**properties, **streams, name: inner.get_property(name)})
@@ -421,7 +423,7 @@ class SimulatedModel(CompiledModel):
 
 
 class SimulatedRunner:
-    """The executing device's runner; its counters say *simulated*."""
+    """The executing device's runner, with counters labeled *simulated*."""
 
     def __init__(self, inner: Runner) -> None:
         self._inner = inner
@@ -433,13 +435,13 @@ class SimulatedRunner:
 
 
 def _op_name(node: NodeView) -> str:
-    """The operator as `Model.op_types` writes it."""
+    """The operator as in `Model.op_types`."""
     return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
 
 
 @functools.cache
 def _schema_history(domain: str, op_type: str) -> tuple[onnx.defs.OpSchema, ...]:
-    """All versions of an operator, the newest first; none if ONNX has no such operator."""
+    """All versions of an operator, newest first; empty if ONNX does not have it."""
     import onnx.defs
 
     history: list[onnx.defs.OpSchema] = []
@@ -451,7 +453,7 @@ def _schema_history(domain: str, op_type: str) -> tuple[onnx.defs.OpSchema, ...]
 
 
 def _operators_of(domain: str) -> list[str]:
-    """The operators that ONNX knows of a domain."""
+    """The operators of a domain that ONNX defines."""
     import onnx.defs
 
     return list(dict.fromkeys(schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain))
@@ -459,6 +461,6 @@ def _operators_of(domain: str) -> list[str]:
 
 @functools.cache
 def _dtype_names() -> dict[str, np.dtype[Any]]:
-    """The names of ONNX's element types, as NumPy and ml_dtypes write them; strings are ``string``."""
+    """Name -> element type, as in NumPy and ml_dtypes; ``string`` for strings."""
     dtypes = [dtype for number in range(1, 64) if (dtype := dtype_of(number)) is not None]
     return {"string" if dtype.hasobject else dtype.name: dtype for dtype in dtypes}

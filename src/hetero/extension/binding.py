@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.formatting import counted
 from ..errors import InferenceError, raise_out_of_memory
 from ..model.types import ValueType
 from .c_call import CAttributes, CFunction
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BoundOp", "bind", "bind_node"]
 
-_MOST_RANK = 64  # NumPy's
-_MOST_BYTES = 1 << 40
+_MAX_RANK = 64  # NumPy's limit
+_MAX_BYTES = 1 << 40  # no machine has more memory for one array
 
 Array = NDArray[Any]
 
@@ -37,7 +38,7 @@ class BoundOp:
         """Raises ValueError for an attribute of a type that C functions do not support."""
         self.op = op
         self.attributes = attributes
-        # In memory, as C functions get them: they must outlive each call.
+        # C functions receive pointers into this object, so it must outlive each call.
         self.c_attributes = CAttributes(attributes if op.address else {})
 
     def output_dtypes(self, inputs: Sequence[np.dtype[Any] | None]) -> list[np.dtype[Any] | None]:
@@ -47,44 +48,45 @@ class BoundOp:
     def output_shapes(self, inputs: Sequence[Shape | None]) -> list[Shape]:
         """The checked result of the shape rule, which must exist."""
         rule = self.op.shape_rule
-        assert rule is not None, "asked for by the caller"
+        assert rule is not None, "checked by the caller"
         count = len(self.op.output_dtypes)
         try:
-            given: Any = rule(*inputs, **self.attributes)
+            result: Any = rule(*inputs, **self.attributes)
         except Exception as error:
             raise_out_of_memory(error)
             shapes = ", ".join("absent" if shape is None else str(list(shape)) for shape in inputs)
             raise ValueError(f"its shape rule failed for {shapes}: {type(error).__name__}: {error}") from error
         try:
-            shapes_given = [*given]
-            if count == 1 and all(hasattr(dim, "__index__") for dim in shapes_given):
-                shapes_given = [shapes_given]  # the shape itself
-            found = [tuple(map(operator.index, shape)) for shape in shapes_given]
+            unchecked = [*result]
+            if count == 1 and all(hasattr(dim, "__index__") for dim in unchecked):
+                unchecked = [unchecked]  # the shape itself
+            checked = [tuple(map(operator.index, shape)) for shape in unchecked]
         except TypeError as error:
-            raise ValueError(f"its shape rule gave {given!r}, expected {_shapes(count)}") from error
-        if len(found) != count:
-            raise ValueError(f"its shape rule gave {given!r}, expected {_shapes(count)}")
-        for shape in found:
-            if len(shape) > _MOST_RANK or any(dim < 0 for dim in shape):
+            raise ValueError(f"its shape rule returned {result!r}, expected {_shapes(count)}") from error
+        if len(checked) != count:
+            raise ValueError(f"its shape rule returned {result!r}, expected {_shapes(count)}")
+        for shape in checked:
+            if len(shape) > _MAX_RANK or any(dim < 0 for dim in shape):
                 raise ValueError(
-                    f"its shape rule gave {list(shape)}: expected at most {_MOST_RANK} dims, none negative"
+                    f"its shape rule returned {list(shape)}, expected at most {_MAX_RANK} dims, none of them negative"
                 )
-            if math.prod(filter(None, shape)) > _MOST_BYTES:
-                raise ValueError(f"its shape rule gave {list(shape)}, which no memory holds")
-        return found
+            if math.prod(filter(None, shape)) > _MAX_BYTES:
+                raise ValueError(f"its shape rule returned {list(shape)}, which is too large for memory")
+        return checked
 
     def output_types(self, inputs: Sequence[ValueType | None]) -> list[tuple[np.dtype[Any], Shape]]:
         """Element type and shape of each output, for inputs of known type and shape (None: absent)."""
         shapes = self.output_shapes([None if known is None else known.shape for known in inputs])  # type: ignore[misc]
         dtypes = self.output_dtypes([None if known is None else known.dtype for known in inputs])
         types = []
-        for at, (dtype, shape) in enumerate(zip(dtypes, shapes, strict=True)):
+        for position, (dtype, shape) in enumerate(zip(dtypes, shapes, strict=True)):
             if dtype is None:
                 raise ValueError(
-                    f"output {at} has the element type of input {self.op.output_dtypes[at]}, which is absent"
+                    f"output {position} has the element type of input {self.op.output_dtypes[position]}, "
+                    "which is absent"
                 )
-            if math.prod(filter(None, shape)) * dtype.itemsize > _MOST_BYTES:
-                raise ValueError(f"its shape rule gave {list(shape)} of {dtype}, which no memory holds")
+            if math.prod(filter(None, shape)) * dtype.itemsize > _MAX_BYTES:
+                raise ValueError(f"its shape rule returned {list(shape)} for {dtype}, which is too large for memory")
             types.append((dtype, shape))
         return types
 
@@ -94,7 +96,7 @@ class BoundOp:
             accepted = self.op.dtypes_accepted(position)
             if dtype is not None and accepted is not None and dtype not in accepted:
                 names = ", ".join(sorted(_name(one) for one in accepted))
-                raise ValueError(f"input {position} is {_name(dtype)}; {self.op.name} takes {names}")
+                raise ValueError(f"input {position} is {_name(dtype)}; {self.op.name} supports {names}")
 
     def run(self, inputs: Sequence[Array | None]) -> list[Array]:
         """Compute the outputs with the Python function if there is one, otherwise with the C function. Does not write
@@ -104,38 +106,40 @@ class BoundOp:
             return self._run_c(inputs)
         frozen = [None if array is None else _frozen(array) for array in inputs]
         try:
-            given: Any = self.op.function(*frozen, **self.attributes)
-        except InferenceError as error:  # of another model, that the function runs
+            returned: Any = self.op.function(*frozen, **self.attributes)
+        except InferenceError as error:  # from another model that the function runs
             raise RuntimeError(f"its function raised InferenceError: {error}") from error
         except Exception as error:
             raise RuntimeError(f"its function raised {type(error).__name__}: {error}") from error
         count = len(self.op.output_dtypes)
-        if isinstance(given, (np.ndarray, np.generic)):
-            given = [given]
-        if not isinstance(given, (list, tuple)) or len(given) != count:
-            kind = f"{len(given)} results" if isinstance(given, (list, tuple)) else type(given).__name__
-            raise ValueError(f"its function gave {kind}, expected {count} array{'s' * (count > 1)}")
-        return self._checked(frozen, given)
+        if isinstance(returned, (np.ndarray, np.generic)):
+            returned = [returned]
+        if not isinstance(returned, (list, tuple)) or len(returned) != count:
+            is_sequence = isinstance(returned, (list, tuple))
+            kind = counted(len(returned), "result") if is_sequence else type(returned).__name__
+            raise ValueError(f"its function returned {kind}, expected {counted(count, 'array')}")
+        return self._checked(frozen, returned)
 
-    def _checked(self, inputs: Sequence[Array | None], given: Sequence[Any]) -> list[Array]:
+    def _checked(self, inputs: Sequence[Array | None], returned: Sequence[Any]) -> list[Array]:
         """The results as arrays that share no memory with the inputs, checked against the promised types. Read-only,
         because the function may keep them and return them again."""
         dtypes = self.output_dtypes([None if array is None else array.dtype for array in inputs])
-        shapes: Sequence[Shape | None] = [None] * len(given)
+        shapes: Sequence[Shape | None] = [None] * len(returned)
         if self.op.shape_rule is not None:
             shapes = self.output_shapes([None if array is None else array.shape for array in inputs])
         results = []
-        for at, (result, dtype, shape) in enumerate(zip(given, dtypes, shapes, strict=True)):
+        for position, (result, dtype, shape) in enumerate(zip(returned, dtypes, shapes, strict=True)):
             if not isinstance(result, (np.ndarray, np.generic)):
-                raise ValueError(f"its function gave {type(result).__name__} for output {at}, expected an array")
+                raise ValueError(
+                    f"its function returned {type(result).__name__} for output {position}, expected an array"
+                )
             array: Array = np.asarray(result)
             if array.dtype.kind in "US" and dtype is not None and dtype.hasobject:
                 array = array.astype(object)
             if array.dtype != dtype or (shape is not None and array.shape != shape):
-                wanted = f"{_name(dtype)}{'' if shape is None else list(shape)}"
-                raise ValueError(
-                    f"its function gave {_name(array.dtype)}{list(array.shape)} for output {at}, expected {wanted}"
-                )
+                found = f"{_name(array.dtype)}{list(array.shape)}"
+                expected = f"{_name(dtype)}{'' if shape is None else list(shape)}"
+                raise ValueError(f"its function returned {found} for output {position}, expected {expected}")
             shares = any(other is not None and np.may_share_memory(array, other) for other in inputs)
             if shares or not array.dtype.isnative:
                 array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
@@ -152,20 +156,20 @@ class BoundOp:
 
 def bind(op: CustomOp, attributes: Mapping[str, Any], num_inputs: int, num_outputs: int) -> BoundOp | str:
     """The operator for a node, or the reason why it does not fit. ``attributes``: as in `NodeView.attributes`."""
-    least, most = op.num_inputs
-    if not least <= num_inputs <= most:
-        expected = str(least) if least == most else f"{least} to {most}"
-        return f"{op.name} has {expected} inputs, found {num_inputs}"
+    minimum, maximum = op.num_inputs
+    if not minimum <= num_inputs <= maximum:
+        expected = counted(minimum, "input") if minimum == maximum else f"{minimum} to {maximum} inputs"
+        return f"{op.name} has {expected}, found {num_inputs}"
     if num_outputs > len(op.output_dtypes):
-        return f"{op.name} has {len(op.output_dtypes)} outputs, found {num_outputs}"
+        return f"{op.name} has {counted(len(op.output_dtypes), 'output')}, found {num_outputs}"
     try:
         plain = {name: _plain(value) for name, value in attributes.items()}
     except ValueError as error:
         return f"{op.name}: {error}"
-    for what, called in (("function", op.function), ("shape rule", op.shape_rule)):
-        trouble = None if called is None else _call_trouble(called, num_inputs, plain)
-        if trouble:
-            return f"the {what} of {op.name} cannot be called: {trouble}"
+    for role, called in (("function", op.function), ("shape rule", op.shape_rule)):
+        problem = None if called is None else _call_problem(called, num_inputs, plain)
+        if problem:
+            return f"the {role} of {op.name} cannot be called: {problem}"
     try:
         bound = BoundOp(op, plain)
         bound.output_dtypes([None] * num_inputs)
@@ -182,12 +186,12 @@ def bind_node(op: CustomOp, model: Model, index: int, dtypes: Sequence[np.dtype[
     if isinstance(bound, str):
         return bound
     known = [None if value < 0 else model.type_of(value, infer=False) for value in inputs]
-    given = [*dtypes, *(None if one is None else one.dtype for one in known[len(dtypes) :])]
+    known_dtypes = [*dtypes, *(None if one is None else one.dtype for one in known[len(dtypes) :])]
     for position, value in enumerate(inputs):
-        if value >= 0 and given[position] is None and not model.is_tensor(value, infer=False):
-            return f"input {position} is no tensor; {op.name} takes tensors"
+        if value >= 0 and known_dtypes[position] is None and not model.is_tensor(value, infer=False):
+            return f"input {position} is not a tensor; {op.name} supports only tensors"
     try:
-        bound.check_inputs(given)
+        bound.check_inputs(known_dtypes)
         if op.shape_rule is not None and all(one is None or _is_static(one) for one in known):
             bound.output_shapes([None if one is None else one.shape for one in known])  # type: ignore[misc]
     except ValueError as error:
@@ -214,10 +218,10 @@ def _plain(value: Any) -> Any:
 
         array: Array = onnx.numpy_helper.to_array(value)
         return _frozen(array)
-    raise ValueError(f"an attribute of type {type(value).__name__} is no data")
+    raise ValueError(f"an attribute has the unsupported type {type(value).__name__}")
 
 
-def _call_trouble(called: Callable[..., Any], num_inputs: int, attributes: Mapping[str, Any]) -> str | None:
+def _call_problem(called: Callable[..., Any], num_inputs: int, attributes: Mapping[str, Any]) -> str | None:
     """Why a function does not accept this number of inputs and these attributes. None if it does, or if unknown."""
     try:
         signature = inspect.signature(called)
@@ -226,8 +230,8 @@ def _call_trouble(called: Callable[..., Any], num_inputs: int, attributes: Mappi
     try:
         signature.bind(*[None] * num_inputs, **attributes)
     except TypeError as error:
-        given = ", ".join([f"{num_inputs} inputs", *(f"attribute {name}" for name in attributes)])
-        return f"{error} (given {given})"
+        arguments = ", ".join([counted(num_inputs, "input"), *(f"attribute {name}" for name in attributes)])
+        return f"{error} (called with {arguments})"
     return None
 
 

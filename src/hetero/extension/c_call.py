@@ -107,7 +107,7 @@ class CAttributes:
                 self._kept += texts
                 pointers = [ctypes.cast(text, ctypes.c_char_p) for text in texts]
                 return _STRINGS, len(value), (ctypes.c_char_p * len(value))(*pointers)
-        raise ValueError(f"C functions cannot get attribute {name!r}, which is neither numbers, strings nor a tensor")
+        raise ValueError(f"attribute {name!r}: C functions support only numbers, strings and tensors")
 
 
 class CFunction:
@@ -119,17 +119,17 @@ class CFunction:
         self._attributes = attributes
 
     def __call__(self, inputs: Sequence[NDArray[Any] | None], outputs: Sequence[NDArray[Any]]) -> None:
-        """Call the function without Python's lock. ``outputs``: C-contiguous, written. Raises RuntimeError if it
+        """Call the function without the GIL. ``outputs``: C-contiguous, written. Raises RuntimeError if it
         fails."""
         kept: list[Any] = []
-        given = [None if array is None else np.require(array, requirements=("C", "A")) for array in inputs]
+        aligned = [None if array is None else np.require(array, requirements=("C", "A")) for array in inputs]
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
         call = CCall(
             ABI,
-            len(given),
+            len(aligned),
             len(outputs),
             self._attributes.count,
-            (CTensor * len(given))(*(CTensor() if array is None else _tensor(array, kept) for array in given)),
+            (CTensor * len(aligned))(*(CTensor() if array is None else _tensor(array, kept) for array in aligned)),
             (CTensor * len(outputs))(*(_tensor(array, kept) for array in outputs)),
             self._attributes.array,
             self._user_data,
@@ -150,7 +150,7 @@ def failure(status: int, message: bytes) -> str:
 
 def _tensor(array: NDArray[Any], kept: list[Any]) -> CTensor:
     if array.dtype.hasobject:
-        raise ValueError("C functions take no strings")
+        raise ValueError("C functions do not support string tensors")
     dims = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
     kept += [dims, array]
     return CTensor(array.ctypes.data, dims, array.size, array.ndim, onnx_dtype_of(array.dtype))

@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 Accepted = frozenset[np.dtype[Any]] | None
 OutputDtype = int | np.dtype[Any] | Callable[..., Any]
 
-_MANY = 1 << 20  # inputs; more than a node may have
+_UNLIMITED = 1 << 20  # number of inputs; nodes have fewer
 _STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview", "ai.onnx.preview.training")
 
 
@@ -47,8 +47,8 @@ class CustomOp:
 
     ``output_dtypes``: the element type of each output: a dtype, the number of an input of the same type, or a function
     from the attributes to a dtype. A node may omit outputs; all are computed. ``num_inputs``: the number of inputs, or
-    (least, most); None: any number. ``input_dtypes``: the supported element types of each input: a dtype, a sequence of
-    dtypes, or None for any. The last entry applies to all further inputs.
+    (minimum, maximum); None: any number. ``input_dtypes``: the supported element types of each input: a dtype, a
+    sequence of dtypes, or None for any. The last entry applies to all further inputs.
 
     ``version``: a string that must change whenever results change. An exported model can be imported only if the
     operator has the same version. With an empty version, models are not kept in ``CACHE_DIR``.
@@ -97,15 +97,15 @@ class CustomOp:
             )
         for what, called in (("function", function), ("shape_rule", shape_rule)):
             if called is not None and not callable(called):
-                raise self._error(f"{what}: expected something to call, found {called!r}")
+                raise self._error(f"{what}: expected a callable, found {called!r}")
         if function is None and c_function is None:
-            raise self._error("there is neither a function nor a c_function")
+            raise self._error("expected a function or a c_function, found neither")
         if c_function is not None and shape_rule is None:
-            raise self._error("a c_function needs a shape_rule: its outputs are allocated before it is called")
+            raise self._error("a c_function requires a shape_rule, because its outputs are allocated before the call")
         if isinstance(since_version, bool) or not isinstance(since_version, int) or since_version < 1:
             raise self._error(f"since_version: expected 1 or more, found {since_version!r}")
         if not isinstance(version, str):
-            raise self._error(f"version: expected a text, found {version!r}")
+            raise self._error(f"version: expected a string, found {version!r}")
         if isinstance(user_data, bool) or not isinstance(user_data, int) or not 0 <= user_data < 1 << 63:
             raise self._error(f"user_data: expected an address, found {user_data!r}")
         self.function = function
@@ -115,7 +115,7 @@ class CustomOp:
         self.user_data = user_data
         self.shape_rule = shape_rule
         self.num_inputs = self._arity(num_inputs)
-        """(least, most)"""
+        """(minimum, maximum)"""
         self.input_dtypes = self._accepted(input_dtypes)
         """Supported types of each input, the last for all further inputs: a set, or None for any."""
         self.output_dtypes = self._results(output_dtypes)
@@ -134,11 +134,12 @@ class CustomOp:
         return self.input_dtypes[min(position, len(self.input_dtypes) - 1)]
 
     def __repr__(self) -> str:
-        kinds = [kind for kind, given in (("Python", self.function), ("C", self.c_function)) if given is not None]
+        functions = (("Python", self.function), ("C", self.c_function))
+        kinds = [kind for kind, function in functions if function is not None]
         return f"<CustomOp {self.name} since {self.since_version}, in {' and '.join(kinds)}>"
 
-    def _error(self, trouble: str) -> ExtensionError:
-        return ExtensionError(f"custom operator {self.name}: {trouble}")
+    def _error(self, problem: str) -> ExtensionError:
+        return ExtensionError(f"custom operator {self.name}: {problem}")
 
     def _address_of(self, c_function: Any) -> int:
         if isinstance(c_function, int) and not isinstance(c_function, bool):
@@ -154,25 +155,25 @@ class CustomOp:
             raise self._error(f"c_function: {address or 0:#x} is not the address of a function")
         return address
 
-    def _arity(self, given: Any) -> tuple[int, int]:
-        if given is None:
-            return 0, _MANY
-        pair = given if isinstance(given, tuple) else (given, given)
+    def _arity(self, num_inputs: Any) -> tuple[int, int]:
+        if num_inputs is None:
+            return 0, _UNLIMITED
+        pair = num_inputs if isinstance(num_inputs, tuple) else (num_inputs, num_inputs)
         try:
-            least, most = map(operator.index, pair)
+            minimum, maximum = map(operator.index, pair)
         except (TypeError, ValueError) as error:
-            raise self._error(f"num_inputs: expected a number or (least, most), found {given!r}") from error
-        if not 0 <= least <= most <= _MANY:
-            raise self._error(f"num_inputs: expected 0 <= least <= most, found {given!r}")
-        return least, most
+            raise self._error(f"num_inputs: expected a number or (minimum, maximum), found {num_inputs!r}") from error
+        if not 0 <= minimum <= maximum <= _UNLIMITED:
+            raise self._error(f"num_inputs: expected 0 <= minimum <= maximum, found {num_inputs!r}")
+        return minimum, maximum
 
-    def _accepted(self, given: Any) -> tuple[Accepted, ...]:
-        if given is None:
+    def _accepted(self, entries: Any) -> tuple[Accepted, ...]:
+        if entries is None:
             return ()
-        if isinstance(given, (str, np.dtype, type)) or not isinstance(given, Sequence) or not given:
-            raise self._error(f"input_dtypes: expected an entry per input, found {given!r}")
+        if isinstance(entries, (str, np.dtype, type)) or not isinstance(entries, Sequence) or not entries:
+            raise self._error(f"input_dtypes: expected an entry per input, found {entries!r}")
         accepted: list[Accepted] = []
-        for entry in given:
+        for entry in entries:
             if entry is None:
                 accepted.append(None)
                 continue
@@ -180,14 +181,14 @@ class CustomOp:
             accepted.append(frozenset(self._dtype(one, "input_dtypes") for one in (entry if several else (entry,))))
         return tuple(accepted)
 
-    def _results(self, given: Any) -> tuple[OutputDtype, ...]:
-        if isinstance(given, (str, np.dtype, type)) or not isinstance(given, Sequence) or not given:
-            raise self._error(f"output_dtypes: expected an entry per output, found {given!r}")
+    def _results(self, entries: Any) -> tuple[OutputDtype, ...]:
+        if isinstance(entries, (str, np.dtype, type)) or not isinstance(entries, Sequence) or not entries:
+            raise self._error(f"output_dtypes: expected an entry per output, found {entries!r}")
         results: list[OutputDtype] = []
-        for entry in given:
+        for entry in entries:
             if isinstance(entry, int) and not isinstance(entry, bool):
                 if not 0 <= entry < max(self.num_inputs[1], 1):
-                    raise self._error(f"output_dtypes: there is no input {entry}")
+                    raise self._error(f"output_dtypes: {entry} is not the number of an input")
                 results.append(entry)
             elif callable(entry) and not isinstance(entry, type):
                 results.append(entry)
@@ -195,16 +196,16 @@ class CustomOp:
                 results.append(self._dtype(entry, "output_dtypes"))
         return tuple(results)
 
-    def _dtype(self, given: Any, what: str) -> np.dtype[Any]:
-        import ml_dtypes  # noqa: F401  which makes its names known to NumPy
+    def _dtype(self, entry: Any, argument: str) -> np.dtype[Any]:
+        import ml_dtypes  # noqa: F401  registers its names in NumPy
 
         try:
-            found = np.dtype(given)
+            dtype = np.dtype(entry)
         except (TypeError, ValueError) as error:
-            raise self._error(f"{what}: {given!r} is not a dtype") from error
-        if given is None or not onnx_dtype_of(found):
-            raise self._error(f"{what}: ONNX has no element type for {given!r}")
-        return np.dtype(object) if found.kind in "US" else found
+            raise self._error(f"{argument}: {entry!r} is not a dtype") from error
+        if entry is None or not onnx_dtype_of(dtype):
+            raise self._error(f"{argument}: ONNX has no element type for {entry!r}")
+        return np.dtype(object) if dtype.kind in "US" else dtype
 
 
 def dtype_of_output(op: CustomOp, output: int, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:

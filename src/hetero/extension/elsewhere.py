@@ -1,5 +1,5 @@
-"""Custom operators as data for other processes on this machine: functions by name, C functions by library and
-symbol."""
+"""Custom operators as data for other processes on this machine. Functions are described by name, C functions by library
+and symbol."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["OpDescription", "describe", "made"]
 
 
 class OpDescription(msgspec.Struct, frozen=True, array_like=True):
-    """The arguments of `CustomOp` as data. ``function``, ``shape_rule``: ``module:name``, or empty; ``library``,
-    ``symbol``: of the C function; ``output_dtypes``: the number of an input, the name of a dtype, or the
-    ``module:name`` of a function."""
+    """The arguments of `CustomOp` as data. ``function``, ``shape_rule``: ``module:name``, or empty. ``library``,
+    ``symbol``: the location of the C function, or empty. ``output_dtypes``: the number of an input, the name of a
+    dtype, or the ``module:name`` of a function."""
 
     op_type: str
     domain: str
@@ -53,14 +53,14 @@ def describe(op: CustomOp) -> OpDescription:
 
 
 def made(description: OpDescription) -> CustomOp:
-    """The operator, here. Raises `NotSupported` if its functions cannot be imported."""
+    """The operator in this process. Raises `NotSupported` if its functions cannot be imported."""
     try:
         return CustomOp(
             description.op_type,
             description.domain,
-            function=_found(description.function),
+            function=_imported(description.function),
             c_function=getattr(ctypes.CDLL(description.library), description.symbol) if description.library else None,
-            shape_rule=_found(description.shape_rule),
+            shape_rule=_imported(description.shape_rule),
             output_dtypes=[
                 imported(entry) if isinstance(entry, str) and ":" in entry else entry
                 for entry in description.output_dtypes
@@ -77,14 +77,15 @@ def made(description: OpDescription) -> CustomOp:
         ) from error
 
 
-def _found(name: str) -> Any:
+def _imported(name: str) -> Any:
     return imported(name) if name else None
 
 
 def _named(op: CustomOp, what: str, function: Any) -> str:
     name = import_name(function)
     if name is None:
-        raise _refusal(op, f"its {what} {function!r} is code of this process; define it at the top of a module")
+        reason = f"its {what} {function!r} exists only in this process; define it at the top level of a module"
+        raise _refusal(op, reason)
     return name
 
 
@@ -97,21 +98,21 @@ def _output(op: CustomOp, entry: Any) -> int | str:
 def _where_in_library(op: CustomOp) -> tuple[str, str]:
     """The file and the symbol of the C function."""
     if op.user_data:
-        raise _refusal(op, "its user_data is an address of this process")
-    found = _Found()
+        raise _refusal(op, "its user_data is an address in this process")
+    info = _SymbolInfo()
     dladdr = ctypes.CDLL(None).dladdr
-    if dladdr(ctypes.c_void_p(op.address), ctypes.byref(found)) and found.symbol and found.address == op.address:
-        library, symbol = os.path.abspath(os.fsdecode(found.library)), os.fsdecode(found.symbol)
+    if dladdr(ctypes.c_void_p(op.address), ctypes.byref(info)) and info.symbol and info.address == op.address:
+        library, symbol = os.path.abspath(os.fsdecode(info.library)), os.fsdecode(info.symbol)
         try:
-            there = ctypes.cast(getattr(ctypes.CDLL(library), symbol), ctypes.c_void_p).value
+            exported = ctypes.cast(getattr(ctypes.CDLL(library), symbol), ctypes.c_void_p).value
         except (OSError, AttributeError):
-            there = None
-        if there == op.address:
+            exported = None
+        if exported == op.address:
             return library, symbol
-    raise _refusal(op, "its c_function is an address of this process; give a function that a library exports")
+    raise _refusal(op, "its c_function is an address in this process; pass a function that a library exports")
 
 
-class _Found(ctypes.Structure):
+class _SymbolInfo(ctypes.Structure):
     """Dl_info of <dlfcn.h>."""
 
     _fields_ = (
@@ -123,4 +124,4 @@ class _Found(ctypes.Structure):
 
 
 def _refusal(op: CustomOp, why: str) -> NotSupported:
-    return NotSupported(f"the custom operator {op.name} cannot go to another process: {why}")
+    return NotSupported(f"the custom operator {op.name} cannot be used in another process: {why}")

@@ -27,7 +27,7 @@ class CustomOps:
         """``owner``: the device, for errors."""
         self._owner = owner
         self._lock = threading.Lock()
-        self._ops: Mapping[tuple[str, str], tuple[CustomOp, ...]] = {}  # replaced, never changed
+        self._ops: Mapping[tuple[str, str], tuple[CustomOp, ...]] = {}  # copied on write, so that readers need no lock
 
     def __bool__(self) -> bool:
         return bool(self._ops)
@@ -37,7 +37,7 @@ class CustomOps:
         and `ExtensionError` if another object has the same name and version."""
         if not isinstance(extension, CustomOp):
             raise NotSupported(
-                f"{self._owner} takes custom operators (hetero.CustomOp), found {type(extension).__name__}"
+                f"{self._owner} supports only custom operators (hetero.CustomOp), found {type(extension).__name__}"
             )
         key = (extension.domain, extension.op_type)
         with self._lock:
@@ -52,23 +52,23 @@ class CustomOps:
         """One of the operators that the nodes of a model need, nested graphs excluded; None if they need none."""
         for name in model.op_types:
             domain, custom, op_type = name.rpartition("::")
-            found = self.find(domain, op_type, model.opsets.get(domain)) if custom else ""
-            if isinstance(found, CustomOp) and (domain, op_type) not in model.functions:
-                return found
+            op = self.find(domain, op_type, model.opsets.get(domain)) if custom else ""
+            if isinstance(op, CustomOp) and (domain, op_type) not in model.functions:
+                return op
         return None
 
     def described_in(self, model: Model) -> list[OpDescription]:
         """The operators of the domains that a model imports, as data for another process. Raises `NotSupported` for an
-        operator that a node needs and another process cannot recreate; other such operators are left out."""
+        operator that a node needs and another process cannot recreate. Omits other such operators."""
         from .elsewhere import describe
 
         described = []
         for (domain, op_type), versions in self._ops.items():
-            wanted = self.find(domain, op_type, model.opsets.get(domain)) if domain in model.opsets else ""
-            if isinstance(wanted, str):
+            op = self.find(domain, op_type, model.opsets.get(domain)) if domain in model.opsets else ""
+            if isinstance(op, str):
                 continue
             try:
-                described += [describe(op) for op in versions]
+                described += [describe(version) for version in versions]
             except NotSupported:
                 if f"{domain}::{op_type}" in model.op_types and (domain, op_type) not in model.functions:
                     raise
@@ -81,13 +81,13 @@ class CustomOps:
         if known is None:
             return f"no custom operator {domain}::{op_type} was added (Core.add_extension)"
         if version is None:
-            return f"the model imports no operator set of domain {domain!r}"
+            return f"the model does not import an opset of domain {domain!r}"
         for op in known:
             if op.since_version <= version:
                 return op
         return (
             f"the custom operator {domain}::{op_type} exists since version {known[-1].since_version} of its domain, "
-            f"the model imports {version}"
+            f"but the model imports version {version}"
         )
 
 
@@ -96,8 +96,8 @@ def check_new(op: CustomOp, known: Iterable[CustomOp], owner: str) -> None:
     for other in known:
         if (other.domain, other.op_type, other.since_version) == (op.domain, op.op_type, op.since_version):
             raise ExtensionError(
-                f"{owner} has a custom operator {op.name} since version {op.since_version} already; give another "
-                f"since_version, or make a Core without it"
+                f"{owner} already has a custom operator {op.name} since version {op.since_version}; use another "
+                f"since_version, or a Core without that operator"
             )
 
 
@@ -118,19 +118,19 @@ def require_ops(reader: PayloadReader, ops: CustomOps) -> None:
 
     whose = f"{reader.label}: the model for {reader.device}"
     try:
-        needed = msgspec.json.decode(described, type=list[tuple[str, int, str]])
+        required = msgspec.json.decode(described, type=list[tuple[str, int, str]])
     except msgspec.MsgspecError as error:
         raise Corrupt(f"{whose}: its custom operators: {error}") from error
-    for name, since, version in needed:
+    for name, since, version in required:
         domain, _, op_type = name.rpartition("::")
-        found = ops.find(domain, op_type, since)
-        if isinstance(found, str):
+        op = ops.find(domain, op_type, since)
+        if isinstance(op, str):
             raise ArtifactError(
-                f"{whose} needs the custom operator {name}, version {version!r}: {found}; add it with "
-                f"Core.add_extension before the model is imported"
+                f"{whose} requires the custom operator {name}, version {version!r}: {op}; add it with "
+                f"Core.add_extension before importing the model"
             )
-        if (found.since_version, found.version) != (since, version):
+        if (op.since_version, op.version) != (since, version):
             raise WrongVersion(
-                f"{whose} was compiled with the custom operator {name} since {since}, version {version!r}; here it is "
-                f"since {found.since_version}, version {found.version!r}: compile and export the model again"
+                f"{whose} was compiled with the custom operator {name} since {since}, version {version!r}, but this "
+                f"Core has it since {op.since_version}, version {op.version!r}: compile and export the model again"
             )

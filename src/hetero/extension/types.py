@@ -1,10 +1,10 @@
-"""Infers the types of values that custom operators make, as far as they are known before a run.
+"""Infers the types of the outputs of custom operators, as far as they are known before a run.
 
-ONNX's shape inference does not know custom operators, so the types of all values after them remain unknown, but devices
-need the element types of their inputs. Here they are stated before it runs: an operator says which element types its
-results have, and those of its inputs follow from the schemas of ONNX's operators, in one pass over the nodes. Shapes
-follow where those of the model's inputs are fixed: inference runs, shape rules are asked wherever the shapes of the
-inputs are known now, and so on, a few times, as each round costs an inference.
+ONNX's shape inference does not know custom operators, so the types of all later values would be unknown, but devices
+need the element types of their inputs. This module states them before inference. First, one pass over the nodes
+computes element types, from the definitions of custom operators and the schemas of ONNX operators. Then, if the shapes
+of the model's inputs are fixed, it alternates between inference and shape rules: each rule is called once the shapes of
+its inputs are known. The number of rounds is limited, because each runs inference once.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ["with_custom_types"]
 
-_MOST_ROUNDS = 4  # an inference each, of tens of milliseconds where it takes a process of its own
+_MAX_ROUNDS = 4  # each runs inference once, which takes tens of ms in a child process
 
 Find = Callable[[str, str, int | None], CustomOp | str]
 _Dtype = np.dtype[Any] | None
 
 
 def with_custom_types(model: Model, find: Find) -> Model:
-    """The model with the types of the values that custom operators make, unless it states them. The same object if
-    there are none.
+    """The model with the types of the outputs of custom operators added, unless it already declares them. Returns the
+    same object if there is nothing to add.
 
     ``find``: returns the custom operator of a domain and name for a version of the domain, or the reason why there is
     none. Ignores nodes in nested graphs.
@@ -47,7 +47,7 @@ def with_custom_types(model: Model, find: Find) -> Model:
         return model
     if not all(_static(model.type_of(value).shape) is not None for value in model.input_ids):
         return model
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         stated = _by_shape_rules(model, bound)
         if not stated:
             break
@@ -62,15 +62,15 @@ def _bound_nodes(model: Model, find: Find) -> dict[int, BoundOp]:
     for number, name in enumerate(model.op_types):
         domain, custom, op_type = name.rpartition("::")
         if custom and (domain, op_type) not in functions:
-            found = find(domain, op_type, model.opsets.get(domain))
-            if isinstance(found, CustomOp):
-                ops[number] = found
+            known = find(domain, op_type, model.opsets.get(domain))
+            if isinstance(known, CustomOp):
+                ops[number] = known
     bound = {}
     for node in np.flatnonzero(np.isin(model.op_type_of, list(ops))).tolist():
         op = ops[int(model.op_type_of[node])]
-        made = bind(op, model.nodes[node].attributes, len(model.node_inputs[node]), len(model.node_outputs[node]))
-        if isinstance(made, BoundOp):
-            bound[node] = made
+        fitted = bind(op, model.nodes[node].attributes, len(model.node_inputs[node]), len(model.node_outputs[node]))
+        if isinstance(fitted, BoundOp):
+            bound[node] = fitted
     return bound
 
 
@@ -91,13 +91,13 @@ def _by_element_type(model: Model, bound: Mapping[int, BoundOp]) -> dict[int, Va
         inputs, outputs = model.node_inputs[node].tolist(), model.node_outputs[node].tolist()
         known = [dtype(value) for value in inputs]
         op = bound.get(node)
-        found: Sequence[_Dtype]
+        results: Sequence[_Dtype]
         if op is not None:
-            found = op.output_dtypes(known)
+            results = op.output_dtypes(known)
         else:
             attributes = model.nodes[node].attributes if rules[model.op_type_of[node]] is _cast else {}
-            found = rules[model.op_type_of[node]](known, attributes, len(outputs))
-        for value, one in zip(outputs, found, strict=False):
+            results = rules[model.op_type_of[node]](known, attributes, len(outputs))
+        for value, one in zip(outputs, results, strict=False):
             if value >= 0 and one is not None and dtype(value) is None:
                 dtypes[value] = one
                 if op is not None:
@@ -122,17 +122,17 @@ def _by_shape_rules(model: Model, bound: Mapping[int, BoundOp]) -> dict[int, Val
             shapes.append(shape)
         else:
             try:
-                found = op.output_shapes(shapes)
+                output_shapes = op.output_shapes(shapes)
             except ValueError:
-                continue  # who compiles the node tells
-            for value, new in zip(outputs, found, strict=False):
+                continue  # reported when the node is compiled
+            for value, new in zip(outputs, output_shapes, strict=False):
                 if value >= 0 and _static(model.type_of(value).shape) is None:
                     stated[value] = ValueType(None, new)
     return stated
 
 
 def _stating(model: Model, stated: Mapping[int, ValueType]) -> Model:
-    """The model with these types, except types that contradict the model: these fail when it runs."""
+    """The model with these types. Omits types that contradict the model, because the run reports them."""
     if not stated:
         return model
     named = {model.value_name(value): known for value, known in stated.items()}
@@ -177,17 +177,17 @@ def _schema_rule(domain: str, op_type: str, version: int) -> _Rule:
     if not onnx.defs.has(op_type, version, domain):
         return lambda known, attributes, num_outputs: ()
     schema: Any = onnx.defs.get_schema(op_type, version, domain)
-    many = schema.FormalParameterOption.Variadic
+    variadic = schema.FormalParameterOption.Variadic
 
     def formal(parameters: Sequence[Any], at: int) -> Any:
         """The parameter at a position; None if there is none, or its types may differ."""
         if at < len(parameters):
-            found = parameters[at]
-        elif parameters and parameters[-1].option == many:
-            found = parameters[-1]
+            parameter = parameters[at]
+        elif parameters and parameters[-1].option == variadic:
+            parameter = parameters[-1]
         else:
             return None
-        return found if found.is_homogeneous else None
+        return parameter if parameter.is_homogeneous else None
 
     def rule(known: Sequence[_Dtype], attributes: Mapping[str, Any], num_outputs: int) -> list[_Dtype]:
         of_type: dict[str, _Dtype] = {}

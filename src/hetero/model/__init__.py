@@ -1,8 +1,8 @@
-"""Reading: an ONNX file becomes a `Model`, an immutable index over its bytes.
+"""Stage 1: reads an ONNX file into a `Model`, an immutable index over its bytes.
 
-`read` is the way in; `file` holds the bytes and the arrays that the compiled reader makes of them; `rows` selects of
-these what makes a model or a part; `model` is what every later stage works on, with the `views` that users see.
-`constants`, `external`, `nested` and `inference` give data and types of values on demand; `extract` cuts nodes out;
-`functions` inlines calls; `write` makes bytes of a model, and `save` files, with a `data_file` for weights. Nothing
-outside of this package knows protobuf.
+`read` is the entry point. `file` holds the bytes and the arrays of the C reader; `rows` selects the rows of a model or
+of a part of it; `model` is the class for all later stages, and `views` its views of nodes and initializers.
+`constants`, `external`, `nested` and `inference` return data and types of values on demand. `extract` extracts
+submodels, `functions` inlines calls, `write` encodes a model, and `save` writes it to files, with weights in a
+`data_file`.
 """

@@ -1,4 +1,4 @@
-"""Constants of a file as NumPy arrays: views of its bytes where alignment and type allow, else decoded once."""
+"""Constants of a file as NumPy arrays: views of its bytes if alignment and type allow, otherwise decoded once."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _FLOAT_DATA, _INT32_DATA, _INT64_DATA, _DOUBLE_DATA, _UINT64_DATA, _EXTERNAL_DAT
 _STRING = 8
 _BOOL = 9
 
-# Decoded arrays up to this size stay in memory; larger ones as long as somebody uses them.
+# In B. Smaller decoded arrays stay in memory, larger ones only while they are in use.
 _KEPT_BYTES = 1 << 16
 
-# A sparse tensor may stand for any number of zeros. More than this in bytes, or than so many per byte that is stored
-# (one value in a thousand), is refused rather than allocated.
+# A small sparse tensor can describe an arbitrarily large dense one. If the dense form exceeds both limits (in B, and in
+# B per stored byte, about one value in a thousand), it raises an error instead of being allocated.
 _MAX_DENSE_BYTES = 32 << 20
 _MAX_DENSE_PER_BYTE = 256
 
 
 class Constants:
-    """The constants of a file, by number. Safe to share between threads."""
+    """The constants of a file, by number. Threads may share an object."""
 
     def __init__(self, file: ModelFile) -> None:
         self._file = file
@@ -51,32 +51,32 @@ class Constants:
         return tuple(self._file.constant_dims[begin:end].tolist())
 
     def type_of(self, number: int) -> ValueType:
-        """Element type and shape, without a look at the data."""
+        """Element type and shape, without reading the data."""
         return ValueType(dtype_of(int(self._file.constant_dtype[number])), self.dims(number))
 
     def nbytes(self, number: int) -> int:
-        """Bytes of the elements as raw data."""
+        """The size of the elements as raw data, in B."""
         return raw_size(int(self._file.constant_dtype[number]), self.dims(number))
 
     def borrow(self, number: int, lender: Constants | LentArrays, its_number: int) -> None:
-        """Take a constant's data from another file, where they are raw, or from an array; before anything asks for
-        them."""
+        """Read a constant's data from another file, which must store it as raw data, or from an array. Must be called
+        before the data is used."""
         self._lenders[number] = lender._lenders.get(its_number, (lender, its_number))
 
     def is_external(self, number: int) -> bool:
         return bool(self._file.constant_kind[number] == _EXTERNAL) and number not in self._lenders
 
     def is_raw(self, number: int) -> bool:
-        """Whether the model file (or the one that lends them) holds the elements as raw data."""
+        """Whether the model file, or the file that lends the constant, stores the elements as raw data."""
         return bool(self._file.constant_kind[number] in (_RAW, _PACKED)) or number in self._lenders
 
     def is_plain(self, number: int) -> bool:
-        """Whether the elements lie as raw data somewhere, stored as NumPy stores them."""
+        """Whether the elements are stored as raw data, in NumPy's layout."""
         dtype = int(self._file.constant_dtype[number])
         return (self.is_raw(number) or self.is_external(number)) and dtype != _STRING and element_bits(dtype) >= 8
 
     def raw(self, number: int) -> memoryview:
-        """The raw data of an external constant, or one of which `is_raw` holds; not copied."""
+        """The raw data of a constant, not copied. The constant must be external or `is_raw`."""
         if number in self._lenders:
             lender, its_number = self._lenders[number]
             return lender.raw(its_number)
@@ -89,7 +89,7 @@ class Constants:
             raise self.error(number, error) from error
 
     def location(self, number: int) -> Location:
-        """Where the data of an external constant lie, its length checked against dims and type."""
+        """The location of an external constant's data. Its length is checked against dims and type."""
         file = self._file
         begin, until = int(file.constant_begin[number]), int(file.constant_until[number])
         try:
@@ -100,7 +100,7 @@ class Constants:
         return location
 
     def array(self, number: int) -> NDArray[Any]:
-        """The constant as a read-only array. `ModelError` names the tensor if its data cannot be had."""
+        """The constant as a read-only array. If the data cannot be read, raises `ModelError` with the tensor's name."""
         if number in self._lenders:
             lender, its_number = self._lenders[number]
             return lender.array(its_number)
@@ -115,14 +115,15 @@ class Constants:
             except (ValueError, MemoryError) as error:
                 raise self.error(number, error) from error
             array.flags.writeable = False
-            if array.nbytes <= _KEPT_BYTES and not self.is_external(number):  # which would keep its file open
+            # An external array is not kept, because it would keep its file open.
+            if array.nbytes <= _KEPT_BYTES and not self.is_external(number):
                 array = self._kept.setdefault(number, array)
             else:
                 array = self._in_use.setdefault(number, array)
         return array
 
     def view(self, number: int) -> NDArray[Any]:
-        """As `array`, but large raw data are a view of the file even where that puts elements at odd addresses."""
+        """Like `array`, but large raw data are always a view of the file, even if the elements are not aligned."""
         if number in self._lenders:
             lender, its_number = self._lenders[number]
             return lender.view(its_number)
@@ -138,7 +139,7 @@ class Constants:
             raise self.error(number, error) from error
 
     def error(self, number: int, error: Exception) -> ModelError:
-        """What went wrong with a constant, as a `ModelError` that names it."""
+        """A `ModelError` with the name of the constant and the message of ``error``."""
         file = self._file
         name = file.index.value_name(int(file.constant_value[number]))
         kind = "Constant node's value" if file.constant_source[number] == 2 else "initializer"
@@ -176,7 +177,7 @@ class Constants:
         data = self._file.data
         entries = []
         for entry in read_fields(data, begin, until, _EXTERNAL_DATA):
-            # The last occurrence of a string counts; an absent one is empty.
+            # Protobuf: the last occurrence of a field counts; an absent string is empty.
             texts = [[(0, 0), *read_fields(data, *entry, part)][-1] for part in (1, 2)]
             key, value = (bytes(data[start:end]).decode() for start, end in texts)
             entries.append((key, value))
@@ -194,17 +195,17 @@ class Constants:
         allowed = max(_MAX_DENSE_BYTES, _MAX_DENSE_PER_BYTE * (values.nbytes + indices.nbytes))
         if math.prod(dims) * element.itemsize > allowed:
             raise ValueError(
-                f"sparse tensor of shape {list(dims)} with {len(values)} values would take more than {allowed} bytes "
-                "as a dense one"
+                f"the sparse tensor of shape {list(dims)} has {len(values)} values, and its dense form would exceed "
+                f"the limit of {allowed} bytes"
             )
         if indices.ndim == 2:
             if indices.size and not ((indices >= 0) & (indices < np.array(dims, np.int64))).all():
-                raise ValueError(f"an index of the sparse tensor lies outside of its shape {list(dims)}")
+                raise ValueError(f"an index of the sparse tensor is outside its shape {list(dims)}")
             indices = np.ravel_multi_index(tuple(indices.T), dims) if dims and len(indices) else np.zeros(0, np.int64)
         elif indices.size and not (indices.min() >= 0 and indices.max() < math.prod(dims)):
-            raise ValueError(f"an index of the sparse tensor lies outside of its shape {list(dims)}")
+            raise ValueError(f"an index of the sparse tensor is outside its shape {list(dims)}")
         if len(indices) > 1 and not (indices[1:] > indices[:-1]).all():
-            raise ValueError("the indices of the sparse tensor do not ascend")
+            raise ValueError("the indices of the sparse tensor are not in ascending order")
         dense = np.full(math.prod(dims), "", element) if dtype == _STRING else np.zeros(math.prod(dims), element)
         if len(indices):
             dense[indices] = values
@@ -212,7 +213,7 @@ class Constants:
 
 
 class LentArrays:
-    """Arrays that the constants of a file are borrowed from."""
+    """Arrays from which a file's constants can be borrowed."""
 
     def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
         self._arrays = arrays
@@ -228,8 +229,8 @@ class LentArrays:
 
 
 def release_pages(array: NDArray[Any]) -> None:
-    """Let the system take back the memory of an array that is a view of a mapped file; it is read again when somebody
-    looks. Does nothing to other arrays."""
+    """Release the memory of an array that is a view of a mapped file. The system reads it again on the next access.
+    Ignores other arrays."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -237,26 +238,26 @@ def release_pages(array: NDArray[Any]) -> None:
     if not isinstance(mapped, mmap.mmap):
         return
     begin = array.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
-    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE  # pages that hold nothing else
+    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE  # only pages that lie entirely within the array
     last = (begin + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     if last > first:
         mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 def raw_size(dtype: int, dims: Sequence[int]) -> int:
-    """Bytes of raw data; ValueError for strings."""
+    """The size of the raw data in B. Raises ValueError for strings."""
     return (math.prod(dims) * element_bits(dtype) + 7) // 8
 
 
 def _numpy_dtype(dtype: int) -> np.dtype[Any]:
-    found = dtype_of(dtype)
-    if found is None:
-        raise ValueError(f"data_type {dtype} needs a newer ml_dtypes")
-    return found
+    element = dtype_of(dtype)
+    if element is None:
+        raise ValueError(f"data_type {dtype} requires a newer ml_dtypes")
+    return element
 
 
 def _from_raw(data: memoryview, dtype: int, dims: tuple[int, ...]) -> NDArray[Any]:
-    """Elements stored little-endian (as all hosts that hetero runs on), sub-byte types packed from the low bits."""
+    """Elements stored little-endian (the order of all supported hosts); sub-byte types are packed from the low bits."""
     element = _numpy_dtype(dtype)
     bits = element_bits(dtype)
     if bits < 8:
@@ -266,12 +267,12 @@ def _from_raw(data: memoryview, dtype: int, dims: tuple[int, ...]) -> NDArray[An
     if not array.flags.aligned:
         array = array.copy()
     if dtype == _BOOL and array.size and array.view(np.uint8).max() > 1:
-        array = array.view(np.uint8) != 0  # NumPy takes any other byte for neither true nor false
+        array = array.view(np.uint8) != 0  # NumPy requires bytes of 0 and 1
     return array
 
 
 def _from_typed(data: memoryview, message: tuple[int, int], dtype: int, dims: tuple[int, ...]) -> NDArray[Any]:
-    """Elements of int32_data and the like: one number each, or for sub-byte types one byte of raw data each."""
+    """Elements of typed fields such as int32_data: one number per element, or per raw byte for sub-byte types."""
     element = _numpy_dtype(dtype)
     if dtype == _STRING:
         strings = [bytes(data[begin:end]).decode() for begin, end in read_fields(data, *message, 6)]
@@ -290,16 +291,16 @@ def _from_typed(data: memoryview, message: tuple[int, int], dtype: int, dims: tu
         packed = integers.astype(np.uint8)
         return unpack_bits(packed, bits, math.prod(dims)).view(element).reshape(dims)
     if dtype == _BOOL:
-        integers = (integers & 0xFFFFFFFF != 0).astype(np.int64)  # the field is of 32 bits: others are dropped
+        integers = (integers & 0xFFFFFFFF != 0).astype(np.int64)  # the field has 32 bits; protobuf drops the others
     if bits == 6:
         integers &= 0x3F
-    # The low bits are the element, whatever its kind: half-precision types are stored as their bits.
+    # For every type, the low bits are the bits of the element.
     array: NDArray[Any] = integers.astype(np.dtype(f"u{element.itemsize}")).view(element).reshape(dims)
     return array
 
 
 def _decode_attribute(message: bytes, dtype: int, dims: tuple[int, ...]) -> NDArray[Any]:
-    """value_float, value_ints and the like of a Constant node."""
+    """The value of a Constant node's attribute, such as value_float or value_ints."""
     import onnx
 
     attribute = onnx.AttributeProto.FromString(message)

@@ -38,11 +38,11 @@ def attach(data: memoryview, arrays: Mapping[str, NDArray[Any]], label: str) -> 
         value = model.find_value(name)
         number = -1 if value is None else int(model.file.value_constant[value])
         if number < 0 or not model.constants.is_external(number):
-            raise ModelError(f"{label}: the model has no constant {name!r} that is kept apart")
+            raise ModelError(f"{label}: the model has no detached constant {name!r}")
         stated = model.constants.type_of(number)
         if (stated.dtype, stated.shape) != (array.dtype, array.shape):
             raise ModelError(
-                f"{label}: constant {name!r} is {stated.dtype}{list(stated.shape or ())} in the model, and the array "
+                f"{label}: constant {name!r} is {stated.dtype}{list(stated.shape or ())} in the model, but the array "
                 f"is {array.dtype}{list(array.shape)}"
             )
         model.constants.borrow(number, lender, position)

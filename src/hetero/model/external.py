@@ -33,55 +33,55 @@ Location = tuple[str, int, int | None]
 
 def parse_location(entries: list[tuple[str, str]]) -> Location:
     """The location in a tensor's ``external_data`` entries. Raises ValueError if they are invalid."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for key, value in entries:
-        # onnxruntime stores prepacked weights beside a tensor under keys of its own; they are not needed.
+        # onnxruntime adds keys for prepacked weights, which are not needed.
         if key not in ("location", "offset", "length", "checksum") and not key.startswith("prepacked"):
             raise ValueError(f"unknown external_data key {key!r}")
-        if key in found:
-            raise ValueError(f"external_data key {key!r} is given twice")
-        found[key] = value
-    if not found.get("location"):
+        if key in fields:
+            raise ValueError(f"external_data has the key {key!r} twice")
+        fields[key] = value
+    if not fields.get("location"):
         raise ValueError("external_data has no location")
-    length = found.get("length")
-    location = "/".join(part for part in found["location"].split("/") if part != ".") or found["location"]
-    return location, _size(found.get("offset", "0")), None if length is None else _size(length)
+    length = fields.get("length")
+    location = "/".join(part for part in fields["location"].split("/") if part != ".") or fields["location"]
+    return location, _size(fields.get("offset", "0")), None if length is None else _size(length)
 
 
 def _size(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise ValueError(f"external_data offset or length {text!r} is no number of bytes")
+        raise ValueError(f"external_data offset or length: expected a number of bytes, found {text!r}")
     return int(text)
 
 
-# The key of a StringStringEntryProto: its length, in the shortest form or longer, and its text.
+# The key of a StringStringEntryProto: its length as a varint, which may be padded, and its text.
 _LOCATION = re.compile(rb"(?:\x08|\x88\x80*\x00)location")
 
 
 def find_locations(data: memoryview, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> list[int]:
-    """Numbers of the ranges that may hold tensors with external data, because the word is in them.
+    """The numbers of the ranges that may contain tensors with external data, because they contain the key "location".
 
-    Cost: one search of the bytes, for all ranges that touch.
+    Cost: one search of the bytes.
     """
     if not len(starts):
         return []
     order = np.argsort(starts)
     breaks = np.flatnonzero(starts[order][1:] != ends[order][:-1]) + 1
-    found: set[int] = set()
+    numbers: set[int] = set()
     for run in np.split(order, breaks):
         for match in _LOCATION.finditer(data, int(starts[run[0]]), int(ends[run[-1]])):
-            found.add(int(run[np.searchsorted(starts[run], match.start(), "right") - 1]))
-    return sorted(found)
+            numbers.add(int(run[np.searchsorted(starts[run], match.start(), "right") - 1]))
+    return sorted(numbers)
 
 
 class ExternalFiles:
-    """The files beside one model, mapped (small ones: read) when first needed.
+    """The external data files of one model. Large files are mapped, small files are read, on first use.
 
-    A map is closed when no array uses it any more, except for the last few, so that a model with a file per tensor
-    does not use up the process's file descriptors.
+    A map is closed when no array uses it. Only the most recently used maps stay open, because a model with a file per
+    tensor could exhaust the process's file descriptors.
 
-    ``follow_links``: allow links below the folder (for shared caches that store files as links); a model can then
-    read whatever those links point to.
+    ``follow_links``: allow links, as in shared caches that store files as links. The model can then read any file that
+    a link points to.
     """
 
     def __init__(self, folder: str | None, follow_links: bool) -> None:
@@ -93,7 +93,7 @@ class ExternalFiles:
         self._lock = threading.Lock()
 
     def read(self, location: Location, size: int) -> memoryview:
-        """``size`` bytes at ``location``, without copying. ValueError says why not."""
+        """``size`` bytes at ``location``, not copied. Raises ValueError if they cannot be read."""
         path, offset, _ = location
         self.check_length(location, size)
         with self._lock:
@@ -120,16 +120,16 @@ class ExternalFiles:
             return mapped
 
     def copy(self, location: Location, size: int, target: int) -> None:
-        """Appends ``size`` bytes at ``location`` to the open file ``target``, inside of the kernel where it can.
-        ValueError says why they cannot be read; OSError comes from writing."""
+        """Append ``size`` bytes at ``location`` to the open file ``target``, within the operating system if possible.
+        Raises ValueError if they cannot be read, and OSError if writing fails."""
         self.check_length(location, size)
         with contextlib.closing(self._open(location[0])) as file:
             _check_range(location, size, os.fstat(file.number).st_size)
             if copy_range(file.number, location[1], size, target) != size:
-                raise ValueError(f"{location[0]!r} was shortened while it was read")
+                raise ValueError(f"external data {location[0]!r} was truncated during the read")
 
     def hold(self, path: str) -> None:
-        """Keeps a file open, because its name is about to go. Nothing happens if it cannot be opened."""
+        """Keep a file open that is about to be removed. Ignores files that cannot be opened."""
         with self._lock, contextlib.suppress(ValueError):
             if path not in self._held:
                 self._held[path] = self._open(path)
@@ -137,21 +137,21 @@ class ExternalFiles:
     @staticmethod
     def check_length(location: Location, size: int) -> None:
         if location[2] is not None and location[2] != size:
-            raise ValueError(f"external_data length is {location[2]}, dims and data_type need {size}")
+            raise ValueError(f"external_data length is {location[2]}, but dims and data_type require {size}")
 
     def _open(self, path: str) -> _Descriptor:
         held = self._held.get(path)
         if held is not None:
             return _Descriptor(os.dup(held.number))
         if self._folder is None:
-            raise ValueError(f"external data {path!r}: the model's folder is not known (pass folder= to read_model)")
+            raise ValueError(f"external data {path!r}: the model's folder is unknown (pass folder= to read_model)")
         parts = path.split("/")
         if "\0" in path or not all(parts) or ".." in parts or "." in parts:
             raise ValueError(f"external data location {path!r} is not a relative path below the model's folder")
         try:
             return self._walk(path, parts)
         except OSError as error:
-            links = "" if self._follow_links else ", links not being followed"
+            links = "" if self._follow_links else " (links are not followed)"
             raise ValueError(f"external data {path!r} cannot be opened{links}: {error.strerror}") from error
 
     def _walk(self, path: str, parts: list[str]) -> _Descriptor:
@@ -167,8 +167,8 @@ class ExternalFiles:
                 raise ValueError(f"external data {path!r} is not a regular file")
             if status.st_nlink > 1 and not self._follow_links:
                 raise ValueError(
-                    f"external data {path!r} has {status.st_nlink} hard links, so it may be a file from elsewhere "
-                    "(pass follow_links=True to read_model to allow that)"
+                    f"external data {path!r} has {status.st_nlink} hard links, so it may be a file outside the model's "
+                    "folder (pass follow_links=True to read_model to allow this)"
                 )
         except BaseException:
             here.close()
@@ -179,11 +179,13 @@ class ExternalFiles:
 def _check_range(location: Location, size: int, length: int) -> None:
     path, offset, _ = location
     if offset > length or size > length - offset:
-        raise ValueError(f"{path!r} has {length} bytes, the tensor needs {offset} to {offset + size}")
+        raise ValueError(
+            f"external data {path!r} has {length} bytes, but the tensor needs bytes {offset} to {offset + size}"
+        )
 
 
 class _Descriptor:
-    """One open file descriptor at a time."""
+    """One open file descriptor, which can be replaced by another."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -1,8 +1,8 @@
-"""Nodes of a model -> models of their own, by slicing the parent's arrays.
+"""Extracts nodes of a model as submodels, by slicing the parent's arrays.
 
-Source: DESIGN's extraction by ranges. All parts of a partition are worked out together, by sorting pairs of part and
-value; each part then is a slice of the results. The cost is O(k log k) for k chosen entries, whatever the size of the
-parent (how often each value is read is counted once per parent) and however many parts there are.
+All submodels of a partition are computed together by sorting pairs of submodel and value; each submodel is then a slice
+of the result. The cost is O(k log k) for k selected entries. It depends neither on the size of the parent, apart from
+one count of its reads, nor on the number of submodels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Places = NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """Arrays of a submodel, in ids of its own. ``parent_values``: int32[num_values], ids in the parent, ascending."""
+    """Arrays of a submodel, in its own ids. ``parent_nodes``, ``parent_values``: their ids in the parent, ascending."""
 
     parent_nodes: _Ids
     parent_values: _Ids
@@ -41,7 +41,7 @@ class Selection:
 
 
 def select(parent: Rows, nodes: _Ids, start: _Places) -> list[Selection]:
-    """The submodels of the nodes ``nodes[start[i]:start[i + 1]]``: in range, ascending and distinct within each."""
+    """One submodel for each range ``nodes[start[i]:start[i + 1]]``. Its ids must be valid, ascending and distinct."""
     num_parts = len(start) - 1
     part_of = np.repeat(np.arange(num_parts), np.diff(start))
     inputs, outputs, captures = (
@@ -49,7 +49,7 @@ def select(parent: Rows, nodes: _Ids, start: _Places) -> list[Selection]:
         for ragged in (parent.node_inputs, parent.node_outputs, parent.node_captures)
     )
 
-    # A value of a part is a place in these, part by part.
+    # Each distinct pair of part and value has a place in these arrays, sorted by part.
     width = max(len(parent.producer), 1)
     keys = np.unique(np.concatenate([rows.keys(width) for rows in (inputs, outputs, captures)]))
     values = (keys % width).astype(np.int32)
@@ -65,11 +65,12 @@ def select(parent: Rows, nodes: _Ids, start: _Places) -> list[Selection]:
     read = _reads_in_order(inputs, captures)
     from_outside = read[(producer[read] < 0) & ~is_constant[read]]
     from_outside = _first_of_each(from_outside)
-    given = outputs.place[made]
-    given = given[(parent.read_count[values] > np.bincount(read, minlength=len(values)))[given]]
+    read_outside = parent.read_count[values] > np.bincount(read, minlength=len(values))
+    read_after = outputs.place[made]
+    read_after = read_after[read_outside[read_after]]
     of_value = np.repeat(np.arange(num_parts), np.diff(first))
     input_ids = _per_part(from_outside, of_value, first)
-    output_ids = _per_part(given, of_value, first)
+    output_ids = _per_part(read_after, of_value, first)
 
     num_ops = max(len(parent.op_types), 1)
     op_keys, op_of = np.unique(part_of * num_ops + parent.op_type_of[nodes], return_inverse=True)
@@ -97,7 +98,7 @@ def select(parent: Rows, nodes: _Ids, start: _Places) -> list[Selection]:
 
 
 def select_constants(values: Sequence[int]) -> Selection:
-    """No nodes, and constants of the parent that are all outputs."""
+    """A submodel without nodes, whose outputs are these constants of the parent."""
     kept = np.unique(np.array(values, np.int32))
     none = [Ragged(np.zeros(1, np.int32), np.zeros(0, np.int32)) for _ in range(3)]
     return Selection(
@@ -116,8 +117,8 @@ def select_constants(values: Sequence[int]) -> Selection:
 
 
 class _Rows:
-    """What all chosen nodes read, make or capture, and which node of which part does. ``place``: of each value among
-    those of all parts, -1 for one that is left out."""
+    """The inputs, outputs or captures of all selected nodes. ``row``, ``part``: the node and the part of each entry.
+    ``place``: the place of its value among the values of all parts, -1 for an absent value."""
 
     def __init__(self, ragged: Ragged, start: _Places, part_of: _Places) -> None:
         self._ends = ragged.indptr
@@ -128,11 +129,12 @@ class _Rows:
         self._own: _Ids
 
     def keys(self, width: int) -> _Places:
-        """Pairs of part and value, as numbers."""
+        """Pairs of part and value, encoded as numbers."""
         there = self._values >= 0
         return self.part[there] * width + self._values[there]
 
     def find(self, keys: _Places, first: _Places, width: int) -> None:
+        """Sets ``place`` from the sorted keys of all parts."""
         place = np.searchsorted(keys, self.part * width + self._values)
         absent = self._values < 0
         self.place = np.where(absent, -1, place)
@@ -145,7 +147,7 @@ class _Rows:
 
 
 def _reads_in_order(inputs: _Rows, captures: _Rows) -> _Places:
-    """Places of all values read: node by node, a node's inputs before its captures. Absent inputs are left out."""
+    """Places of all values read, node by node, with a node's inputs before its captures. Omits absent inputs."""
     read = inputs.place
     if len(captures.place):
         order = np.argsort(np.concatenate((inputs.row, captures.row)), kind="stable")
@@ -159,7 +161,7 @@ def _first_of_each(places: _Places) -> _Places:
 
 
 def _per_part(places: _Places, part_of: _Places, first: _Places) -> list[tuple[int, ...]]:
-    """Places, which come part by part, as ids of their parts."""
+    """Places, sorted by part, as ids within their parts."""
     parts = part_of[places]
     ends = np.searchsorted(parts, np.arange(len(first))).tolist()
     own = (places - first[parts]).tolist()

@@ -95,10 +95,11 @@ class ModelFile:
         try:
             self.index = OnnxIndex(data, _HASH_KEY)
         except WireError as error:
-            whole = str(error).startswith("the model: ") and "there is no graph" not in str(error)
-            raise self.error(f"{error}{'; is it an ONNX file, and whole?' if whole else ''}") from error
+            may_be_truncated = str(error).startswith("the model: ") and "there is no graph" not in str(error)
+            hint = "; the file may be truncated, or not an ONNX file" if may_be_truncated else ""
+            raise self.error(f"{error}{hint}") from error
         except MemoryError as error:
-            raise ModelTooLarge(str(self.error("not enough memory to index it"))) from error
+            raise ModelTooLarge(str(self.error("not enough memory to index the file"))) from error
         arrays = self.index.arrays
         for name in type(self).__annotations__:
             setattr(self, name, arrays[name])
@@ -131,16 +132,16 @@ class ModelFile:
 
     @functools.cached_property
     def metadata(self) -> Mapping[str, str]:
-        """The file's metadata_props; of a key given twice the last entry counts."""
-        found: dict[str, str] = {}
+        """The file's metadata_props. If a key occurs twice, the last entry counts."""
+        entries: dict[str, str] = {}
         for entry in read_fields(self.data, 0, len(self.data), 14):
             key, value = (self._text_field(*entry, number) for number in (1, 2))
-            found[key] = value
-        return types.MappingProxyType(found)
+            entries[key] = value
+        return types.MappingProxyType(entries)
 
     @property
     def model_version(self) -> int:
-        """0 if the file states none."""
+        """The author's version of the model; 0 if the file has none."""
         stated = read_varints(self.data, 0, len(self.data), 5)
         return int(stated[-1]) if len(stated) else 0
 
@@ -149,10 +150,10 @@ class ModelFile:
         return self._text_field(0, len(self.data), number)
 
     def _text_field(self, begin: int, end: int, number: int) -> str:
-        found = read_fields(self.data, begin, end, number)
-        if not found:
+        fields = read_fields(self.data, begin, end, number)
+        if not fields:
             return ""
-        start, stop = found[-1]
+        start, stop = fields[-1]
         try:
             return bytes(self.data[start:stop]).decode()
         except UnicodeDecodeError as error:
@@ -167,7 +168,7 @@ class ModelFile:
         )
 
     def describe_node(self, node: int) -> str:
-        """How messages call a node of the file: ``node 'key' (op)``."""
+        """The description of a node of the file in messages: ``node 'key' (op)``."""
         return f"node {self.keys.key_of(node)!r} ({self.op_types[self.node_op[node]]})"
 
     def node_body(self, node: int) -> memoryview:
@@ -177,7 +178,7 @@ class ModelFile:
 
     @functools.cached_property
     def _node_places(self) -> tuple[memoryview, memoryview, memoryview]:
-        """Memoryviews give plain ints, faster than arrays give scalars."""
+        """As memoryviews, because indexing them is faster than indexing arrays."""
         return self.node_start.data, self.node_header.data, self.node_end.data
 
     def _check_functions(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -190,13 +191,13 @@ class ModelFile:
 
     def _check_ir_version(self) -> None:
         if self.ir_version < 1:
-            raise self.error(f"ir_version is missing or wrong: {self.ir_version}")
+            raise self.error(f"ir_version is missing or invalid: {self.ir_version}")
         if self.ir_version > _KNOWN_IR_VERSION:
             import onnx
 
             if self.ir_version > onnx.IR_VERSION:
                 raise self.error(
-                    f"ir_version {self.ir_version} is beyond what onnx {onnx.__version__} knows "
+                    f"ir_version {self.ir_version} is newer than onnx {onnx.__version__} supports "
                     f"({onnx.IR_VERSION}): install a newer onnx, or export the model for an older version"
                 )
 
@@ -208,7 +209,7 @@ class ModelFile:
             if opsets.setdefault(domain, int(version)) != version:
                 raise self.error(f"opset of domain {domain!r} is imported in versions {opsets[domain]} and {version}")
         if not opsets and self.ir_version < 3:
-            opsets[""] = 1  # files of that age have no imports
+            opsets[""] = 1  # these versions have no opset imports
         for domain, version in opsets.items():
             name = f"opset {version} of domain {domain or 'ai.onnx'!r}"
             newest = _newest_opset(domain, version)
@@ -216,23 +217,23 @@ class ModelFile:
                 import onnx
 
                 raise self.error(
-                    f"{name} is out of range: onnx {onnx.__version__} knows 1 to {newest}"
+                    f"{name} is not supported: onnx {onnx.__version__} supports 1 to {newest}"
                     if domain in _KNOWN_OPSETS
-                    else f"{name} is no version"
+                    else f"{name} is not valid: expected 1 to {newest}"
                 )
         for op, domain in enumerate(self.op_domains):
             if domain not in opsets:
                 node = int(arrays["op_first_node"][op])
                 raise self.error(
-                    f"{self.describe_node(node)}: the model imports no opset of its domain {domain or 'ai.onnx'!r}"
+                    f"{self.describe_node(node)}: the model does not import an opset of domain {domain or 'ai.onnx'!r}"
                 )
         if "" not in opsets and len(self.constant_source) and self.constant_source.max() == 2:
-            raise self.error("the model has Constant nodes, but imports no opset of domain 'ai.onnx'")
+            raise self.error("the model has Constant nodes, but does not import an opset of domain 'ai.onnx'")
         return types.MappingProxyType(opsets)
 
 
 def _newest_opset(domain: str, version: int) -> int:
-    """The newest opset of a domain that can be read; without bound for domains that are not ONNX's."""
+    """The newest supported opset of a domain. Domains outside ONNX have no limit."""
     known = _KNOWN_OPSETS.get(domain)
     if known is None:
         return 2**31 - 1

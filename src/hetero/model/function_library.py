@@ -1,7 +1,7 @@
-"""The model-local functions of a file, and what their calls would expand to.
+"""The model-local functions of a file, and the size of their calls after inlining.
 
-`FunctionLibrary.check` adds up nodes, bytes and levels over the graph of which function calls which, each function once
-(a depth-first walk without recursion), so functions that double each other fail in time linear in the file.
+`FunctionLibrary.check` adds up nodes, bytes and levels over the call graph. It visits each function once, depth first
+and without recursion. Exponential expansion is therefore found in time linear in the file.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ FunctionKey = tuple[str, str, str]
 """Domain ("" for ONNX's own), name and overload of a model-local function."""
 
 MAX_INLINED_NODES = 1_000_000
-"""Nodes that the calls of a model may expand to, calls within them counted in full: 26 functions that each call the
-next twice stand for 2**26."""
+"""The maximum number of nodes after inlining, nested calls included. 26 functions that each call the next one twice
+expand to 2**26 nodes."""
 
 MAX_INLINED_BYTES = 1 << 28
-"""The same in bytes of encoded nodes: a function may hold large tensors, and be called often."""
+"""The maximum size of the encoded nodes in B, because a function may contain large tensors and be called often."""
 
 MAX_CALL_DEPTH = 64
-"""Functions calling functions: each level is one more part of the name of a node."""
+"""The maximum depth of calls. Each level adds a part to the names of nodes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Function:
-    """A parsed function. ``ops``: how often each operator, (domain, op type), occurs, nested graphs included;
-    ``calls``: the same for those that are functions of the model."""
+    """A parsed function. ``ops``: the number of nodes per operator, (domain, op type), nested graphs included.
+    ``calls``: the number of calls per function of the model."""
 
     key: FunctionKey
     proto: onnx.FunctionProto
@@ -59,7 +59,7 @@ class Function:
 
 
 class FunctionLibrary:
-    """The functions of a file, parsed when first called. Not for two threads at once."""
+    """The functions of a file, parsed on first use. Threads may not share an object."""
 
     def __init__(self, file: ModelFile) -> None:
         self._file = file
@@ -73,37 +73,37 @@ class FunctionLibrary:
         self._sizes: dict[FunctionKey, tuple[int, int, int]] = {}
 
     def key_of_call(self, node: onnx.NodeProto) -> FunctionKey | None:
-        """The function that a node calls, None if it is no call."""
+        """The function that a node calls, None if the node is not a call."""
         key = (plain_domain(node.domain), node.op_type, getattr(node, "overload", ""))
         return key if key in self._number else None
 
     def function(self, key: FunctionKey) -> Function:
-        found = self._parsed.get(key)
-        if found is None:
-            found = self._parsed[key] = self._parse(key)
-        return found
+        function = self._parsed.get(key)
+        if function is None:
+            function = self._parsed[key] = self._parse(key)
+        return function
 
     def check(self, calls: Mapping[FunctionKey, int]) -> None:
-        """`ModelError` if so many calls of these functions expand to more than is allowed, or some function calls
-        itself. Names the function and the limit."""
+        """Raise `ModelError` if inlining these calls would exceed a limit, or if a function calls itself. The error
+        names the function and the limit. ``calls``: the number of calls per function."""
         nodes = size = 0
         for key, count in calls.items():
-            its_nodes, its_bytes, depth = self._size(key)
-            nodes += count * its_nodes
-            size += count * its_bytes
-            for found, limit, what, name in (
+            nodes_per_call, bytes_per_call, depth = self._size(key)
+            nodes += count * nodes_per_call
+            size += count * bytes_per_call
+            for total, limit, unit, name in (
                 (depth, MAX_CALL_DEPTH, "levels of calls", "MAX_CALL_DEPTH"),
                 (nodes, MAX_INLINED_NODES, "nodes", "MAX_INLINED_NODES"),
                 (size, MAX_INLINED_BYTES, "bytes", "MAX_INLINED_BYTES"),
             ):
-                if found > limit:
+                if total > limit:
                     raise self._file.error(
                         f"function {_name_of(key)}: inlining {'its call' if count == 1 else f'its {count} calls'} "
-                        f"would pass {limit:,} {what} ({name}); use a device that takes the call whole"
+                        f"would exceed {limit:,} {unit} ({name}); use a device that supports the call as one node"
                     )
 
     def _size(self, root: FunctionKey) -> tuple[int, int, int]:
-        """Nodes and bytes of one call of a function, and its depth; all bounded by one more than their limit."""
+        """The nodes, bytes and depth of one call after inlining, each capped at its limit plus one."""
         opened: dict[FunctionKey, None] = {}
         stack = [root]
         while stack:
@@ -118,7 +118,7 @@ class FunctionLibrary:
                 opened.pop(key, None)
                 stack.pop()
                 continue
-            if key in opened:  # what it waited for is done, but for what waits for it
+            if key in opened:  # seen before, so a callee that is still waiting waits for this function
                 raise self._file.error(f"function {_name_of(key)} calls itself; ONNX functions may not recurse")
             opened[key] = None
             for callee in waiting:
@@ -136,7 +136,7 @@ class FunctionLibrary:
             nodes += count * callee_nodes
             size += count * callee_bytes
             depth = max(depth, callee_depth)
-        # An empty body makes no node, but takes time.
+        # Inlining an empty body takes time too, so it counts as one node.
         nodes, size = max(nodes, 1), max(size, 1)
         return min(nodes, MAX_INLINED_NODES + 1), min(size, MAX_INLINED_BYTES + 1), min(depth, MAX_CALL_DEPTH) + 1
 

@@ -1,19 +1,19 @@
-"""Model-local functions: calls of them replaced by the nodes of their bodies.
+"""Inlines calls of model-local functions.
 
-`inline_calls` takes some calls of a model and gives a model in which each of them is replaced, one level deep: calls
-within the body become calls of the model, and may be taken whole or replaced in turn. Names follow from the call's
-key, so they are the same however often and in whichever order calls are replaced:
+`inline_calls` replaces selected calls of a model by the nodes of their functions, one level deep: calls in the body
+become calls of the model, which can stay whole or be inlined next. Names derive from the call's key, so they do not
+depend on the order of inlining:
 
-- a node of the body is called ``call/node``: the call's key, and the name of the node in its function (its first
-  output if the name is empty or not unique there);
-- a value of the body is called ``call/value``; the function's inputs and outputs become those of the call;
-- a name that is taken already gets ``_2``, ``_3``, ... after it.
+- The key of a node of the body is ``call/node``: the key of the call, and the node's name in its function (its first
+  output if the name is empty or not unique there).
+- The name of a value of the body is ``call/value``. The function's inputs and outputs become those of the call.
+- A name that is already in use gets the suffix ``_2``, ``_3``, ...
 
-``onnx.inliner`` is not used: it replaces all calls of a function or none, leaves calls alone where the function's opset
-is not the model's, does not tell which node came from which call, drops the call's metadata, and has no bound.
+``onnx.inliner`` is not suitable: it inlines all calls of a function or none, does not inline a function with another
+opset than the model, does not report which node came from which call, drops the call's metadata, and has no limits.
 
-Cost: one pass over the functions that are called, then one over the nodes made. The size of what all calls expand to
-is computed first; see `FunctionLibrary.check`.
+Cost: one pass over the called functions, then one over the new nodes. The size after inlining is computed first; see
+`FunctionLibrary.check`.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ if TYPE_CHECKING:
 
 __all__ = ["FunctionLibrary", "Inlined", "calls_in", "fill_references", "inline_calls", "may_hold_graphs"]
 
-_WITH_GRAPHS = ("If", "Loop", "Scan", "SequenceMap")  # and whatever other domains have
-_AFFINITIES = ("affinity", "layer_ann")  # metadata that state a node's device
+_WITH_GRAPHS = ("If", "Loop", "Scan", "SequenceMap")  # in ONNX's domain
+_AFFINITIES = ("affinity", "layer_ann")  # metadata keys that state a node's device
 
 
 class _CannotInline(Exception):
-    """Why a call has to stay a call."""
+    """The reason why a call cannot be inlined."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Inlined:
-    """What `inline_calls` gives. ``source``: int32[model.num_nodes], the node of the former model that each node is or
-    comes from. ``kept_whole``: node of the former model -> why its call could not be replaced."""
+    """The result of `inline_calls`. ``source``: int32[model.num_nodes], the node of the original model from which each
+    node comes. ``kept_whole``: node of the original model -> the reason why its call could not be inlined."""
 
     model: Model
     source: NDArray[np.int32]
@@ -67,33 +67,33 @@ class Inlined:
 
 
 def calls_in(model: Model, node: int, library: FunctionLibrary) -> Counter[FunctionKey]:
-    """The functions that a node calls: itself, if it is a call, else in its nested graphs."""
+    """The number of calls per function: by the node itself if it is a call, otherwise in its nested graphs."""
     proto = model.nodes[node].proto()
     own = library.key_of_call(proto)
     if own is not None:
         return Counter((own,))
-    found: Counter[FunctionKey] = Counter()
+    calls: Counter[FunctionKey] = Counter()
     for inner in all_nodes([proto]):
         callee = library.key_of_call(inner)
         if callee is not None:
-            found[callee] += 1
-    return found
+            calls[callee] += 1
+    return calls
 
 
 def may_hold_graphs(model: Model) -> NDArray[np.bool_]:
-    """bool[num_nodes]: False for nodes that have no nested graphs, as their operator tells."""
+    """bool[num_nodes]: False for nodes whose operator has no nested graphs."""
     mask = np.array(["::" in name or name in _WITH_GRAPHS for name in model.op_types], np.bool_)
     return mask[model.op_type_of]
 
 
 def inline_calls(model: Model, nodes: Iterable[int], library: FunctionLibrary) -> Inlined:
-    """The model with these nodes' calls replaced.
+    """The model with the calls of these nodes inlined.
 
-    ``nodes``: calls of functions, replaced by the nodes of the body; or nodes with nested graphs, in which all calls,
-    and the calls these make, are replaced; others stay as they are. ``library``: the functions of the model's file.
+    ``nodes``: a call is replaced by the nodes of its function. In a node with nested graphs, all calls in the graphs
+    are inlined at every level. Other nodes do not change. ``library``: the functions of the model's file.
 
-    A call stays if its function needs another opset than the model's, or hands on an input that the call leaves out.
-    `ModelError` if functions recurse, expand to more than is allowed, or contradict themselves.
+    A call is kept if its function requires an opset that is incompatible with the model's, or if the function returns
+    an input that the call omits. Raises `ModelError` if functions recurse, exceed a limit, or are invalid.
     """
     calls = {node: calls_in(model, node, library) for node in sorted(set(nodes))}
     totals: Counter[FunctionKey] = Counter()
@@ -114,7 +114,7 @@ def inline_calls(model: Model, nodes: Iterable[int], library: FunctionLibrary) -
 
 
 class _Expansion:
-    """Makes the nodes that stand for calls of one model, with names that nothing else has."""
+    """Creates the nodes that replace calls of one model, with unique names."""
 
     def __init__(self, model: Model, library: FunctionLibrary) -> None:
         self._model = model
@@ -122,14 +122,14 @@ class _Expansion:
         self.opsets = dict(model.opsets)
         self.infos: list[onnx.ValueInfoProto] = []
         self.nodes_with_calls_inside: set[int] = set()
-        self._taken: set[str] = set()  # values of nested graphs, and those made here
+        self._taken: set[str] = set()  # values of nested graphs, and new values
         self._taken_keys: set[str] = set()
         self._last_suffix: dict[str, int] = {}
         self._num_nodes = self._num_bytes = 0
         self._note_nested_graphs()
 
     def replacement(self, index: int) -> list[onnx.NodeProto]:
-        """The nodes that stand for one node of the model. Raises `_CannotInline`."""
+        """The nodes that replace one node of the model. Raises `_CannotInline`."""
         view = self._model.nodes[index]
         key = self._library.key_of_call(view.proto())
         if key is not None:
@@ -146,8 +146,8 @@ class _Expansion:
         return [rewritten]
 
     def _inline_within(self, graph: onnx.GraphProto, prefix: str) -> None:
-        """Replace all calls of a nested graph, at any depth. Protobuf bounds the nesting of graphs, `MAX_CALL_DEPTH`
-        that of calls, hence the recursion."""
+        """Inline all calls in a nested graph, at any depth. The recursion is bounded: protobuf limits the nesting of
+        graphs, and `MAX_CALL_DEPTH` that of calls."""
         nodes: list[onnx.NodeProto] = []
         for node in graph.node:
             name = f"{prefix}/{node.name or next(filter(None, node.output), node.op_type)}"
@@ -166,114 +166,115 @@ class _Expansion:
             yield from self._without_calls(inner, inner.name)
 
     def _body(self, call: onnx.NodeProto, function: Function, prefix: str, *, top: bool) -> Iterator[onnx.NodeProto]:
-        """The nodes of a function, bound to a call. ``top``: in the main graph, where nodes have keys."""
+        """The nodes of a function, bound to a call. ``top``: the call is in the main graph, where nodes have keys."""
         import onnx
 
         proto = function.proto
-        for given, taken, what in ((call.input, proto.input, "inputs"), (call.output, proto.output, "outputs")):
-            if len(given) > len(taken):
+        for actual, formal, kind in ((call.input, proto.input, "inputs"), (call.output, proto.output, "outputs")):
+            if len(actual) > len(formal):
                 raise self.error(
-                    f"node {prefix!r} calls function {function} with {len(given)} {what}; it has {len(taken)}"
+                    f"node {prefix!r} calls function {function} with {len(actual)} {kind}, but the function has "
+                    f"{len(formal)}"
                 )
         scope = _Names(self, prefix, f"function {function}")
         for position, name in enumerate(proto.input):
             scope.bind(name, call.input[position] if position < len(call.input) else "")
-        wanted: dict[str, str] = {}  # output of the function -> the call's name for it
-        copies: list[tuple[str, str]] = []  # outputs that are an input, or another output
+        output_names: dict[str, str] = {}  # output of the function -> its name in the call
+        copies: list[tuple[str, str]] = []  # outputs that are also an input or another output
         for name, outside in zip(proto.output, call.output, strict=False):
             if not outside:
                 continue
             if name in scope and not scope.of(name):
-                raise _CannotInline(f"function {function} gives its input {name!r} as an output, and the call has none")
-            if name in wanted or name in scope:
+                raise _CannotInline(f"function {function} returns its input {name!r}, which the call omits")
+            if name in output_names or name in scope:
                 copies.append((name, outside))
             else:
-                wanted[name] = outside
+                output_names[name] = outside
         self._adopt_opsets(function, bool(copies))
         attributes = {attribute.name: attribute for attribute in proto.attribute_proto}
         attributes.update((attribute.name, attribute) for attribute in call.attribute)
         names = Counter(node.name for node in proto.node)
         for node in proto.node:
-            made = onnx.NodeProto()
-            made.CopyFrom(node)
-            scope.rename_node(made, wanted)
-            _fill(made, attributes)
+            copied = onnx.NodeProto()
+            copied.CopyFrom(node)
+            scope.rename_node(copied, output_names)
+            _fill(copied, attributes)
             unique = node.name and names[node.name] == 1
-            made.name = self._fresh_key(f"{prefix}/{node.name if unique else _first_output(node)}", top)
-            _inherit_metadata(made, call)
-            self._count(made, str(function))
-            yield made
-        for name in wanted:
+            copied.name = self._fresh_key(f"{prefix}/{node.name if unique else _first_output(node)}", top)
+            _inherit_metadata(copied, call)
+            self._count(copied, str(function))
+            yield copied
+        for name in output_names:
             if name not in scope:
-                raise self.error(f"function {function}: its output {name!r} is made by no node")
+                raise self.error(f"function {function}: no node computes its output {name!r}")
         for name, outside in copies:
-            copy = onnx.helper.make_node("Identity", [scope.of(name)], [outside])
-            copy.name = self._fresh_key(f"{prefix}/{name}", top)
-            _inherit_metadata(copy, call)
-            self._count(copy, str(function))
-            yield copy
+            identity = onnx.helper.make_node("Identity", [scope.of(name)], [outside])
+            identity.name = self._fresh_key(f"{prefix}/{name}", top)
+            _inherit_metadata(identity, call)
+            self._count(identity, str(function))
+            yield identity
         if top:
             self._adopt_infos(proto, scope)
 
-    def fresh_value(self, wanted: str) -> str:
-        """A name for a value, which nothing in the model has."""
-        return self._fresh(wanted, self._taken, lambda name: self._model.file.index.value_id(name) >= 0)
+    def fresh_value(self, name: str) -> str:
+        """``name``, with a suffix if the model already has such a value."""
+        return self._fresh(name, self._taken, lambda name: self._model.file.index.value_id(name) >= 0)
 
-    def _fresh_key(self, wanted: str, top: bool) -> str:
+    def _fresh_key(self, key: str, top: bool) -> str:
         if not top:
-            return wanted
-        return self._fresh(wanted, self._taken_keys, lambda name: self._model.file.keys.entry_of(name) >= 0)
+            return key
+        return self._fresh(key, self._taken_keys, lambda name: self._model.file.keys.entry_of(name) >= 0)
 
     def error(self, message: str) -> ModelError:
         return self._model.file.error(message)
 
-    def _fresh(self, wanted: str, taken: set[str], is_used: Callable[[str], bool]) -> str:
-        name = wanted
+    def _fresh(self, stem: str, taken: set[str], is_used: Callable[[str], bool]) -> str:
+        name = stem
         while name in taken or is_used(name):
-            suffix = self._last_suffix.get(wanted, 1) + 1
-            self._last_suffix[wanted] = suffix
-            name = f"{wanted}_{suffix}"
+            suffix = self._last_suffix.get(stem, 1) + 1
+            self._last_suffix[stem] = suffix
+            name = f"{stem}_{suffix}"
         taken.add(name)
         return name
 
     def _count(self, node: onnx.NodeProto, function: str) -> None:
-        """Names grow with the depth of calls, which the sizes of functions do not tell."""
+        """Check the limits again, because nested calls make names longer than the sizes of functions predict."""
         self._num_nodes += 1
         self._num_bytes += node.ByteSize()
         if self._num_nodes > MAX_INLINED_NODES:
-            raise self.error(f"{function}: inlining passes {MAX_INLINED_NODES:,} nodes (MAX_INLINED_NODES)")
+            raise self.error(f"{function}: inlining exceeds {MAX_INLINED_NODES:,} nodes (MAX_INLINED_NODES)")
         if self._num_bytes > MAX_INLINED_BYTES:
-            raise self.error(f"{function}: inlining passes {MAX_INLINED_BYTES:,} bytes (MAX_INLINED_BYTES)")
+            raise self.error(f"{function}: inlining exceeds {MAX_INLINED_BYTES:,} bytes (MAX_INLINED_BYTES)")
 
     def _adopt_opsets(self, function: Function, copies: bool) -> None:
-        """Make the model import what the function needs. Raises `_CannotInline` where the model's version of an
-        operator is another one than the function's."""
+        """Add the function's opsets to the model's. Raises `_CannotInline` if an operator has another meaning in the
+        model's opset."""
         imports = {plain_domain(entry.domain): entry.version for entry in function.proto.opset_import}
         added: dict[str, int] = {}
         for domain, op_type in (*function.ops, *[("", "Identity")] * copies):
             if (domain, op_type) in self._library.names:
-                version = imports.get(domain, 1)  # the function is what its body says
+                version = imports.get(domain, 1)  # a call; any version works, because the body defines it
             elif domain in imports:
                 version = imports[domain]
             elif domain == "" and op_type == "Identity":
                 version = self.opsets.get("", 1)
             else:
                 raise self.error(
-                    f"function {function}: it imports no opset of the domain {domain or 'ai.onnx'!r} of its node of "
-                    f"type {op_type}"
+                    f"function {function}: it does not import an opset of domain {domain or 'ai.onnx'!r}, which its "
+                    f"{op_type} node requires"
                 )
             known = self.opsets.get(domain, added.get(domain))
             if known is None:
                 added[domain] = version
             elif (domain, op_type) not in self._library.names and not same_meaning(domain, op_type, version, known):
                 raise _CannotInline(
-                    f"function {function} uses {op_type} of opset {version} of {domain or 'ai.onnx'}, the model "
-                    f"imports {known}, in which it may differ"
+                    f"function {function} uses {op_type} of opset {version} of {domain or 'ai.onnx'}; the model "
+                    f"imports opset {known}, in which {op_type} may differ"
                 )
         self.opsets.update(added)
 
     def _adopt_infos(self, proto: onnx.FunctionProto, scope: _Names) -> None:
-        """What the function states of the types of its inner values."""
+        """Keep the types that the function states for its inner values."""
         import onnx
 
         boundary = {*proto.input, *proto.output}
@@ -285,7 +286,7 @@ class _Expansion:
                 self.infos.append(stated)
 
     def _note_nested_graphs(self) -> None:
-        """Reserve the names that nested graphs define, which the index does not hold."""
+        """Reserve the names that nested graphs define, because the index does not contain them."""
         model = self._model
         for node in np.flatnonzero(may_hold_graphs(model)).tolist():
             proto = model.nodes[node].proto()
@@ -300,7 +301,7 @@ class _Expansion:
 
 
 class _Names:
-    """The names that a function's body, or a graph nested in it, sees: name there -> name in the model."""
+    """The names in the scope of a function's body or of a graph nested in it: name -> name in the model."""
 
     def __init__(self, expansion: _Expansion, prefix: str, where: str, outer: _Names | None = None) -> None:
         self._expansion = expansion
@@ -318,7 +319,7 @@ class _Names:
         self._names[name] = value
 
     def define(self, name: str) -> str:
-        """A new name for a value made here."""
+        """Bind a value of this scope to a new name of the model, and return it."""
         if not name:
             return ""
         self.bind(name, self._expansion.fresh_value(f"{self._prefix}/{name}"))
@@ -330,26 +331,26 @@ class _Names:
             if name in scope._names:
                 return scope._names[name]
             scope = scope._outer
-        raise self._expansion.error(f"{self._where}: value {name!r} is read, but nothing before makes it")
+        raise self._expansion.error(f"{self._where}: value {name!r} is read before it is computed")
 
-    def rename_node(self, node: onnx.NodeProto, wanted: Mapping[str, str]) -> None:
-        """Give a node the model's names. ``wanted``: names of outputs that are fixed already."""
+    def rename_node(self, node: onnx.NodeProto, output_names: Mapping[str, str]) -> None:
+        """Replace the names in a node by the model's. ``output_names``: outputs whose names are fixed."""
         node.input[:] = [self.of(name) if name else "" for name in node.input]
         for graph in graphs_of(node):
             _Names(self._expansion, self._prefix, self._where, self)._rename_graph(graph)
         outputs = []
         for name in node.output:
-            if name in wanted:
-                self.bind(name, wanted[name])
-            outputs.append(wanted[name] if name in wanted else self.define(name))
+            if name in output_names:
+                self.bind(name, output_names[name])
+            outputs.append(output_names[name] if name in output_names else self.define(name))
         node.output[:] = outputs
 
     def _rename_graph(self, graph: onnx.GraphProto) -> None:
-        """Rename all in a nested graph. Protobuf bounds the nesting of what it parses, hence the recursion."""
+        """Rename everything in a nested graph. Protobuf limits the nesting, so the recursion is bounded."""
         for info in graph.input:
             info.name = self.define(info.name)
         for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
-            # An initializer may be the default of an input.
+            # An initializer with the name of an input is the default of that input.
             tensor.name = self._names[tensor.name] if tensor.name in self else self.define(tensor.name)
         for node in graph.node:
             self.rename_node(node, {})
@@ -360,12 +361,12 @@ class _Names:
             info.name = self._names[info.name]
         del graph.value_info[:]
         graph.value_info.extend(stated)
-        del graph.quantization_annotation[:]  # names of values again; nothing reads them
+        del graph.quantization_annotation[:]  # not used, and it contains old names
 
 
 def fill_references(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
-    """A copy of ``node`` with every attribute that refers to the enclosing function replaced by the caller's, or left
-    out. Nested graphs are filled too; protobuf bounds the nesting of what it parses, hence the recursion."""
+    """A copy of ``node`` in which each reference to an attribute of the enclosing function is replaced by the caller's
+    value, or removed if there is none. Includes nested graphs; protobuf limits their nesting."""
     import onnx
 
     filled = onnx.NodeProto()
@@ -380,11 +381,11 @@ def _fill(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -
     kept = []
     for attribute in node.attribute:
         if attribute.ref_attr_name:
-            given = attributes.get(attribute.ref_attr_name)
-            if given is None:
+            referenced = attributes.get(attribute.ref_attr_name)
+            if referenced is None:
                 continue
             value = onnx.AttributeProto()
-            value.CopyFrom(given)
+            value.CopyFrom(referenced)
             value.name = attribute.name
             attribute = value
         else:
@@ -398,7 +399,7 @@ def _fill(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -
 
 
 def _defined_in(graph: onnx.GraphProto) -> Iterator[str]:
-    """Names that a graph defines, its nested graphs' not included."""
+    """The names that a graph defines, without those of its nested graphs."""
     for info in graph.input:
         yield info.name
     for tensor in graph.initializer:
@@ -414,7 +415,7 @@ def _first_output(node: onnx.NodeProto) -> str:
 
 
 def _inherit_metadata(node: onnx.NodeProto, call: onnx.NodeProto) -> None:
-    """The call's metadata, affinity among them, where the node has none of its own."""
+    """Add the call's metadata, including its affinity, to a node that does not have its own."""
     own = {entry.key for entry in node.metadata_props}
     for entry in call.metadata_props:
         stated = own.intersection(_AFFINITIES) if entry.key in _AFFINITIES else entry.key in own
@@ -429,14 +430,14 @@ def _is_constant(node: onnx.NodeProto) -> bool:
 def _rebuilt(
     model: Model, replaced: dict[int, list[onnx.NodeProto]], expansion: _Expansion, library: FunctionLibrary
 ) -> tuple[Model, NDArray[np.int32]]:
-    """The model with other nodes in place of some, and the node that each of its nodes comes from."""
+    """The model with some nodes replaced, and the original node of each of its nodes."""
     import onnx
 
     file = model.file
     count = np.ones(model.num_nodes, np.int64)
-    for node, made in replaced.items():
-        count[node] = sum(not _is_constant(inner) for inner in made)
-    bodies = {node: [inner.SerializeToString() for inner in made] for node, made in replaced.items()}
+    for node, body in replaced.items():
+        count[node] = sum(not _is_constant(inner) for inner in body)
+    bodies = {node: [inner.SerializeToString() for inner in body] for node, body in replaced.items()}
     bodies.update(_renamed(model, replaced))
     calls_remain = (
         any(
@@ -444,7 +445,7 @@ def _rebuilt(
             for domain, name in (_split(model.op_types[op]) for op in set(np.delete(model.op_type_of, list(replaced))))
         )
         or not expansion.nodes_with_calls_inside <= replaced.keys()
-        or any(library.key_of_call(inner) for made in replaced.values() for inner in all_nodes(made))
+        or any(library.key_of_call(inner) for body in replaced.values() for inner in all_nodes(body))
     )
     header = onnx.ModelProto.FromString(header_of(model))
     if not calls_remain:
@@ -456,7 +457,7 @@ def _rebuilt(
     result = model.with_nodes(header.SerializeToString(), bodies, infos)
     source = np.repeat(np.arange(model.num_nodes, dtype=np.int32), count)
     if len(source) != result.num_nodes or not result.file.index.in_order:
-        raise file.error("functions of the model were inlined to nodes out of order; please report this as a bug")
+        raise file.error("the inlined nodes are not in topological order; please report this as a bug")
     source.flags.writeable = False
     if model.stated_affinity is not None:
         result = result.with_affinity(_handed_down(model, result, source, replaced))
@@ -464,8 +465,8 @@ def _rebuilt(
 
 
 def _renamed(model: Model, replaced: Mapping[int, object]) -> Iterator[tuple[int, list[bytes]]]:
-    """Nodes that do not go by their name, because another had the same, get their key for a name: the other may be
-    gone, and a key must not change by that."""
+    """Nodes with a name that is not unique, renamed to their keys. Otherwise a key would change if inlining removed the
+    other node of that name."""
     import onnx
 
     names, text = model.file.index.arrays["node_name"], model.file.index.text
@@ -481,13 +482,13 @@ def _renamed(model: Model, replaced: Mapping[int, object]) -> Iterator[tuple[int
 def _handed_down(
     model: Model, result: Model, source: NDArray[np.int32], replaced: Mapping[int, object]
 ) -> dict[str, str]:
-    """The affinities stated of ``model``, for the nodes of ``result``: a call's go to its nodes."""
+    """The stated affinities of ``model`` for the nodes of ``result``. Nodes of a call inherit the call's affinity."""
     stated = model.stated_affinity or {}
     gone = {model.key_of(node) for node in replaced}
     handed = {key: device for key, device in stated.items() if result.is_key(key)}
     for key in stated:
         if key not in handed and key not in gone:
-            raise model.file.error(f"affinity of {key!r}: the function called there has no such node")
+            raise model.file.error(f"affinity of {key!r}: the called function has no such node")
     for node in np.flatnonzero(np.isin(source, list(replaced))).tolist():
         device = stated.get(model.key_of(int(source[node])))
         if device is not None:

@@ -62,11 +62,11 @@ class _StatedTypes:
 
 
 class ValueTypes:
-    """Types of a file's values, by value id of the file. Safe to share between threads.
+    """Types of a file's values, by value id of the file. Threads may share an object.
 
-    ``supplied``: types that the user stated, what the file states included; they go before all others. ``sized``: what
-    follows from those for values that the file declares with symbols. That counts as inferred, as some files give one
-    name to different sizes.
+    ``supplied``: types from the user, merged with those in the file; they take precedence. ``sized``: types in which
+    these determine the symbols that the file declares. They count as inferred, because some files use one symbol for
+    different sizes.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class ValueTypes:
         self._producer = file.value_producer.data
         self._declared = _StatedTypes(file)
         self._inferred: _StatedTypes | None = None
-        self._same: memoryview | None = None  # value -> the value of that name among the inferred ones, or -1
+        self._same: memoryview | None = None  # value -> the value of the same name in the result of inference, or -1
         self._tried = False
-        self._found: dict[int, ValueType] = {}
+        self._known: dict[int, ValueType] = {}  # cache of `type_of`
         self._table: tuple[tuple[ValueType, ...], NDArray[np.int32]] | None = None
         self._with_inferred: ValueTypes | None = None
         self._lock = threading.Lock()
@@ -94,23 +94,23 @@ class ValueTypes:
     def with_supplied(self, more: Mapping[int, ValueType]) -> ValueTypes:
         """The same object with more types from the user. Raises `ModelError` if one contradicts a stated type."""
         supplied = dict(self.supplied)
-        for value, given in more.items():
+        for value, added in more.items():
             stated, dtype = self._stated(value)
             constant = self._constant[value]
             if constant >= 0:
                 stated = self._constants.type_of(constant)
-            refined = None if dtype == _NO_TENSOR else _refined(stated, given)
+            refined = None if dtype == _NO_TENSOR else _refined(stated, added)
             if refined is None:
-                kind = "no tensor" if dtype == _NO_TENSOR else str(stated)
+                known = "not a tensor" if dtype == _NO_TENSOR else str(stated)
                 name = self._file.index.value_name(value)
-                raise self._file.error(f"value {name!r} is {kind}, which contradicts the type supplied: {given}")
+                raise self._file.error(f"value {name!r} is {known}, which contradicts the supplied type {added}")
             if constant < 0:
                 supplied[value] = refined
         return ValueTypes(self._file, self._constants, supplied, self._with_sizes(supplied))
 
     def _with_sizes(self, supplied: Mapping[int, ValueType]) -> dict[int, ValueType]:
-        """What is made by nodes and declared with symbols, where ``supplied`` has sizes for symbols of inputs: in a
-        graph a symbol is one size wherever it stands. Other symbols stay, for inference to find out."""
+        """Types of node outputs that are declared with symbols, if ``supplied`` has sizes for the same symbols of
+        inputs: within a graph, a symbol is one size. Other symbols stay for inference to resolve."""
         sizes: dict[str, int | None] = {}
         for value, known in supplied.items():
             declared = self._declared.find(value)[0]
@@ -120,40 +120,40 @@ class ValueTypes:
                         sizes[symbol] = size if sizes.setdefault(symbol, size) == size else None
         if not any(size is not None for size in sizes.values()):
             return {}
-        found = {}
+        sized = {}
         for value in np.flatnonzero(self._file.value_info >= 0).tolist():
             known = self._declared.find(value)[0]
             if value in supplied or self._producer[value] < 0 or not _has_symbols(known):
                 continue
             assert known.shape is not None
             shape = tuple(_sized(dim, sizes) if isinstance(dim, str) else dim for dim in known.shape)
-            found[value] = ValueType(known.dtype, shape)
-        return found
+            sized[value] = ValueType(known.dtype, shape)
+        return sized
 
     def with_inferred(self) -> ValueTypes:
         """The same object with all known types as types from the user. Computed once, because many parts use it."""
         if self._with_inferred is None:
             known = ((value, self.type_of(value)) for value, number in enumerate(self._constant) if number < 0)
             self._with_inferred = self.with_supplied(
-                {value: found for value, found in known if found.dtype is not None}
+                {value: type_ for value, type_ in known if type_.dtype is not None}
             )
         return self._with_inferred
 
     def type_of(self, value: int, infer: bool = True) -> ValueType:
         """The type of a value, with None for unknown parts. ``infer``: run inference if necessary."""
-        found = self._found.get(value)
-        if found is None:
-            found = self._find(value, infer)[0]
+        known = self._known.get(value)
+        if known is None:
+            known = self._find(value, infer)[0]
             if infer:
-                self._found[value] = found
-        return found
+                self._known[value] = known
+        return known
 
     def table(self) -> tuple[tuple[ValueType, ...], NDArray[np.int32]]:
         """The distinct types of all values, including constants, and the index of each value's type. Runs inference if
         necessary."""
         if self._table is None:
             kinds: dict[ValueType, int] = {}
-            seen: dict[int, int] = {}  # by identity, which is faster; `_found` keeps the objects
+            seen: dict[int, int] = {}  # by identity, which is faster; `_known` keeps the objects alive
             kind_of = np.empty(len(self._producer), np.int32)
             for value in range(len(kind_of)):
                 kind = self.type_of(value)
@@ -198,12 +198,12 @@ class ValueTypes:
         return known.dtype is not None or (message != b"" and read_type(message, 0, len(message))[0] == _NO_TENSOR)
 
     def _stated(self, value: int) -> tuple[ValueType, int]:
-        """What the user, else the file states, and the file's number of the element type."""
+        """The type from the user or else from the file, and the file's number of the element type."""
         declared, dtype, _ = self._declared.find(value)
         return self.supplied.get(value, declared), dtype
 
     def _find(self, value: int, infer: bool = True) -> tuple[ValueType, bytes]:
-        """The type, and the TypeProto that states it, if one does."""
+        """The type, and its TypeProto in the file if there is one."""
         constant = self._constant[value]
         if constant >= 0:
             return self._constants.type_of(constant), b""
@@ -215,21 +215,21 @@ class ValueTypes:
         complete = declared.dtype is not None and declared.shape is not None
         if dtype == _NO_TENSOR or (complete and (sized is None or not _has_symbols(sized))):
             return declared, message
-        if self._producer[value] < 0:  # a graph input: nothing to infer from
+        if self._producer[value] < 0:  # inference finds nothing for graph inputs
             return declared, message
         inferred = self._inferred if self._tried or not infer else self._infer()
         other = -1 if inferred is None or self._same is None else self._same[value]
         if inferred is None or other < 0:
             return declared, message
         try:
-            found, dtype, found_message = inferred.find(other)
+            result, dtype, result_message = inferred.find(other)
         except ModelError as error:  # such as a rank above NumPy's
             raise_out_of_memory(error)
             return declared, message
         if supplied is not None:
-            return _refined(found, supplied) or (supplied if sized is None else found), b""
-        knows_more = found.dtype is not None and (declared.dtype is None or found.shape is not None)
-        return (found, found_message) if dtype == _NO_TENSOR or knows_more else (declared, message)
+            return _refined(result, supplied) or (supplied if sized is None else result), b""
+        adds_to_declared = result.dtype is not None and (declared.dtype is None or result.shape is not None)
+        return (result, result_message) if dtype == _NO_TENSOR or adds_to_declared else (declared, message)
 
     def _infer(self) -> _StatedTypes | None:
         """The skeleton with all types that inference finds; None if it fails."""
@@ -241,7 +241,7 @@ class ValueTypes:
                         if inferred is not None:
                             self._same = self._file.index.values_in_answer(inferred.file.index).data
                         self._inferred = inferred
-                except Exception as error:  # whatever onnx stumbles over: the types stay unknown, which is an answer
+                except Exception as error:  # any error of onnx: the types stay unknown
                     raise_out_of_memory(error)
                     if isinstance(error, InferenceFailed):
                         raise
@@ -253,15 +253,15 @@ class ValueTypes:
         file = self._file
         longest = int((file.info_type_end - file.info_type_begin).max(initial=0))
         harmless = is_harmless(file.op_types, bool(file.functions), len(file.node_op), longest)
-        # Nothing harmless looks at data.
         stated = {**{value: _without_symbols(known) for value, known in self._sized.items()}, **self.supplied}
+        # Inference of harmless operators does not read data.
         skeleton = skeleton_of(file, self._constants, stated, with_data=not harmless)
         answer = None if skeleton is None else infer_types(skeleton, harmless=harmless)
         return None if answer is None else _StatedTypes(ModelFile(memoryview(answer), label="inferred types"))
 
 
 def _without_symbols(known: ValueType) -> ValueType:
-    """Inference keeps the symbols that it is given."""
+    """The type with symbols removed, because inference would keep them."""
     if known.shape is None:
         return known
     return ValueType(known.dtype, tuple(None if isinstance(dim, str) else dim for dim in known.shape))
@@ -277,7 +277,7 @@ def _has_symbols(known: ValueType) -> bool:
 
 
 def _refined(stated: ValueType, more: ValueType) -> ValueType | None:
-    """``stated`` with what ``more`` adds to it; None where they contradict each other."""
+    """``stated`` with the additional information in ``more``; None if they contradict each other."""
     if stated.dtype is not None and more.dtype is not None and stated.dtype != more.dtype:
         return None
     dtype = stated.dtype if more.dtype is None else more.dtype
@@ -294,8 +294,8 @@ def _refined(stated: ValueType, more: ValueType) -> ValueType | None:
 
 
 def _expands_within_bounds(file: ModelFile) -> bool:
-    """Whether every call of a function, which inference expands, stays within the limits of `FunctionLibrary.check`.
-    Calls in nested graphs of the main graph are not counted, so every function counts as called once more."""
+    """Whether all function calls, which inference inlines, stay within the limits of `FunctionLibrary.check`. Calls in
+    nested graphs are not counted, so every function counts as called once more."""
     if not file.functions:
         return True
     library = FunctionLibrary(file)

@@ -1,13 +1,13 @@
-"""Shape inference of a model from who knows where, without harm to this process.
+"""Shape inference for untrusted models, in a child process with limits.
 
-`onnx.shape_inference` is C++ made for models that mean well. A file of a hundred bytes can have it allocate without
-end (a vector whose length is computed to be 2**40 and then taken for a shape: it makes an object per element), and it
-holds the interpreter's lock meanwhile. So it runs in a child process under limits of memory and time, which loads
-nothing but onnx's C++ library. Started afresh, never forked: 20 ms. Models made only of operators whose results are
-known to be no larger than their inputs, or of which onnx knows nothing, need no child.
+`onnx.shape_inference` does not bound its memory or time. For example, a file of 100 bytes can compute a vector of 2**40
+elements and use it as a shape; inference then allocates an object per element while it holds the GIL. Inference
+therefore runs in a child process that loads only onnx's C++ library, under limits for memory and CPU time. The child is
+a new process, not a fork; it starts in about 20 ms. Models need no child if the inferred types of all their operators
+are bounded by types in the file, or if onnx does not know their operators.
 
-What inference does not answer within the limits stays unknown: that is the model's fault, and the same each time. What
-is not the model's fault, such as a machine without memory, is an error.
+If a model exceeds the limits, its types stay unknown. This is deterministic. Failures that the model did not cause,
+such as a machine without free memory, raise errors.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from ..errors import HeteroError, raise_out_of_memory
 
 __all__ = ["InferenceFailed", "infer_types", "is_harmless"]
 
-# Memory of the child above what it takes to start, per byte of the model too: nodes become objects.
+# The child's memory limit in B, in addition to the memory used at start, and its increase per byte of the model (parsed
+# nodes are larger than encoded ones).
 _MEMORY = 64 << 20
 _MEMORY_PER_BYTE = 192
 
-# A heap that is filled once and thrown away costs a page fault per page: a fifth of the time of inference, if the pages
-# are small. From this size of model on, the child's C library is asked for huge ones, and for a heap that grows by so
-# many bytes per byte of the model.
+# Page faults of 4 kB pages take a fifth of the time of inference. For models larger than this, in B, the child uses
+# huge pages, and its heap grows in steps of this many bytes per byte of the model.
 _HUGE_PAGES_FROM = 1 << 20
 _TOP_PAD = 16
 
-# CPU seconds of the child, per MiB of the model too.
+# The child's limit of CPU time in s, and its increase per MiB of the model.
 _SECONDS = 2.0
 _SECONDS_PER_MIB = 2.0
 
-# What the answer may take here.
+# The maximum size of the answer in B, and its increase per byte of the model.
 _ANSWER = 16 << 20
 _ANSWER_PER_BYTE = 4
 
-# Inferred types of harmless operators have the rank of a type that the file states: so much in all.
+# The maximum size in B of all inferred types of a harmless model, whose ranks are bounded by the types in the file.
 _HARMLESS_BYTES = 8 << 20
 
-# Operators of ONNX's domain whose inference looks at the types of their inputs only, not at data, and whose outputs
-# have the rank of an input or a rank below 10: so its cost is bounded by what the file states.
+# ONNX operators whose inference reads only the types of their inputs, not data, and whose outputs have the rank of an
+# input or a rank below 10. The cost of inference is therefore bounded by the types in the file.
 _HARMLESS_NAMES = (
     "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitwiseAnd "
     "BitwiseNot BitwiseOr BitwiseXor Cast Ceil Clip Concat Constant Conv ConvInteger Cos Cosh CumSum "
@@ -60,16 +60,16 @@ _HARMLESS_NAMES = (
 )
 _HARMLESS = frozenset(_HARMLESS_NAMES.split())
 
-# How the child ends if there was not even the memory that the model may take; and what it writes before it begins.
+# The child's exit code if the machine has less free memory than the limit, and what it writes before inference.
 _SHORT = 77
 _BEGUN = b"\x01"
 
-_NO_MEMORY_FOR_CHILD = "not enough memory for the process in which types are inferred"
+_NO_MEMORY_FOR_CHILD = "not enough memory for the type inference process"
 
-# How it ends where the model is too much for onnx: over its time, or by a fault of the library.
+# Signals that end the child because of the model: the time limit, or a crash in onnx.
 _FAULTS = (signal.SIGPROF, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
-# What says that no process can be made now; elsewhere there may be no Python to start.
+# Errors that mean that the system cannot start a process now. With other errors, Python is not available as a program.
 _EXHAUSTED = (errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 
 _CHILD = f"""
@@ -100,7 +100,7 @@ except MemoryError:
 try:
     sys.stdout.buffer.write(onnx.shape_inference.infer_shapes(model, False, False, True))
 except MemoryError:
-    try:  # whether it was the limit of the model: then what is left of that is there
+    try:  # if the remaining memory can still be allocated, the model reached its own limit
         mmap.mmap(-1, max(1, memory - used() - (1 << 20)))
     except (MemoryError, OSError):
         sys.exit({_SHORT})
@@ -109,14 +109,14 @@ except MemoryError:
 
 
 class InferenceFailed(HeteroError):
-    """The process for type inference could not be made, or was ended by somebody, for no fault of the model."""
+    """The type inference process could not start or was killed, not because of the model."""
 
 
 def is_harmless(op_types: Iterable[str], functions: bool, nodes: int, longest_type: int) -> bool:
-    """Whether inference of a model cannot take long or much, so that no child process is needed.
+    """Whether inference needs little time and memory for a model, so that no child process is needed.
 
-    ``op_types``: distinct, with their domains if those are not ONNX's. ``functions``: whether the model has any.
-    ``longest_type``: bytes of the longest TypeProto in the file.
+    ``op_types``: distinct operators, with their domains unless it is ONNX's. ``functions``: whether the model has
+    functions. ``longest_type``: the size of the longest TypeProto in the file, in B.
     """
     if functions or nodes * longest_type > _HARMLESS_BYTES:
         return False
@@ -124,19 +124,19 @@ def is_harmless(op_types: Iterable[str], functions: bool, nodes: int, longest_ty
 
 
 def _is_unknown(op_type: str) -> bool:
-    """Whether an operator is of a domain that onnx has nothing of: it infers nothing for its nodes then."""
+    """Whether onnx does not know the operator's domain and therefore infers nothing."""
     return "::" in op_type and not op_type.startswith("ai.onnx")
 
 
 def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
-    """An encoded ModelProto with inferred value infos, or None if there is no answer within the limits.
+    """An encoded ModelProto with inferred value infos, or None if inference fails or exceeds the limits.
 
-    ``harmless``: in this process. Else in one of its own. Whatever onnx raises may come out in the first case.
-    `MemoryError` if there is not as much memory as the model may take, and `InferenceFailed` if there is no process.
+    ``harmless``: run in this process instead of a child; then any exception of onnx may be raised. Raises `MemoryError`
+    if the machine has less free memory than the limit, and `InferenceFailed` if the child cannot start or is killed.
     """
     if harmless:
         return _infer_here(model)
-    import subprocess  # two milliseconds that other programs should not pay
+    import subprocess  # here, because it takes 2 ms
 
     library = _onnx_library()
     if library is None:
@@ -148,7 +148,7 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
     if len(model) > _HUGE_PAGES_FROM:
         environment["GLIBC_TUNABLES"] = f"glibc.malloc.hugetlb=1:glibc.malloc.top_pad={_TOP_PAD * len(model)}"
     try:
-        ended = subprocess.run(
+        child = subprocess.run(
             command,
             input=model,
             stdout=subprocess.PIPE,
@@ -157,31 +157,31 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
             cwd="/",
             timeout=10 * seconds + 10,
             check=False,
-            start_new_session=True,  # Ctrl-C is for this process, and an interrupted child would look like a bad model
+            start_new_session=True,  # Ctrl-C must not kill the child, which would look like a bad model
         )
     except subprocess.TimeoutExpired as error:
-        if _is_limited() and not (error.output or b"").startswith(_BEGUN):  # a Python without memory may hang at start
+        if _is_limited() and not (error.output or b"").startswith(_BEGUN):  # Python may hang at start without memory
             raise MemoryError(_NO_MEMORY_FOR_CHILD) from error
         raise InferenceFailed(
-            f"type inference did not end in {error.timeout:g} s: is the machine overloaded?"
+            f"type inference did not finish within {error.timeout:g} s; the machine may be overloaded"
         ) from error
     except OSError as error:
         raise_out_of_memory(error)
         if error.errno in _EXHAUSTED:
-            raise InferenceFailed(f"the process for type inference cannot be started: {error.strerror}") from error
+            raise InferenceFailed(f"the type inference process cannot be started: {error.strerror}") from error
         return None
-    has_begun, answer = ended.stdout.startswith(_BEGUN), ended.stdout[len(_BEGUN) :]
-    if ended.returncode == 0:
+    has_begun, answer = child.stdout.startswith(_BEGUN), child.stdout[len(_BEGUN) :]
+    if child.returncode == 0:
         return answer if len(answer) <= _ANSWER + _ANSWER_PER_BYTE * len(model) else None
-    if ended.returncode in (_SHORT, -signal.SIGKILL) or (_is_limited() and (not has_begun or ended.returncode < 0)):
+    if child.returncode in (_SHORT, -signal.SIGKILL) or (_is_limited() and (not has_begun or child.returncode < 0)):
         raise MemoryError(_NO_MEMORY_FOR_CHILD)
-    if ended.returncode < 0 and -ended.returncode not in _FAULTS:
-        raise InferenceFailed(f"the process for type inference was ended by signal {-ended.returncode}")
+    if child.returncode < 0 and -child.returncode not in _FAULTS:
+        raise InferenceFailed(f"the type inference process was killed by signal {-child.returncode}")
     return None
 
 
 def _is_limited() -> bool:
-    """Whether a limit on memory is set from outside, so that a child that cannot start may lack that."""
+    """Whether this process has a memory limit, which could be the reason if the child cannot start."""
     import resource
 
     kinds = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
@@ -189,23 +189,23 @@ def _is_limited() -> bool:
 
 
 def _infer_here(model: bytes) -> bytes:
-    # Nothing harmless computes shapes, so following data would find nothing more.
+    # Data propagation would find nothing more, because harmless operators do not compute shapes.
     try:
         from onnx.onnx_cpp2py_export import shape_inference as compiled
     except ImportError:
         import onnx.shape_inference
 
         return bytes(onnx.shape_inference.infer_shapes(model, data_prop=False).SerializeToString())
-    # What onnx.shape_inference calls, without its detour by a ModelProto. (check_type, strict_mode, data_prop)
+    # Called by onnx.shape_inference, which would parse the result. The flags: check_type, strict_mode, data_prop.
     return bytes(compiled.infer_shapes(model, False, False, False))
 
 
 @functools.cache
 def _onnx_library() -> str | None:
-    """The file of onnx's C++ library; None where no child process can be started, as in a frozen application."""
+    """The file of onnx's C++ library; None if no child can be started, as in a frozen application."""
     if getattr(sys, "frozen", False) or not os.path.basename(sys.executable or "").startswith("python"):
         return None
     package = importlib.util.find_spec("onnx")
     folders = [] if package is None else list(package.submodule_search_locations or ())
-    found = importlib.machinery.PathFinder.find_spec("onnx_cpp2py_export", folders)
-    return None if found is None else found.origin
+    library = importlib.machinery.PathFinder.find_spec("onnx_cpp2py_export", folders)
+    return None if library is None else library.origin

@@ -105,15 +105,15 @@ class Model(Rows):
     def known_type_of(self, value: int, *, shape: bool = False) -> ValueType:
         """`type_of`, for callers that require the type. If the element type is unknown, or with ``shape`` the rank,
         raises `ModelError` with the value and the node that computes it."""
-        found = self.type_of(value)
-        if found.dtype is not None and (found.shape is not None or not shape):
-            return found
-        missing = "element type" if found.dtype is None else "rank"
+        known = self.type_of(value)
+        if known.dtype is not None and (known.shape is not None or not shape):
+            return known
+        missing = "element type" if known.dtype is None else "rank"
         node = int(self.producer[value])
-        maker = "which is an input of the model" if node < 0 else f"made by {self._describe(node)}"
+        source = "which is an input of the model" if node < 0 else f"which {self._describe(node)} computes"
         name = self.value_name(value)
         raise self.file.error(
-            f"the {missing} of value {name!r}, {maker}, is not stated and cannot be inferred: "
+            f"the {missing} of value {name!r}, {source}, is not declared and cannot be inferred: "
             f"supply it with model.with_types({{{name!r}: (dtype, shape)}})"
         )
 
@@ -143,7 +143,7 @@ class Model(Rows):
 
     def states_more_than(self, other: Model) -> bool:
         """Whether this model has types from `with_types` that ``other``, a model of the same file, does not have."""
-        return any(other._types.supplied.get(value) != given for value, given in self._types.supplied.items())
+        return any(other._types.supplied.get(value) != stated for value, stated in self._types.supplied.items())
 
     def with_inferred_types(self) -> Model:
         """The same model with the results of shape inference, if it ran, as stated types. They are saved with the
@@ -223,16 +223,16 @@ class Model(Rows):
                 stated = {key: device for key, device in stated.items() if self.is_key(key)}
             return types.MappingProxyType(dict(stated))
         file = self.file
-        found: dict[str, str] = {}
-        for annotation in (True, False):  # the later one wins
+        affinity: dict[str, str] = {}
+        for annotation in (True, False):  # "affinity" replaces "layer_ann"
             chosen = (file.affinity_kind == _LAYER_ANNOTATION) == annotation
             if self._nodes is not None:
                 chosen &= np.isin(file.affinity_node, self._nodes)
             for entry in np.flatnonzero(chosen).tolist():
                 device = file.index.text(int(file.affinity_value[entry]))
                 if device:
-                    found[file.keys.key_of(int(file.affinity_node[entry]))] = device
-        return types.MappingProxyType(found)
+                    affinity[file.keys.key_of(int(file.affinity_node[entry]))] = device
+        return types.MappingProxyType(affinity)
 
     def with_affinity(self, affinity: Mapping[str, str]) -> Model:
         """The same model with these affinities: node key -> device. Other nodes have no affinity.
@@ -274,13 +274,14 @@ class Model(Rows):
         groups = [np.array(nodes if isinstance(nodes, np.ndarray) else list(nodes), ndmin=1) for nodes in parts]
         for nodes in groups:
             if nodes.size == 0 or nodes.ndim != 1 or nodes.dtype.kind not in "iu":
-                raise self.file.error(f"extract needs indices of nodes, at least one, found {nodes!r}")
+                raise self.file.error(f"extract: expected at least one node index, found {nodes!r}")
         if not groups:
             return []
         sizes = [len(nodes) for nodes in groups]
         every, part_of = np.concatenate(groups), np.repeat(np.arange(len(groups)), sizes)
         if every.min() < 0 or every.max() >= self.num_nodes:
-            raise self.file.error(f"extract needs nodes 0..{self.num_nodes - 1}, found {every.min()}..{every.max()}")
+            last = self.num_nodes - 1
+            raise self.file.error(f"extract: expected nodes 0..{last}, found {every.min()}..{every.max()}")
         pairs = np.unique(part_of * self.num_nodes + every.astype(np.int64))
         start = np.searchsorted(pairs, np.arange(len(groups) + 1) * self.num_nodes)
         selections = select(self, (pairs % self.num_nodes).astype(np.int32), start)
@@ -387,7 +388,7 @@ class Model(Rows):
     def _constant_number(self, value: int) -> int:
         number = int(self.file.value_constant[self.file_value(value)])
         if number < 0:
-            raise self.file.error(f"value {self.value_name(value)!r} is no constant")
+            raise self.file.error(f"value {self.value_name(value)!r} is not a constant")
         return number
 
     def _port(self, value: int) -> Port:
@@ -448,18 +449,18 @@ def _value_type(model: Model, name: str, stated: ValueType | tuple[Any, Any]) ->
     try:
         dtype, shape = (stated.dtype, stated.shape) if isinstance(stated, ValueType) else stated
         dims = None if shape is None else tuple(_dim(dim) for dim in shape)
-        found = ValueType(None if dtype is None else np.dtype(dtype), dims)
+        value_type = ValueType(None if dtype is None else np.dtype(dtype), dims)
     except (TypeError, ValueError) as error:
         raise model.file.error(
             f"type of value {name!r}: expected a dtype and a shape, found {shown(stated)}"
         ) from error
-    if found.dtype is not None and not onnx_dtype_of(found.dtype):
-        raise model.file.error(f"type of value {name!r}: ONNX has no dtype {found.dtype}")
-    if any(isinstance(dim, int) and dim < 0 for dim in found.shape or ()):
-        raise model.file.error(f"type of value {name!r}: a dim of shape {shown(list(found.shape or ()))} is negative")
-    if any(isinstance(dim, int) and dim > _LARGEST_DIM for dim in found.shape or ()):
-        raise model.file.error(f"type of value {name!r}: a dim of its shape is more than {_LARGEST_DIM}")
-    return found
+    if value_type.dtype is not None and not onnx_dtype_of(value_type.dtype):
+        raise model.file.error(f"type of value {name!r}: ONNX has no dtype {value_type.dtype}")
+    if any(isinstance(dim, int) and dim < 0 for dim in dims or ()):
+        raise model.file.error(f"type of value {name!r}: shape {shown(list(dims or ()))} has a negative dim")
+    if any(isinstance(dim, int) and dim > _LARGEST_DIM for dim in dims or ()):
+        raise model.file.error(f"type of value {name!r}: its shape has a dim larger than {_LARGEST_DIM}")
+    return value_type
 
 
 def _dim(dim: Any) -> Dim:

@@ -38,9 +38,9 @@ class NestedTensors:
             return
         import onnx
 
-        chosen = np.intersect1d(np.array(nodes, np.int32), model.file_nodes).tolist()
+        selected = np.intersect1d(np.array(nodes, np.int32), model.file_nodes).tolist()
         changed_nodes, changed_functions = {}, {}
-        for number in chosen:
+        for number in selected:
             where = file.describe_node(number)
             node = self._parse(onnx.NodeProto, file.node_body(number), where)
             if self._place_all([node], where):
@@ -60,27 +60,27 @@ class NestedTensors:
     def _parse(self, kind: Any, body: memoryview, where: str) -> Any:
         try:
             return kind.FromString(bytes(body))
-        except Exception as error:  # protobuf's DecodeError, which needs protobuf to be named
+        except Exception as error:  # protobuf's DecodeError; naming it would require importing protobuf
             raise_out_of_memory(error)
             raise self._model.file.error(f"{where}: cannot be parsed: {error}") from error
 
     def _place_all(self, nodes: Any, where: str) -> bool:
-        """Whether any tensor below these nodes had external data, all of which have been placed."""
-        found = False
+        """Embed or move the external data of all tensors in these nodes. Returns whether there were any."""
+        any_external = False
         for tensor in _tensors(nodes):
             if tensor.data_location == _EXTERNAL:
-                found = True
+                any_external = True
                 try:
                     self._place(tensor)
                 except ValueError as error:
                     raise self._model.file.error(f"{where}: tensor {tensor.name!r}: {error}") from error
-        return found
+        return any_external
 
     def _place(self, tensor: onnx.TensorProto) -> None:
         location = parse_location([(entry.key, entry.value) for entry in tensor.external_data])
         dims = tuple(tensor.dims)
         if any(dim < 0 for dim in dims):
-            raise ValueError(f"a dim of {list(dims)} is negative")
+            raise ValueError(f"shape {list(dims)} has a negative dim")
         size = raw_size(tensor.data_type, dims)
         external = self._model.constants.external
         external.check_length(location, size)

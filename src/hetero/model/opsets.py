@@ -38,19 +38,19 @@ def _widens(old: onnx.defs.OpSchema, new: onnx.defs.OpSchema) -> bool:
     if old.attributes.keys() != new.attributes.keys():
         return False
     for name, attribute in old.attributes.items():
-        found = new.attributes[name]
-        same_default = attribute.default_value.SerializeToString() == found.default_value.SerializeToString()
-        if attribute.type != found.type or attribute.required != found.required or not same_default:
+        later = new.attributes[name]
+        same_default = attribute.default_value.SerializeToString() == later.default_value.SerializeToString()
+        if attribute.type != later.type or attribute.required != later.required or not same_default:
             return False
     option = type(old).FormalParameterOption
     for before, after in ((old.inputs, new.inputs), (old.outputs, new.outputs)):
         if len(before) != len(after):
             return False
-        for parameter, found_parameter in zip(before, after, strict=True):
-            # What was required may have become optional, not the other way round.
-            made_optional = parameter.option == option.Single and found_parameter.option == option.Optional
-            if parameter.option != found_parameter.option and not made_optional:
+        for parameter, later_parameter in zip(before, after, strict=True):
+            # A required parameter may have become optional, but not vice versa.
+            made_optional = parameter.option == option.Single and later_parameter.option == option.Optional
+            if parameter.option != later_parameter.option and not made_optional:
                 return False
-            if not set(parameter.types) <= set(found_parameter.types):
+            if not set(parameter.types) <= set(later_parameter.types):
                 return False
     return True

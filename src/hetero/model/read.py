@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelSource", "as_model", "read_model"]
 
-_MOST_LEVELS = 100
+_MAX_LEVELS = 100  # protobuf's limit of nested messages
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto"
 
 
-def as_model(given: Model | ModelSource) -> Model:
+def as_model(source: Model | ModelSource) -> Model:
     """Returns a `Model` unchanged, and reads any other source with `read_model`."""
-    return given if isinstance(given, Model) else read_model(given)
+    return source if isinstance(source, Model) else read_model(source)
 
 
 def read_model(
@@ -58,24 +58,24 @@ def _bytes_of(source: bytes | bytearray | memoryview | onnx.ModelProto) -> tuple
     if isinstance(source, (bytes, bytearray, memoryview)):
         data = memoryview(source)
         if not (data.readonly and data.c_contiguous):
-            data = memoryview(data.tobytes())  # what is checked once must not change afterwards
+            data = memoryview(data.tobytes())  # a private copy, because the bytes must not change after validation
         if data.nbytes == 0:
-            raise ModelError("<bytes>: there are no bytes")
+            raise ModelError("<bytes>: the data is empty")
         return data.cast("B"), "<bytes>"
     if not hasattr(source, "SerializeToString") or not hasattr(source, "graph"):
         raise TypeError(f"expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}")
     try:
         return memoryview(source.SerializeToString()), "<ModelProto>"
     except Exception as error:  # protobuf's EncodeError, or ValueError above 2 GiB
-        if not _is_too_deep(source):  # for which protobuf raises the same error
+        if not _is_too_deep(source):  # protobuf raises the same error for deep nesting and for lack of memory
             raise_out_of_memory(error)
         raise ModelError(f"<ModelProto>: cannot be encoded: {error}") from error
 
 
 def _is_too_deep(message: Any) -> bool:
-    """Whether messages are nested deeper than protobuf encodes."""
+    """Whether messages are nested deeper than protobuf supports."""
     level = [message]
-    for _ in range(_MOST_LEVELS):
+    for _ in range(_MAX_LEVELS):
         level = [
             part
             for parent in level

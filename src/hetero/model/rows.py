@@ -1,4 +1,4 @@
-"""The structure of a model or of a part of one: selected rows of its file's arrays, in numbers of their own."""
+"""The structure of a model or of a part of it: rows of its file's arrays, with their own numbering."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _Ids = NDArray[np.int32]
 _T = TypeVar("_T", bound=np.generic)
 
 _FROM_NODE = 2  # constant_source of a Constant node
-_MOST_KEYS_TO_GUESS_FROM = 20_000
+_MAX_KEYS_TO_COMPARE = 20_000  # above this, errors suggest no similar key, because difflib's cost is quadratic
 
 
 class Rows:
-    """Nodes and values of a graph, by number, with their names; see `Model` for what the arrays mean.
+    """Numbered nodes and values of a graph, and their names. `Model` describes the arrays.
 
-    A part has rows of its file's arrays, of which ``_nodes`` and ``_values`` hold the numbers (ascending; None: all).
+    ``_nodes`` and ``_values``: the file's numbers of the nodes and values of a part, ascending; None if it has all.
     """
 
     node_inputs: Ragged
@@ -45,7 +45,7 @@ class Rows:
     name: str
 
     def __init__(self, file: ModelFile, constants: Constants) -> None:
-        """The whole of a file."""
+        """All nodes and values of a file."""
         self.file = file
         self.constants = constants
         self.name = file.index.graph_name
@@ -67,15 +67,15 @@ class Rows:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes, ``Constant`` nodes left out."""
+        """The number of nodes, without ``Constant`` nodes."""
         return len(self.op_type_of)
 
     def key_of(self, node: int) -> str:
-        """The key of a node: its name if that is unique in the file, else the name of its first output."""
+        """The key of a node: its name if it is unique in the file, otherwise the name of its first output."""
         return self.file.keys.key_of(self.file_node(node))
 
     def find_key(self, key: str) -> int | None:
-        """The node of a key, or None if there is no such node."""
+        """The node with this key, or None."""
         node = self.file.keys.entry_of(key)
         if self._nodes is not None and node >= 0:
             at = int(np.searchsorted(self._nodes, node))
@@ -83,14 +83,14 @@ class Rows:
         return node if 0 <= node < self.num_nodes else None
 
     def index_of(self, key: str) -> int:
-        """The node of a key. `ModelError`, with the nearest key, if there is none."""
+        """The node with this key. If there is none, raises `ModelError` with the most similar key."""
         node = self.find_key(key)
         if node is None:
             raise self._unknown_key(key)
         return node
 
     def is_key(self, key: str) -> bool:
-        """Whether a key is a node's, a Constant node's, or may be (``call/node``) that of one inside of a call."""
+        """Whether a key refers to a node or a Constant node, or may refer to a node in a call (``call/node``)."""
         if self.find_key(key) is not None or key in self.constant_keys:
             return True
         functions = self.file.functions
@@ -111,7 +111,7 @@ class Rows:
 
     @functools.cached_property
     def constant_keys(self) -> frozenset[str]:
-        """The keys of Constant nodes: known, but of no node here."""
+        """The keys of Constant nodes, which are not nodes of the graph."""
         file = self.file
         from_nodes = self.file_constants[file.constant_source[self.file_constants] == _FROM_NODE]
         return frozenset(file.keys.key_of(len(file.node_op) + number) for number in from_nodes.tolist())
@@ -132,19 +132,19 @@ class Rows:
 
     @property
     def stated_affinity(self) -> Mapping[str, str] | None:
-        """What `Model.with_affinity` said, None if it was not called: the file's own affinities hold."""
+        """The affinities from `Model.with_affinity`; None if the file's own affinities apply."""
         return self._stated_affinity
 
     @property
     def opsets(self) -> Mapping[str, int]:
-        """Operator domain -> version; "" is ONNX's own."""
+        """Operator domain -> imported version; "" is ONNX's own domain."""
         return self.file.opsets
 
     # ---- values
 
     @property
     def num_values(self) -> int:
-        """Values: inputs, constants and what nodes make."""
+        """The number of values: inputs, constants and outputs of nodes."""
         return len(self.producer)
 
     def value_name(self, value: int) -> str:
@@ -152,14 +152,14 @@ class Rows:
         return self.file.index.value_name(self.file_value(value))
 
     def value_id(self, name: str) -> int:
-        """The value of a name. `ModelError` if the graph has none."""
+        """The value with this name. Raises `ModelError` if the graph has none."""
         value = self.find_value(name)
         if value is None:
-            raise self.file.error(f"there is no value {name!r} in the graph")
+            raise self.file.error(f"the graph has no value {name!r}")
         return value
 
     def find_value(self, name: str) -> int | None:
-        """The value of a name, or None if the graph has none."""
+        """The value with this name, or None."""
         value = self.file.index.value_id(name)
         if self._values is not None and value >= 0:
             at = int(np.searchsorted(self._values, value))
@@ -168,16 +168,16 @@ class Rows:
 
     @functools.cached_property
     def read_count(self) -> NDArray[np.int64]:
-        """int64[num_values]: how often nodes read a value, captures and the graph's outputs included."""
+        """int64[num_values]: the number of reads of each value, including captures and outputs of the graph."""
         outputs = np.array(self.output_ids, np.int32)
         read = np.concatenate((self.node_inputs.values, self.node_captures.values, outputs))
         return read_only(np.bincount(read[read >= 0], minlength=self.num_values))
 
-    # ---- the place of a part in its file
+    # ---- numbers in the file
 
     @property
     def is_whole_file(self) -> bool:
-        """Whether it has all nodes of its file; False for what `Model.extract` or `Model.with_outputs` gave."""
+        """Whether this is a complete file; False for results of `Model.extract` and `Model.with_outputs`."""
         return self._nodes is None
 
     def file_node(self, node: int) -> int:
@@ -204,15 +204,14 @@ class Rows:
 
     @property
     def file_constants(self) -> _Ids:
-        """The file's numbers of the constants here; of a whole file also of those that nobody reads."""
+        """The file's numbers of the constants; for a whole file, unused constants are included."""
         if self._values is None:
             return np.arange(len(self.file.constant_value), dtype=np.int32)
         return self.file.value_constant[self._values[self.is_constant]]
 
     def _unknown_key(self, key: str) -> ModelError:
-        # difflib is quadratic, so no guess among very many keys.
-        guess = did_you_mean(key, self.keys) if self.num_nodes <= _MOST_KEYS_TO_GUESS_FROM else ""
-        return self.file.error(f"there is no node {key!r}{guess}")
+        guess = did_you_mean(key, self.keys) if self.num_nodes <= _MAX_KEYS_TO_COMPARE else ""
+        return self.file.error(f"the model has no node {key!r}{guess}")
 
 
 def read_only(array: NDArray[_T]) -> NDArray[_T]:

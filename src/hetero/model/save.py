@@ -1,10 +1,10 @@
-"""Saving a model: one ONNX file, or one and a file of weights beside it, so that no reader ever sees half of it.
+"""Saves a model atomically, as one ONNX file or as an ONNX file and a data file with its weights.
 
-What is read at any moment is one ``.onnx`` file and the data file that it names. So the weights are written first,
-under a name that no file has, synced, and only then the ``.onnx`` file is renamed into place, which is the moment at
-which new replaces old. The old data file goes last, and only if `save_model` made it (``m.onnx.1.data``) and the old
-model refers to it. Whatever happens before the rename leaves the old pair as it was. The temporary ``.onnx`` file
-names the data file: if the process is killed before the rename, the next write into the folder removes both.
+A reader opens the ``.onnx`` file and the data file that it names. `save_model` therefore first writes and syncs the
+data file, under a new name, and then renames the ``.onnx`` file into place, which replaces the old model. Last, it
+removes the old data file if `save_model` created it (``m.onnx.1.data``) and the old model refers to it. Until the
+rename, the old files do not change. The temporary ``.onnx`` file contains the name of the data file: if the process is
+killed before the rename, the next write into the folder removes both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from .write import model_parts
 
 __all__ = ["data_threshold", "save_model", "write_model"]
 
-# By default weights up to this many bytes stay inside of the model file.
+# Defaults, in B: weights of up to this size in total are stored in the model file. If they are larger, tensors of at
+# least the second size are stored in a data file.
 _INSIDE_BYTES = 128 << 20
 _AT_LEAST = 1024
 
@@ -36,11 +37,11 @@ def save_model(model: Rows, types: ValueTypes, path: str | os.PathLike[str], ext
     external_above = data_threshold(model, external_above)
     path = path_text(path)
     folder, name = os.path.split(path)
-    remove_leftovers(folder)  # before names are reserved
+    remove_leftovers(folder)  # first, because it could remove a reserved data file
     replaced = _replaced_data_files(folder, name)
     if model.file.folder is not None and _is_same_folder(folder, model.file.folder):
         for old in (name, *replaced):
-            model.constants.external.hold(old)  # whoever still uses the model goes on reading the old files
+            model.constants.external.hold(old)  # the model may still read the old files
     data_file = None if external_above is None else _reserve(folder, name, external_above)
     try:
         write_model(model, types, path, data_file)
@@ -54,24 +55,24 @@ def save_model(model: Rows, types: ValueTypes, path: str | os.PathLike[str], ext
 
 
 def data_threshold(model: Rows, external_above: int | None) -> int | None:
-    """The size of the tensors that go to a data file, None for no such file."""
+    """The minimum size in B of tensors in the data file; None for no data file."""
     if external_above is None:
         return _AT_LEAST if _weight_bytes(model) > _INSIDE_BYTES else None
     if external_above < 0:
-        raise PropertyError(f"external_above must be a number of bytes, 0 or more, found {external_above}")
+        raise PropertyError(f"external_above: expected a size in bytes, 0 or more, found {external_above}")
     return external_above
 
 
 def write_model(
     model: Rows, types: ValueTypes, path: str | os.PathLike[str], data_file: DataFile | None, is_new: bool = False
 ) -> None:
-    """Writes the data file, if it has any data, and then the model file. Replaces files of these names.
+    """Write the data file, if it has any data, and then the model file. Replaces existing files.
 
-    ``is_new``: no files of these names exist, and the caller syncs the new ones (`sync_files`)."""
+    ``is_new``: the files do not exist, and the caller syncs them (`sync_files`)."""
     parts = model_parts(model, types, data_file=data_file)
-    needs = None if data_file is None else data_file.name
-    opened = new_file(path) if is_new else atomic_file(path, needs)
-    with opened as number, os.fdopen(number, "wb", closefd=False) as stream:
+    data_name = None if data_file is None else data_file.name
+    target = new_file(path) if is_new else atomic_file(path, data_name)
+    with target as number, os.fdopen(number, "wb", closefd=False) as stream:
         if data_file is not None and data_file.size:
             data_path = os.path.join(os.path.dirname(os.fspath(path)), data_file.name)
             with new_file(data_path) if is_new else atomic_file(data_path) as data:
@@ -84,7 +85,7 @@ def write_model(
 
 
 def _weight_bytes(model: Rows) -> int:
-    """Bytes that the constants take inside of a model file."""
+    """The size of all constants in a model file without external data, in B."""
     file, used = model.file, model.file_constants
     external = file.constant_kind[used] == _EXTERNAL
     inside = used[~external]
@@ -93,15 +94,15 @@ def _weight_bytes(model: Rows) -> int:
 
 
 def _replaced_data_files(folder: str, name: str) -> list[str]:
-    """The data files that `save_model` gave to a model file which is there already."""
+    """The data files of the existing model file that `save_model` created."""
     pattern = re.compile(re.escape(name) + r"\.\d+\.data")
     try:
-        found = sorted(entry for entry in os.listdir(folder or ".") if pattern.fullmatch(entry))
-        if not found:
+        candidates = sorted(entry for entry in os.listdir(folder or ".") if pattern.fullmatch(entry))
+        if not candidates:
             return []
         with open(os.path.join(folder, name), "rb") as old, mmap.mmap(old.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return [entry for entry in found if data.find(os.fsencode(entry)) >= 0]
-    except (OSError, ValueError):  # nothing there, or an empty file
+            return [entry for entry in candidates if data.find(os.fsencode(entry)) >= 0]
+    except (OSError, ValueError):  # the file is missing or empty
         return []
 
 
@@ -113,7 +114,7 @@ def _is_same_folder(one: str, other: str) -> bool:
 
 
 def _reserve(folder: str, name: str, at_least: int) -> DataFile:
-    """A data file of a name that no other file has; an empty file holds the place."""
+    """A data file with a new name, which an empty file reserves."""
     for number in itertools.count(1):
         candidate = f"{name}.{number}.data"
         try:
@@ -127,5 +128,5 @@ def _reserve(folder: str, name: str, at_least: int) -> DataFile:
 
 def _remove(folder: str, names: list[str]) -> None:
     for name in names:
-        with contextlib.suppress(OSError):  # the model is saved; what nobody refers to may stay
+        with contextlib.suppress(OSError):  # the model is saved, so an unused file may stay
             os.unlink(os.path.join(folder, name))

@@ -1,8 +1,8 @@
-"""What is given to shape inference in place of a model: its nodes, types, and the few constants that shapes depend on.
+"""The skeleton of a model for shape inference: nodes, types, and the constants on which shapes may depend.
 
-Constants of no more than a kilobyte stay, as shapes are computed from them; numbers with a fraction only in short
-vectors (scales of `Resize`) and alone (limits of `Range`). All others are graph inputs of their type. Values have short
-names: `_core/onnx/skeleton.h` says how, and `OnnxIndex.values_in_answer` finds them again.
+Constants of up to 1 KiB stay, because shapes can be computed from them. Of floating-point constants, only scalars
+(limits of `Range`) and short vectors (scales of `Resize`) stay. All other constants become graph inputs of their type.
+Values get short names (`_core/onnx/skeleton.h`); `OnnxIndex.values_in_answer` maps them back.
 """
 
 from __future__ import annotations
@@ -24,27 +24,28 @@ __all__ = ["hidden_length", "skeleton_of"]
 _GRAPH = 7  # of ModelProto
 _INITIALIZER, _VALUE_INFO = 5, 13  # of GraphProto
 
+# The maximum sizes of constants that stay, in B.
 _CONSTANT_BYTES = 1024
-_FRACTION_BYTES = 128
-_FRACTIONS = (1, 10, 11, 16)  # float32, float16, float64, bfloat16
+_FLOAT_BYTES = 128
+_FLOATS = (1, 10, 11, 16)  # float32, float16, float64, bfloat16
 
-# Data propagation, which follows shapes computed by nodes, takes every vector of known length for a shape, and makes
-# a dim for each element: gigabytes for a hostile length, time wasted on every bias. So long lengths are hidden.
+# Data propagation, which follows shapes computed by nodes, treats every vector of known length as a shape and creates a
+# dim per element. This takes time for every bias, and gigabytes for a hostile length. Longer lengths are therefore
+# replaced by symbols.
 _VECTOR = 256
 _HIDDEN = "hetero hidden length "
 
 _AS_INPUT, _AS_IT_IS, _LEFT_OUT = 0, 1, 2  # of OnnxIndex.skeleton
 _EXTERNAL, _SPARSE = 3, 4  # constant_kind
-_SHORT = "\x01"  # what short names begin with
+_SHORT = "\x01"  # prefix of short names
 
 
 def skeleton_of(
     file: ModelFile, constants: Constants, supplied: Mapping[int, ValueType], *, with_data: bool
 ) -> bytes | None:
-    """An encoded ModelProto for inference; None if its names could be confused.
+    """An encoded ModelProto for inference; None if a name of the model could be mistaken for a short name.
 
-    ``supplied``: types that stand for what the file states of these values. ``with_data``: else all constants are
-    inputs.
+    ``supplied``: types that replace those in the file. ``with_data``: False makes all constants inputs.
     """
     captured = np.unique(file.captures)
     keeps_name = np.zeros(len(file.value_producer), np.uint8)
@@ -82,30 +83,30 @@ def skeleton_of(
 
 
 def hidden_length(dim: Dim) -> Dim:
-    """A dim of an inferred type, as it was in the model."""
+    """A dim of an inferred type, with a hidden length restored."""
     return int(dim.removeprefix(_HIDDEN)) if isinstance(dim, str) and dim.startswith(_HIDDEN) else dim
 
 
 def _kept(file: ModelFile) -> NDArray[np.bool_]:
-    """Constants that stay, by what they take in the file."""
-    taken = file.constant_end - file.constant_start
+    """Which constants stay, judged by their size in the file."""
+    size = file.constant_end - file.constant_start
     rank = np.diff(file.constant_dims_indptr)
-    has_fractions = np.isin(file.constant_dtype, _FRACTIONS)
-    small = np.where(has_fractions, (taken <= _FRACTION_BYTES) & (rank <= 1), taken <= _CONSTANT_BYTES)
+    is_float = np.isin(file.constant_dtype, _FLOATS)
+    small = np.where(is_float, (size <= _FLOAT_BYTES) & (rank <= 1), size <= _CONSTANT_BYTES)
     return np.asarray(small & (file.constant_kind != _SPARSE))
 
 
 def _small_data(constants: Constants, number: int) -> bytes | None:
-    """The data of a tensor that lie outside of the file, if they are few and can be had."""
+    """The data of an external tensor; None if they are large or cannot be read."""
     try:
         return bytes(constants.raw(number)) if constants.nbytes(number) <= _CONSTANT_BYTES else None
     except ModelError as error:
         raise_out_of_memory(error)
-        return None  # its type is all that inference needs
+        return None  # inference can do with the type alone
 
 
 def _other_infos(file: ModelFile, supplied: Mapping[int, ValueType]) -> Iterator[tuple[int, int, bytes]]:
-    """Info of the file (-1: none), value, TypeProto: where a type is not written as the file states it."""
+    """Types that differ from those in the file: number of the info in the file (or -1), value, TypeProto."""
     lengths = vector_lengths(file.data, file.info_type_begin, file.info_type_end)
     stated = {value: known for value, known in supplied.items() if known.dtype is not None}
     about_stated = np.isin(file.info_value, list(stated)) if stated else np.zeros(len(lengths), np.bool_)
@@ -121,6 +122,7 @@ def _other_infos(file: ModelFile, supplied: Mapping[int, ValueType]) -> Iterator
 
 
 def _hiding(stated: ValueType) -> bytes:
+    """A TypeProto with a long length hidden."""
     assert stated.dtype is not None
     return encode_tensor_type(onnx_dtype_of(stated.dtype), _hide(stated.shape))
 

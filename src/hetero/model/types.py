@@ -1,4 +1,4 @@
-"""Types of values: element type and shape, as the model states or shape inference finds them."""
+"""Types of values: element type and shape, as declared in the model or inferred."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .._onnx import WireError, gather_rows, read_fields, read_type
 __all__ = ["Dim", "Holder", "Port", "Ragged", "ValueType", "dtype_of", "element_bits", "holder_of", "onnx_dtype_of"]
 
 Dim = int | str | None
-"""One dimension: a size, a symbol, or None where nothing is known."""
+"""One dimension: a size, a symbol, or None if unknown."""
 
-# onnx.TensorProto.DataType -> NumPy. Types NumPy lacks come from ml_dtypes, imported when first met.
+# onnx.TensorProto.DataType -> NumPy dtype. Types that NumPy lacks come from ml_dtypes, which is imported on first use.
 _NUMPY = {
     1: "float32",
     2: "uint8",
@@ -50,13 +50,13 @@ _ML_DTYPES = {
     27: "float6_e2m3fn",
     28: "float6_e3m2fn",
 }
-# Bits of an element as ONNX stores it, where those are not its NumPy dtype's.
+# Bits per element in ONNX's storage, for types whose NumPy dtype has another size.
 _PACKED_BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2, 27: 6, 28: 6}
 
 
 @functools.cache
 def dtype_of(onnx_dtype: int) -> np.dtype[Any] | None:
-    """NumPy dtype of an ``onnx.TensorProto.DataType`` number; None for 0 (undefined) and unknown numbers."""
+    """The NumPy dtype of an ``onnx.TensorProto.DataType`` number; None for 0 (undefined) and unknown numbers."""
     if onnx_dtype in _NUMPY:
         return np.dtype(_NUMPY[onnx_dtype])
     if onnx_dtype in _ML_DTYPES:
@@ -69,7 +69,7 @@ def dtype_of(onnx_dtype: int) -> np.dtype[Any] | None:
 
 @functools.cache
 def onnx_dtype_of(dtype: np.dtype[Any]) -> int:
-    """``onnx.TensorProto.DataType`` number of a NumPy dtype; 0 if ONNX has none."""
+    """The ``onnx.TensorProto.DataType`` number of a NumPy dtype; 0 if ONNX has none."""
     for number in (*_NUMPY, *_ML_DTYPES):
         if dtype_of(number) == dtype:
             return number
@@ -77,40 +77,39 @@ def onnx_dtype_of(dtype: np.dtype[Any]) -> int:
 
 
 def element_bits(onnx_dtype: int) -> int:
-    """Bits of one element in raw data; ValueError for strings and types that NumPy (with ml_dtypes) lacks."""
+    """Bits per element in raw data. Raises ValueError for strings and for types unknown to NumPy and ml_dtypes."""
     packed = _PACKED_BITS.get(onnx_dtype)
     if packed is not None:
         return packed
     dtype = dtype_of(onnx_dtype)
     if dtype is None or dtype.hasobject:
-        raise ValueError(f"elements of data_type {onnx_dtype} have no fixed size, or need a newer ml_dtypes")
+        raise ValueError(f"elements of data_type {onnx_dtype} have no fixed size or require a newer ml_dtypes")
     return dtype.itemsize * 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValueType:
-    """What is known of a tensor value. ``dtype`` None: unknown. ``shape`` None: unknown rank."""
+    """The known type of a tensor. ``dtype``: None if unknown. ``shape``: None if the rank is unknown."""
 
     dtype: np.dtype[Any] | None
     shape: tuple[Dim, ...] | None
 
 
 class Holder(NamedTuple):
-    """What a value that is no tensor holds: ``kinds``, from the outside in, of ``"sequence"`` and ``"optional"``, and
-    the element type of the tensors in the innermost. Empty and None where nobody knows them, as for maps."""
+    """The contents of a value that is not a tensor. ``kinds``: ``"sequence"`` and ``"optional"``, from the outermost
+    to the innermost; empty if unknown, as for maps. ``dtype``: the element type of the innermost tensors, or None."""
 
     kinds: tuple[str, ...] = ()
     dtype: np.dtype[Any] | None = None
 
 
-_KIND_FIELDS = {4: "sequence", 9: "optional"}  # of TypeProto; the type of what they hold is their field 1
-_MOST_KINDS = 8
+_KIND_FIELDS = {4: "sequence", 9: "optional"}  # of TypeProto; field 1 of each is the element's type
+_MAX_KINDS = 8
 
 
 @functools.lru_cache(maxsize=256)  # models have few of these
 def holder_of(message: bytes) -> Holder:
-    """What a TypeProto of a sequence or an optional value says of its elements; nothing for any other, nor for a
-    malformed one."""
+    """The contents of a sequence or optional with this TypeProto; empty for other types and malformed messages."""
     try:
         return _holder_of(message)
     except WireError:
@@ -120,13 +119,13 @@ def holder_of(message: bytes) -> Holder:
 def _holder_of(message: bytes) -> Holder:
     kinds: list[str] = []
     begin, end = 0, len(message)
-    while begin < end and len(kinds) <= _MOST_KINDS:
-        found = [
+    while begin < end and len(kinds) <= _MAX_KINDS:
+        fields = [
             (kind, span) for field, kind in _KIND_FIELDS.items() for span in read_fields(message, begin, end, field)
         ]
-        if len(found) != 1:
+        if len(fields) != 1:
             break
-        kind, (begin, end) = found[0]
+        kind, (begin, end) = fields[0]
         kinds.append(kind)
         inner = read_fields(message, begin, end, 1)
         if len(inner) != 1:
@@ -137,13 +136,12 @@ def _holder_of(message: bytes) -> Holder:
 
 
 class Port:
-    """A named input or output of a model, compiled model or submodel. Not to be changed.
+    """A named input or output of a model, compiled model or submodel. Immutable.
 
-    ``dtype`` and ``shape``: None where nobody knows them. ``is_tensor``: False for a sequence (a list of arrays) and
-    for an optional value (that, an array or None); their dtype and shape are None, and ``holder`` says what their
-    elements are. ``declared``: the model itself
-    states dtype and shape; False where shape inference finds what is missing, which is known to err and happens when it
-    is looked at. Ports of one name and type are equal either way.
+    ``dtype`` and ``shape``: None if unknown. ``is_tensor``: False for sequences (lists of arrays) and optionals (a
+    list, an array or None). These have no dtype and shape; ``holder`` describes their elements. ``declared``: True if
+    the model states dtype and shape. False if shape inference, which may be wrong, finds the missing part; it runs when
+    the attribute is read. Ports with the same name and type are equal in both cases.
     """
 
     __slots__ = ("_dtype", "_find", "_holder", "_is_tensor", "_shape", "declared", "name")
@@ -158,7 +156,7 @@ class Port:
         find: Callable[[], tuple[np.dtype[Any] | None, tuple[Dim, ...] | None, bool, Holder]] | None = None,
         holder: Holder = Holder(),  # noqa: B008 - a constant
     ) -> None:
-        """``find``: gives dtype, shape, ``is_tensor`` and ``holder``, where ``dtype`` or ``shape`` is None for now."""
+        """``find``: called on first use of a missing part, returns dtype, shape, ``is_tensor`` and ``holder``."""
         self.name = name
         self.declared = declared
         self._dtype = dtype
@@ -174,35 +172,36 @@ class Port:
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """The element type; None where nobody knows it, and for what is no tensor."""
+        """The element type; None if it is unknown or the value is not a tensor."""
         if self._dtype is None:
             self._look_up()
         return self._dtype
 
     @property
     def shape(self) -> tuple[Dim, ...] | None:
-        """A size, a symbol or None per dimension; None where the rank is not known."""
+        """A size, a symbol or None per dimension; None if the rank is unknown."""
         if self._shape is None:
             self._look_up()
         return self._shape
 
     @property
     def is_tensor(self) -> bool:
-        """False for a sequence and for an optional value."""
+        """False for sequences and optionals."""
         if self._dtype is None:
             self._look_up()
         return self._is_tensor
 
     @property
     def holder(self) -> Holder:
-        """What a sequence or an optional value holds; nothing for a tensor, and where nobody knows it."""
+        """The contents of a sequence or optional; empty for tensors and unknown contents."""
         if self._dtype is None:
             self._look_up()
         return self._holder
 
     def _look_up(self) -> None:
         if self._find is not None:
-            self._dtype, self._shape, self._is_tensor, self._holder = self._find()  # the same for all threads
+            # Threads may do this at the same time, because the result is the same.
+            self._dtype, self._shape, self._is_tensor, self._holder = self._find()
             self._find = None
 
     def __eq__(self, other: object) -> bool:
@@ -225,7 +224,7 @@ class Port:
 class Ragged:
     """Rows of unequal length (CSR): row i is ``values[indptr[i]:indptr[i + 1]]``.
 
-    ``indptr``: int32[n + 1], rising from 0. ``values``: int32[indptr[n]]. Both read-only.
+    ``indptr``: int32[n + 1], ascending from 0. ``values``: int32[indptr[n]]. Both are read-only.
     """
 
     indptr: NDArray[np.int32]
@@ -239,11 +238,11 @@ class Ragged:
         return len(self.indptr) - 1
 
     def __getitem__(self, row: int) -> NDArray[np.int32]:
-        """A view of one row; IndexError unless 0 <= row < n."""
+        """A view of one row. Raises IndexError unless 0 <= row < n."""
         if not 0 <= row < len(self.indptr) - 1:
             raise IndexError(f"row {row} is not in 0..{len(self.indptr) - 2}")
         return self.values[self.indptr[row] : self.indptr[row + 1]]
 
     def take(self, rows: NDArray[np.int32]) -> Ragged:
-        """The rows given, in that order, copied."""
+        """A copy of these rows, in this order."""
         return Ragged(*gather_rows(self.indptr, self.values, rows))

@@ -1,4 +1,4 @@
-"""Views of nodes and initializers, made when asked for: a model of a million nodes holds none of them."""
+"""Views of nodes and initializers, created on access, so that large models need no object per node."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["Initializer", "Initializers", "NodeView", "Nodes"]
 _FROM_SPARSE, _FROM_NODE = 1, 2
 
 
-_ATTRIBUTE_TAG = b"\x2a"  # of NodeProto.attribute; elsewhere such a byte may be part of a name
+_ATTRIBUTE_TAG = b"\x2a"  # of NodeProto.attribute; the byte may also occur in names
 
 
 class NodeView:
-    """One node, read from the file when asked. Equal to another view of the same node of the same model."""
+    """One node, read from the file on access. Views of the same node of the same model are equal."""
 
     __slots__ = ("_attributes", "_model", "_proto", "index")
 
@@ -38,12 +38,12 @@ class NodeView:
 
     @property
     def key(self) -> str:
-        """What the node is called by: its name if unique, else its first output."""
+        """The node's name if it is unique, otherwise the name of its first output."""
         return self._model.key_of(self.index)
 
     @property
     def name(self) -> str:
-        """The node's name, which may be empty or shared."""
+        """The node's name, which may be empty or not unique."""
         file = self._model.file
         return file.index.text(int(file.index.arrays["node_name"][self._model.file_node(self.index)]))
 
@@ -54,37 +54,37 @@ class NodeView:
 
     @property
     def domain(self) -> str:
-        """The operator's domain; "" for ONNX's own."""
+        """The operator's domain; "" for ONNX's own domain."""
         return self._model.file.op_domains[self._op]
 
     @property
     def opset(self) -> int:
-        """The version that the model imports of the operator's domain."""
+        """The imported version of the operator's domain."""
         return self._model.opsets[self.domain]
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the values read; "" for an optional one left out."""
+        """The names of the inputs; "" for an absent optional input."""
         return self._names(self._model.node_inputs)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the values made; "" for an optional one left out."""
+        """The names of the outputs; "" for an absent optional output."""
         return self._names(self._model.node_outputs)
 
     @property
     def captures(self) -> tuple[str, ...]:
-        """Names that the node's nested graphs read from outside, each once."""
+        """The names of outer values that the node's nested graphs read, each once."""
         return self._names(self._model.node_captures)
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """Name -> value, as `onnx.helper.get_attribute_value` gives it: numbers, bytes, lists, TensorProto, ..."""
+        """Name -> value, as `onnx.helper.get_attribute_value` returns it: numbers, bytes, lists, TensorProto, ..."""
         if self._attributes is None:
             attributes: dict[str, Any] = {}
-            # Most nodes have none, which their bytes tell sooner than protobuf does.
-            has_some = self._proto is not None or _ATTRIBUTE_TAG in self._body()
-            for attribute in self.proto().attribute if has_some else ():
+            # Most nodes have no attributes, and searching their bytes is faster than parsing.
+            may_have_any = self._proto is not None or _ATTRIBUTE_TAG in self._body()
+            for attribute in self.proto().attribute if may_have_any else ():
                 if attribute.name in attributes:
                     raise self._error(f"attribute {attribute.name!r} is given twice")
                 attributes[attribute.name] = _attribute_value(attribute)
@@ -92,13 +92,13 @@ class NodeView:
         return types.MappingProxyType(self._attributes)
 
     def proto(self) -> onnx.NodeProto:
-        """The parsed NodeProto. Not to be changed."""
+        """The parsed NodeProto. Do not change it."""
         if self._proto is None:
             import onnx
 
             try:
                 self._proto = onnx.NodeProto.FromString(self._body())
-            except Exception as error:  # protobuf's DecodeError, which needs protobuf to be named
+            except Exception as error:  # protobuf's DecodeError; naming it would require importing protobuf
                 raise_out_of_memory(error)
                 raise self._error(f"cannot be parsed: {error}") from error
         return self._proto
@@ -128,7 +128,7 @@ class NodeView:
 
 
 class Nodes(Sequence[NodeView]):
-    """The nodes of a model in topological order, as views made on demand."""
+    """The nodes of a model in topological order, as views created on access."""
 
     __slots__ = ("_model",)
 
@@ -152,7 +152,7 @@ class Nodes(Sequence[NodeView]):
 
 
 class Initializer:
-    """One initializer, read from the file when asked."""
+    """One initializer, read from the file on access."""
 
     __slots__ = ("_model", "name", "value")
 
@@ -163,34 +163,34 @@ class Initializer:
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """The element type; None where it needs a newer ml_dtypes."""
+        """The element type; None if it requires a newer ml_dtypes."""
         return self._model.constants.type_of(self._number).dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of its dimensions."""
+        """The size of each dimension."""
         return self._model.constants.dims(self._number)
 
     @property
     def nbytes(self) -> int:
-        """Bytes as ONNX stores the elements, types below a byte packed; ValueError for strings."""
+        """The size of the elements in ONNX's storage, in B. Raises ValueError for strings."""
         return self._model.constants.nbytes(self._number)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the file has it in ``sparse_initializer``; `numpy` makes it dense."""
+        """Whether the file stores it in ``sparse_initializer``. `numpy` returns a dense array."""
         return bool(self._model.file.constant_source[self._number] == _FROM_SPARSE)
 
     @property
     def external_path(self) -> str | None:
-        """The file that holds the data, relative to the model's folder; None if they are in the model file.
-        `ModelError` if the tensor does not say so properly."""
+        """The file with the data, relative to the model's folder; None if the data are in the model file. Raises
+        `ModelError` if the tensor's external_data are invalid."""
         constants = self._model.constants
         return constants.location(self._number)[0] if constants.is_external(self._number) else None
 
     def numpy(self) -> NDArray[Any]:
-        """The data, read-only; a view of the mapped file where type and alignment allow. `ModelError` if they cannot
-        be had."""
+        """The data, read-only. A view of the mapped file if type and alignment allow this. Raises `ModelError` if the
+        data cannot be read."""
         return self._model.constants.array(self._number)
 
     @property
@@ -202,8 +202,8 @@ class Initializer:
 
 
 class Initializers(Mapping[str, Initializer]):
-    """The initializers of a model by name, in the file's order, as views made on demand. Constant nodes are not among
-    them."""
+    """The initializers of a model by name, in the file's order, as views created on access. Does not include Constant
+    nodes."""
 
     __slots__ = ("_model",)
 
@@ -229,20 +229,20 @@ class Initializers(Mapping[str, Initializer]):
     @property
     def _numbers(self) -> NDArray[np.int32]:
         numbers = np.sort(self._model.file_constants)
-        found: NDArray[np.int32] = numbers[self._model.file.constant_source[numbers] != _FROM_NODE]
-        return found
+        initializers: NDArray[np.int32] = numbers[self._model.file.constant_source[numbers] != _FROM_NODE]
+        return initializers
 
     def __repr__(self) -> str:
         return f"<{len(self)} initializers of {self._model.name!r}>"
 
 
-# The field of an AttributeProto that its type names: of one value, of many.
+# AttributeProto.type -> the field with the value, for single values and for lists.
 _ONE = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 11: "sparse_tensor", 13: "tp"}
 _MANY = {6: "floats", 7: "ints", 8: "strings", 9: "tensors", 10: "graphs", 12: "sparse_tensors", 14: "type_protos"}
 
 
 def _attribute_value(attribute: onnx.AttributeProto) -> Any:
-    """As `onnx.helper.get_attribute_value`, which asks for one type after another."""
+    """Like `onnx.helper.get_attribute_value`, but faster, because that function compares one type after the other."""
     if not attribute.ref_attr_name:
         kind = attribute.type
         if kind in _MANY:
@@ -251,7 +251,7 @@ def _attribute_value(attribute: onnx.AttributeProto) -> Any:
             return getattr(attribute, _ONE[kind])
     import onnx.helper
 
-    if attribute.type == onnx.AttributeProto.UNDEFINED:  # files of the first IR versions state no types
+    if attribute.type == onnx.AttributeProto.UNDEFINED:  # the first IR versions have no types
         fields = [field.name for field, _ in attribute.ListFields() if field.name not in ("name", "doc_string")]
         if not fields:
             return None

@@ -1,4 +1,4 @@
-"""Writing the few protobuf messages that hetero makes itself (the rest is copied from the file)."""
+"""Encodes the few protobuf messages that hetero writes itself. All others are copied from the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SMALL = [bytes((number,)) for number in range(0x80)]
 
 
 def varint(number: int) -> bytes:
-    """A non-negative number, seven bits a byte, the lowest first."""
+    """A non-negative number, with 7 bits per byte, low bits first."""
     if number <= 0x7F:
         return _SMALL[number]
     out = bytearray()
@@ -35,7 +35,7 @@ def encode_field(field: int, payload: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=1024)  # large models have few types
 def encode_tensor_type(onnx_dtype: int, shape: tuple[Dim, ...] | None) -> bytes:
-    """A TypeProto; ``shape`` None: of unknown rank."""
+    """A TypeProto of a tensor. ``shape``: None if the rank is unknown."""
     tensor = encode_number(1, onnx_dtype)
     if shape is not None:
         dims = b""
@@ -51,7 +51,7 @@ def encode_tensor_type(onnx_dtype: int, shape: tuple[Dim, ...] | None) -> bytes:
 
 
 def encode_value_info(name: str, type_message: bytes) -> bytes:
-    """A ValueInfoProto; an empty ``type_message`` states no type."""
+    """A ValueInfoProto, without a type if ``type_message`` is empty."""
     return encode_field(1, name.encode()) + (encode_field(2, type_message) if type_message else b"")
 
 

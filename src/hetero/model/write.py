@@ -1,7 +1,7 @@
-"""A model as ONNX bytes: ranges of its file joined, with new messages only where the graph was cut.
+"""Writes a model as ONNX bytes: ranges of its file, with new messages only where the graph was cut.
 
-Nothing is parsed and weights are not copied before the bytes are joined. Chosen nodes come first, in topological
-order, Constant nodes before all others; then initializers, graph inputs, outputs and value infos.
+Nothing is parsed, and weights are copied only when the ranges are joined. Constant nodes come first, then the other
+nodes in topological order, initializers, graph inputs, graph outputs and value infos.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _GRAPH = 7  # of ModelProto
 _DOC_STRING, _METADATA = 12, 16  # of TensorProto
 _MAX_MESSAGE = 2**31 - 1  # bytes of one protobuf message
 
-_JOINED = 1 << 16  # bytes of nodes that are joined into one part, where each is written anew
+_JOINED = 1 << 16  # size in B of the parts into which rewritten nodes are joined
 
-# Fields of a TensorProto whose data another file lends: external, at a place that nobody looks at.
+# Fields of a TensorProto whose data is lent: external, at a location that does not exist and is never read.
 _LENT = encode_field(13, encode_string_entry("location", "lent")) + encode_number(14, 1)
 
 # constant_source of the index
@@ -41,7 +41,7 @@ _FROM_INITIALIZER, _FROM_SPARSE, _FROM_NODE = 0, 1, 2
 
 
 class _Types(Protocol):
-    """What the writer asks of `ValueTypes`, by value id of the file."""
+    """The part of `ValueTypes` that the writer uses. Values are ids of the file."""
 
     @property
     def supplied(self) -> Mapping[int, ValueType]: ...
@@ -55,12 +55,13 @@ def model_parts(
     data_file: DataFile | None = None,
     lent: Iterable[int] = (),
 ) -> list[Part]:
-    """The pieces of a ModelProto.
+    """The parts of an encoded ModelProto.
 
-    With ``max_constant_bytes``, constants encoded in more bytes than that become graph inputs of their type. External
-    data are embedded; with ``data_file``, tensors as large as that asks for are placed there instead, which is filled
-    when the parts have been made. The data of the constants ``lent``, by the file's numbers, are left out: external, at
-    a place that does not exist. `ModelError` if data cannot be had, or the whole would pass protobuf's 2 GiB.
+    ``max_constant_bytes``: constants with a larger encoding become graph inputs of their type. ``data_file``: receives
+    tensors of at least its minimum size; it is complete on return. Other external data are embedded. ``lent``: the
+    file's numbers of constants whose data are omitted; they become external tensors at a location that does not exist.
+
+    Raises `ModelError` if data cannot be read, or if the result would exceed protobuf's 2 GiB.
     """
     file = model.file
     writer = _Writer(model, types, max_constant_bytes, data_file, None, lent)
@@ -71,8 +72,8 @@ def model_parts(
     header = list(writer.header())
     if size + sum(map(len, header)) > _MAX_MESSAGE:
         raise file.error(
-            f"the model takes {size} bytes with its weights inside, and one ONNX file holds at most {_MAX_MESSAGE}: "
-            "save it with its weights in a file beside it"
+            f"the model with its weights takes {size} bytes, but an ONNX file can have at most {_MAX_MESSAGE}: "
+            "save it with the weights in a separate file"
         )
     return [*header, varint(_GRAPH << 3 | 2) + varint(size), *graph]
 
@@ -85,11 +86,11 @@ def edited_parts(
     value_infos: Sequence[bytes],
     lent: Iterable[int],
 ) -> list[Part]:
-    """The pieces of a ModelProto in which other nodes stand in place of some.
+    """The parts of an encoded ModelProto with some nodes replaced.
 
-    ``header``: all of the ModelProto but the graph; see `header_of`. ``replaced``: node -> encoded NodeProtos.
-    ``value_infos``: encoded ValueInfoProtos to add. ``lent``: initializers, by the file's numbers, whose data are left
-    out, for `Constants.borrow`. External data stays external; stated affinities are left out.
+    ``header``: the encoded ModelProto without its graph; see `header_of`. ``replaced``: node -> encoded NodeProtos.
+    ``value_infos``: encoded ValueInfoProtos to add. ``lent``: the file's numbers of initializers whose data are
+    omitted, for `Constants.borrow`. External data stay external. Stated affinities are omitted.
     """
     graph = list(_Writer(model, types, None, None, replaced, lent).graph())
     graph += (encode_field(_VALUE_INFO, info) for info in value_infos)
@@ -103,7 +104,7 @@ def header_of(model: Rows) -> bytes:
 
 
 def _ranges(data: memoryview, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[memoryview]:
-    """Slices of ``data``, those that touch joined into one."""
+    """Slices of ``data``. Adjacent ranges are merged."""
     if not len(starts):
         return
     breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
@@ -151,14 +152,14 @@ class _Writer:
                 raise_out_of_memory(error)
                 if max_constant_bytes is None:
                     raise
-                kept[i] = False  # its type is all that a skeleton needs
+                kept[i] = False  # a skeleton needs only its type
         if data_file is not None:
             large = file.constant_data_end[used] - file.constant_data_begin[used] >= data_file.at_least
             for number in used[large & (file.constant_kind[used] <= 1)].tolist():
                 self._moved[number] = data_file.place(model.constants.raw(number)), b""
         self._constants = used[kept]
         self._as_inputs = used[~kept]
-        # Of a part only what concerns it, so that many parts of a large model do not go through all of it.
+        # A part looks up only its own values, so that many parts of a large model take linear time.
         supplied = types.supplied
         here = (
             supplied
@@ -173,7 +174,7 @@ class _Writer:
         )
 
     def header(self) -> Iterator[Part]:
-        """The fields of the model around the graph."""
+        """The fields of the ModelProto other than the graph."""
         file = self._file
         parts = list(_ranges(file.data, file.header_start, file.header_end))
         if self._nested is None or not self._nested.functions:
@@ -230,7 +231,7 @@ class _Writer:
         if self._supplied:
             as_it_is = ~np.isin(file.info_value, list(self._supplied))
         changed = np.flatnonzero(chosen)
-        if section == _VALUE_INFO or as_it_is[chosen].all():  # of inputs and outputs the order matters
+        if section == _VALUE_INFO or as_it_is[chosen].all():  # the order of inputs and outputs matters
             infos = np.flatnonzero(chosen & as_it_is)
             yield from _ranges(file.data, file.info_start[infos], file.info_end[infos])
             changed = np.flatnonzero(chosen & ~as_it_is)
@@ -243,7 +244,7 @@ class _Writer:
             yield encode_field(section, encode_value_info(file.index.value_name(value), message))
 
     def _supplied_infos(self, listed: set[int]) -> Iterator[Part]:
-        """Value infos for types that the user supplied. ``listed``: values of the file that need none."""
+        """Value infos for types that the user supplied. ``listed``: values of the file that already have one."""
         for value, stated in self._supplied.items():
             if value not in listed:
                 info = encode_value_info(self._file.index.value_name(value), _type_message(stated))
@@ -285,7 +286,7 @@ class _Writer:
         yield bytes(joined)
 
     def _without_affinity(self, node: int) -> Iterator[Part]:
-        """A node's body but for the affinities stated in it."""
+        """A node's body without the affinities stated in it."""
         file = self._file
         if self._nested is not None and node in self._nested.nodes:
             changed = self._nested.nodes[node]
@@ -295,7 +296,7 @@ class _Writer:
             yield changed.SerializeToString()
             return
         at, end = int(file.node_start[node] + file.node_header[node]), int(file.node_end[node])
-        # Sorting may have mixed up the nodes, but entries of one node stay in file order.
+        # The nodes may have been sorted, but the entries of each node are in file order.
         for entry in self._affinities_of.get(node, ()):
             yield file.data[at : int(file.affinity_start[entry])]
             at = int(file.affinity_end[entry])
@@ -303,11 +304,11 @@ class _Writer:
 
     @functools.cached_property
     def _affinities_of(self) -> Mapping[int, list[int]]:
-        """Node of the file -> its affinities in the file."""
-        found: dict[int, list[int]] = {}
+        """Node of the file -> numbers of its affinity entries."""
+        affinities: dict[int, list[int]] = {}
         for entry, node in enumerate(self._file.affinity_node.tolist()):
-            found.setdefault(node, []).append(entry)
-        return found
+            affinities.setdefault(node, []).append(entry)
+        return affinities
 
     def _constants_from(self, source: int) -> Iterator[Part]:
         file = self._file
@@ -332,7 +333,8 @@ class _Writer:
         return _inside(constants.raw(number))
 
     def _initializer(self, number: int, place: bytes, raw: Part) -> Iterator[Part]:
-        """An initializer whose data are somewhere else than in the file; also in place of a Constant node."""
+        """An initializer with data from outside the file, also for a Constant node. ``place``: the fields that describe
+        the data. ``raw``: the data, or empty."""
         file = self._file
         name = file.index.value_name(int(file.constant_value[number])).encode()
         head = b"".join(encode_number(1, dim) for dim in self._model.constants.dims(number))
@@ -346,8 +348,8 @@ class _Writer:
         yield raw
 
     def _constant_inputs(self, listed: set[int]) -> Iterator[Part]:
-        """Graph inputs for constants left out, and before IR version 4, which demands it, for all initializers.
-        ``listed``: values of the file that are inputs already."""
+        """Graph inputs for omitted constants, and for all initializers if the IR version is below 4, which requires it.
+        ``listed``: values of the file that are already inputs."""
         file = self._file
         numbers = self._as_inputs.tolist()
         if file.ir_version < 4:

@@ -154,5 +154,5 @@ def profile_svg(profile: Profile) -> str:
     moved = sum(transfer.nbytes for transfer in profile.transfers)
     title = f"One inference: {duration((end - start) * 1e-9)}"
     below = f"{counted(len(profile.transfers), 'boundary value')}, {byte_size(moved)}" if profile.transfers else ""
-    colours = {device: number for number, device in enumerate(dict.fromkeys(device for device, _ in lanes))}
-    return lanes_svg(title, notes, boxes, edges, below, [colours[device] for device, _ in lanes])
+    colors = {device: number for number, device in enumerate(dict.fromkeys(device for device, _ in lanes))}
+    return lanes_svg(title, notes, boxes, edges, below, [colors[device] for device, _ in lanes])

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..base.formatting import shape_text
 from ..errors import InferenceError, UnknownOutput, did_you_mean
-from ..model.types import Dim, Port
+from ..model.types import Port
 from .conversion import Unfit, as_array
 
 __all__ = ["Outputs", "bind_inputs", "check_outputs"]
@@ -258,7 +259,7 @@ def _describe(port: Port) -> str:
             return "a list of arrays or an optional value"
         return _describe_held(port.holder.kinds, f"{port.holder.dtype} array")
     dtype = "any dtype" if port.dtype is None else str(port.dtype)
-    return f"{dtype} {shape_text(port.shape)}"
+    return f"{dtype} {shape_text(port.shape, 'of any shape')}"
 
 
 def _describe_held(kinds: tuple[str, ...], element: str) -> str:
@@ -275,10 +276,3 @@ def _describe_value(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)}"
     return "none" if value is None else f"{len(value)} arrays"
-
-
-def shape_text(shape: Sequence[Dim] | None) -> str:
-    """``[1, 3, h, ?]``, or ``of any shape``."""
-    if shape is None:
-        return "of any shape"
-    return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..base.files import write_atomically
 from ..base.formatting import byte_size, counted
 from ..base.names import clean, file_stem, shortened
-from ..base.palette import COLOURS, tint
+from ..base.palette import COLORS, tint
 from ..errors import HeteroError, PropertyError
 from ..plan import Plan, PlanRecord
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["affinity_dot", "quotient_dot", "subgraphs_dot", "write_affinity_dot", "write_subgraphs_dot"]
 
 # Fill colors, used in turn for devices or subgraphs: light enough for black text.
-_FILLS = tuple(tint(colour, 0.45) for colour in COLOURS)
+_FILLS = tuple(tint(color, 0.45) for color in COLORS)
 _MOST_LETTERS = 120  # the maximum length of a name in a label
 _STYLE = """\
   node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=10, color="#57606a", margin="0.16,0.07"];

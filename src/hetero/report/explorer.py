@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.files import write_atomically
 from ..base.names import file_stem
-from ..base.palette import device_colour, tint
+from ..base.palette import device_color, tint
 from ..errors import HeteroError
 from ..plugin.profile import EXECUTED, ProfileRow
 
@@ -32,8 +32,8 @@ _GRADIENT = ((0.0, "#fff7ec"), (0.25, "#fdd49e"), (0.5, "#fc8d59"), (0.75, "#d73
 
 def device_overlay(plan: PlanRecord) -> str:
     """JSON text: node key -> device, in the colors of the other pictures."""
-    colours = {device: tint(device_colour(number), 0.6) for number, device in enumerate(plan.devices)}
-    results = {key: {"value": device, "bgColor": colours[device]} for key, device in plan.affinity.items()}
+    colors = {device: tint(device_color(number), 0.6) for number, device in enumerate(plan.devices)}
+    results = {key: {"value": device, "bgColor": colors[device]} for key, device in plan.affinity.items()}
     return _text(
         {
             "name": "device",
@@ -55,7 +55,7 @@ def latency_overlay(profile: Iterable[ProfileRow]) -> str:
         {
             "name": "latency (microseconds)",
             "results": results,
-            "gradient": [{"stop": stop, "bgColor": colour} for stop, colour in _GRADIENT],
+            "gradient": [{"stop": stop, "bgColor": color} for stop, color in _GRADIENT],
         }
     )
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..base.files import write_atomically
 from ..base.names import shortened, xml_text
-from ..base.palette import COLOURS
+from ..base.palette import COLORS
 from ..errors import HeteroError
 from ..plugin.profile import Profile
 from .data import report_data
@@ -39,7 +39,7 @@ def report_html(plan: PlanRecord, profile: Profile | None = None, *, compress: b
     ``compress``: compress the data with deflate, which browsers since 2023 can decompress. False stores plain JSON. By
     default, data of 256 KiB or more are compressed.
     """
-    data = {"colours": COLOURS, **report_data(plan, profile)}
+    data = {"colors": COLORS, **report_data(plan, profile)}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     if compress is None:
         compress = len(text) >= _COMPRESSED_FROM

@@ -480,7 +480,7 @@ def test_optionals() -> None:
     ("node", "opset", "reason"),
     [
         (helper.make_node("Reluu", ["x"], ["y"]), 17, "ai.onnx has no operator Reluu (did you mean Relu?)"),
-        (helper.make_node("Gelu", ["x"], ["y"]), 17, "Gelu exists since opset 20; the model declares opset 17"),
+        (helper.make_node("Gelu", ["x"], ["y"]), 17, "Gelu exists since opset 20; the model imports opset 17"),
         (helper.make_node("Upsample", ["x", "x"], ["y"]), 10, "Upsample is deprecated since opset 10"),
         (helper.make_node("Relu", ["x", "x"], ["y"]), 17, "expected 1 to 1 inputs, found 2"),
         (helper.make_node("Elu", ["x"], ["y"], alfa=1.0), 17, "no attribute 'alfa' (did you mean alpha?)"),
@@ -521,13 +521,13 @@ def test_a_refusal_inside_a_nested_graph_names_the_inner_node() -> None:
                 then_branch = t () => (float[3] r) { q = com.example.Thing(x)  r = Neg(q) },
                 else_branch = e () => (float[3] r) { r = Neg(x) }>
         }""")
-    assert refusals(model)[0].startswith("its inner node 'q': Thing: domain 'com.example' is not known")
+    assert refusals(model)[0].startswith("its inner node 'q': Thing: onnx does not know domain 'com.example'")
 
 
 def test_a_broken_loop_is_refused() -> None:
     model = loop("n", "c")
     del model.graph.node[0].input[2]
-    assert "does not fit the node's 2 inputs" in refusals(model)[0]
+    assert "does not match the node's 2 inputs" in refusals(model)[0]
 
 
 # -- running -------------------------------------------------------------------------------------------------------

@@ -131,7 +131,8 @@ def _differences(
 
 
 def _print(found: Sequence[Difference], judged: str, reference: str, tolerances: tuple[float, float]) -> None:
-    from ..text import print_line, print_table, shape_text, shorten
+    from ...base.formatting import shape_text
+    from ..text import print_line, print_table, shorten
 
     with_subgraph = any(entry.subgraph is not None for entry in found)
     print_table(
@@ -150,7 +151,7 @@ def _print(found: Sequence[Difference], judged: str, reference: str, tolerances:
             (
                 shorten(entry.name),
                 *(["" if entry.subgraph is None else entry.subgraph] if with_subgraph else []),
-                "" if entry.shape is None else shape_text(entry.shape),
+                "" if entry.shape is None else shape_text(entry.shape, compact=True),
                 f"{entry.largest:.1e}",
                 f"{entry.relative:.1e}",
                 entry.off,

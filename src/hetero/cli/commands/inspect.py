@@ -138,8 +138,8 @@ def _artifact(path: str, verify: bool) -> dict[str, Any]:
 
 
 def _print(found: Mapping[str, Any]) -> None:
-    from ...base.formatting import byte_size, counted
-    from ..text import print_line, print_table, shape_text, shorten
+    from ...base.formatting import byte_size, counted, shape_text
+    from ..text import print_line, print_table, shorten
 
     print_line(f"{found['path']}: {byte_size(found['bytes'])}, {shorten(found['name']) or 'without a name'}")
     if found["kind"] == "onnx":
@@ -158,7 +158,10 @@ def _print(found: Mapping[str, Any]) -> None:
             f"{byte_size(found['weight_bytes'])} of weights; intact ({found['verified']})"
         )
     for what in ("inputs", "outputs"):
-        rows = [(shorten(port["name"]), port["dtype"] or "?", shape_text(port["shape"])) for port in found[what]]
+        rows = [
+            (shorten(port["name"]), port["dtype"] or "?", shape_text(port["shape"], compact=True))
+            for port in found[what]
+        ]
         print_table(what.capitalize(), (what[:-1], "dtype", "shape"), rows)
     if found["kind"] == "onnx":
         _print_onnx(found)

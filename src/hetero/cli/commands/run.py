@@ -91,13 +91,14 @@ def command(
 
 
 def _print(result: dict[str, Any]) -> None:
-    from ..text import print_line, print_table, shape_text, shorten
+    from ...base.formatting import shape_text
+    from ..text import print_line, print_table, shorten
 
     print_table(
         f"Inputs, on {result['device']}",
         ("input", "dtype", "shape", "from"),
         [
-            (shorten(entry["name"]), entry["dtype"], shape_text(entry["shape"]), entry["source"])
+            (shorten(entry["name"]), entry["dtype"], shape_text(entry["shape"], compact=True), entry["source"])
             for entry in result["inputs"]
         ],
     )
@@ -108,7 +109,7 @@ def _print(result: dict[str, Any]) -> None:
             (
                 shorten(entry["name"]),
                 entry["dtype"] or (entry["kind"] if entry["length"] is None else f"{entry['length']} arrays"),
-                "" if entry["shape"] is None else shape_text(entry["shape"]),
+                "" if entry["shape"] is None else shape_text(entry["shape"], compact=True),
                 *("" if entry[key] is None else f"{entry[key]:.6g}" for key in ("min", "mean", "max")),
                 *("" if entry[key] is None else entry[key] for key in ("nan", "inf")),
             )

@@ -1,4 +1,4 @@
-"""OpenVINO as this device sees it: whether it is there, its devices, and what its errors say."""
+"""Access to OpenVINO: loading it, converting tensors, and the contents of its errors."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _EXCEPTION = re.compile(r"Exception from \S+:\s*")
 _NODE = re.compile(r"<Node\([^)]*\): ([^>]*)>")
 _OPERATION = re.compile(r"with friendly_name '([^']+)'|[nN]ode with name '([^']+)'")
 _NO_RULE = re.compile(r"No conversion rule found for operations: ([^\n]+)")
-_LAST_PLAIN = 13  # of onnx.TensorProto.DataType: what NumPy has, without complex numbers
-_LONGEST = 400  # of a message: some list a whole model
+_LAST_PLAIN = 13  # TensorProto.DataType; 1 to 13 are in NumPy and not complex
+_MAX_LENGTH = 400  # of a message; some list a whole model
 
 
 @functools.cache
 def load() -> Any:
-    """The package. `DeviceUnavailable` says what to install."""
+    """The package. If it cannot be imported, raises `DeviceUnavailable` with the package to install."""
     try:
         import openvino
     except ModuleNotFoundError as error:
         if error.name != "openvino":
             raise DeviceUnavailable(f"OPENVINO: openvino is installed but cannot be imported: {error}") from error
         raise DeviceUnavailable(
-            "OPENVINO needs openvino, which is not installed: pip install 'hetero[openvino]'"
+            "OPENVINO requires openvino, which is not installed: pip install 'hetero[openvino]'"
         ) from error
     except Exception as error:
         raise_out_of_memory(error)
@@ -64,38 +64,38 @@ def _core(openvino: Any) -> Any:
 
 
 def error_text(error: Exception) -> str:
-    """What an error of OpenVINO says, on one line, without the places in its source."""
+    """The message of an OpenVINO error on one line, without source locations."""
     text = str(error)
     for line in (_EXCEPTION, _CHECK):
         text = line.sub("", text)
     text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"
 
 
 def failed_nodes(error: Exception) -> tuple[str, ...]:
-    """Names of the ONNX nodes that an error of OpenVINO is about."""
+    """The names of ONNX nodes in an OpenVINO error."""
     return tuple(dict.fromkeys(_NODE.findall(str(error))))
 
 
 def failed_operations(error: Exception) -> list[str]:
-    """Names of OpenVINO's operations that an error of a run is about."""
+    """The names of OpenVINO operations in the error of a run."""
     return [first or second for first, second in _OPERATION.findall(str(error))]
 
 
 def unknown_operators(error: Exception) -> frozenset[str]:
-    """Operators that it cannot convert, as ``Op`` or ``domain.Op``."""
-    found = _NO_RULE.search(str(error))
-    return frozenset(name.strip().rpartition("-")[0] for name in found[1].split(",")) if found else frozenset()
+    """The operators that OpenVINO cannot convert, as ``Op`` or ``domain.Op``."""
+    match = _NO_RULE.search(str(error))
+    return frozenset(name.strip().rpartition("-")[0] for name in match[1].split(",")) if match else frozenset()
 
 
 def passes(dtype: np.dtype[Any]) -> bool:
-    """Whether tensors of this dtype can be handed to OpenVINO and back."""
+    """Whether tensors of this dtype can be passed to and from OpenVINO."""
     return dtype.kind in "US" or 0 < onnx_dtype_of(dtype) <= _LAST_PLAIN
 
 
 def tensor_of(array: np.ndarray) -> Any:
-    """A tensor over the array's memory, of which it keeps hold; a copy if that is not in C order, not to be written
-    (which OpenVINO does not promise), or holds strings."""
+    """A tensor that shares the array's memory and keeps it alive. A copy if the array is not C-contiguous, is read-only
+    (OpenVINO does not promise not to write), or contains strings."""
     shared = array.flags.c_contiguous and array.flags.writeable and array.dtype.kind not in "USO" and array.size > 0
     if array.dtype.kind in "OS":
         array = array.astype(str)
@@ -103,7 +103,7 @@ def tensor_of(array: np.ndarray) -> Any:
 
 
 def array_of(tensor: Any) -> np.ndarray:
-    """A copy of a result: the tensor is written again by the next run."""
+    """A copy of a result, because the next run overwrites the tensor."""
     data = tensor.str_data if tensor.element_type.type_name == "string" else tensor.data
     if data.dtype.kind == "U":
         return np.asarray(data.astype(object))

@@ -23,9 +23,9 @@ PAYLOAD_VERSION = "1"
 
 
 class Origins:
-    """Which nodes there are, and which of OpenVINO's operations came from each.
+    """The nodes of the model, and the OpenVINO operations that come from them.
 
-    ``op_types``: key -> operator, in the model's order. ``keys``: name of an operation -> key.
+    ``op_types``: node key -> operator, in the model's order. ``keys``: name of an operation -> node key.
     """
 
     def __init__(self, op_types: Mapping[str, str], keys: Mapping[str, str]) -> None:
@@ -52,7 +52,7 @@ class OpenvinoModel(CompiledModel):
         self.origins = origins
         self.counted = bool(properties["PERF_COUNT"])
         self.positions = self._positions()
-        # Execution nodes stand for the operations that were fused into them.
+        # Execution node -> names of the operations that were fused into it.
         self.fused: dict[str, list[str]] = {}
         if self.counted:
             for node in compiled.get_runtime_model().get_ops():
@@ -60,30 +60,33 @@ class OpenvinoModel(CompiledModel):
                 self.fused[node.get_friendly_name()] = [name for name in listed.split(",") if name]
 
     def _positions(self) -> list[int | None]:
-        """Which of OpenVINO's inputs each of the model's is: they are in the same order, but OpenVINO leaves out some
-        that nothing reads, or that it took for constants. An input that is a result too may go by that name, so names
-        are asked only then."""
+        """The position of each input of the model among OpenVINO's inputs; None if OpenVINO removed it.
+
+        The order is the same, but OpenVINO removes inputs that nothing reads or that it treats as constants. In that
+        case, inputs are matched by name, then by type, because an input that is also a result may be renamed."""
         names = [port.get_names() for port in self.compiled.inputs]
         if len(names) == len(self._inputs):
             return list(range(len(names)))
-        found = [next((at for at, known in enumerate(names) if port.name in known), None) for port in self._inputs]
-        for at in sorted(set(range(len(names))) - set(found)):
-            taken = self.compiled.inputs[at]
-            alike = [
+        positions = [next((at for at, known in enumerate(names) if port.name in known), None) for port in self._inputs]
+        for at in sorted(set(range(len(names))) - set(positions)):
+            renamed = self.compiled.inputs[at]
+            candidates = [
                 number
                 for number, port in enumerate(self._inputs)
-                if found[number] is None
-                and port.dtype == taken.get_element_type().to_dtype()
+                if positions[number] is None
+                and port.dtype == renamed.get_element_type().to_dtype()
                 and port.shape is not None
-                and len(port.shape) == len(taken.get_partial_shape())
+                and len(port.shape) == len(renamed.get_partial_shape())
             ]
-            if len(alike) != 1:
-                raise HeteroError(f"{self.device}: OpenVINO renamed inputs; which is its {sorted(names[at])}?")
-            found[alike[0]] = at
-        return found
+            if len(candidates) != 1:
+                raise HeteroError(
+                    f"{self.device}: OpenVINO renamed inputs of the model, and {sorted(names[at])} cannot be matched"
+                )
+            positions[candidates[0]] = at
+        return positions
 
     def export_payload(self, writer: PayloadWriter) -> None:
-        """OpenVINO's own blob."""
+        """Exports OpenVINO's own blob."""
         writer.version["payload"] = PAYLOAD_VERSION
         writer.version["openvino"] = str(backend.load().__version__)
         writer.add("blob", self.compiled.export_model().getvalue())
@@ -94,7 +97,7 @@ class OpenvinoModel(CompiledModel):
 
 
 class OpenvinoRunner:
-    """One request. Inputs are read where they lie; results are copied, since the next run writes over them."""
+    """One request. Inputs are not copied; results are, because the next run overwrites them."""
 
     def __init__(self, model: OpenvinoModel) -> None:
         self._model = model
@@ -145,7 +148,7 @@ class OpenvinoRunner:
 
 
 class _Cancel(Cancellation):
-    """Stops a run by OpenVINO's own cancelling."""
+    """Stops a run through OpenVINO's ``cancel``."""
 
     __slots__ = ("_request",)
 

@@ -1,10 +1,11 @@
-"""The plugin behind ``OPENVINO``: models on OpenVINO. ``OPENVINO.GPU`` and the like are its devices."""
+"""The plugin of ``OPENVINO``, which runs models on OpenVINO. Device ids are its devices, as in ``OPENVINO.GPU``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...base.formatting import counted
 from ...base.properties import Property
 from ...errors import HeteroError, UnsupportedModel, WrongVersion, raise_out_of_memory
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenvinoPlugin", "create_plugin"]
 
-# Properties that OpenVINO has by the same names.
-_HANDED_ON = (
+# Properties with the same names in OpenVINO.
+_PASSED_ON = (
     "PERF_COUNT",
     "NUM_STREAMS",
     "INFERENCE_NUM_THREADS",
@@ -27,13 +28,13 @@ _HANDED_ON = (
     "ENABLE_CPU_PINNING",
     "EXECUTION_MODE_HINT",
 )
-_CHOSEN = "dynamic"  # INFERENCE_PRECISION_HINT, by OpenVINO
+_BY_OPENVINO = "dynamic"  # INFERENCE_PRECISION_HINT: OpenVINO chooses
 _ONLY_CPU = ("INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING")
 _LOG_LEVELS = {"NO": "LOG_NONE", "ERR": "LOG_ERROR", "WARNING": "LOG_WARNING", "INFO": "LOG_INFO"}
 
 
 class OpenvinoPlugin(Plugin):
-    """OpenVINO. Without an id, its device for the CPU."""
+    """OpenVINO. Without an id, uses its CPU device."""
 
     name = "OPENVINO"
     refuses_when_compiling = True
@@ -42,8 +43,8 @@ class OpenvinoPlugin(Plugin):
         "RANGE_FOR_ASYNC_INFER_REQUESTS",
         "RANGE_FOR_STREAMS",
         "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
-        *_HANDED_ON,
-        Property("OPENVINO_CONFIG", Mapping, {}, doc="further properties for OpenVINO, as it documents them"),
+        *_PASSED_ON,
+        Property("OPENVINO_CONFIG", Mapping, {}, doc="additional properties for OpenVINO"),
     )
 
     def __init__(self) -> None:
@@ -51,11 +52,11 @@ class OpenvinoPlugin(Plugin):
         self._core = backend.core()
 
     def full_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """With ``EXECUTION_MODE_HINT`` PERFORMANCE, OpenVINO chooses the type of weights, unless one is set."""
+        """With ``EXECUTION_MODE_HINT`` PERFORMANCE, OpenVINO chooses the type of weights if none is set."""
         settings = super().full_config(config)
         name = "INFERENCE_PRECISION_HINT"
         if settings["EXECUTION_MODE_HINT"] == "PERFORMANCE" and name not in config and name not in self._table.assigned:
-            settings[name] = _CHOSEN
+            settings[name] = _BY_OPENVINO
         return settings
 
     def device_ids(self) -> tuple[str, ...]:
@@ -82,7 +83,7 @@ class OpenvinoPlugin(Plugin):
         return super().read_only_property(name)
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
-        """Takes a node if OpenVINO converts it, and its device takes all that it becomes; see `support`."""
+        """Supports a node if OpenVINO can convert it and supports all resulting operations; see `support`."""
         settings = self.full_config(config)
         device = self._device(settings)
         return Support.from_reasons(model.num_nodes, refusals(self._core, model, device, {}))
@@ -127,7 +128,7 @@ class OpenvinoPlugin(Plugin):
         except Exception as error:
             raise_out_of_memory(error)
             raise WrongVersion(
-                f"{reader.label}: OpenVINO does not take its blob on {device}: {backend.error_text(error)}"
+                f"{reader.label}: OpenVINO cannot import its blob on {device}: {backend.error_text(error)}"
             ) from error
         properties = {**settings, "NETWORK_NAME": reader.name}
         origins = Origins(stored.get("op_types", {}), stored.get("keys", {}))
@@ -139,22 +140,22 @@ class OpenvinoPlugin(Plugin):
         return self._devices()[id_]
 
     def _config(self, settings: Mapping[str, Any], device: str) -> dict[str, Any]:
-        """What OpenVINO is told."""
-        told = {name: settings[name] for name in _HANDED_ON if device == "CPU" or name not in _ONLY_CPU}
-        if settings["INFERENCE_PRECISION_HINT"] == _CHOSEN:
-            del told["INFERENCE_PRECISION_HINT"]
-        told["NUM_STREAMS"] = max(1, settings["NUM_STREAMS"])
-        told["LOG_LEVEL"] = _LOG_LEVELS.get(settings["LOG_LEVEL"], "LOG_DEBUG")
-        return {**told, **settings["OPENVINO_CONFIG"]}
+        """The configuration for OpenVINO."""
+        passed = {name: settings[name] for name in _PASSED_ON if device == "CPU" or name not in _ONLY_CPU}
+        if settings["INFERENCE_PRECISION_HINT"] == _BY_OPENVINO:
+            del passed["INFERENCE_PRECISION_HINT"]
+        passed["NUM_STREAMS"] = max(1, settings["NUM_STREAMS"])
+        passed["LOG_LEVEL"] = _LOG_LEVELS.get(settings["LOG_LEVEL"], "LOG_DEBUG")
+        return {**passed, **settings["OPENVINO_CONFIG"]}
 
     def _refuse(self, model: Model, name: str, refused: Mapping[int, str], cause: Exception | None = None) -> None:
-        """Raise `UnsupportedModel` if there are refused nodes."""
+        """Raise `UnsupportedModel` if ``refused`` is not empty."""
         if not refused:
             return
         reasons = {model.key_of(node): {name: why} for node, why in refused.items()}
         first, why = next(iter(reasons.items()))
         raise UnsupportedModel(
-            f"{name} cannot compile {model.name!r}: {len(reasons)} nodes are refused, the first is {first!r}: "
+            f"{name} cannot compile {model.name!r}: {counted(len(reasons), 'node')} not supported, first {first!r}: "
             f"{why[name]}",
             reasons,
         ) from cause

@@ -1,4 +1,4 @@
-"""onnxruntime as this device sees it: whether it is there, its execution providers, and what its errors say."""
+"""Access to onnxruntime: loading it, its execution providers, and the contents of its errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SUFFIX = "ExecutionProvider"
 
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _LOCATION = re.compile(r"\S+\.(?:cc|cpp|h|cu):\d+ [^(]*(?=\()")  # file, line and the function up to its arguments
-# How its errors name a node: while running, while making kernels, while checking types.
+# How its errors name a node: in a run, when creating kernels, and when checking types.
 _NODES = (
     re.compile(r"Name:'([^']*)'"),
     re.compile(r"node with name '([^']*)'"),
@@ -28,22 +28,22 @@ _NODES = (
 
 @functools.cache
 def load() -> Any:
-    """The package. `DeviceUnavailable` says what to install."""
+    """The package. If it cannot be imported, raises `DeviceUnavailable` with the package to install."""
     try:
         import onnxruntime
     except ModuleNotFoundError as error:
         if error.name != "onnxruntime":
             raise DeviceUnavailable(f"ORT: onnxruntime is installed but cannot be imported: {error}") from error
         raise DeviceUnavailable(
-            "ORT needs onnxruntime, which is not installed: pip install 'hetero[onnxruntime]' "
-            "(or one of its other builds, such as onnxruntime-gpu)"
+            "ORT requires onnxruntime, which is not installed: pip install 'hetero[onnxruntime]' "
+            "(or another build of it, such as onnxruntime-gpu)"
         ) from error
     except Exception as error:
         raise_out_of_memory(error)
         raise DeviceUnavailable(f"ORT: onnxruntime is installed but cannot be imported: {error}") from error
-    if not hasattr(onnxruntime, "InferenceSession"):  # what is left of a package that was removed
+    if not hasattr(onnxruntime, "InferenceSession"):  # a package that was removed incompletely
         raise DeviceUnavailable(
-            "ORT: the installed onnxruntime has no InferenceSession: install it anew: "
+            "ORT: the installed onnxruntime has no InferenceSession; reinstall it: "
             "pip install --force-reinstall onnxruntime"
         )
     return onnxruntime
@@ -57,19 +57,19 @@ def provider_ids() -> dict[str, str]:
 
 
 def error_text(error: Exception) -> str:
-    """What an error of onnxruntime says, on one line, without its number and the C++ function that raised it."""
+    """The message of an onnxruntime error on one line, without its number and the C++ function."""
     text = _PREFIX.sub("", " ".join(str(error).split()))
-    found = _LOCATION.search(text)
-    if found:
-        rest = _after_brackets(text, found.end()).removeprefix(" const").lstrip()
+    location = _LOCATION.search(text)
+    if location:
+        rest = _after_brackets(text, location.end()).removeprefix(" const").lstrip()
         if rest.startswith("[with "):
             rest = _after_brackets(rest, 0).lstrip()
-        text = text[: found.start()] + rest
+        text = text[: location.start()] + rest
     return text or type(error).__name__
 
 
 def _after_brackets(text: str, at: int) -> str:
-    """What follows the bracket that opens at ``at``, once it is closed."""
+    """The text after the bracket that matches the one at ``at``."""
     depth = 0
     for end in range(at, len(text)):
         depth += (text[end] in "([") - (text[end] in ")]")
@@ -79,14 +79,14 @@ def _after_brackets(text: str, at: int) -> str:
 
 
 def failed_node(error: Exception) -> str:
-    """The name of the node that an error of onnxruntime is about; empty if it does not say."""
+    """The name of the node in an onnxruntime error; empty if it names none."""
     for pattern in _NODES:
-        found = pattern.search(str(error))
-        if found and found[1]:
-            return found[1]
+        match = pattern.search(str(error))
+        if match and match[1]:
+            return match[1]
     return ""
 
 
 def missing_kernel(error: Exception) -> bool:
-    """Whether an error says that there is no such operator at all."""
+    """Whether an error says that onnxruntime does not have the operator."""
     return "No Op registered for" in str(error) or "is not a registered function/op" in str(error)

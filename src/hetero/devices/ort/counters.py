@@ -1,11 +1,11 @@
-"""Counters per node, from onnxruntime's profile, in the nodes of the original model.
+"""Counters for the nodes of the original model, from onnxruntime's profile.
 
-onnxruntime writes a profile when a session is told to end profiling, once. So every counted inference has a session
-of its own, in which it runs twice: the first run allocates, the second counts.
+A session can write its profile only once. Each counted inference therefore uses a new session and runs twice: the first
+run allocates memory, the second counts.
 
-A session's nodes are those that its optimiser left. Which original a node stands for is told by its outputs: the value
-that a fused node makes is that of the last node of its group. Nodes that only move data (a change of layout, a cast)
-count for the node that reads them. Originals for which nothing ran are OPTIMIZED_OUT.
+The nodes of a session are those of the optimized model. They are matched to original nodes by their outputs: the output
+of a fused node is that of the last node of its group. Nodes that only move data (layout changes, casts) count for the
+node that reads them. Original nodes without a match are OPTIMIZED_OUT.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Counters"]
 
 _EVENT_SUFFIX = "_kernel_time"
-_LARGEST_SAVED = 1 << 30  # bytes of weights up to which the optimised model is written, to be looked at
+_MAX_SAVED = 1 << 30  # in B; with more weights, the optimized model is not written to find original nodes
 
 
 class Counters:
@@ -38,7 +38,7 @@ class Counters:
         options: Callable[[], Any],
         providers: list[Any],
     ) -> None:
-        """``options``: fresh options for a session."""
+        """``options``: returns new options for a session."""
         self._source = source
         self._options = options
         self._providers = providers
@@ -47,7 +47,7 @@ class Counters:
         self._originals = self._find_originals()
 
     def run(self, call: Callable[[Any, Any], list[Any]], feed: Any) -> tuple[list[Any], Sequence[ProfileRow]]:
-        """Results and rows of one inference; ``call(session, feed)`` runs it."""
+        """The results and rows of one inference. ``call(session, feed)`` runs it."""
         with tempfile.TemporaryDirectory(prefix="hetero-") as folder:
             options = self._options()
             options.enable_profiling = True
@@ -67,14 +67,14 @@ class Counters:
             name = str(event["name"]).removesuffix(_EVENT_SUFFIX)
             key = self._originals.get(name, name)
             if key not in spent:
-                continue  # inside of a nested graph: its time is the outer node's
+                continue  # in a nested graph; the outer node's time includes it
             spent[key] += float(event["dur"])
             details = event.get("args", {})
             kind = f"{str(details.get('provider', '')).removesuffix('ExecutionProvider')}_{details.get('op_name', '')}"
             if key not in kinds or details.get("op_name") not in _MOVES:
                 kinds[key] = kind
         return tuple(
-            # onnxruntime counts no CPU time: the columns are the same.
+            # onnxruntime does not measure CPU time, so both columns contain the real time.
             ProfileRow(key, EXECUTED, op_type, kinds[key], spent[key], spent[key])
             if key in kinds
             else ProfileRow(key, OPTIMIZED_OUT, op_type, "none", 0.0, 0.0)
@@ -82,9 +82,8 @@ class Counters:
         )
 
     def _find_originals(self) -> dict[str, str]:
-        """Name of a node of the optimised model -> key of the node that it stands for; those of the same name left
-        out."""
-        if self._source.weight_bytes > _LARGEST_SAVED:
+        """Name of a node of the optimized model -> key of the original node."""
+        if self._source.weight_bytes > _MAX_SAVED:
             return {}
         import onnx
 
@@ -97,29 +96,29 @@ class Counters:
             try:
                 self._source.session(options, self._providers)
                 graph = onnx.load(options.optimized_model_filepath, load_external_data=False).graph
-            except Exception:  # providers that compile nodes cannot save them; names must do then
+            except Exception:  # providers that compile nodes cannot save them; nodes are then matched by name
                 return {}
         readers: dict[str, Any] = {}
         for node in graph.node:
             for name in node.input:
                 readers.setdefault(name, node)
-        found = {}
+        originals = {}
         for node in graph.node:
             at = node
-            while at is not None:  # the optimised graph has no cycles
+            while at is not None:  # terminates, because the graph has no cycles
                 key = next((self._makers[name] for name in at.output if name in self._makers), None)
                 if key is not None:
-                    found[node.name] = key
+                    originals[node.name] = key
                     break
                 at = next((readers[name] for name in at.output if name in readers), None)
-        return found
+        return originals
 
 
 _MOVES = frozenset(("ReorderInput", "ReorderOutput", "Transpose", "Cast", "MemcpyToHost", "MemcpyFromHost"))
 
 
 def _last_run(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The events of nodes in the last of two runs. Events of a run are written before the run's own."""
+    """The node events of the second run. The event of a run follows those of its nodes."""
     runs = [at for at, event in enumerate(events) if event.get("name") == "model_run"]
     begin = runs[-2] + 1 if len(runs) > 1 else 0
     return [

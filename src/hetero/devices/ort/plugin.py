@@ -1,10 +1,11 @@
-"""The plugin behind ``ORT``: models on onnxruntime. ``ORT.CUDA`` and the like are its execution providers."""
+"""The plugin of ``ORT``, which runs models on onnxruntime. ``ORT.CUDA`` and others select execution providers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...base.formatting import counted
 from ...base.properties import Property
 from ...errors import DeviceUnavailable, HeteroError, UnsupportedModel, raise_out_of_memory
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OrtPlugin", "create_plugin"]
 
-# The builds of onnxruntime that have execution providers which the plain one lacks.
+# The builds of onnxruntime with execution providers that the default build lacks.
 _PACKAGES = {
     "CUDA": "onnxruntime-gpu",
     "TENSORRT": "onnxruntime-gpu",
@@ -34,10 +35,10 @@ _GPUS = ("CUDA", "TENSORRT", "NVTENSORRTRTX", "ROCM", "MIGRAPHX", "DML", "WEBGPU
 
 
 class OrtPlugin(Plugin):
-    """onnxruntime. Without an id, its kernels for the CPU.
+    """onnxruntime. Without an id, uses its CPU kernels.
 
-    The threads of a model are those of its session: ``INFERENCE_NUM_THREADS`` in all, over ``NUM_STREAMS`` requests at
-    a time. They do not spin when idle, as onnxruntime's do by default, because other devices want the processor.
+    Each session has its own threads: ``INFERENCE_NUM_THREADS`` in total, for ``NUM_STREAMS`` concurrent requests. By
+    default, idle threads do not spin, because other devices may need the processor.
     """
 
     name = "ORT"
@@ -51,9 +52,9 @@ class OrtPlugin(Plugin):
         "NUM_STREAMS",
         "INFERENCE_NUM_THREADS",
         "DISABLE_TRANSFORMATIONS",
-        Property("ORT_ALLOW_SPINNING", bool, False, doc="idle threads of a session wait busily for its next node"),
-        Property("ORT_PROVIDER_OPTIONS", Mapping, {}, doc="options of the execution provider, as onnxruntime has them"),
-        Property("ORT_SESSION_CONFIG", Mapping, {}, doc="config entries of the session, as onnxruntime has them"),
+        Property("ORT_ALLOW_SPINNING", bool, False, doc="idle threads of a session spin while they wait for work"),
+        Property("ORT_PROVIDER_OPTIONS", Mapping, {}, doc="onnxruntime's options for the execution provider"),
+        Property("ORT_SESSION_CONFIG", Mapping, {}, doc="onnxruntime's config entries for the session"),
     )
 
     def __init__(self) -> None:
@@ -71,7 +72,7 @@ class OrtPlugin(Plugin):
             if package is None:
                 raise
             raise DeviceUnavailable(
-                f"{error}: the onnxruntime installed here is built without it: pip uninstall onnxruntime && "
+                f"{error}: the installed onnxruntime does not include it: pip uninstall onnxruntime && "
                 f"pip install {package}"
             ) from None
 
@@ -92,7 +93,7 @@ class OrtPlugin(Plugin):
         return super().read_only_property(name)
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
-        """Takes a node if onnxruntime makes a session with it; see `support`."""
+        """Supports a node if onnxruntime can create a session with it; see `support`."""
         settings = self.full_config(config)
         provider = self._provider(settings)
         return Support.from_reasons(model.num_nodes, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]))
@@ -103,7 +104,7 @@ class OrtPlugin(Plugin):
         settings = self.full_config(config)
         provider = self._provider(settings)
         device = self.device_name(settings["DEVICE_ID"])
-        if provider != CPU_PROVIDER:  # it would leave to the CPU what it refuses
+        if provider != CPU_PROVIDER:  # otherwise, unsupported nodes would silently run on the CPU
             self._refuse(model, device, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]))
         for port in (*model.inputs, *model.outputs):
             if port.is_stated and port.dtype is not None and not passes(port.dtype):
@@ -144,19 +145,19 @@ class OrtPlugin(Plugin):
         return backend.provider_ids()[id_]
 
     def _refuse(self, model: Model, device: str, refused: Mapping[int, str], cause: Exception | None = None) -> None:
-        """Raise `UnsupportedModel` if there are refused nodes."""
+        """Raise `UnsupportedModel` if ``refused`` is not empty."""
         if not refused:
             return
         reasons = {model.key_of(node): {device: why} for node, why in refused.items()}
         first, why = next(iter(reasons.items()))
         raise UnsupportedModel(
-            f"{device} cannot compile {model.name!r}: {len(reasons)} nodes are refused, the first is {first!r}: "
+            f"{device} cannot compile {model.name!r}: {counted(len(reasons), 'node')} not supported, first {first!r}: "
             f"{why[device]}",
             reasons,
         ) from cause
 
     def _failure(self, model: Model, device: str, error: Exception) -> HeteroError:
-        """What onnxruntime says of a model all of whose nodes it takes one by one."""
+        """The error for a model that onnxruntime cannot compile although it supports each of its nodes."""
         node, text = backend.failed_node(error), backend.error_text(error)
         if model.find_key(node) is not None:
             return UnsupportedModel(

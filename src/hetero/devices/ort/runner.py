@@ -1,4 +1,4 @@
-"""Runs of one request on a session."""
+"""Runs requests on a session."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["PAYLOAD_VERSION", "SHAPING", "OrtModel", "OrtRunner"]
 
 PAYLOAD_VERSION = "1"
 SHAPING = ("DISABLE_TRANSFORMATIONS",)
-"""Properties that an imported model has as it was exported. Not options of onnxruntime: some name libraries to load,
-which a file must not."""
+"""Properties that an exported model stores. Options of onnxruntime are not stored, because some name libraries to load,
+which a file must not do."""
 
 
 class OrtModel(CompiledModel):
-    """A session, and the weights that it reads where they lie."""
+    """A session and the weights that it reads."""
 
     checks_results = False  # the session was made for these ports
 
@@ -50,7 +50,7 @@ class OrtModel(CompiledModel):
         self._counters = counters
 
     def export_payload(self, writer: PayloadWriter) -> None:
-        """The model, not what onnxruntime made of it, which is for this processor and this version alone."""
+        """Export the original model, because an optimized one is valid only for this processor and version."""
         from ...artifact.model import write_payload_model
 
         writer.version["payload"] = PAYLOAD_VERSION
@@ -62,14 +62,14 @@ class OrtModel(CompiledModel):
 
 
 class OrtRunner:
-    """One request: what it asks onnxruntime, and a flag to stop it.
+    """One request on the session.
 
-    Arrays go in and come out without copies, as ``InferenceSession.run`` does by itself: binding them anew for every
-    run costs more than it spares. Only dtypes that NumPy lacks take the way over an ``OrtValue``.
+    Arrays are passed to ``InferenceSession.run`` without copies; an I/O binding for each run would be slower. Dtypes
+    that NumPy lacks are passed as ``OrtValue``.
     """
 
     def __init__(self, model: OrtModel, session: Any, counters: Counters | None) -> None:
-        self._model = model  # keeps the weights
+        self._model = model  # keeps the weights alive
         self._session = session
         self._counters = counters
         self._options = backend.load().RunOptions()
@@ -83,7 +83,7 @@ class OrtRunner:
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         self._like = None
-        feed = {name: self._given(value) for name, value in zip(self._inputs, inputs, strict=True)}
+        feed = {name: self._convert(value) for name, value in zip(self._inputs, inputs, strict=True)}
         try:
             if self._counters is not None:
                 results, self._rows = self._counters.run(self._call, feed)
@@ -114,7 +114,7 @@ class OrtRunner:
         return self._rows
 
     def _call(self, session: Any, feed: dict[str, Any]) -> list[Any]:
-        if not self._outputs:  # for which onnxruntime would give all
+        if not self._outputs:  # onnxruntime would return all results for an empty list
             return []
         if not self._by_ort_value:
             results: list[Any] = session.run(self._outputs, feed, self._options)
@@ -125,14 +125,14 @@ class OrtRunner:
         }
         return [array_of(value) for value in session.run_with_ort_values(self._outputs, values, self._options)]
 
-    def _given(self, value: Any) -> Any:
+    def _convert(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and not is_native(value.dtype):
             return ort_value(backend.load(), value)
         return value
 
     def _remember(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
-        """Note the input types that `run_again` accepts, if all results are tensors. Tensors share no memory with each
-        other; those in two sequences may."""
+        """Remember the input types for `run_again` if all results are tensors. Sequences are excluded, because their
+        tensors may share memory."""
         if all(type(value) is np.ndarray and value.dtype.kind in "biuf" for value in inputs) and all(
             type(result) is np.ndarray for result in results
         ):
@@ -149,7 +149,7 @@ class OrtRunner:
 
 
 class _Terminate(Cancellation):
-    """Stops a run before its next node, by onnxruntime's own flag."""
+    """Stops a run before its next node, through onnxruntime's own flag."""
 
     __slots__ = ("_options",)
 

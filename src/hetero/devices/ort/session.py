@@ -1,4 +1,4 @@
-"""onnxruntime sessions from models, without a copy of the weights."""
+"""Creates onnxruntime sessions from models without copying the weights."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["CPU_PROVIDER", "LENT_BYTES", "SessionSource", "num_streams", "plain_
 CPU_PROVIDER = "CPUExecutionProvider"
 
 LENT_BYTES = 4096
-"""Tensors from this size on, in bytes, are lent to sessions in the mapped file. onnxruntime copies them unless it packs
-or folds them, or `_only_gathered` names them."""
+"""The minimum size in B of tensors that sessions read from the mapped file. onnxruntime copies them unless it packs or
+folds them, or `_only_gathered` lists them."""
 
 _SEVERITY = {"NO": 4, "ERR": 3, "WARNING": 2, "INFO": 1, "DEBUG": 0, "TRACE": 0}
 
 
 def num_streams(settings: Mapping[str, Any]) -> int:
-    """``NUM_STREAMS``, of which 0 leaves the choice to the device."""
+    """``NUM_STREAMS``; 0 (chosen by the device) means 1."""
     return max(1, int(settings["NUM_STREAMS"]))
 
 
 def session_options(settings: Mapping[str, Any]) -> Any:
-    """Options of a session by the device's properties.
+    """The options of a session for the device's properties.
 
-    A session has one pool of threads for all its streams. The thread that runs a request works too, so that streams
-    and pool together are as many threads as asked for.
+    A session has one thread pool for all streams. The thread of each stream also computes, so streams and pool together
+    have ``INFERENCE_NUM_THREADS`` threads. onnxruntime counts one calling thread as part of the pool.
     """
     ort = backend.load()
     options = ort.SessionOptions()
@@ -53,7 +53,7 @@ def session_options(settings: Mapping[str, Any]) -> Any:
 
 
 def plain_options() -> Any:
-    """Options of a session that is made to see whether it can be made."""
+    """The options of a session that is only created to test whether this is possible."""
     ort = backend.load()
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -81,9 +81,9 @@ def _only_gathered(model: Model, weights: Mapping[str, Any]) -> list[str]:
 
 
 class SessionSource:
-    """A model as onnxruntime takes it: encoded without its larger weights, and those beside it.
+    """A model for onnxruntime: the encoded model without its larger weights, and these weights.
 
-    Every node of the main graph has its key for a name, so that onnxruntime's messages and counters name it.
+    Nodes of the main graph are renamed to their keys, which onnxruntime's messages and counters then contain.
     """
 
     def __init__(self, model: Model) -> None:
@@ -93,7 +93,7 @@ class SessionSource:
         self._values: dict[str, Any] = {}
 
     def session(self, options: Any, providers: list[Any]) -> Any:
-        """A session over the weights of this object, which it must not outlive."""
+        """A session that reads the weights of this object. It must not outlive the object."""
         ort = backend.load()
         if self.weights:
             if not self._values:
@@ -104,7 +104,7 @@ class SessionSource:
                 for name in self._tables:
                     options.add_initializer(name, self._values[name])
         session = ort.InferenceSession(self.encoded, options, providers=providers)
-        for array in self.weights.values():  # most have been packed, and nobody looks at them again
+        for array in self.weights.values():  # onnxruntime has packed most of them and does not read them again
             release_pages(array)
         return session
 

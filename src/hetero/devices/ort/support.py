@@ -1,15 +1,15 @@
-"""Which nodes onnxruntime takes: it is asked, by making sessions that are thrown away.
+"""Finds the nodes that onnxruntime supports, by creating sessions that are then discarded.
 
-1. A session is made of the whole model without its larger weights, nothing optimised. Mostly that works, and then each
-   node has an operator, types and a kernel.
-2. If not, each kind of node is tried: a model of a node each, all that are not known yet in one session. An error
-   names a node, which is refused and left out; one that names none is narrowed down by halves. What is found out is
-   kept for the process, by operator, version, types and attributes.
-3. Steps 1 and 2 ask the provider for the CPU, whose sessions are made fastest. Another execution provider is tried with
-   the nodes that the CPU's refuses, since it may have kernels for them. Then it is asked which nodes of the whole model
-   it takes, because that may depend on weights and shapes.
+1. Create a session of the whole model without its larger weights and without optimizations. If this succeeds, as it
+   usually does, each node has a known operator, types and a kernel.
+2. Otherwise, test each kind of node: one session contains all kinds that are not yet known. If the error names a node,
+   the node is not supported and is removed; if not, the group is halved. The results are cached in the process by
+   operator, version, types and attributes.
+3. Steps 1 and 2 use the CPU provider, whose sessions are created fastest. Another execution provider is then tested
+   with the nodes that the CPU provider does not support. Last, a session of the whole model reports which nodes the
+   provider runs, because that may depend on weights and shapes.
 
-A model of a thousand nodes costs some 60 ms.
+A model of 1,000 nodes takes about 60 ms.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ if TYPE_CHECKING:
 
 __all__ = ["refusals"]
 
-_SKELETON_BYTES = 1024  # constants up to this size are in the models tried: kernels may look at them
-_MOST_NAMED = 32  # errors that name a node, after which a group is halved all the same
-_UNKNOWN_TYPE = "the type of its input {!r} is unknown to onnxruntime's shape inference and ours"
+_SKELETON_BYTES = 1024  # the tested models contain constants up to this size, because kernels may read them
+_MAX_NAMED = 32  # errors that name a node before a group is halved
+_UNKNOWN_TYPE = "the type of its input {!r} is not declared and cannot be inferred"
 
-_found: dict[bytes, str] = {}  # signature -> why it is refused; empty if it is not
-_found_lock = threading.Lock()
+_known_reasons: dict[bytes, str] = {}  # signature -> why it is not supported; empty if it is supported
+_known_lock = threading.Lock()
 
 
 def refusals(model: Model, provider: str, provider_options: Mapping[str, Any]) -> dict[int, str]:
-    """Node -> why it is refused, for the nodes that are."""
+    """Node -> reason, for each node that is not supported."""
     reasons = _without_kernels(model)
     if provider != CPU_PROVIDER and reasons:
         reasons = _tried(model, list(reasons), [(provider, dict(provider_options)), CPU_PROVIDER])
     for node, (name, dtype) in values_not_passing(model, passes).items():
-        why = f"{name!r} has elements of {dtype}, which onnxruntime's Python interface cannot take or give"
+        why = f"{name!r} has dtype {dtype}, which onnxruntime's Python interface does not support"
         reasons.setdefault(node, why)
     if provider != CPU_PROVIDER and len(reasons) < model.num_nodes:
-        taken = [node for node in range(model.num_nodes) if node not in reasons]
-        part = model if not reasons else model.extract(taken)
+        supported = [node for node in range(model.num_nodes) if node not in reasons]
+        part = model if not reasons else model.extract(supported)
         for node, why in _not_assigned(part, provider, provider_options).items():
-            reasons[taken[node]] = why
+            reasons[supported[node]] = why
     return reasons
 
 
 def _without_kernels(model: Model) -> dict[int, str]:
-    """Nodes that onnxruntime cannot run on the CPU."""
+    """Node -> reason, for each node that onnxruntime cannot run on the CPU."""
     if not model.num_nodes:
         return {}
     whole = _session_error(model.to_bytes(max_constant_bytes=_SKELETON_BYTES), [CPU_PROVIDER])
@@ -67,25 +67,25 @@ def _without_kernels(model: Model) -> dict[int, str]:
 
 
 def _tried(model: Model, nodes: Sequence[int], providers: list[Any]) -> dict[int, str]:
-    """Node -> reason, for each of ``nodes`` that a session with these providers cannot run. Each is tried by itself."""
+    """Node -> reason, for each of ``nodes`` that cannot run with these providers. Tests each node alone."""
     shared = repr(providers).encode() + (hashlib.sha256(header_of(model)).digest() if model.functions else b"")
     probes = {node: _Probe(model, node, shared) for node in nodes}
     reasons = {}
-    with _found_lock:
+    with _known_lock:
         unknown: dict[bytes, _Probe] = {}
         for probe in probes.values():
-            if probe.trouble is None and probe.signature not in _found:
+            if probe.problem is None and probe.signature not in _known_reasons:
                 unknown.setdefault(probe.signature, probe)
         _Trial(model, list(unknown.values()), providers).run()
         for node, probe in probes.items():
-            why = probe.trouble or _found[probe.signature]
+            why = probe.problem or _known_reasons[probe.signature]
             if why:
                 reasons[node] = why
     return reasons
 
 
 def _session_error(encoded: bytes, providers: list[Any]) -> Exception | None:
-    """What goes wrong when a session is made, if anything does."""
+    """The error of creating a session, or None."""
     try:
         backend.load().InferenceSession(encoded, plain_options(), providers=providers)
     except Exception as error:
@@ -95,9 +95,9 @@ def _session_error(encoded: bytes, providers: list[Any]) -> Exception | None:
 
 
 class _Probe:
-    """A node by itself: typed inputs without shapes, and its outputs. ``trouble``: why it cannot even be tried.
+    """A single node with typed inputs without shapes. ``problem``: why it cannot be tested, or None.
 
-    ``shared``: what else the answer depends on: the model's functions and the providers.
+    ``shared``: the other data on which the result depends: the model's functions and the providers.
     """
 
     def __init__(self, model: Model, node: int, shared: bytes) -> None:
@@ -106,7 +106,7 @@ class _Probe:
 
         view = model.nodes[node]
         self.key = view.key
-        self.trouble: str | None = None
+        self.problem: str | None = None
         self.proto = onnx.NodeProto()
         self.proto.CopyFrom(view.proto())
         self.proto.name = ""
@@ -115,11 +115,11 @@ class _Probe:
         for name in view.inputs:
             self.types.append(_type_proto(model, name) if name else None)
             if name and self.types[-1] is None:
-                self.trouble = _UNKNOWN_TYPE.format(name)
+                self.problem = _UNKNOWN_TYPE.format(name)
         for name in view.captures:
             type_ = _type_proto(model, name)
             if type_ is None:
-                self.trouble = _UNKNOWN_TYPE.format(name)
+                self.problem = _UNKNOWN_TYPE.format(name)
             else:
                 self.outer[name] = helper.make_value_info(name, type_)
         parts = [
@@ -133,7 +133,7 @@ class _Probe:
         self.signature = b"\0".join(b"%d:%b" % (len(part), part) for part in parts)
 
     def put_into(self, graph: onnx.GraphProto, number: int) -> None:
-        """Adds the node, its inputs and its outputs under names of their own."""
+        """Add the node with its inputs and outputs, under new names."""
         from onnx import helper
 
         node = graph.node.add()
@@ -146,9 +146,9 @@ class _Probe:
         for at, name in enumerate(node.output):
             if name:
                 node.output[at] = f"{node.name}_out{at}"
-        given = {info.name for info in graph.input}
-        graph.input.extend(info for name, info in self.outer.items() if name not in given)
-        # One output keeps the node; its type is left to inference.
+        existing = {info.name for info in graph.input}
+        graph.input.extend(info for name, info in self.outer.items() if name not in existing)
+        # One output is enough to keep the node; onnxruntime infers its type.
         first = next((name for name in node.output if name), None)
         if first is not None:
             graph.output.add().name = first
@@ -159,7 +159,7 @@ def _probe_name(number: int) -> str:
 
 
 class _Trial:
-    """Probes tried together. Writes into ``_found``."""
+    """Tests probes together, and writes the results into ``_known_reasons``."""
 
     def __init__(self, model: Model, probes: Sequence[_Probe], providers: list[Any]) -> None:
         self._model = model
@@ -172,14 +172,14 @@ class _Trial:
             return
         import onnx
 
-        # Operator sets and functions are those of the model; its graph is not needed.
+        # The opsets and functions of the model, without its graph.
         whole = onnx.ModelProto.FromString(self._model.to_bytes(max_constant_bytes=0))
         whole.ClearField("graph")
         self._header = whole.SerializeToString()
         empty = self._error([])
-        if empty is not None:  # a version of ONNX that it does not know: nothing else need be tried
+        if empty is not None:  # a version of ONNX that it does not support, so every node would fail
             for probe in self._probes:
-                _found[probe.signature] = backend.error_text(empty)
+                _known_reasons[probe.signature] = backend.error_text(empty)
             return
         self._try(list(range(len(self._probes))))
 
@@ -188,7 +188,7 @@ class _Trial:
         while pending:
             group = pending.pop()
             error = None
-            for _ in range(_MOST_NAMED):
+            for _ in range(_MAX_NAMED):
                 error = self._error(group)
                 if error is None:
                     break
@@ -196,7 +196,7 @@ class _Trial:
                 if not named:
                     break
                 for number in named:
-                    _found[self._probes[number].signature] = backend.error_text(error).replace(
+                    _known_reasons[self._probes[number].signature] = backend.error_text(error).replace(
                         _probe_name(number), self._probes[number].key
                     )
                 group = [number for number in group if number not in named]
@@ -206,14 +206,14 @@ class _Trial:
                 continue
             if error is None:
                 for number in group:
-                    _found[self._probes[number].signature] = ""
+                    _known_reasons[self._probes[number].signature] = ""
             elif len(group) == 1:
-                _found[self._probes[group[0]].signature] = backend.error_text(error)
+                _known_reasons[self._probes[group[0]].signature] = backend.error_text(error)
             else:
                 pending += [group[: len(group) // 2], group[len(group) // 2 :]]
 
     def _named(self, error: Exception, group: Sequence[int]) -> set[int]:
-        """The probes that an error is about: the one it names, and where the operator is unknown all of it."""
+        """The probes to which an error applies: the one it names, or all with the same operator if that is unknown."""
         name = backend.failed_node(error)
         number = next((number for number in group if _probe_name(number) == name), None)
         if number is None:
@@ -238,7 +238,7 @@ class _Trial:
 
 
 def _type_proto(model: Model, name: str) -> onnx.TypeProto | None:
-    """A value's type without its shape, None where it is unknown."""
+    """A value's type without its shape; None if unknown."""
     import onnx
 
     value = model.value_id(name)
@@ -247,36 +247,36 @@ def _type_proto(model: Model, name: str) -> onnx.TypeProto | None:
         number = 0 if dtype is None else onnx_dtype_of(dtype)
         if not number:
             return None
-        stated: onnx.TypeProto = onnx.helper.make_tensor_type_proto(number, None)
-        return stated
+        constant_type: onnx.TypeProto = onnx.helper.make_tensor_type_proto(number, None)
+        return constant_type
     message = model.type_message(value)
     if not message:
         return None
-    found: onnx.TypeProto = onnx.TypeProto.FromString(message)
-    _drop_shapes(found)
-    return found
+    proto: onnx.TypeProto = onnx.TypeProto.FromString(message)
+    _drop_shapes(proto)
+    return proto
 
 
-def _drop_shapes(found: onnx.TypeProto) -> None:
+def _drop_shapes(proto: onnx.TypeProto) -> None:
     while True:
-        kind = found.WhichOneof("value")
+        kind = proto.WhichOneof("value")
         if kind in ("tensor_type", "sparse_tensor_type"):
-            getattr(found, kind).ClearField("shape")
+            getattr(proto, kind).ClearField("shape")
             return
         if kind not in ("sequence_type", "optional_type"):
             return
-        found = getattr(found, kind).elem_type
+        proto = getattr(proto, kind).elem_type
 
 
 def _not_assigned(model: Model, provider: str, provider_options: Mapping[str, Any]) -> dict[int, str]:
-    """Nodes that an execution provider leaves to another."""
+    """Node -> reason, for each node that an execution provider does not run."""
     options = plain_options()
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     session = SessionSource(model).session(options, [(provider, dict(provider_options)), CPU_PROVIDER])
     if provider not in session.get_providers():
         raise DeviceUnavailable(f"ORT: onnxruntime could not start {provider}, which it lists as available")
     if not hasattr(session, "get_provider_graph_assignment_info"):
-        raise DeviceUnavailable(f"ORT: to ask {provider} takes a newer onnxruntime: pip install -U onnxruntime")
+        raise DeviceUnavailable(f"ORT: {provider} requires a newer onnxruntime: pip install -U onnxruntime")
     assigned: set[str] = set()
     for part in session.get_provider_graph_assignment_info():
         if part.ep_name == provider:
@@ -285,14 +285,14 @@ def _not_assigned(model: Model, provider: str, provider_options: Mapping[str, An
     reasons = {}
     for node, key in enumerate(model.keys):
         view = model.nodes[node]
-        # What it has a kernel for and leaves to the CPU, such as arithmetic on shapes, runs better there.
+        # Nodes that it has a kernel for but assigns to the CPU, such as arithmetic on shapes, run faster there.
         if key not in assigned and (view.domain, view.op_type) not in has_kernel:
-            reasons[node] = f"{provider} leaves {view.op_type} to another execution provider"
+            reasons[node] = f"{provider} does not support this {view.op_type}"
     return reasons
 
 
 def _kernels_of(provider: str) -> frozenset[tuple[str, str]]:
-    """Domain and operator of each kernel that is built into onnxruntime for a provider."""
+    """The domain and operator of each kernel that onnxruntime has for a provider."""
     from onnxruntime.capi import onnxruntime_pybind11_state as compiled
 
     if not hasattr(compiled, "get_all_opkernel_def"):

@@ -1,7 +1,7 @@
-"""Arrays into onnxruntime and out of it, where its Python interface knows no NumPy dtype: bfloat16, float8, 4-bit.
+"""Converts arrays whose dtypes onnxruntime's Python interface does not support: bfloat16, float8 and 4-bit types.
 
-Those travel as an ``OrtValue`` over the same memory. Types of four bits, which NumPy keeps in a byte each, are packed
-and unpacked.
+They are passed as an ``OrtValue`` over the same memory. 4-bit elements, which take one byte in NumPy, are packed and
+unpacked.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from ...model.types import dtype_of, element_bits, onnx_dtype_of
 
 __all__ = ["array_of", "is_native", "ort_value", "passes"]
 
-_LAST_NATIVE = 13  # of onnx.TensorProto.DataType: what NumPy has; complex numbers onnxruntime lacks
+_LAST_NATIVE = 13  # TensorProto.DataType; 1 to 13 are in NumPy, and onnxruntime has no complex types
 _PASSING = frozenset((*range(1, _LAST_NATIVE + 1), 16, 17, 18, 19, 20, 21, 22))
 
 
 def is_native(dtype: np.dtype[Any]) -> bool:
-    """Whether onnxruntime takes and gives arrays of this dtype itself."""
+    """Whether onnxruntime's Python interface supports arrays of this dtype."""
     return dtype.kind in "US" or 0 < onnx_dtype_of(dtype) <= _LAST_NATIVE
 
 
 def passes(dtype: np.dtype[Any]) -> bool:
-    """Whether tensors of this dtype can be handed to onnxruntime and back."""
+    """Whether tensors of this dtype can be passed to and from onnxruntime."""
     return dtype.kind in "US" or onnx_dtype_of(dtype) in _PASSING
 
 
 def ort_value(ort: Any, array: NDArray[Any]) -> Any:
-    """An ``OrtValue`` of any dtype that `passes`: over the array's memory if that is in C order, but for 4-bit types.
-    It must not outlive the array."""
-    array = np.ascontiguousarray(array).reshape(array.shape)  # which keeps a scalar one
+    """An ``OrtValue`` for an array of any dtype that `passes`. It shares memory with a C-contiguous array, except for
+    4-bit types, and must not outlive the array."""
+    array = np.ascontiguousarray(array).reshape(
+        array.shape
+    )  # reshape, because ascontiguousarray returns a vector for a scalar
     if is_native(array.dtype):
         return ort.OrtValue.ortvalue_from_numpy(array)
     number = onnx_dtype_of(array.dtype)
@@ -49,8 +51,8 @@ def ort_value(ort: Any, array: NDArray[Any]) -> Any:
 
 
 def array_of(value: Any) -> Any:
-    """What an ``OrtValue`` holds: an array that shares its memory and keeps it alive, or what ``numpy()`` makes of it;
-    None if it is empty."""
+    """The contents of an ``OrtValue``: an array that shares its memory and keeps it alive, or the result of
+    ``numpy()``; None if it is empty."""
     if not value.has_value():
         return None
     if not value.is_tensor() or value.element_type() <= _LAST_NATIVE:
@@ -68,7 +70,7 @@ def array_of(value: Any) -> Any:
 
 
 class _Memory:
-    """The memory of an ``OrtValue`` on the host, for NumPy, which keeps this object as long as it needs the memory."""
+    """The host memory of an ``OrtValue``. NumPy keeps this object alive while it uses the memory."""
 
     def __init__(self, value: Any, typestr: str, shape: tuple[int, ...]) -> None:
         self._value = value
@@ -82,7 +84,7 @@ class _Memory:
 
 
 def _packed(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """4-bit elements, two to a byte, the first in the low bits."""
+    """4-bit elements, two per byte, the first in the low bits."""
     flat: NDArray[np.uint8] = array.reshape(-1).view(np.uint8) & np.uint8(0xF)
     if len(flat) % 2:
         flat = np.append(flat, np.uint8(0))

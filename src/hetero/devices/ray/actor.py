@@ -1,4 +1,4 @@
-"""One actor, as the application sees it, and those that wait for a model."""
+"""Actors as the application sees them, and a pool of actors without a model."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .reaper import reaper
 
 __all__ = ["Actor", "Place", "Pool", "ValueLost"]
 
-_START_SECONDS = 60.0  # for Ray to have an actor: far more than it takes where there is room for one
-_RELEASE_SECONDS = 5.0  # for an actor to forget its model
-_LOOK_SECONDS = 0.05  # between two looks at whether an inference is to be cancelled
-_CONCURRENCY = 16  # calls of an actor whose tensors come and go at one time; its model runs as many as it has streams
-_MOST_WAITING = 2  # actors without a model, in each place
-_PINCH = 0.001  # of a resource that only says where
+_START_SECONDS = 60.0  # time limit for Ray to start an actor; far more than it needs if the resources are free
+_RELEASE_SECONDS = 5.0  # time limit for an actor to release its model
+_POLL_SECONDS = 0.05  # interval of checks for cancellation
+_CONCURRENCY = 16  # concurrent calls per actor, which overlap transfers; its model runs one inference per stream
+_MAX_IDLE = 2  # actors without a model in each place
+_MIN_AMOUNT = 0.001  # amount of a resource that only selects the node
 
 Stop = Callable[[], bool]
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where an actor goes: a node by Ray's id, or where a resource is (``resource``); anywhere without either.
+    """The place of an actor: a node (Ray's id), or any node with a resource; without either, any node.
 
-    ``reserved``: resource -> how much of it the actor has for itself. ``runtime_env``: Ray's.
+    ``reserved``: resource -> amount that the actor reserves. ``runtime_env``: Ray's runtime environment.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Place:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether another actor in the same place takes something away."""
+        """Whether an idle actor in the same place would use up resources."""
         return bool(self.reserved) or self.resource == "GPU"
 
     @property
@@ -53,18 +53,18 @@ class Place:
         return repr((self.node, self.resource, self.runtime_env))
 
     def options(self) -> dict[str, Any]:
-        """Of Ray's ``options()``."""
+        """The arguments for Ray's ``options()``."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         options: dict[str, Any] = {"num_cpus": 0}
-        wanted = dict(self.reserved)
+        amounts = dict(self.reserved)
         if self.resource:
-            wanted.setdefault(self.resource, 1 if self.resource == "GPU" else _PINCH)
+            amounts.setdefault(self.resource, 1 if self.resource == "GPU" else _MIN_AMOUNT)
         for name, ray_name in (("CPU", "num_cpus"), ("GPU", "num_gpus"), ("memory", "memory")):
-            if name in wanted:
-                options[ray_name] = wanted.pop(name)
-        if wanted:
-            options["resources"] = wanted
+            if name in amounts:
+                options[ray_name] = amounts.pop(name)
+        if amounts:
+            options["resources"] = amounts
         if self.node:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(self.node, soft=False)
         if self.runtime_env:
@@ -73,10 +73,10 @@ class Place:
 
 
 class Actor:
-    """A process of a node that compiles and runs one model at a time. Thread-safe."""
+    """A process on a node that compiles and runs one model at a time. Thread-safe."""
 
     def __init__(self, place: Place) -> None:
-        """Ask Ray for it; it is there when `greet` returns. Nothing is raised before that."""
+        """Request the actor from Ray, without waiting. `greet` waits for it and reports errors."""
         self.place = place
         self.name = place.name
         self.node = ""
@@ -92,32 +92,32 @@ class Actor:
         self._under_way = 0
 
     def greet(self, timeout: float | None = None) -> None:
-        """Wait until it is there, and compare versions. Raises `DeviceUnavailable`, `VersionMismatch`, `WorkerLost`."""
+        """Wait for the actor and compare versions. Raises `DeviceUnavailable`, `VersionMismatch` or `WorkerLost`."""
         import ray
 
         limit = timeout or _START_SECONDS
         try:
-            found = ray.get(self._greeting, timeout=limit)
+            versions = ray.get(self._greeting, timeout=limit)
         except ray.exceptions.GetTimeoutError:
             self.kill()
             raise DeviceUnavailable(
-                f"{self.name}: Ray has started no actor within {limit:g} s ({_wants(self.place)}): `ray status` tells "
-                "what it waits for"
+                f"{self.name}: Ray did not start an actor within {limit:g} s ({_description(self.place)}); "
+                "`ray status` shows the reason"
             ) from None
         except ray.exceptions.RuntimeEnvSetupError as error:
             raise DeviceUnavailable(
                 f"{self.name}: Ray cannot set up the runtime environment: {_text(error)}"
             ) from error
         except ray.exceptions.ActorUnschedulableError as error:
-            raise DeviceUnavailable(f"{self.name}: no actor can be there: {_text(error)}") from error
+            raise DeviceUnavailable(f"{self.name}: Ray cannot start an actor: {_text(error)}") from error
         except ray.exceptions.RayError as error:
-            raise self.lost("ended while it started", error) from error
-        self.node, self.process, self.host = found["node"], found["process"], found["host"]
-        _compare(self.name, found)
+            raise self.lost("exited during its start", error) from error
+        self.node, self.process, self.host = versions["node"], versions["process"], versions["host"]
+        _compare(self.name, versions)
 
     def ask(self, method: str, *arguments: Any, timeout: float | None = None) -> Any:
-        """Call a method and wait. Raises `WorkerLost` if it ends meanwhile, or does not answer within ``timeout``
-        seconds: then it is killed."""
+        """Call a method and wait for its result. Raises `WorkerLost` if the actor exits. If it does not answer within
+        ``timeout`` seconds, kills it and raises `WorkerLost`."""
         import ray
 
         call = getattr(self._handle, method)
@@ -125,23 +125,23 @@ class Actor:
             return ray.get(call.remote(*arguments), timeout=timeout)
         except ray.exceptions.GetTimeoutError:
             self.kill()
-            raise self.lost(f"did not answer within {timeout:g} s, and was killed") from None
+            raise self.lost(f"did not answer within {timeout:g} s and was killed") from None
         except ray.exceptions.RayTaskError as error:
             raise HeteroError(f"{self.name}: {method} failed on {self.where}: {_text(error)}") from error
         except ray.exceptions.RayError as error:
-            raise self.lost("ended", error) from error
+            raise self.lost("exited", error) from error
 
     def expect_results(self, count: int) -> None:
-        """How many results `run` gives. Before it."""
+        """Set the number of results of `run`. Must be called first."""
         self._run = self._handle.run.options(num_returns=count + 1)
 
     def run(
-        self, arguments: list[Any], timeout: float | None, streams: int, stop: Stop, wanted: list[int]
+        self, arguments: list[Any], timeout: float | None, streams: int, stop: Stop, fetched: list[int]
     ) -> tuple[Any, list[Any], list[Any]]:
-        """One inference: the answer, the results at the positions ``wanted``, and references to all results.
+        """Run an inference. Returns the answer, the results at the positions ``fetched``, and all references.
 
-        ``timeout``: seconds for each inference that it may have to wait for, and its own. As long as ``stop()`` says
-        so, the actor is asked to cancel it. Raises `WorkerLost`.
+        ``timeout``: in seconds, for this inference and for each inference that it must wait for. While ``stop()``
+        returns True, the actor is asked to cancel the inference. Raises `WorkerLost`.
         """
         import ray
 
@@ -153,18 +153,18 @@ class Actor:
         end = None if timeout is None else time.monotonic() + timeout * turns
         try:
             answer, *references = self._run.remote(number, *arguments)
-            needed = [answer, *(references[position] for position in wanted)]
+            awaited = [answer, *(references[position] for position in fetched)]
             while True:
-                wait = _LOOK_SECONDS if end is None else min(_LOOK_SECONDS, max(0.0, end - time.monotonic()))
+                wait = _POLL_SECONDS if end is None else min(_POLL_SECONDS, max(0.0, end - time.monotonic()))
                 try:
-                    given = ray.get(needed, timeout=wait)
+                    values = ray.get(awaited, timeout=wait)
                     break
                 except ray.exceptions.GetTimeoutError:
                     if stop():
                         self._control("cancel").remote(number)
                     if end is not None and time.monotonic() >= end:
                         self.kill()
-                        raise self.lost(f"did not answer within {timeout:g} s, and was killed") from None
+                        raise self.lost(f"did not answer within {timeout:g} s and was killed") from None
         except ray.exceptions.ObjectLostError as error:
             raise ValueLost(f"{self.name}: a value is lost: {_text(error)}") from error
         except ray.exceptions.RayTaskError as error:
@@ -173,33 +173,35 @@ class Actor:
                 raise ValueLost(f"{self.name}: a value is lost: {_text(cause)}") from error
             raise HeteroError(f"{self.name}: an inference failed on {self.where}: {_text(error)}") from error
         except ray.exceptions.RayError as error:
-            raise self.lost("ended", error) from error
+            raise self.lost("exited", error) from error
         finally:
             with self._lock:
                 self._under_way -= 1
-        return given[0], given[1:], references
+        return values[0], values[1:], references
 
     @property
     def where(self) -> str:
         return f"node {self.node[:8]}, process {self.process} of {self.host or 'a host'}" if self.node else "a node"
 
     def lost(self, what: str, error: BaseException | None = None) -> WorkerLost:
-        """Note that it is of no use any longer; the error that says so."""
+        """Kill the actor. Returns the error for its caller."""
         self.kill()
         why = "" if error is None else f": {_text(error)}"
         return WorkerLost(f"{self.name}: its actor ({self.where}) {what}{why}")
 
     def kill(self) -> None:
-        """End it, whatever it does. Whoever waits for it gets `WorkerLost`."""
+        """Kill the actor. Running calls raise `WorkerLost`."""
         import ray
 
         self.is_lost = True
-        if ray.is_initialized():  # or Ray would start a cluster for that
-            with contextlib.suppress(ray.exceptions.RayError, ValueError):  # it has ended, or the connection has
+        if ray.is_initialized():  # otherwise ray.kill would start a cluster
+            with contextlib.suppress(
+                ray.exceptions.RayError, ValueError
+            ):  # the actor has exited, or the connection was closed
                 ray.kill(self._handle)
 
     def release(self) -> bool:
-        """Have it forget its model; whether it did."""
+        """Release the model. Returns whether the actor confirmed this."""
         import ray
 
         if self.is_lost or not ray.is_initialized():
@@ -215,34 +217,35 @@ class Actor:
 
 
 class ValueLost(WorkerLost):
-    """An argument or a result of an inference is no more; its actor may be well."""
+    """An argument or a result of an inference is lost, although the actor may be alive."""
 
 
 class Pool:
-    """Actors without a model, at most two in each place: one for a model that comes or loses its actor, so that it need
-    not wait for Ray to start a process, and one whose model has gone, so that models that come and go start no process
-    each time. Thread-safe. They end with it."""
+    """Idle actors without a model, at most two in each place. Thread-safe. The actors exit with the pool.
+
+    A new model, or a model that lost its actor, takes one and need not wait for Ray to start a process. Released actors
+    are kept for the next model."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._lock = threading.Lock()
-        self._waiting: dict[str, list[Actor]] = {}
+        self._idle: dict[str, list[Actor]] = {}
         self.later = reaper.get().later
-        # Actors without a call under way end when nobody has a handle of them.
-        weakref.finalize(self, self.later, self._waiting.clear).atexit = False
+        # An actor without running calls exits when its last handle is deleted.
+        weakref.finalize(self, self.later, self._idle.clear).atexit = False
 
     def actor(self, place: Place, timeout: float | None) -> Actor:
-        """One that is there, with this hetero. Raises as `Actor.greet` does."""
+        """A started actor with the same versions. Raises the errors of `Actor.greet`."""
         with self._lock:
-            spare = [] if place.is_exclusive else self._waiting.setdefault(place.key, [])
-            waiting = spare.pop() if spare else None
-        if waiting is not None and not waiting.is_lost:
-            waiting.name = place.name
+            spare = [] if place.is_exclusive else self._idle.setdefault(place.key, [])
+            idle = spare.pop() if spare else None
+        if idle is not None and not idle.is_lost:
+            idle.name = place.name
             try:
-                waiting.greet(timeout)
-                return waiting
+                idle.greet(timeout)
+                return idle
             except WorkerLost:
-                pass  # it was killed while it waited
+                pass  # it was killed while it was idle
         actor = Actor(place)
         try:
             actor.greet(timeout)
@@ -252,20 +255,20 @@ class Pool:
         return actor
 
     def prepare(self, place: Place) -> None:
-        """Have one wait there, unless it does; returns at once."""
+        """Start an idle actor in a place that has none. Does not wait."""
         if place.is_exclusive:
             return
         with self._lock:
-            spare = self._waiting.setdefault(place.key, [])
+            spare = self._idle.setdefault(place.key, [])
             if not spare:
                 spare.append(Actor(place))
 
     def give_back(self, actor: Actor) -> None:
-        """An actor whose model has gone."""
+        """Return an actor whose model is no longer used."""
         keep = not actor.place.is_exclusive and not actor.is_lost and actor.release()
         with self._lock:
-            spare = self._waiting.setdefault(actor.place.key, [])
-            keep = keep and len(spare) < _MOST_WAITING
+            spare = self._idle.setdefault(actor.place.key, [])
+            keep = keep and len(spare) < _MAX_IDLE
             if keep:
                 spare.append(actor)
         if not keep:
@@ -274,7 +277,7 @@ class Pool:
 
 @functools.cache
 def _actor_class() -> Any:
-    """With no restarts by Ray: a new process would have no model, and `Pool` has one that is ready."""
+    """The actor's class. Ray does not restart actors: a new process would have no model, and `Pool` has idle ones."""
     import ray
 
     from . import host
@@ -284,37 +287,38 @@ def _actor_class() -> Any:
     return ray.remote(**options)(host.HeteroHost)
 
 
-def _compare(name: str, found: Mapping[str, Any]) -> None:
-    """Raise unless a node has what this process has."""
+def _compare(name: str, versions: Mapping[str, Any]) -> None:
+    """Raise an error unless a node has the versions of this process."""
     from ...base.version import __version__
 
-    where = f"node {found['node'][:8]} ({found['host']})"
-    if found["hetero"] is None:
+    where = f"node {versions['node'][:8]} ({versions['host']})"
+    if versions["hetero"] is None:
         raise DeviceUnavailable(
-            f"{name}: {where} has no hetero ({found['trouble']}): {INSTALL} on that host, in the environment of Ray"
+            f"{name}: {where} does not have hetero ({versions['problem']}): {INSTALL} on that host, in the environment "
+            "of Ray"
         )
     python = ".".join(map(str, sys.version_info[:2]))
     for what, theirs, mine in (
-        ("hetero", found["hetero"], __version__),
-        ("Python", found["python"], python),
-        ("NumPy", str(found["numpy"]).partition(".")[0], np.__version__.partition(".")[0]),
+        ("hetero", versions["hetero"], __version__),
+        ("Python", versions["python"], python),
+        ("NumPy", str(versions["numpy"]).partition(".")[0], np.__version__.partition(".")[0]),
     ):
         if theirs != mine:
             raise VersionMismatch(
-                f"{name}: {where} has {what} {theirs}, and this process {mine}: install the same on both"
+                f"{name}: {where} has {what} {theirs}, but this process has {mine}: install the same version on both"
             )
 
 
-def _wants(place: Place) -> str:
-    wanted = [f"{name}: {amount:g}" for name, amount in place.reserved]
+def _description(place: Place) -> str:
+    parts = [f"{name}: {amount:g}" for name, amount in place.reserved]
     if place.resource:
-        wanted.append(f"the resource {place.resource}")
+        parts.append(f"the resource {place.resource}")
     if place.node:
-        wanted.append(f"node {place.node[:8]}")
-    return ", ".join(wanted) or "anywhere"
+        parts.append(f"node {place.node[:8]}")
+    return ", ".join(parts) or "any node"
 
 
 def _text(error: BaseException) -> str:
-    """What Ray says, in a line."""
+    """The message of a Ray error on one line."""
     lines = [line.strip() for line in str(error).splitlines()]
     return " ".join(line for line in lines if line)[:1000] or type(error).__name__

@@ -1,7 +1,7 @@
-"""The connection to a Ray cluster, of which a process has one, and the nodes of it.
+"""The process's connection to a Ray cluster, and the nodes of the cluster.
 
-`ray.init` waits for minutes where nobody answers, so an address is tried first, and the call is made in a thread that
-is given up when its time is over. What else Ray says on the way becomes `DeviceUnavailable`.
+`ray.init` waits for minutes if an address does not answer. Therefore, the address is tested first, and `ray.init` runs
+in a thread with a time limit. Errors of Ray become `DeviceUnavailable`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ...errors import DeviceUnavailable, NotSupported, PropertyError, VersionMis
 __all__ = ["INSTALL", "Cluster", "Node", "connect", "connected", "is_installed", "running_address"]
 
 INSTALL = "pip install 'hetero[ray]'"
-_ANSWER_SECONDS = 5.0  # for somebody to accept a connection at an address
-_CONNECT_SECONDS = 60.0  # for `ray.init`: starting a cluster on a machine that has other things to do
+_ANSWER_SECONDS = 5.0  # time limit for opening a connection
+_CONNECT_SECONDS = 60.0  # time limit for `ray.init`, enough to start a cluster on a busy machine
 _HEAD = "node:__internal_head__"
 _RESOURCE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_PLACES = frozenset(("CPU", "memory", "object_store_memory"))
@@ -31,8 +31,8 @@ _NOT_PLACES = frozenset(("CPU", "memory", "object_store_memory"))
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the cluster. ``number``: of the device ``RAY.<number>``. ``id``: Ray's. ``resources``: name -> how much
-    it has in all."""
+    """A node of the cluster. ``number``: the id of the device ``RAY.<number>``. ``id``: Ray's id. ``resources``: name
+    -> total amount."""
 
     number: int
     id: str
@@ -47,34 +47,34 @@ class Node:
 
 
 def is_installed() -> bool:
-    """Whether there is a package ``ray``, and not just a folder of that name."""
+    """Whether the package ``ray`` is installed. A folder with that name is not enough."""
     spec = importlib.util.find_spec("ray")
     return spec is not None and spec.origin is not None
 
 
 class Cluster:
-    """A connection. ``address``: of the cluster's head."""
+    """A connection to a cluster. ``address``: the address of its head."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self._key = _connection_key()
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._numbered: list[Node] = []  # by number; those that died keep theirs until another takes it
+        self._numbered: list[Node] = []  # by number; a dead node keeps its number until a new node takes it
 
     @property
     def is_over(self) -> bool:
-        """Whether somebody has ended it, or this process is a fork of the one that made it."""
+        """Whether the connection was closed, or this process is a fork of the connected one."""
         import ray
 
         return self._pid != os.getpid() or not ray.is_initialized() or _connection_key() != self._key
 
     def nodes(self) -> tuple[Node, ...]:
-        """Those that are alive, by number.
+        """The nodes that are alive, ordered by number.
 
-        At first the head is 0, and the others follow by address, name and id. From then on a node keeps its number as
-        long as this process is connected; one that comes takes the number of a dead one of its address and name, if
-        there is one, else the next.
+        On the first call, the head gets number 0, and the others follow in the order of address, name and id. While
+        this process is connected, nodes keep their numbers. A new node gets the number of a dead node with the same
+        address and name, or else the next number.
         """
         import ray
 
@@ -100,20 +100,20 @@ class Cluster:
             return tuple(node for node in self._numbered if node.id in by_id)
 
     def ids(self) -> tuple[str, ...]:
-        """What may stand after the dot: numbers of nodes that are alive, then resources that one of them has."""
+        """The valid device ids: numbers of nodes that are alive, then names of their resources."""
         nodes = self.nodes()
         names = {name for node in nodes for name in node.resources if _is_place(name)}
         return (*(str(node.number) for node in nodes), *sorted(names))
 
     def node_of(self, id_: str) -> Node | None:
-        """The node of a number, alive or not."""
+        """The node with a number, alive or dead; None if there is none."""
         self.nodes()
         with self._lock:
             return self._numbered[int(id_)] if id_.isdigit() and int(id_) < len(self._numbered) else None
 
 
 class _State:
-    """What this process has. ``is_fork``: of one that was connected."""
+    """The connection of this process. ``is_fork``: whether this process was forked from a connected one."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -131,7 +131,7 @@ _state = _State()
 
 
 def connected() -> Cluster | None:
-    """The connection that there is, also one that the program made itself; None without one."""
+    """The current connection, including one that the application opened; None without one."""
     import sys
 
     if "ray" not in sys.modules:
@@ -141,8 +141,8 @@ def connected() -> Cluster | None:
     with _state.lock:
         if _state.is_fork:
             raise DeviceUnavailable(
-                "RAY: this process was forked from one that is connected to a Ray cluster, and Ray cannot be used in "
-                "it; fork before, or start processes by 'spawn'"
+                "RAY: this process was forked from a process that is connected to a Ray cluster, and cannot use Ray; "
+                "fork before connecting, or start processes with 'spawn'"
             )
         if not ray.is_initialized():
             return None
@@ -153,57 +153,58 @@ def connected() -> Cluster | None:
         return _state.current
 
 
-def running_address(wanted: str = "") -> str:
-    """Where a cluster is up that `connect` would go to; empty if it would start one here. Raises `DeviceUnavailable` if
-    nobody answers at an address that is asked for, by ``wanted`` or the environment variable ``RAY_ADDRESS``."""
-    wanted = wanted or os.environ.get("RAY_ADDRESS", "")
-    if wanted == "local":
+def running_address(requested: str = "") -> str:
+    """The address of the running cluster to which `connect` would connect; empty if it would start a new cluster.
+
+    ``requested``: see `connect`. Raises `DeviceUnavailable` if a requested address does not answer."""
+    requested = requested or os.environ.get("RAY_ADDRESS", "")
+    if requested == "local":
         return ""
-    if wanted not in ("", "auto"):
-        if "://" in wanted:
+    if requested not in ("", "auto"):
+        if "://" in requested:
             raise NotSupported(_NO_CLIENT)
-        _check_answers(wanted)
-        return wanted
-    noted = _noted_address()
-    if noted:
+        _check_answers(requested)
+        return requested
+    local = _local_address()
+    if local:
         try:
-            _check_answers(noted)
+            _check_answers(local)
         except (DeviceUnavailable, PropertyError):
-            noted = ""  # of a cluster that is no more
-    if wanted == "auto" and not noted:
+            local = ""  # the cluster no longer runs
+    if requested == "auto" and not local:
         raise DeviceUnavailable("RAY: no Ray cluster runs on this machine (RAY_ADDRESS=auto): ray start --head")
-    return noted
+    return local
 
 
-def connect(wanted: str = "", init: Mapping[str, Any] | None = None) -> Cluster:
-    """The connection of this process; made now if there is none.
+def connect(requested: str = "", init: Mapping[str, Any] | None = None) -> Cluster:
+    """The connection of this process. Connects if there is none.
 
-    ``wanted``: ``host:port`` of a cluster's head, ``auto`` for the one that runs on this machine, ``local`` for a new
-    one; empty: the environment variable ``RAY_ADDRESS``, or the one that runs on this machine, or a new one. ``init``:
-    further arguments of `ray.init` for a new one.
+    ``requested``: ``host:port`` of a cluster's head, ``auto`` for the cluster on this machine, or ``local`` for a new
+    cluster. If empty, uses the environment variable ``RAY_ADDRESS``, or else the cluster on this machine, or else a new
+    cluster. ``init``: additional arguments of `ray.init` for a new cluster.
 
-    Raises `DeviceUnavailable` if nobody answers, `VersionMismatch` if the cluster has another Ray or Python, and
-    `PropertyError` for an address that is none, or another one than this process is connected to.
+    Raises `DeviceUnavailable` if the address does not answer, `VersionMismatch` if the cluster has another version of
+    Ray or Python, and `PropertyError` if the address is invalid or differs from the existing connection.
     """
     with _state.lock:
-        found = connected()
-        if found is not None:
-            if wanted not in ("", "auto", "local") and not _same_place(wanted, found.address):
+        existing = connected()
+        if existing is not None:
+            if requested not in ("", "auto", "local") and not _same_place(requested, existing.address):
                 raise PropertyError(
-                    f"RAY_ADDRESS: this process is connected to {found.address} and cannot be to {wanted!r} as well: "
-                    "ray.shutdown() ends the connection"
+                    f"RAY_ADDRESS: this process is already connected to {existing.address} and cannot connect to "
+                    f"{requested!r}; ray.shutdown() closes the connection"
                 )
-            return found
+            return existing
         attempt = _state.attempt
         if attempt is not None and not attempt.is_done.is_set():
-            raise DeviceUnavailable(f"RAY: an earlier attempt to connect to {attempt.where} has not ended yet")
-        address = running_address(wanted)
+            raise DeviceUnavailable(f"RAY: an earlier attempt to connect to {attempt.where} has not finished")
+        address = running_address(requested)
         attempt = _state.attempt = _Attempt(address, dict(init or {}))
         attempt.start()
         if not attempt.is_done.wait(_CONNECT_SECONDS):
             raise DeviceUnavailable(
-                f"RAY: {attempt.where} accepts connections, but gives no answer within {_CONNECT_SECONDS:g} s: is it "
-                "the head of a Ray cluster?"
+                f"RAY: {attempt.where} accepts connections, but does not answer within {_CONNECT_SECONDS:g} s; it may "
+                "not be the head of a Ray cluster"
             )
         _state.attempt = None
         if attempt.error is not None:
@@ -215,8 +216,8 @@ def connect(wanted: str = "", init: Mapping[str, Any] | None = None) -> Cluster:
 
 
 class _Attempt(threading.Thread):
-    """One call of `ray.init`. The thread stays if that starts a cluster: Linux ends the processes of it, which are to
-    end with this one, already with the thread that started them."""
+    """One call of `ray.init`. If it starts a cluster, the thread keeps running, because Linux ends the processes of the
+    cluster when the thread that started them exits."""
 
     def __init__(self, address: str, init: dict[str, Any]) -> None:
         super().__init__(name="hetero connects to Ray", daemon=True)
@@ -225,12 +226,14 @@ class _Attempt(threading.Thread):
         self.is_done = threading.Event()
         self._starts = not address
         self._arguments: dict[str, Any] = {"address": address or "local", "log_to_driver": False}
-        self._arguments["logging_level"] = logging.CRITICAL  # what goes wrong is raised
+        self._arguments["logging_level"] = logging.CRITICAL  # errors are raised instead
         if not address:
             self._arguments |= {"include_dashboard": False, **init}
 
     def run(self) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody unless that is asked for
+        os.environ.setdefault(
+            "RAY_USAGE_STATS_ENABLED", "0"
+        )  # Ray sends usage statistics only if the user enables this
         try:
             import ray
 
@@ -244,17 +247,17 @@ class _Attempt(threading.Thread):
 
 
 def _refusal(address: str, error: BaseException) -> Exception:
-    """What `ray.init` raised, as an error of hetero."""
+    """An exception of `ray.init` as an error of hetero."""
     text = " ".join(str(part) for part in (error, error.__cause__) if part is not None)
     text = " ".join(text.split())
     if "Version mismatch" in text:
-        return VersionMismatch(f"RAY: {text}: install the same Ray and Python on all hosts ({INSTALL})")
+        return VersionMismatch(f"RAY: {text}: install the same versions of Ray and Python on all hosts ({INSTALL})")
     if not address:
-        return DeviceUnavailable(f"RAY: no cluster could be started on this machine: {type(error).__name__}: {text}")
+        return DeviceUnavailable(f"RAY: cannot start a cluster on this machine: {type(error).__name__}: {text}")
     remedy = ""
     if "IP address" in text or "raylet" in text.lower():
-        remedy = f"; this host has to be a node of the cluster: ray start --address={address}"
-    return DeviceUnavailable(f"RAY: no connection to {address}: {type(error).__name__}: {text}{remedy}")
+        remedy = f"; this host must be a node of the cluster: ray start --address={address}"
+    return DeviceUnavailable(f"RAY: cannot connect to {address}: {type(error).__name__}: {text}{remedy}")
 
 
 def _check_answers(address: str) -> None:
@@ -263,7 +266,7 @@ def _check_answers(address: str) -> None:
         socket.create_connection((host, port), timeout=_ANSWER_SECONDS).close()
     except OSError as error:
         raise DeviceUnavailable(
-            f"RAY: nobody answers at {address} ({error}): ray start --head on that host begins a cluster, and tells "
+            f"RAY: {address} does not answer ({error}): `ray start --head` on that host starts a cluster and prints "
             "its address"
         ) from error
 
@@ -278,8 +281,8 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _same_place(wanted: str, address: str) -> bool:
-    (host, port), (own_host, own_port) = _host_and_port(wanted), _host_and_port(address)
+def _same_place(requested: str, address: str) -> bool:
+    (host, port), (own_host, own_port) = _host_and_port(requested), _host_and_port(address)
     if port != own_port:
         return False
     try:
@@ -290,8 +293,8 @@ def _same_place(wanted: str, address: str) -> bool:
         return False
 
 
-def _noted_address() -> str:
-    """The address that `ray start` left on this machine; empty if there is none. Where Ray itself looks."""
+def _local_address() -> str:
+    """The address that `ray start` stored on this machine, where Ray looks for it too; empty if there is none."""
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     try:
         with open(os.path.join(folder, "ray", "ray_current_cluster"), encoding="utf-8") as file:
@@ -314,8 +317,8 @@ def _is_client() -> bool:
 
 
 _NO_CLIENT = (
-    "RAY: this host has to be a node of the cluster, since tensors pass through its object store; an address of ray:// "
-    "goes by Ray Client, which has none: ray start --address=HEAD:6379 on this host, then that address"
+    "RAY: Ray Client (ray://) is not supported, because tensors pass through the object store of a node. Make this "
+    "host a node of the cluster with `ray start --address=HEAD:6379`, and use that address"
 )
 
 

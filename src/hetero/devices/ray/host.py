@@ -1,7 +1,6 @@
-"""The actor. Its class travels by value, so that a node without hetero, or with another version of it, can say so.
+"""The actor's class. It is pickled by value, so that a node without hetero, or with another version, can report this.
 
-Hence nothing of hetero is imported here but inside of methods that are called once versions were compared, and no other
-module of hetero is named by what they take and give before that.
+Methods import hetero only after versions were compared. Before that, arguments and results contain only built-in types.
 """
 
 from __future__ import annotations
@@ -12,22 +11,23 @@ __all__ = ["HeteroHost"]
 
 
 class HeteroHost:
-    """One process of a node: compiles one model at a time, and runs it."""
+    """One process on a node, which compiles and runs one model at a time."""
 
     def __init__(self) -> None:
         self._stage: Any = None
 
     def versions(self) -> dict[str, Any]:
-        """What the node has, in words that any version understands; ``hetero`` None, and ``trouble``, without it."""
+        """The versions on the node, as a dict that any version understands. Without hetero, ``hetero`` is None and
+        ``problem`` is the error."""
         import os
         import platform
         import sys
 
         import ray
 
-        found: dict[str, Any] = {
+        versions: dict[str, Any] = {
             "hetero": None,
-            "trouble": "",
+            "problem": "",
             "python": ".".join(map(str, sys.version_info[:2])),
             "numpy": None,
             "process": os.getpid(),
@@ -39,17 +39,17 @@ class HeteroHost:
 
             import hetero
 
-            found["numpy"] = numpy.__version__
-            found["hetero"] = str(hetero.__version__)
+            versions["numpy"] = numpy.__version__
+            versions["hetero"] = str(hetero.__version__)
         except ImportError as error:
-            found["trouble"] = str(error)
-        return found
+            versions["problem"] = str(error)
+        return versions
 
     def prepare(self) -> None:
-        """Import what most models need, so that the first has not to wait for it."""
+        """Import modules that most models need, so that the first model need not wait."""
         import contextlib
 
-        with contextlib.suppress(ImportError):  # which `versions` tells
+        with contextlib.suppress(ImportError):  # `versions` reports it
             import hetero.devices.cpu
             import hetero.devices.ray.stage  # noqa: F401
 
@@ -65,7 +65,7 @@ class HeteroHost:
         return answer
 
     def run(self, number: int, *inputs: Any) -> Any:
-        """An answer, and as many results as the model has outputs."""
+        """An `Answer`, followed by the model's results."""
         return self._stage.run(number, inputs)
 
     def cancel(self, number: int) -> None:
@@ -73,7 +73,7 @@ class HeteroHost:
             self._stage.cancel(number)
 
     def release(self) -> None:
-        """Forget the model: another one comes."""
+        """Release the model, to make room for another one."""
         import gc
 
         self._stage = None

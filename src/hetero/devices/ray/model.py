@@ -1,4 +1,4 @@
-"""A compiled model in an actor, which is replaced when it is lost."""
+"""A compiled model in an actor. A lost actor is replaced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...plugin.profile import ProfileRow
 from ...workers.supervisor import WorkerSupervisor
 from .actor import Actor, Place, Pool, ValueLost
 from .stage import Answer, Request
-from .values import LeftResults, LeftValue
+from .values import ResidentResults, ResidentValue
 
 if TYPE_CHECKING:
     from ...artifact.payload import PayloadWriter
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 __all__ = ["RayModel", "RaySupervisor"]
 
 _INLINE_BYTES = 64 << 10
-"""Arrays up to here go with the message; Ray would put those above 100 KB into its store by itself, and again for each
-attempt."""
+"""In B. Smaller arrays are sent in the message. Larger ones are put into the object store once; by default, Ray would
+do so for each attempt if they exceed 100 kB."""
 
 _IN_FLIGHT = 2
-"""Inferences that keep an actor busy, for each stream: while one runs, another's tensors are on their way."""
+"""Inferences per stream that keep an actor busy: while one runs, the tensors of another are transferred."""
 
 
 class RaySupervisor(WorkerSupervisor[Actor]):
-    """The actor of a model, and all that is needed to have another.
+    """The actor of a model, and the data to replace it.
 
-    ``places``: gives where the next one goes. ``encoded``, ``weights``: references to what `detach` gave, which stay in
-    the object store as long as there may be another actor.
+    ``places``: returns the place of the next actor. ``encoded``, ``weights``: references to the results of `detach`,
+    which stay in the object store while this object lives.
     """
 
     def __init__(
@@ -64,24 +64,26 @@ class RaySupervisor(WorkerSupervisor[Actor]):
         self._encoded = encoded
         self._weights = weights
         self._timeout = settings["PLUGIN_TIMEOUT_MS"] / 1000 or None
-        weakref.finalize(self, pool.later, _leave, pool, self._held).atexit = False
+        weakref.finalize(self, pool.later, _give_back, pool, self._held).atexit = False
         self.worker()
 
     def worker(self) -> Actor:
-        """Also raises `InferenceError` where there is no connection to Ray any longer."""
+        """Also raises `InferenceError` if there is no connection to Ray."""
         if os.getpid() != self._pid:
-            raise InferenceError(f"{self.name}: Ray's connection belongs to the process that this one was forked from")
-        if self.pool.cluster.is_over:  # or Ray would start a cluster
-            raise InferenceError(f"{self.name}: the connection to the Ray cluster has been ended: compile anew")
+            raise InferenceError(
+                f"{self.name}: the connection to Ray belongs to the process from which this one was forked"
+            )
+        if self.pool.cluster.is_over:  # otherwise Ray would start a cluster
+            raise InferenceError(f"{self.name}: the connection to the Ray cluster was closed: compile the model again")
         return super().worker()
 
     def pass_on(self, answer: Answer, where: str) -> None:
-        """Tell here what was told there."""
-        for level, text in answer.told:
+        """Log the actor's messages in this process."""
+        for level, text in answer.logged:
             tell(self.settings, self.name, level, f"{where}: {text}")
 
     def failed(self, answer: Answer, actor: Actor) -> HeteroError | MemoryError:
-        """The error that an answer tells of, with the device and the node."""
+        """The error in an answer, with the device and the node."""
         assert answer.failure is not None
         error = msgspec.structs.replace(answer.failure, text=f"{self.name}: {answer.failure.text}").error()
         error.add_note(f"on {actor.where}")
@@ -96,11 +98,11 @@ class RaySupervisor(WorkerSupervisor[Actor]):
             if answer.failure is not None:
                 raise self.failed(answer, actor)
         except BaseException as error:
-            # An actor that said no may do for another model.
-            lives = isinstance(error, HeteroError) and not actor.is_lost
-            self.pool.later(self.pool.give_back, actor) if lives else actor.kill()
+            # An actor that reported an error can be used for another model.
+            is_alive = isinstance(error, HeteroError) and not actor.is_lost
+            self.pool.later(self.pool.give_back, actor) if is_alive else actor.kill()
             raise
-        for text in answer.warned:
+        for text in answer.warnings:
             warn(f"{self.name}: {text}")
         self.streams = answer.streams
         actor.expect_results(self.num_results)
@@ -110,18 +112,18 @@ class RaySupervisor(WorkerSupervisor[Actor]):
         return actor
 
 
-def _leave(pool: Pool, held: list[Actor]) -> None:
+def _give_back(pool: Pool, held: list[Actor]) -> None:
     for actor in held:
         pool.give_back(actor)
 
 
 class RayModel(CompiledModel):
-    """Runs in an actor, which is given back when nobody has this object, or a request of it, any longer.
+    """Runs in an actor, which is returned to the pool when this object and all its requests are deleted.
 
-    ``home``: the cluster. Results that only models there read stay there; see `hetero.runtime.schedule`.
+    ``home``: the cluster. Results that only models with the same home read stay in the cluster.
     """
 
-    checks_results = False  # the device there has done that; errors are named here
+    checks_results = False  # the device in the actor does that
 
     def __init__(self, model: Model, supervisor: RaySupervisor, settings: Mapping[str, Any]) -> None:
         in_flight = supervisor.streams * _IN_FLIGHT
@@ -137,12 +139,12 @@ class RayModel(CompiledModel):
 
     @property
     def process(self) -> int:
-        """Process id of the actor, on its host; of the next one when it is lost."""
+        """The process id of the actor on its host. Replaces a lost actor."""
         return self._supervisor.worker().process
 
     @property
     def node(self) -> str:
-        """Ray's id of the node where the actor is; of the next one when it is lost."""
+        """Ray's id of the actor's node. Replaces a lost actor."""
         return self._supervisor.worker().node
 
     def create_runner(self) -> Runner:
@@ -151,13 +153,13 @@ class RayModel(CompiledModel):
 
     def export_payload(self, writer: PayloadWriter) -> None:
         raise NotSupported(
-            f"{self.device} exports nothing: its model is in an actor. Compile for "
-            f"{self._properties['RAY_DEVICE']} and export that"
+            f"{self.device} cannot export a model, because it runs in an actor; compile for "
+            f"{self._properties['RAY_DEVICE']} and export the result"
         )
 
 
 class _Runner:
-    """One inference at a time in the actor; see `hetero.plugin.request.Runner`."""
+    """One request, which runs in the actor; see `hetero.plugin.request.Runner`."""
 
     def __init__(self, supervisor: RaySupervisor, subject: str, timeout: float | None, retries: int) -> None:
         self.cancellation = Cancellation()
@@ -169,7 +171,7 @@ class _Runner:
         self._fetched = list(range(supervisor.num_results))
 
     def leave(self, positions: Sequence[int]) -> None:
-        """From now on results at ``positions`` are given as `LeftValue`."""
+        """From now on, return the results at ``positions`` as `ResidentValue`."""
         self._fetched = [position for position in range(self._supervisor.num_results) if position not in positions]
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -185,28 +187,28 @@ class _Runner:
         if self._retries:
             kept = list(inputs)
             again = lambda: self._run(kept)[2]  # noqa: E731
-        left = LeftResults(references, again)
-        results: list[Any] = [LeftValue(left, position, size) for position, size in enumerate(answer.sizes)]
+        resident = ResidentResults(references, again)
+        results: list[Any] = [ResidentValue(resident, position, size) for position, size in enumerate(answer.sizes)]
         for position, array in zip(self._fetched, arrays, strict=True):
             results[position] = array
         return results
 
     def _run(self, inputs: list[Any]) -> tuple[Answer, list[Any], list[Any]]:
-        given: list[Any] = []
-        lost: list[tuple[LeftValue, Any]] = []  # with the references that lead nowhere
+        sent: list[Any] = []
+        lost: list[tuple[ResidentValue, Any]] = []  # with their lost references
 
         def attempt(actor: Actor) -> tuple[Answer, list[Any], list[Any]]:
-            nonlocal given
-            given = given or [_argument(value) for value in inputs]
+            nonlocal sent
+            sent = sent or [_argument(value) for value in inputs]
             while lost:
                 value, reference = lost.pop()
-                value.make_again(reference)
-            arguments = [value.reference if isinstance(value, LeftValue) else value for value in given]
+                value.recompute(reference)
+            arguments = [value.reference if isinstance(value, ResidentValue) else value for value in sent]
             try:
                 return self._run_on(actor, arguments)
             except ValueLost:
-                pairs = zip(given, arguments, strict=True)
-                lost.extend((value, reference) for value, reference in pairs if isinstance(value, LeftValue))
+                pairs = zip(sent, arguments, strict=True)
+                lost.extend((value, reference) for value, reference in pairs if isinstance(value, ResidentValue))
                 raise
 
         return self._supervisor.run(attempt, self._retries)
@@ -224,8 +226,7 @@ class _Runner:
 
 
 def _argument(value: Any) -> Any:
-    """What goes to the actor: large arrays by a reference, so that they are sent once however many attempts there
-    are."""
+    """An argument for the actor. Large arrays are passed by reference, so that several attempts send them once."""
     if isinstance(value, np.ndarray) and value.nbytes > _INLINE_BYTES:
         import ray
 

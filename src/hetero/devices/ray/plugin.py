@@ -1,4 +1,5 @@
-"""The plugin behind ``RAY``: submodels on the nodes of a Ray cluster. ``RAY.0`` is a node, ``RAY.fpga`` a resource."""
+"""The plugin of ``RAY``, which runs submodels on the nodes of a Ray cluster. ``RAY.0`` is a node, ``RAY.fpga`` a
+resource."""
 
 from __future__ import annotations
 
@@ -30,57 +31,57 @@ __all__ = ["RayPlugin", "create_plugin"]
 
 _PASSED_ON = ("PERF_COUNT", "LOG_LEVEL")
 
-# Of a tensor to or from an actor, and of a call, on one machine: bench/ray_hops.py. Between hosts the network counts.
+# Transfer rate to and from an actor, and time of a call, on one machine (bench/ray_hops.py). Networks may be slower.
 _LINK_BYTES_PER_S, _CALL_SECONDS = 5e8, 1e-3
 
 
 class RayPlugin(Plugin):
-    """Nodes of a Ray cluster, on each of which another device of hetero runs, CPU unless ``RAY_DEVICE`` says so."""
+    """Nodes of a Ray cluster. Each runs another device of hetero: ``RAY_DEVICE``, by default CPU."""
 
     name = "RAY"
     compiles_beside_others = True
     extended_by_another = True
     properties = (
-        # An actor is a process already, and what it compiled cannot be had from it.
+        # An actor is already a separate process, and its compiled models cannot be exported.
         *without(Plugin.properties, "ISOLATION", "CACHE_DIR", "CACHE_ENCRYPTION_CALLBACKS"),
         "PERF_COUNT",
         "STRICT",
-        Property("RAY_ADDRESS", str, "", doc="host:port of the head of a cluster, auto or local; empty: as ray.init()"),
+        Property("RAY_ADDRESS", str, "", doc="host:port of a cluster's head, auto or local; empty: as ray.init()"),
         Property("RAY_DEVICE", str, "CPU", doc="the device that runs submodels on the nodes"),
-        Property("RAY_DEVICE_PROPERTIES", Mapping, {}, doc="properties of the device that runs on the nodes"),
-        Property("RAY_RESOURCES", Mapping, {}, doc="what each actor reserves, such as {'GPU': 1}"),
+        Property("RAY_DEVICE_PROPERTIES", Mapping, {}, doc="properties of RAY_DEVICE"),
+        Property("RAY_RESOURCES", Mapping, {}, doc="resources that each actor reserves, such as {'GPU': 1}"),
         Property("RAY_RUNTIME_ENV", Mapping, {}, doc="Ray's runtime environment of the actors"),
         Property("RAY_INIT", Mapping, {}, doc="arguments of ray.init() for a cluster that this process starts"),
-        Property("RAY_STANDBY", bool, True, doc="keep an actor without a model on each node that has one with a model"),
+        Property("RAY_STANDBY", bool, True, doc="keep an idle actor on each node that runs a model"),
     )
 
     def __init__(self) -> None:
         super().__init__()
         if not is_installed():
-            raise DeviceUnavailable(f"RAY needs the package ray: {INSTALL}")
+            raise DeviceUnavailable(f"RAY requires the package ray: {INSTALL}")
         self._pool_lock = threading.Lock()
         self._pool: Pool | None = None
 
     # -- devices ------------------------------------------------------------------------------------------------
 
     def device_ids(self) -> tuple[str, ...]:
-        """Numbers of nodes, and names of resources. Starts no cluster: `DeviceUnavailable` if none is up."""
+        """Numbers of nodes and names of resources. Raises `DeviceUnavailable` if no cluster runs."""
         cluster = connected()
         if cluster is None:
             with self._property_lock:
-                wanted = str(self._table.get("RAY_ADDRESS", self.name))
-            address = running_address(wanted)
+                requested = str(self._table.get("RAY_ADDRESS", self.name))
+            address = running_address(requested)
             if not address:
                 raise DeviceUnavailable(
-                    "RAY: no Ray cluster is up. `ray start --head` begins one on this host, RAY_ADDRESS names one "
-                    "elsewhere; compiling for RAY.0 starts one that ends with the process"
+                    "RAY: no Ray cluster is running. `ray start --head` starts one on this host, RAY_ADDRESS selects "
+                    "another one, and compiling for RAY.0 starts one that ends with the process"
                 )
             cluster = connect(address)
         return cluster.ids()
 
     def check_device_id(self, id_: str) -> None:
-        """By the cluster that this process is connected to; else when a model comes, whose configuration may name
-        one."""
+        """Without a connection, the id is checked when a model is compiled, because its configuration may select the
+        cluster."""
         if connected() is not None:
             super().check_device_id(id_)
 
@@ -102,7 +103,7 @@ class RayPlugin(Plugin):
         return super().read_only_property(name)
 
     def speed(self, device: str) -> DeviceSpeed:
-        """That of the device on the nodes, behind a link."""
+        """The speed of the device on the nodes, with the cost of calls and transfers."""
         import dataclasses
 
         inner = parse_device(str(self.get_property("RAY_DEVICE")))
@@ -117,7 +118,7 @@ class RayPlugin(Plugin):
     # -- stages -------------------------------------------------------------------------------------------------
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
-        """What the device on the nodes takes, but for what is code of this process."""
+        """The nodes that the device on the nodes supports, except those that require code of this process."""
         settings = self.full_config(config)
         self._check_place(settings)
         inner = _Inner(self, settings)
@@ -140,11 +141,11 @@ class RayPlugin(Plugin):
         settings = self.full_config(config)
         name = self.device_name(settings["DEVICE_ID"])
         if context is not None:
-            raise PropertyError(f"{name}: a remote context belongs to this process, found {context!r}")
+            raise PropertyError(f"{name}: remote contexts are not supported, found {context!r}")
         inner = _Inner(self, settings)
         bound = "" if inner.plugin is None else inner.plugin.bound_to_process(model)
         if bound:
-            raise NotSupported(f"{name}: {bound} is code of this process, which no actor has")
+            raise NotSupported(f"{name}: {bound} exists only in this process, not in actors")
         self._check_place(settings)
         cluster = connect(settings["RAY_ADDRESS"], settings["RAY_INIT"])
         registered = () if inner.plugin is None else self.registrations(inner.device.name)
@@ -162,19 +163,19 @@ class RayPlugin(Plugin):
             return self._pool
 
     def _check_place(self, settings: Mapping[str, Any]) -> None:
-        """Raise `DeviceUnavailable` if the place of ``DEVICE_ID`` is not there; also if it would not be in the cluster
-        that this process would start, which is not done for that."""
+        """Raise `DeviceUnavailable` if ``DEVICE_ID`` does not exist, also if it would not exist in a cluster that this
+        process would start. Does not start a cluster."""
         id_ = settings["DEVICE_ID"]
         if connected() is None and not running_address(settings["RAY_ADDRESS"]):
             known: Sequence[str] = ("0", *settings["RAY_INIT"].get("resources", ()))
-            where = ", and a cluster that this process starts has no more; RAY_ADDRESS names another"
+            where = " (in a cluster that this process starts; RAY_ADDRESS selects another one)"
         else:
             known, where = connect(settings["RAY_ADDRESS"], settings["RAY_INIT"]).ids(), ""
         if id_ and id_ not in known:
             raise DeviceUnavailable(f"there is no device RAY.{id_}; ids here: {', '.join(known)}{where}")
 
     def _places(self, name: str, cluster: Cluster, settings: Mapping[str, Any]) -> Callable[[], Place]:
-        """What says where the next actor goes: while its node lives that, else another."""
+        """A function that returns the place of the next actor: its node while that is alive, then another."""
         id_ = settings["DEVICE_ID"]
         reserved, environment = _reserved(settings["RAY_RESOURCES"]), tuple(settings["RAY_RUNTIME_ENV"].items())
         if not id_.isdigit():
@@ -191,24 +192,25 @@ class RayPlugin(Plugin):
         return place_now
 
     def _moved(self, name: str, dead: Node, alive: Sequence[Node], settings: Mapping[str, Any]) -> Node:
-        """Where what was on a node goes when that has died: the next one by number."""
-        text = f"{name}: {dead} is no more"
+        """The node that replaces a dead node: the next one by number."""
+        text = f"{name}: {dead} is dead"
         if settings["STRICT"] or not alive:
-            raise DeviceUnavailable(f"{text}, and {'STRICT is set' if alive else 'there is no other'}")
+            raise DeviceUnavailable(f"{text}, and {'STRICT is set' if alive else 'there is no other node'}")
         node = next((node for node in alive if node.number > dead.number), alive[0])
-        tell(settings, name, "WARNING", f"{text}; what it had goes on at RAY.{node.number}, {node}")
-        warn(f"{text}; what it had goes on at RAY.{node.number}, {node}")
+        text = f"{text}; its models move to RAY.{node.number}, {node}"
+        tell(settings, name, "WARNING", text)
+        warn(text)
         return node
 
 
 class _Inner:
-    """The device on the nodes, as this process sees it. ``plugin``: None if it is not there here."""
+    """The device on the nodes, as known in this process. ``plugin``: None if this process does not have it."""
 
     def __init__(self, ray: RayPlugin, settings: Mapping[str, Any]) -> None:
         self.device = parse_device(settings["RAY_DEVICE"])
         listed = self.device.devices or (str(self.device),)
         if any(parse_device(device).name == ray.name for device in listed):
-            raise PropertyError(f"RAY_DEVICE: {self.device} would be on the nodes of a cluster once more")
+            raise PropertyError(f"RAY_DEVICE: expected a device other than {ray.name}, found {self.device}")
         self._config = dict(settings["RAY_DEVICE_PROPERTIES"])
         self.plugin: Plugin | None
         try:
@@ -221,7 +223,7 @@ class _Inner:
             if self.plugin is None or self.plugin.declares(name):
                 self._config.setdefault(name, settings[name])
         if self.plugin is not None and self.device.devices is None:
-            self.plugin.full_config(self._config)  # what is wrong with it is wrong before anything is sent
+            self.plugin.full_config(self._config)  # raises errors before anything is sent
 
     def request(self, registered: Sequence[tuple[str, str]]) -> Request:
         return Request(str(self.device), self._config, list(registered))
@@ -240,7 +242,7 @@ class _Inner:
         for node in np.flatnonzero(support.mask).tolist():
             bound = self.plugin.bound_to_process(model.extract(np.array([node], np.int32)))
             if bound:
-                reasons[node] = f"{bound} is code of this process, which no actor has"
+                reasons[node] = f"{bound} exists only in this process, not in actors"
         return Support.from_reasons(model.num_nodes, reasons)
 
 
@@ -248,14 +250,13 @@ def _reserved(resources: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
     for name, amount in resources.items():
         if not isinstance(name, str) or not isinstance(amount, (int, float)) or not 0 <= amount < float("inf"):
             raise PropertyError(
-                f"RAY_RESOURCES: expected resources and how much of each, such as {{'GPU': 1}}, found {name!r}: "
-                f"{amount!r}"
+                f"RAY_RESOURCES: expected resources with amounts, such as {{'GPU': 1}}, found {name!r}: {amount!r}"
             )
     return tuple(sorted(resources.items()))
 
 
 def _put(model: Model) -> tuple[Any, Any]:
-    """References to the model without its weights, and to those."""
+    """References to the encoded model and to its weights in the object store."""
     import ray
 
     encoded, weights = detach(model)
@@ -265,7 +266,7 @@ def _put(model: Model) -> tuple[Any, Any]:
 def _ray_version() -> str:
     try:
         return metadata.version("ray")
-    except metadata.PackageNotFoundError:  # put there by hand
+    except metadata.PackageNotFoundError:  # not installed as a package
         return "of unknown version"
 
 

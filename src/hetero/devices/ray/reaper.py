@@ -1,4 +1,4 @@
-"""A thread for what must not be done where it comes to mind: by the garbage collector, amidst of anything."""
+"""Runs clean-up on its own thread, because finalizers may run at any point and must not take locks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Reaper", "reaper"]
 
 
 class Reaper:
-    """Does one piece of work after the other. Thread-safe."""
+    """Runs clean-up functions one after the other. Thread-safe."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="hetero ends Ray actors", daemon=True).start()
 
     def later(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Have it done soon. A finalizer may call this: it takes no lock that its thread may have already."""
+        """Run a function soon. Finalizers may call this, because it takes no lock that their thread may hold."""
         self._work.put((work, arguments))
 
     def _serve(self) -> None:
@@ -31,12 +31,12 @@ class Reaper:
             try:
                 work(*arguments)
             except SystemExit:
-                pass  # how Ray ends calls that are under way when its connection is ended
-            except BaseException as error:  # nobody is there whom it would help; the next is to be done all the same
-                with contextlib.suppress(BaseException):  # at the end of the interpreter
-                    print(f"hetero: an actor was not ended: {type(error).__name__}: {error}", file=sys.stderr)
-            del work, arguments  # or it would hold them until there is more
+                pass  # Ray raises this in running calls when its connection is closed
+            except BaseException as error:  # print it, and continue with the next function
+                with contextlib.suppress(BaseException):  # stderr may be closed at interpreter exit
+                    print(f"hetero: cannot end a Ray actor: {type(error).__name__}: {error}", file=sys.stderr)
+            del work, arguments  # do not keep them alive while waiting
 
 
 reaper = PerProcess(Reaper)
-"""The one of this process."""
+"""The reaper of this process."""

@@ -1,4 +1,4 @@
-"""What an actor does once it is known to have the same hetero: compile a model and run it. On the node."""
+"""Compiles and runs a model in an actor, after versions were compared. Runs on the node."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from ...workers.messages import Failed, failure
 
 __all__ = ["Answer", "Request", "Stage", "compile_stage", "query"]
 
-_LOOK_SECONDS = 0.02  # between two looks at whether an inference that waits for its turn is cancelled
-_MOST_LINES = 1000  # of logs that are kept until the next answer
-_MOST_CANCELLED = 1024  # inferences that are remembered as cancelled without having come yet
+_POLL_SECONDS = 0.02  # interval of checks whether a waiting inference was cancelled
+_MAX_LINES = 1000  # log messages kept until the next answer
+_MAX_CANCELLED = 1024  # cancelled inferences that have not arrived yet
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """What to compile for. ``plugins``: name and target of devices to register first."""
+    """The device and configuration to compile for. ``plugins``: names and targets of devices to register first."""
 
     device: str
     config: dict[str, Any]
@@ -42,15 +42,16 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """What comes back besides results.
+    """The answer of an actor, besides results.
 
-    ``failure``: what went wrong. ``told``: level and text of log lines since the last answer. ``warned``: warnings.
-    ``streams``: of a compiled model, inferences that keep it busy. ``sizes``: bytes of each result.
+    ``failure``: the error, or None. ``logged``: level and text of the log messages since the last answer.
+    ``warnings``: texts of warnings. ``streams``: the number of concurrent inferences of a compiled model. ``sizes``:
+    the size of each result in B.
     """
 
     failure: Failed | None = None
-    told: tuple[tuple[str, str], ...] = ()
-    warned: tuple[str, ...] = ()
+    logged: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
     streams: int = 1
     rows: tuple[ProfileRow, ...] = ()
     sizes: tuple[int, ...] = ()
@@ -58,12 +59,12 @@ class Answer:
 
 
 def query(request: Request, encoded: NDArray[np.uint8], weights: Mapping[str, NDArray[Any]]) -> Answer:
-    """Which nodes the device takes here, for a process that does not have it."""
+    """Which nodes the device supports, for a process that does not have the device."""
     try:
-        with _noted_warnings() as warned:
+        with _recorded_warnings() as texts:
             core, model = _prepared(request, encoded, weights)
             support = ask(core._configured(request.device, request.config), model)
-        return Answer(support=support, warned=tuple(warned))
+        return Answer(support=support, warnings=tuple(texts))
     except BaseException as error:
         return Answer(failure(error))
 
@@ -71,16 +72,16 @@ def query(request: Request, encoded: NDArray[np.uint8], weights: Mapping[str, ND
 def compile_stage(
     request: Request, encoded: NDArray[np.uint8], weights: Mapping[str, NDArray[Any]]
 ) -> tuple[Stage | None, Answer]:
-    """The model, ready to run, and the answer that says so, or why not. ``encoded``, ``weights``: what `detach` gave,
-    not copied."""
+    """Compile the model. Returns None and an answer with the error if this fails. ``encoded``, ``weights``: the results
+    of `detach`, not copied."""
     lines = _Lines(request.config.get("LOG_LEVEL", "NO"))
     try:
-        with _noted_warnings() as warned:
+        with _recorded_warnings() as texts:
             core, model = _prepared(request, encoded, weights)
             stage = Stage(core, core.compile_model(model, request.device, request.config), lines)
-        return stage, Answer(told=lines.taken(), warned=tuple(warned), streams=stage.streams)
+        return stage, Answer(logged=lines.take(), warnings=tuple(texts), streams=stage.streams)
     except BaseException as error:
-        return None, Answer(failure(error), lines.taken())
+        return None, Answer(failure(error), lines.take())
 
 
 def _prepared(request: Request, encoded: NDArray[np.uint8], weights: Mapping[str, NDArray[Any]]) -> tuple[Core, Model]:
@@ -106,32 +107,32 @@ class Stage:
         self._cancelled: collections.OrderedDict[int, None] = collections.OrderedDict()
 
     def run(self, number: int, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """An `Answer` and the results; those are None if it tells of a failure."""
+        """An `Answer` and the results, which are None if the inference failed."""
         try:
             with self._request(number) as request:
                 results = request.infer(dict(zip(self._names, inputs, strict=True))).arrays()
                 rows = tuple(request.profiling_info)
             sizes = tuple(getattr(result, "nbytes", 0) for result in results)
-            return (Answer(told=self._lines.taken(), rows=rows, sizes=sizes), *results)
+            return (Answer(logged=self._lines.take(), rows=rows, sizes=sizes), *results)
         except BaseException as error:
-            return (Answer(failure(error), self._lines.taken()), *[None] * len(self._compiled.outputs))
+            return (Answer(failure(error), self._lines.take()), *[None] * len(self._compiled.outputs))
 
     def cancel(self, number: int) -> None:
-        """Stop an inference, also one that has not come yet. Does nothing between its coming and its beginning: who
-        wants it cancelled says so until it is done."""
+        """Cancel an inference, including one that has not arrived yet. May have no effect on an inference that is about
+        to start, so the caller must repeat it until the inference ends."""
         with self._lock:
             request = self._running.get(number)
             if request is None:
                 self._cancelled[number] = None
-                while len(self._cancelled) > _MOST_CANCELLED:
+                while len(self._cancelled) > _MAX_CANCELLED:
                     self._cancelled.popitem(last=False)
         if request is not None:
             request.cancel()
 
     @contextlib.contextmanager
     def _request(self, number: int) -> Iterator[InferRequest]:
-        """A request for inference ``number``, when it is its turn."""
-        while not self._turns.acquire(timeout=_LOOK_SECONDS):
+        """A request for inference ``number``. Waits for a free stream."""
+        while not self._turns.acquire(timeout=_POLL_SECONDS):
             self._check(number)
         try:
             self._check(number)
@@ -154,18 +155,18 @@ class Stage:
         with self._lock:
             if number in self._cancelled:
                 del self._cancelled[number]
-                raise Cancelled("the inference was cancelled before it began")
+                raise Cancelled("the inference was cancelled before it started")
 
 
 class _Lines(logging.Handler):
-    """Keeps what hetero tells in this process, for the next answer."""
+    """Keeps the log messages of hetero in this process for the next answer."""
 
     def __init__(self, level: str) -> None:
         super().__init__()
-        self._kept: collections.deque[tuple[str, str]] = collections.deque(maxlen=_MOST_LINES)
+        self._kept: collections.deque[tuple[str, str]] = collections.deque(maxlen=_MAX_LINES)
         logger = logging.getLogger("hetero")
         for other in [handler for handler in logger.handlers if isinstance(handler, _Lines)]:
-            logger.removeHandler(other)  # of the model before
+            logger.removeHandler(other)  # of the previous model
         if level != "NO":
             logger.addHandler(self)
 
@@ -174,17 +175,18 @@ class _Lines(logging.Handler):
         device = record.name.removeprefix("hetero.")
         self._kept.append((level if level in LEVELS else "INFO", f"{device}: {record.getMessage()}"))
 
-    def taken(self) -> tuple[tuple[str, str], ...]:
-        found = []
+    def take(self) -> tuple[tuple[str, str], ...]:
+        """Remove and return the messages."""
+        messages = []
         with contextlib.suppress(IndexError):
             while True:
-                found.append(self._kept.popleft())
-        return tuple(found)
+                messages.append(self._kept.popleft())
+        return tuple(messages)
 
 
 @contextlib.contextmanager
-def _noted_warnings() -> Iterator[list[str]]:
-    """The texts of warnings that are given meanwhile."""
+def _recorded_warnings() -> Iterator[list[str]]:
+    """The texts of the warnings that are issued within the block."""
     texts: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

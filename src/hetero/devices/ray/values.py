@@ -1,4 +1,4 @@
-"""Results that stay on the node where they were made."""
+"""Results that stay on the node that computed them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from ...errors import WorkerLost
 
-__all__ = ["LeftResults", "LeftValue"]
+__all__ = ["ResidentResults", "ResidentValue"]
 
 
-class LeftResults:
-    """The results of one inference of a submodel, by reference; made again if the node that has them is lost.
+class ResidentResults:
+    """References to the results of one inference of a submodel. They are recomputed if their node is lost.
 
-    ``again``: runs the inference once more and gives its references; None if that is not wanted.
+    ``again``: runs the inference again and returns the new references; None if inferences are not retried.
     """
 
     def __init__(self, references: Sequence[Any], again: Callable[[], Sequence[Any]] | None) -> None:
@@ -26,31 +26,31 @@ class LeftResults:
         with self._lock:
             return self._references[position]
 
-    def make_again(self, position: int, lost: Any) -> None:
-        """Have another result in place of the reference ``lost``. Raises `WorkerLost` if that is not wanted."""
+    def recompute(self, position: int, lost: Any) -> None:
+        """Replace the lost reference. Raises `WorkerLost` if inferences are not retried."""
         with self._lock:
             if self._references[position] is not lost:
-                return  # another reader of it came first
+                return  # another reader has already replaced it
             if self._again is None:
-                raise WorkerLost("a value between two submodels went with the node that had it")
+                raise WorkerLost("a value between two submodels was lost with its node")
             self._references = list(self._again())
 
 
-class LeftValue:
-    """A result in the object store of a node, for another submodel in the same cluster. ``nbytes``: of its array."""
+class ResidentValue:
+    """A result in the object store of a node, for a submodel in the same cluster. ``nbytes``: the size of its array."""
 
     __slots__ = ("_position", "_results", "nbytes")
 
-    def __init__(self, results: LeftResults, position: int, nbytes: int) -> None:
+    def __init__(self, results: ResidentResults, position: int, nbytes: int) -> None:
         self._results = results
         self._position = position
         self.nbytes = nbytes
 
     @property
     def reference(self) -> Any:
-        """Ray's."""
+        """The reference for Ray."""
         return self._results.reference(self._position)
 
-    def make_again(self, lost: Any) -> None:
-        """See `LeftResults.make_again`."""
-        self._results.make_again(self._position, lost)
+    def recompute(self, lost: Any) -> None:
+        """See `ResidentResults.recompute`."""
+        self._results.recompute(self._position, lost)

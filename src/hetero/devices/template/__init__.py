@@ -1,9 +1,9 @@
-"""TEMPLATE: every ONNX operator through reference implementations.
+"""TEMPLATE: runs every ONNX operator with a reference implementation.
 
-It is the sample for authors of devices (read `plugin` first), the judge in tests, and the fallback of last resort:
-slow, and right. `plugin` answers queries and makes compiled models; `resolve` finds the implementation of a node for
-its operator set version; `program` runs a graph node by node; `control_flow` has the nodes with nested graphs;
-`corrections` replaces what ``onnx.reference`` gets wrong or lacks.
+It is an example for device authors (start with `plugin`), the reference in tests, and a correct but slow fallback.
+`plugin` answers queries and compiles models. `resolve` finds the implementation of a node for its opset. `program` runs
+a graph node by node, `control_flow` contains the operators with nested graphs, and `corrections` replaces
+implementations that are wrong or missing in ``onnx.reference``.
 """
 
 from __future__ import annotations

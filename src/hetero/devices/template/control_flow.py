@@ -1,11 +1,11 @@
 """If, Loop, Scan and SequenceMap.
 
-Written anew and not taken from ``onnx.reference``, whose Loop stacks scan outputs wrongly (``np.vstack``), never runs
-with an empty condition and fails on zero iterations; whose Scan knows axis 0, one direction and opset 9 and later
-only; and whose nested graphs see every value of the outer graph by name.
+``onnx.reference`` is not used for these, because its Loop stacks scan outputs incorrectly (``np.vstack``), never runs
+with an empty condition, and fails on zero iterations; its Scan supports only axis 0, one direction, and opset 9 and
+later; and its nested graphs can read every value of the outer graph by name.
 
-An operator here is made once per node and is called with the node's inputs followed by the values its nested graphs
-read from outside (`captures`).
+An operator is created once per node. It is called with the node's inputs, followed by the outer values that its nested
+graphs read (`captures`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["CONTROL_FLOW"]
 
 
 class _Operator:
-    """A node with nested graphs. `captures`: outer values read by any of them, each once."""
+    """A node with nested graphs. `captures`: the outer values that they read, each once."""
 
     def __init__(self, node: onnx.NodeProto, scope: Scope, version: int) -> None:
         self.version = version
@@ -42,7 +42,7 @@ class _Operator:
         return program
 
     def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """The node's own inputs, and the outer values by name."""
+        """The node's inputs, and the outer values by name."""
         return values[: self.num_inputs], dict(zip(self.captures, values[self.num_inputs :], strict=True))
 
 
@@ -56,13 +56,13 @@ class If(_Operator):
     def __call__(self, *values: Any) -> Sequence[Any]:
         (condition,), outer = self.split(values)
         if condition.size != 1:
-            raise ValueError(f"expected a condition of one element, found shape {list(condition.shape)}")
+            raise ValueError(f"expected a condition with one element, found shape {list(condition.shape)}")
         branch = self._branches[bool(condition.reshape(-1)[0])]
         return branch.run((), [outer[name] for name in branch.captures])
 
 
 class Loop(_Operator):
-    """Inputs: trip count or nothing, condition or nothing, carried values. Body: (iteration, condition, carried...) ->
+    """Inputs: optional trip count, optional condition, carried values. Body: (iteration, condition, carried...) ->
     (condition, carried..., scanned...)."""
 
     def __init__(self, node: onnx.NodeProto, scope: Scope, version: int) -> None:
@@ -73,7 +73,7 @@ class Loop(_Operator):
         if self._num_carried != max(self.num_inputs - 2, 0) or len(self._body.output_names) <= self._num_carried:
             raise Refused(
                 f"its body has {len(self._body.input_names)} inputs and {len(self._body.output_names)} outputs, which "
-                f"does not fit the node's {self.num_inputs} inputs"
+                f"does not match the node's {self.num_inputs} inputs"
             )
 
     def __call__(self, *values: Any) -> Sequence[Any]:
@@ -96,7 +96,7 @@ class Loop(_Operator):
 
 
 class Scan(_Operator):
-    """Inputs: states, then tensors to walk along an axis. Opset 8 has a batch axis in front and lengths per batch."""
+    """Inputs: states, then tensors to scan along an axis. Opset 8 has a batch axis and the length of each batch."""
 
     def __init__(self, node: onnx.NodeProto, scope: Scope, version: int) -> None:
         super().__init__(node, scope, version)
@@ -105,9 +105,10 @@ class Scan(_Operator):
         self._num_states = len(self._body.input_names) - self._num_scanned_in
         types = _output_types(self.attributes["body"])
         if self._num_scanned_in < 1 or self._num_states < 0 or len(types) < self._num_states:
-            raise Refused(f"num_scan_inputs is {self._num_scanned_in}, which does not fit its body")
+            raise Refused(f"num_scan_inputs is {self._num_scanned_in}, which does not match its body")
         if self.num_inputs != len(self._body.input_names) + (version < 9):
-            raise Refused(f"expected as many inputs as its body, found {self.num_inputs}")
+            expected = len(self._body.input_names) + (version < 9)
+            raise Refused(f"expected {expected} inputs, as many as its body, found {self.num_inputs}")
         self._scanned = types[self._num_states :]
         num_scanned = len(self._scanned)
         inward = "directions" if version < 9 else "scan_input_directions"
@@ -117,10 +118,10 @@ class Scan(_Operator):
         self._out_axes = self._per_value("scan_output_axes", num_scanned)
 
     def _per_value(self, attribute: str, count: int) -> list[int]:
-        given = [int(item) for item in self.attributes.get(attribute, ())] or [0] * count
-        if len(given) != count:
-            raise Refused(f"expected {count} entries in {attribute}, found {len(given)}")
-        return given
+        entries = [int(item) for item in self.attributes.get(attribute, ())] or [0] * count
+        if len(entries) != count:
+            raise Refused(f"expected {count} entries in {attribute}, found {len(entries)}")
+        return entries
 
     def __call__(self, *values: Any) -> Sequence[Any]:
         inputs, outer = self.split(values)
@@ -159,7 +160,7 @@ class Scan(_Operator):
 
 
 class SequenceMap(_Operator):
-    """Runs its body on each element of a sequence; further inputs are sequences of that length, or tensors."""
+    """Runs its body on each element of a sequence. Further inputs are sequences of the same length, or tensors."""
 
     def __init__(self, node: onnx.NodeProto, scope: Scope, version: int) -> None:
         super().__init__(node, scope, version)
@@ -185,7 +186,7 @@ CONTROL_FLOW: dict[tuple[str, str], type[Any]] = {
 
 
 def _output_types(graph: onnx.GraphProto) -> list[tuple[Any, tuple[int, ...]]]:
-    """Element type and shape that the graph states for each output; unknown sizes are 0. For runs of no iteration."""
+    """The declared element type and shape of each output, with 0 for unknown sizes. Used if there are no iterations."""
     types = []
     for output in graph.output:
         tensor = output.type.tensor_type
@@ -200,7 +201,7 @@ def _stack(collected: Sequence[Any], kind: tuple[Any, tuple[int, ...]]) -> Any:
 
 
 def _stack_padded(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The parts along a new first axis; shorter ones are padded with zeros at the end of their first axis."""
+    """The parts stacked along a new first axis. Shorter parts are padded with zeros at the end of their first axis."""
     if len({part.shape for part in parts}) == 1:
         return np.stack(parts)
     longest = max(len(part) for part in parts)

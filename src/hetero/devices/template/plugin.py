@@ -1,4 +1,4 @@
-"""The plugin behind ``TEMPLATE``: query, compile, run. Nothing here imports onnx until a model comes."""
+"""The plugin of ``TEMPLATE``: query, compile, run. Imports onnx only when it gets a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PAYLOAD_VERSION = "1"
 
 
 class TemplatePlugin(Plugin):
-    """Every ONNX operator, by the reference implementations. Slow, and right for every operator set version."""
+    """Runs every ONNX operator with a reference implementation. Slow, but correct for every opset."""
 
     name = "TEMPLATE"
     properties = (
@@ -43,7 +43,7 @@ class TemplatePlugin(Plugin):
         self._custom_ops = CustomOps(self.name)
 
     def add_extension(self, extension: Any) -> None:
-        """Takes a `CustomOp`."""
+        """Add a `CustomOp`."""
         self._custom_ops.add(extension)
 
     def bound_to_process(self, model: Model) -> str:
@@ -62,7 +62,7 @@ class TemplatePlugin(Plugin):
         return super().read_only_property(name)
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
-        """Takes a node if its operator exists in the model's opset and something here implements it."""
+        """Supports a node if its operator exists in the model's opset and has an implementation."""
         from .resolve import refusal
 
         scope = _scope(model, self._custom_ops)
@@ -93,8 +93,8 @@ class TemplatePlugin(Plugin):
                 f"{self.name} cannot compile {model.name!r}: node {refusal.key!r}: {refusal}",
                 {refusal.key: {self.name: str(refusal)}},
             ) from refusal
-        needed = describe_ops(scope.library.used) if scope.library.used else ""
-        return TemplateModel(model, program, self.name, full, needed)
+        custom_ops = describe_ops(scope.library.used) if scope.library.used else ""
+        return TemplateModel(model, program, self.name, full, custom_ops)
 
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
         reader.require_version("payload", _PAYLOAD_VERSION)
@@ -107,14 +107,14 @@ class TemplatePlugin(Plugin):
 
 
 class TemplateModel(CompiledModel):
-    """A program and its ports."""
+    """A model compiled to a `Program`."""
 
-    checks_results = False  # shapes that a file states wrongly are not its fault
+    checks_results = False  # the file may declare wrong shapes, which this device tolerates
 
     def __init__(
         self, model: Model, program: Program, device: str, config: Mapping[str, Any], custom_ops: str = ""
     ) -> None:
-        """``custom_ops``: those that it needs, as `describe_ops` tells."""
+        """``custom_ops``: the required custom operators, from `describe_ops`."""
         properties = {"NETWORK_NAME": model.name, "OPTIMAL_NUMBER_OF_INFER_REQUESTS": 1, **config}
         super().__init__(device, model.inputs, model.outputs, properties)
         self._model = model
@@ -149,7 +149,7 @@ class TemplateRunner:
 
         times: list[tuple[int, int]] | None = [] if self._measured else None
         values = [with_str_objects(value) for value in inputs]
-        with np.errstate(all="ignore"), stopping_by(self.cancellation):  # infinities and NaN are results like others
+        with np.errstate(all="ignore"), stopping_by(self.cancellation):  # infinities and NaN are valid results
             try:
                 results = self._program.run(values, times=times)
             except Cancelled:
@@ -167,7 +167,7 @@ class TemplateRunner:
 
 
 def _custom_mismatch(model: Model, index: int, ops: CustomOps) -> str | None:
-    """Why a custom operator does not take what is known of a node's inputs; None if it does, or if it is none."""
+    """Why a custom operator does not support the known inputs of a node; None if it does, or for other operators."""
     if not ops:
         return None
     domain, custom, op_type = model.op_types[int(model.op_type_of[index])].rpartition("::")
@@ -179,7 +179,7 @@ def _custom_mismatch(model: Model, index: int, ops: CustomOps) -> str | None:
 
 
 def _scope(model: Model, custom_ops: CustomOps) -> Scope:
-    """Operator sets, functions and custom operators of a model, as its nodes see them."""
+    """The opsets, functions and custom operators that a model's nodes can use."""
     import onnx
 
     from .program import Library, Scope
@@ -193,11 +193,11 @@ def _scope(model: Model, custom_ops: CustomOps) -> Scope:
 
 
 def _constants(model: Model) -> dict[str, np.ndarray]:
-    """Every constant that a node, a nested graph or an output reads."""
-    wanted: dict[int, None] = {}
+    """The constants that nodes, nested graphs or outputs read."""
+    constants: dict[int, None] = {}
     for values in (model.node_inputs.values, model.node_captures.values, model.output_ids):
-        wanted.update((int(value), None) for value in values if value >= 0 and model.is_constant[value])
-    return {model.value_name(value): model.constant(value) for value in wanted}
+        constants.update((int(value), None) for value in values if value >= 0 and model.is_constant[value])
+    return {model.value_name(value): model.constant(value) for value in constants}
 
 
 def create_plugin() -> TemplatePlugin:

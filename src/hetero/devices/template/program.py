@@ -1,13 +1,13 @@
-"""Programs: a graph of ONNX nodes with every implementation resolved, run one node after the other.
+"""Programs: graphs of ONNX nodes with resolved implementations, which run node by node.
 
-A program numbers the values of its graph ("slots"), holds the constants in their slots, and has one `Step` per node:
-a callable, the slots it reads and writes, and the slots that nobody needs afterwards. Nested graphs and function
-bodies are programs of their own; a nested graph lists the outer values it reads (`Program.captures`) and the node
-that holds it reads them as further inputs. Attributes that a function body takes from its caller are filled in when
-the call is compiled, so nothing is looked up by name at run time.
+A program gives each value of its graph a slot, which initially contains its constant, and has one `Step` per node: a
+callable, the slots that it reads and writes, and the slots that are dead afterwards. Nested graphs and function bodies
+are separate programs. A nested graph lists the outer values that it reads (`Program.captures`); its node reads them as
+additional inputs. Attributes that a function body takes from its caller are filled in at compile time, so a run looks
+up nothing by name.
 
-Compiling costs one pass over the nodes; a run costs one pass over the steps. A program is immutable: any number of
-threads may run it at once. Before each step, also in nested programs, a run checks whether it was cancelled
+Compiling takes one pass over the nodes, and a run one pass over the steps. A program is immutable, so several threads
+may run it at the same time. Before each step, also in nested programs, a run checks whether it was cancelled
 (`stopping_by`).
 """
 
@@ -48,7 +48,7 @@ FunctionKey = tuple[str, str, str]
 
 
 class Refused(Exception):
-    """A node that cannot run, with the reason. ``key`` names the node once its program knows it."""
+    """The reason why a node cannot run. ``key``: the node's key, set by its program."""
 
     def __init__(self, reason: str, key: str = "") -> None:
         super().__init__(reason)
@@ -56,20 +56,20 @@ class Refused(Exception):
 
     @property
     def reason(self) -> str:
-        """The reason, naming the inner node if the trouble lies in a nested graph or function body."""
+        """The reason, with the name of the inner node if the error is in a nested graph or function body."""
         return f"its inner node {self.key!r}: {self}" if self.key else str(self)
 
 
 MAX_CALL_DEPTH = 48
-"""Functions calling functions: deeper files are refused, since each level is a Python call at run time."""
+"""The maximum depth of function calls, because each level is a Python call at run time."""
 
 MAX_CALL_NODES = 1_000_000
-"""Nodes that one call of a function may run, calls within it counted in full: 26 functions that each call the next
-twice would run 2**26."""
+"""The maximum number of nodes that a function call runs, nested calls included. 26 functions that each call the next
+one twice would run 2**26 nodes."""
 
 
 class _Running(threading.local):
-    """The cancellation of this thread's run, which nested programs share."""
+    """The cancellation of this thread's run, shared by nested programs."""
 
     cancellation = Cancellation()
 
@@ -79,7 +79,7 @@ _running = _Running()
 
 @contextlib.contextmanager
 def stopping_by(cancellation: Cancellation) -> Iterator[None]:
-    """Within the block, runs of this thread raise `Cancelled` once ``cancellation`` is requested."""
+    """Within the block, runs in this thread raise `Cancelled` after ``cancellation`` is requested."""
     before, _running.cancellation = _running.cancellation, cancellation
     try:
         yield
@@ -89,7 +89,7 @@ def stopping_by(cancellation: Cancellation) -> Iterator[None]:
 
 @dataclasses.dataclass(slots=True)
 class Step:
-    """One node of a program. ``reads``, ``writes`` and ``dead`` are slots; a write is -1 for an output without name."""
+    """One node of a program. ``reads``, ``writes`` and ``dead`` are slots; a write is -1 for an unnamed output."""
 
     key: str
     op_type: str
@@ -101,13 +101,13 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """What the nodes of one graph see: operator set versions and the model's functions."""
+    """The opsets and functions that the nodes of a graph can use."""
 
     opsets: Mapping[str, int]
     library: Library
 
     def version_of(self, domain: str) -> int | None:
-        """Operator set version of ``domain``; "" and "ai.onnx" are one."""
+        """The opset version of ``domain``. "" and "ai.onnx" are the same domain."""
         if domain in ("", "ai.onnx"):
             return self.opsets.get("", self.opsets.get("ai.onnx"))
         return self.opsets.get(domain)
@@ -127,11 +127,11 @@ class Scope:
 
 
 class Library:
-    """The functions of a model, compiled when first called, and where its external tensors lie.
+    """The functions of a model, compiled on first use, and its custom operators.
 
-    ``implementation``: gives the callable for a node (see `resolve`), and the outer values its nested graphs read.
-    ``functions``: all function bodies of the model. ``directory``: folder of the model file, or None. ``custom_ops``:
-    operators of the user's; ``used``: those that were asked for.
+    ``implementation``: returns the callable of a node (see `resolve`) and the outer values that its nested graphs read.
+    ``functions``: all functions of the model. ``directory``: the folder of the model file, for external tensors, or
+    None. ``custom_ops``: the user's operators; ``used``: those that the model uses.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Library:
         self.directory = directory
         self._programs: dict[tuple[FunctionKey, bytes], Program] = {}
         self._open: list[FunctionKey] = []
-        self._num_nodes: dict[tuple[FunctionKey, bytes], int] = {}  # per program, calls expanded
+        self._num_nodes: dict[tuple[FunctionKey, bytes], int] = {}  # per program, including nested calls
         self._counts: list[int] = []  # the same for the functions being compiled
         self._lock = threading.RLock()
 
@@ -156,7 +156,7 @@ class Library:
         """A tensor of a nested graph, read from its external file if it has one."""
         if onnx.external_data_helper.uses_external_data(proto):
             if self.directory is None:
-                raise Refused(f"tensor {proto.name!r} has external data, and the model was read without a file")
+                raise Refused(f"tensor {proto.name!r} has external data, but the model was not read from a file")
             loaded = onnx.TensorProto()
             loaded.CopyFrom(proto)
             onnx.external_data_helper.load_external_data_for_tensor(loaded, str(self.directory))
@@ -165,11 +165,11 @@ class Library:
         return array
 
     def local_program(self, key: FunctionKey, node: onnx.NodeProto) -> Program:
-        """The body of the model-local function ``key`` for the attributes ``node`` gives."""
+        """The program of the model-local function ``key`` for the attributes of ``node``."""
         return self.function_program(key, self.functions[key], node)
 
     def function_program(self, key: FunctionKey, function: onnx.FunctionProto, node: onnx.NodeProto) -> Program:
-        """The program of ``function`` with the attributes of the calling ``node`` filled in; cached per attributes."""
+        """The program of ``function`` with the attributes of the calling ``node``; cached per set of attributes."""
         attributes = {attribute.name: attribute for attribute in function.attribute_proto}
         attributes.update((attribute.name, attribute) for attribute in node.attribute)
         identity = b"".join(attributes[name].SerializeToString(deterministic=True) for name in sorted(attributes))
@@ -192,7 +192,7 @@ class Library:
         if key in self._open:
             raise Refused(f"function {key[0]}::{key[1]} calls itself; ONNX functions may not recurse")
         if len(self._open) >= MAX_CALL_DEPTH:
-            raise Refused(f"functions call functions more than {MAX_CALL_DEPTH} deep at {key[0]}::{key[1]}")
+            raise Refused(f"function calls are nested more than {MAX_CALL_DEPTH} deep at {key[0]}::{key[1]}")
         self._open.append(key)
         try:
             scope = Scope({entry.domain: entry.version for entry in function.opset_import}, self)
@@ -201,15 +201,15 @@ class Library:
         finally:
             self._open.pop()
         if program.captures:
-            raise Refused(f"function {key[0]}::{key[1]} reads {program.captures[0]!r}, which nothing defines")
+            raise Refused(f"function {key[0]}::{key[1]} reads {program.captures[0]!r}, which is not defined")
         return program
 
 
 class Program:
     """A compiled graph.
 
-    ``nodes``: key and proto of each node, in an order in which they can run. ``inputs``, ``outputs``: value names.
-    ``constants``: name -> array, read-only. Names that are read and not defined here become `captures`.
+    ``nodes``: the key and the proto of each node, in topological order. ``inputs``, ``outputs``: names of values.
+    ``constants``: name -> array, not written. Names that are read but not defined become `captures`.
 
     Raises `Refused` for a node without an implementation, with its key.
     """
@@ -230,7 +230,7 @@ class Program:
 
         def define(name: str, value: Any = None) -> int:
             slots[name] = len(initial)
-            initial.append(frozen(value))  # a caller that gets it as a result must not write it
+            initial.append(frozen(value))  # it may be a result, which the caller must not write
             return slots[name]
 
         def read(name: str) -> int:
@@ -262,7 +262,7 @@ class Program:
         self._find_dead_slots()
 
     def _find_dead_slots(self) -> None:
-        """Note with each step the slots whose last reader it is, so that a run holds live values only."""
+        """Set the dead slots of each step, so that a run keeps only live values."""
         kept = {0, *self._outputs}
         kept.update(slot for slot, value in enumerate(self._initial) if value is not None)
         for step in reversed(self.steps):
@@ -275,9 +275,9 @@ class Program:
     ) -> list[Any]:
         """Values of the outputs, in order: arrays, lists of arrays (sequences) or None (empty optionals).
 
-        ``inputs`` and ``captured`` in the order of `input_names` and `captures`; not written. ``times``, if given,
-        gets the real and the CPU nanoseconds of each step appended. Raises `InferenceError` naming the node, and
-        `Cancelled`.
+        ``inputs`` and ``captured``: in the order of `input_names` and `captures`; not written. ``times``: if not None,
+        receives the real time and the CPU time of each step, in ns. Raises `InferenceError` with the name of the node,
+        and `Cancelled`.
         """
         values = self._initial.copy()
         for slot, value in zip(self._inputs, inputs, strict=True):
@@ -308,10 +308,10 @@ class Program:
             if len(results) < len(step.writes):
                 raise InferenceError(
                     f"node {step.key!r} ({step.op_type}): expected {len(step.writes)} outputs, "
-                    f"its implementation gave {len(results)}"
+                    f"but its implementation returned {len(results)}"
                 )
-            for slot, result in zip(step.writes, results):  # noqa: B905 - trailing outputs may go unnamed
-                if slot >= 0:  # NumPy gives scalars, not arrays, for results without dimensions
+            for slot, result in zip(step.writes, results):  # noqa: B905 - trailing outputs may be unnamed
+                if slot >= 0:  # NumPy returns scalars instead of arrays of rank 0
                     values[slot] = np.asarray(result) if isinstance(result, np.generic) else with_str_objects(result)
             for slot in step.dead:
                 values[slot] = None
@@ -319,7 +319,7 @@ class Program:
 
 
 def frozen(value: Any) -> Any:
-    """``value`` as implementations may see it: arrays as read-only views, so that one that writes its input fails."""
+    """``value`` with arrays as read-only views, so that an implementation that writes its input fails."""
     if isinstance(value, np.ndarray) and value.flags.writeable:
         value = value.view()
         value.flags.writeable = False
@@ -327,7 +327,7 @@ def frozen(value: Any) -> Any:
 
 
 def with_str_objects(value: Any) -> Any:
-    """Arrays of strings as object arrays of str, whatever form they came in; anything else as it is."""
+    """Arrays of strings as object arrays of str; other values unchanged."""
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "USO":
         return value
     if value.dtype == object and not (value.size and isinstance(value.flat[0], bytes)):
@@ -337,7 +337,7 @@ def with_str_objects(value: Any) -> Any:
 
 
 def describe(values: Sequence[Any]) -> str:
-    """Types and shapes of the arguments of a node, for error messages."""
+    """The types and shapes of a node's arguments, for errors."""
     texts = []
     for value in values:
         if isinstance(value, np.ndarray):
@@ -348,12 +348,12 @@ def describe(values: Sequence[Any]) -> str:
 
 
 def node_key(node: onnx.NodeProto) -> str:
-    """What to call a node of a nested graph or function body in messages."""
+    """The name of a node of a nested graph or function body in errors."""
     return node.name or next((name for name in node.output if name), node.op_type)
 
 
 def dense(sparse: onnx.SparseTensorProto) -> np.ndarray:
-    """A sparse tensor as an ordinary array."""
+    """A sparse tensor as a dense array."""
     values = onnx.numpy_helper.to_array(sparse.values)
     indices = onnx.numpy_helper.to_array(sparse.indices)
     array = np.zeros(tuple(sparse.dims), values.dtype)

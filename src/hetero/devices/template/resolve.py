@@ -1,9 +1,8 @@
-"""Which implementation runs a node: the node's operator set version decides.
+"""Finds the implementation of a node for its opset.
 
-In this order: the model's own functions; operators of the user's; control flow (`control_flow`); the corrections
-(`corrections`); the classes of ``onnx.reference``; the function body that the operator's schema gives. The classes of
-``onnx.reference`` take attribute defaults from the newest schema whatever the model's version, so every default is
-written into the node here, from the schema of its own version.
+The order is: the model's functions, custom operators, `control_flow`, `corrections`, the classes of ``onnx.reference``,
+and the function body in the operator's schema. The classes of ``onnx.reference`` always use the attribute defaults of
+the newest schema. Therefore, the defaults of the node's own opset are written into the node.
 """
 
 from __future__ import annotations
@@ -29,19 +28,20 @@ from .program import Program, Refused, Scope
 
 __all__ = ["Implementation", "find", "implementation", "refusal"]
 
-# Attributes of operator sets 1 to 5 about memory reuse: no bearing on the result.
+# An attribute of opsets 1 to 5 about memory reuse, which does not affect results.
 IGNORED_ATTRIBUTES = frozenset({"consumed_inputs"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Implementation:
-    """How an operator of one version runs: exactly one of ``run_class``, ``body`` and ``body_needs_types``.
+    """The implementation of one version of an operator: exactly one of ``run_class``, ``body`` and
+    ``body_needs_types``.
 
-    ``accepted``: attributes the class understands; None = all. ``required``: attributes a node must have. ``plain``:
-    a node that fits the schema is certain to run, so that a query need not make its implementation.
+    ``accepted``: the attributes that the class supports; None: all. ``required``: the attributes that a node must have.
+    ``plain``: every node that matches the schema can run, so a query need not create the implementation.
     """
 
-    schema: Any  # onnx.defs.OpSchema; its stubs lack what is used here
+    schema: Any  # onnx.defs.OpSchema, whose type stubs are incomplete
     run_class: type[OpRun] | None = None
     accepted: frozenset[str] | None = None
     body: onnx.FunctionProto | None = None
@@ -53,12 +53,12 @@ class Implementation:
 
 @functools.cache
 def find(domain: str, op_type: str, version: int) -> Implementation | str:
-    """The implementation of an operator in operator set ``version`` of ``domain``, or why there is none."""
+    """The implementation of an operator in opset ``version`` of ``domain``, or the reason why there is none."""
     if not onnx.defs.has(op_type, version, domain):
         return _unknown(domain, op_type, version)
     schema = onnx.defs.get_schema(op_type, version, domain)
     if schema.deprecated:
-        return f"{op_type} is deprecated since opset {schema.since_version}; the model declares opset {version}"
+        return f"{op_type} is deprecated since opset {schema.since_version}; the model imports opset {version}"
     if op_type == "ImageDecoder" and importlib.util.find_spec("PIL") is None:
         return "onnx.reference decodes images with Pillow, which is not installed: pip install pillow"
     corrected = correction(domain, op_type, version)
@@ -73,13 +73,13 @@ def find(domain: str, op_type: str, version: int) -> Implementation | str:
 def _upstream(schema: Any, domain: str, op_type: str, version: int) -> Implementation:
     loader = _LOADERS.get(domain)
     if loader is None:
-        raise NotImplementedError(f"domain {domain!r} is not known to it")
-    found: Any = None
-    # For an operator that is defined by a function body the loaders ask for an evaluator; bodies are compiled here.
+        raise NotImplementedError(f"domain {domain!r} is unknown to onnx.reference")
+    run_class: Any = None
+    # For an operator that is defined by a function body, the loaders require an evaluator and fail.
     with contextlib.suppress(AssertionError, RuntimeContextError):
-        found = loader()(domain, op_type, version)
-    if isinstance(found, type) and issubclass(found, OpRun):
-        return _of_class(schema, found)
+        run_class = loader()(domain, op_type, version)
+    if isinstance(run_class, type) and issubclass(run_class, OpRun):
+        return _of_class(schema, run_class)
     if schema.has_function:
         return Implementation(schema, body=schema.function_body, required=_required(schema))
     if schema.has_context_dependent_function:
@@ -93,7 +93,7 @@ def _of_class(schema: Any, run_class: type[OpRun]) -> Implementation:
 
 
 def _required(schema: Any) -> frozenset[str]:
-    """Attributes that a node must have."""
+    """The attributes that a node must have."""
     names = frozenset(name for name, attribute in schema.attributes.items() if attribute.required)
     return names - IGNORED_ATTRIBUTES
 
@@ -135,13 +135,13 @@ def _unknown(domain: str, op_type: str, version: int) -> str:
     known = sorted({schema.name for schema in schemas if schema.domain == domain})
     since = [schema.since_version for schema in schemas if schema.domain == domain and schema.name == op_type]
     if since:
-        return f"{op_type} exists since opset {min(since)}; the model declares opset {version}"
+        return f"{op_type} exists since opset {min(since)}; the model imports opset {version}"
     return f"{domain or 'ai.onnx'} has no operator {op_type}{did_you_mean(op_type, known)}"
 
 
 def _accepted(run_class: type[OpRun]) -> frozenset[str] | None:
-    """Names of the attributes an implementation takes; None if that cannot be told from its signature."""
-    if run_class.run is not OpRun.run:  # its _run is not handed the attributes
+    """The names of the attributes that an implementation supports; None if its signature does not list them."""
+    if run_class.run is not OpRun.run:  # its _run does not receive the attributes
         return None
     parameters = inspect.signature(run_class._run).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
@@ -150,7 +150,7 @@ def _accepted(run_class: type[OpRun]) -> frozenset[str] | None:
 
 
 def refusal(node: onnx.NodeProto, scope: Scope) -> str | None:
-    """Why ``node`` cannot run, or None. Makes nothing for an operator without nested graphs or function body."""
+    """Why ``node`` cannot run, or None. Creates an implementation only for nested graphs and function bodies."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     version = scope.version_of(domain)
     function = (node.domain, node.op_type, getattr(node, "overload", ""))
@@ -158,11 +158,11 @@ def refusal(node: onnx.NodeProto, scope: Scope) -> str | None:
         bound = _bind_custom(node, scope, domain)
         return bound if isinstance(bound, str) else None
     if version is not None and function not in scope.library.functions and (domain, node.op_type) not in CONTROL_FLOW:
-        found = find(domain, node.op_type, version)
-        if isinstance(found, str):
-            return found
-        if found.plain:
-            return _mismatch(node, found)
+        known = find(domain, node.op_type, version)
+        if isinstance(known, str):
+            return known
+        if known.plain:
+            return _mismatch(node, known)
     try:
         implementation(node, scope)
     except Refused as refused:
@@ -171,10 +171,10 @@ def refusal(node: onnx.NodeProto, scope: Scope) -> str | None:
 
 
 def implementation(node: onnx.NodeProto, scope: Scope) -> tuple[Callable[..., Sequence[Any]], tuple[str, ...]]:
-    """A callable for ``node`` and the names of the outer values that its nested graphs read.
+    """A callable for ``node``, and the names of the outer values that its nested graphs read.
 
-    The callable takes the node's inputs (None for an absent one), then the outer values, and returns the outputs. It
-    keeps no state and may be called from several threads. Raises `Refused` with the reason.
+    The callable receives the node's inputs (None for an absent input) and the outer values, and returns the outputs. It
+    is stateless and thread-safe. Raises `Refused` with the reason.
     """
     domain = "" if node.domain == "ai.onnx" else node.domain
     function = (node.domain, node.op_type, getattr(node, "overload", ""))
@@ -187,32 +187,32 @@ def implementation(node: onnx.NodeProto, scope: Scope) -> tuple[Callable[..., Se
         return (lambda *inputs: bound.run(inputs)), ()
     version = scope.version_of(domain)
     if version is None:
-        raise Refused(f"the model imports no operator set of domain {domain!r}")
+        raise Refused(f"the model does not import an opset of domain {domain!r}")
     control = CONTROL_FLOW.get((domain, node.op_type))
     if control is not None and onnx.defs.has(node.op_type, version, domain):
         operator = control(node, scope, version)
         return operator, operator.captures
-    found = find(domain, node.op_type, version)
-    if isinstance(found, str):
-        raise Refused(found)
-    return _bind(found, node, scope), ()
+    known = find(domain, node.op_type, version)
+    if isinstance(known, str):
+        raise Refused(known)
+    return _bind(known, node, scope), ()
 
 
 def _bind_custom(node: onnx.NodeProto, scope: Scope, domain: str) -> BoundOp | str:
-    """The user's operator for a node of a domain that onnx does not know, or why there is none."""
+    """The custom operator for a node of a domain that onnx does not know, or the reason why there is none."""
     op = scope.library.custom_ops.find(domain, node.op_type, scope.version_of(domain))
     if isinstance(op, str):
-        return f"domain {domain!r} is not known, the model brings no function {node.op_type!r} of it, and {op}"
+        return f"onnx does not know domain {domain!r}, the model has no function {domain}::{node.op_type}, and {op}"
     scope.library.used[op] = None
     attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
     return bind(op, attributes, len(node.input), len(node.output))
 
 
-def _mismatch(node: onnx.NodeProto, found: Implementation) -> str | None:
-    """How a node departs from its operator's schema, or from what its implementation understands; None if it fits."""
-    schema = found.schema
-    if found.required:
-        missing = found.required.difference(attribute.name for attribute in node.attribute)
+def _mismatch(node: onnx.NodeProto, known: Implementation) -> str | None:
+    """Why a node does not match its operator's schema or implementation; None if it does."""
+    schema = known.schema
+    if known.required:
+        missing = known.required.difference(attribute.name for attribute in node.attribute)
         if missing:
             return f"its attribute {min(missing)!r} is missing"
     for attribute in node.attribute:
@@ -221,8 +221,8 @@ def _mismatch(node: onnx.NodeProto, found: Implementation) -> str | None:
             continue
         if name not in schema.attributes:
             near = did_you_mean(name, schema.attributes)
-            return f"opset {schema.since_version} gives it no attribute {name!r}{near}"
-        if found.accepted is not None and name not in found.accepted:
+            return f"in opset {schema.since_version}, it has no attribute {name!r}{near}"
+        if known.accepted is not None and name not in known.accepted:
             return f"onnx.reference ignores its attribute {name!r}"
     if not schema.min_input <= len(node.input) <= schema.max_input:
         return f"expected {schema.min_input} to {schema.max_input} inputs, found {len(node.input)}"
@@ -231,16 +231,16 @@ def _mismatch(node: onnx.NodeProto, found: Implementation) -> str | None:
     return None
 
 
-def _bind(found: Implementation, node: onnx.NodeProto, scope: Scope) -> Callable[..., Sequence[Any]]:
-    mismatch = _mismatch(node, found)
+def _bind(known: Implementation, node: onnx.NodeProto, scope: Scope) -> Callable[..., Sequence[Any]]:
+    mismatch = _mismatch(node, known)
     if mismatch:
         raise Refused(mismatch)
-    if found.body is not None:
-        return _call_of(_schema_program(found.body, _with_defaults(node, found), scope), len(node.input))
-    if found.body_needs_types:
-        return _TypedBody(found, node, scope)
-    assert found.run_class is not None
-    completed = _with_defaults(node, found)
+    if known.body is not None:
+        return _call_of(_schema_program(known.body, _with_defaults(node, known), scope), len(node.input))
+    if known.body_needs_types:
+        return _TypedBody(known, node, scope)
+    assert known.run_class is not None
+    completed = _with_defaults(node, known)
     parameters = {
         "log": _no_log,
         "opsets": dict(scope.opsets),
@@ -250,28 +250,28 @@ def _bind(found: Implementation, node: onnx.NodeProto, scope: Scope) -> Callable
         "evaluator_cls": functools.partial(_NestedGraph, scope),
     }
     try:
-        operator = found.run_class(completed, parameters)
+        operator = known.run_class(completed, parameters)
     except Refused:
         raise
     except Exception as error:
         raise_out_of_memory(error)
-        raise Refused(f"its implementation refuses it: {type(error).__name__}: {error}") from error
-    if found.accepted is not None:  # the newest schema may have added attributes this implementation is too old for
-        operator.attributes_names_ &= found.accepted
+        raise Refused(f"onnx.reference does not support it: {type(error).__name__}: {error}") from error
+    if known.accepted is not None:  # the newest schema may have attributes that this implementation does not support
+        operator.attributes_names_ &= known.accepted
     return operator.run
 
 
-def _with_defaults(node: onnx.NodeProto, found: Implementation) -> onnx.NodeProto:
-    """A copy of ``node`` with the defaults of its own opset written out, and without attributes of no effect."""
+def _with_defaults(node: onnx.NodeProto, known: Implementation) -> onnx.NodeProto:
+    """A copy of ``node`` with the attribute defaults of its own opset, and without ignored attributes."""
     completed = onnx.NodeProto()
     completed.CopyFrom(node)
     kept = [attribute for attribute in node.attribute if attribute.name not in IGNORED_ATTRIBUTES]
     del completed.attribute[:]
     completed.attribute.extend(kept)
-    given = {attribute.name for attribute in kept}
-    for name, definition in found.schema.attributes.items():
-        wanted = found.accepted is None or name in found.accepted
-        if wanted and name not in given and definition.default_value.type != onnx.AttributeProto.UNDEFINED:
+    stated = {attribute.name for attribute in kept}
+    for name, definition in known.schema.attributes.items():
+        is_supported = known.accepted is None or name in known.accepted
+        if is_supported and name not in stated and definition.default_value.type != onnx.AttributeProto.UNDEFINED:
             completed.attribute.add().CopyFrom(definition.default_value)
     return completed
 
@@ -281,7 +281,7 @@ def _schema_program(body: onnx.FunctionProto, node: onnx.NodeProto, scope: Scope
 
 
 def _call_of(program: Program, num_inputs: int) -> Callable[..., Sequence[Any]]:
-    """A call of a function body; inputs the caller leaves out at the end are absent."""
+    """A call of a function body. Trailing inputs that the caller omits are None."""
     absent = (None,) * (len(program.input_names) - num_inputs)
 
     def call(*inputs: Any) -> Sequence[Any]:
@@ -291,23 +291,23 @@ def _call_of(program: Program, num_inputs: int) -> Callable[..., Sequence[Any]]:
 
 
 class _TypedBody:
-    """An operator whose function body depends on the element types of its inputs: compiled once per combination."""
+    """An operator whose function body depends on the types of its inputs. Compiled once per combination."""
 
-    def __init__(self, found: Implementation, node: onnx.NodeProto, scope: Scope) -> None:
-        self._schema = found.schema
+    def __init__(self, known: Implementation, node: onnx.NodeProto, scope: Scope) -> None:
+        self._schema = known.schema
         self._node = node
         self._scope = scope
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         types = []
         for value in inputs:
-            given = onnx.TypeProto()
+            proto = onnx.TypeProto()
             if value is not None:
-                given.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
-                given.tensor_type.shape.SetInParent()
+                proto.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+                proto.tensor_type.shape.SetInParent()
                 for size in value.shape:
-                    given.tensor_type.shape.dim.add().dim_value = size
-            types.append(given.SerializeToString())
+                    proto.tensor_type.shape.dim.add().dim_value = size
+            types.append(proto.SerializeToString())
         body = onnx.FunctionProto.FromString(
             self._schema.get_context_dependent_function(self._node.SerializeToString(), types)
         )
@@ -317,7 +317,7 @@ class _TypedBody:
 
 
 class _NestedGraph:
-    """A graph attribute in the form in which classes of ``onnx.reference`` call it."""
+    """A graph attribute with the interface that classes of ``onnx.reference`` call."""
 
     has_linked_attribute = False
 

@@ -1,4 +1,4 @@
-// Small helpers: elements, numbers for people, colours.
+// Small helpers: elements, numbers for people, colors.
 
 /** The element of an id. */
 const byId = (id) => document.getElementById(id);
@@ -8,7 +8,7 @@ function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "colour") element.style.background = value;
+    else if (name === "color") element.style.background = value;
     else if (value !== undefined && value !== null && value !== false) element.setAttribute(name, value);
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
@@ -50,15 +50,15 @@ function elided(text, most) {
   return `${text.slice(0, head)}…${text.slice(text.length - (most - 1 - head))}`;
 }
 
-/** Two colours "#rrggbb" mixed; share 1 is the first alone. */
+/** Two colors "#rrggbb" mixed; share 1 is the first alone. */
 function mixed(one, other, share) {
-  const part = (colour, at) => parseInt(colour.slice(at, at + 2), 16);
+  const part = (color, at) => parseInt(color.slice(at, at + 2), 16);
   const channel = (at) => Math.round(part(other, at) + (part(one, at) - part(other, at)) * share);
   return `rgb(${channel(1)} ${channel(3)} ${channel(5)})`;
 }
 
 /** The values of the style's variables, as the theme has them. */
-function themeColours() {
+function themeColors() {
   const style = getComputedStyle(document.documentElement);
   const names = ["ground", "raised", "line", "text", "faint", "accent", "edge", "hover"];
   return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));

@@ -43,7 +43,7 @@ class Data {
     this.strings = json.strings;
     this.devices = json.run ? json.run.devices : json.devices;
     this.totals = json.totals;
-    this.colours = this.devices.map((_, i) => json.colours[i % json.colours.length]);
+    this.colors = this.devices.map((_, i) => json.colors[i % json.colors.length]);
     this.keys = json.nodes.key;
     this.opOf = json.nodes.op;
     this.reasonOf = json.nodes.reason;
@@ -136,7 +136,7 @@ class Data {
 
   device(subgraph) { return this.run ? this.ranOn[subgraph] : this.deviceOf[subgraph]; }
   deviceName(subgraph) { return this.devices[this.device(subgraph)]; }
-  colour(subgraph) { return this.colours[this.device(subgraph)]; }
+  color(subgraph) { return this.colors[this.device(subgraph)]; }
   op(node) { return this.opOf[node] < 0 ? "" : this.strings[this.opOf[node]]; }
   reason(node) { return this.reasonOf[node] < 0 ? "" : this.strings[this.reasonOf[node]]; }
   type(value) { return this.strings[this.valueTypes[value]]; }

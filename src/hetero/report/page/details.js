@@ -76,7 +76,7 @@ class Details {
     ];
     const slowest = data.run ? this.slowest(begin, end) : [];
     this.show(
-      make("h2", {}, make("i", { class: "swatch", colour: data.colour(s) }), `Subgraph ${s + 1} on ${data.deviceName(s)}`),
+      make("h2", {}, make("i", { class: "swatch", color: data.color(s) }), `Subgraph ${s + 1} on ${data.deviceName(s)}`),
       this.facts([
         ["Nodes", data.sizes[s].toLocaleString("en")],
         ["Time", data.run ? timeText(data.timeOf[s]) : ""],
@@ -110,7 +110,7 @@ class Details {
     const { data } = this, s = data.subgraphOf[node];
     const near = (other) => [this.nodeLink(other), data.subgraphOf[other] === s ? "" : make("span", { class: "faint" }, ` subgraph ${data.subgraphOf[other] + 1}, ${data.deviceName(data.subgraphOf[other])}`)];
     this.show(
-      make("h2", {}, make("i", { class: "swatch", colour: data.colour(s) }), make("span", { class: "name" }, ...breakable(elided(data.keys[node], 500)))),
+      make("h2", {}, make("i", { class: "swatch", color: data.color(s) }), make("span", { class: "name" }, ...breakable(elided(data.keys[node], 500)))),
       this.facts([
         ["Operator", data.op(node)],
         ["Device", data.deviceName(s)],

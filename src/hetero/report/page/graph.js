@@ -15,7 +15,7 @@ class SubgraphScene {
     const most = data.links.reduce((largest, link) => Math.max(largest, data.bytesOf(link.values)), 1);
     this.weight = (link) => 1 + 2.5 * (Math.log1p(data.bytesOf(link.values)) / Math.log1p(most));
   }
-  colour(s) { return this.data.colour(s); }
+  color(s) { return this.data.color(s); }
   lines(s) {
     const { data } = this;
     const time = data.run ? timeText(data.timeOf[s]) : "";
@@ -89,7 +89,7 @@ class NodeScene {
     if (data.run) for (let node = first; node < last; node++) this.longest = Math.max(this.longest, data.real[node]);
     this.weight = () => 1.2;
   }
-  /** The node at a place, -1 for a neighbouring subgraph. */
+  /** The node at a place, -1 for a neighboring subgraph. */
   node(i) {
     const at = i - this.before.length;
     return at >= 0 && at < this.nodes ? this.first + at : -1;
@@ -99,7 +99,7 @@ class NodeScene {
     if (i < this.before.length) return this.before[i];
     return this.node(i) >= 0 ? this.of : this.after[i - this.before.length - this.nodes];
   }
-  colour(i) { return this.data.colour(this.subgraph(i)); }
+  color(i) { return this.data.color(this.subgraph(i)); }
   lines(i) {
     const { data } = this, node = this.node(i);
     if (node < 0) return [`${i < this.before.length ? "from" : "to"} subgraph ${this.subgraph(i) + 1}`, data.deviceName(this.subgraph(i))];
@@ -241,7 +241,7 @@ class GraphView {
   draw(context) {
     const { scene, view } = this;
     if (!scene) return;
-    const colours = themeColours();
+    const colors = themeColors();
     const { layout } = scene;
     const [left, top] = view.toDrawing(0, 0), [right, bottom] = view.toDrawing(view.width, view.height);
     context.translate(view.x, view.y);
@@ -252,31 +252,31 @@ class GraphView {
       const x = layout.x[i], y = layout.y[i];
       if (x + halfX >= left && x - halfX <= right && y + halfY >= top && y - halfY <= bottom) seen.push(i);
     }
-    const tiny = view.scale < 0.12 && seen.length > 2000; // edges would be a haze, and boxes are drawn by colour
-    if (!tiny) this.drawEdges(context, colours, left, top, right, bottom);
-    const large = tiny ? this.drawTiny(context, colours, seen) : seen;
-    for (const i of large) this.drawBox(context, colours, i, layout.x[i] - halfX, layout.y[i] - halfY);
-    if (scene.edgeLabel && view.scale >= READABLE) this.labelEdges(context, colours, top, bottom);
+    const tiny = view.scale < 0.12 && seen.length > 2000; // edges would be a haze, and boxes are drawn by color
+    if (!tiny) this.drawEdges(context, colors, left, top, right, bottom);
+    const large = tiny ? this.drawTiny(context, colors, seen) : seen;
+    for (const i of large) this.drawBox(context, colors, i, layout.x[i] - halfX, layout.y[i] - halfY);
+    if (scene.edgeLabel && view.scale >= READABLE) this.labelEdges(context, colors, top, bottom);
   }
 
   isFaint(i) {
     return Boolean((this.dim && this.dim(this.scene.subgraph(i))) || (this.marked && !this.marked(i)));
   }
 
-  /** Plain boxes, a path for each colour; gives those that stand out and are still to be drawn. */
-  drawTiny(context, colours, boxes) {
+  /** Plain boxes, a path for each color; gives those that stand out and are still to be drawn. */
+  drawTiny(context, colors, boxes) {
     const { scene } = this, { layout, boxWidth, boxHeight } = scene;
     const paths = new Map(), standing = [];
     for (const i of boxes) {
       const faint = this.isFaint(i);
       if (i === this.chosen || i === this.hovered || (this.marked && !faint)) { standing.push(i); continue; }
-      const key = scene.colour(i) + (faint ? "faint" : "");
-      if (!paths.has(key)) paths.set(key, { colour: scene.colour(i), alpha: faint ? 0.22 : 1, path: new Path2D() });
+      const key = scene.color(i) + (faint ? "faint" : "");
+      if (!paths.has(key)) paths.set(key, { color: scene.color(i), alpha: faint ? 0.22 : 1, path: new Path2D() });
       paths.get(key).path.rect(layout.x[i] - boxWidth / 2, layout.y[i] - boxHeight / 2, boxWidth, boxHeight);
     }
-    for (const { colour, alpha, path } of paths.values()) {
+    for (const { color, alpha, path } of paths.values()) {
       context.globalAlpha = alpha;
-      context.fillStyle = mixed(colour, colours.ground, 0.85);
+      context.fillStyle = mixed(color, colors.ground, 0.85);
       context.fill(path);
     }
     context.globalAlpha = 1;
@@ -284,7 +284,7 @@ class GraphView {
   }
 
   /** How much passes, beside edges from one layer to the next, as long as labels do not meet. */
-  labelEdges(context, colours, top, bottom) {
+  labelEdges(context, colors, top, bottom) {
     const { scene } = this, taken = [];
     context.font = `11px ${FONT}`;
     context.textAlign = "left";
@@ -297,14 +297,14 @@ class GraphView {
       if (Math.abs(x2 - x1) > 60 || taken.some(([left, at, wide]) => Math.abs(at - y) < 14 && left < x + width + 8 && x < left + wide + 8)) return;
       taken.push([x, y, width]);
       context.lineWidth = 3;
-      context.strokeStyle = colours.ground;
+      context.strokeStyle = colors.ground;
       context.strokeText(text, x, y);
-      context.fillStyle = colours.faint;
+      context.fillStyle = colors.faint;
       context.fillText(text, x, y);
     });
   }
 
-  drawEdges(context, colours, left, top, right, bottom) {
+  drawEdges(context, colors, left, top, right, bottom) {
     const { scene, view } = this, { courses } = scene.layout;
     const smooth = view.scale > 0.12;
     const inside = (course) => {
@@ -324,9 +324,9 @@ class GraphView {
       byWidth.get(width).push(e);
     });
     const head = Math.min(9, 7 / Math.max(view.scale, 0.7));
-    const stroke = (edges, colour, width, alpha) => {
+    const stroke = (edges, color, width, alpha) => {
       context.globalAlpha = alpha;
-      context.strokeStyle = context.fillStyle = colour;
+      context.strokeStyle = context.fillStyle = color;
       context.lineWidth = Math.max(width, 0.6 / view.scale);
       context.beginPath();
       for (const e of edges) trace(context, courses[e], smooth);
@@ -339,23 +339,23 @@ class GraphView {
       context.globalAlpha = 1;
     };
     const faint = focus >= 0 || this.marked ? 0.45 : 0.8;
-    for (const [width, edges] of byWidth) stroke(edges, colours.edge, width, faint);
-    if (chosen.length) stroke(chosen, colours.accent, 2.2, 1);
+    for (const [width, edges] of byWidth) stroke(edges, colors.edge, width, faint);
+    if (chosen.length) stroke(chosen, colors.accent, 2.2, 1);
   }
 
-  drawBox(context, colours, i, x, y) {
-    const { scene, view } = this, { boxWidth, boxHeight } = scene, colour = scene.colour(i);
+  drawBox(context, colors, i, x, y) {
+    const { scene, view } = this, { boxWidth, boxHeight } = scene, color = scene.color(i);
     const faint = this.isFaint(i);
     const detailed = view.scale >= READABLE * 0.75;
     context.globalAlpha = faint ? 0.22 : 1;
-    context.fillStyle = detailed ? mixed(colour, colours.ground, 0.26) : mixed(colour, colours.ground, 0.85);
+    context.fillStyle = detailed ? mixed(color, colors.ground, 0.26) : mixed(color, colors.ground, 0.85);
     context.beginPath();
     context.roundRect(x, y, boxWidth, boxHeight, 7);
     context.fill();
     if (detailed) {
       context.save();
       context.clip();
-      context.fillStyle = colour;
+      context.fillStyle = color;
       context.fillRect(x, y, 6, boxHeight);
       if (scene.share(i) > 0) {
         context.globalAlpha *= 0.75;
@@ -365,13 +365,13 @@ class GraphView {
     }
     const chosen = i === this.chosen, marked = this.marked && !faint;
     if (detailed || chosen || marked || i === this.hovered) {
-      context.strokeStyle = chosen || marked ? colours.accent : i === this.hovered ? colours.text : colour;
+      context.strokeStyle = chosen || marked ? colors.accent : i === this.hovered ? colors.text : color;
       context.lineWidth = chosen ? Math.max(2.5, 2.5 / view.scale) : marked ? Math.max(1.8, 1.5 / view.scale) : 1;
       context.beginPath();
       context.roundRect(x, y, boxWidth, boxHeight, 7);
       context.stroke();
     }
-    context.fillStyle = colours.text;
+    context.fillStyle = colors.text;
     if (detailed) {
       const [first, second] = scene.lines(i), room = boxWidth - 24;
       context.textBaseline = "alphabetic";
@@ -379,21 +379,21 @@ class GraphView {
       context.font = `600 13px ${FONT}`;
       context.fillText(fitted(context, first, room), x + 15, y + boxHeight / 2 - 3);
       context.font = `12px ${FONT}`;
-      context.fillStyle = colours.faint;
+      context.fillStyle = colors.faint;
       context.fillText(fitted(context, second, room), x + 15, y + boxHeight / 2 + 13);
     } else if (view.scale > 0.2 && scene.short(i)) {
       context.font = `600 ${Math.min(30, 10.5 / view.scale)}px ${FONT}`;
       context.textAlign = "center";
       context.textBaseline = "middle";
-      context.fillStyle = contrast(colour);
+      context.fillStyle = contrast(color);
       context.fillText(fitted(context, scene.short(i), boxWidth - 6), x + boxWidth / 2, y + boxHeight / 2 + 1);
     }
     context.globalAlpha = 1;
   }
 }
 
-/** Black or white, whichever can be read on a colour. */
-function contrast(colour) {
-  const part = (at) => parseInt(colour.slice(at, at + 2), 16);
+/** Black or white, whichever can be read on a color. */
+function contrast(color) {
+  const part = (at) => parseInt(color.slice(at, at + 2), 16);
   return 0.299 * part(1) + 0.587 * part(3) + 0.114 * part(5) > 140 ? "#1f2328" : "#ffffff";
 }

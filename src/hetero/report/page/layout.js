@@ -2,9 +2,9 @@
 //
 // 1. A vertex's layer is its longest path from a source; sources move down to their first reader.
 // 2. Edges over several layers get a dummy in each layer between, as long as there are not too many.
-// 3. Vertices of a layer are ordered by the mean place of their neighbours, sweeping down and up; the order with the
+// 3. Vertices of a layer are ordered by the mean place of their neighbors, sweeping down and up; the order with the
 //    fewest crossings is kept.
-// 4. Places across: each sweep moves vertices as close to the mean of their neighbours as order and distance allow,
+// 4. Places across: each sweep moves vertices as close to the mean of their neighbors as order and distance allow,
 //    which is isotonic regression (pool adjacent violators), so one pass per layer.
 // 5. Long drawings are folded into columns like a newspaper's, so that they fill the window.
 //
@@ -15,14 +15,14 @@ const GAP_X = 26, GAP_Y = 34, GUTTER = 46;
 /**
  * Places of vertices 0..count-1 of one size, and the course of edges. from[i] < to[i] for each edge.
  *
- * aspect: width by height to aim at when folding; 0 does not fold. Gives x, y (centres), width and height of the whole,
+ * aspect: width by height to aim at when folding; 0 does not fold. Gives x, y (centers), width and height of the whole,
  * and courses: per edge the points that it passes, as [x, y, x, y, …], and whether it changes columns.
  */
 function layered(count, from, to, boxWidth, boxHeight, aspect) {
   const edges = from.length;
   const layer = layersOf(count, from, to);
   const { layerOf, rows, chains, total } = withDummies(count, from, to, layer);
-  const { above, below } = neighbours(total, chains);
+  const { above, below } = neighbors(total, chains);
   order(rows, layerOf, above, below, total);
   const across = placesAcross(rows, above, below, total, count, boxWidth);
   const { columnOf, offset, top, edge, width, height } = folded(rows, across, count, boxWidth, boxHeight, aspect, passing(rows.length, chains, layerOf));
@@ -82,8 +82,8 @@ function withDummies(count, from, to, layer) {
   return { layerOf, rows, chains, total: layerOf.length };
 }
 
-/** Rows of neighbours in the layer above and below; edges without dummies over several layers do not count. */
-function neighbours(total, chains) {
+/** Rows of neighbors in the layer above and below; edges without dummies over several layers do not count. */
+function neighbors(total, chains) {
   const above = Array.from({ length: total }, () => []), below = Array.from({ length: total }, () => []);
   for (const chain of chains) {
     for (let i = 1; i < chain.length; i++) {
@@ -169,7 +169,7 @@ function placesAcross(rows, above, below, total, count, boxWidth) {
           weight += strength;
         }
       }
-      // What has no neighbour at all stands beside the one before it; what has none on this side stays.
+      // What has no neighbor at all stands beside the one before it; what has none on this side stays.
       const alone = !weight && !above[v].length && !below[v].length;
       if (alone) wishes.push(null);
       else wishes.push(weight ? [sum / weight - shift, weight] : [x[v] - shift, 0.01]);

@@ -45,7 +45,7 @@ class Report {
     byId("legend").append(...data.devices.map((device, i) => make("button", {
       type: "button", "aria-pressed": "false", title: `Show what is on ${device}`, onclick: () => this.chooseDevice(this.device === i ? -1 : i),
     },
-    make("i", { class: "swatch", colour: data.colours[i] }), make("span", { class: "name" }, device),
+    make("i", { class: "swatch", color: data.colors[i] }), make("span", { class: "name" }, device),
     make("small", {}, [plural(used[i], "node"), plural(count[i], "subgraph"), data.run ? timeText(times[i]) : ""].filter(Boolean).join(" · ")))));
     const notices = data.warnings.map((warning) => make("p", { class: "name" }, warning));
     byId("notices").append(...notices);
@@ -66,7 +66,7 @@ class Report {
 
   tabs() {
     const { data } = this;
-    const swatch = (subgraph) => (row) => data.colour(subgraph(row));
+    const swatch = (subgraph) => (row) => data.color(subgraph(row));
     const inRun = (...columns) => (data.run ? columns : []);
     const timed = (column) => (row) => (column[row] < 0 ? "" : timeText(column[row]));
     this.nodes = new Table("Nodes", [
@@ -96,7 +96,7 @@ class Report {
       { title: "Type", width: "minmax(150px, 1fr)", text: (v) => data.type(v) },
       { title: "Bytes", width: "100px", number: true, text: (v) => bytesText(data.valueBytes[v]), key: (v) => data.valueBytes[v] },
       { title: "From", width: "minmax(110px, .5fr)", text: (v) => `${data.valueSource[v] + 1} ${data.deviceName(data.valueSource[v])}`, key: (v) => data.valueSource[v], swatch: swatch((v) => data.valueSource[v]) },
-      { title: "To", width: "minmax(130px, 1fr)", text: (v) => this.readersText(v), swatch: (v) => data.colour(data.readersOf(v)[0]) },
+      { title: "To", width: "minmax(130px, 1fr)", text: (v) => this.readersText(v), swatch: (v) => data.color(data.readersOf(v)[0]) },
     ], data.valueNames.length, (v) => this.chooseSubgraph(data.valueSource[v], true));
     const panes = [
       ["Nodes", data.numNodes, this.nodes.element],
@@ -165,7 +165,7 @@ class Report {
     else this.details.plan();
   }
 
-  /** box: where it stands in the drawing, if it is a neighbour of the one whose nodes are drawn. */
+  /** box: where it stands in the drawing, if it is a neighbor of the one whose nodes are drawn. */
   chooseSubgraph(s, reveal = false, box = -1) {
     this.subgraph = s;
     this.node = -1;

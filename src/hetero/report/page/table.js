@@ -111,7 +111,7 @@ class Table {
       const cells = this.columns.map((column, i) => {
         const text = column.text(row);
         const cell = make("span", { class: column.number ? "cell number" : "cell", role: "gridcell", title: column.number ? undefined : elided(text, 600) });
-        if (column.swatch) cell.append(make("i", { class: "swatch", colour: column.swatch(row) }));
+        if (column.swatch) cell.append(make("i", { class: "swatch", color: column.swatch(row) }));
         cell.append(column.name ? fitted(measuring(), elided(text, 600), room[i]) : elided(text, 300));
         return cell;
       });

@@ -142,15 +142,15 @@ class Timeline {
   }
 
   draw(context) {
-    const colours = themeColours(), { view, data } = this, { lanes, spans } = data.run;
+    const colors = themeColors(), { view, data } = this, { lanes, spans } = data.run;
     context.textBaseline = "middle";
-    this.drawAxis(context, colours);
+    this.drawAxis(context, colors);
     context.save();
     context.beginPath();
     context.rect(this.names, 0, view.width - this.names, view.height);
     context.clip();
     lanes.forEach((_, lane) => {
-      context.fillStyle = colours.raised;
+      context.fillStyle = colors.raised;
       context.fillRect(this.names, AXIS + lane * this.lane + 3, view.width, this.lane - 6);
     });
     const narrow = new Map(); // bars thinner than a pixel are drawn once per pixel
@@ -162,29 +162,29 @@ class Timeline {
         if (narrow.has(key)) continue;
         narrow.set(key, true);
       }
-      this.drawSpan(context, colours, i, begin, Math.max(1, end - begin));
+      this.drawSpan(context, colors, i, begin, Math.max(1, end - begin));
     }
-    this.drawFlows(context, colours);
+    this.drawFlows(context, colors);
     context.restore();
     lanes.forEach(([device, thread], lane) => {
       const y = AXIS + lane * this.lane + this.lane / 2;
-      context.fillStyle = data.colours[device];
+      context.fillStyle = data.colors[device];
       context.beginPath();
       context.roundRect(10, y - 5 - (this.lane >= 40 ? 8 : 0), 10, 10, 3);
       context.fill();
       context.textAlign = "left";
-      context.fillStyle = colours.text;
+      context.fillStyle = colors.text;
       context.font = `600 12px ${FONT}`;
       const name = fitted(context, data.devices[device], this.names - 34);
       context.fillText(name, 26, this.lane >= 40 ? y - 8 : y);
       const beside = this.lane >= 40 ? 0 : context.measureText(name).width + 8; // the thread below the name, or after it
-      context.fillStyle = colours.faint;
+      context.fillStyle = colors.faint;
       context.font = `11px ${FONT}`;
       if (this.names - 34 - beside > 30) context.fillText(fitted(context, thread, this.names - 34 - beside), 26 + beside, beside ? y : y + 8);
     });
   }
 
-  drawAxis(context, colours) {
+  drawAxis(context, colors) {
     const { view } = this;
     const rough = 90 / view.scale, power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((times) => times * power).find((one) => one >= rough);
@@ -194,30 +194,30 @@ class Timeline {
     for (let i = first; ; i++) {
       const x = i * step * view.scale + view.x;
       if (x > view.width || i > first + 1000) break;
-      context.strokeStyle = colours.line;
+      context.strokeStyle = colors.line;
       context.lineWidth = 1;
       context.beginPath();
       context.moveTo(Math.round(x) + 0.5, AXIS - 5);
       context.lineTo(Math.round(x) + 0.5, AXIS + this.data.run.lanes.length * this.lane);
       context.stroke();
-      context.fillStyle = colours.faint;
+      context.fillStyle = colors.faint;
       if (x > this.names + 10 && x < view.width - 24) context.fillText(i ? tickText(i * step, step) : "0", x, 10);
     }
   }
 
-  drawSpan(context, colours, i, x, width) {
+  drawSpan(context, colors, i, x, width) {
     const { data, view } = this, { spans, lanes } = data.run;
-    const colour = data.colours[lanes[spans.lane[i]][0]], ground = colours.ground;
+    const color = data.colors[lanes[spans.lane[i]][0]], ground = colors.ground;
     const inset = this.lane >= 40 ? 6 : 3;
     const y = AXIS + spans.lane[i] * this.lane + inset, height = this.lane - 2 * inset;
     const chosen = spans.subgraph[i] === this.chosen;
     context.globalAlpha = this.marked && !this.marked(spans.subgraph[i]) ? 0.25 : 1;
-    context.fillStyle = mixed(colour, ground, width < 4 ? 0.9 : 0.35);
+    context.fillStyle = mixed(color, ground, width < 4 ? 0.9 : 0.35);
     context.beginPath();
     context.roundRect(x, y, width, height, Math.min(4, width / 3));
     context.fill();
     if (width >= 3) {
-      context.strokeStyle = chosen ? colours.accent : i === this.hovered ? colours.text : colour;
+      context.strokeStyle = chosen ? colors.accent : i === this.hovered ? colors.text : color;
       context.lineWidth = chosen ? 2.5 : 1;
       context.stroke();
     }
@@ -226,18 +226,18 @@ class Timeline {
       context.save();
       context.clip();
       context.textAlign = "left";
-      context.fillStyle = colours.text;
+      context.fillStyle = colors.text;
       context.font = `600 12px ${FONT}`;
       const number = spans.subgraph[i] < 0 ? "model" : String(spans.subgraph[i] + 1);
       const label = `${number}  ${timeText(spans.end[i] - spans.begin[i])}`;
       context.fillText(context.measureText(label).width <= seen - 10 ? label : number, left + 6, y + height * (this.lane >= 40 ? 0.28 : 0.55));
-      if (width > 60 && this.lane >= 40) this.drawNodes(context, colours, i, colour, y + height * 0.52, height * 0.42);
+      if (width > 60 && this.lane >= 40) this.drawNodes(context, colors, i, color, y + height * 0.52, height * 0.42);
       context.restore();
     }
     context.globalAlpha = 1;
   }
 
-  drawNodes(context, colours, span, colour, y, height) {
+  drawNodes(context, colors, span, color, y, height) {
     const { view, data } = this;
     let drawnTo = -Infinity;
     context.font = `11px ${FONT}`;
@@ -245,21 +245,21 @@ class Timeline {
       const x = begin * view.scale + view.x, width = (end - begin) * view.scale;
       if (x > view.width || x + width < this.names || x + width < drawnTo + 0.5) return;
       drawnTo = x + width;
-      context.fillStyle = mixed(colour, colours.ground, i % 2 ? 0.75 : 0.6);
+      context.fillStyle = mixed(color, colors.ground, i % 2 ? 0.75 : 0.6);
       context.fillRect(x, y, Math.max(0.5, width - 0.5), height);
       if (width > 40) {
-        context.fillStyle = contrast(colour);
+        context.fillStyle = contrast(color);
         context.fillText(fitted(context, data.op(node), width - 8), x + 4, y + height / 2);
       }
     });
   }
 
   /** Arrows for the boundary values of the subgraph that is chosen or pointed at. */
-  drawFlows(context, colours) {
+  drawFlows(context, colors) {
     const { data, view } = this, { spans } = data.run;
     const focus = this.hovered >= 0 ? spans.subgraph[this.hovered] : this.chosen;
     if (focus < 0) return;
-    context.strokeStyle = context.fillStyle = colours.accent;
+    context.strokeStyle = context.fillStyle = colors.accent;
     context.lineWidth = 1.5;
     for (const link of data.links) {
       if (link.from !== focus && link.to !== focus) continue;

@@ -151,7 +151,7 @@ def _cubic_sample(x: np.ndarray, grid: np.ndarray, align_corners: bool) -> np.nd
 
 
 def _cubic_weights(fraction: np.ndarray, a: float = -0.75) -> np.ndarray:
-    """Keys' kernel at the four neighbours of a point: float[points, 4]."""
+    """Keys' kernel at the four neighbors of a point: float[points, 4]."""
     distance = np.abs(fraction[:, None] - np.arange(-1, 3))
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((distance - 5) * distance + 8) * distance * a - 4 * a

@@ -170,8 +170,8 @@ class Scaler(_MlOperator):
     def _run(
         self, x: np.ndarray, offset: Sequence[float] | None = None, scale: Sequence[float] | None = None
     ) -> tuple[np.ndarray]:
-        centred = x - np.array(offset or [0], np.float32)
-        return ((centred * np.array(scale or [1], np.float32)).astype(np.float32),)
+        centered = x - np.array(offset or [0], np.float32)
+        return ((centered * np.array(scale or [1], np.float32)).astype(np.float32),)
 
 
 # -- regressors: onnx.reference implements no post_transform for them -----------------------------------------------

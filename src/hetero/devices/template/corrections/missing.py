@@ -73,7 +73,7 @@ class Split_1(OpRun):
 
 
 class Multinomial(OpRun):
-    """Draws classes from unnormalised log probabilities [batch, classes], by the inverse of the distribution."""
+    """Draws classes from unnormalized log probabilities [batch, classes], by the inverse of the distribution."""
 
     def _run(
         self, logits: np.ndarray, dtype: int = 6, sample_size: int = 1, seed: float | None = None

@@ -1,4 +1,4 @@
-"""Softmax and its relatives, and the normalisations."""
+"""Softmax and its relatives, and the normalizations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _hardmax(matrix: np.ndarray) -> np.ndarray:
 
 
 def _coerced(name: str, compute: Callable[[np.ndarray], np.ndarray]) -> type[OpRun]:
-    # Before opset 13 all axes from `axis` (default 1) on are normalised together. onnx.reference normalises one axis,
+    # Before opset 13 all axes from `axis` (default 1) on are normalized together. onnx.reference normalizes one axis,
     # by default the last. Found with the backend suite stamped as opsets 1 and 11.
     class Coerced(OpRun):
         def _run(self, x: np.ndarray, axis: int = 1) -> tuple[np.ndarray]:
@@ -48,7 +48,7 @@ def _coerced(name: str, compute: Callable[[np.ndarray], np.ndarray]) -> type[OpR
 
 
 class BatchNormalizationInference(OpRun):
-    # Opsets 7 to 13 normalise with the given mean and variance unless the node has training outputs, which no
+    # Opsets 7 to 13 normalize with the given mean and variance unless the node has training outputs, which no
     # framework that runs models offers. onnx.reference mixes batch statistics in, because `momentum` has a default,
     # and fails in opsets 6 to 8 (a tuple inside a tuple). Found with the backend suite stamped as opsets 7 and 9.
     # Before opset 9 there is `spatial`: 0 means statistics per activation and not per channel.
@@ -124,7 +124,7 @@ class LogSoftmax(OpRun):
 
 
 class LRN(OpRun):
-    # onnx.reference loops over the batch where it should loop over channels: it normalises only as many channels as
+    # onnx.reference loops over the batch where it should loop over channels: it normalizes only as many channels as
     # there are images. It also takes 4-D input only. Compared with onnxruntime over sizes and ranks.
 
     def _run(

@@ -1,4 +1,4 @@
-"""Pooling over windows, vectorised: the window becomes trailing axes of a strided view.
+"""Pooling over windows, vectorized: the window becomes trailing axes of a strided view.
 
 onnx.reference pools in Python loops, one window at a time (seconds for one layer of an image model). Wrong there:
 MaxPool gives zero or no indices unless a stride or dilation is above 1, and in opset 1 misplaces asymmetric pads;
