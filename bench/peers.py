@@ -1,4 +1,4 @@
-"""The same graphs through other partitioners, as a Markdown table. Peers that are not installed are named as such.
+"""The same graphs through other partitioners. Rows of peers that are not installed say so.
 
     pip install '.[peers]'                     # torch (a CPU build will do) and openvino
     python bench/peers.py                      # 300, 1,000 and 3,000 nodes; 10 minutes, most of them time limits
@@ -38,6 +38,7 @@ import graphs
 from hetero.base.formatting import duration
 from hetero.errors import PartitionError
 from hetero.partition import POLICIES, Graph, check_partition, partition_graph
+from table import Table
 from timing import medians
 
 Ints = NDArray[np.integer]
@@ -188,6 +189,23 @@ def peer_cells(peer: str, kind: str, size: int, limit: float, graph: Graph, devi
     return [duration(answer["seconds"]), *cells(graph, device, answer["label"])]
 
 
+def peers(kinds: Sequence[str], sizes: Sequence[int], limit: float) -> Table:
+    table = Table("kind", "nodes", "partitioner", "CPU time", "subgraphs", "cut edges", "valid")
+    for size in sizes:
+        for kind in kinds:
+            src, dst, device = graphs.make(kind, size)
+            graph = Graph.from_edges(src, dst, len(device))
+            works = {policy: partial(partition_graph, graph, device, policy) for policy in POLICIES}
+            first = [kind, f"{len(device):,}"]
+            for policy, seconds in medians(works, rounds=9, seconds=2).items():
+                label = works[policy]().subgraph_of
+                table.add(*first, f"hetero `{policy}`", duration(seconds), *cells(graph, device, label))
+                first = ["", ""]
+            for peer in PEERS:
+                table.add(*first, peer, *peer_cells(peer, kind, size, limit, graph, device))
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", choices=graphs.KINDS, default=list(KINDS), metavar="KIND")
@@ -199,21 +217,7 @@ def main() -> None:
         peer, kind, size = arguments.run
         PEERS[peer][1](*graphs.make(kind, int(size)))
         return
-    print("| kind | nodes | partitioner | CPU time | subgraphs | cut edges | valid |\n|---|---|---|---|---|---|---|")
-    for size in arguments.sizes:
-        for kind in arguments.kinds:
-            src, dst, device = graphs.make(kind, size)
-            graph = Graph.from_edges(src, dst, len(device))
-            works = {policy: partial(partition_graph, graph, device, policy) for policy in POLICIES}
-            found = medians(works, rounds=9, seconds=2)
-            first = f"{kind} | {len(device):,}"
-            for policy, seconds in found.items():
-                rest = [duration(seconds), *cells(graph, device, works[policy]().subgraph_of)]
-                print(f"| {first} | hetero `{policy}` | {' | '.join(rest)} |", flush=True)
-                first = " | "
-            for peer in PEERS:
-                rest = peer_cells(peer, kind, size, arguments.limit, graph, device)
-                print(f"| {first} | {peer} | {' | '.join(rest)} |", flush=True)
+    peers(arguments.kinds, arguments.sizes, arguments.limit).print()
 
 
 if __name__ == "__main__":
