@@ -59,8 +59,8 @@ def versions(packages: Sequence[str]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """``before``, ``after``: load averages of one minute. ``foreign``: the share, 0 to 1, of the machine's CPU time that
-    other processes and other virtual machines took. ``cpu_seconds``: of this process and its children."""
+    """``before``, ``after``: load averages of one minute. ``foreign``: the share, 0 to 1, of the machine's CPU time
+    that other processes and other virtual machines took. ``cpu_seconds``: of this process and its children."""
 
     before: float
     after: float
