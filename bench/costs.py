@@ -271,7 +271,7 @@ def models(cases: Sequence[str], pairs: Sequence[tuple[str, str]] = PAIRS, round
                 "halves": core.plan(model, listed, by_cost, pins=pins),
             }
             compiled = [core.compile_model(model, plan, config) for plan in plans.values()]
-            measured = least_times(compiled, inputs, 3 if on_template else rounds, clock)
+            measured = minimum_times(compiled, inputs, 3 if on_template else rounds, clock)
             cells = []
             for (name, plan), seconds in zip(plans.items(), measured, strict=True):
                 predicted = plan.latency.total_s
@@ -286,18 +286,18 @@ def models(cases: Sequence[str], pairs: Sequence[tuple[str, str]] = PAIRS, round
     return table
 
 
-def least_times(
+def minimum_times(
     compiled: Sequence[Any], inputs: Mapping[str, Any], rounds: int, clock: Callable[[], float]
 ) -> list[float]:
     """The minimum seconds of an inference of each, in interleaved rounds."""
-    least = [np.inf] * len(compiled)
+    minima = [np.inf] * len(compiled)
     for number in range(rounds + 1):
         for i, model in enumerate(compiled):
             begin = clock()
             model(inputs)
             if number:
-                least[i] = min(least[i], clock() - begin)
-    return least
+                minima[i] = min(minima[i], clock() - begin)
+    return minima
 
 
 def main() -> None:

@@ -135,7 +135,7 @@ TABLES: Mapping[str, Figure] = {
     "closure": Figure(PARTITIONER, "partition_time.py closure", "closure"),
     "small": Figure(PARTITIONER, "partition_time.py small", "small"),
     "growth": Figure(PARTITIONER, "scaling.py times --largest 2500000", "times --largest 20000 --kinds comb"),
-    "growth-memory": Figure(PARTITIONER, "scaling.py memory --largest 10000000", "memory --largest 20000 --kinds comb"),
+    "growth-memory": Figure(PARTITIONER, "scaling.py memory --largest 5000000", "memory --largest 20000 --kinds comb"),
     "quality": Figure(
         PARTITIONER,
         "quality.py --sizes 1000 10000 100000 1000000 --seeds 1 --contraction-up-to 100000",
@@ -160,8 +160,8 @@ class SummaryRow:
     other: str
 
     def cells(self, table: Table) -> list[str]:
-        def cell(found: re.Match[str]) -> str:
-            last, _, column = found[1].rpartition(": ")
+        def cell(reference: re.Match[str]) -> str:
+            last, _, column = reference[1].rpartition(": ")
             return table.cell((*self.row, last) if last else self.row, column).strip("*")
 
         return [re.sub(r"\{([^}]*)\}", cell, text) for text in (self.title, self.hetero, self.other)]
@@ -221,17 +221,17 @@ def summary(bodies: Mapping[str, str]) -> str:
 
 def bodies_of(folder: Path, pages: Iterable[str] = PAGES) -> dict[str, str]:
     """Name of each table in the pages -> the text between its markers."""
-    found: dict[str, str] = {}
+    bodies: dict[str, str] = {}
     for page in pages:
         text = (folder / page).read_text(encoding="utf-8")
         matches = list(MARKED.finditer(text))
         if len(matches) != text.count("<!-- table:") or len(matches) != text.count("<!-- end -->"):
             raise ValueError(f"{page}: each <!-- table: NAME --> needs its own <!-- end -->")
         for match in matches:
-            if match["name"] in found:
+            if match["name"] in bodies:
                 raise ValueError(f"{page}: table {match['name']} is there twice")
-            found[match["name"]] = match["body"]
-    return found
+            bodies[match["name"]] = match["body"]
+    return bodies
 
 
 def put(page: Path, name: str, body: str) -> None:
@@ -372,17 +372,17 @@ def main() -> int:
     arguments = parser.parse_args()
     chosen = [name for name in names if name in arguments.only and name not in arguments.skip]
     if arguments.check:
-        found = problems(ROOT)
-        print("\n".join(found) or "the pages are right")
-        return bool(found)
+        wrong = problems(ROOT)
+        print("\n".join(wrong) or "the pages are right")
+        return bool(wrong)
     if arguments.list:
         for name in chosen:
             if name != SUMMARY:
                 missing = TABLES[name].missing()
                 print(f"{name}: {TABLES[name].shown_command()}" + f"; missing: {'; '.join(missing)}" * bool(missing))
         return 0
-    if found := problems(ROOT):
-        print("\n".join(found), file=sys.stderr)
+    if wrong := problems(ROOT):
+        print("\n".join(wrong), file=sys.stderr)
         return 1
     folder = ROOT
     if arguments.quick or arguments.out:

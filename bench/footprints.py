@@ -49,13 +49,13 @@ def by_onnxruntime(path: str, inputs: dict[str, np.ndarray]) -> int:
     options.enable_cpu_mem_arena = options.enable_mem_pattern = options.enable_mem_reuse = False
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, sess_options=options, providers=["CPUExecutionProvider"])
-    most = 0
+    rise = 0
     for _ in range(3):
         before = resident("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")
         session.run(None, inputs)
-        most = resident("VmHWM") - before  # the last run counts: the first also touches weights
-    return most + sum(array.nbytes for array in inputs.values())
+        rise = resident("VmHWM") - before  # the last run counts: the first also touches weights
+    return rise + sum(array.nbytes for array in inputs.values())
 
 
 def in_a_process(path: Path, inputs: Path) -> int:
@@ -71,8 +71,8 @@ def on_the_cpu(model: Model, inputs: dict[str, np.ndarray]) -> int:
     arenas = [0]
     original = planner._assemble
 
-    def noting(*given: Any) -> Any:
-        program, nodes = original(*given)
+    def noting(*arguments: Any) -> Any:
+        program, nodes = original(*arguments)
         arenas.append(program.arena_bytes)
         return program, nodes
 
@@ -97,8 +97,8 @@ def with_all_types(model: Model, inputs: dict[str, np.ndarray]) -> Model:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model.with_outputs(names).to_bytes(), options, ["CPUExecutionProvider"])
-    given = (port.name for port in session.get_outputs())
-    arrays = dict(zip(given, session.run(None, inputs), strict=True)) | inputs
+    output_names = (port.name for port in session.get_outputs())
+    arrays = dict(zip(output_names, session.run(None, inputs), strict=True)) | inputs
     stated = {name: (array.dtype, array.shape) for name, array in arrays.items() if array.dtype.kind not in "OSU"}
     return model.with_types(stated)
 

@@ -27,10 +27,10 @@ ORPHANS_END_SECONDS = 10.0  # at most, for example for the processes of a Ray cl
 def commit() -> str:
     """The short hash of the current commit; says if the measured files differ from it."""
     try:
-        found = _git("rev-parse", "--short", "HEAD")
+        head = _git("rev-parse", "--short", "HEAD")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return found + (" with uncommitted changes" if _git("status", "--porcelain", "--", *MEASURED) else "")
+    return head + (" with uncommitted changes" if _git("status", "--porcelain", "--", *MEASURED) else "")
 
 
 def _git(*arguments: str) -> str:

@@ -75,10 +75,10 @@ def torch_fx(src: Ints, dst: Ints, device: Ints, skip_horizontal_fusion: bool) -
     read = np.zeros(n, bool)
     read[src] = True
     graph = torch.fx.Graph()
-    given = graph.placeholder("x")
+    graph_input = graph.placeholder("x")
     nodes: list[Any] = []
     for v, sources in enumerate(sources_of(src, dst, n)):
-        node = graph.call_function(combine, tuple(nodes[u] for u in sources) or (given,))
+        node = graph.call_function(combine, tuple(nodes[u] for u in sources) or (graph_input,))
         node.meta |= {"number": v, "device": int(device[v])}
         nodes.append(node)
     graph.output(tuple(nodes[v] for v in range(n) if not read[v]))
@@ -91,13 +91,13 @@ def torch_fx(src: Ints, dst: Ints, device: Ints, skip_horizontal_fusion: bool) -
         partitioner = CapabilityBasedPartitioner(
             module, OnDevice(number), allows_single_node_partition=True, skip_horizontal_fusion=skip_horizontal_fusion
         )
-        found = partitioner.propose_partitions()
-        for part in found:
+        parts = partitioner.propose_partitions()
+        for part in parts:
             for node in part.nodes:
                 label[node.meta["number"]] = count
             count += 1
         if number < device.max():
-            module = partitioner.fuse_partitions(found, prefix=f"device{number}_")
+            module = partitioner.fuse_partitions(parts, prefix=f"device{number}_")
     report(time.process_time() - start, label)
 
 
@@ -108,10 +108,10 @@ def openvino(src: Ints, dst: Ints, device: Ints) -> None:
     n = len(device)
     read = np.zeros(n, bool)
     read[src] = True
-    given = op.parameter([-1], np.float32, name="x")
+    graph_input = op.parameter([-1], np.float32, name="x")
     nodes: list[Any] = []
     for v, sources in enumerate(sources_of(src, dst, n)):
-        inputs = [nodes[u] for u in sources] or [given]
+        inputs = [nodes[u] for u in sources] or [graph_input]
         match len(inputs):
             case 1:
                 node = op.relu(inputs[0])
@@ -126,8 +126,8 @@ def openvino(src: Ints, dst: Ints, device: Ints) -> None:
     for v in np.flatnonzero(~read).tolist():
         results.append(op.result(nodes[v]))
         results[-1].get_rt_info()["affinity"] = f"CPU{device[v]}"
-    given.get_rt_info()["affinity"] = "CPU0"
-    model = ov.Model(results, [given], "model")
+    graph_input.get_rt_info()["affinity"] = "CPU0"
+    model = ov.Model(results, [graph_input], "model")
 
     core = ov.Core()
     library = Path(ov.__file__).parent / "libs" / "libopenvino_intel_cpu_plugin.so"

@@ -63,11 +63,11 @@ def plan() -> Table:
         model = core.read_model(model_of(kind, NODES).SerializeToString())
         core.plan(model, "HETERO:NPU0,CPU")  # shape inference, once for a model
         begin = cpu_time_with_children()
-        found = core.plan(model, devices, PIPELINE)
+        staged = core.plan(model, devices, PIPELINE)
         planned = cpu_time_with_children()
-        str(found)
+        str(staged)
         printed = cpu_time_with_children()
-        pipeline = found.pipeline
+        pipeline = staged.pipeline
         assert pipeline is not None
         gap = pipeline.interval_s / pipeline.lower_bound_s - 1
         table.add(kind, f"{planned - begin:.2f} s", f"{printed - planned:.2f} s", f"{gap:.2%}")
@@ -94,8 +94,8 @@ def search() -> Table:
         for link in (0.0, 1.0):
             problem = random_problem(graph, DEVICES, link, 1)
             begin = time.process_time()
-            found = balance_stages(graph, problem, np.full(DEVICES, 1e-6), DEVICES)
-            cells += [f"{time.process_time() - begin:.2f} s", f"{found.gap:.2%}"]
+            balanced = balance_stages(graph, problem, np.full(DEVICES, 1e-6), DEVICES)
+            cells += [f"{time.process_time() - begin:.2f} s", f"{balanced.gap:.2%}"]
         table.add(kind, *cells)
     return table
 
@@ -116,10 +116,10 @@ def stages() -> Table:
         for seed in range(200):
             count = 2 + seed % 2
             case = random_case(np.random.default_rng(seed), 7, count, **options)
-            least = least_bottleneck(case, all_used=False)
-            if np.isfinite(least):
-                found = balance_stages(case.graph, case.problem, case.launch, count)
-                gaps.append(found.times.slowest / least - 1)
+            minimum = least_bottleneck(case, all_used=False)
+            if np.isfinite(minimum):
+                balanced = balance_stages(case.graph, case.problem, case.launch, count)
+                gaps.append(balanced.times.slowest / minimum - 1)
         exact = np.mean(np.array(gaps) < 1e-6)
         table.add(name, f"{exact:.0%}", f"{np.mean(gaps):.2%}", f"{np.max(gaps):.1%}")
     return table
@@ -145,7 +145,7 @@ def run() -> Table:
         return lambda: [of(x) for _ in range(REQUESTS)]
 
     def apart() -> None:
-        """What two threads do at most: each runs its stage over and over, and waits for nothing."""
+        """The most that two threads can do: each runs its stage repeatedly, without waiting."""
 
         def over_and_over(part: hetero.CompiledModel) -> None:
             runner = part.new_runner()

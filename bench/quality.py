@@ -66,14 +66,14 @@ def measure(kind: str, size: int, seed: int, weights: str = "one", max_steps: in
     src, dst, device = graphs.make(kind, size, seed)
     n = len(device)
     weight = edge_weights(weights, len(src), seed)
-    given = None if weights == "one" else weight
+    optional_weight = None if weights == "one" else weight
 
     def judge(label: NDArray[np.integer]) -> Result:
         return Result(len(np.unique(label)), float(weight[label[src] != label[dst]].sum()))
 
     graph = Graph.from_edges(src, dst, n)
     results: dict[str, Result | None] = {
-        policy: judge(partition_graph(graph, device, policy, given).subgraph_of) for policy in POLICIES
+        policy: judge(partition_graph(graph, device, policy, optional_weight).subgraph_of) for policy in POLICIES
     }
     results["depth"] = judge(twins.depth(src, dst, device))
     label = twins.contraction(src, dst, device, max_steps) if max_steps else None

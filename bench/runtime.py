@@ -183,8 +183,8 @@ def submodels_table(counts: Sequence[int] = SUBMODELS) -> Table:
     columns = ("inference", "compile", "OpenVINO, inference", "OpenVINO, compile")
     table = Table("per submodel", *columns[: 4 if beside else 2])
     for count in counts:
-        found = [per_submodel(core, count), *([openvino_per_submodel(count)] if beside else [])]
-        table.add(f"{count} submodels", *(duration(each[what]) for each in found for what in ("infer", "compile")))
+        libraries = [per_submodel(core, count), *([openvino_per_submodel(count)] if beside else [])]
+        table.add(f"{count} submodels", *(duration(each[what]) for each in libraries for what in ("infer", "compile")))
     return table
 
 

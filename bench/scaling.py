@@ -64,8 +64,8 @@ def memory(kind: str, size: int, policy: str) -> dict[str, int]:
     os.close(write)
     os.waitpid(child, 0)
     with os.fdopen(read) as answer:
-        found: dict[str, int] = json.load(answer)
-    return found
+        bytes_taken: dict[str, int] = json.load(answer)
+    return bytes_taken
 
 
 def memory_in_a_process(kind: str, size: int, policy: str) -> dict[str, int]:
@@ -73,8 +73,8 @@ def memory_in_a_process(kind: str, size: int, policy: str) -> dict[str, int]:
     # With a fixed threshold, glibc returns freed arrays at once. Arrays that it kept would hide what the policy takes.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
     answer = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    found: dict[str, int] = json.loads(answer.stdout)
-    return found
+    bytes_taken: dict[str, int] = json.loads(answer.stdout)
+    return bytes_taken
 
 
 def doublings(seconds: list[float], num_nodes: list[int]) -> list[float]:

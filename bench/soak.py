@@ -350,13 +350,13 @@ def soak(share: float, only: str = "", by_group: bool = False) -> tuple[Table, i
 
 
 def growth_cells(name: str, growths: Sequence[Growth]) -> list[str]:
-    most = {count: max(growth.by[count] for growth in growths) for count in LIMITS}
+    largest = {count: max(growth.by[count] for growth in growths) for count in LIMITS}
     mark = "**" if any(growth.excess() for growth in growths) else ""
     return [
         f"{mark}{name}{mark}",
         repetitions([growth.repetitions for growth in growths]),
-        f"{most['resident'] / 1024:+.0f}",
-        *(f"{most[count]:+.0f}" for count in ("heap", "blocks", "threads", "descriptors")),
+        f"{largest['resident'] / 1024:+.0f}",
+        *(f"{largest[count]:+.0f}" for count in ("heap", "blocks", "threads", "descriptors")),
     ]
 
 
