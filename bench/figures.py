@@ -262,8 +262,13 @@ def problems(folder: Path) -> list[str]:
             Table.parse(body)
         except ValueError as error:
             lines.append(f"{where[name]}, {name}: {error}")
-    if not lines and bodies[SUMMARY] != summary(bodies):
-        lines.append(f"{README}: the summary differs from the pages: run python bench/figures.py --only {SUMMARY}")
+    if lines:
+        return lines
+    try:
+        if bodies[SUMMARY] != summary(bodies):
+            lines.append(f"{README}: the summary differs from the pages: run python bench/figures.py --only {SUMMARY}")
+    except (KeyError, ValueError) as error:  # a row or a column is not there
+        lines.append(f"{README}: the summary cannot be made: {error}")
     return lines
 
 
@@ -347,7 +352,11 @@ def make(
         if quick:
             report(f"{SUMMARY}: skipped, because --quick does not make the rows that it needs")
         else:
-            put(folder / README, SUMMARY, summary(bodies_of(folder)))
+            try:
+                put(folder / README, SUMMARY, summary(bodies_of(folder)))
+            except (KeyError, ValueError) as error:  # a row or a column is not there
+                failed.append(SUMMARY)
+                report(f"{SUMMARY}: failed: {error}")
     report(f"total: {time.perf_counter() - begin:.0f} s")
     return failed
 

@@ -53,6 +53,7 @@ def change(page: Path, old: str, new: str) -> None:
         (figures.FIGURES, "| relu |", "relu", "not a table"),
         (figures.FIGURES, "| light_resnet50 | ", "| light_resnet50 | | ", "a row of"),
         (figures.FIGURES, "| light_resnet50 | ", "| light_resnet50 | 1", "the summary differs"),
+        (figures.FIGURES, "| light_resnet50 | ", "| light_resnet51 | ", "the table has no row light_resnet50"),
     ],
 )
 def test_problems_are_found(pages: Path, page: str, old: str, new: str, problem: str) -> None:
