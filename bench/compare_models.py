@@ -1,56 +1,38 @@
-"""The real models on the CPU device beside onnxruntime, as a Markdown table: runs in turn, so that what slows one slows
-both.
+"""Real models on hetero beside onnxruntime: same model, same input, same number of threads, interleaved rounds.
 
-    python bench/compare_models.py               # all models that are there; minutes
-    python bench/compare_models.py det common    # those with one of these words in their name
+    python bench/compare_models.py                             # the models that are there, on the CPU device
+    python bench/compare_models.py det common                  # those with one of these words in their name
+    python bench/compare_models.py --device HETERO:FPGA,CPU    # subgraphs, and time on one thread
 
-1 thread: median CPU time. 2 threads: the least time by the clock, which means something where two processors have
-nothing else to do. Compile: median CPU time of making a session or a compiled model from the model's bytes, for the CPU
-device with planning for the sizes of the inputs: the first inference's time less the second's. "Alone": without.
+One thread: median CPU time. Two threads: minimum elapsed time, which needs two idle cores. Compile: median CPU time to
+make a session or a compiled model from the model's bytes. For the CPU device, it includes the planning for the sizes of
+the inputs, which is the first inference's time minus the second's; "alone" does not.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 
 import hetero
-from bench_models import hetero_request, onnxruntime_session
 from hetero.base.formatting import duration
-from real_models import MODELS, Inputs, load
+from real_models import Inputs, available, load
+from sessions import both, onnxruntime_session
+from table import Table
+from timing import elapsed_times, medians
 
-Clock = Callable[[], float]
-Works = tuple[Callable[[], Any], Callable[[], Any]]
-
-
-def in_turn(works: Works, clock: Clock, rounds: int, pause: float = 0.0) -> list[list[float]]:
-    """Times of each work. ``pause``: seconds between, in which threads that wait actively fall asleep."""
-    times: list[list[float]] = [[], []]
-    for _ in range(rounds):
-        for work, found in zip(works, times, strict=True):
-            time.sleep(pause)
-            begin = clock()
-            work()
-            found.append(clock() - begin)
-    return times
-
-
-def runs(model: Any, inputs: Inputs, threads: int) -> Works:
-    session, request = onnxruntime_session(model, threads), hetero_request(model, "CPU", threads)
-    works = (lambda: session.run(None, inputs), lambda: request.infer(inputs))
-    for work in works:
-        work()
-    return works
+ROUNDS = 31
+PAUSE = 0.1  # seconds, after which onnxruntime's threads no longer busy-wait
 
 
 def compile_times(model: Any, inputs: Inputs, rounds: int) -> tuple[float, float, float]:
-    sessions, ours, alone = [], [], []
+    """Median CPU seconds of a session, of a compiled model with its planning, and without."""
+    sessions, with_planning, alone = [], [], []
     data = model.SerializeToString()
     core = hetero.Core()
     core.set_property("CPU", {"INFERENCE_NUM_THREADS": 1})
@@ -66,43 +48,66 @@ def compile_times(model: Any, inputs: Inputs, rounds: int) -> tuple[float, float
         between = time.process_time()
         request.infer(inputs)
         alone.append(compiled - begin)
-        ours.append(2 * between - begin - time.process_time())
+        with_planning.append(2 * between - begin - time.process_time())
         del request
-    # The first loads modules.
-    return statistics.median(sessions[1:]), statistics.median(ours[1:]), statistics.median(alone[1:])
+    # The first round loads modules.
+    return statistics.median(sessions[1:]), statistics.median(with_planning[1:]), statistics.median(alone[1:])
 
 
-def compare(case: str) -> tuple[list[str], list[float]]:
-    """The cells of a row after the model's name, and the three ratios."""
-    model, inputs = load(case)
-    one = [statistics.median(found) for found in in_turn(runs(model, inputs, 1), time.process_time, 31)]
-    two = [min(found) for found in in_turn(runs(model, inputs, 2), time.perf_counter, 31, 0.1)]
-    session, compiled, alone = compile_times(model, inputs, 11)
-    cells, ratios = [], []
-    for theirs, ours in (one, two, (session, compiled)):
-        ratios.append(ours / theirs)
-        cells += [duration(theirs), duration(ours), f"{ratios[-1]:.2f}"]
-    return [*cells, duration(alone)], ratios
-
-
-def main(words: list[str]) -> None:
-    print("| model | onnxruntime, 1 thread | CPU | ratio | 2 threads | CPU | ratio | compile | CPU | ratio | alone |")
-    print("|---|" + "---|" * 10)
+def compare(cases: Sequence[str], rounds: int = ROUNDS) -> Table:
+    table = Table(
+        *("model", "onnxruntime", "CPU", "ratio", "two threads", "CPU", "ratio", "compile", "CPU", "ratio", "alone")
+    )
     all_ratios = []
-    for case in MODELS:
-        if words and not any(word in case for word in words):
-            continue
-        try:
-            cells, ratios = compare(case)
-        except pytest.skip.Exception as why:
-            print(f"| {case} | {why} |")
-            continue
-        all_ratios.append(ratios)
-        print(f"| {case} | {' | '.join(cells)} |", flush=True)
-    means, worst = np.exp(np.log(all_ratios).mean(0)), np.max(all_ratios, 0)
-    for name, values in (("geometric mean", means), ("worst", worst)):
-        print(f"| {name} | | | {values[0]:.2f} | | | {values[1]:.2f} | | | {values[2]:.2f} | |")
+    for case in cases:
+        model, inputs = load(case)
+        one = medians(both(model, inputs), rounds, seconds=60)
+        two = {name: min(times) for name, times in elapsed_times(both(model, inputs, threads=2), rounds, PAUSE).items()}
+        session, compiled, alone = compile_times(model, inputs, max(1, rounds // 3))
+        pairs = [(one["onnxruntime"], one["CPU"]), (two["onnxruntime"], two["CPU"]), (session, compiled)]
+        cells = [cell for pair in pairs for cell in (*map(duration, pair), f"{pair[1] / pair[0]:.2f}")]
+        table.add(case, *cells, duration(alone))
+        all_ratios.append([own / reference for reference, own in pairs])
+    if all_ratios:
+        for name, values in (
+            ("geometric mean", np.exp(np.log(all_ratios).mean(0))),
+            ("worst", np.max(all_ratios, 0)),
+        ):
+            table.add(name, *(cell for value in values for cell in ("", "", f"{value:.2f}")), "")
+    return table
+
+
+def partitioned(cases: Sequence[str], device: str, rounds: int = ROUNDS) -> Table:
+    table = Table("model", "subgraphs", "onnxruntime", device, "ratio")
+    for case in cases:
+        model, inputs = load(case)
+        core = hetero.Core()
+        core.set_property("CPU", {"INFERENCE_NUM_THREADS": 1})
+        compiled = core.compile_model(core.read_model(model), device)
+        session, request = onnxruntime_session(model), compiled.create_infer_request()
+        count = compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")
+        times = medians(
+            {"session": lambda s=session, x=inputs: s.run(None, x), "request": lambda r=request, x=inputs: r.infer(x)},
+            rounds,
+            seconds=30,
+        )
+        own, reference = times["request"], times["session"]
+        table.add(case, f"{count}", duration(reference), duration(own), f"{own / reference:.2f}")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help="in the name of a model; default: all models")
+    parser.add_argument("--device", default="CPU", help="a list of devices, as HETERO:FPGA,CPU")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    arguments = parser.parse_args()
+    cases = available(arguments.words)
+    if arguments.device == "CPU":
+        compare(cases, arguments.rounds).print()
+    else:
+        partitioned(cases, arguments.device, arguments.rounds).print()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,20 +1,23 @@
-"""What a trip of a Loop or Scan with a small body costs, and an If, beside onnxruntime: CPU time, one thread.
+"""Cost of an iteration of Loop and Scan with small bodies, and of an If, beside onnxruntime.
 
-python bench/control_flow.py
+    python bench/control_flow.py
+
+Median CPU time with one thread, divided by the number of iterations.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx.parser
-import onnxruntime
 
 import hetero
+from hetero.base.formatting import duration
+from sessions import onnxruntime_session
+from table import Table
+from timing import medians
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
 TRIPS = 1000
@@ -64,33 +67,22 @@ CASES = {
 }
 
 
-def median_us(run: Callable[[], Any], repeats: int = 15) -> float:
-    run()
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        run()
-        times.append(time.process_time() - start)
-    return statistics.median(times) * 1e6
-
-
-def main() -> None:
+def control_flow() -> Table:
     x = np.array([1, 2, 3, 4], np.float32)
     feeds: dict[str, Any] = {"n": np.array(TRIPS), "x": x, "s": x, "m": np.ones((TRIPS, 4), np.float32)}
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
+    table = Table("", "onnxruntime", "CPU", "ratio")
     for name, text in CASES.items():
         proto = onnx.parser.parse_model(HEAD + text)
         compiled = hetero.compile(proto, "CPU", {"INFERENCE_NUM_THREADS": 1})
-        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
-        given = {port.name: feeds[port.name] for port in compiled.inputs}
-        for found, wanted in zip(compiled(given).values(), session.run(None, given), strict=True):
-            np.testing.assert_allclose(found, wanted, rtol=1e-5)
-        ours = median_us(lambda run=compiled, given=given: run(given)) / TRIPS
-        theirs = median_us(lambda run=session.run, given=given: run(None, given)) / TRIPS
-        print(f"{name:52} {ours:7.2f} us per trip, onnxruntime {theirs:7.2f}, ratio {ours / theirs:5.2f}")
+        session = onnxruntime_session(proto)
+        inputs = {port.name: feeds[port.name] for port in compiled.inputs}
+        for own, reference in zip(compiled(inputs).values(), session.run(None, inputs), strict=True):
+            np.testing.assert_allclose(own, reference, rtol=1e-5)
+        works = {"onnxruntime": partial(session.run, None, inputs), "CPU": partial(compiled, inputs)}
+        reference, own = (seconds / TRIPS for seconds in medians(works, rounds=15).values())
+        table.add(name, duration(reference), duration(own), f"{own / reference:.2f}")
+    return table
 
 
 if __name__ == "__main__":
-    main()
+    control_flow().print()

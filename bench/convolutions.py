@@ -1,11 +1,12 @@
-"""Single convolutions and matrix products on the CPU device beside onnxruntime, as a Markdown table.
+"""Single convolutions and matrix products on the CPU device beside onnxruntime.
 
-    python bench/convolutions.py                      # all shapes, one thread, by CPU time
-    python bench/convolutions.py --threads 2          # by the clock
+    python bench/convolutions.py                      # all shapes, one thread, CPU time
+    python bench/convolutions.py --threads 2          # elapsed time
     python bench/convolutions.py resnet50 products    # some groups of shapes
 
-Each shape is a model of one node with constant weights, run by both in turn: medians of interleaved rounds. GFLOP/s
-count the products of the definition, so a way that takes fewer (Winograd's filtering) can be above the machine's peak.
+Each shape is a model of one node with constant weights. Times are medians of interleaved rounds. GFLOP/s count the
+multiplications and additions of the definition, so an algorithm that needs fewer (Winograd) can exceed the machine's
+peak.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import statistics
-import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 
-import hetero
-from timing import repeated
+from hetero.base.formatting import duration
+from sessions import both
+from table import Table
+from timing import elapsed_times, medians, repeated
 
 Array = np.ndarray[Any, Any]
 ROUNDS = 31
+ROW_SECONDS = 3.0  # after which no round starts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,47 +214,39 @@ GROUPS: dict[str, list[Convolution | Product]] = {
 }
 
 
-def compare(shape: Convolution | Product, threads: int) -> tuple[float, float, float]:
-    """Median seconds of onnxruntime and of the CPU device, and how many operations that were."""
+def compare(shape: Convolution | Product, threads: int, rounds: int) -> tuple[float, float, float]:
+    """Median seconds of onnxruntime and of the CPU device, and the number of operations."""
     model, x, operations = shape.model()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
-    )
-    core = hetero.Core()
-    request = core.compile_model(
-        core.read_model(model), "CPU", {"INFERENCE_NUM_THREADS": threads}
-    ).create_infer_request()
-    inputs = {"x": x}
     calls = max(1, min(100, int(1.5e8 / operations)))
-    works = [repeated(lambda: session.run(None, inputs), calls), repeated(lambda: request.infer(inputs), calls)]
-    clock = time.process_time if threads == 1 else time.perf_counter
-    times: list[list[float]] = [[], []]
-    for _ in range(ROUNDS):
-        for work, found in zip(works, times, strict=True):
-            begin = clock()
-            work()
-            found.append((clock() - begin) / calls)
-    return statistics.median(times[0]), statistics.median(times[1]), operations
+    works = {name: repeated(work, calls) for name, work in both(model, {"x": x}, threads=threads).items()}
+    if threads == 1:
+        times = medians(works, rounds, ROW_SECONDS)
+    else:
+        times = {name: statistics.median(runs) for name, runs in elapsed_times(works, rounds).items()}
+    return times["onnxruntime"] / calls, times["CPU"] / calls, operations
+
+
+def convolutions(groups: Sequence[str] = (), threads: int = 1, rounds: int = ROUNDS) -> Table:
+    table = Table("", "shape", "onnxruntime", "CPU", "GFLOP/s", "ratio")
+    ratios = []
+    for group in groups or GROUPS:
+        for number, shape in enumerate(GROUPS[group]):
+            reference, own, operations = compare(shape, threads, rounds)
+            ratios.append(own / reference)
+            cells = [duration(reference), duration(own), f"{operations / own / 1e9:.0f}", f"{own / reference:.2f}"]
+            table.add("" if number else group, shape.name, *cells)
+    for name, value in (("geometric mean", statistics.geometric_mean(ratios)), ("worst", max(ratios))):
+        table.add(name, "", "", "", "", f"{value:.2f}")
+    return table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("groups", nargs="*", help=f"of {', '.join(GROUPS)}; default: all")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
-    print("| | shape | onnxruntime | CPU | GFLOP/s | ratio |\n|---|---|---|---|---|---|")
-    ratios = []
-    for group in arguments.groups or GROUPS:
-        title = group
-        for shape in GROUPS[group]:
-            reference, own, operations = compare(shape, arguments.threads)
-            ratios.append(own / reference)
-            cells = [f"{reference * 1e6:.0f} µs", f"{own * 1e6:.0f} µs", f"{operations / own / 1e9:.0f}"]
-            print(f"| {title} | {shape.name} | {' | '.join(cells)} | {own / reference:.2f} |", flush=True)
-            title = ""
-    print(f"\ngeometric mean {np.exp(np.mean(np.log(ratios))):.2f}, worst {max(ratios):.2f}")
+    convolutions(arguments.groups, arguments.threads, arguments.rounds).print()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Assignment by cost: its time and budgets, other libraries' maximum flow, predictions against measurements.
+"""Assignment by cost: its time and budgets, other libraries' maximum flow, predictions beside measurements.
 
-python bench/costs.py budgets [--largest N]     CPU seconds over every kind of graph
-python bench/costs.py libraries [--nodes N]     maximum flow by what is installed of SciPy, igraph, OR-Tools, PyMaxflow
-python bench/costs.py models                    real models: predicted and measured, by cost and by priority
+python bench/costs.py budgets       # CPU time of the slowest kind of graph; --by-kind: of each kind
+python bench/costs.py libraries     # maximum flow by SciPy, igraph, OR-Tools and PyMaxflow, if installed
+python bench/costs.py models        # real models: predicted and measured time of plans
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,12 @@ import hetero
 from graphs import KINDS, make
 from hetero._assign import min_cut
 from hetero.assign import AssignmentProblem, assign_by_cost
+from hetero.assign.costs import Costs
 from hetero.base.formatting import duration
+from hetero.measure import measure_costs, measure_link
 from hetero.partition import Graph
+from real_models import available, load
+from table import Table
 
 
 def _grid(width: int) -> Callable[[int], tuple[Any, Any, int]]:
@@ -66,16 +71,28 @@ SHAPES: Mapping[str, Callable[[int], tuple[Any, Any, int]]] = {
 }
 """Beside `KINDS`: what maximum flows may find hard. Sources, targets, number of nodes; no devices."""
 
+PAIRS = (("ORT", "CPU"), ("CPU", "ORT"), ("TEMPLATE", "CPU"))
 BUDGETS = {10_000: 0.05, 100_000: 1.0, 1_000_000: 20.0}
-REGIMES = ("small", "even", "large", "pins", "halves", "across")
+REGIMES = {
+    "small": "a tenth",
+    "even": "as much",
+    "large": "ten times",
+    "pins": "pinned",
+    "halves": "halves",
+    "across": "across",
+}
+"""The regimes of `problem`, and the columns of the table. The first three: the cost of transfers relative to the
+work."""
+MILLION = 1_000_000
+SLOWEST_KINDS = ("comb", "random")  # of all kinds at a million nodes
 Network = tuple[Any, Any, Any, Any, Any]
 
 
 def problem(kind: str, n: int, regime: str) -> AssignmentProblem:
     """Exponential work and sizes. Transfers cost a tenth of the work, as much, or ten times as much. "pins": nodes of
-    the kind's second device can only be there. "halves": each half of the graph prefers another device, and a transfer
-    costs more than all that is gained in a thousand nodes, so that flow has to go far. "across": the same, but no cut
-    pays, and all flow has to pass to the other half."""
+    the kind's second device can only run there. "halves": the two halves of the graph prefer different devices, and a
+    transfer costs more than a thousand nodes gain, so flow has to go far. "across": the same, but no cut pays, and all
+    flow has to pass to the other half."""
     if kind in KINDS:
         src, dst, device = make(kind, n)
         n = len(device)
@@ -97,22 +114,31 @@ def problem(kind: str, n: int, regime: str) -> AssignmentProblem:
     return AssignmentProblem.from_graph(graph, work, size, np.zeros((2, 2)), np.ones((2, 2)))
 
 
-def budgets(largest: int) -> Iterator[str]:
-    sizes = [n for n in BUDGETS if n <= largest]
-    yield "| kind | " + " | ".join(f"{n:,} nodes, {regime}" for n in sizes for regime in REGIMES) + " |"
-    yield "|---" * (1 + len(sizes) * len(REGIMES)) + "|"
-    worst = dict.fromkeys(sizes, 0.0)
-    for kind in (*KINDS, *SHAPES):
-        cells = []
-        for n in sizes:
-            for regime in REGIMES:
-                given = problem(kind, n, regime)
-                taken = min(cpu_time(lambda given=given: assign_by_cost(given)) for _ in range(3 if n < 10**6 else 1))
-                worst[n] = max(worst[n], taken)
-                cells.append(duration(taken))
-        yield f"| {kind} | {' | '.join(cells)} |"
-    for n in sizes:
-        yield f"worst at {n:,}: {duration(worst[n])} (budget {duration(BUDGETS[n])})"
+def budgets(kinds: Sequence[str], sizes: Sequence[int], by_kind: bool = False) -> Table:
+    """At a million nodes, only the regimes and the kinds that are slowest there, and a single run."""
+    regimes = {size: REGIMES if size < MILLION else ("large", "across") for size in sizes}
+    taken: dict[tuple[int, str, str], float] = {}
+    for size in sizes:
+        for kind in kinds if size < MILLION else [kind for kind in kinds if kind in SLOWEST_KINDS]:
+            for regime in regimes[size]:
+                case = problem(kind, size, regime)
+                runs = [cpu_time(partial(assign_by_cost, case)) for _ in range(3 if size < MILLION else 1)]
+                taken[size, kind, regime] = min(runs)
+    if by_kind:
+        table = Table("kind", *(f"{size:,}, {REGIMES[name]}" for size in sizes for name in regimes[size]))
+        for kind in kinds:
+            times = (taken.get((size, kind, name)) for size in sizes for name in regimes[size])
+            table.add(kind, *("" if seconds is None else duration(seconds) for seconds in times))
+        return table
+    table = Table("nodes", *REGIMES.values(), "slowest kind", "budget")
+    for size in sizes:
+        of_size = {(kind, regime): seconds for (n, kind, regime), seconds in taken.items() if n == size}
+        worst = [max((s for (_, name), s in of_size.items() if name == regime), default=None) for regime in REGIMES]
+        cells = ["" if seconds is None else duration(seconds) for seconds in worst]
+        slowest = max(of_size, key=lambda case: of_size[case])
+        budget = duration(BUDGETS[size]) if size in BUDGETS else ""
+        table.add(f"{size:,}", *cells, slowest[0], budget)
+    return table
 
 
 def cpu_time(work: Callable[[], Any]) -> float:
@@ -189,11 +215,10 @@ LIBRARIES: Mapping[str, Callable[[Network], int]] = {
 }
 
 
-def libraries(nodes: int) -> Iterator[str]:
-    yield "| graph | " + " | ".join(LIBRARIES) + " |"
-    yield "|---" * (1 + len(LIBRARIES)) + "|"
-    for kind in ("transformer", "random", "comb"):
-        for factor in (1.0, 10.0):
+def libraries(nodes: int, kinds: Sequence[str] = ("transformer", "random", "comb")) -> Table:
+    table = Table("graph", *LIBRARIES)
+    for kind in kinds:
+        for factor, regime in ((1.0, "as much"), (10.0, "ten times")):
             net = network(kind, nodes, factor)
             flows, cells = set(), []
             for solve in LIBRARIES.values():
@@ -205,29 +230,31 @@ def libraries(nodes: int) -> Iterator[str]:
                     continue
                 cells.append(duration(time.process_time() - begin))
             assert len(flows) == 1, f"flows differ: {flows}"
-            yield f"| {kind}, transfers {factor:g} times the work | {' | '.join(cells)} |"
+            table.add(f"{kind}, {regime}", *cells)
+    return table
 
 
 # ---- real models
 
 
-def models(rounds: int) -> Iterator[str]:
-    """One thread, CPU time of the process: on a busy machine the clock tells little."""
-    from hetero.assign.costs import Costs
-    from hetero.measure import measure_costs, measure_link
-    from real_models import MODELS, load
-
+def models(cases: Sequence[str], pairs: Sequence[tuple[str, str]] = PAIRS, rounds: int = 20) -> Table:
+    """CPU times with one thread. TEMPLATE is slow, so it gets only SqueezeNet, three times."""
     core, clock = hetero.Core(), time.process_time
-    yield "| model | devices | plan | subgraphs | predicted | measured | error | to priority |"
-    yield "|---|---|---|---|---|---|---|---|"
-    errors: dict[str, list[float]] = {}
+    plan_names = ("by priority", "by cost", "halves")
+    table = Table(
+        *("model", "devices", "subgraphs"),
+        *(f"{plan}: {what}" for plan in plan_names for what in ("predicted", "measured")),
+        "by cost to by priority",
+    )
+    errors: dict[str, list[float]] = {plan: [] for plan in plan_names}
     ratios = []
-    for devices in (("ORT", "CPU"), ("CPU", "ORT"), ("TEMPLATE", "CPU")):
-        config = {} if "TEMPLATE" in devices else {"INFERENCE_NUM_THREADS": 1}
+    for devices in pairs:
+        on_template = "TEMPLATE" in devices
+        config = {} if on_template else {"INFERENCE_NUM_THREADS": 1}
         links = [measure_link(core, *pair, config, clock) for pair in (devices, devices[::-1])]
-        for case in list(MODELS)[:5]:
-            if "TEMPLATE" in devices and case != "light_squeezenet":
-                continue  # others take seconds on it
+        for case in cases:
+            if on_template and case != "light_squeezenet":
+                continue
             proto, inputs = load(case)
             model = core.read_model(proto)
             costs = Costs.of_model(model, links=links)
@@ -239,54 +266,58 @@ def models(rounds: int) -> Iterator[str]:
             pins = {key: devices[int(second)] for key, second in half.items()}
             by_priority = core.plan(model, listed).affinity
             plans = {
-                "priority": core.plan(model, listed, by_cost, pins=by_priority),
-                "cost": core.plan(model, listed, by_cost),
+                "by priority": core.plan(model, listed, by_cost, pins=by_priority),
+                "by cost": core.plan(model, listed, by_cost),
                 "halves": core.plan(model, listed, by_cost, pins=pins),
             }
             compiled = [core.compile_model(model, plan, config) for plan in plans.values()]
-            measured = least_times(compiled, inputs, 3 if "TEMPLATE" in devices else rounds, clock)
-            for (kind, plan), seconds in zip(plans.items(), measured, strict=True):
+            measured = minimum_times(compiled, inputs, 3 if on_template else rounds, clock)
+            cells = []
+            for (name, plan), seconds in zip(plans.items(), measured, strict=True):
                 predicted = plan.latency.total_s
-                error, ratio = predicted / seconds - 1, seconds / measured[0]
-                errors.setdefault(kind, []).append(abs(error))
-                if kind == "cost":
-                    ratios.append(ratio)
-                yield (
-                    f"| {case} | {', '.join(devices)} | {kind} | {plan.num_subgraphs} | {duration(predicted)} | "
-                    f"{duration(seconds)} | {error:+.0%} | {ratio:.2f} |"
-                )
-    told = ", ".join(f"{kind} {statistics.median(each):.0%}" for kind, each in errors.items())
-    yield f"median error: {told}; by cost takes at most {max(ratios):.2f} of what priority takes"
+                errors[name].append(abs(predicted / seconds - 1))
+                cells += [duration(predicted), duration(seconds)]
+            ratios.append(measured[1] / measured[0])
+            subgraphs = ", ".join(f"{plan.num_subgraphs}" for plan in plans.values())
+            table.add(case, ", ".join(devices), subgraphs, *cells, f"{ratios[-1]:.2f}")
+    if ratios:
+        medians = [cell for each in errors.values() for cell in ("", f"{statistics.median(each):.0%}")]
+        table.add("median error; worst ratio", "", "", *medians, f"{max(ratios):.2f}")
+    return table
 
 
-def least_times(
+def minimum_times(
     compiled: Sequence[Any], inputs: Mapping[str, Any], rounds: int, clock: Callable[[], float]
 ) -> list[float]:
-    """The least seconds of an inference of each, taken in turns."""
-    least = [np.inf] * len(compiled)
+    """The minimum seconds of an inference of each, in interleaved rounds."""
+    minima = [np.inf] * len(compiled)
     for number in range(rounds + 1):
         for i, model in enumerate(compiled):
             begin = clock()
             model(inputs)
             if number:
-                least[i] = min(least[i], clock() - begin)
-    return least
+                minima[i] = min(minima[i], clock() - begin)
+    return minima
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("budgets", "libraries", "models"))
-    parser.add_argument("--largest", type=int, default=100_000)
-    parser.add_argument("--nodes", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=20)
-    given = parser.parse_args()
-    lines = {
-        "budgets": lambda: budgets(given.largest),
-        "libraries": lambda: libraries(given.nodes),
-        "models": lambda: models(given.rounds),
-    }
-    for line in lines[given.what]():
-        print(line, flush=True)
+    parser.add_argument("words", nargs="*", help="models: in the name of a model; default: the first five")
+    parser.add_argument("--kinds", nargs="+", metavar="KIND", help="of graphs")
+    parser.add_argument("--sizes", nargs="+", type=int, default=[10_000, 100_000], metavar="NODES", help="for budgets")
+    parser.add_argument("--by-kind", action="store_true", help="for budgets: a row for each kind of graph")
+    parser.add_argument("--nodes", type=int, default=100_000, help="for libraries")
+    parser.add_argument("--rounds", type=int, default=20, help="for models")
+    parser.add_argument("--devices", nargs=2, metavar="DEVICE", help="for models; default: three pairs")
+    arguments = parser.parse_args()
+    if arguments.what == "budgets":
+        budgets(arguments.kinds or (*KINDS, *SHAPES), arguments.sizes, arguments.by_kind).print()
+    elif arguments.what == "libraries":
+        libraries(arguments.nodes, arguments.kinds or ("transformer", "random", "comb")).print()
+    else:
+        pairs = [tuple(arguments.devices)] if arguments.devices else PAIRS
+        models(available(arguments.words) if arguments.words else available()[:5], pairs, arguments.rounds).print()
 
 
 if __name__ == "__main__":

@@ -1,23 +1,31 @@
-"""Importing an exported model, beside compiling it and beside onnxruntime's session creation: from the ONNX file, and
-from the model that onnxruntime optimized and saved before. `python bench/export.py` prints a table of CPU times on one
-thread, medians of interleaved rounds, with the files in the page cache.
+"""Importing an exported model, beside compiling it and beside onnxruntime's session creation.
+
+    python bench/export.py
+
+"Ready": CPU time from the file to a model that is ready. "First inference done" continues to the end of the first
+inference. "Optimized before" starts from the model that onnxruntime saved after its own optimizations. Medians of
+interleaved rounds with one thread. The files are in the page cache.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
 import pathlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnxruntime
 
 import hetero
+from hetero.base.formatting import duration
 from real_models import load
+from table import Table
 from timing import medians
 
 CASES = {"MiniLM-L3": "MiniLM-L3, sequence 128", "ResNet-50": "light_resnet50"}
+REFERENCE = "onnxruntime"
 Run = Callable[[Any], Any]
 
 
@@ -32,7 +40,7 @@ def session(path: str, save: str = "") -> Run:
 
 
 def ways_to_start(case: str, folder: pathlib.Path) -> dict[str, Callable[[], Run]]:
-    """Way -> a function that makes the model ready, and gives what runs it."""
+    """Way -> a function that makes the model ready, and returns a function that runs it."""
     model, inputs = load(case)
     plain, optimized = str(folder / "m.onnx"), str(folder / "o.onnx")
     pathlib.Path(plain).write_bytes(model.SerializeToString())
@@ -56,19 +64,30 @@ def first_inference(start: Callable[[], Run], inputs: Any) -> None:
     start()(inputs)
 
 
-def main() -> None:
-    print("| | | ready | ratio | first inference done | ratio |\n|---|---|---|---|---|---|")
-    for name, case in CASES.items():
+def export(names: Sequence[str] = tuple(CASES), rounds: int = 15) -> Table:
+    table = Table("", "", "ready", "ratio", "first inference done", "ratio")
+    for name in names:
+        case = CASES[name]
         with tempfile.TemporaryDirectory() as folder:
             ways, inputs = ways_to_start(case, pathlib.Path(folder)), load(case)[1]
-            ready = medians(ways, rounds=15)
-            done = medians({way: functools.partial(first_inference, start, inputs) for way, start in ways.items()}, 15)
-            for way in ways:
-                cells = (
-                    f"{times[way] * 1e3:.3g} ms | {times[way] / times['onnxruntime']:.2f}" for times in (ready, done)
-                )
-                print(f"| {name} | {way} | {' | '.join(cells)} |")
-                name = ""
+            ready = medians(ways, rounds)
+            done = medians(
+                {way: functools.partial(first_inference, start, inputs) for way, start in ways.items()}, rounds
+            )
+        for number, way in enumerate(ways):
+            cells: list[str] = []
+            for times in (ready, done):
+                cells += [duration(times[way]), f"{times[way] / times[REFERENCE]:.2f}"]
+            table.add("" if number else name, way, *cells)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(CASES), help=f"of {', '.join(CASES)}; default: all")
+    parser.add_argument("--rounds", type=int, default=15)
+    arguments = parser.parse_args()
+    export(arguments.names, arguments.rounds).print()
 
 
 if __name__ == "__main__":

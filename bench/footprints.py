@@ -1,13 +1,12 @@
-"""What plans say that a model takes of memory, beside what it takes, as a Markdown table.
+"""The memory that plans predict for a model, beside the memory that it takes.
 
     python bench/footprints.py                # the real models that are there
 
 "Predicted": `hetero.assign.memory.footprint` of the whole model on one device, with the types that its values have
-when it runs; "unknown": how many values have no known size without that, when only those of the inputs are stated.
-"Node by node": onnxruntime with every optimization, its arena and its plan of memory off, in a process of its own: how
-far its resident memory rises above what it had between inferences (``VmHWM``, reset by ``clear_refs``), inputs added,
-which it had before. "CPU": the arena of the CPU device's program, which holds all values but inputs and outputs, and
-those.
+when it runs. "Unknown": how many values have no known size if only the types of the inputs are stated. "Node by node":
+onnxruntime without optimizations, arena and memory plan, in a process of its own: how far its resident memory rises
+above the value between inferences (``VmHWM``, reset by ``clear_refs``), plus the inputs, which it had before. "CPU":
+the arena of the CPU device's program, which holds all values except inputs and outputs, plus these.
 """
 
 from __future__ import annotations
@@ -17,19 +16,20 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 
 import hetero
 from hetero import Model
 from hetero.assign.memory import footprint, values_of
 from hetero.base.formatting import byte_size
 from hetero.devices.cpu import planner
-from real_models import MODELS, load
+from real_models import available, load
+from table import Table
 
 
 def resident(what: str) -> int:
@@ -49,17 +49,17 @@ def by_onnxruntime(path: str, inputs: dict[str, np.ndarray]) -> int:
     options.enable_cpu_mem_arena = options.enable_mem_pattern = options.enable_mem_reuse = False
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, sess_options=options, providers=["CPUExecutionProvider"])
-    most = 0
+    rise = 0
     for _ in range(3):
         before = resident("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")
         session.run(None, inputs)
-        most = resident("VmHWM") - before  # that of the last: the first also touches weights
-    return most + sum(array.nbytes for array in inputs.values())
+        rise = resident("VmHWM") - before  # the last run counts: the first also touches weights
+    return rise + sum(array.nbytes for array in inputs.values())
 
 
 def in_a_process(path: Path, inputs: Path) -> int:
-    # Each larger block is a map of its own, which is given back at once.
+    # Each larger block is a mapping of its own, which is returned at once.
     tidy = {"MALLOC_MMAP_THRESHOLD_": "16384", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_TOP_PAD_": "0"}
     command = [sys.executable, __file__, "--run", str(path), str(inputs)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **tidy})
@@ -71,8 +71,8 @@ def on_the_cpu(model: Model, inputs: dict[str, np.ndarray]) -> int:
     arenas = [0]
     original = planner._assemble
 
-    def noting(*given: Any) -> Any:
-        program, nodes = original(*given)
+    def noting(*arguments: Any) -> Any:
+        program, nodes = original(*arguments)
         arenas.append(program.arena_bytes)
         return program, nodes
 
@@ -97,29 +97,16 @@ def with_all_types(model: Model, inputs: dict[str, np.ndarray]) -> Model:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model.with_outputs(names).to_bytes(), options, ["CPUExecutionProvider"])
-    given = (port.name for port in session.get_outputs())
-    arrays = dict(zip(given, session.run(None, inputs), strict=True)) | inputs
+    output_names = (port.name for port in session.get_outputs())
+    arrays = dict(zip(output_names, session.run(None, inputs), strict=True)) | inputs
     stated = {name: (array.dtype, array.shape) for name, array in arrays.items() if array.dtype.kind not in "OSU"}
     return model.with_types(stated)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", nargs=2, metavar=("MODEL", "INPUTS"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.run:
-        path, inputs = arguments.run
-        with np.load(inputs) as arrays:
-            print(by_onnxruntime(path, dict(arrays)))
-        return
-
-    print("| model | weights | predicted | unknown | node by node | ratio | CPU | ratio |")
-    print("|---|---|---|---|---|---|---|---|")
-    for case in MODELS:
-        try:
-            proto, inputs = load(case)
-        except pytest.skip.Exception:
-            continue
+def footprints(cases: Sequence[str]) -> Table:
+    table = Table("model", "weights", "predicted", "unknown", "node by node", "ratio", "CPU", "ratio")
+    for case in cases:
+        proto, inputs = load(case)
         with tempfile.TemporaryDirectory() as folder:
             path, arrays = Path(folder, "model.onnx"), Path(folder, "inputs.npz")
             onnx.save(proto, path)
@@ -127,14 +114,30 @@ def main() -> None:
             model = hetero.Core().read_model(path)
             sized = model.with_types({name: (array.dtype, array.shape) for name, array in inputs.items()})
             unknown = footprint(values_of(sized), np.zeros(model.num_nodes), [0], 1).unknown[0]
-            found = footprint(values_of(with_all_types(model, inputs)), np.zeros(model.num_nodes), [0], 1)
-            predicted = int(found.activations[0])
+            whole = footprint(values_of(with_all_types(model, inputs)), np.zeros(model.num_nodes), [0], 1)
+            predicted = int(whole.activations[0])
             measured, fused = in_a_process(path, arrays), on_the_cpu(sized, inputs)
-            print(
-                f"| {case} | {byte_size(int(found.weights[0]))} | {byte_size(predicted)} | {unknown or ''} | "
-                f"{byte_size(measured)} | {measured / predicted:.2f} | {byte_size(fused)} | {fused / predicted:.2f} |",
-                flush=True,
-            )
+        table.add(
+            case,
+            byte_size(int(whole.weights[0])),
+            byte_size(predicted),
+            f"{unknown or ''}",
+            *(cell for taken in (measured, fused) for cell in (byte_size(taken), f"{taken / predicted:.2f}")),
+        )
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help="in the name of a model; default: all models")
+    parser.add_argument("--run", nargs=2, metavar=("MODEL", "INPUTS"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.run:
+        path, inputs = arguments.run
+        with np.load(inputs) as arrays:
+            print(by_onnxruntime(path, dict(arrays)))
+    else:
+        footprints(available(arguments.words)).print()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 import graphs
 from hetero.partition import POLICIES, Graph, check_partition, partition_graph
+from table import Table
 
 Ints = NDArray[np.integer]
 
@@ -172,14 +173,35 @@ def gap(policy: str, src: Ints, dst: Ints, device: Ints, least: Minimum) -> Gap:
     return Gap(more, None if more else found.cut_edges - least.cut_edges)
 
 
-def summary(gaps: list[Gap]) -> str:
+def summary(gaps: list[Gap]) -> list[str]:
     """Cells of the table."""
     more = np.array([g.subgraphs for g in gaps])
     cuts = np.array([g.cut_edges for g in gaps if g.cut_edges is not None])
-    return (
-        f"{len(gaps):,} | {(more == 0).mean():.2%} | {more.mean():.4f} | {more.max()} | "
-        f"{(cuts == 0).mean():.2%} | {cuts.mean():.3f} | {cuts.max()}"
+    subgraphs = [f"{(more == 0).mean():.2%}", f"{more.mean():.4f}", f"{more.max()}"]
+    return [f"{len(gaps):,}", *subgraphs, f"{(cuts == 0).mean():.2%}", f"{cuts.mean():.3f}", f"{cuts.max()}"]
+
+
+def optimum(count: int, min_nodes: int, max_nodes: int, show: int = 0) -> Table:
+    """``show``: how many graphs on which `auto` has a gap are reported on stderr."""
+    gaps: dict[tuple[str, str], list[Gap]] = defaultdict(list)
+    for i, (kind, edges) in enumerate(cases(count, min_nodes, max_nodes)):
+        least = minimum(*edges)
+        for policy in POLICIES:
+            one = gap(policy, *edges, least)
+            gaps[policy, "all"].append(one)
+            gaps[policy, "random" if kind == RANDOM else "pieces of the kinds"].append(one)
+            if policy == "auto" and one != (0, 0) and show:
+                show -= 1
+                src, dst, device = (column.tolist() for column in edges)
+                print(f"case {i} ({kind}): {one}, {least}; src={src} dst={dst} device={device}", file=sys.stderr)
+    table = Table(
+        *("policy", "graphs", "number", "minimum reached", "mean gap", "worst"),
+        *("then least cut reached", "mean gap, edges", "worst"),
     )
+    for policy in POLICIES:
+        for graphs_of in ("all", "pieces of the kinds", "random"):
+            table.add(policy, graphs_of, *summary(gaps[policy, graphs_of]))
+    return table
 
 
 def main() -> None:
@@ -187,31 +209,9 @@ def main() -> None:
     parser.add_argument("--graphs", type=int, default=6000, metavar="COUNT")
     parser.add_argument("--min-nodes", type=int, default=4, metavar="NODES")
     parser.add_argument("--max-nodes", type=int, default=14, metavar="NODES")
-    parser.add_argument("--show", type=int, default=0, metavar="COUNT", help="of graphs on which `auto` has a gap")
+    parser.add_argument("--show", type=int, default=0, metavar="COUNT", help="graphs on which `auto` has a gap")
     arguments = parser.parse_args()
-
-    gaps: dict[tuple[str, str], list[Gap]] = defaultdict(list)
-    shown = 0
-    for i, (kind, edges) in enumerate(cases(arguments.graphs, arguments.min_nodes, arguments.max_nodes)):
-        least = minimum(*edges)
-        for policy in POLICIES:
-            found = gap(policy, *edges, least)
-            gaps[policy, "all"].append(found)
-            gaps[policy, "random" if kind == RANDOM else "pieces of the kinds"].append(found)
-            if policy == "auto":
-                gaps[policy, f"{len(edges[2]):2} nodes"].append(found)
-                if found != (0, 0) and shown < arguments.show:
-                    shown += 1
-                    src, dst, device = (column.tolist() for column in edges)
-                    print(f"case {i} ({kind}): {found}, {least}; src={src} dst={dst} device={device}", file=sys.stderr)
-
-    columns = ["policy", "graphs", "number", "minimum reached", "mean gap", "worst"]
-    columns += ["then least cut reached", "mean gap, edges", "worst"]
-    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    for policy in POLICIES:
-        # "all" first, "random", "pieces"; then by the number of nodes
-        for which in sorted((row for name, row in gaps if name == policy), key=lambda row: (row[-5:] == "nodes", row)):
-            print(f"| {policy} | {which.strip()} | {summary(gaps[policy, which])} |")
+    optimum(arguments.graphs, arguments.min_nodes, arguments.max_nodes, arguments.show).print()
 
 
 if __name__ == "__main__":

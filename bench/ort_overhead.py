@@ -1,17 +1,17 @@
-"""What hetero adds to onnxruntime when it runs a whole model on it: the device ORT, and HETERO over ORT
-alone, beside sessions of onnxruntime with the same options. CPU time on one thread.
+"""Overhead of hetero when it runs a whole model with onnxruntime: the devices ORT and HETERO:ORT, beside sessions of
+onnxruntime with the same options.
 
-Two sessions of one model differ by up to a tenth, by where their weights lie in memory. So each contender is made
-several times; all are run in interleaved rounds, and of each contender's medians the median counts.
+    python bench/ort_overhead.py
 
-python bench/ort_overhead.py
+CPU time on one thread. The addresses of the weights alone change a session's time by up to 10 %, so each contender is
+made several times. All instances run in interleaved rounds, and the table shows the median of an instance's medians.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,12 @@ import onnxruntime
 import hetero
 from hetero.base.formatting import duration
 from real_models import load
+from table import Table
 from timing import medians, repeated
 
 TINY = """<ir_version: 8, opset_import: ["": 17]> tiny (float[4] x) => (float[4] y) { y = Relu (x) }"""
-CASES = ("tiny: one Relu of 4 numbers", "MiniLM-L3, sequence 16", "MiniLM-L3, sequence 128")
+TINY_CASE = "one Relu of 4 numbers"
+CASES = (TINY_CASE, "MiniLM-L3, sequence 16", "MiniLM-L3, sequence 128")
 CONTENDERS = ("onnxruntime", "ORT", "HETERO:ORT")
 
 
@@ -45,30 +47,39 @@ def runner(contender: str, proto: onnx.ModelProto, inputs: dict[str, Any]) -> Ca
     return lambda: request.infer(inputs)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--instances", type=int, default=5, help="of each contender")
-    parser.add_argument("--seconds", type=float, default=20.0, help="per case")
-    arguments = parser.parse_args()
-    print("| model | on | CPU time | more than onnxruntime |\n|---|---|---|---|")
-    for case in CASES:
-        if case.startswith("tiny"):
+def overhead(cases: Sequence[str] = CASES, instances: int = 5, seconds: float = 10.0) -> Table:
+    table = Table("the whole model", *CONTENDERS)
+    for case in cases:
+        if case == TINY_CASE:
             proto, inputs, calls = onnx.parser.parse_model(TINY), {"x": np.ones(4, np.float32)}, 1000
         else:
             (proto, inputs), calls = load(case), 1
         works = {
             f"{contender} {number}": repeated(runner(contender, proto, inputs), calls)
-            for number in range(arguments.instances)
+            for number in range(instances)
             for contender in CONTENDERS
         }
-        found = medians(works, 1001, arguments.seconds)
-        own = 0.0
-        for contender in CONTENDERS:
-            seconds = statistics.median(found[f"{contender} {number}"] for number in range(arguments.instances)) / calls
-            own = own or seconds
-            more = "" if contender == "onnxruntime" else f"{(seconds - own) * 1e6:+.1f} µs, {seconds / own - 1:+.1%}"
-            print(f"| {case} | {contender} | {duration(seconds)} | {more} |", flush=True)
-            case = ""
+        times = medians(works, 1001, seconds)
+        by_contender = [
+            statistics.median(times[f"{contender} {number}"] for number in range(instances)) / calls
+            for contender in CONTENDERS
+        ]
+        reference = by_contender[0]
+        if case == TINY_CASE:
+            more = [f"{(own - reference) * 1e6:+.1f} µs" for own in by_contender[1:]]
+        else:
+            more = [f"{own / reference - 1:+.1%}" for own in by_contender[1:]]
+        table.add(case, duration(reference), *more)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", default=CASES, help=f"of {', '.join(CASES)}; default: all")
+    parser.add_argument("--instances", type=int, default=5, help="of each contender")
+    parser.add_argument("--seconds", type=float, default=10.0, help="CPU time per case, after which no round starts")
+    arguments = parser.parse_args()
+    overhead(arguments.cases, arguments.instances, arguments.seconds).print()
 
 
 if __name__ == "__main__":

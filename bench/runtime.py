@@ -1,23 +1,21 @@
-"""What running costs around the kernels, and what running at the same time gains.
+"""Overhead of the runtime around the kernels, and speedup by devices that run at the same time.
 
-    python bench/runtime.py [--openvino]
+    python bench/runtime.py submodels    # chains of tiny submodels: CPU time of an inference, and of compiling, each
+    python bench/runtime.py calls        # a tiny inference, synchronous and asynchronous: CPU time
+    python bench/runtime.py devices      # two CPU devices with one thread each: elapsed time
 
-- *per submodel*: chains of tiny submodels over ``HETERO:CPU,TEMPLATE``'s CPU parts: CPU time of an inference, and of
-  compiling, divided by the number of submodels. With ``--openvino``, beside OpenVINO's HETERO over two copies of its
-  CPU plugin, on the same chain.
-- *start_async*, *submit*: what an asynchronous inference costs over one in the calling thread.
-- *branches*, *stages*: two CPU devices of one thread each, by the wall, which only means something on a machine with
-  two processors that are idle now and then: the least of interleaved rounds.
+If OpenVINO is installed (pip install '.[peers]'), `submodels` and `devices` have its HETERO over two copies of its CPU
+plugin on the same models. `devices` shows the ratio of minimum times, which needs two idle cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import importlib.util
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 import hetero
-from timing import medians, repeated
+from hetero.base.formatting import duration
+from table import Table
+from timing import elapsed_times, medians, repeated
 
 SUBMODELS = (60, 122)
 TINY = np.ones((1, 4), np.float32)
@@ -34,7 +34,7 @@ ROUNDS = 30
 
 
 def chain_model(submodels: int) -> onnx.ModelProto:
-    """One tiny node per submodel: their names, n0, n1, ..., end in the parity that decides the device."""
+    """One tiny node per submodel. The names, n0, n1, ..., end in the number whose parity decides the device."""
     value = helper.make_tensor_value_info
     nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"], name=f"n{i}") for i in range(submodels)]
     graph = helper.make_graph(nodes, "chain", [value("v0", 1, [1, 4])], [value(f"v{submodels}", 1, [1, 4])])
@@ -83,8 +83,8 @@ def per_submodel(core: hetero.Core, submodels: int) -> Mapping[str, float]:
 
 
 def openvino_hetero(proto: onnx.ModelProto, second: Callable[[str], bool]) -> tuple[Any, Callable[[], Any]]:
-    """A model on OpenVINO's HETERO over two copies of its CPU plugin of one thread each, cut as `on_two` cuts it: what
-    is compiled, and what compiles it again."""
+    """The compiled model on OpenVINO's HETERO over two copies of its CPU plugin with one thread each, cut as `on_two`
+    does, and a function that compiles it again."""
     import openvino
 
     core = openvino.Core()
@@ -107,13 +107,13 @@ def openvino_hetero(proto: onnx.ModelProto, second: Callable[[str], bool]) -> tu
 def openvino_per_submodel(submodels: int) -> Mapping[str, float]:
     compiled, compile_it = openvino_hetero(chain_model(submodels), lambda key: int(key[1:]) % 2 == 1)
     parts = int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
-    assert parts >= submodels - 1, "it cuts as we do, but for the first node"
+    assert parts >= submodels - 1, "the cuts are the same, except at the first node"
     request = compiled.create_infer_request()
     times = medians({"infer": repeated(lambda: request.infer([TINY]), 200), "compile": compile_it}, rounds=9)
     return {"infer": times["infer"] / 200 / parts, "compile": times["compile"] / parts}
 
 
-def openvino_branches() -> float:
+def openvino_branches(rounds: int) -> float:
     """`branches`, for OpenVINO."""
     import openvino
 
@@ -124,7 +124,7 @@ def openvino_branches() -> float:
         onnx.save(model, Path(folder) / "model.onnx")
         one = core.compile_model(Path(folder) / "model.onnx", "CPU", {"INFERENCE_NUM_THREADS": 1})
     request = one.create_infer_request()
-    times = walls({"one": lambda: request.infer([x]), "two": lambda: two.infer([x])})
+    times = minima({"one": lambda: request.infer([x]), "two": lambda: two.infer([x])}, rounds)
     return times["one"] / times["two"]
 
 
@@ -137,73 +137,90 @@ def asynchronous(core: hetero.Core) -> Mapping[str, float]:
         request.wait()
 
     works = {
-        "infer": lambda: request.infer(TINY),
-        "start_async, wait": start_and_wait,
-        "submit, result": lambda: compiled.submit(TINY).result(),
+        "`infer`": lambda: request.infer(TINY),
+        "`start_async`, `wait`": start_and_wait,
+        "`submit`, `result`": lambda: compiled.submit(TINY).result(),
     }
     loops = {name: repeated(work, 500) for name, work in works.items()}
-    loops["map, of each"] = lambda: collections.deque(compiled.map([TINY] * 500), maxlen=0)
+    loops["`map`, of each"] = lambda: collections.deque(compiled.map([TINY] * 500), maxlen=0)
     return {name: seconds / 500 for name, seconds in medians(loops, rounds=9).items()}
 
 
-def walls(works: Mapping[str, Callable[[], Any]]) -> Mapping[str, float]:
-    found: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(ROUNDS):
-        for name, work in works.items():
-            begin = time.perf_counter()
-            work()
-            found[name].append(time.perf_counter() - begin)
-    return {name: min(times) for name, times in found.items()}
+def minima(works: Mapping[str, Callable[[], Any]], rounds: int) -> Mapping[str, float]:
+    return {name: min(times) for name, times in elapsed_times(works, rounds).items()}
 
 
-def branches(core: hetero.Core) -> float:
-    """How many times as fast two branches on two devices are as both on one."""
+def branches(core: hetero.Core, rounds: int) -> float:
+    """Speedup of two branches on two devices over both on one device."""
     model = core.read_model(products_model(branches=True))
     x = np.ones((640, 640), np.float32)
     one = core.compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": 1}).create_infer_request()
     two = on_two(core, model, lambda key: key.startswith("b")).create_infer_request()
     for _ in range(3):
         one.infer(x), two.infer(x)
-    times = walls({"one": lambda: one.infer(x), "two": lambda: two.infer(x)})
+    times = minima({"one": lambda: one.infer(x), "two": lambda: two.infer(x)}, rounds)
     return times["one"] / times["two"]
 
 
-def stages(core: hetero.Core) -> float:
-    """How many times as many requests two stages on two devices do in flight as one after the other."""
+def stages(core: hetero.Core, rounds: int) -> float:
+    """Speedup of requests in flight through two stages on two devices over one request after the other."""
     model = core.read_model(products_model(branches=False))
     x = np.ones((640, 640), np.float32)
     compiled = on_two(core, model, lambda key: key.startswith("b"))
     batches = [x] * 8
-    times = walls(
+    times = minima(
         {
             "one after the other": lambda: [compiled(batch) for batch in batches],
             "in flight": lambda: collections.deque(compiled.map(batches), maxlen=0),
-        }
+        },
+        rounds,
     )
     return times["one after the other"] / times["in flight"]
 
 
+def submodels_table(counts: Sequence[int] = SUBMODELS) -> Table:
+    core, beside = hetero.Core(), has_openvino()
+    columns = ("inference", "compile", "OpenVINO, inference", "OpenVINO, compile")
+    table = Table("per submodel", *columns[: 4 if beside else 2])
+    for count in counts:
+        libraries = [per_submodel(core, count), *([openvino_per_submodel(count)] if beside else [])]
+        table.add(f"{count} submodels", *(duration(each[what]) for each in libraries for what in ("infer", "compile")))
+    return table
+
+
+def calls_table() -> Table:
+    table = Table("one tiny inference", "CPU time")
+    for name, seconds in asynchronous(hetero.Core()).items():
+        table.add(name, duration(seconds))
+    return table
+
+
+def devices_table(rounds: int = ROUNDS) -> Table:
+    core, beside = hetero.Core(), has_openvino()
+    table = Table("two devices", "speedup", *(["OpenVINO"] if beside else []))
+    openvino_gain = [f"{openvino_branches(rounds):.2f}"] if beside else []
+    table.add("two branches at the same time", f"{branches(core, rounds):.2f}", *openvino_gain)
+    table.add("two stages, requests in flight", f"{stages(core, rounds):.2f}", *([""] * beside))
+    return table
+
+
+def has_openvino() -> bool:
+    return importlib.util.find_spec("openvino") is not None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--openvino", action="store_true", help="beside OpenVINO (pip install '.[peers]')")
+    parser.add_argument("what", choices=("submodels", "calls", "devices"))
+    parser.add_argument("--submodels", nargs="+", type=int, default=list(SUBMODELS), metavar="COUNT")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="for devices")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    core = hetero.Core()
-    print("| per submodel, CPU time | inference | compile |\n|---|---|---|")
-    for submodels in SUBMODELS:
-        ours = per_submodel(core, submodels)
-        print(f"| hetero, {submodels} submodels | {ours['infer'] * 1e6:.2f} us | {ours['compile'] * 1e3:.3f} ms |")
-        if arguments.openvino:
-            theirs = openvino_per_submodel(submodels)
-            print(f"| OpenVINO, {submodels} | {theirs['infer'] * 1e6:.1f} us | {theirs['compile'] * 1e3:.1f} ms |")
-    print("\n| one tiny inference, CPU time | |\n|---|---|")
-    for name, seconds in asynchronous(core).items():
-        print(f"| {name} | {seconds * 1e6:.1f} us |")
-    print("\n| two CPU devices of one thread each, by the wall | times as fast as one |\n|---|---|")
-    print(f"| two branches at the same time | {branches(core):.2f} |")
-    if arguments.openvino:
-        print(f"| so, on OpenVINO | {openvino_branches():.2f} |")
-    print(f"| two stages, requests in flight | {stages(core):.2f} |")
+    if arguments.what == "submodels":
+        submodels_table(arguments.submodels).print()
+    elif arguments.what == "calls":
+        calls_table().print()
+    else:
+        devices_table(arguments.rounds).print()
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""How CPU time and memory of `auto` and `linear` grow, up to ten million nodes, as Markdown tables.
+"""Growth of CPU time and memory of `auto` and `linear` with the number of nodes.
 
-    python bench/scaling.py                                       # 20 minutes, and 8 GB for the generators
-    python bench/scaling.py --largest 1250000 --kinds comb random
+    python bench/scaling.py times                          # up to ten million nodes: 20 minutes, 8 GB
+    python bench/scaling.py times --largest 2500000 --kinds comb random
+    python bench/scaling.py memory
 
-CPU time: nanoseconds per node (median) for each size, each twice the one before, and the mean and the largest
-t(2n) / t(n); the largest also of user time alone, since the cost of fresh memory at the large sizes depends on the
-operating system and the state of the machine.
-Memory: each kind in a process of its own at the largest size: the graph, what the policy needs beyond it while it
-works, its result included, and the peak of both together (resident set; the interpreter, NumPy and the edge arrays
-from which the graph was made are left out).
+Times: nanoseconds per node (median) for sizes that double, and the mean and the largest t(2n) / t(n). The largest is
+also given for user time alone, because the cost of fresh memory at large sizes depends on the operating system and on
+the state of the machine.
+Memory: a process for each kind at the largest size. The graph; what the policy takes in addition, including its result;
+and the peak of both (resident set, without the interpreter, NumPy and the edge arrays that the graph was made from).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +28,9 @@ from statistics import geometric_mean
 
 import graphs
 from hetero import _graph
+from hetero.partition import POLICIES as PARTITION_POLICIES
 from hetero.partition import Graph, partition_graph
+from table import Table
 from timing import Work, medians_by_clock, user_time
 
 POLICIES = ("auto", "linear")
@@ -43,7 +46,7 @@ def resident() -> int:
 
 
 def memory(kind: str, size: int, policy: str) -> dict[str, int]:
-    """Bytes of the graph, and of policy beyond it; for a fresh process."""
+    """Bytes of the graph, and of the policy in addition; for a fresh process."""
     src, dst, device = graphs.make(kind, size)
     before = resident()
     graph = Graph.from_edges(src, dst, len(device))
@@ -61,29 +64,29 @@ def memory(kind: str, size: int, policy: str) -> dict[str, int]:
     os.close(write)
     os.waitpid(child, 0)
     with os.fdopen(read) as answer:
-        found: dict[str, int] = json.load(answer)
-    return found
+        bytes_taken: dict[str, int] = json.load(answer)
+    return bytes_taken
 
 
 def memory_in_a_process(kind: str, size: int, policy: str) -> dict[str, int]:
-    command = [sys.executable, __file__, "--memory-of", kind, str(size), policy]
-    # A fixed threshold makes glibc give freed arrays back at once; kept ones would hide what the policy takes.
+    command = [sys.executable, __file__, "process", "--kinds", kind, "--largest", str(size), "--policy", policy]
+    # With a fixed threshold, glibc returns freed arrays at once. Arrays that it kept would hide what the policy takes.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
     answer = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    found: dict[str, int] = json.loads(answer.stdout)
-    return found
+    bytes_taken: dict[str, int] = json.loads(answer.stdout)
+    return bytes_taken
 
 
 def doublings(seconds: list[float], num_nodes: list[int]) -> list[float]:
-    """t(2n) / t(n) of sizes that follow each other. Block kinds round n down: times are per node."""
+    """t(2n) / t(n) of consecutive sizes, from times per node, because block kinds round n down."""
     per_node = [t / n for t, n in zip(seconds, num_nodes, strict=True)]
     return [2 * after / before for before, after in pairwise(per_node)]
 
 
-def times(kinds: list[str], sizes: list[int]) -> None:
+def times(kinds: Sequence[str], sizes: Sequence[int]) -> Table:
     columns = ["kind", "policy", *(f"{size:,}" for size in sizes)]
     columns += ["t(2n) / t(n): mean", "at most", "user time at most"]
-    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    table = Table(*columns)
     for kind in kinds:
         works: dict[str, Work] = {}
         num_nodes = []
@@ -93,50 +96,46 @@ def times(kinds: list[str], sizes: list[int]) -> None:
             num_nodes.append(len(device))
             works[f"sort {size}"] = partial(_graph.kahn, graph._csr)
             works |= {f"{policy} {size}": partial(partition_graph, graph, device, policy) for policy in POLICIES}
-        found, user = medians_by_clock(works, (time.process_time, user_time), rounds=3, seconds=60)
+        by_work, user = medians_by_clock(works, (time.process_time, user_time), rounds=3, seconds=60)
         for policy in ("sort", *POLICIES):
-            total = [found[f"{policy} {size}"] for size in sizes]
+            total = [by_work[f"{policy} {size}"] for size in sizes]
             growth = doublings(total, num_nodes)
             user_growth = doublings([user[f"{policy} {size}"] for size in sizes], num_nodes)
             cells = [f"{1e9 * seconds / n:.1f}" for seconds, n in zip(total, num_nodes, strict=True)]
             for worst in (geometric_mean(growth), max(growth), max(user_growth)):
                 cells.append(f"**{worst:.2f}**" if policy == "auto" and worst > MOST_GROWTH else f"{worst:.2f}")
-            print(f"| {kind} | {policy} | {' | '.join(cells)} |", flush=True)
+            table.add(kind, policy, *cells)
+    return table
 
 
-def peaks(kinds: list[str], size: int) -> None:
-    print(f"| {size:,} nodes | graph, MB | {' | '.join(f'{policy}, MB | both' for policy in POLICIES)} |")
-    print(f"|---|---|{'---|' * (2 * len(POLICIES))}")
+def peaks(kinds: Sequence[str], size: int) -> Table:
+    table = Table(f"{size:,} nodes", "graph, MB", *(cell for policy in POLICIES for cell in (f"{policy}, MB", "both")))
     for kind in kinds:
         cells: list[str] = []
         for policy in POLICIES:
-            found = memory_in_a_process(kind, size, policy)
+            taken = memory_in_a_process(kind, size, policy)
             if not cells:
-                cells.append(f"{found['graph'] / 1e6:,.0f}")
-            total = found["graph"] + found["policy"]
-            cells += [
-                f"{found['policy'] / 1e6:,.0f}",
-                f"**{total / 1e6:,.0f}**" if total > MOST_BYTES else f"{total / 1e6:,.0f}",
-            ]
-        print(f"| {kind} | {' | '.join(cells)} |", flush=True)
+                cells.append(f"{taken['graph'] / 1e6:,.0f}")
+            total = taken["graph"] + taken["policy"]
+            text = f"{total / 1e6:,.0f}"
+            cells += [f"{taken['policy'] / 1e6:,.0f}", f"**{text}**" if total > MOST_BYTES else text]
+        table.add(kind, *cells)
+    return table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("times", "memory", "process"), help="process: used by memory")
     parser.add_argument("--kinds", nargs="+", choices=graphs.KINDS, default=list(graphs.KINDS), metavar="KIND")
     parser.add_argument("--largest", type=int, default=10_000_000, metavar="NODES")
-    parser.add_argument("--only", choices=("times", "memory"))
-    parser.add_argument("--memory-of", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--policy", choices=PARTITION_POLICIES, default="auto", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.memory_of:
-        kind, size, policy = arguments.memory_of
-        print(json.dumps(memory(kind, int(size), policy)))
-        return
-    if arguments.only != "memory":
-        times(arguments.kinds, [arguments.largest >> i for i in range(DOUBLINGS, -1, -1)])
-        print()
-    if arguments.only != "times":
-        peaks(arguments.kinds, arguments.largest)
+    if arguments.what == "process":
+        print(json.dumps(memory(arguments.kinds[0], arguments.largest, arguments.policy)))
+    elif arguments.what == "times":
+        times(arguments.kinds, [arguments.largest >> i for i in range(DOUBLINGS, -1, -1)]).print()
+    else:
+        peaks(arguments.kinds, arguments.largest).print()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""Many inferences and compilations, looking for what is not given back: memory, threads, file descriptors.
+"""Leaks over many inferences and compilations: memory, threads, file descriptors.
 
-    python bench/soak.py                  # 100,000 inferences and 1,000 models of each kind; ten minutes and more
-    python bench/soak.py --share 0.01     # a hundredth of that
+    python bench/soak.py                  # 100,000 inferences and 1,000 models of each kind; ten minutes or more
+    python bench/soak.py --share 0.01     # a hundredth of the repetitions
+    python bench/soak.py --by-group       # a row for each group of kinds, with the largest growth of its kinds
 
-Each kind is repeated in rounds. After each, garbage is collected, free heap is returned to the system, and a
-`Footprint` is taken; the first rounds are warm-up. What is reported is the slope over the others (Theil and Sen: the
+Each kind is repeated in rounds. After each round, garbage is collected, free heap is returned to the system, and a
+`Footprint` is taken. The first rounds are warm-up. The table shows the slope over the other rounds (Theil-Sen: the
 median of the slopes of all pairs, which single outliers do not move), times the number of rounds. The counts of
-Python's memory blocks and of the bytes that malloc has handed out tell leaks far smaller than resident memory does.
+Python's memory blocks and of the bytes allocated by malloc show far smaller leaks than resident memory does. If a kind
+grows by more than its limit, its row is bold and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from onnx import helper
 
 import hetero
 from runtime import on_two, products_model
+from table import Table
 
 INFERENCES, MODELS = 100_000, 1_000
 WARM_UP, ROUNDS = 3, 10
@@ -166,7 +169,7 @@ def small_model() -> onnx.ModelProto:
 
 
 def kinds(core: hetero.Core, folder: Path) -> Iterator[Kind]:
-    """All of them, one at a time: what one needs goes before the next."""
+    """All kinds, one at a time: the objects of one are dropped before the next."""
     model = core.read_model(small_model())
     path = folder / "small.onnx"
     onnx.save(small_model(), path)
@@ -291,33 +294,80 @@ def _with_unknown_operator() -> onnx.ModelProto:
     return proto
 
 
+def group_of(kind: str) -> str:
+    """The row of a kind in the table by groups."""
+    if kind.startswith(("infer, a shape", "infer, a request")):
+        return "inferences with other shapes, or on a new request each"
+    if kind.startswith("infer, branches"):
+        return "inferences of branches at the same time"
+    if "worker" in kind:
+        return "with a worker process"
+    if kind.startswith("infer"):
+        return "inferences, with counters and wrong inputs too"
+    if kind.startswith(("start_async", "submit")):
+        return "asynchronous inferences with callbacks, futures, some canceled"
+    if kind.startswith("export"):
+        return "models exported and imported" + with_or_without_ort(kind)
+    if kind.startswith("from the cache"):
+        return "models found in a cache"
+    return "models compiled, run and dropped" + with_or_without_ort(kind)
+
+
+def with_or_without_ort(kind: str) -> str:
+    return ", with ORT" if "ORT" in kind else ", without ORT"
+
+
+def repetitions(counts: Sequence[int]) -> str:
+    return f"{counts[0]:,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+
+
+def soak(share: float, only: str = "", by_group: bool = False) -> tuple[Table, int]:
+    """The table, and how many kinds leak."""
+    columns = ("repetitions", "resident, KiB", "heap, bytes", "blocks of Python", "threads", "descriptors")
+    table = Table("", *columns, *([] if by_group else ["seconds"]))
+    groups: dict[str, list[Growth]] = {}
+    gc.collect()
+    gc.freeze()  # the collections after each round need not visit the objects that exist already
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in kinds(hetero.Core(), Path(folder)):
+            if only not in kind.name:
+                continue
+            begin = time.perf_counter()
+            growth = growth_of(kind, share)
+            if growth.excess():  # a leak shows again; the noise of one round in a thousand does not
+                growth = growth_of(kind, share)
+            if by_group:
+                groups.setdefault(group_of(kind.name), []).append(growth)
+            else:
+                seconds = time.perf_counter() - begin
+                table.add(*growth_cells(kind.name, [growth]), f"{seconds:.0f}")
+            groups.setdefault("", []).append(growth)
+    every = groups.pop("", [])
+    for name, growths in groups.items():
+        table.add(*growth_cells(name, growths))
+    return table, sum(bool(growth.excess()) for growth in every)
+
+
+def growth_cells(name: str, growths: Sequence[Growth]) -> list[str]:
+    largest = {count: max(growth.by[count] for growth in growths) for count in LIMITS}
+    mark = "**" if any(growth.excess() for growth in growths) else ""
+    return [
+        f"{mark}{name}{mark}",
+        repetitions([growth.repetitions for growth in growths]),
+        f"{largest['resident'] / 1024:+.0f}",
+        *(f"{largest[count]:+.0f}" for count in ("heap", "blocks", "threads", "descriptors")),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--share", type=float, default=1.0, help="of the full number of repetitions")
-    parser.add_argument("--only", default="", help="kinds whose name has this in it")
+    parser.add_argument("--only", default="", help="kinds whose name contains this")
+    parser.add_argument("--by-group", action="store_true", help="a row for each group of kinds")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| | repetitions | resident, KiB | heap, bytes | blocks of Python | threads | descriptors | seconds |")
-    print("|---|---|---|---|---|---|---|---|")
-    leaks = 0
-    gc.collect()
-    gc.freeze()  # what is there already need not be looked through again and again
-    with tempfile.TemporaryDirectory() as folder:
-        for kind in kinds(hetero.Core(), Path(folder)):
-            if arguments.only not in kind.name:
-                continue
-            begin = time.perf_counter()
-            found = growth_of(kind, arguments.share)
-            if found.excess():  # a leak leaks again, the noise of one round in a thousand does not
-                found = growth_of(kind, arguments.share)
-            seconds = time.perf_counter() - begin
-            by, mark = found.by, "**" if found.excess() else ""
-            cells = f"{by['resident'] / 1024:+.0f} | {by['heap']:+.0f} | {by['blocks']:+.0f}"
-            counts = (
-                f"{by['threads']:+.0f} of {found.last.threads} | {by['descriptors']:+.0f} of {found.last.descriptors}"
-            )
-            print(f"| {mark}{kind.name}{mark} | {found.repetitions} | {cells} | {counts} | {seconds:.0f} |", flush=True)
-            leaks += bool(mark)
+    table, leaks = soak(arguments.share, arguments.only, arguments.by_group)
+    table.print()
     sys.exit(1 if leaks else 0)
 
 

@@ -1,58 +1,58 @@
-"""Markdown table of a benchmark run: `python bench/table.py figures.json [--wide]`.
-
-Within each group of the run, a row per benchmark: its median CPU time, and the ratio to the group's reference (the
-benchmark that marks itself with ``extra_info["reference"]``). ``--wide``: a row per group that has a reference, with
-the reference's time of one run and a column of ratios for each other benchmark.
-"""
+"""Markdown tables, as benchmarks print them and pages hold them."""
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from hetero.base.formatting import duration
-
-
-def rows(run: dict[str, Any]) -> list[str]:
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for entry in run["benchmarks"]:
-        groups.setdefault(entry["group"] or entry["name"], []).append(entry)
-    lines = ["| group | benchmark | median CPU time | ratio |", "|---|---|---|---|"]
-    for group, entries in groups.items():
-        references = [entry["stats"]["median"] for entry in entries if entry["extra_info"].get("reference")]
-        for entry in entries:
-            median = entry["stats"]["median"]
-            ratio = f"{median / references[0]:.2f}" if references else ""
-            lines.append(f"| {group} | {label(entry)} | {duration(median)} | {ratio} |")
-            group = ""
-    return lines
+__all__ = ["Table"]
 
 
-def label(entry: dict[str, Any]) -> str:
-    return str(entry["extra_info"].get("label") or entry["name"].removeprefix("bench_"))
+class Table:
+    """Columns and rows of text."""
 
+    def __init__(self, *columns: str) -> None:
+        self.columns = columns
+        self.rows: list[tuple[str, ...]] = []
 
-def wide_rows(run: dict[str, Any]) -> list[str]:
-    groups: dict[str, dict[str, float]] = {}
-    references: dict[str, str] = {}
-    columns: dict[str, None] = {}
-    for entry in run["benchmarks"]:
-        name, _, runs = label(entry).partition(", ")
-        groups.setdefault(entry["group"], {})[name] = entry["stats"]["median"] / int(runs.partition(" ")[0] or 1)
-        if entry["extra_info"].get("reference"):
-            references[entry["group"]] = name
-        else:
-            columns[name] = None
-    lines = [f"| | {next(iter(references.values()))} | {' | '.join(columns)} |", f"|---|---|{'---|' * len(columns)}"]
-    for group, reference in references.items():
-        times = groups[group]
-        ratios = [f"{times[name] / times[reference]:.2f}" if name in times else "" for name in columns]
-        lines.append(f"| {group} | {duration(times[reference])} | {' | '.join(ratios)} |")
-    return lines
+    def add(self, *cells: str) -> None:
+        """Add a row. On a terminal, also report it on stderr, because some tables take minutes."""
+        if len(cells) != len(self.columns):
+            raise ValueError(f"a row of {len(cells)} cells in a table of {len(self.columns)} columns: {cells}")
+        self.rows.append(cells)
+        if sys.stderr.isatty():
+            print(f"\r\033[K{len(self.rows)}: {' '.join(cells)[:70]}", end="", file=sys.stderr, flush=True)
 
+    def print(self) -> None:
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        print(self)
 
-if __name__ == "__main__":
-    make = wide_rows if "--wide" in sys.argv[2:] else rows
-    print("\n".join(make(json.loads(Path(sys.argv[1]).read_text()))))
+    def __str__(self) -> str:
+        lines = [f"| {' | '.join(line)} |" for line in (self.columns, *self.rows)]
+        return "\n".join([lines[0], "|" + "---|" * len(self.columns), *lines[1:]])
+
+    @classmethod
+    def parse(cls, text: str) -> Table:
+        """The table in a Markdown text that has only one."""
+        lines = [line for line in text.splitlines() if line.startswith("|")]
+        if len(lines) < 3 or set(lines[1]) - set("|- "):
+            raise ValueError(f"not a table with rows: {text.strip()[:200]!r}")
+        cells = [tuple(cell.strip() for cell in line.strip().strip("|").split("|")) for line in lines]
+        table = cls(*cells[0])
+        for row in cells[2:]:
+            if len(row) != len(table.columns):
+                raise ValueError(f"a row of {len(row)} cells in a table of {len(table.columns)} columns: {row}")
+            table.rows.append(row)
+        return table
+
+    def cell(self, row: Sequence[str], column: str) -> str:
+        """The cell in the first column of that name, in the row that begins with the cells ``row``. An empty cell in
+        one of the columns of ``row`` stands for the cell above it."""
+        at = self.columns.index(column)
+        above = [""] * len(row)
+        for cells in self.rows:
+            above = [cell or last for cell, last in zip(cells, above, strict=False)]
+            if above == list(row):
+                return cells[at]
+        raise KeyError(f"the table has no row {', '.join(row)}")

@@ -1,4 +1,4 @@
-"""CPU time on a shared machine: medians of interleaved rounds, so that what slows one slows all."""
+"""Times on a shared machine: works run in interleaved rounds, so that a disturbance affects all of them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,30 @@ Clock = Callable[[], float]
 
 
 def user_time() -> float:
-    """CPU seconds outside the operating system: without page faults, which vary with the machine's state."""
+    """CPU seconds of this process outside the operating system, so without page faults, whose cost depends on the state
+    of the machine."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_utime
 
 
-def medians(works: Mapping[str, Work], rounds: int = 7, seconds: float = 10.0) -> dict[str, float]:
-    """Median CPU seconds of each work: one warm-up, then rounds of each in turn.
+def cpu_time_with_children() -> float:
+    """CPU seconds of this process and of its child processes that ended."""
+    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(use.ru_utime + use.ru_stime for use in uses)
 
-    At least three rounds; no more are begun once the rounds have taken ``seconds``. What takes longer than ``seconds``
-    by itself is run once.
+
+def medians(works: Mapping[str, Work], rounds: int = 7, seconds: float = 10.0) -> dict[str, float]:
+    """Median CPU seconds of each work: one warm-up run, then rounds in which each work runs once.
+
+    There are at least three rounds. After these, no round starts once the rounds have taken ``seconds``. A work that
+    takes longer than ``seconds`` by itself runs only once.
     """
-    (found,) = medians_by_clock(works, (time.process_time,), rounds, seconds)
-    return found
+    return medians_by_clock(works, (time.process_time,), rounds, seconds)[0]
 
 
 def medians_by_clock(
     works: Mapping[str, Work], clocks: Sequence[Clock], rounds: int, seconds: float
 ) -> list[dict[str, float]]:
-    """`medians` of the same runs by several clocks, of which the first counts for ``seconds``."""
+    """`medians` of the same runs by several clocks. The first clock measures ``seconds``."""
     times = {name: [_elapsed(work, clocks)] for name, work in works.items()}
     short = {name: work for name, work in works.items() if times[name][0][0] <= seconds}
     for name in short:
@@ -39,9 +45,9 @@ def medians_by_clock(
     gc.collect()
     gc.disable()
     try:
-        begin = time.process_time()
+        begin = clocks[0]()
         for done in range(rounds):
-            if done >= 3 and time.process_time() - begin > seconds:
+            if done >= 3 and clocks[0]() - begin > seconds:
                 break
             for name, work in short.items():
                 times[name].append(_elapsed(work, clocks))
@@ -53,6 +59,18 @@ def medians_by_clock(
     ]
 
 
+def elapsed_times(works: Mapping[str, Work], rounds: int, pause: float = 0.0) -> dict[str, list[float]]:
+    """Elapsed seconds of each run, in interleaved rounds. ``pause``: seconds before each run, in which threads that
+    busy-wait fall asleep."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            if pause:
+                time.sleep(pause)
+            times[name] += _elapsed(work, (time.perf_counter,))
+    return times
+
+
 def _elapsed(work: Work, clocks: Sequence[Clock]) -> list[float]:
     start = [clock() for clock in clocks]
     work()
@@ -60,10 +78,18 @@ def _elapsed(work: Work, clocks: Sequence[Clock]) -> list[float]:
 
 
 def repeated(work: Work, calls: int) -> Work:
-    """``calls`` calls in one, for what is shorter than the clock can tell."""
+    """``calls`` calls in one, for works that are shorter than the clock's resolution."""
 
     def loop() -> None:
         for _ in range(calls):
             work()
 
     return loop
+
+
+def calls_within(work: Work, seconds: float) -> int:
+    """How many calls of ``work`` take about ``seconds`` of CPU time; at least one."""
+    first = repeated(work, 5)
+    first()
+    taken = _elapsed(first, (time.process_time,))[0]
+    return max(1, round(5 * seconds / max(taken, 1e-6)))

@@ -1,26 +1,28 @@
-"""What worker processes cost (``ISOLATION=PROCESS``), and what they gain.
+"""Overhead of worker processes (``ISOLATION=PROCESS``), and their speedup.
 
-    python bench/worker_processes.py
+    python bench/worker_processes.py hops
+    python bench/worker_processes.py stages
 
-By the wall, since work is spread over processes: the least and the median of many rounds, which only mean something on
-a machine that is quiet now and then.
+Times are elapsed times, minimum and median, and need two idle cores.
 
-- *hop*: one inference of a worker that copies 1 MB, input and output in shared memory already, as between two workers;
-  and of a worker that gets four numbers, which is what messages alone cost. *Pipelined*: a chain of two workers with
-  requests in flight, two hops each: time per hop, of which the inverse are hops per second.
-- *stages*: two balanced stages, products of one thread each, in threads of this process and in two workers; beside
-  what filling and draining the pipeline leaves of twice the speed.
-- *recovery*: from SIGKILL of a worker to the right answer of the next inference.
+- *hops*: an inference by a worker that copies 1 MB, with input and output already in shared memory, as between two
+  workers, and by a worker that gets four numbers, which is the cost of the messages alone. *Pipelined*: the time per
+  hop of a chain of two workers with requests in flight. Also the time from SIGKILL of a worker to the correct answer of
+  the next inference.
+- *stages*: two balanced stages, products with one thread each, in threads of this process and in two workers, beside
+  the most that filling and draining the pipeline allows.
 """
 
 from __future__ import annotations
 
+import argparse
 import collections
 import os
 import signal
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,10 @@ import onnx
 from onnx import helper
 
 import hetero
+from hetero.base.formatting import duration
 from runtime import on_two, products_model
+from table import Table
+from timing import elapsed_times
 
 ISOLATED = {"ISOLATION": "PROCESS", "INFERENCE_NUM_THREADS": 1}
 REQUESTS = 40
@@ -43,61 +48,54 @@ def copies(count: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def row(name: str, work: Callable[[], Any], rounds: int, per_round: int = 1) -> None:
-    for _ in range(3):
-        work()
-    times = []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        work()
-        times.append((time.perf_counter() - begin) / per_round)
-    print(f"| {name} | {min(times) * 1e3:.3f} | {statistics.median(times) * 1e3:.3f} |")
+def hops(core: hetero.Core, rounds: int = 500) -> Table:
+    table = Table("", "minimum", "median")
 
+    def add(name: str, work: Callable[[], Any], rounds: int, hops: int = 1) -> None:
+        elapsed_times({"": work}, 3)
+        times = elapsed_times({"": work}, rounds)[""]
+        table.add(name, duration(min(times) / hops), duration(statistics.median(times) / hops))
 
-def hops(core: hetero.Core) -> None:
     model = core.read_model(copies(1).SerializeToString())
     one = core.compile_model(model, "CPU", ISOLATED)
     shared = one(MEGABYTE)[0]
     tiny = np.ones((1, 4), np.float32)
-    row("hop of 1 MB", lambda: one(shared), 500)
-    row("hop of 1 MB, input copied to shared memory first", lambda: one(MEGABYTE), 500)
-    row("hop of 16 bytes", lambda: one(tiny), 500)
+    add("hop of 1 MB", lambda: one(shared), rounds)
+    add("hop of 1 MB, input copied to shared memory first", lambda: one(MEGABYTE), rounds)
+    add("hop of 16 bytes", lambda: one(tiny), rounds)
     here = core.compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": 1})
-    row("the same 1 MB in this process", lambda: here(MEGABYTE), 500)
+    add("the same 1 MB in this process", lambda: here(MEGABYTE), rounds)
     chain = core.read_model(copies(2).SerializeToString())
     two = core.compile_model(chain, "HETERO:CPU.0,CPU.1", ISOLATED, pins={"n0": "CPU.0", "n1": "CPU.1"})
-    row(
-        "hop of 1 MB, pipelined over two workers",
-        lambda: collections.deque(two.map([shared] * 50, in_flight=4), maxlen=0),
-        20,
-        100,
-    )
+    requests = [shared] * 50
+    in_flight = partial(collections.deque, maxlen=0)
+    add("hop of 1 MB, pipelined over two workers", lambda: in_flight(two.map(requests, in_flight=4)), rounds // 25, 100)
+    times = recovery(core)
+    table.add("from SIGKILL to the correct answer", duration(min(times)), duration(statistics.median(times)))
+    return table
 
 
-def stages(core: hetero.Core) -> None:
-    """``REQUESTS`` requests through two stages of equal time take that many turns and one more, and twice as many one
-    after the other."""
+def stages(core: hetero.Core, rounds: int = 10) -> Table:
+    """Through two equal stages, n requests take n + 1 turns of a stage, and 2 n turns one after the other."""
     model = core.read_model(products_model(branches=False).SerializeToString())
     x = np.ones((640, 640), np.float32)
     ideal = 2 * REQUESTS / (REQUESTS + 1)
-    print(f"| two balanced stages, {REQUESTS} requests | times as fast | of the ideal {ideal:.2f} |\n|---|---|---|")
+    table = Table(f"two balanced stages, {REQUESTS} requests", "speedup", f"of the ideal {ideal:.2f}")
+    batches = [x] * REQUESTS
     for name, config in (("threads", {}), ("processes", {"ISOLATION": "PROCESS"})):
         compiled = on_two(core, model, lambda key: key.startswith("b"), config)
-        batches = [x] * REQUESTS
-        found: dict[str, list[float]] = {"alone": [], "in flight": []}
-        for _ in range(10):
-            begin = time.perf_counter()
-            for batch in batches:
-                compiled(batch)
-            found["alone"].append(time.perf_counter() - begin)
-            begin = time.perf_counter()
-            collections.deque(compiled.map(batches), maxlen=0)
-            found["in flight"].append(time.perf_counter() - begin)
-        gain = min(found["alone"]) / min(found["in flight"])
-        print(f"| {name} | {gain:.2f} | {gain / ideal:.2f} |")
+        works = {
+            "alone": lambda compiled=compiled: [compiled(batch) for batch in batches],
+            "in flight": lambda compiled=compiled: collections.deque(compiled.map(batches), maxlen=0),
+        }
+        times = elapsed_times(works, rounds)
+        gain = min(times["alone"]) / min(times["in flight"])
+        table.add(name, f"{gain:.2f}", f"{gain / ideal:.2f}")
+    return table
 
 
-def recovery(core: hetero.Core) -> None:
+def recovery(core: hetero.Core) -> list[float]:
+    """Elapsed seconds of an inference whose worker was killed just before."""
     model = core.read_model(copies(1).SerializeToString())
     compiled = core.compile_model(model, "CPU", {**ISOLATED, "WORKER_RETRIES": 1})
     compiled(MEGABYTE)
@@ -107,16 +105,19 @@ def recovery(core: hetero.Core) -> None:
         begin = time.perf_counter()
         assert (compiled(MEGABYTE)[0] == -1).all()
         times.append(time.perf_counter() - begin)
-    print(f"| from SIGKILL to the right answer | {min(times) * 1e3:.1f} | {statistics.median(times) * 1e3:.1f} |")
+    return times
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("hops", "stages"))
+    parser.add_argument("--rounds", type=int)
+    arguments = parser.parse_args()
     core = hetero.Core()
-    print("| ms | least | median |\n|---|---|---|")
-    hops(core)
-    recovery(core)
-    print()
-    stages(core)
+    if arguments.what == "hops":
+        hops(core, arguments.rounds or 500).print()
+    else:
+        stages(core, arguments.rounds or 10).print()
 
 
 if __name__ == "__main__":

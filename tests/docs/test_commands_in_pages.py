@@ -16,7 +16,9 @@ from hetero.cli import main
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 CODE = re.compile(
-    r"^(?: {4}|\$ )?(?P<line>(?:[\w./-]+/)?(?:hetero|python3?|pytest)\b.*)$|`(?P<inline>hetero [^`\n]*)`", re.MULTILINE
+    r"^(?: {4}|\$ )?(?P<line>(?:[\w./-]+/)?(?:hetero|python3?|pytest)\b.*)$"
+    r"|`(?P<inline>(?:hetero|python3?) [^`\n]*)`",
+    re.MULTILINE,
 )
 SCRIPT = re.compile(r"\b(?:bench|tools|tests|examples)/[\w/]+\.(?:py|sh)\b")
 

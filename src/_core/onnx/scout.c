@@ -3,7 +3,7 @@
  * Looking names up in a table of millions costs three cache misses each: the slot, the span, the bytes to compare
  * with. The scout runs some fields ahead of the pass and has the memory fetched, so that the misses overlap. It only
  * gives hints: what it finds malformed it leaves to the pass. It takes a
- * third off the time of a million nodes (bench/bench_read.py): 0.78 to 0.49 s. */
+ * third off the time of a million nodes (bench/reading.py): 0.78 to 0.49 s. */
 #include "builder.h"
 
 /* How many names after a name is met its span is fetched, and then its bytes. */

@@ -1,25 +1,33 @@
 """Single operators on the CPU device beside onnxruntime and NumPy: one model of a node for every family of kernels,
-recurrent layers and quantized products and convolutions.
+recurrent layers, and quantized products and convolutions.
 
-Same model, same input, same run, one thread. Weights are constants. What is short is run several
-times, as many for all.
+    OPENBLAS_NUM_THREADS=1 python bench/kernels.py
+    OPENBLAS_NUM_THREADS=1 python bench/kernels.py softmax LSTM     # rows with one of these words in their name
+
+Same model, same input, one thread, median CPU time of interleaved rounds. Weights are constants. The first column is
+onnxruntime's time of a run; the others are ratios to it.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
-import pytest
 from onnx import helper, numpy_helper
 
 import hetero
-from timing import repeated
+from hetero.base.formatting import duration
+from sessions import onnxruntime_session
+from table import Table
+from timing import calls_within, medians, repeated
+
+ROUNDS = 101
+CALL_SECONDS = 0.0005  # of onnxruntime, in one reading of the clock
+ROW_SECONDS = 1.0
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 RECURRENT = [("LSTM", hidden, steps) for hidden in (64, 128, 512) for steps in (1, 16, 100)]
@@ -214,17 +222,12 @@ def works_of(op: str, inputs: dict[str, Array], constants: tuple[str, ...], **at
     """A function for each device that makes one run of the node."""
     model = model_of(op, inputs, constants, **attributes)
     feeds = {name: array for name, array in inputs.items() if name not in constants}
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime_session(model)
     core = hetero.Core()
     request = core.compile_model(core.read_model(model), "CPU", {"INFERENCE_NUM_THREADS": 1}).create_infer_request()
     return {"onnxruntime": lambda: session.run(None, feeds), "CPU": lambda: request.infer(feeds)}
 
 
-@functools.cache
 def family(name: str) -> dict[str, Callable[[], Any]]:
     op, varying, constants, attributes, with_numpy = FAMILIES[name]
     if name == "gathered rows":
@@ -236,60 +239,53 @@ def family(name: str) -> dict[str, Callable[[], Any]]:
     return works
 
 
-CALLS: dict[str, int] = {}
+def quantized_node(op: str, inputs: dict[str, Array], **attributes: Any) -> dict[str, Callable[[], Any]]:
+    return works_of(op, inputs, tuple(inputs)[1:], **attributes)
 
 
-def measure(benchmark: Any, group: str, device: str, works: dict[str, Callable[[], Any]]) -> None:
-    """As many runs for every device of the group as take onnxruntime about half a millisecond."""
-    if device not in works:
-        pytest.skip("NumPy has no such function")
-    if group not in CALLS:
-        first = repeated(works["onnxruntime"], 5)
-        first()
-        begin = time.process_time()
-        first()
-        CALLS[group] = max(1, round(0.0025 / max(time.process_time() - begin, 1e-6)))
-    calls = CALLS[group]
-    benchmark.group = group
-    benchmark.extra_info["label"] = device if calls == 1 else f"{device}, {calls} runs"
-    if device == "onnxruntime":
-        benchmark.extra_info["reference"] = True
-    works[device]()
-    benchmark(repeated(works[device], calls))
+def cases() -> Iterator[tuple[str, Callable[[], dict[str, Callable[[], Any]]]]]:
+    """Name of a row, and what makes its works."""
+    for name in FAMILIES:
+        yield name, functools.partial(family, name)
+    for op, hidden, steps in RECURRENT:
+        inputs = recurrent(op, hidden, steps)
+        yield (
+            f"{op}, hidden {hidden}, {steps} {'step' if steps == 1 else 'steps'}",
+            functools.partial(works_of, op, inputs, ("w", "r", "b"), hidden_size=hidden),
+        )
+    for m, k, n in PRODUCTS:
+        inputs = quantized((m, k), (k, n))
+        yield f"QLinearMatMul {m}x{k}x{n}", functools.partial(quantized_node, "QLinearMatMul", inputs)
+    for channels, maps, kernel, size, attributes in CONVOLUTIONS:
+        name = f"QLinearConv {channels} to {maps}, {kernel}x{kernel} at {size}"
+        name += "".join(f", {attribute} {np.max(value)}" for attribute, value in attributes.items())
+        shape = (maps, channels // attributes.get("group", 1), kernel, kernel)
+        inputs = quantized((1, channels, size, size), shape)
+        pads = [kernel // 2] * 4
+        yield name, functools.partial(quantized_node, "QLinearConv", inputs, pads=pads, **attributes)
 
 
-@pytest.mark.parametrize("device", ["onnxruntime", "CPU", "NumPy"])
-@pytest.mark.parametrize("name", FAMILIES)
-def bench_family(benchmark: Any, name: str, device: str) -> None:
-    measure(benchmark, name, device, family(name))
+def kernels(words: Sequence[str] = (), rounds: int = ROUNDS) -> Table:
+    table = Table("", "onnxruntime", "CPU", "NumPy")
+    for name, make in cases():
+        if words and not any(word in name for word in words):
+            continue
+        works = make()
+        calls = calls_within(works["onnxruntime"], CALL_SECONDS)
+        times = medians({device: repeated(work, calls) for device, work in works.items()}, rounds, ROW_SECONDS)
+        reference = times["onnxruntime"]
+        ratios = [f"{times[device] / reference:.2f}" if device in times else "" for device in ("CPU", "NumPy")]
+        table.add(name, duration(reference / calls), *ratios)
+    return table
 
 
-@pytest.mark.parametrize("device", ["onnxruntime", "CPU"])
-@pytest.mark.parametrize(("op", "hidden", "steps"), RECURRENT)
-def bench_recurrent(benchmark: Any, op: str, hidden: int, steps: int, device: str) -> None:
-    works = works_of(op, recurrent(op, hidden, steps), ("w", "r", "b"), hidden_size=hidden)
-    measure(benchmark, f"{op}, hidden {hidden}, {steps} steps", device, works)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help="in the name of a row; default: all rows")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    arguments = parser.parse_args()
+    kernels(arguments.words, arguments.rounds).print()
 
 
-def compare_quantized(
-    benchmark: Any, title: str, op: str, inputs: dict[str, Array], device: str, **attributes: Any
-) -> None:
-    works = works_of(op, inputs, tuple(inputs)[1:], **attributes)
-    measure(benchmark, title, device, works)
-
-
-@pytest.mark.parametrize("device", ["onnxruntime", "CPU"])
-@pytest.mark.parametrize(("m", "k", "n"), PRODUCTS)
-def bench_quantized_product(benchmark: Any, m: int, k: int, n: int, device: str) -> None:
-    compare_quantized(benchmark, f"QLinearMatMul {m}x{k}x{n}", "QLinearMatMul", quantized((m, k), (k, n)), device)
-
-
-@pytest.mark.parametrize("device", ["onnxruntime", "CPU"])
-@pytest.mark.parametrize(("channels", "maps", "kernel", "size", "attributes"), CONVOLUTIONS)
-def bench_quantized_convolution(
-    benchmark: Any, channels: int, maps: int, kernel: int, size: int, attributes: dict[str, Any], device: str
-) -> None:
-    inputs = quantized((1, channels, size, size), (maps, channels // attributes.get("group", 1), kernel, kernel))
-    group = f"QLinearConv {channels} to {maps}, {kernel}x{kernel} at {size}"
-    group += "".join(f", {name} {np.max(value)}" for name, value in attributes.items())
-    compare_quantized(benchmark, group, "QLinearConv", inputs, device, pads=[kernel // 2] * 4, **attributes)
+if __name__ == "__main__":
+    main()

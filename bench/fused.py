@@ -1,24 +1,34 @@
-"""What the CPU device makes one call of, and what a call costs, beside onnxruntime: same model, same input, same run,
-one thread. Rows of 768 and 3072 numbers are those of BERT.
+"""Nodes that the CPU device fuses into one call, and the cost of a call, beside onnxruntime.
+
+    python bench/fused.py
+    python bench/fused.py softmax attention      # rows with one of these words in their name
+
+Same model, same input, one thread, median CPU time of interleaved rounds. Rows of 768 and 3072 numbers are BERT's.
 """
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hetero
-from bench_models import hetero_request, onnxruntime_session
-from timing import repeated
+from hetero.base.formatting import duration
+from sessions import both
+from table import Table
+from timing import calls_within, medians, repeated
 
 Array = np.ndarray[Any, Any]
 ROWS = 128
 WIDTHS = (768, 3072)
-DEVICES = ("onnxruntime", "CPU")
+NODES = 100_000
+ROUNDS = 101
+CALL_SECONDS = 0.005  # of onnxruntime, in one reading of the clock
+ROW_SECONDS = 3.0
 NODE = helper.make_node
 
 
@@ -66,7 +76,7 @@ def ten_additions(width: int) -> Case:
 
 
 def scaled_and_gated(width: int) -> Case:
-    """Five operations, of which one result is read twice, with numbers per column."""
+    """Five operations with numbers per column. One of the results is read twice."""
     inputs = {"x": normal(ROWS, width, seed=0)}
     nodes = [
         NODE("Mul", ["x", "g"], ["a"]),
@@ -76,27 +86,6 @@ def scaled_and_gated(width: int) -> Case:
         NODE("Sub", ["e", "a"], ["y"]),
     ]
     return model_of(nodes, inputs, {"g": normal(width, seed=2), "b": normal(width, seed=3)}), inputs
-
-
-def compare(benchmark: Any, group: str, device: str, case: Case, calls: int = 1) -> None:
-    model, inputs = case
-    benchmark.group = group
-    benchmark.extra_info["label"] = device if calls == 1 else f"{device}, {calls} runs"
-    if device == "onnxruntime":
-        benchmark.extra_info["reference"] = True
-        session = onnxruntime_session(model)
-        benchmark(repeated(lambda: session.run(None, inputs), calls))
-        return
-    request = hetero_request(model, device, 1)
-    request.infer(inputs)
-    benchmark(repeated(lambda: request.infer(inputs), calls))
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("make", [bias_gelu, add_layer_norm, softmax, ten_additions, scaled_and_gated])
-def bench_rows(benchmark: Any, make: Any, width: int, device: str) -> None:
-    compare(benchmark, f"{make.__name__.replace('_', ' ')}, {ROWS} x {width}", device, make(width), 10)
 
 
 def attention(length: int) -> Case:
@@ -117,28 +106,55 @@ def attention(length: int) -> Case:
     return model_of(nodes, inputs, {"root": np.array(8, np.float32), "mask": mask}), inputs
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("length", [32, 128, 512])
-def bench_attention(benchmark: Any, length: int, device: str) -> None:
-    compare(benchmark, f"attention, 12 heads, {length} x 64", device, attention(length))
-
-
 def tiny_chain(length: int) -> Case:
     inputs = {"x": np.ones(4, np.float32)}
     nodes = [NODE("Add" if i % 2 else "Mul", [f"v{i}" if i else "x", "c"], [f"v{i + 1}"]) for i in range(length)]
     return model_of(nodes, inputs, {"c": np.ones(4, np.float32)}), inputs
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("length", [1, 1000])
-def bench_tiny_nodes(benchmark: Any, length: int, device: str) -> None:
-    compare(benchmark, f"{length} nodes of 4 numbers", device, tiny_chain(length), 1000 // length * 10)
+def cases() -> Iterator[tuple[str, Case]]:
+    for make in (bias_gelu, add_layer_norm, softmax, ten_additions, scaled_and_gated):
+        for width in WIDTHS:
+            yield f"{make.__name__.replace('_', ' ')}, {ROWS} x {width}", make(width)
+    for length in (32, 128, 512):
+        yield f"attention, 12 heads, {length} x 64", attention(length)
+    yield "one node of 4 numbers", tiny_chain(1)
+    yield "1,000 nodes of 4 numbers", tiny_chain(1000)
 
 
-def bench_compile_many_nodes(benchmark: Any) -> None:
-    """100,000 nodes of 4 numbers: read and compile."""
-    data = tiny_chain(100_000)[0].SerializeToString()
+def compile_many_nodes(count: int) -> float:
+    """CPU seconds to read and compile so many nodes of 4 numbers, in one thread."""
+    data = tiny_chain(count)[0].SerializeToString()
     core = hetero.Core()
-    benchmark.group = "compile 100,000 nodes of 4 numbers"
-    benchmark.extra_info["label"] = "CPU"
-    benchmark.pedantic(lambda: core.compile_model(core.read_model(data), "CPU"), rounds=3)
+    return medians({"": lambda: core.compile_model(core.read_model(data), "CPU")}, rounds=3)[""]
+
+
+def fused(words: Sequence[str] = (), rounds: int = ROUNDS, nodes: int = NODES) -> Table:
+    def chosen(name: str) -> bool:
+        return not words or any(word in name for word in words)
+
+    table = Table("", "onnxruntime", "CPU", "ratio")
+    for name, case in cases():
+        if chosen(name):
+            works = both(*case)
+            calls = calls_within(works["onnxruntime"], CALL_SECONDS)
+            times = medians({device: repeated(work, calls) for device, work in works.items()}, rounds, ROW_SECONDS)
+            reference, own = times["onnxruntime"], times["CPU"]
+            table.add(name, duration(reference / calls), duration(own / calls), f"{own / reference:.2f}")
+    name = f"compile {nodes:,} nodes of 4 numbers"
+    if chosen(name):
+        table.add(name, "", duration(compile_many_nodes(nodes)), "")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help="in the name of a row; default: all rows")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--nodes", type=int, default=NODES, help="to compile")
+    arguments = parser.parse_args()
+    fused(arguments.words, arguments.rounds, arguments.nodes).print()
+
+
+if __name__ == "__main__":
+    main()
