@@ -35,8 +35,9 @@ MIN_ROWS = 24
 _ISNAN = _kernels.constant("UNARY_ISNAN")
 _DEPTH = 8  # calls between the product and the softmax
 _LARGEST_FACTOR = 2.0**24
-"""The largest factor of Q, K or their product that the kernel may apply after the product. A factor beyond this, or
-below its reciprocal, may keep the product from overflowing, so it stays where it is. So do 0 and NaN."""
+"""The largest total factor of Q, of K and of the scores that the kernel may apply after the product Q K'. A larger
+factor, or one below the reciprocal, may keep that product from overflowing, so it stays where it is. So do 0 and NaN.
+The factors of several calls are multiplied before they are compared."""
 _MAX_DIM = _kernels.constant("ATTENTION_MAX_DIM")
 
 
@@ -118,6 +119,9 @@ def _around_softmax(graph: CallGraph, position: int, softmax: Call) -> None:
     masks = _masks(found, after, scores.shape)
     if queries is None or keys is None or values is None or masks is None or values.factor != 1.0:
         return
+    total_factor = found.factor * queries.factor * keys.factor
+    if not _is_moderate(total_factor):
+        return
     keys.row, keys.column = keys.column, keys.row  # K' is what the product reads
     removed = [*found.calls, *after.calls, position, reader]
     made, out_row, out_batch = _result(graph, last.outputs[0], (*batch, m, e), removed)
@@ -128,7 +132,7 @@ def _around_softmax(graph: CallGraph, position: int, softmax: Call) -> None:
     ints += [queries.offset, keys.offset, values.offset]
     ints += [len(batch), *batch, *queries.batch, *keys.batch, *values.batch, *out_batch]
     ints += [*bias[:-2], *addend[:-2], *mask[:-2], *mask_after[:-2]]
-    floats = (found.factor * queries.factor * keys.factor, found.number, after.number)
+    floats = (total_factor, found.number, after.number)
     scratch = _kernels.scratch_attention(m, n, d, e)
     inputs = (queries.value, keys.value, values.value, *(value for value, _ in masks))
     end = max(removed)
@@ -161,6 +165,10 @@ def _known_number(value: Value | None) -> float | None:
     return float(value.data.reshape(()))
 
 
+def _is_moderate(factor: float) -> bool:
+    return 1 / _LARGEST_FACTOR <= abs(factor) <= _LARGEST_FACTOR
+
+
 def _scaled(call: Call) -> tuple[Value, float] | None:
     """The value that a call multiplies or divides by a known number, and the number or, for a division, its reciprocal.
     The number has one element, adds no axes, and is between ``1 / _LARGEST_FACTOR`` and ``_LARGEST_FACTOR`` in size."""
@@ -169,7 +177,7 @@ def _scaled(call: Call) -> tuple[Value, float] | None:
         number = _known_number(other)
         if number is None or value is None or value.data is not None or value.shape != call.outputs[0].shape:
             continue
-        if not 1 / _LARGEST_FACTOR <= abs(number) <= _LARGEST_FACTOR:
+        if not _is_moderate(number):
             continue
         if call.kernel == "mul":
             return value, number
@@ -204,6 +212,8 @@ def _scores(graph: CallGraph, value: Value | None, shape: tuple[int, ...], depth
         if found is None or found.addends or found.mask is not None:
             return None
         found.factor *= times[1]
+        if not _is_moderate(found.factor):
+            return None
     elif call.kernel == "add":
         first, second = call.inputs
         found, other = _scores(graph, first, shape, depth - 1), second
@@ -246,6 +256,8 @@ def _matrices(graph: CallGraph, product: Call, which: int, batch: tuple[int, ...
         times = _scaled(call) if call.kernel in ("mul", "div") else None
         if times is not None:
             source, number = times
+            if not _is_moderate(factor * number):
+                break
             at, factor = Value(source.dtype, at.shape, None, source.storage, source.shared), factor * number
         elif call.kernel == "copy_strided" and call.inputs[0] is not None and offset == 0:
             through = _through(call, value.shape, strides)
