@@ -1,4 +1,4 @@
-"""Attention as exporters write it: recognised, and right beside onnxruntime, on every instruction set."""
+"""Attention as exporters write it: recognized, and right beside onnxruntime, on every instruction set."""
 
 from __future__ import annotations
 

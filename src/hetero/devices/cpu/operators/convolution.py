@@ -10,7 +10,7 @@ import numpy as np
 from .... import _kernels
 from ..registry import F32, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional
+from .elementwise import _optional, _required
 from .network import WINDOW, convolution_of, packed_b
 
 _SCRATCH, _DEPTHWISE_MAPS = _kernels.constant("CONV_SCRATCH"), _kernels.constant("CONV_DEPTHWISE_MAPS")
@@ -23,7 +23,7 @@ _LEAST_DILATED = 32
 
 @operator("Conv", dtypes=F32, attributes=WINDOW | {"group": None})
 def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, weights, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    x, weights, bias = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     group, window, shape = convolution_of(node, x, weights, bias)
     depth, maps = math.prod(weights.shape[1:]), weights.shape[0] // group
     constant = weights.data is not None and x.data is None

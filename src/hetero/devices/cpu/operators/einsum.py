@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ....errors import InferenceError
 from ..registry import FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, binary
+from .elementwise import _required, binary
 from .movement import strided, strides_of, transposed
 from .network import matrix_product, reduced
 
@@ -55,7 +55,7 @@ def _refusal(model: Model, view: NodeView) -> str | None:
 @operator("Einsum", dtypes=(*FLOATS, "int32", "int64"), attributes={"equation": None}, check=_refusal)
 def _einsum(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     terms, result = _terms(node.get("equation", b""))
-    values = [_given(value) for value in inputs]
+    values = [_required(value) for value in inputs]
     labels = [_spelled_out(term, value) for term, value in zip(terms, values, strict=True)]
     if result is None:
         counts = Counter(itertools.chain(*labels))

@@ -78,7 +78,7 @@ def unary(context: Context, code: int, x: Value, p0: float = 0.0, p1: float = 0.
 def _lower_unary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     code, _, attributes = _UNARY[node.op_type]
     parameters = [float(node.get(name, default)) for name, default in attributes]
-    return [unary(context, code, _given(inputs[0]), *parameters)]
+    return [unary(context, code, _required(inputs[0]), *parameters)]
 
 
 for _name, (_code, _dtypes, _attributes) in _UNARY.items():
@@ -89,39 +89,39 @@ for _name, (_code, _dtypes, _attributes) in _UNARY.items():
 
 @operator("HardSwish", dtypes=FLOATS)
 def _hard_swish(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [unary(context, _HARD_SWISH, _given(inputs[0]), 1 / 6, 0.5)]
+    return [unary(context, _HARD_SWISH, _required(inputs[0]), 1 / 6, 0.5)]
 
 
 @operator("Swish", dtypes=FLOATS, attributes={"alpha": None})
 def _swish(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [unary(context, _SWISH, _given(inputs[0]), node.get("alpha", 1.0))]
+    return [unary(context, _SWISH, _required(inputs[0]), node.get("alpha", 1.0))]
 
 
 @operator("Gelu", dtypes=FLOATS, attributes={"approximate": (b"none", b"tanh")})
 def _gelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     tanh = node.get("approximate", b"none") == b"tanh"
-    return [unary(context, _GELU_TANH if tanh else _GELU_ERF, _given(inputs[0]))]
+    return [unary(context, _GELU_TANH if tanh else _GELU_ERF, _required(inputs[0]))]
 
 
 @operator("Not", dtypes=BOOL)
 def _not(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [unary(context, _NOT, _given(inputs[0]))]
+    return [unary(context, _NOT, _required(inputs[0]))]
 
 
 @operator("BitwiseNot", dtypes=INTEGERS)
 def _bitwise_not(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [unary(context, _BITWISE_NOT, _given(inputs[0]))]
+    return [unary(context, _BITWISE_NOT, _required(inputs[0]))]
 
 
 @operator("IsNaN", dtypes=FLOATS, result="bool")
 def _is_nan(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     return [context.call("unary", [x], x.shape, _BOOL, [_ISNAN], [0.0, 0.0])]
 
 
 @operator("IsInf", dtypes=FLOATS, attributes={"detect_negative": (0, 1), "detect_positive": (0, 1)}, result="bool")
 def _is_inf(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     which = [float(node.get("detect_negative", 1)), float(node.get("detect_positive", 1))]
     return [context.call("unary", [x], x.shape, _BOOL, [_ISINF], which)]
 
@@ -167,7 +167,7 @@ def _clipped(context: Context, x: Value, low: Value | None, high: Value | None) 
     until=10,
 )
 def _clip_by_attributes(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     numbers = (node.get(name, None) for name in ("min", "max"))
     low, high = (None if number is None else context.scalar(number, x.dtype) for number in numbers)
     return [_clipped(context, x, low, high)]
@@ -175,7 +175,7 @@ def _clip_by_attributes(context: Context, node: Node, inputs: Sequence[Value | N
 
 @operator("Clip", dtypes=(*NUMBERS, *_HALVES), since=11)
 def _clip(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [_clipped(context, _given(inputs[0]), _optional(inputs, 1), _optional(inputs, 2))]
+    return [_clipped(context, _required(inputs[0]), _optional(inputs, 1), _optional(inputs, 2))]
 
 
 # ---- two operands and more
@@ -218,7 +218,7 @@ def binary(context: Context, kernel: str, x: Value, y: Value, dtype: np.dtype[An
 
 def _old_broadcast(context: Context, node: Node, inputs: Sequence[Value | None]) -> tuple[Value, Value]:
     """Both operands; before opset 7 the second is aligned to the first at ``axis`` instead of at the end."""
-    x, y = _given(inputs[0]), _given(inputs[1])
+    x, y = _required(inputs[0]), _required(inputs[1])
     axis = node.get("axis", None)
     if node.opset < 7 and axis is not None and y.rank < x.rank:
         axis += x.rank if axis < 0 else 0
@@ -248,7 +248,7 @@ for _name, (_kernel, _dtypes) in _COMPARE.items():
 @operator("PRelu", dtypes=_SIGNED, attributes={"consumed_inputs": None})
 def _prelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """Up to opset 6 a vector holds one slope per channel; from 7 on it broadcasts like any operand."""
-    x, slope = _given(inputs[0]), _given(inputs[1])
+    x, slope = _required(inputs[0]), _required(inputs[1])
     if node.opset < 7 and slope.rank == 1 and slope.size > 1 and x.rank > 1:
         slope = context.reshaped(slope, (slope.size, *[1] * (x.rank - 2)))
     if broadcast(x, slope) != x.shape:
@@ -259,12 +259,12 @@ def _prelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
 @operator("BitShift", dtypes=INTEGERS, attributes={"direction": (b"LEFT", b"RIGHT")})
 def _bit_shift(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     kernel = "shift_left" if node.get("direction", b"") == b"LEFT" else "shift_right"
-    return [binary(context, kernel, _given(inputs[0]), _given(inputs[1]))]
+    return [binary(context, kernel, _required(inputs[0]), _required(inputs[1]))]
 
 
 @operator("Mod", dtypes=NUMBERS, attributes={"fmod": (0, 1)})
 def _mod(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, y = _given(inputs[0]), _given(inputs[1])
+    x, y = _required(inputs[0]), _required(inputs[1])
     if node.get("fmod", 0) or x.dtype.kind != "f":
         return [binary(context, "fmod" if node.get("fmod", 0) else "mod", x, y)]
     # The remainder takes the divisor's sign: where that is not so, one divisor more.
@@ -323,9 +323,9 @@ def _type_of_powers(x: Value, y: Value) -> np.dtype[Any]:
 @operator("Sum", "Max", "Min", "Mean", dtypes=NUMBERS, attributes={"consumed_inputs": None})
 def _variadic(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     kernel = {"Sum": "add", "Mean": "add", "Max": "max", "Min": "min"}[node.op_type]
-    result = _given(inputs[0])
+    result = _required(inputs[0])
     for other in inputs[1:]:
-        result = binary(context, kernel, result, _given(other))
+        result = binary(context, kernel, result, _required(other))
     if node.op_type == "Mean":
         result = binary(context, "div", result, context.scalar(len(inputs), result.dtype))
     if len(inputs) == 1:
@@ -335,7 +335,7 @@ def _variadic(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
 
 @operator("Where", dtypes=(BOOL, ANY), result=1)
 def _where(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    condition, x, y = (_given(value) for value in inputs)
+    condition, x, y = (_required(value) for value in inputs)
     if x.dtype != y.dtype:
         raise InferenceError(f"operands of one type are expected, found {x.dtype} and {y.dtype}")
     return [context.call("where", [condition, x, y], broadcast(condition, x, y), x.dtype)]
@@ -369,17 +369,17 @@ def _cast_result(attributes: Mapping[str, Any]) -> str | None:
 def _cast(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     dtype = dtype_of(node.get("to", 1))
     assert dtype is not None
-    return [cast(context, _given(inputs[0]), dtype)]
+    return [cast(context, _required(inputs[0]), dtype)]
 
 
 @operator("CastLike", dtypes=ANY, attributes={"saturate": None, "round_mode": None}, result=1)
 def _cast_like(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [cast(context, _given(inputs[0]), _given(inputs[1]).dtype)]
+    return [cast(context, _required(inputs[0]), _required(inputs[1]).dtype)]
 
 
 @operator("Identity", dtypes=ANY)
 def _identity(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [_given(inputs[0])]
+    return [_required(inputs[0])]
 
 
 @operator(
@@ -389,14 +389,14 @@ def _identity(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     check=_dropout_refusal,
 )
 def _dropout(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if node.num_outputs == 1:
         return [x]
     mask = context.constant(np.broadcast_to(np.ones((), x.dtype if node.opset < 10 else _BOOL), x.shape).copy())
     return [x, mask]
 
 
-def _given(value: Value | None) -> Value:
+def _required(value: Value | None) -> Value:
     if value is None:
         raise InferenceError("a required input is missing")
     return value

@@ -12,7 +12,7 @@ from .... import _kernels
 from ....errors import InferenceError
 from ..registry import FLOATS, INDICES, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional, binary
+from .elementwise import _optional, _required, binary
 from .movement import axis_of, strided
 
 _MAX_LENGTH = 1 << 24
@@ -79,7 +79,7 @@ def _transformed(context: Context, x: Value, axis: int, length: int, onesided: b
     "axis": None, "inverse": (0, 1), "onesided": (0, 1),
 }, since=17)  # fmt: skip
 def _dft(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, given = _given(inputs[0]), _scalar(context, _optional(inputs, 2))
+    x, given = _required(inputs[0]), _scalar(context, _optional(inputs, 2))
     axis = axis_of(node.get("axis", 1) if node.opset < 20 else -2 if given is None else given, x.rank)
     if axis == x.rank - 1:
         raise InferenceError("the last axis holds real and imaginary parts")
@@ -92,7 +92,7 @@ def _dft(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
 
 @operator("STFT", dtypes=(FLOATS, INDICES, FLOATS, INDICES), attributes={"onesided": (0, 1)})
 def _stft(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, window = _given(inputs[0]), _optional(inputs, 2)
+    x, window = _required(inputs[0]), _optional(inputs, 2)
     step, length = _scalar(context, inputs[1]), _scalar(context, _optional(inputs, 3))
     if x.rank != 3 or (window is not None and window.rank != 1):
         raise InferenceError(f"a signal [batch, length, parts] is expected, found {list(x.shape)}")

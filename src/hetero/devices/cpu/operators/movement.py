@@ -12,7 +12,7 @@ from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import ANY, INDICES, NUMBERS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional, broadcast
+from .elementwise import _optional, _required, broadcast
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -81,18 +81,18 @@ def integers(
 
 @operator("Shape", dtypes=ANY, attributes={"start": None, "end": None}, result="int64")
 def _shape(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    shape = _given(inputs[0]).shape
+    shape = _required(inputs[0]).shape
     return [context.constant(np.array(shape[slice(node.get("start", 0), node.get("end", None))], np.int64))]
 
 
 @operator("Size", dtypes=ANY, result="int64")
 def _size(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [context.constant(np.array(_given(inputs[0]).size, np.int64))]
+    return [context.constant(np.array(_required(inputs[0]).size, np.int64))]
 
 
 @operator("Reshape", dtypes=(ANY, ("int64",)), attributes={"allowzero": (0, 1), "shape": None, "consumed_inputs": None})
 def _reshape(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     shape = integers(context, node, inputs, 1, "shape")
     if shape is None:
         raise InferenceError("the shape is missing")
@@ -114,7 +114,7 @@ def _reshape(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 
 @operator("Flatten", dtypes=ANY, attributes={"axis": None})
 def _flatten(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     axis = node.get("axis", 1)
     if not -x.rank <= axis <= x.rank:
         raise InferenceError(f"axis {axis} is outside rank {x.rank}")
@@ -124,7 +124,7 @@ def _flatten(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 
 @operator("Squeeze", dtypes=(ANY, ("int64",)), attributes={"axes": None})
 def _squeeze(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     given = integers(context, node, inputs, 1, "axes")
     axes = [i for i, size in enumerate(x.shape) if size == 1] if given is None else axes_of(given, x.rank)
     if any(x.shape[axis] != 1 for axis in axes):
@@ -134,7 +134,7 @@ def _squeeze(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 
 @operator("Unsqueeze", dtypes=(ANY, ("int64",)), attributes={"axes": None})
 def _unsqueeze(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     given = integers(context, node, inputs, 1, "axes") or []
     axes = axes_of(given, x.rank + len(given))
     rest = iter(x.shape)
@@ -143,7 +143,7 @@ def _unsqueeze(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
 
 @operator("Transpose", dtypes=ANY, attributes={"perm": None})
 def _transpose(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     perm = node.get("perm", None)
     perm = list(range(x.rank))[::-1] if perm is None else axes_of(perm, x.rank)
     if len(perm) != x.rank:
@@ -162,15 +162,15 @@ def transposed(context: Context, x: Value, perm: Sequence[int]) -> Value:
 
 @operator("Expand", dtypes=(ANY, ("int64",)))
 def _expand(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
-    asked = tuple(int(size) for size in context.known(_given(inputs[1])))
+    x = _required(inputs[0])
+    asked = tuple(int(size) for size in context.known(_required(inputs[1])))
     return [expanded(context, x, broadcast(x, Value(x.dtype, asked)))]
 
 
 @operator("Tile", dtypes=(ANY, ("int64",)), since=6)
 def _tile(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
-    repeats = [int(count) for count in context.known(_given(inputs[1]))]
+    x = _required(inputs[0])
+    repeats = [int(count) for count in context.known(_required(inputs[1]))]
     if len(repeats) != x.rank or min(repeats, default=0) < 0:
         raise InferenceError(f"repeats {repeats} do not fit shape {list(x.shape)}")
     if x.rank > 8:
@@ -185,7 +185,7 @@ def _tile(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
 
 @operator("Concat", dtypes=ANY, attributes={"axis": None})
 def _concat(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    values = [_given(value) for value in inputs]
+    values = [_required(value) for value in inputs]
     first = values[0]
     axis = axis_of(node.get("axis", 1), first.rank)
     for value in values:
@@ -214,7 +214,7 @@ def _split_sizes(context: Context, node: Node, inputs: Sequence[Value | None], s
 
 @operator("Split", dtypes=(ANY, ("int64",)), attributes={"axis": None, "split": None, "num_outputs": None}, since=2)
 def _split(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     axis = axis_of(node.get("axis", 0), x.rank)
     strides = strides_of(x.shape)
     results, start = [], 0
@@ -227,7 +227,7 @@ def _split(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
 
 @operator("Slice", dtypes=(ANY, INDICES), attributes={"starts": None, "ends": None, "axes": None})
 def _slice(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     starts = integers(context, node, inputs, 1, "starts")
     ends = integers(context, node, inputs, 2, "ends")
     if starts is None or ends is None or len(starts) != len(ends):
@@ -254,7 +254,7 @@ def _slice(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
 
 @operator("Gather", dtypes=(ANY, INDICES), attributes={"axis": None})
 def _gather(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    data, indices = _given(inputs[0]), _given(inputs[1])
+    data, indices = _required(inputs[0]), _required(inputs[1])
     axis = axis_of(node.get("axis", 0), data.rank)
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
     return [context.call("gather", [data, indices], shape, data.dtype, [axis])]
@@ -262,7 +262,7 @@ def _gather(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 
 @operator("GatherElements", dtypes=(ANY, INDICES), attributes={"axis": None})
 def _gather_elements(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    data, indices = _given(inputs[0]), _given(inputs[1])
+    data, indices = _required(inputs[0]), _required(inputs[1])
     axis = axis_of(node.get("axis", 0), data.rank)
     fits = data.rank == indices.rank and all(
         i == axis or small <= large for i, (small, large) in enumerate(zip(indices.shape, data.shape, strict=False))
@@ -274,7 +274,7 @@ def _gather_elements(context: Context, node: Node, inputs: Sequence[Value | None
 
 @operator("GatherND", dtypes=(ANY, ("int64",)), attributes={"batch_dims": None})
 def _gather_nd(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    data, indices = _given(inputs[0]), _given(inputs[1])
+    data, indices = _required(inputs[0]), _required(inputs[1])
     batch = node.get("batch_dims", 0)
     fits = 0 <= batch < min(data.rank, indices.rank) and data.shape[:batch] == indices.shape[:batch]
     if not fits or batch + indices.shape[-1] > data.rank:
@@ -293,7 +293,7 @@ _REDUCTIONS = {b"none": 0, b"add": 1, b"mul": 2, b"max": 3, b"min": 4}
     attributes={"axis": None, "reduction": tuple(_REDUCTIONS)},
 )
 def _scatter_elements(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    data, indices, updates = (_given(value) for value in inputs)
+    data, indices, updates = (_required(value) for value in inputs)
     axis = axis_of(node.get("axis", 0), data.rank)
     if indices.shape != updates.shape or indices.rank != data.rank or updates.dtype != data.dtype:
         raise InferenceError(f"indices {list(indices.shape)} and updates {list(updates.shape)} do not fit")
@@ -305,7 +305,7 @@ def _scatter_elements(context: Context, node: Node, inputs: Sequence[Value | Non
 
 @operator("ScatterND", dtypes=(NUMBERS, ("int64",), NUMBERS), attributes={"reduction": tuple(_REDUCTIONS)})
 def _scatter_nd(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    data, indices, updates = (_given(value) for value in inputs)
+    data, indices, updates = (_required(value) for value in inputs)
     depth = indices.shape[-1] if indices.rank else 0
     if not 0 < depth <= data.rank or updates.shape != (*indices.shape[:-1], *data.shape[depth:]):
         raise InferenceError(f"indices {list(indices.shape)} and updates {list(updates.shape)} do not fit")
@@ -331,7 +331,7 @@ def _fill_result(attributes: Mapping[str, Any]) -> str | None:
 def _constant_of_shape(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     from onnx import numpy_helper
 
-    shape = [int(size) for size in context.known(_given(inputs[0]))]
+    shape = [int(size) for size in context.known(_required(inputs[0]))]
     tensor = node.get("value", None)
     value = np.zeros(1, np.float32) if tensor is None else numpy_helper.to_array(tensor).reshape(-1)
     if value.size != 1:
@@ -341,7 +341,7 @@ def _constant_of_shape(context: Context, node: Node, inputs: Sequence[Value | No
 
 @operator("Range", dtypes=("float32", "float64", "int16", "int32", "int64"))
 def _range(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    start, limit, delta = (context.known(_given(value)).reshape(()) for value in inputs)
+    start, limit, delta = (context.known(_required(value)).reshape(()) for value in inputs)
     if delta == 0:
         raise InferenceError("a delta of 0")
     if start.dtype.kind == "f":
@@ -362,7 +362,7 @@ _PAD_MODES = {b"constant": 0, b"reflect": 1, b"edge": 2, b"wrap": 3}
     since=2,
 )
 def _pad(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     given = integers(context, node, inputs, 1, "pads")
     given_axes = integers(context, node, inputs, 3, "axes")
     axes = list(range(x.rank)) if given_axes is None else axes_of(given_axes, x.rank)
@@ -384,15 +384,15 @@ def _pad(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
 
 @operator("CumSum", "CumProd", dtypes=(NUMBERS, INDICES), attributes={"exclusive": (0, 1), "reverse": (0, 1)})
 def _cumsum(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
-    axis = axis_of(int(context.known(_given(inputs[1])).reshape(())), x.rank)
+    x = _required(inputs[0])
+    axis = axis_of(int(context.known(_required(inputs[1])).reshape(())), x.rank)
     flags = [int(node.get("exclusive", 0)), int(node.get("reverse", 0))]
     return [context.call(node.op_type.lower(), [x], x.shape, x.dtype, [axis, *flags])]
 
 
 @operator("DepthToSpace", dtypes=ANY, attributes={"blocksize": None, "mode": (b"DCR", b"CRD")})
 def _depth_to_space(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     block = node.get("blocksize", 0)
     if x.rank != 4 or block <= 0 or x.shape[1] % (block * block):
         raise InferenceError(f"blocksize {block} does not fit {list(x.shape)}")
@@ -408,7 +408,7 @@ def _depth_to_space(context: Context, node: Node, inputs: Sequence[Value | None]
 
 @operator("SpaceToDepth", dtypes=ANY, attributes={"blocksize": None, "mode": (b"DCR", b"CRD")})
 def _space_to_depth(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     block = node.get("blocksize", 0)
     if x.rank != 4 or block <= 0 or x.shape[2] % block or x.shape[3] % block:
         raise InferenceError(f"blocksize {block} does not fit {list(x.shape)}")
@@ -441,7 +441,7 @@ _BITS = (*NUMBERS, "float16", "bfloat16")  # any bits are a value of these
 
 @operator("BitCast", dtypes=ANY, attributes={"to": None}, check=_bitcast_refusal, result=_bitcast_result)
 def _bitcast(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, dtype = _given(inputs[0]), dtype_of(node.get("to", 0))
+    x, dtype = _required(inputs[0]), dtype_of(node.get("to", 0))
     assert dtype is not None
     return [context.call("bitcast", [x], x.shape, dtype)]
 
@@ -449,7 +449,7 @@ def _bitcast(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 @operator("TensorScatter", dtypes=(ANY, ANY, ("int64",)), attributes={"axis": None, "mode": (b"linear", b"circular")})
 def _tensor_scatter(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """A cache with new entries along an axis, from a place on that each batch has its own of."""
-    cache, update, places = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    cache, update, places = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     axis = axis_of(node.get("axis", -2), cache.rank)
     fits = update.rank == cache.rank and update.dtype == cache.dtype and axis > 0
     if not fits or any(i != axis and a != b for i, (a, b) in enumerate(zip(cache.shape, update.shape, strict=True))):

@@ -14,7 +14,7 @@ from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import F32, FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional, binary, broadcast, cast, unary, unary_code
+from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
 from .movement import axes_of, axis_of, integers, lines_of, strided, strides_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool
     attributes={"alpha": None, "beta": None, "transA": (0, 1), "transB": (0, 1), "broadcast": (0, 1)},
 )
 def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    a, b, c = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    a, b, c = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     trans_a, trans_b = bool(node.get("transA", 0)), bool(node.get("transB", 0))
     if a.rank != 2 or b.rank != 2 or a.dtype != b.dtype:
         raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
@@ -91,7 +91,7 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
 
 @operator("MatMul", dtypes=_PRODUCTS)
 def _matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [matrix_product(context, _given(inputs[0]), _given(inputs[1]))]
+    return [matrix_product(context, _required(inputs[0]), _required(inputs[1]))]
 
 
 def matrix_product(context: Context, a: Value, b: Value) -> Value:
@@ -253,7 +253,7 @@ def _lanes_bytes(x: Value, shape: Sequence[int], strides: Sequence[int]) -> int:
     "ceil_mode": (0, 1), "storage_order": (0, 1),
 })  # fmt: skip
 def _pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     kernel = list(node.get("kernel_shape", ()))
     strides, dilations, before, after, sizes = window_of(node, x, kernel)
     sizes = pool_sizes(node, x, kernel, strides, dilations, before, after, sizes)
@@ -274,7 +274,7 @@ def _pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
 
 @operator("GlobalAveragePool", "GlobalMaxPool", dtypes=FLOATS)
 def _global_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if x.rank < 3:
         raise InferenceError(f"an input of rank 3 or more is expected, found {list(x.shape)}")
     operation = "max" if node.op_type == "GlobalMaxPool" else "mean"
@@ -306,7 +306,7 @@ def _batch_norm_refusal(model: Model, view: NodeView) -> str | None:
     check=_batch_norm_refusal,
 )
 def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, *statistics = (_given(value) for value in inputs)
+    x, *statistics = (_required(value) for value in inputs)
     channels = x.shape[1] if x.rank > 1 else 1
     if any(value.shape != (channels,) for value in statistics) or x.rank < 2:
         raise InferenceError(f"statistics of {channels} channels are expected for an input of shape {list(x.shape)}")
@@ -316,7 +316,7 @@ def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
 
 @operator("InstanceNormalization", dtypes=F32, attributes={"epsilon": None, "consumed_inputs": None})
 def _instance_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, scale, bias = (_given(value) for value in inputs)
+    x, scale, bias = (_required(value) for value in inputs)
     if x.rank < 3 or scale.shape != (x.shape[1],) or bias.shape != (x.shape[1],):
         raise InferenceError(f"scale {list(scale.shape)} or bias {list(bias.shape)} does not fit {list(x.shape)}")
     ints = [x.shape[0], x.shape[1], math.prod(x.shape[2:])]
@@ -326,7 +326,7 @@ def _instance_norm(context: Context, node: Node, inputs: Sequence[Value | None])
 @operator("GroupNormalization", dtypes=F32, attributes={"epsilon": None, "num_groups": None, "stash_type": (1,)})
 def _group_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """``scale`` and ``bias``: before opset 21 one per group, since then one per channel."""
-    x, *factors = (_given(value) for value in inputs)
+    x, *factors = (_required(value) for value in inputs)
     groups, channels = node.get("num_groups", 0), x.shape[1] if x.rank > 1 else 0
     if x.rank < 3 or groups < 1 or channels % groups:
         raise InferenceError(f"{groups} groups do not fit an input of shape {list(x.shape)}")
@@ -348,7 +348,7 @@ def _group_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
 def _layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """Computes in float64 if x or the stash type is float64, else in float32, and rounds once. Mean and InvStdDev have
     the stash type."""
-    x, scale, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    x, scale, bias = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     for name, value in (("scale", scale), ("bias", bias)):
         if value is not None and (value.dtype != x.dtype or broadcast(x, value) != x.shape):
             raise InferenceError(f"{name} {value.dtype}{list(value.shape)} does not fit {x.dtype}{list(x.shape)}")
@@ -402,7 +402,7 @@ def _root_of(context: Context, variance: Value, epsilon: float) -> Value:
 
 @operator("LRN", dtypes=F32, attributes={"alpha": None, "beta": None, "bias": None, "size": None})
 def _lrn(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if x.rank < 2:
         raise InferenceError(f"an input of rank 2 or more is expected, found {list(x.shape)}")
     ints = [x.shape[0], x.shape[1], math.prod(x.shape[2:]), node.get("size", 0)]
@@ -412,14 +412,14 @@ def _lrn(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
 
 @operator("Softmax", "LogSoftmax", dtypes=FLOATS, attributes={"axis": None})
 def _softmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     outer, size, inner = lines_of(node, x)
     return [context.call("softmax", [x], x.shape, x.dtype, [outer, size, inner, int(node.op_type == "LogSoftmax")])]
 
 
 @operator("LpNormalization", dtypes=FLOATS, attributes={"axis": None, "p": (1, 2)})
 def _lp_normalization(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     axis = axis_of(node.get("axis", -1), x.rank)
     norm = reduced(context, x, "magnitudes" if node.get("p", 2) == 1 else "root", [axis], keep=True)
     zero = binary(context, "equal", norm, context.scalar(0, x.dtype), np.dtype(np.bool_))
@@ -429,7 +429,7 @@ def _lp_normalization(context: Context, node: Node, inputs: Sequence[Value | Non
 
 @operator("RMSNormalization", dtypes=FLOATS, attributes={"axis": None, "epsilon": None, "stash_type": (1,)})
 def _rms_normalization(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, scale = _given(inputs[0]), _given(inputs[1])
+    x, scale = _required(inputs[0]), _required(inputs[1])
     if broadcast(x, scale) != x.shape:
         raise InferenceError(f"scale {list(scale.shape)} does not fit {list(x.shape)}")
     axis = axis_of(node.get("axis", -1), x.rank)
@@ -486,7 +486,7 @@ _REDUCTION_ATTRIBUTES = {"axes": None, "keepdims": (0, 1), "noop_with_empty_axes
     attributes=_REDUCTION_ATTRIBUTES,
 )  # fmt: skip
 def _reduce(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if x.dtype == np.bool_:
         (result,) = _reduce(context, node, [cast(context, x, np.dtype(np.uint8)), *inputs[1:]])
         return [cast(context, result, x.dtype)]
@@ -502,7 +502,7 @@ def _reduce(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 
 @operator("ReduceLogSumExp", dtypes=(FLOATS, ("int64",)), attributes=_REDUCTION_ATTRIBUTES)
 def _reduce_log_sum_exp(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     axes = _reduction_axes(context, node, inputs, x)
     if axes is None:
         return [x]
@@ -524,7 +524,7 @@ def _reduce_log_sum_exp(context: Context, node: Node, inputs: Sequence[Value | N
     result="int64",
 )  # fmt: skip
 def _arg_extreme(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     axis = axis_of(node.get("axis", 0), x.rank)
     outer, size, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
     if size == 0:

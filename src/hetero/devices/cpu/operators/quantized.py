@@ -14,7 +14,7 @@ from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import F32, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional, binary, broadcast, cast
+from .elementwise import _optional, _required, binary, broadcast, cast
 from .movement import axis_of, expanded, strided, transposed
 from .network import WINDOW, convolution_of, products_of, three
 
@@ -96,7 +96,7 @@ def _refusal(default: np.dtype[Any], made: Sequence[str]) -> Callable[[Model, No
 )
 def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """``saturate`` is about 8-bit floats only."""
-    x, scale, zero = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    x, scale, zero = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     axis = node.get("axis", 1)
     scheme = _scheme(x, scale, zero, axis, node.get("block_size", 0))
     made = _type_of(node.get("output_dtype", None), _BYTE)
@@ -131,7 +131,7 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     result=None,
 )
 def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, scale, zero = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    x, scale, zero = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     scheme = _scheme(x, scale, zero, node.get("axis", 1), node.get("block_size", 0))
     y = context.call("dequantize", [x, cast(context, scale, _F32), zero], x.shape, _F32, scheme)
     return [cast(context, y, _type_of(node.get("output_dtype", None), scale.dtype))]
@@ -139,7 +139,7 @@ def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) ->
 
 @operator("DynamicQuantizeLinear", dtypes=F32, result="uint8")
 def _dynamic_quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     return context.call_many("dynamic_quantize", [x], [(x.shape, _BYTE), ((), _F32), ((), _BYTE)])
 
 
@@ -239,7 +239,7 @@ def _integer_product(
 @operator("MatMulInteger", dtypes=_BYTES, result="int32")
 def _matmul_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     a_zero, b_zero = _optional(inputs, 2), _optional(inputs, 3)
-    return [_integer_product(context, _given(inputs[0]), _given(inputs[1]), a_zero, b_zero)]
+    return [_integer_product(context, _required(inputs[0]), _required(inputs[1]), a_zero, b_zero)]
 
 
 def _multiplier(context: Context, x_scale: Value, w_scale: Value, y_scale: Value) -> Value:
@@ -254,7 +254,7 @@ def _multiplier(context: Context, x_scale: Value, w_scale: Value, y_scale: Value
 
 @operator("QLinearMatMul", dtypes=(_BYTES, _SCALES, _BYTES, _BYTES, _SCALES, _BYTES, _SCALES, _BYTES), result=7)
 def _qlinear_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (_given(value) for value in inputs)
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (_required(value) for value in inputs)
     rows = [_per_row(context, value) for value in (a_scale, y_scale, y_zero)]
     multiplier = _multiplier(context, rows[0], _per_column(context, b_scale), rows[1])
     return [_integer_product(context, a, b, a_zero, b_zero, _Requantization(multiplier, rows[2]))]
@@ -416,7 +416,7 @@ def pixel_layout(channels: int, window: Sequence[int], sizes: Sequence[int]) -> 
 @operator("ConvInteger", dtypes=_BYTES, attributes=WINDOW | {"group": None}, result="int32")
 def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x_zero, w_zero = _optional(inputs, 2), _optional(inputs, 3)
-    return [_integer_convolution(context, node, _given(inputs[0]), _given(inputs[1]), x_zero, w_zero)]
+    return [_integer_convolution(context, node, _required(inputs[0]), _required(inputs[1]), x_zero, w_zero)]
 
 
 @operator(
@@ -426,7 +426,7 @@ def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) 
     result=7,
 )
 def _qlinear_conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (_given(value) for value in inputs[:8])
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (_required(value) for value in inputs[:8])
     if max(x_scale.size, y_scale.size, y_zero.size) > 1 or (w_scale.size > 1 and w_scale.shape != (w.shape[0],)):
         raise InferenceError("one scale each for x and y, and one or one per channel for w, are expected")
     per_map = (w_scale.size,) if w_scale.size > 1 else ()

@@ -12,7 +12,7 @@ from .... import _kernels
 from ....errors import InferenceError
 from ..registry import F32, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional, binary
+from .elementwise import _optional, _required, binary
 from .movement import strided
 from .network import gemm_scratch, packed_b
 
@@ -128,7 +128,7 @@ def _input_bias(context: Context, bias: Value, gates: int, hidden: int, linear_b
     check=_refusal,
 )
 def _recurrent(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, w, r = (_given(value) for value in inputs[:3])
+    x, w, r = (_required(value) for value in inputs[:3])
     bias, lengths, h0 = (_optional(inputs, position) for position in (3, 4, 5))
     gates, directions = _GATES[node.op_type], _directions(node.attributes)
     if x.rank != 3 or w.rank != 3 or r.rank != 3 or r.shape[2] < 1:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ....errors import InferenceError
 from ..registry import ANY, F32, FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional
+from .elementwise import _optional, _required
 from .movement import axes_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _refusal(model: Model, view: NodeView) -> str | None:
     "mode": (b"nearest", b"bilinear", b"linear"), "height_scale": None, "width_scale": None,
 }, until=6, check=_refusal)  # fmt: skip
 def _upsample_last_two(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if x.rank != 4:
         raise InferenceError(f"an input of rank 4 is expected, found {list(x.shape)}")
     return _by_scales(context, node, x, [1.0, 1.0, node.get("height_scale", 1.0), node.get("width_scale", 1.0)])
@@ -62,7 +62,7 @@ def _upsample_last_two(context: Context, node: Node, inputs: Sequence[Value | No
 @operator("Upsample", dtypes=ANY, attributes={"mode": (b"nearest", b"linear", b"bilinear"), "scales": None},
           since=7, until=8, check=_refusal)  # fmt: skip
 def _upsample_by_attribute(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return _by_scales(context, node, _given(inputs[0]), node.get("scales", ()))
+    return _by_scales(context, node, _required(inputs[0]), node.get("scales", ()))
 
 
 @operator(
@@ -82,7 +82,7 @@ def _upsample_by_attribute(context: Context, node: Node, inputs: Sequence[Value 
     check=_refusal,
 )
 def _by_input(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return _by_scales(context, node, _given(inputs[0]), context.known(_given(inputs[1])).reshape(-1).tolist())
+    return _by_scales(context, node, _required(inputs[0]), context.known(_required(inputs[1])).reshape(-1).tolist())
 
 
 def _by_scales(context: Context, node: Node, x: Value, given: Sequence[float]) -> list[Value]:
@@ -110,7 +110,7 @@ def _by_scales(context: Context, node: Node, x: Value, given: Sequence[float]) -
     "keep_aspect_ratio_policy": (b"stretch", b"not_larger", b"not_smaller"),
 })  # fmt: skip
 def _resize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     given = node.get("axes", None)
     axes = list(range(x.rank)) if given is None else axes_of(given, x.rank)
     scales, lengths = _target(context, node, x, axes, inputs)

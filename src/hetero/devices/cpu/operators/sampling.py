@@ -11,7 +11,7 @@ import numpy as np
 from ....errors import InferenceError
 from ..registry import F32, FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional
+from .elementwise import _optional, _required
 from .movement import strided, transposed
 from .network import matrix_product
 
@@ -27,7 +27,7 @@ _PADDINGS = {b"zeros": 0, b"border": 1, b"reflection": 2}
     "mode": tuple(_MODES), "padding_mode": tuple(_PADDINGS), "align_corners": (0, 1),
 })  # fmt: skip
 def _grid_sample(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, grid = _given(inputs[0]), _given(inputs[1])
+    x, grid = _required(inputs[0]), _required(inputs[1])
     rank = x.rank - 2
     if not 2 <= rank <= 3 or grid.rank != x.rank or grid.shape[-1] != rank or grid.shape[0] != x.shape[0]:
         raise InferenceError(f"a grid of shape {list(grid.shape)} does not fit an input of shape {list(x.shape)}")
@@ -43,8 +43,8 @@ def _grid_sample(context: Context, node: Node, inputs: Sequence[Value | None]) -
 
 @operator("AffineGrid", dtypes=(FLOATS, ("int64",)), attributes={"align_corners": (0, 1)})
 def _affine_grid(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    theta = _given(inputs[0])
-    size = [int(entry) for entry in context.known(_given(inputs[1])).reshape(-1)]
+    theta = _required(inputs[0])
+    size = [int(entry) for entry in context.known(_required(inputs[1])).reshape(-1)]
     rank = len(size) - 2
     if not 2 <= rank <= 3 or theta.shape != (size[0], rank, rank + 1) or min(size) < 0:
         raise InferenceError(f"theta {list(theta.shape)} does not fit size {size}")
@@ -76,7 +76,7 @@ def _roi_mode(node: Node) -> bytes:
     "output_height": None, "output_width": None, "sampling_ratio": None, "spatial_scale": None,
 })  # fmt: skip
 def _roi_align(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, rois, images = (_given(value) for value in inputs)
+    x, rois, images = (_required(value) for value in inputs)
     bins = (node.get("output_height", 1), node.get("output_width", 1))
     count = rois.shape[0] if rois.rank else 0
     if x.rank != 4 or rois.shape != (count, 4) or images.shape != (count,) or rois.dtype != x.dtype:
@@ -94,7 +94,7 @@ def _roi_align(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
 @operator("NonMaxSuppression", dtypes=(F32, F32, ("int64",), F32, F32), attributes={"center_point_box": (0, 1)},
           result="int64")  # fmt: skip
 def _non_max_suppression(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    boxes, scores, most = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    boxes, scores, most = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     fits = boxes.rank == scores.rank == 3 and boxes.shape[::2] == (scores.shape[0], 4)
     if not fits or boxes.shape[1] != scores.shape[2] or boxes.shape[1] > 1 << 30:
         raise InferenceError(f"boxes {list(boxes.shape)} and scores {list(scores.shape)} do not fit")
@@ -120,7 +120,7 @@ def _det_refusal(model: Model, view: NodeView) -> str | None:
 
 @operator("Det", dtypes=FLOATS, check=_det_refusal)
 def _det(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
         raise InferenceError(f"square matrices are expected, found {list(x.shape)}")
     size = x.shape[-1]

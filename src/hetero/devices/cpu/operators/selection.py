@@ -17,7 +17,7 @@ from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import ANY, BOOL, FLOATS, NUMBERS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional, binary, cast
+from .elementwise import _optional, _required, binary, cast
 from .movement import axis_of, lines_of, strided, strides_of
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ _WITH_PLACES = ("float32", "float64", "int32", "int64", "int8", "uint8")  # that
 )
 def _top_k(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """Sorted whatever ``sorted`` says: an order is allowed where none is asked for."""
-    x = _given(inputs[0])
-    k = node.get("k", None) if node.opset < 10 else int(context.known(_given(inputs[1])).reshape(()))
+    x = _required(inputs[0])
+    k = node.get("k", None) if node.opset < 10 else int(context.known(_required(inputs[1])).reshape(()))
     axis = axis_of(node.get("axis", -1), x.rank)
     size = x.shape[axis]
     if k is None or not 0 <= k <= size:
@@ -62,7 +62,7 @@ def _places(context: Context, x: Value) -> Value:
 
 @operator("NonZero", dtypes=(*NUMBERS, *BOOL), result="int64")
 def _nonzero(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     places = _places(context, x)
     number, rank = places.shape
     return [strided(context, places, 0, (rank if x.rank else 0, number), (1, rank))]
@@ -70,7 +70,7 @@ def _nonzero(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 
 @operator("Compress", dtypes=(ANY, BOOL), attributes={"axis": None})
 def _compress(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, condition = _given(inputs[0]), _given(inputs[1])
+    x, condition = _required(inputs[0]), _required(inputs[1])
     axis = node.get("axis", None)
     if axis is None:
         x, axis = context.reshaped(x, (x.size,)), 0
@@ -85,7 +85,7 @@ def _compress(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
 
 @operator("Unique", dtypes=(*NUMBERS, *BOOL), attributes={"axis": None, "sorted": (0, 1)})
 def _unique(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     axis = node.get("axis", None)
     if axis is None:
         x, axis = context.reshaped(x, (x.size,)), 0
@@ -103,7 +103,7 @@ def _unique(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 
 @operator("OneHot", dtypes=(NUMBERS, NUMBERS, ANY), attributes={"axis": None}, result=2)
 def _one_hot(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    indices, depth, values = (_given(value) for value in inputs)
+    indices, depth, values = (_required(value) for value in inputs)
     size = int(context.known(depth).reshape(-1)[0])
     axis = axis_of(node.get("axis", -1), indices.rank + 1)
     if values.shape != (2,) or size < 0:
@@ -123,7 +123,7 @@ def _one_hot(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 
 @operator("Trilu", dtypes=(ANY, ("int64",)), attributes={"upper": (0, 1)})
 def _trilu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, diagonal = _given(inputs[0]), _optional(inputs, 1)
+    x, diagonal = _required(inputs[0]), _optional(inputs, 1)
     k = 0 if diagonal is None else int(context.known(diagonal).reshape(()))
     if x.rank < 2:
         raise InferenceError(f"a rank of at least 2 is expected, found {list(x.shape)}")
@@ -141,7 +141,7 @@ def _eye_refusal(model: Model, view: NodeView) -> str | None:
 
 @operator("EyeLike", dtypes=ANY, attributes={"dtype": None, "k": None}, check=_eye_refusal, result=None)
 def _eye_like(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if x.rank != 2:
         raise InferenceError(f"a matrix is expected, found {list(x.shape)}")
     dtype = dtype_of(node.get("dtype", 0)) or x.dtype
@@ -151,7 +151,7 @@ def _eye_like(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
 
 @operator("Hardmax", dtypes=FLOATS, attributes={"axis": None})
 def _hardmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     outer, size, inner = lines_of(node, x)
     if size == 0:
         return [context.reshaped(x, x.shape)]
@@ -163,7 +163,7 @@ def _hardmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 
 @operator("ReverseSequence", dtypes=(ANY, ("int64",)), attributes={"batch_axis": (0, 1), "time_axis": (0, 1)})
 def _reverse_sequence(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, lengths = _given(inputs[0]), _given(inputs[1])
+    x, lengths = _required(inputs[0]), _required(inputs[1])
     batch, time = node.get("batch_axis", 1), node.get("time_axis", 0)
     if x.rank < 2 or batch == time or lengths.shape != (x.shape[batch],):
         raise InferenceError(f"lengths {list(lengths.shape)}, batch axis {batch} and time axis {time} do not fit x")

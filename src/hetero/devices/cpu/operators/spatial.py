@@ -12,7 +12,7 @@ from .... import _kernels
 from ....errors import InferenceError
 from ..registry import FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional
+from .elementwise import _optional, _required
 from .movement import transposed
 from .network import WINDOW, pool_sizes, reduced, three, window_of
 
@@ -34,7 +34,7 @@ def _list(node: Node, name: str, rank: int, default: int, least: int, count: int
 })  # fmt: skip
 def _conv_transpose(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """A matrix product per group gives what each element of x adds to the result; `col2im` adds it up."""
-    x, weights, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    x, weights, bias = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     rank, group = x.rank - 2, node.get("group", 1)
     if not 1 <= rank <= 3 or weights.rank != x.rank:
         raise InferenceError(f"weights {list(weights.shape)} do not fit the input {list(x.shape)}")
@@ -103,8 +103,8 @@ def _col2im_refusal(model: Model, view: NodeView) -> str | None:
 @operator("Col2Im", dtypes=(FLOATS, ("int64",)), attributes={"strides": None, "pads": None, "dilations": None},
           check=_col2im_refusal)  # fmt: skip
 def _col2im(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
-    image, block = ([int(entry) for entry in context.known(_given(value)).reshape(-1)] for value in inputs[1:3])
+    x = _required(inputs[0])
+    image, block = ([int(entry) for entry in context.known(_required(value)).reshape(-1)] for value in inputs[1:3])
     rank = len(image)
     if not 1 <= rank <= 3 or len(block) != rank or min(block) < 1 or min(image) < 0 or max(*image, *block) > _LIMIT:
         raise InferenceError(f"image_shape {image} and block_shape {block} do not fit")
@@ -132,7 +132,7 @@ def _unpool_refusal(model: Model, view: NodeView) -> str | None:
     "kernel_shape": None, "strides": None, "pads": None,
 })  # fmt: skip
 def _max_unpool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, places = _given(inputs[0]), _given(inputs[1])
+    x, places = _required(inputs[0]), _required(inputs[1])
     rank = x.rank - 2
     kernel = [int(size) for size in node.get("kernel_shape", ())]
     if rank < 1 or len(kernel) != rank or min(kernel) < 1 or max(kernel) > _LIMIT or places.shape != x.shape:
@@ -156,7 +156,7 @@ def _lp_refusal(model: Model, view: NodeView) -> str | None:
 
 @operator("LpPool", dtypes=FLOATS, attributes=WINDOW | {"p": None, "ceil_mode": (0, 1)}, check=_lp_refusal)
 def _lp_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     kernel = list(node.get("kernel_shape", ()))
     strides, dilations, before, after, sizes = window_of(node, x, kernel)
     sizes = pool_sizes(node, x, kernel, strides, dilations, before, after, sizes)
@@ -166,7 +166,7 @@ def _lp_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 
 @operator("GlobalLpPool", dtypes=FLOATS, attributes={"p": None}, check=_lp_refusal)
 def _global_lp_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, p = _given(inputs[0]), int(node.get("p", 2))
+    x, p = _required(inputs[0]), int(node.get("p", 2))
     if x.rank < 3:
         raise InferenceError(f"an input of rank 3 or more is expected, found {list(x.shape)}")
     if p <= 2:
