@@ -36,7 +36,7 @@ class Planner(Protocol):
     @property
     def output_ids(self) -> Sequence[int]: ...
     def child(self, i: int, graph: int) -> tuple[Planner, tuple[int, ...]]: ...
-    def whole(self, given: dict[int, Value]) -> Segment | None: ...
+    def whole(self, incoming: dict[int, Value]) -> Segment | None: ...
 
 
 def branched(planner: Planner, context: Context, i: int, inputs: Sequence[Value | None]) -> list[Value] | None:
@@ -56,7 +56,7 @@ def branched(planner: Planner, context: Context, i: int, inputs: Sequence[Value 
         given: dict[int, Value] = {}
         for number, position in zip(child.input_ids, captured, strict=True):
             value = inputs[position]
-            assert value is not None, "captures are there"
+            assert value is not None, "captures are present"
             given[number] = Value(value.dtype, value.shape, value.data, shared=value.shared)
             if value.data is None and id(value) not in operands:
                 operands[id(value)] = len(values)
