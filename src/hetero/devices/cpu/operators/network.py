@@ -1,4 +1,4 @@
-"""Operators of neural networks: products, convolutions, pooling, normalisations, reductions."""
+"""Operators of neural networks: products, windows, pooling, normalizations, reductions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .movement import axes_of, axis_of, integers, lines_of, strided, strides_of
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
-_EXP, _LOG, _SQRT, _RECIPROCAL = map(unary_code, ("EXP", "LOG", "SQRT", "RECIPROCAL"))
+_CLIP, _EXP, _LOG, _SQRT, _RECIPROCAL = map(unary_code, ("CLIP", "EXP", "LOG", "SQRT", "RECIPROCAL"))
 _PANEL = _kernels.constant("PANEL")
 _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 
@@ -29,14 +29,15 @@ _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 
 
 def gemm_scratch(x: Value, right: Value, packed: bool, k: int, n: int) -> int:
+    """Bytes of scratch memory of gemm and matmul. Float32 panels are read in place; other types need none."""
     if x.dtype != np.float32 or (packed and right.dtype == np.float32):
         return 0
     return _kernels.scratch_gemm(k, n)
 
 
 def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool, *, as_float32: bool = False) -> Value:
-    """A constant right operand in panels of columns, multiplied by its scale (batch * n factors) if it has one; kept
-    in the type that INFERENCE_PRECISION_HINT names, unless ``as_float32``."""
+    """A constant right operand in panels of columns, multiplied by its scale (batch * n factors) if it has one. It is
+    kept in the type of INFERENCE_PRECISION_HINT, or in float32 with ``as_float32``. ``trans``: ``b`` is [n, k]."""
     panels = -(-n // _PANEL)
     ints = [batch, k, n, int(trans)]
 
@@ -53,7 +54,7 @@ def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool
         return context.constant(scaled.reshape(-1))
 
     keep = context.packed if as_float32 else context.stored
-    # The key holds all parameters: convolutions of different groups and a Gemm may share one tensor.
+    # The key contains all parameters, because convolutions of different groups and a Gemm may share one tensor.
     return keep(b, ("pack_b", *ints, b.scale_key), make)
 
 
@@ -79,7 +80,7 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         row, col = (0 if rows == 1 else cols), (0 if cols == 1 else 1)
     alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
     if a.dtype.kind != "f" and (alpha != int(alpha) or beta != int(beta)):
-        raise InferenceError("Gemm of integers takes whole alpha and beta")
+        raise InferenceError(f"Gemm of integers requires whole alpha and beta, found {alpha} and {beta}")
     if beta == 0:  # C is then not read, so NaN and infinities in it have no effect
         c, row, col = None, 0, 0
     packed = b.data is not None and b.dtype == np.float32 and a.data is None
@@ -110,7 +111,8 @@ def matrix_product(context: Context, a: Value, b: Value) -> Value:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Products:
-    """A batch of products [m, k] x [k, n]. ``left``, ``right``: the operands' own batches. ``shape``: the result's."""
+    """A batch of products [m, k] x [k, n]. ``left``, ``right``: the operands' own batch axes; ``batch``: broadcast.
+    ``shape``: the result's."""
 
     m: int
     n: int
@@ -121,12 +123,15 @@ class Products:
     shape: tuple[int, ...]
 
     def steps(self, left_matrix: int, right_matrix: int) -> list[int]:
-        """Per axis of the batch, elements from matrix to matrix of the left operand, then of the right one."""
+        """The stride of each batch axis in elements, 0 if broadcast: of the left operand, then of the right one.
+        ``left_matrix``, ``right_matrix``: elements of one matrix."""
         return _batch_steps(self.left, self.batch, left_matrix) + _batch_steps(self.right, self.batch, right_matrix)
 
 
 def products_of(a: Value, b: Value) -> Products:
-    """What MatMul of operands of any rank from 1 on comes to. Raises `InferenceError` if they do not fit."""
+    """MatMul of operands of rank 1 or more as a batch of products. Raises `InferenceError` if the shapes do not fit.
+
+    If the right operand is one matrix and the left one is not broadcast, its batch is folded into the rows."""
     if not a.rank or not b.rank:
         raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
     left = a.shape if a.rank > 1 else (1, *a.shape)
@@ -137,9 +142,7 @@ def products_of(a: Value, b: Value) -> Products:
     batch = broadcast(Value(a.dtype, left[:-2]), Value(b.dtype, right[:-2]))
     shape = (*batch, *((m,) if a.rank > 1 else ()), *((n,) if b.rank > 1 else ()))
     if math.prod(right[:-2]) == 1 and math.prod(batch) == math.prod(left[:-2]):
-        return Products(
-            m * math.prod(batch), n, k, (), (), (), shape
-        )  # one matrix on the right: the batch is more rows
+        return Products(m * math.prod(batch), n, k, (), (), (), shape)
     return Products(m, n, k, batch, left[:-2], right[:-2], shape)
 
 
@@ -152,7 +155,7 @@ def _batch_steps(own: Sequence[int], batch: Sequence[int], matrix: int) -> list[
 
 
 def three(values: Sequence[int], filler: int) -> list[int]:
-    """Per-axis parameters as the kernels take them: always for three axes."""
+    """Per-axis parameters for three axes, as the kernels require; ``filler`` for the missing outer ones."""
     return [filler] * (3 - len(values)) + list(values)
 
 
@@ -168,7 +171,7 @@ WINDOW = {
 def window_of(
     node: Node, x: Value, kernel: Sequence[int]
 ) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
-    """strides, dilations, pads before, pads after, and output sizes without ceil_mode."""
+    """Strides, dilations, pads before, pads after, and output sizes without ceil_mode. Raises `InferenceError`."""
     rank = x.rank - 2
     if not 1 <= rank <= 3 or len(kernel) != rank:
         raise InferenceError(f"a kernel of shape {list(kernel)} does not fit an input of shape {list(x.shape)}")
@@ -184,8 +187,8 @@ def window_of(
     for i in range(rank):
         span, size = dilations[i] * (kernel[i] - 1) + 1, x.shape[2 + i]
         if auto_pad in (b"SAME_UPPER", b"SAME_LOWER"):
-            wanted = -(-size // strides[i])
-            total = max((wanted - 1) * strides[i] + span - size, 0)
+            num_windows = -(-size // strides[i])
+            total = max((num_windows - 1) * strides[i] + span - size, 0)
             small, large = total // 2, total - total // 2
             before[i], after[i] = (small, large) if auto_pad == b"SAME_UPPER" else (large, small)
         elif auto_pad == b"VALID":
@@ -200,8 +203,8 @@ def window_of(
 
 
 def convolution_of(node: Node, x: Value, weights: Value, bias: Value | None) -> tuple[int, list[int], tuple[int, ...]]:
-    """What a convolution of any element type comes to: group; kernel, strides, pads before and dilations, three each;
-    the result's shape. Raises `InferenceError` if the operands do not fit."""
+    """The parameters of a convolution: its group; kernel, strides, pads before and dilations, three numbers each; the
+    result's shape. Raises `InferenceError` if the operands do not fit."""
     kernel, group = weights.shape[2:], node.get("group", 1)
     if x.rank != weights.rank or list(node.get("kernel_shape", kernel)) != list(kernel):
         raise InferenceError(f"weights {list(weights.shape)} do not fit the input {list(x.shape)} or kernel_shape")
@@ -215,7 +218,8 @@ def convolution_of(node: Node, x: Value, weights: Value, bias: Value | None) -> 
     return group, window, (x.shape[0], outputs, *sizes)
 
 
-_SHORT_ROW, _LEAST_PLANES, _LANES_BYTES = 64, 8, 1 << 20
+# Pools run with channels in the vector lanes if rows are short and there are several planes.
+_SHORT_ROW, _MIN_PLANES, _MAX_LANES_BYTES = 64, 8, 1 << 20  # columns of the result, planes, bytes of scratch memory
 
 
 def pool_sizes(
@@ -228,24 +232,24 @@ def pool_sizes(
     after: Sequence[int],
     sizes: Sequence[int],
 ) -> list[int]:
-    """``sizes``, those of the result, with ceil_mode."""
-    found = list(sizes)
+    """The result's sizes with ceil_mode. ``sizes``: those without."""
+    result_sizes = list(sizes)
     if node.get("ceil_mode", 0) and node.get("auto_pad", b"NOTSET") == b"NOTSET":
         for i, stride in enumerate(strides):
             span, size = dilations[i] * (kernel[i] - 1) + 1, x.shape[2 + i]
-            found[i] = -(-(size + before[i] + after[i] - span) // stride) + 1
-            if (found[i] - 1) * stride >= size + before[i]:
-                found[i] -= 1  # a window that starts behind the input is left out
-    return found
+            result_sizes[i] = -(-(size + before[i] + after[i] - span) // stride) + 1
+            if (result_sizes[i] - 1) * stride >= size + before[i]:
+                result_sizes[i] -= 1  # a window that would start after the input is dropped
+    return result_sizes
 
 
 def _lanes_bytes(x: Value, shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Scratch memory of a pool with channels in the lanes, where that is faster (kernels/pool.c); else 0."""
+    """Bytes of scratch memory of a pool with channels in the lanes (kernels/pool.c); 0 if that is not faster."""
     columns = shape[-1]
     size = _kernels.scratch_pool_lanes(math.prod(x.shape[2:]), math.prod(shape[2:]), x.shape[-1], columns)
     short = columns <= _SHORT_ROW or strides[-1] > 2
-    wanted = x.dtype == np.float32 and short and math.prod(x.shape[:2]) >= _LEAST_PLANES and size <= _LANES_BYTES
-    return size if wanted else 0
+    is_faster = x.dtype == np.float32 and short and math.prod(x.shape[:2]) >= _MIN_PLANES and size <= _MAX_LANES_BYTES
+    return size if is_faster else 0
 
 
 @operator("AveragePool", dtypes=FLOATS, attributes=WINDOW | {"ceil_mode": (0, 1), "count_include_pad": (0, 1)})
@@ -276,12 +280,12 @@ def _pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
 def _global_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
     if x.rank < 3:
-        raise InferenceError(f"an input of rank 3 or more is expected, found {list(x.shape)}")
+        raise InferenceError(f"expected an input of rank 3 or more, found shape {list(x.shape)}")
     operation = "max" if node.op_type == "GlobalMaxPool" else "mean"
     return [reduced(context, x, operation, range(2, x.rank), keep=True)]
 
 
-# ---- normalisations
+# ---- normalizations
 
 
 def _batch_norm_refusal(model: Model, view: NodeView) -> str | None:
@@ -309,7 +313,7 @@ def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     x, *statistics = (_required(value) for value in inputs)
     channels = x.shape[1] if x.rank > 1 else 1
     if any(value.shape != (channels,) for value in statistics) or x.rank < 2:
-        raise InferenceError(f"statistics of {channels} channels are expected for an input of shape {list(x.shape)}")
+        raise InferenceError(f"expected statistics of {channels} channels for an input of shape {list(x.shape)}")
     ints = [x.shape[0], channels, math.prod(x.shape[2:])]
     return [context.call("batch_norm", [x, *statistics], x.shape, x.dtype, ints, [node.get("epsilon", 1e-5)])]
 
@@ -372,10 +376,10 @@ def _layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
 
 
 def _normalized_rows(context: Context, x: Value, scale: Value, bias: Value | None, axis: int, epsilon: float) -> Value:
-    """Layer normalization of float32 by the kernel, which reads scale and bias along each row.
+    """Layer normalization of float32 by the kernel `layer_norm`, which applies scale and bias along each row.
 
-    The kernel gets them only if, padded with leading 1s to the rank of ``x``, their shape is 1 before ``axis`` and
-    equal to the shape of ``x`` from ``axis`` on. The same number of elements is not enough.
+    The kernel gets scale or bias only if its shape, padded with leading 1s to the rank of ``x``, is 1 before ``axis``
+    and equal to that of ``x`` from ``axis`` on. Otherwise separate calls apply it.
     """
     rows, width = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
     row = (*[1] * axis, *x.shape[axis:])
@@ -392,7 +396,7 @@ def _normalized_rows(context: Context, x: Value, scale: Value, bias: Value | Non
 
 
 def _widened(context: Context, value: Value, dtype: np.dtype[Any]) -> Value:
-    """A value in a wider type; a constant once per compiled model."""
+    """A value in a wider type. A constant is converted once per compiled model."""
     return context.packed(value, dtype.name, lambda: cast(context, value, dtype)) if value.dtype != dtype else value
 
 
@@ -404,7 +408,7 @@ def _root_of(context: Context, variance: Value, epsilon: float) -> Value:
 def _lrn(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
     if x.rank < 2:
-        raise InferenceError(f"an input of rank 2 or more is expected, found {list(x.shape)}")
+        raise InferenceError(f"expected an input of rank 2 or more, found shape {list(x.shape)}")
     ints = [x.shape[0], x.shape[1], math.prod(x.shape[2:]), node.get("size", 0)]
     floats = [node.get("alpha", 1e-4), node.get("beta", 0.75), node.get("bias", 1.0)]
     return [context.call("lrn", [x], x.shape, x.dtype, ints, floats)]
@@ -456,6 +460,7 @@ _REDUCTION_CODES = {name: _kernels.constant(f"REDUCE_{name.upper()}") for name i
 
 
 def reduced(context: Context, x: Value, operation: str, axes: Sequence[int], keep: bool) -> Value:
+    """A reduction over non-negative ``axes``. ``keep``: they stay with size 1."""
     marks = [int(axis in axes) for axis in range(x.rank)]
     shape = [1 if mark else size for mark, size in zip(marks, x.shape, strict=True)]
     if not keep:
@@ -464,10 +469,10 @@ def reduced(context: Context, x: Value, operation: str, axes: Sequence[int], kee
 
 
 def _reduction_axes(context: Context, node: Node, inputs: Sequence[Value | None], x: Value) -> list[int] | None:
-    """The axes to reduce; None for none at all."""
-    given = integers(context, node, inputs, 1, "axes")
-    if given:
-        return axes_of(given, x.rank)
+    """The axes to reduce; None if the operator returns its operand element by element."""
+    axes = integers(context, node, inputs, 1, "axes")
+    if axes:
+        return axes_of(axes, x.rank)
     return None if node.get("noop_with_empty_axes", 0) else list(range(x.rank))
 
 
@@ -506,10 +511,10 @@ def _reduce_log_sum_exp(context: Context, node: Node, inputs: Sequence[Value | N
     axes = _reduction_axes(context, node, inputs, x)
     if axes is None:
         return [x]
-    # The largest is taken off first, so that exp cannot overflow; one of all -inf stays out of the difference.
+    # The maximum is subtracted first, so that exp cannot overflow. It is clipped, because -inf - -inf is NaN.
     top = reduced(context, x, "max", axes, keep=True)
     finite = np.finfo(x.dtype)
-    top = unary(context, 2, top, float(finite.min), float(finite.max))
+    top = unary(context, _CLIP, top, float(finite.min), float(finite.max))
     total = reduced(context, unary(context, _EXP, binary(context, "sub", x, top)), "sum", axes, keep=True)
     result = binary(context, "add", unary(context, _LOG, total), top)
     if not node.get("keepdims", 1):
@@ -528,7 +533,7 @@ def _arg_extreme(context: Context, node: Node, inputs: Sequence[Value | None]) -
     axis = axis_of(node.get("axis", 0), x.rank)
     outer, size, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
     if size == 0:
-        raise InferenceError("the axis is empty")
+        raise InferenceError(f"axis {axis} of shape {list(x.shape)} is empty")
     shape = (*x.shape[:axis], *((1,) if node.get("keepdims", 1) else ()), *x.shape[axis + 1 :])
     ints = [outer, size, inner, int(node.op_type == "ArgMin"), int(node.get("select_last_index", 0))]
     return [context.call("arg_extreme", [x], shape, np.dtype(np.int64), ints)]

@@ -1,4 +1,4 @@
-"""Operators that look at places of an image: GridSample, AffineGrid, RoiAlign, NonMaxSuppression; and Det."""
+"""Operators that sample images: GridSample, AffineGrid, RoiAlign; also NonMaxSuppression and Det."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _grid_sample(context: Context, node: Node, inputs: Sequence[Value | None]) -
     if not 2 <= rank <= 3 or grid.rank != x.rank or grid.shape[-1] != rank or grid.shape[0] != x.shape[0]:
         raise InferenceError(f"a grid of shape {list(grid.shape)} does not fit an input of shape {list(x.shape)}")
     if grid.dtype != x.dtype:
-        raise InferenceError(f"a grid of the input's type is expected, found {grid.dtype} and {x.dtype}")
+        raise InferenceError(f"expected a grid of the input's type {x.dtype}, found {grid.dtype}")
     shape = (*x.shape[:2], *grid.shape[1 : x.rank - 1])
     if (0 in x.shape[2:] and 0 not in shape) or math.prod(x.shape[2:]) >= 1 << 31:
         raise InferenceError(f"cannot sample an empty or huge input of shape {list(x.shape)}")
@@ -55,7 +55,7 @@ def _affine_grid(context: Context, node: Node, inputs: Sequence[Value | None]) -
     for count in spatial:
         places = np.arange(count, dtype=np.float64)
         if node.get("align_corners", 0):
-            # Of one element the corner is not defined; as onnxruntime has it.
+            # ONNX does not define the corner of a single element; this is onnxruntime's.
             lines.append(2 * places / (count - 1) - 1 if count != 1 else places + 1)
         else:
             lines.append((2 * places + 1) / count - 1 if count else places)
@@ -94,34 +94,34 @@ def _roi_align(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
 @operator("NonMaxSuppression", dtypes=(F32, F32, ("int64",), F32, F32), attributes={"center_point_box": (0, 1)},
           result="int64")  # fmt: skip
 def _non_max_suppression(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    boxes, scores, most = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
+    boxes, scores, max_boxes = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     fits = boxes.rank == scores.rank == 3 and boxes.shape[::2] == (scores.shape[0], 4)
     if not fits or boxes.shape[1] != scores.shape[2] or boxes.shape[1] > 1 << 30:
         raise InferenceError(f"boxes {list(boxes.shape)} and scores {list(scores.shape)} do not fit")
     thresholds = [_optional(inputs, position) for position in (3, 4)]
-    if any(value is not None and value.size != 1 for value in (most, *thresholds)):
+    if any(value is not None and value.size != 1 for value in (max_boxes, *thresholds)):
         raise InferenceError("max_output_boxes_per_class and the thresholds are scalars")
     batches, classes, count = scores.shape
-    # Where the bound depends on data there is room for all boxes.
-    bound = 0 if most is None else count if most.data is None else int(most.data.reshape(()))
+    # If the maximum is not known yet, the buffer has room for all boxes.
+    bound = 0 if max_boxes is None else count if max_boxes.data is None else int(max_boxes.data.reshape(()))
     room = batches * classes * max(0, min(bound, count))
     specs = [((room, 3), _INT64), ((1,), _INT64)]
-    operands = [boxes, scores, most, *thresholds]
+    operands = [boxes, scores, max_boxes, *thresholds]
     ints = [int(node.get("center_point_box", 0))]
     made = context.staged(lambda: context.call_many("nms", operands, specs, ints, scratch_bytes=28 * count))
-    chosen, found = made
-    return [strided(context, chosen, 0, (int(context.known(found)[0]), 3), (3, 1))]
+    chosen, count_found = made
+    return [strided(context, chosen, 0, (int(context.known(count_found)[0]), 3), (3, 1))]
 
 
 def _det_refusal(model: Model, view: NodeView) -> str | None:
     shape = model.type_of(int(model.node_inputs[view.index][0])).shape
-    return "Det of less than two dimensions" if shape is not None and len(shape) < 2 else None
+    return "Det of fewer than two dimensions" if shape is not None and len(shape) < 2 else None
 
 
 @operator("Det", dtypes=FLOATS, check=_det_refusal)
 def _det(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
-        raise InferenceError(f"square matrices are expected, found {list(x.shape)}")
+        raise InferenceError(f"expected square matrices, found shape {list(x.shape)}")
     size = x.shape[-1]
     return [context.call("det", [x], x.shape[:-2], x.dtype, [size], scratch_bytes=8 * size * size)]

@@ -1,4 +1,4 @@
-"""Operators over spatial axes that undo or generalise others: ConvTranspose, Col2Im, MaxUnpool, LpPool."""
+"""Operators over spatial axes that invert or generalize others: ConvTranspose, Col2Im, MaxUnpool, LpPool."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from .network import WINDOW, pool_sizes, reduced, three, window_of
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
-_LIMIT = 1 << 30  # of strides, dilations and pads: sums of products of them stay far from overflow
+_LIMIT = 1 << 30  # for strides, dilations and pads: sums of their products stay far from overflow
 
 
-def _list(node: Node, name: str, rank: int, default: int, least: int, count: int = 1) -> list[int]:
-    found = [int(entry) for entry in node.get(name, None) or [default] * (rank * count)]
-    if len(found) != rank * count or min(found) < least or max(found) > _LIMIT:
-        raise InferenceError(f"{name} {found} do not fit {rank} spatial axes")
-    return found
+def _list(node: Node, name: str, rank: int, default: int, minimum: int, count: int = 1) -> list[int]:
+    numbers = [int(entry) for entry in node.get(name, None) or [default] * (rank * count)]
+    if len(numbers) != rank * count or min(numbers) < minimum or max(numbers) > _LIMIT:
+        raise InferenceError(f"{name} {numbers} do not fit {rank} spatial axes")
+    return numbers
 
 
 @operator("ConvTranspose", dtypes=FLOATS, attributes=WINDOW | {
     "group": None, "output_padding": None, "output_shape": None,
 })  # fmt: skip
 def _conv_transpose(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """A matrix product per group gives what each element of x adds to the result; `col2im` adds it up."""
+    """A matrix product per group computes what each element of x contributes to the result; `col2im` adds it up."""
     x, weights, bias = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     rank, group = x.rank - 2, node.get("group", 1)
     if not 1 <= rank <= 3 or weights.rank != x.rank:
@@ -88,7 +88,9 @@ def _enlarged(
         else:
             size = room - pads[i] - pads[i + rank]
         if size < 0 or spatial[i] < 1:
-            raise InferenceError(f"pads {pads} and a kernel of {list(kernel)} leave nothing of {list(spatial)}")
+            raise InferenceError(
+                f"pads {pads} and a kernel of {list(kernel)} give an empty or negative size for {list(spatial)}"
+            )
         sizes.append(size)
     return strides, dilations, before, sizes
 
@@ -122,9 +124,7 @@ def _col2im(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 
 def _unpool_refusal(model: Model, view: NodeView) -> str | None:
     if any(view.inputs[2:]):
-        return (
-            "MaxUnpool with output_shape: ONNX's node test takes the indices for places without it, onnxruntime with it"
-        )
+        return "MaxUnpool with output_shape: ONNX's node test computes indices without it, onnxruntime with it"
     return None
 
 
@@ -150,7 +150,7 @@ def _max_unpool(context: Context, node: Node, inputs: Sequence[Value | None]) ->
 def _lp_refusal(model: Model, view: NodeView) -> str | None:
     p = view.attributes.get("p", 2)
     if p != int(p) or not 1 <= p <= 1 << 20:
-        return f"{view.op_type} with p = {p}; kernels take whole numbers from 1 on"
+        return f"{view.op_type} with p = {p}; kernels support whole numbers of at least 1"
     return None
 
 
@@ -168,7 +168,7 @@ def _lp_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 def _global_lp_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, p = _required(inputs[0]), int(node.get("p", 2))
     if x.rank < 3:
-        raise InferenceError(f"an input of rank 3 or more is expected, found {list(x.shape)}")
+        raise InferenceError(f"expected an input of rank 3 or more, found shape {list(x.shape)}")
     if p <= 2:
         return [reduced(context, x, "magnitudes" if p == 1 else "root", range(2, x.rank), keep=True)]
     size = math.prod(x.shape[2:])
