@@ -2,7 +2,7 @@
  *
  * The planes of those channels are transposed into [padded pixel][channel], and so are the weights; then every tap of a
  * pixel is one aligned vector, whatever the geometry, and the finished pixels are transposed back. For planes whose
- * rows fill vectors badly, such as 7x7. Kernel rows that lie outside of the input are left out.
+ * rows are shorter than vectors, such as 7x7. Kernel rows outside of the input are skipped.
  * Cost: pixels * taps / lanes multiply-adds of vectors; the transpositions move each input and output once.
  */
 #include "conv.h"

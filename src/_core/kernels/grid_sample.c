@@ -5,7 +5,7 @@
  * ints: mode (0 nearest, 1 linear, 2 cubic), padding (0 zeros, 1 the border's, 2 reflected), align_corners (-1 and 1 are
  * the centres of the outermost elements, not their edges). Cubic: a = -0.75.
  *
- * Places and weights of a tile of points are found once, then used for all channels: up to 64 products per output.
+ * Positions and weights of a tile of points are computed once and used for all channels: up to 64 products per output.
  */
 #include "elements.h"
 #include "vec.h"
