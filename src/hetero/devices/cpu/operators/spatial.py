@@ -88,9 +88,7 @@ def _enlarged(
         else:
             size = room - pads[i] - pads[i + rank]
         if size < 0 or spatial[i] < 1:
-            raise InferenceError(
-                f"pads {pads} and a kernel of {list(kernel)} give an empty or negative size for {list(spatial)}"
-            )
+            raise InferenceError(f"pads {pads} and a kernel of {list(kernel)} leave no output for {list(spatial)}")
         sizes.append(size)
     return strides, dilations, before, sizes
 
