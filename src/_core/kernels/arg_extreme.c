@@ -152,7 +152,7 @@ DEFINE_ARG(i64, int64_t)
 DEFINE_ARG(i8, int8_t)
 DEFINE_ARG(u8, uint8_t)
 
-/* `width` neighbouring results: of rows that follow each other if inner is 1. */
+/* `width` neighboring results: of rows that follow each other if inner is 1. */
 typedef void (*arg_fn)(const void *x, int64_t n, int64_t inner, int64_t width, int64_t *out, int minimum, int last);
 
 typedef struct {

@@ -2,9 +2,9 @@
  * pack_integer.c does for it.
  *
  * There is no im2col matrix. pack_pixels writes the image once, padded with its zero point, in *quads*: four channels of
- * a pixel lie together, so that a vector is a run of neighbouring pixels, and one tap of neighbouring outputs is such a
+ * a pixel lie together, so that a vector is a run of neighboring pixels, and one tap of neighboring outputs is such a
  * run, at a distance from the first that depends on the tap alone. Where the stride is s > 1, positions are split by
- * their remainder by s, as one tap of neighbouring outputs takes every s-th. Rows and planes follow each other: outputs
+ * their remainder by s, as one tap of neighboring outputs takes every s-th. Rows and planes follow each other: outputs
  * are numbered across all of them, and those at the ends of rows, whose windows do not exist, are computed and dropped.
  * A group of a single channel has its quads along the window's last axis instead, a copy of the image for every four taps.
  * Then tiles as in integer_micro.c: filters are broadcast against pixels. Cost: filters * pixels * taps * channels / 4

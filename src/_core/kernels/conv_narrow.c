@@ -7,7 +7,7 @@
  */
 #include "conv.h"
 
-#define TILE 8 /* neighbouring pixels computed together: independent sums that hide the latency of multiply-adds */
+#define TILE 8 /* neighboring pixels computed together: independent sums that hide the latency of multiply-adds */
 
 typedef struct {
     int64_t height, width; /* of the padded plane that is read */
