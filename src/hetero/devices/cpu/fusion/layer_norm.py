@@ -66,15 +66,15 @@ def _around_root(graph: CallGraph, position: int, root: Call) -> None:
         return
     removed = [position, plus[0], mean[0], power[0], division[0]]
     reads = 2 if power[1].kernel == "pow" else 3
-    centring = maker_of(graph, base, ("sub",), reads)
+    centering = maker_of(graph, base, ("sub",), reads)
     x, root_mean_square = base, True
-    if centring is not None:
-        middle = centring[1].inputs[1]
+    if centering is not None:
+        middle = centering[1].inputs[1]
         first = None if middle is None or middle.data is not None else maker_of(graph, middle, ("reduce",))
-        if first is not None and _is_mean_of_rows(first[1]) and is_same(first[1].inputs[0], centring[1].inputs[0]):
-            removed += [centring[0], first[0]]
-            assert centring[1].inputs[0] is not None
-            x, root_mean_square = centring[1].inputs[0], False
+        if first is not None and _is_mean_of_rows(first[1]) and is_same(first[1].inputs[0], centering[1].inputs[0]):
+            removed += [centering[0], first[0]]
+            assert centering[1].inputs[0] is not None
+            x, root_mean_square = centering[1].inputs[0], False
     if x.shape != division[1].outputs[0].shape:
         return
     _with_scale_and_bias(graph, x, epsilon, root_mean_square, removed, division[1])

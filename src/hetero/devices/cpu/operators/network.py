@@ -366,10 +366,10 @@ def _layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
         result = _normalized_rows(context, wide_x, wide_scale, wide_bias, axis, epsilon)
         return [cast(context, result, x.dtype)]
     mean = reduced(context, wide_x, "mean", range(axis, x.rank), keep=True)
-    centred = binary(context, "sub", wide_x, mean)
-    variance = reduced(context, binary(context, "mul", centred, centred), "mean", range(axis, x.rank), keep=True)
+    centered = binary(context, "sub", wide_x, mean)
+    variance = reduced(context, binary(context, "mul", centered, centered), "mean", range(axis, x.rank), keep=True)
     inverse = unary(context, _RECIPROCAL, _root_of(context, variance, epsilon))
-    result = binary(context, "mul", binary(context, "mul", centred, inverse), wide_scale)
+    result = binary(context, "mul", binary(context, "mul", centered, inverse), wide_scale)
     if wide_bias is not None:
         result = binary(context, "add", result, wide_bias)
     return [cast(context, result, x.dtype), cast(context, mean, stash), cast(context, inverse, stash)]

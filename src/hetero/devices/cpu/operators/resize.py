@@ -215,9 +215,9 @@ def _places(
         case b"pytorch_half_pixel" if length <= 1:
             places = np.full_like(y, -half)
         case b"half_pixel_symmetric":
-            centred = n / number(2) * (one - number(length) / (s * n))
+            centered = n / number(2) * (one - number(length) / (s * n))
             # Rounded once, as in onnxruntime, so positions that are whole up to rounding fall to the same side.
-            places = (float(centred) + (y + half).astype(np.float64) / float(s) - 0.5).astype(number)
+            places = (float(centered) + (y + half).astype(np.float64) / float(s) - 0.5).astype(number)
         case _:
             places = (y + half) / s - half
     return places
