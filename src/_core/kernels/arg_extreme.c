@@ -3,8 +3,8 @@
  * Operands: in x[outer][n][inner], n > 0; out int64[outer][inner]. Parameters: ints = outer, n, inner, minimum, last (of
  * equals). float32, float64, int32, int64, int8, uint8. A NaN counts as extreme.
  *
- * Contiguous rows are read twice, once for the extreme and once, up to its place, for where it is: both are plain vector
- * loops. Other rows are walked side by side, with the extreme and its place so far of each. Threads take rows.
+ * Contiguous rows are read twice by plain vector loops: once to find the extreme, once to find its position. Other rows
+ * are processed side by side, each with its extreme and position so far. Threads take rows.
  */
 #include "elements.h"
 #include "rows.h"
@@ -152,7 +152,7 @@ DEFINE_ARG(i64, int64_t)
 DEFINE_ARG(i8, int8_t)
 DEFINE_ARG(u8, uint8_t)
 
-/* `width` neighbouring results: of rows that follow each other if inner is 1. */
+/* `width` neighboring results: of rows that follow each other if inner is 1. */
 typedef void (*arg_fn)(const void *x, int64_t n, int64_t inner, int64_t width, int64_t *out, int minimum, int last);
 
 typedef struct {

@@ -1,10 +1,10 @@
-/* attention: y = softmax(scores) V with scores = alpha Q K' + bias + addend, for every matrix of a batch, with the scores in
- * the cache: a block of Q's rows at a time meets all of K and V, which are packed first. A mask puts one number in the
- * place of scores, another one of what the softmax gives. float32.
+/* attention: y = softmax(scores) V with scores = alpha Q K' + bias + addend, for every matrix of a batch. float32. K and V
+ * are packed first; then a block of Q's rows at a time is combined with all of K and V, so that its scores stay in the
+ * cache. One mask replaces scores by a number, another replaces results of the softmax.
  *
  * in: Q, K, V; then bias, addend, mask of scores, mask after (bool), each or NULL. out: y.
- * ints: m, n (rows of Q, of K and V), d, e (columns of Q and K, of V and y); by which value (0 or 1) of its mask the number
- *   is put among the scores, and after the softmax (2: it is put where that is NaN, without a mask);
+ * ints: m, n (rows of Q, of K and V), d, e (columns of Q and K, of V and y); the value (0 or 1) of the first mask for
+ *   which the number replaces a score, and that of the second mask (2: no mask, the number replaces NaN);
  *   strides, in elements: Q's rows and columns, K's, V's, y's rows (its columns are dense), bias's rows and columns,
  *   addend's rows (its columns are dense), both masks' rows and columns (columns of bias and masks: 0 or 1);
  *   offsets of Q, K, V; b, the batch's dims[b], and strides[b] of each of Q, K, V, y, bias, addend, the masks. Of K and of V
@@ -55,7 +55,7 @@ static void multiply(const float *a, int64_t a_row, int64_t a_k, const float *b,
     }
 }
 
-/* Puts a number in the place of elements of x[rows][n]: where a mask is `when`, or where they are NaN if that is 2. */
+/* Replaces elements of x[rows][n] by a number: where a mask is `when`, or, if `when` is 2, where they are NaN. */
 static void put(const attention *job, int operand, int64_t i, int64_t first, int64_t rows, float *x, int64_t when, float number)
 {
     const ht_tensor *mask = job->call->in[operand - 1];

@@ -1,23 +1,28 @@
-/* Selection and sorting of keys; best_keys.h states the result.
+/* The k best of n keys, in order: selection, then sorting. best_keys.h states the interface.
+ *
+ * Data: a *key* is an integer, the larger the better. Its *place* is its index. An *item* is a uint64_t: the key with its
+ * sign bit flipped in the upper half, the complement of the place in the lower half. Comparing items as unsigned numbers
+ * therefore compares keys, and of equal keys the lower place is better. A *bound* is a key value: keys above it are
+ * chosen, and as many of those equal to it, lowest places first, as are still needed.
  *
  * Selection of the k best of n keys of 32 bits (ht_best_keys):
  *   1. Short inputs: n <= SHORT with k <= SHORT_BEST keeps the best so far in order (insertion); n <= SORTED_WHOLE
  *      sorts all keys.
  *   2. Fold (`fold`), if n is at least twice `groups`, 2 k rounded up to LANES: the keys are folded lane by lane into
- *      `groups` maxima. The k-th best of the maxima bounds the k-th best key from below, since each maximum is a key of
- *      its own. Only keys from this bound on remain candidates.
- *   3. Bisection (`bound_of`) over the values, not the places: the k-th best candidate is found by counting the keys
- *      from a value on, a plain vector loop, at most 32 times.
+ *      `groups` maxima. The k-th best of the maxima is a lower bound of the k-th best key, because the maxima are
+ *      different keys. Only keys from this bound on remain candidates.
+ *   3. Bisection (`bound_of`) over key values: each of at most 32 steps counts the candidates from a value on, in a
+ *      plain vector loop.
  *   4. `take` collects the k chosen as items (key and place in 64 bits), `sort_items` orders them: insertion up to FEW
  *      items, else a stable radix sort by bytes, so that equal keys stay in the order of their places.
  * O(n + k), whatever the data.
  *
- * Keys of 64 bits (ht_best_wide_keys) are reduced to the 32 highest bits that tell any two of them apart, and selected
- * as above. The keys that equal the bound in these bits are then selected by their lower bits, and runs of equal items
- * are sorted by them, in the same way.
+ * Keys of 64 bits (ht_best_wide_keys): the least key is subtracted, and the highest 32 bits in use (`upper`) are selected
+ * as above. Keys whose upper bits equal the bound are then selected by their lower bits, and runs of items with equal
+ * upper bits are sorted by their lower bits.
  *
- * If the run is being stopped, any loop over a long input may end early (HT_LONG_FOR). Counts and places are then
- * meaningless, so is_stopping guards each use of one as an index.
+ * Every loop over a long input may be left early because the run is to stop (HT_LONG_FOR): counts and places are then
+ * meaningless, and is_stopping guards each use of one as an index.
  */
 #include "best_keys.h"
 
@@ -25,15 +30,15 @@
 
 enum {
     LANES = 64,       /* maxima of a fold come in multiples of this: whole vectors in every instruction set */
-    FEW = 40,         /* items: insertion sort up to here, beyond it the radix sort with its 4 kB of counts */
-    SHORT = 160,      /* keys: up to here, with k up to SHORT_BEST, the best so far are kept in order */
+    FEW = 40,         /* items; up to here insertion sort, beyond it the radix sort with its 4 kB of counts */
+    SHORT = 160,      /* keys; up to here, and k up to SHORT_BEST, the best so far are kept in order */
     SHORT_BEST = 8,   /* bounds the insertions per key and the array of the best on the stack */
-    SORTED_WHOLE = 20 /* keys: up to here all are sorted */
+    SORTED_WHOLE = 20 /* keys; up to here all are sorted */
 };
 _Static_assert(SORTED_WHOLE >= SHORT_BEST && SORTED_WHOLE * 16 <= 320, "scratch memory stated in best_keys.h");
 
-/* Whether the run is being stopped, asked after work on n keys: if so, a loop may have ended early, and its result
- * must not be used as a place or a count. */
+/* Whether the run must stop, checked after work on n keys. If it must, any loop below may have ended early, and its
+ * counts and places must not be used. */
 static int is_stopping(int64_t n) { return n > HT_PIECE && ht_stopping(); }
 
 static int32_t count_from(const int32_t *keys, int32_t n, int32_t least)
@@ -52,7 +57,8 @@ static int32_t count_beyond(const int32_t *keys, int32_t n, int32_t bound)
     return count;
 }
 
-/* A value v such that exactly k keys are >= v, or if there is none, the largest v such that more are. 0 < k <= n. */
+/* A value such that exactly k keys are at least as large; if there is none, the largest value for which more than k are.
+ * 0 < k <= n. */
 static int32_t bound_of(const int32_t *keys, int32_t n, int32_t k)
 {
     int32_t low = INT32_MAX, high = INT32_MIN; /* at least k keys from low on, fewer beyond high */
@@ -76,10 +82,10 @@ static int32_t bound_of(const int32_t *keys, int32_t n, int32_t k)
     return low;
 }
 
-/* places: the indices of the keys >= least. Returns their number. */
+/* Writes the places of all keys >= least, ascending; returns their number. */
 static int32_t places_from(const int32_t *keys, int32_t n, int32_t least, int32_t *places)
 {
-    enum { BLOCK = 32 }; /* keys compared without a branch before testing whether one matched */
+    enum { BLOCK = 32 }; /* keys compared without a branch before the search looks whether one matched */
     int32_t found = 0, i = 0;
     HT_LONG_STEPS(i, BLOCK, n) {
         int any = 0;
@@ -97,14 +103,14 @@ static int32_t places_from(const int32_t *keys, int32_t n, int32_t least, int32_
     return found;
 }
 
-/* A key and its place in one number: larger is better. */
+/* See the header: the larger item is the better one. */
 HT_INLINE uint64_t item_of(int32_t key, int32_t place)
 {
     return (uint64_t)((uint32_t)key ^ 0x80000000u) << 32 | (uint32_t)~place;
 }
 
-/* Sorts items, best first. They must come in the order of their places. `spare`: scratch of the same size. Returns the
- * sorted array, which is `items` or `spare`. */
+/* Sorts items, best first, in `items` or in `spare`, which has the same size; returns the one that holds the result. Items
+ * with equal keys must be in the order of their places. */
 static uint64_t *sort_items(uint64_t *items, uint64_t *spare, int32_t n)
 {
     enum { DIGITS = 4, VALUES = 256 }; /* of a key of 32 bits, in bytes */
@@ -118,12 +124,12 @@ static uint64_t *sort_items(uint64_t *items, uint64_t *spare, int32_t n)
         }
         return items;
     }
-    int32_t counts[DIGITS][VALUES] = {0}; /* by digits of the key, the lowest first: stable, so places stay in order */
+    int32_t counts[DIGITS][VALUES] = {0}; /* least significant digit first; stable, so places stay in order */
     HT_LONG_FOR (i, n)
         for (int digit = 0; digit < DIGITS; digit++)
             counts[digit][items[i] >> (32 + 8 * digit) & (VALUES - 1)]++;
     for (int digit = 0; digit < DIGITS; digit++) {
-        if (is_stopping(n)) /* the counts may be incomplete: do not move items by them */
+        if (is_stopping(n)) /* the counts may be incomplete: do not scatter by them */
             break;
         int32_t *count = counts[digit], before = 0;
         if (count[items[0] >> (32 + 8 * digit) & (VALUES - 1)] == n)
@@ -142,9 +148,8 @@ static uint64_t *sort_items(uint64_t *items, uint64_t *spare, int32_t n)
     return items;
 }
 
-/* Collects k items: all keys above `least`, which are at most k, and then the first of those equal to it. places: NULL
- * if key i has place i. */
-/* If the run is being stopped, fewer items are written, and the rest is undefined. */
+/* Writes k items: all keys above `least`, which are at most k, and the first of those equal to it. places: the place of
+ * each key; NULL if key i has place i. If the run must stop, some of the items are undefined. */
 static int32_t take(const int32_t *keys, const int32_t *places, int32_t n, int32_t least, int32_t k, uint64_t *items)
 {
     int32_t equal = k - count_beyond(keys, n, least), taken = 0;
@@ -157,7 +162,7 @@ static int32_t take(const int32_t *keys, const int32_t *places, int32_t n, int32
     return k;
 }
 
-/* maxima[j]: the maximum of the keys j, j + groups, j + 2 * groups, ... for each j < groups. */
+/* maxima[g] = the largest of keys[g], keys[g + groups], keys[g + 2 * groups], ... */
 static void fold(const int32_t *keys, int32_t n, int64_t groups, int32_t *maxima)
 {
     int64_t left = HT_PACE;
@@ -178,7 +183,7 @@ static int64_t groups_of(int32_t n, int32_t k)
     return 2 * groups <= n ? groups : 0;
 }
 
-/* Scratch memory of a selection. */
+/* Scratch memory of a selection: items and spare for sorting k of them, the candidates' places and keys. */
 typedef struct {
     uint64_t *items, *spare;
     int32_t *places, *chosen;
@@ -192,12 +197,12 @@ static room room_of(int32_t n, int32_t k, void *scratch)
     return (room){items, items + most, places, places + n};
 }
 
-/* r->places, r->chosen: the places and values of the keys >= bound. Returns their number. */
+/* Makes all keys >= bound candidates; returns their number. */
 static int32_t choose_from(const int32_t *keys, int32_t n, int32_t bound, const room *r)
 {
     const int32_t found = places_from(keys, n, bound, r->places);
     if (is_stopping(n))
-        return 1; /* any valid count */
+        return 1; /* any valid count: the result is not used */
     HT_LONG_FOR (i, found)
         r->chosen[i] = keys[r->places[i]];
     return found;
@@ -245,8 +250,7 @@ const uint64_t *ht_best_keys(const int32_t *keys, int32_t n, int32_t k, void *sc
     if (groups) {
         fold(keys, n, groups, r.chosen); /* r.chosen is free until choose_from */
         const int32_t bound = bound_of(r.chosen, (int32_t)groups, k);
-        /* If many keys equal the bound, it is the k-th best key, and collecting all candidates is not worth it. */
-        if (count_from(keys, n, bound) > 4 * groups && count_beyond(keys, n, bound) < k)
+        if (count_from(keys, n, bound) > 4 * groups && count_beyond(keys, n, bound) < k) /* it is the k-th best, as many others */
             return sort_items(items, spare, take(keys, NULL, n, bound, k, items));
         found = choose_from(keys, n, bound, &r);
     } else {
@@ -255,7 +259,7 @@ const uint64_t *ht_best_keys(const int32_t *keys, int32_t n, int32_t k, void *sc
     return sort_items(items, spare, take(r.chosen, r.places, found, bound_of(r.chosen, found, k), k, items));
 }
 
-/* Keeps the best so far in order. k <= SHORT_BEST. */
+/* Insertion into the k best so far. k <= SHORT_BEST. */
 static const uint64_t *best_of_short(const int64_t *keys, int32_t n, int32_t k, uint64_t *items)
 {
     enum { BLOCK = 8 }; /* keys: a cache line, compared without a branch */
@@ -318,7 +322,7 @@ const uint64_t *ht_best_wide_keys(const int64_t *keys, int32_t n, int32_t k, voi
     }
     const int32_t bound = bound_of(r.chosen, found, k), whole = count_from(r.chosen, found, bound) == k;
     int32_t taken = 0, equal = 0;
-    if (is_stopping(n)) /* the bound is invalid: more than k keys may be above it */
+    if (is_stopping(n)) /* the bound is not valid: more than k keys may be above it */
         return r.items;
     HT_LONG_FOR (i, found) {
         const int32_t key = r.chosen[i], place = r.places[i];
@@ -341,7 +345,7 @@ const uint64_t *ht_best_wide_keys(const int64_t *keys, int32_t n, int32_t k, voi
     uint64_t *items = sort_items(r.items, r.spare, k), *spare = items == r.items ? r.spare : r.items;
     if (is_stopping(n))
         return items;
-    for (int32_t begin = 0, end; begin < k; begin = end) { /* each run is in the order of its places, except the last */
+    for (int32_t begin = 0, end; begin < k; begin = end) { /* every run but the last is in the order of its places */
         for (end = begin + 1; end < k && items[end] >> 32 == items[begin] >> 32; end++)
             continue;
         if (end == begin + 1)

@@ -1,6 +1,6 @@
-/* The k best of n keys, for topk.c: larger keys are better; of equal keys, the one with the lower place.
+/* The best of many keys, for topk.c. A larger key is better; of equal keys, the one with the lower place (index) is.
  *
- * Results are items of 64 bits, best first: the key, and ~place in the lower half (ht_place_of). */
+ * The results are items, best first; ht_place_of gives an item's place. They lie in the scratch memory. */
 #ifndef HETERO_BEST_KEYS_H
 #define HETERO_BEST_KEYS_H
 

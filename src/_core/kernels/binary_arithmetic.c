@@ -7,7 +7,7 @@
  *   pow             integers by squaring, wrapping; a negative exponent truncates, of base 0 gives HT_ERR_DIVIDE
  *   min max         NaN if either operand is
  *   prelu           x >= 0 ? x : x * y
- * Same bits in every instruction set, but for pow (libm).
+ * Results are bitwise equal in every instruction set, except those of pow (libm).
  */
 #include "binary.h"
 

@@ -1,6 +1,6 @@
 /* NumPy broadcasting of up to three operands as a short nest of loops.
  *
- * Dimensions of size 1 are dropped, and neighbours are merged wherever every operand walks both as one: most pairs
+ * Dimensions of size 1 are dropped, and neighbors are merged wherever every operand walks both as one: most pairs
  * of real shapes end as one or two loops. A row kernel then runs over the innermost loop, in which every operand's
  * step is 0 or 1. Cost: O(rank) per call, plus the rows.
  */

@@ -1,7 +1,7 @@
 /* Conversion between element types. Operands: in x; out of the same size, any dtype. Parameters: none.
  *
- * Integers to narrower integers wrap; floats to integers truncate, and where the integer cannot hold the value the
- * result is that of x86: the least int32 or int64, cut to the width. To bool: x != 0. Halves go through float32 in
+ * Integers to narrower integers wrap; floats to integers truncate; if the integer cannot hold the value, the
+ * result is that of x86: the minimum of int32 or int64, cut to the width. To bool: x != 0. Halves go through float32 in
  * blocks. Same bits in every instruction set.
  */
 #include "elements.h"
@@ -9,7 +9,7 @@
 
 typedef void (*cast_fn)(const void *x, void *out, int64_t n);
 
-/* A float that int64 cannot hold becomes the least one. NaN fails both comparisons. */
+/* A float that int64 cannot hold becomes INT64_MIN. NaN fails both comparisons. */
 #define TO_INT64(x) ((x) >= -0x1p63 && (x) < 0x1p63 ? (int64_t)(x) : INT64_MIN)
 #define F_i8(x) ((int8_t)(uint64_t)TO_INT64(x))
 #define F_u8(x) ((uint8_t)(uint64_t)TO_INT64(x))

@@ -1,8 +1,9 @@
-/* chain: a run of elementwise kernels over one shape becomes one call. The results are cut into tiles, and each tile
- * goes through all steps before the next one starts, so that what passes between steps stays in the L1 cache, or for
+/* chain: runs a program of elementwise operations over results of one shape. The results are cut into tiles, and each
+ * tile goes through all steps before the next tile starts, so that intermediate values stay in the L1 cache, or for
  * float32 in vector registers.
  *
- * The call holds a program. `ints` is
+ * This header defines the program; fusion/chains.py writes it (its _KernelStep and _VectorStep are the two kinds of
+ * steps). `ints` is
  *   ints[0] tile        elements of a tile, at most; at least 1
  *   ints[1] registers   number of registers: temporary tensors of one tile
  *   ints[2] steps       number of steps
@@ -10,13 +11,16 @@
  *   then `steps` times STEP_INTS ints, the steps; `floats` has two parameters for each step.
  * A step names tensors by slot. Slots are numbered through operands (the call's `in`), results (`out`), registers.
  *
- * There are two kinds of steps, told apart by the first int (the enums below name the positions):
- *   KERNEL >= 0: calls the kernel of this number in kernels.h, one of those in kernel_of. OPERAND_COUNT (1 to 3) slots
- *     from OPERAND on are read, the slot RESULT is written. `unary` takes its code from UNARY_CODE and its parameters
- *     from the floats.
- *   KERNEL == -1: an operation on the accumulator of vector_tape.h: VECTOR_CODE, and the slot VECTOR_ROW if it has a
- *     row in memory; a unary one has the floats as parameters. The other ints are 0. Neighbouring steps of this kind
- *     run as one tape per row. The accumulator is undefined at the start of a tape.
+ * The first int of a step tells the two kinds apart. Positions among the ints of a step (the enums below name them):
+ *   position         0            1              2 to 4      5       6
+ *   kernel step      KERNEL >= 0  OPERAND_COUNT  OPERAND     RESULT  UNARY_CODE
+ *   vector step      KERNEL = -1  VECTOR_CODE    VECTOR_ROW  0       0            (VECTOR_ROW is position 2; 3, 4 are 0)
+ *
+ * A kernel step calls the kernel of this number in kernels.h, one of those in kernel_of. It reads OPERAND_COUNT (1 to 3)
+ * slots and writes the slot RESULT. The kernel `unary` takes its code from UNARY_CODE and its parameters from the floats.
+ * A vector step applies an operation of vector_tape.h to the accumulator: a unary code with the floats as parameters, or
+ * one of the codes HT_VECTOR_* in constants.h, most of which have a row of memory, the slot VECTOR_ROW. Adjacent vector
+ * steps run as one tape per row. The accumulator is undefined at the start of a tape.
  *
  * in: at most 16 operands; each broadcasts to the results. out: results of equal dims that are read after the chain. No
  *   result overlaps an operand or another result. A result's memory may serve as a register before it gets its last
@@ -56,10 +60,10 @@ typedef struct {
 enum { KERNEL = 0, OPERAND_COUNT = 1, OPERAND = 2, RESULT = 5, UNARY_CODE = 6 };
 enum { VECTOR_CODE = 1, VECTOR_ROW = 2 };
 
-/* Operations one after another; they take the places of as many steps. */
+/* A tape of adjacent vector steps, stored in the scratch memory of these steps. */
 typedef struct {
     int64_t length;
-    int row_loops; /* that a row goes through: those which all of their operands walk as one */
+    int row_loops; /* innermost loops that make up a row: every operand walks them as one loop */
     _Alignas(32) ht_vector_op ops[];
 } vector_steps;
 _Static_assert(sizeof(step) <= STEP_BYTES && sizeof(ht_tensor) <= SLOT_BYTES, "what planners reckon with");
@@ -84,15 +88,15 @@ static ht_kernel_fn kernel_of(int64_t number)
     }
 }
 
-/* The results' dims as loops, loop 0 the innermost; neighbours that all operands walk as one are merged. A tile takes the
- * loops below `depth` whole and `chunk` turns of loop `depth`. */
+/* The results' dims as loops, loop 0 the innermost; adjacent loops that all operands walk as one are merged. A tile is
+ * all iterations of the loops below `depth` times `chunk` iterations ("turns") of loop `depth`. */
 typedef struct {
     const ht_call *call;
     int64_t tile, registers, steps;
     const int64_t *dtypes, *tape;
     int num_loops, depth;
     int64_t count[HT_MAX_DIMS + 1];
-    int64_t walk[HT_MAX_DIMS + 1][MAX_IN]; /* elements that a turn moves each operand; 0: it repeats */
+    int64_t walk[HT_MAX_DIMS + 1][MAX_IN]; /* stride of each operand in elements; 0: it is broadcast */
     int64_t below;                         /* elements of the loops below depth */
     int64_t chunk, chunks, tiles, parts;
     _Atomic int status;
@@ -154,7 +158,7 @@ static void cut(chain *job, int64_t size)
 
 static int64_t lines(int64_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
-/* Bytes of scratch memory that a chain takes. A line between registers keeps them from meeting in one set of the cache. */
+/* Bytes of scratch memory of one thread. The line between registers avoids conflicts in one set of the cache. */
 static int64_t chain_bytes(const chain *job)
 {
     int64_t bytes = job->steps * STEP_BYTES + lines((job->call->num_in + job->call->num_out + job->registers) * SLOT_BYTES);
@@ -172,7 +176,7 @@ static int32_t dtype_of(const chain *job, int64_t slot)
     return slot < call->num_out ? call->out[slot]->dtype : (int32_t)job->dtypes[slot - call->num_out];
 }
 
-/* One thread's tensors, a slot each, and its calls. */
+/* One thread's tensors, by slot, and its translated steps, STEP_BYTES each. */
 typedef struct {
     ht_tensor *slot;
     char *steps;
@@ -183,7 +187,7 @@ static int has_row(int64_t code)
     return code >= HT_VECTOR_LOAD && (code < HT_VECTOR_BINARY || (code - HT_VECTOR_BINARY) % HT_VECTOR_FORMS != HT_VECTOR_ACC_ACC);
 }
 
-/* The operations from step i on, up to the next kernel; returns how many. */
+/* Writes the tape of the vector steps from step i up to the next kernel step; returns their number. */
 static int64_t set_up_vectors(const chain *job, int64_t i, vector_steps *to)
 {
     const ht_call *call = job->call;
@@ -207,7 +211,7 @@ static int64_t set_up_vectors(const chain *job, int64_t i, vector_steps *to)
     return length;
 }
 
-/* The operations `at`, from step i on, over the rows of a tile of `turns` turns. */
+/* Runs the tape `at` of step i over the rows of a tile of `turns` turns. */
 static void run_vectors(const chain *job, const machine *m, int64_t i, vector_steps *at, int64_t turns)
 {
     const int num_in = job->call->num_in;
@@ -278,7 +282,7 @@ static machine set_up(const chain *job, int thread)
     return m;
 }
 
-/* Sizes of all slots for `turns` turns of loop `depth`. */
+/* Sets the dims of all slots for a tile of `turns` turns. */
 static void shape(const chain *job, machine *m, int64_t turns)
 {
     const ht_call *call = job->call;

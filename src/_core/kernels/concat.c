@@ -1,5 +1,5 @@
 /* out = the inputs one after another along an axis. Operands: in any number (at least 1) of tensors of out's dtype and
- * rank, equal but for the axis. Parameters: ints = axis. Elements are only moved: any dtype.
+ * rank, with equal sizes except along the axis. Parameters: ints = axis. Any dtype.
  */
 #include "elements.h"
 

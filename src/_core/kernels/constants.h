@@ -116,7 +116,7 @@ static inline int64_t ht_scratch_attention(int64_t m, int64_t n, int64_t d, int6
 #define HT_CHAIN_SLOT_BYTES 96  /* bytes of scratch memory of a slot: at least an ht_tensor */
 #define HT_CHAIN_LINE 64        /* bytes to which parts of the scratch memory are rounded up: a cache line */
 
-/* Operations on an accumulator: codes below VECTOR_LOAD are unary ones. See vector_tape.h. */
+/* Operations on the accumulator of vector_tape.h. Codes below VECTOR_LOAD are those of unary operations. */
 enum {
     HT_VECTOR_LOAD = 64,   /* acc = row */
     HT_VECTOR_STORE = 65,  /* row = acc */

@@ -1,8 +1,7 @@
 /* conv: convolution of 1 to 3 spatial dimensions, y = activation(conv(x, w) + bias + addend), float32.
  *
- * This file checks a call, chooses the way to compute it, and divides it over threads. The ways are in files of their
- * own; none of them calls back into this one. Each computes a part of one image and group, described by an ht_conv
- * (conv.h).
+ * This file checks a call, chooses the algorithm ("way"), and divides the work over threads. Each way has its own file,
+ * computes a part of one image and group, described by an ht_conv (conv.h), and never calls back into this file.
  *
  * in: x[N][C][spatial]; w[M][C / group][kernel], or packed:
  *     by pack_b with ints (group, K, M / group, 1), K = C / group * product(kernel); not where C == group and
@@ -28,18 +27,18 @@
  * dilated    conv_dilated.c    tiles                  the same, with dilations
  *
  * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow:
- * some groups of one image). All ways but Winograd's sum a pixel's products in the order channel, kernel position, in
- * blocks of about HT_BLOCK_K, and Winograd's sums do not depend on the division either: threads do not change the
- * result.
+ * some groups of one image). Results do not depend on the division, and so not on the number of threads: all ways but
+ * Winograd's sum the products of an output in the order channel, kernel position, in blocks of about HT_BLOCK_K, and
+ * Winograd's sums do not depend on the division either.
  */
 #include "conv.h"
 
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, WINOGRAD, DILATED };
 
-/* The cheapest of the general ways, by estimated work in multiply-adds: the product with its padding of columns to
- * whole panels, and the cost of moving data: an im2col element costs about what 6 multiply-adds do and each of its rows
- * 100, an element of a copied row 3, but 16 either way where a stride above 2 has them copied one by one; a transposed
- * output element costs 8. */
+/* The cheapest of wide, direct and rows, by estimated work in multiply-adds: the product, with columns padded to whole
+ * panels, plus the data that each way moves. An element of im2col costs 6 and each row of it 100; an element of a copied
+ * row costs 3; either costs 16 if the stride is above 2, because elements are then copied one by one. A transposed output
+ * element costs 8. */
 static int cheapest(const ht_conv *c)
 {
     const int single = c->stride[2] > 2;
@@ -60,21 +59,21 @@ static int cheapest(const ht_conv *c)
     return way;
 }
 
-/* The whole call, as units: blocks of pixels times chunks of output channels, of each image and group. */
+/* The whole call, divided into units (see the header). */
 typedef struct {
     const ht_call *call;
     ht_conv image; /* of the first image and group */
     int way;
     int64_t tile;                  /* WINOGRAD, DILATED: 2 or 4 */
     int64_t group, w_group;
-    int64_t groups;                /* DEPTHWISE, NARROW: of a unit */
+    int64_t groups;                /* DEPTHWISE, NARROW: groups of a unit */
     int64_t block_pixels;          /* WIDE */
     int64_t block_rows;            /* ROWS */
     int64_t blocks, chunks, chunk; /* chunk: output channels */
     int64_t units, parts;
 } convolution;
 
-/* Some groups of one image. */
+/* DEPTHWISE, NARROW: computes one unit, which is some groups of one image. */
 static void convolve_groups(const convolution *job, int64_t unit, float *scratch)
 {
     const int64_t image = unit / job->blocks, first = unit % job->blocks * job->groups;

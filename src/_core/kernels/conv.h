@@ -39,7 +39,7 @@ void ht_conv_direct(const ht_conv *c, int64_t block, int64_t m0, int64_t m1);
 int64_t ht_conv_direct_blocks(const ht_conv *c);
 #define HT_CONV_DIRECT_CHANNELS (HT_TILE_PANELS * HT_PANEL)
 
-/* Columns are neighbouring pixels of a row, read in place from a copy of some rows that is split by column. Block
+/* Columns are neighboring pixels of a row, read in place from a copy of some rows that is split by column. Block
  * `block` of `block_rows` output rows (as ht_conv_rows_block gives), all output channels. */
 #define ht_conv_rows_fits HT_KERNEL(conv_rows_fits)
 int ht_conv_rows_fits(const ht_conv *c);

@@ -1,7 +1,7 @@
 /* Dilated 3x3 convolution by Winograd's filtering: with dilations (d, e) the outputs of every d-th row and e-th column
  * are a convolution without dilation over every d-th row and e-th column of the input. Each of these d * e phases is
- * gathered, convolved by conv_winograd.c and scattered. Cost: that of conv_winograd.c, and each input and output is
- * moved once more, one by one.
+ * gathered, convolved by conv_winograd.c and scattered. Cost: that of conv_winograd.c, plus one copy of each input
+ * and output, element by element.
  */
 #include "conv.h"
 

@@ -1,10 +1,10 @@
 /* Direct convolution over packed weights.
  *
- * The tile of gemm_micro.c with the roles turned: its columns are output channels, whose packed weights are the
- * vectors, and its rows are neighbouring pixels of one output row, whose inputs are broadcast. An input element is
- * addressed by stepping from one (channel, kernel position) to the next, so no im2col matrix is ever written (compare
- * M. Dukhan, "The Indirect Convolution Algorithm", 2019). Where the kernel reaches outside, a few rows are copied
- * with their zeros first; for a 1x1 kernel with strides, the pixels it reads. The finished pixels x channels block is transposed on its way out.
+ * Uses the tile of gemm_micro.c: its columns are output channels, whose packed weights are the vectors, and its rows are
+ * adjacent pixels of one output row, whose inputs are broadcast. Inputs are addressed by stepping from one (channel,
+ * kernel position) to the next, so no im2col matrix is written (compare M. Dukhan, "The Indirect Convolution Algorithm",
+ * 2019). If the kernel reaches outside the input, a few rows are first copied with zeros; a 1x1 kernel with strides copies
+ * the pixels that it reads. The finished block, pixels x channels, is transposed when it is written.
  * Cost: 2 * pixels * K * ceil(M / 16) * 16 operations; padding copies each input row about kernel height / rows per
  * block times; the transposition moves each output once.
  */

@@ -1,20 +1,22 @@
 /* Convolution of 8-bit integers with exact 32-bit sums, of 1 to 3 spatial dimensions: conv_integer, and what
- * pack_integer.c does for it.
+ * pack_integer.c packs for it.
  *
- * There is no im2col matrix. pack_pixels writes the image once, padded with its zero point, in *quads*: four channels of
- * a pixel lie together, so that a vector is a run of neighbouring pixels, and one tap of neighbouring outputs is such a
- * run, at a distance from the first that depends on the tap alone. Where the stride is s > 1, positions are split by
- * their remainder by s, as one tap of neighbouring outputs takes every s-th. Rows and planes follow each other: outputs
- * are numbered across all of them, and those at the ends of rows, whose windows do not exist, are computed and dropped.
- * A group of a single channel has its quads along the window's last axis instead, a copy of the image for every four taps.
- * Then tiles as in integer_micro.c: filters are broadcast against pixels. Cost: filters * pixels * taps * channels / 4
- * lanes of products, plus the image written once.
+ * There is no im2col matrix. pack_pixels writes the image once, padded with its zero point, in *quads* of four adjacent
+ * channels of a pixel. A vector then holds adjacent pixels, and one tap of adjacent outputs is one such vector, at an
+ * offset that depends only on the tap (find_steps). With a stride s > 1, one tap of adjacent outputs reads every s-th
+ * pixel, so pixels are split into *phases*: positions with the same remainder modulo s are adjacent. Rows and planes are
+ * stored one after another, and outputs are numbered across all of them; those beyond the end of a row, which have no
+ * window, are computed and dropped (find_runs). If a group has a single channel, its quads are four adjacent pixels of
+ * the last axis instead, with one copy of the image for every four taps along that axis.
  *
- * All take ints: group, channels of a group, then triples (see spatial.h) kernel, strides, pads before, dilations, sizes
- * of the output.
+ * The product uses tiles as in integer_micro.c: filters are broadcast against pixels. Cost: filters * pixels * taps *
+ * channels / 4 lanes of products, plus writing the image once.
+ *
+ * ints of all three kernels: group, channels of a group, then triples (see spatial.h) kernel, strides, pads before,
+ * dilations, sizes of the output.
  *
  * conv_integer: in x packed; w packed; x's zero point; bias[M] int32 or NULL; then, if y is int8 or uint8: scale
- *   float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or what requantize gives for it.
+ *   float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or the result of requantize.
  *   scratch: 112 * steps bytes.
  */
 #include "blocks.h"
@@ -32,7 +34,7 @@ typedef struct {
     ht_blocks blocks;         /* rows: filters; columns: pixels */
 } conv;
 
-/* Where each quad of a window lies, in bytes from its first. */
+/* The offset of each quad of a window in bytes, from the window's first quad. */
 static void find_steps(const ht_quad_layout *l, int64_t *steps)
 {
     int64_t at[3];
@@ -52,10 +54,10 @@ static void find_steps(const ht_quad_layout *l, int64_t *steps)
 }
 
 typedef struct {
-    int64_t from, count, to; /* columns of a tile, and where they go in an output's plane */
+    int64_t from, count, to; /* columns of a tile, and their position in an output's plane */
 } run;
 
-/* What of the pixels [first, first + HT_INTEGER_WIDTH) exists. */
+/* The runs of the pixels [first, first + HT_INTEGER_WIDTH) that exist. */
 static int64_t find_runs(const ht_quad_layout *l, int64_t first, int64_t pixels, run *runs)
 {
     int64_t num = 0, x = first % l->length[2], y = first / l->length[2] % l->length[1];

@@ -2,12 +2,12 @@
  *
  * The planes of those channels are transposed into [padded pixel][channel], and so are the weights; then every tap of a
  * pixel is one aligned vector, whatever the geometry, and the finished pixels are transposed back. For planes whose
- * rows fill vectors badly, such as 7x7. Kernel rows that lie outside of the input are left out.
+ * rows are shorter than vectors, such as 7x7. Kernel rows outside of the input are skipped.
  * Cost: pixels * taps / lanes multiply-adds of vectors; the transpositions move each input and output once.
  */
 #include "conv.h"
 
-#define TILE 8 /* neighbouring pixels computed together: independent sums that hide the latency of multiply-adds */
+#define TILE 8 /* neighboring pixels computed together: independent sums that hide the latency of multiply-adds */
 
 typedef struct {
     int64_t height, width; /* of the padded plane that is read */

@@ -1,8 +1,8 @@
 /* Direct convolution with pixels as columns.
  *
  * The tile of gemm_micro.c: its rows are output channels, whose packed weights are broadcast, and its columns are
- * neighbouring pixels of one output row. The input rows that a block of output rows reads are copied with their zeros
- * and split by column modulo the stride (spatial.h), so that every tap of neighbouring pixels is contiguous, and the
+ * neighboring pixels of one output row. The input rows that a block of output rows reads are copied with their zeros
+ * and split by column modulo the stride (spatial.h), so that every tap of neighboring pixels is contiguous, and the
  * tile steps from one (channel, kernel position) to the next. Other than conv_direct.c it wastes no lanes on few or odd
  * numbers of output channels and transposes nothing; rows should fill whole vectors.
  * Cost: 2 * rows * ceil(width / 16) * 16 * channels * K operations; the copy moves each input row about kernel height /

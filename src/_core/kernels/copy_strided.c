@@ -110,7 +110,7 @@ static void copy_rows(const char *x, int64_t row_step, int64_t step, char *out, 
         SHORT_ROWS(1)
 }
 
-/* Drop counts of 1 and merge neighbours. */
+/* Drop counts of 1 and merge neighbors. */
 static void merge(view *v)
 {
     int kept = 0;

@@ -1,19 +1,19 @@
 /* Depthwise convolution of 8-bit integers with exact 32-bit sums, of 1 or 2 spatial dimensions: pack_depthwise,
- * depthwise_integer. Every group is one channel, of which `multiplier` = M / C outputs are made.
+ * depthwise_integer. Every group has one input channel and `multiplier` = M / C output channels.
  *
- * Channels lie in the lanes. A block of 64 channels of some rows of the image is turned, with its padding, so that the 64
- * bytes of a pixel are neighbours; one tap of a pixel is a load then, whatever the strides and dilations. Four taps are
- * interleaved into quads, in registers, and multiplied as in integer_micro.h; the sums of a pixel become bytes, and a
- * strip of them is turned back. Interleaving works within 128 bits, so that of the four vectors of quads number j holds
- * channels 16 l + 4 j to 16 l + 4 j + 3 in its part l: weights, first sums and scales lie in that order.
+ * Vector lanes hold channels. A block of 64 channels of a strip of rows is transposed, with its padding, so that the 64
+ * bytes of a pixel are adjacent; one tap of a pixel is then one load, for any strides and dilations. Four taps are
+ * interleaved into quads in registers and multiplied as in integer_micro.h. The sums of a pixel are converted to bytes,
+ * and a strip of results is transposed back. Interleaving works within 128 bits: of the four vectors of quads, vector j
+ * holds channels 16 l + 4 j to 16 l + 4 j + 3 in its 128-bit part l. Weights, initial sums and scales have that order.
  *
- * Both take ints: as conv_integer.c, group C and one channel each; sizes along the first axis are 1.
+ * ints of both kernels: as in conv_integer.c, with C groups of one channel; sizes along the first axis are 1.
  * pack_depthwise: in w[M][1][kernel] int8, or uint8 whose zero point is 128. out uint8 of
  *   multiplier * blocks * 256 * (quads + 1) elements, blocks = ceil(C / 64), quads = ceil(product(kernel) / 4): of each
  *   quad 64 channels' signed bytes, then the sums of their filters, int32; all in the order above.
  * depthwise_integer: in x[N][C][spatial] int8 or uint8; w packed; x's zero point, one; bias[M] int32 or NULL; then, if y
- *   is int8 or uint8: scale float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or what requantize
- *   gives for it. scratch: as room_of says. Threads take blocks and strips of rows.
+ *   is int8 or uint8: scale float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or the
+ *   result of requantize. scratch: as room_of says. Threads take blocks and strips of rows.
  */
 #include "elements.h"
 #include "integer_vec.h"

@@ -56,7 +56,7 @@ static int is_smooth(int64_t n)
         (to).im[at] = re_ * (w)[1] + im_ * (w)[0];                                                                  \
     } while (0)
 
-/* One group of each stage below: `run` neighbouring elements of each of r inputs, `gap` apart, to r outputs, `run` apart;
+/* One group of each stage below: `run` neighboring elements of each of r inputs, `gap` apart, to r outputs, `run` apart;
  * output j is turned by w[j]. */
 static void two(const double *re, const double *im, int64_t gap, lines to, int64_t run, const double *const *w)
 {
@@ -161,7 +161,7 @@ static void odd(const double *re, const double *im, int64_t gap, lines to, int64
 static lines transform(lines v, lines spare, const double *root, int64_t n, int64_t lanes)
 {
     int64_t pace = HT_PIECE;
-    int64_t done = 1; /* the product of the factors so far: so many neighbours are turned alike */
+    int64_t done = 1; /* the product of the factors so far: so many neighbors are turned alike */
     for (int64_t left = n; left > 1;) {
         const int64_t r = factor_of(left), groups = left / r, run = done * lanes, gap = groups * run;
         const double *w[LARGEST_FACTOR];

@@ -30,7 +30,7 @@
 #endif
 
 /* X(rows) for every height of a tile; X(rows, panels) for every width of that height; the functions prefix##rows x panels
- * of that height, as an initialiser. */
+ * of that height, as an initializer. */
 #if HT_TILE_ROWS == 12
 #define HT_EACH_HEIGHT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 #elif HT_TILE_ROWS == 6

@@ -1,6 +1,6 @@
 /* Products of one to three rows, which read B once: see gemm_product.h.
  *
- * Packed B streams by, panel for panel; of a transposed B each row is multiplied by each of A's. Cost: the memory of B. */
+ * A packed B is read panel by panel; each row of a transposed B is multiplied by each row of A. Cost: reading B. */
 #include "gemm_product.h"
 #include "half_vec.h"
 

@@ -1,6 +1,6 @@
 /* Products of 8-bit integers with exact 32-bit sums, shared by integer_gemm.c and conv_integer.c.
  *
- * Four neighbours along k are a *quad*. A tile adds to C[rows][columns] the products of A's quads, each broadcast to a
+ * Four neighbors along k are a *quad*. A tile adds to C[rows][columns] the products of A's quads, each broadcast to a
  * vector, with vectors of quads of B. One of the operands holds unsigned bytes and the other signed ones, because the
  * instruction for that (vpdpbusd: VNNI) multiplies four pairs of bytes and adds all to a 32-bit lane, exactly. Without
  * it both are widened to 16 bits in registers and multiplied by pairs (pmaddwd), exactly as well: vpmaddubsw, which

@@ -1,11 +1,11 @@
-/* The one interface between a compiled program and its kernels.
+/* The whole interface between a compiled program and its kernels.
  *
- * A kernel is a plain C function over raw tensors. It knows no ONNX, no Python and no device; it allocates nothing,
- * keeps no pointer after it returns and touches nothing but its operands. Shapes were checked when the program was
- * planned; what depends on run-time values (indices, divisors) the kernel checks and reports by its status.
+ * A kernel is a plain C function over raw tensors. It uses no ONNX and no Python objects, allocates no memory, keeps no
+ * pointer after it returns, and accesses nothing but its operands and its scratch memory. The planner checks shapes;
+ * the kernel checks conditions on run-time values (indices, divisors) and reports them by its status.
  *
- * Every kernel file is compiled once per instruction set (HT_VARIANT); HT_KERNEL(name) gives the function its
- * variant's symbol and registry.c chooses one table at start.
+ * Every kernel file is compiled once per instruction set (HT_VARIANT). HT_KERNEL(name) is the function's symbol in its
+ * variant; registry.c chooses one table of kernels at start.
  */
 #ifndef HETERO_KERNEL_H
 #define HETERO_KERNEL_H
@@ -32,9 +32,9 @@ enum {
     HT_OK = 0,
     HT_ERR_INDEX = 1,      /* an index operand is outside its axis */
     HT_ERR_DIVIDE = 2,     /* integer division by zero */
-    HT_ERR_DTYPE = 3,      /* no code for this element type: the planner must have refused it */
-    HT_ERR_OPERAND = 4,    /* operand count, rank or parameters do not fit: a planner's bug */
-    HT_ERR_CUSTOM = 5      /* a function of the user failed: see custom.h */
+    HT_ERR_DTYPE = 3,      /* this element type is not supported: a bug in the planner */
+    HT_ERR_OPERAND = 4,    /* operand count, rank or parameters do not fit: a bug in the planner */
+    HT_ERR_CUSTOM = 5      /* a custom operator failed: see custom.h */
 };
 
 /* One operand: dense, row-major, aligned to its element size. */
@@ -46,9 +46,9 @@ typedef struct {
     int32_t dtype;
 } ht_tensor;
 
-/* One call. Absent optional inputs are NULL. `ints`, `floats`: the parameters each kernel documents.
- * `scratch`: uninitialised memory, 64-byte aligned, of the size the planner asked for; ht_scratch gives as much to each
- * thread of `team`, over which a kernel may split its work (ht_parallel) where the split does not change its result. */
+/* One call. Absent optional inputs are NULL. `ints`, `floats`: the parameters that each kernel documents.
+ * `scratch`: uninitialized memory, aligned to 64 bytes, of the size that the planner stated; ht_scratch gives each thread
+ * of `team` as much. A kernel may split its work over the team (ht_parallel) if that does not change the result. */
 typedef struct {
     const ht_tensor *const *in;
     ht_tensor *const *out;
@@ -61,19 +61,19 @@ typedef struct {
     int64_t scratch_step; /* bytes from one thread's scratch to the next; 0 without a team */
 } ht_call;
 
-/* How many parts keep all threads busy with work of `cost` operations (multiply-adds, elements moved): one where the
- * threads would cost more than they save, else a few for each thread. */
+/* The number of parts that keeps all threads busy with `cost` operations (multiply-adds, elements moved): one if threads
+ * would cost more than they save, else a few for each thread. */
 static inline int64_t ht_wanted(const ht_call *call, double cost)
 {
     enum {
-        WORTHWHILE = 100000, /* operations from which on threads are woken: some 10 to 100 µs of work */
+        WORTHWHILE = 100000, /* operations for which waking threads pays: 10 to 100 µs of work */
         EACH = 4             /* parts for each thread, so that threads that start late or run slowly take fewer */
     };
     return cost < WORTHWHILE || !call->team ? 1 : (int64_t)EACH * ht_team_threads(call->team);
 }
 
-/* How many parts to split `units` of work into: as many as are wanted, or more if those would take long, so that a run
- * that must stop can do so between two parts. Part i takes units
+/* The number of parts to split `units` of work into: ht_wanted, or more if a part would take long, because a run can only
+ * stop between two parts. Part i takes units
  * [ht_part_begin(units, parts, i), ht_part_begin(units, parts, i + 1)). */
 static inline int64_t ht_parts(const ht_call *call, int64_t units, double cost)
 {
@@ -101,26 +101,26 @@ static inline int ht_paced_stop(int64_t *left, int64_t work)
     return ht_stopping();
 }
 
-/* Elements of a long row between two looks at whether the run is to end: 13 ms at 50 ns each, as the slowest functions of
- * libm take. A multiple of every vector's lanes, so that pieces give the same bits as the whole row. */
+/* Elements of a long row between two checks whether the run must stop: 13 ms at 50 ns each, the time of the slowest libm
+ * functions. A multiple of every vector's lanes, so that pieces give the same bits as the whole row. */
 #define HT_PIECE (1 << 18)
 
-/* Whether to leave a loop that has reached element i of its row. Looks at the ends of pieces only, and never at 0. The loop's
+/* Whether to leave a loop that has reached element i of its row. Checks only at the ends of pieces, never at 0. The loop's
  * step must divide HT_PIECE. */
 static inline int ht_stops_at(int64_t i) { return (i & (HT_PIECE - 1)) == 0 && i > 0 && ht_stopping(); }
 
-/* for (int64_t i = 0; i < n; i++), left early when the run is to end. The loop over a piece is a plain one. */
+/* for (int64_t i = 0; i < n; i++), left early if the run must stop. The inner loop, over a piece, is a plain one. */
 #define HT_LONG_FOR(i, n)                                                                                              \
     for (int64_t i##_from = 0, i##_to; i##_from < (n) && !ht_stops_at(i##_from); i##_from = i##_to)                    \
         for (int64_t i = (i##_to = (n) - i##_from > HT_PIECE ? i##_from + HT_PIECE : (n), i##_from); i < i##_to; i++)
 
-/* for (; i + step <= n; i += step), from i = 0 on. When the run is to end, i becomes n, so that a loop over the rest of the
- * row does nothing. */
+/* for (; i + step <= n; i += step), starting at i = 0. If the run must stop, i becomes n, so that a loop over the rest of
+ * the row does nothing. */
 #define HT_LONG_STEPS(i, step, n)                                                                                      \
     for (int64_t i##_to; i + (step) <= (n) && (!ht_stops_at(i) || (i = (n), 0));)                                      \
         for (i##_to = (n) - i > HT_PIECE ? i + HT_PIECE : (n); i + (step) <= i##_to; i += (step))
 
-/* memcpy, left early when the run is to end. */
+/* memcpy, left early if the run must stop. */
 static inline void ht_long_copy(void *to, const void *from, int64_t bytes)
 {
     enum { MOST = HT_PIECE * 8 }; /* bytes between two checks: 2 MiB */

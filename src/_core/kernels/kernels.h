@@ -1,7 +1,8 @@
-/* Every kernel, once: X(name). registry.c makes the tables from it; <name>.c or its family's file defines it.
+/* The list of all kernels: X(name). registry.c builds its tables from it; <name>.c or the file of its family defines the
+ * kernel.
  *
- * HT_BYTE_KERNELS are those that an instruction set for products of bytes compiles anew; it takes the others from the
- * variant that it extends. */
+ * An instruction set for products of bytes compiles only HT_BYTE_KERNELS again; it shares the others with the variant
+ * that it extends. */
 #define HT_BYTE_KERNELS(X) \
     X(pack_quads) \
     X(matmul_integer) \
@@ -93,13 +94,13 @@
 
 #define HT_KERNELS(X) HT_OTHER_KERNELS(X) HT_BYTE_KERNELS(X)
 
-/* Kernels whose first result may be the memory of an operand: X(name, operands, shared).
+/* Kernels whose first result may be written over an operand: X(name, operands, shared).
  *
- * operands: one bit per operand that may be that memory. The operand must start at the result's first byte and have as
- * many elements as the result, of the same size. Then no operand is broadcast, and each element is read before the
- * element that replaces it is written. As many bytes are not enough: bool[8, 8] over int64[8, 1] would overwrite what
- * later rows read.
- * shared: 1 if other operands may be the same memory under the same conditions, 0 if they must lie elsewhere.
+ * operands: one bit for each operand that may be overwritten. The operand must start at the result's first byte and have
+ * as many elements as the result, of the same size. It is then not broadcast, and each of its elements is read before the
+ * element that replaces it is written. The same number of bytes is not enough: bool[8, 8] over int64[8, 1] would
+ * overwrite elements that later rows read.
+ * shared: 1 if other operands may be the same memory under the same conditions, 0 if they must be elsewhere.
  * A result may not overlap an operand in any other way. _program.pyx checks this for every call. */
 #define HT_IN_PLACE(X) \
     X(unary, 1, 1) \

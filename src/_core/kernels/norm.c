@@ -1,11 +1,11 @@
-/* Normalisations: batch_norm, layer_norm, instance_norm, lrn. All float32; sums as rows.h takes them, the variance about
+/* Normalizations: batch_norm, layer_norm, instance_norm, lrn. All float32; sums as rows.h takes them, the variance about
  * the mean in a second pass, so that no digits cancel.
  *
  * batch_norm: y = (x - mean) / sqrt(var + epsilon) * scale + bias per channel.
  *   in x[n][c][inner], scale[c], bias[c], mean[c], var[c]; out y; y may be x. ints: n, c, inner. floats: epsilon.
  * layer_norm: the same over each row with the row's own mean and variance.
  *   in x[rows][width], scale[width], bias[width] or NULL, then optionally addend[rows][width]: x + addend is what is
- *   normalised. out y (may be x or addend), then optionally x + addend itself. ints: rows, width, and optionally
+ *   normalized. out y (may be x or addend), then optionally x + addend itself. ints: rows, width, and optionally
  *   1 to leave the mean where it is and divide by the root of the mean square. floats: epsilon.
  * instance_norm: rows of one channel share scale and bias.
  *   in x[n * c][width], scale[c], bias[c]; out y. ints: n, c, width. floats: epsilon.
@@ -73,7 +73,7 @@ int HT_KERNEL(batch_norm)(const ht_call *call)
     return HT_OK;
 }
 
-/* Layer normalisation takes short rows in pairs, whose chains of operations hide each other's latency. A row's sums are taken in
+/* Layer normalization takes short rows in pairs, whose chains of operations hide each other's latency. A row's sums are taken in
  * the same order alone and in a pair. `rows` is 1 or 2; row r of an operand begins at r * width. */
 typedef struct {
     const float *x, *addend, *scale, *bias; /* addend, bias: or NULL */

@@ -1,4 +1,5 @@
-/* What conv_integer.c reads: pack_pixels, pack_filters. See there for the idea and the parameters, which are the same.
+/* Packs the operands of conv_integer.c: pack_pixels, pack_filters. That file explains the layouts and the parameters, which
+ * are the same.
  *
  * pack_pixels: in x[N][C][spatial] int8 or uint8; its zero point, one. out uint8 of N * group * quads * plane * 4 + 128
  *   elements, where with s / gcd(s, d) = period for an axis of stride s and dilation d, and phases = min(kernel, period):

@@ -39,7 +39,7 @@ static int64_t block_columns(const ht_window *w)
     return ht_min64(w->out[2], room / w->stride[2] / VF_LANES * VF_LANES);
 }
 
-/* One tap of neighbouring outputs. */
+/* One tap of neighboring outputs. */
 HT_INLINE vf load_tap(const float *p, const int64_t stride)
 {
     if (stride == 1)

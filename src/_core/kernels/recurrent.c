@@ -1,7 +1,7 @@
 /* Recurrent layers of float32: lstm, gru, rnn, over all time steps and both directions in one call.
  *
- * The input's share of the gates, x * W' + bias, comes ready from one matrix product over all steps. What is left per
- * step is h * R' (H x gates * H; R packed once, a vector product for up to three sequences, tiles of gemm_micro.c for more)
+ * One matrix product over all steps has computed the input's part of the gates, x * W' + bias. Each step computes
+ * h * R' (H x gates * H; R packed once, a vector product for up to three sequences, tiles of gemm_micro.c for more)
  * and the cell: gates, activations and the new state in one pass over H, in registers. At a batch of one the time is that
  * of reading R once per step, 4 * gates * H^2 bytes, plus the activations.
  *

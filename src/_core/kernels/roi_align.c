@@ -6,7 +6,7 @@
  * (instead of the average), half_pixel (regions are shifted by half an element, and may be smaller than one).
  * floats: scale from the regions' units to elements.
  *
- * "Largest" is that of the four weighted neighbours of the samples, as in ONNX's definition. An image outside x gives
+ * "Largest" is that of the four weighted neighbors of the samples, as in ONNX's definition. An image outside x gives
  * HT_ERR_INDEX; a region that is no number, or takes more than 2^24 samples per bin, HT_ERR_OPERAND.
  */
 #include "elements.h"
@@ -14,7 +14,7 @@
 
 #define MAX_SAMPLES (1 << 24) /* samples of one bin: a region of a model cannot keep the kernel busy without bound */
 
-/* The four neighbours of a sample and their weights; places outside count nothing. */
+/* The four neighbors of a sample and their weights; places outside count nothing. */
 typedef struct {
     int64_t at[4];
     double weight[4];

@@ -1,4 +1,4 @@
-/* Sums and extremes of one row of float32, shared by the normalisations, softmax and reductions.
+/* Sums and extremes of one row of float32, shared by the normalizations, softmax and reductions.
  *
  * Four independent accumulators hide the latency of additions. Sums are taken in float32 within blocks of
  * HT_ROW_BLOCK elements and in float64 across them, so that the error does not grow with the row.

@@ -92,7 +92,7 @@ int HT_KERNEL(scatter_elements)(const ht_call *call)
     const int status = begin(call, call->ints[1], &combine);
     if (status != HT_OK || indices->size == 0)
         return status;
-    /* Along the last axis, unless that is `axis`, neighbours with one index are neighbours in out, too. */
+    /* Along the last axis, unless that is `axis`, neighbors with one index are neighbors in out, too. */
     const int64_t run = axis == out->ndim - 1 ? 1 : indices->dims[out->ndim - 1];
     const char *update = (const char *)updates->data;
     int64_t left = HT_PACE;

@@ -63,7 +63,7 @@ HT_INLINE void ht_valid_range(int64_t offset, int64_t stride, int64_t size, int6
 }
 
 /* Rows of an input with what lies around them, for kernels whose vectors run along output columns: each row is split by
- * column modulo the stride, so that one tap of neighbouring outputs is contiguous whatever the stride.
+ * column modulo the stride, so that one tap of neighboring outputs is contiguous whatever the stride.
  * Position p of the padded row goes to dst[p % stride * phase + p / stride]; `phase` is a multiple of VF_LANES. */
 typedef struct {
     int64_t phase, row;  /* floats per phase, and per row: stride * phase */

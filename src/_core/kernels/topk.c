@@ -6,9 +6,9 @@
  * 1024; with less, but 8 * k, it takes longer, as it does where n > 2^30. Same result in every instruction set; threads
  * take rows.
  *
- * Elements become keys, integers of the same order, of which larger is better; best_keys.c finds the best: O(n + k).
- * Without memory for keys they go through a heap of the k best so far, its worst on top: O(n log k), O(n) where the rest
- * is never better. So do, to begin with, elements of 8 bytes where so few are wanted that reading all of them costs most.
+ * Elements are mapped to keys, integers of the same order; best_keys.c finds the best: O(n + k). Without memory for keys,
+ * a heap holds the k best so far, the worst of them on top: O(n log k), or O(n) if replacements are rare. The heap is also
+ * tried first for elements of 8 bytes if k is so small that reading them dominates the time.
  */
 #include "best_keys.h"
 #include "elements.h"

@@ -1,9 +1,9 @@
-/* Transposes in square tiles that are turned in registers.
+/* Transposes matrices in square tiles that pass through registers.
  *
- * A tile is a vector of elements wide, at least 16 bytes, and as high. Tiles are walked in strips along the columns of
- * out, each some lines of the cache wide in x, so that what a line of x and of out share with neighbouring tiles is still
- * in the first cache, whatever the steps. Where a matrix is no multiple of tiles, the last tile of a row or column begins
- * earlier and writes some elements twice; a matrix smaller than a tile goes element by element.
+ * A tile is one vector wide, at least 16 bytes, and as many elements high. Tiles are processed in strips along the columns
+ * of out; a strip is a few cache lines wide in x, so that lines shared by adjacent tiles stay in the L1 cache, for any
+ * steps. If a matrix is not a multiple of the tile, the last tile of a row or column begins earlier and writes some
+ * elements twice. A matrix smaller than a tile is copied element by element.
  */
 #include "transpose.h"
 

@@ -1,17 +1,17 @@
-/* Elementwise float32 operations in registers: an accumulator of eight vectors goes from operation to operation, each of
- * which ends by jumping to the next (threaded code: J. R. Bell, CACM 16(6), 1973). Operands and results are rows in
- * memory; what only the next operation reads never leaves the registers.
+/* Elementwise float32 operations in registers. A tape is an array of operations that pass an accumulator of eight vectors
+ * on; each operation ends with a jump to the next (threaded code: J. R. Bell, CACM 16(6), 1973). Operands and results are
+ * rows in memory; a value that only the next operation reads stays in the registers.
  *
- * Cost: a jump per operation and eight vectors, besides the arithmetic. Bits are those of the kernels `unary` and
- * binary_arithmetic.c, which compute the same expressions.
+ * Cost: one jump per operation and eight vectors, besides the arithmetic. Results are bitwise those of the kernels
+ * `unary` and binary_arithmetic.c, which compute the same expressions.
  */
 #ifndef HETERO_VECTOR_TAPE_H
 #define HETERO_VECTOR_TAPE_H
 
 #include "unary.h"
 
-/* Codes of operations are in constants.h; `acc` is the accumulator, `row` an operand in memory. Unary ones are their code
- * in unary.h. */
+/* Codes of operations: HT_VECTOR_* in constants.h, where `acc` is the accumulator and `row` an operand in memory; unary
+ * operations have their codes of unary_codes.h. */
 
 #define HT_VECTOR_BLOCK 8 /* vectors of the accumulator: as many as calling conventions pass in registers */
 
@@ -19,7 +19,7 @@ typedef struct ht_vector_op ht_vector_op;
 typedef void (*ht_vector_block_fn)(const ht_vector_op *op, int64_t i, vf, vf, vf, vf, vf, vf, vf, vf);
 typedef void (*ht_vector_one_fn)(const ht_vector_op *op, int64_t i, int64_t n, vf);
 
-/* One operation. `row`: the operand's or result's first element in the row that is on; one number alone if it repeats. */
+/* One operation. `row`: the operand's or result's first element in the current row; a single number if it repeats. */
 struct ht_vector_op {
     ht_vector_block_fn block;
     ht_vector_one_fn one;
@@ -27,8 +27,7 @@ struct ht_vector_op {
     float p0, p1;
 };
 
-/* Fills in what does not change from row to row. HT_ERR_OPERAND for a code that is none; code HT_VECTOR_END ends every
- * tape. */
+/* Fills in everything except `row`. Returns HT_ERR_OPERAND for an invalid code. HT_VECTOR_END must end every tape. */
 #define ht_vector_op_set HT_KERNEL(vector_op_set)
 int ht_vector_op_set(ht_vector_op *op, int64_t code, int repeats, float p0, float p1);
 

@@ -528,6 +528,6 @@ def test_what_is_not_taken_is_refused_with_a_reason() -> None:
     assert support.reasons == {
         1: "no kernel for NoSuchOp",
         2: "no kernel for com.example::Gelu; no custom operator com.example::Gelu was added (Core.add_extension)",
-        3: "input 's' of int32; kernels take float32, float64, float16, bfloat16",
+        3: "input 's' is int32; kernels support float32, float64, float16, bfloat16",
         4: "LRN with attribute nonsense",
     }

@@ -1,11 +1,11 @@
-"""Where the values of a program lie: most of them in one arena, shared by what does not live at the same time.
+"""Memory placement: most storages of a program share one arena, by liveness.
 
-Every storage lives from the first call that fills it to the last that reads it; in the order of the calls, each takes
-the smallest free block that holds it. Two things save copies and memory:
+A storage is live from the first call that writes it to the last call that reads it. In the order of the calls, each
+storage gets the smallest free block that fits. Two rules avoid copies and put one storage into the memory of another:
 
-- a call whose kernel works in place may write its result over an operand that no later call reads (`_in_place`);
-- the operands of a concatenation along the outermost axis are computed in their places in the result, and a slice
-  along that axis is not copied (`join`).
+- In place: a call may write its result over an operand that no later call reads (`_in_place`, `place_in_arena`).
+- Parts: the operands of a concatenation along the outermost axis are computed directly in the result, and a contiguous
+  slice is not copied (`join`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,22 @@ from .values import Call, Value
 
 __all__ = ["Parts", "join", "place_in_arena"]
 
-_ALIGNMENT = 64  # of a part within the whole: vectors that straddle cache lines cost more than the copy saves
+_ALIGNMENT = 64  # bytes, of a part within its whole: vectors that straddle cache lines cost more than the copy saves
 
 Parts = Mapping[int, tuple[int, int]]
-"""Storage -> the storage of which it is a part, and at which byte of that it begins. That may be a part in turn."""
+"""Storage -> its whole, and the byte of the whole at which it begins. The whole may itself be a part."""
 
 
 def join(calls: Sequence[Call], taken: Set[int]) -> tuple[list[Call], dict[int, tuple[int, int]]]:
-    """The calls with fewer concatenations and slices, and which storages are parts of others instead.
+    """Remove concatenations and slices by making storages parts of others; returns the remaining calls and the parts.
 
-    ``taken``: storages that lie outside the arena. What cannot be made in place (an input, a constant, a value that is
-    in another whole already) is copied to its place in the whole by a call of its own.
+    ``taken``: storages outside the arena, which are inputs and outputs of the program. They are never parts or wholes.
+
+    A slice becomes a part of its source if it is one contiguous, aligned piece (`_begin_of_slice`), the source is
+    computed in this program and complete before the slice, and no other call writes the result.
+    A concatenation is removed if its operands are contiguous in the result (`_begins`) and at least one operand can be
+    computed there: a value that is computed in this program before, fills its storage, is not a part already, and
+    begins at an aligned byte. Every other operand is copied into the result by a call of its own.
     """
     if not any(call.kernel in ("concat", "copy_strided") for call in calls):
         return list(calls), {}
@@ -58,8 +63,8 @@ def join(calls: Sequence[Call], taken: Set[int]) -> tuple[list[Call], dict[int, 
         if begins is None:
             joined.append(call)
             continue
-        operands = [value for value in call.inputs if value is not None]  # all of them
-        own = []  # is it made in its place?
+        operands = [value for value in call.inputs if value is not None]  # none is absent
+        own = []  # per operand: whether it is computed directly in the result
         for value, begin in zip(operands, begins, strict=True):
             own.append(
                 value.data is None
@@ -84,7 +89,8 @@ def join(calls: Sequence[Call], taken: Set[int]) -> tuple[list[Call], dict[int, 
 
 
 def _begins(call: Call) -> list[int] | None:
-    """At which byte of the result the operands of a concatenation begin; None if one is not contiguous there."""
+    """The byte of the result at which each operand of a concatenation begins; None unless they are contiguous there:
+    all axes before that of the concatenation must have size 1."""
     whole, axis = call.outputs[0], call.ints[0]
     if math.prod(whole.shape[:axis]) != 1:
         return None
@@ -97,7 +103,8 @@ def _begins(call: Call) -> list[int] | None:
 
 
 def _begin_of_slice(call: Call) -> int | None:
-    """At which byte of its operand the result of a strided copy begins, if that is one piece of it, and aligned."""
+    """The byte of its source at which the result of a strided copy begins, if the result is one contiguous, aligned
+    piece of the source: each axis longer than 1 has the step that it has in the dense result."""
     if call.kernel != "copy_strided" or not call.outputs[0].size:
         return None
     rank, begin = call.ints[1], call.ints[0] * call.outputs[0].dtype.itemsize
@@ -114,12 +121,16 @@ def _bytes(value: Value) -> int:
 
 
 def _in_place(call: Call, at: int, shared: bool, root: Callable[[int], tuple[int, int]]) -> bool:
-    """Whether the first result of a call may be the memory of operand ``at``, if nothing reads that later.
+    """Whether the first result of a call may be written over operand ``at``.
 
-    The caller has checked that the kernel allows it for this operand. The other conditions, which ``HT_IN_PLACE`` in
-    kernels.h states and every `Program` checks: the operand has as many elements as the result, of the same size, so
-    that element i of both occupies the same bytes; and no other operand lies in that memory, unless the kernel allows
-    it (``shared``) and that operand meets the same condition. ``root``: the storage that a storage lies in, and where.
+    The caller has checked that the kernel allows it for this operand, and that nothing reads the operand later. The
+    other conditions, which ``HT_IN_PLACE`` in kernels.h states and every `Program` checks again:
+
+    - The operand has as many elements as the result, of the same size, so element i of both occupies the same bytes.
+    - No other operand lies in that memory, unless the kernel allows it (``shared``), the other operand has the same
+      storage and it meets the first condition.
+
+    ``root``: the outermost whole of a storage, and the byte of it at which the storage begins.
     """
     operand, result = call.inputs[at], call.outputs[0]
     assert operand is not None
@@ -141,15 +152,21 @@ _rule = functools.cache(_kernels.in_place)
 
 
 def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], parts: Parts) -> int:
-    """Give every storage that has no place yet an offset, as (0, offset); returns the arena's size in bytes.
+    """Give every storage without a place an offset in the arena, as (0, offset); returns the arena's size in bytes.
 
-    ``place``: storage -> (kind of place, number); kind 3 is an output of the program.
-    A call that may work in place, on an operand nobody reads afterwards, gets that operand's memory for its result.
+    ``place``: storage -> (kind, number), as the planner's header defines them; it is extended. ``parts``: see `join`.
+
+    A result takes over the memory of an operand if the kernel works in place (`_in_place`) and:
+
+    - This call is the last to read the operand's storage or a part of it, and the first to write the result's storage.
+    - The operand is computed in this program, is not an output, is not a part, and fills its storage.
+    - The result is not a part, has not taken over other memory, and its storage has the same size.
+    - If the result is an output, no parts lie in the operand's memory, since parts are placed in the arena.
     """
     roots: dict[int, tuple[int, int]] = {}
 
     def root(storage: int) -> tuple[int, int]:
-        """The whole that a storage lies in, which may be itself, and at which byte."""
+        """The outermost whole of a storage, which may be the storage itself, and the byte at which it begins."""
         if storage not in parts:
             return storage, 0
         path, begin = [], 0
@@ -178,13 +195,13 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
                 last[root(operand.storage)[0]] = position
     outputs = {storage for storage, (kind, _) in place.items() if kind == 3}
     wholes = {root(part)[0] for part in parts}
-    renamed: dict[int, int] = {}  # storage -> the one whose memory it continues
+    renamed: dict[int, int] = {}  # storage -> the storage whose memory it takes over
     for position, call in enumerate(calls):
         allowed, shared = _rule(call.kernel) if not call.branches else ((), False)
         for at in allowed:
             operand, result = call.inputs[at] if at < len(call.inputs) else None, call.outputs[0]
             if operand is None or operand.data is not None or operand.storage not in first:
-                continue  # a constant, an input of the program, or a part of something
+                continue  # absent, a constant, an input of the program, or a part
             old, new = renamed.get(operand.storage, operand.storage), result.storage
             if (
                 last[old] == position
@@ -194,7 +211,7 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
                 and old not in outputs
                 and new not in renamed
                 and not (new in outputs and old in wholes)
-                and size[old] == _bytes(operand)  # the operand is all of its storage
+                and size[old] == _bytes(operand)  # the operand fills its storage
                 and _in_place(call, at, shared, root)
             ):
                 if new in outputs:  # the operand moves into the output's memory

@@ -1,4 +1,4 @@
-"""Memory in large pages for packed weights."""
+"""Memory in huge pages (2 MiB) for packed weights."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 __all__ = ["Pages"]
 
-_LARGE = 2 << 20
-_CHUNK = 8 * _LARGE
-_ALIGNMENT = 64
-_SMALL = 4 << 20
-_WISH = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux
+_HUGE_PAGE = 2 << 20  # bytes
+_CHUNK = 8 * _HUGE_PAGE  # bytes requested from the system at a time, at least
+_ALIGNMENT = 64  # bytes: a cache line
+_FIRST_BYTES = 4 << 20  # allocated by NumPy; see `Pages`
+_ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)  # only on Linux
 
 
 class Pages:
-    """Arrays that live as long as this object, one after another in pages of 2 MiB where the system has such.
+    """Allocates arrays one after another in pages of 2 MiB, if the system has them. They are freed all together.
 
-    Weights stream through a product once in each run; in pages of 4 KiB a product of few rows spends a fifth of its
-    time on translating addresses, and filling them takes 512 page faults instead of one. The first 4 MiB are taken
-    elsewhere: a processor keeps translations for as much at hand, and large pages stay idle in part. Thread-safe.
+    A product of few rows reads its weights once per run. In pages of 4 KiB, it spends a fifth of its time on
+    translating addresses, and filling the memory takes 512 page faults instead of one. The first 4 MiB come from NumPy:
+    a processor caches the translations for that much, and a huge page would be partly unused. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -34,10 +34,11 @@ class Pages:
         self._used = 0
 
     def take(self, num_bytes: int) -> NDArray[Any]:
-        """``num_bytes`` of uninitialised memory, uint8, aligned to 64 bytes or, if small, as NumPy does."""
+        """``num_bytes`` of uninitialized memory as uint8. Aligned to 64 bytes if it is in huge pages, else as NumPy
+        aligns it."""
         with self._lock:
             self._taken += num_bytes
-            if _WISH is None or self._taken <= _SMALL:
+            if _ADVICE is None or self._taken <= _FIRST_BYTES:
                 return np.empty(num_bytes, np.uint8)
             if self._used + num_bytes > len(self._chunk):
                 self._chunk, self._used = _chunk(max(_CHUNK, num_bytes)), 0
@@ -47,12 +48,12 @@ class Pages:
 
 
 def _chunk(num_bytes: int) -> NDArray[Any]:
-    """At least ``num_bytes`` in whole large pages; none takes memory before it is written."""
-    whole = -(-num_bytes // _LARGE) * _LARGE
-    memory = mmap.mmap(-1, whole + _LARGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    assert _WISH is not None
-    with contextlib.suppress(OSError):  # a kernel without such pages
-        memory.madvise(_WISH)
+    """At least ``num_bytes`` in whole huge pages. A page takes memory only when it is first written."""
+    whole = -(-num_bytes // _HUGE_PAGE) * _HUGE_PAGE
+    memory = mmap.mmap(-1, whole + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    assert _ADVICE is not None
+    with contextlib.suppress(OSError):  # a system without huge pages
+        memory.madvise(_ADVICE)
     array = np.frombuffer(memory, np.uint8)
-    begin = -array.__array_interface__["data"][0] % _LARGE
+    begin = -array.__array_interface__["data"][0] % _HUGE_PAGE
     return array[begin : begin + whole]

@@ -1,8 +1,25 @@
-"""From a model and the shapes of its inputs to a `Program`.
+"""Plans a model for given input shapes: lowers its nodes to kernel calls and assembles them into `Program`s.
 
-Nodes are lowered in order. What is known is computed at once: constants once per compiled model, shapes and what
-follows from them once per plan. The rest becomes kernel calls. Where the shape of a result depends on data (a Reshape
-to a computed shape), the plan is cut: a `Segment` ends there, and the rest is planned when the data are known.
+Nodes are lowered in order. Results whose operands are known are computed immediately: those of constants once per
+compiled model (`Planner._fold`), those of shapes once per plan. The rest becomes kernel calls. If the shape of a result
+depends on data (a Reshape to a computed shape), the plan is cut: a `Segment` ends there, and the next segment is
+planned when the data are known.
+
+One tensor of the model appears in six forms, in this order:
+
+1. A *value id* (int): its number in the model, as in `NodePlan.inputs`, `Planner.output_ids` and the fields of
+   `Segment`; -1 for an absent input. Ids from ``model.num_values`` on are staged values: results of a node that was
+   interrupted by a cut and will be lowered again (`Context.staged`).
+2. A `Value`: its type, its shape, and its data if they are known during planning. Otherwise a call or the segment's
+   caller provides the data at run time.
+3. A *storage* (``Value.storage``, an int): the memory of a value whose data are not known. Reshapes share a storage.
+4. A *place*, a pair (kind, number): where a storage lies in a program. Kind 0 is an offset in the arena in bytes, 1 a
+   constant, 2 an input of the program, 3 an output. `memory.place_in_arena` assigns the places of kind 0.
+5. A *tensor number*: its index in the tensor table of a `Program`, whose entries are dtype, shape and place.
+6. An *array*: the data at run time (`CpuRunner`).
+
+Each value that a segment must return is one of: known (`Segment.known`), an output of the program
+(`Segment.outputs`), or a reshape of an input or of such an output (`Segment.aliases`). `Planner._finish` decides.
 """
 
 from __future__ import annotations
@@ -31,20 +48,21 @@ if TYPE_CHECKING:
 __all__ = ["Planner", "Segment"]
 
 
-# Constants up to this size are copied, so that runs do not touch the model's file: the system may map megabytes of it
-# for one number. Most larger ones are copied into another layout, and then need no memory of their own.
 _SMALL_BYTES = 1 << 16
+"""Constants up to this size are copied, so that runs do not touch the model's file: the system may map megabytes of it
+for one number. Most larger constants are packed, and are then not read in the file either."""
 
 
 class Planner:
-    """Plans one model for any shapes. Holds what all plans share: parsed nodes, folded and packed constants.
+    """Plans one model for any shapes. Holds what all its plans share: parsed nodes, folded and packed constants.
 
-    ``transform``: fuse calls (see `fusion`).
+    ``transform``: whether calls are fused (see `fusion`).
+    ``input_ids``, ``output_ids``: those of a body, if they differ from the model's.
+    ``constants``: values that are known in addition to the model's own constants.
+    ``packed``: the packed constants of the enclosing planner, to share them.
+    ``folded``: nodes whose results are in ``constants``, as far as other nodes read them.
 
-    ``constants``: values that are known besides the model's own constants. ``packed``: those of the planner around it.
-    ``folded``: nodes whose results are among ``constants``, as far as others read them.
-
-    Threads may plan at once: what they share is only added to, and what two of them add is the same.
+    Thread-safe: threads only add to the shared dictionaries, and two threads add equal entries.
     """
 
     def __init__(
@@ -69,28 +87,30 @@ class Planner:
         self._children: dict[tuple[int, int], tuple[Planner, tuple[int, ...]]] = {}
         self._children_lock = threading.RLock()
         self.folded = self._fold(frozenset(folded))
-        self._operands: dict[int, tuple[Value, Value]] = {}  # of convolutions: other weights and bias
-        self._passing: frozenset[int] = frozenset()  # nodes that pass their first input on
+        self._operands: dict[int, tuple[Value, Value]] = {}  # convolution -> weights and bias with the batch norm
+        self._passing: frozenset[int] = frozenset()  # nodes whose result is their first input
         if transform:
             self._operands, self._passing = batch_norm.fold(nodes, self.output_ids, self.constant)
 
     def _fold(self, known: frozenset[int]) -> frozenset[int]:
-        """Compute the nodes that depend on constants alone, once, but for those whose results are known. The indices of
-        all. A node that fails stays, and fails in the run that reaches it: a branch that is not taken may divide by
+        """Compute the nodes that depend only on constants, except ``known``, whose results are stored; returns the
+        indices of all of them.
+
+        A node that fails is left to fail in the run that reaches it, since a branch that is never taken may divide by
         zero."""
         folded = set(known)
         is_constant = self.model.is_constant.data  # gives plain bools, faster than the array gives scalars
         for i, plan in enumerate(self.nodes):
-            if i in known or plan.operator.custom is not None:  # what the user's code does is not known to be constant
+            if i in known or plan.operator.custom is not None:  # user code may give another result in each run
                 continue
             if any(v >= 0 and v not in self._constants and not is_constant[v] for v in plan.inputs):
-                continue  # without reading the others
+                continue  # checked before any constant is read from the file
             inputs = [self.constant(value) if value >= 0 else None for value in plan.inputs]
             if any(value >= 0 and operand is None for value, operand in zip(plan.inputs, inputs, strict=True)):
                 continue
             try:
                 results = self._lower(Context(self._packed), i, inputs)
-            except (NeedsHost, InferenceError):  # a Loop, which may run forever, is not for compiling
+            except (NeedsHost, InferenceError):  # control flow is not run while compiling: a Loop may never end
                 continue
             for value, result in zip(plan.outputs, results, strict=False):
                 if value >= 0:
@@ -100,7 +120,7 @@ class Planner:
         return frozenset(folded)
 
     def constant(self, value: int) -> Value | None:
-        """A value that does not depend on the inputs; None for others."""
+        """The constant or folded value of this id; None for all others."""
         if value not in self._constants and self.model.is_constant[value]:
             array = self.model.constant(value, aligned=False)
             if array.nbytes <= _SMALL_BYTES:
@@ -129,8 +149,8 @@ class Planner:
             raise inference_error(text, error) from error
 
     def _lower_nested(self, context: Context, i: int, inputs: Sequence[Value | None]) -> Sequence[Value]:
-        """An If whose condition is known stands for the nodes of its branch, a small one may be a call; all else runs
-        between two segments."""
+        """An If whose condition is known is replaced by the nodes of its branch; a small one becomes one call
+        (`branched`). All other control flow raises `NeedsHost`."""
         condition = inputs[0]
         if self.nodes[i].node.op_type != "If":
             raise NeedsHost
@@ -143,10 +163,11 @@ class Planner:
         return branch._inline(context, [inputs[position] for position in captured], self.nodes[i])
 
     def _inline(self, context: Context, inputs: Sequence[Value | None], around: NodePlan) -> Sequence[Value]:
-        """Lower all nodes as a part of ``around``, a node of another planner. `NeedsHost` where a plan is cut."""
+        """Lower all nodes of this body as a part of ``around``, a node of the enclosing planner; returns the body's
+        outputs. Raises `NeedsHost` if the plan would have to be cut inside."""
         values: dict[int, Value] = {}
         for number, value in zip(self.input_ids, inputs, strict=True):
-            assert value is not None, "captures are there"
+            assert value is not None, "captures are present"
             values[number] = value
         begin, outer, stages, context.stages = len(context.calls), context.node, context.stages, {}
         try:
@@ -165,7 +186,8 @@ class Planner:
         return [value for value in results if value is not None]
 
     def child(self, i: int, graph: int) -> tuple[Planner, tuple[int, ...]]:
-        """The planner of a body of node ``i``, and where among the node's inputs are what follows the body's own."""
+        """The planner of body ``graph`` of node ``i``, and the positions, among the node's inputs, of the captured
+        values that follow the body's own inputs. Captured constants are constants of the body instead."""
         with self._children_lock:
             if (i, graph) not in self._children:
                 plan = self.nodes[i]
@@ -192,15 +214,16 @@ class Planner:
 
     @property
     def packed(self) -> Packed:
-        """Constants in the layouts of kernels, of this planner and those of all bodies."""
+        """The packed constants of this planner and of the planners of all bodies."""
         return self._packed
 
     def stored_constants(self) -> Mapping[int, Value]:
-        """The values that are known so far, the model's own constants among them."""
+        """Folded values, and the constants of the model that were read so far, by value id."""
         return self._constants
 
     def descendants(self) -> Iterator[tuple[tuple[tuple[int, int], ...], Planner]]:
-        """This planner and those of bodies that were planned, with the way there: node and graph, level by level."""
+        """This planner and the planners of bodies that were planned. Each comes with its path: (node, graph) for every
+        level."""
         yield (), self
         with self._children_lock:
             children = list(self._children.items())
@@ -209,34 +232,38 @@ class Planner:
                 yield (step, *way), planner
 
     def first(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype[Any]]) -> Segment:
-        """The first segment for these inputs."""
-        given = {value: Value(dtype, shape) for value, shape, dtype in zip(self.input_ids, shapes, dtypes, strict=True)}
-        return self._segment(0, given)
+        """The first segment for inputs of these shapes and dtypes."""
+        incoming = {
+            value: Value(dtype, shape) for value, shape, dtype in zip(self.input_ids, shapes, dtypes, strict=True)
+        }
+        return self._segment(0, incoming)
 
-    def whole(self, given: dict[int, Value]) -> Segment | None:
-        """All as one program, for such values of the inputs; None if it is not that."""
-        segment = self._segment(0, given)
+    def whole(self, incoming: dict[int, Value]) -> Segment | None:
+        """The only segment for these inputs; None if there are several or a node runs between segments."""
+        segment = self._segment(0, incoming)
         return segment if segment.host < 0 and segment.next_node == len(self.nodes) else None
 
     def following(
         self, segment: Segment, arrays: Mapping[int, NDArray[Any]], waited: Mapping[int, NDArray[Any]]
     ) -> Segment:
-        """The segment after ``segment``, which waits for data. ``arrays``: all values computed or known so far; only
-        their dtypes and shapes are read. ``waited``: the data of ``segment.needs``. The plan keeps these arrays, so
-        they must not be written later."""
-        given = {}
+        """The segment after ``segment``. ``arrays``: the values that ``segment`` hands on; only their dtypes and shapes
+        are read. ``waited``: the data of ``segment.needs``. The plan keeps these arrays, so they must not be written
+        later."""
+        incoming = {}
         for value, array in arrays.items():
             data = waited[value] if value in waited else segment.known.get(value)
-            given[value] = Value(array.dtype, array.shape, data)
-        return self._segment(segment.next_node, given)
+            incoming[value] = Value(array.dtype, array.shape, data)
+        return self._segment(segment.next_node, incoming)
 
-    def _segment(self, start: int, given: dict[int, Value]) -> Segment:
+    def _segment(self, start: int, incoming: dict[int, Value]) -> Segment:
         context = Context(self._packed)
-        values: dict[int, Value] = dict(given)
-        for value in given.values():
+        values: dict[int, Value] = dict(incoming)
+        for value in incoming.values():
             if value.data is None:
                 value.storage = context.new_storage()
-        staged = [number for number in sorted(values) if number >= self.model.num_values]  # all are of node ``start``
+        staged = [
+            number for number in sorted(values) if number >= self.model.num_values
+        ]  # all belong to node ``start``
         if staged:
             context.stages[start] = [values.pop(number) for number in staged]
         needs: tuple[int, ...] = ()
@@ -255,8 +282,8 @@ class Planner:
             except NeedsData as need:
                 stage = context.stages.get(i, [])
                 if any(value is need.value for value in stage):
-                    # The node's own values get ids after the model's and are handed on to its next lowering. No two
-                    # nodes share an id, since a value that an earlier node staged may be an output.
+                    # Staged values get ids after the model's and are handed on to the node's next lowering. Ids
+                    # differ between nodes, because the staged values of an earlier node may still be outputs.
                     numbers = [self.model.num_values + i + position * len(self.nodes) for position in range(len(stage))]
                     values.update(zip(numbers, stage, strict=True))
                     needs = tuple(n for n, value in zip(numbers, stage, strict=True) if value is need.value)
@@ -269,10 +296,10 @@ class Planner:
                         ) from need
                 stop = i
                 break
-        return self._finish(context, values, given, needs, stop, host)
+        return self._finish(context, values, incoming, needs, stop, host)
 
     def _results(self, context: Context, i: int, values: Mapping[int, Value]) -> dict[int, Value]:
-        """Lower one node: its outputs, by value id."""
+        """Lower one node; returns its outputs by value id."""
         plan = self.nodes[i]
         inputs = [(values.get(value) or self.constant(value)) if value >= 0 else None for value in plan.inputs]
         if i in self._passing:
@@ -287,48 +314,50 @@ class Planner:
         self,
         context: Context,
         values: dict[int, Value],
-        given: dict[int, Value],
+        incoming: dict[int, Value],
         needs: tuple[int, ...],
         stop: int,
         host: int,
     ) -> Segment:
-        """Choose what the segment hands on, and lay out its memory."""
+        """Choose the values that the segment returns, fuse its calls, and assemble its program.
+
+        ``stop``: the first node of the next segment. ``host``: the node that runs after this segment, or -1."""
         read_later = {value for plan in self.nodes[stop:] for value in plan.inputs} | set(self.output_ids)
         host_inputs = set(self.nodes[host].inputs) if host >= 0 else set()
         host_outputs = tuple(v for v in self.nodes[host].outputs if v in read_later) if host >= 0 else ()
         if stop == len(self.nodes):
-            wanted = [v for v in dict.fromkeys(self.output_ids) if v not in host_outputs]
-            wanted += [v for v in values if v in host_inputs and v not in wanted]
+            returned = [v for v in dict.fromkeys(self.output_ids) if v not in host_outputs]
+            returned += [v for v in values if v in host_inputs and v not in returned]
             handed_on: list[int] = []
         else:
             handed_on = [value for value in values if value in read_later or value >= self.model.num_values]
-            wanted = handed_on + [v for v in values if v in host_inputs and v not in read_later]
+            returned = handed_on + [v for v in values if v in host_inputs and v not in read_later]
             handed_on += host_outputs
         known, outputs, aliases = {}, [], {}
-        storage_output: dict[int, int] = {}
-        given_storage = {value.storage: number for number, value in given.items() if value.data is None}
-        for number in wanted:
+        output_of_storage: dict[int, int] = {}
+        input_of_storage = {value.storage: number for number, value in incoming.items() if value.data is None}
+        for number in returned:
             value = values.get(number) or self.constant(number)
             assert value is not None, "checked when the model was read"
             if value.data is not None:
                 known[number] = _read_only(value.data)
-            elif value.storage in given_storage:
-                aliases[number] = (given_storage[value.storage], value.shape)
-            elif value.storage in storage_output:
-                aliases[number] = (storage_output[value.storage], value.shape)
+            elif value.storage in input_of_storage:
+                aliases[number] = (input_of_storage[value.storage], value.shape)
+            elif value.storage in output_of_storage:
+                aliases[number] = (output_of_storage[value.storage], value.shape)
             else:
-                storage_output[value.storage] = number
+                output_of_storage[value.storage] = number
                 outputs.append(number)
-        inputs = [number for number, value in given.items() if value.data is None]
+        inputs = [number for number, value in incoming.items() if value.data is None]
         calls: Sequence[Call] = context.calls
         parts: Parts = {}
         if self._transform:
-            calls = fuse(calls, storage_output)
-            calls, parts = join(calls, storage_output.keys() | given_storage.keys())
+            calls = fuse(calls, output_of_storage)
+            calls, parts = join(calls, output_of_storage.keys() | input_of_storage.keys())
         program, node_of = _assemble(
             calls,
             parts,
-            [given[n] for n in inputs],
+            [incoming[n] for n in inputs],
             [values[n] for n in outputs],
             [call.label or self.nodes[call.node] for call in calls],
             self._packed,
@@ -349,7 +378,7 @@ class Planner:
 
 
 def _read_only(data: NDArray[Any]) -> NDArray[Any]:
-    """A view of ``data`` that cannot be written: callers get it from a plan, and later runs read it."""
+    """A read-only view of ``data``: callers get it, and later runs of the plan read it again."""
     if data.flags.writeable:
         data = data.view()
         data.flags.writeable = False
@@ -357,7 +386,7 @@ def _read_only(data: NDArray[Any]) -> NDArray[Any]:
 
 
 class _Within:
-    """Names a call of an inlined body in errors."""
+    """The label, in errors, of a call of an inlined body."""
 
     def __init__(self, inner: object, around: NodePlan) -> None:
         self._inner = inner
@@ -368,7 +397,7 @@ class _Within:
 
 
 def _aligned(value: Value, packed: Packed) -> NDArray[Any]:
-    """The data of a constant, where kernels can read them; copied once per compiled model."""
+    """The data of a constant at an address that kernels can read; copied at most once per compiled model."""
     data = value.data
     assert data is not None
     if data.flags.aligned:
@@ -386,8 +415,8 @@ def _assemble(
     labels: Sequence[object],
     packed: Packed,
 ) -> tuple[_program.Program, tuple[int, ...]]:
-    """Lay out memory and number the tensors of a program."""
-    place: dict[int, tuple[int, int]] = {}  # storage -> (kind of place, number)
+    """Place the storages, number the tensors, and make the program; returns it and the node of each call."""
+    place: dict[int, tuple[int, int]] = {}  # storage -> (kind, number)
     for position, value in enumerate(inputs):
         place[value.storage] = (2, position)
     for position, value in enumerate(outputs):

@@ -1,4 +1,4 @@
-"""The plugin behind the name CPU."""
+"""The plugin of the device CPU."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from ... import _kernels
+from ...base.formatting import counted
 from ...base.properties import STREAM_PROPERTIES, streams_and_threads
 from ...errors import PropertyError, UnsupportedModel
 from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
@@ -34,15 +35,15 @@ __all__ = ["CpuModel", "CpuPlugin", "create_plugin"]
 
 
 MAX_THREADS = 1024
-_SHAPING = ("DISABLE_TRANSFORMATIONS", "INFERENCE_PRECISION_HINT")  # properties that results depend on
+_SHAPING = ("DISABLE_TRANSFORMATIONS", "INFERENCE_PRECISION_HINT")  # properties that change results; exported
 _STORAGE = {"f32": None, "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}  # of packed weights
 
 
 class CpuPlugin(Plugin):
     """Runs models on this machine's processor.
 
-    Models compiled for the same device id, streams and threads share that many teams of threads, which end with the
-    last of them. A request takes a team that is free; if there is none, it runs on its own thread alone.
+    Models with the same device id, streams and threads share their teams of threads, one for each stream. The threads
+    end with the last of these models. A request uses a free team; if all are in use, it runs on its own thread only.
     """
 
     name = "CPU"
@@ -67,18 +68,18 @@ class CpuPlugin(Plugin):
         self._custom_ops = CustomOps(self.name)
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
-        # Devices that run on this one ask it again about the same model.
+        # Devices that run on this one, such as profile devices, ask again about the same model.
         examined = self._examined
-        found = examined.get(model)
-        if found is None:
-            _, reasons = examine(model, Expansions(self._custom_ops), plans_wanted=False)
-            found = examined[model] = Support.from_reasons(model.num_nodes, reasons)
-        return found
+        support = examined.get(model)
+        if support is None:
+            _, reasons = examine(model, Expansions(self._custom_ops), with_plans=False)
+            support = examined[model] = Support.from_reasons(model.num_nodes, reasons)
+        return support
 
     def add_extension(self, extension: Any) -> None:
         """Takes a `CustomOp`."""
         self._custom_ops.add(extension)
-        self._examined = weakref.WeakKeyDictionary()  # answers that are being found go into the old one
+        self._examined = weakref.WeakKeyDictionary()  # queries in progress still write to the old dictionary
 
     def bound_to_process(self, model: Model) -> str:
         op = self._custom_ops.first_in(model)
@@ -91,7 +92,9 @@ class CpuPlugin(Plugin):
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
         if context is not None and not isinstance(context, HostContext):
-            raise PropertyError(f"{self.name} computes in this machine's memory, found the context {context!r}")
+            raise PropertyError(
+                f"{self.name} uses this machine's memory and accepts only a HostContext, found {context!r}"
+            )
         return self._compiled(model, self.full_config(config))
 
     def _compiled(self, model: Model, settings: Mapping[str, Any], stored: StoredModel | None = None) -> CompiledModel:
@@ -101,8 +104,8 @@ class CpuPlugin(Plugin):
             refused = {model.key_of(i): {self.name: why} for i, why in trouble.items()}
             first, reasons = next(iter(refused.items()))
             raise UnsupportedModel(
-                f"{self.name} cannot compile {model.name!r}: {len(refused)} nodes are refused, the first is {first!r}: "
-                f"{reasons[self.name]}",
+                f"{self.name} cannot compile {model.name!r}: it does not support {counted(len(refused), 'node')}; "
+                f"the first is {first!r}: {reasons[self.name]}",
                 refused,
             )
         device = self.device_name(settings["DEVICE_ID"])
@@ -116,7 +119,7 @@ class CpuPlugin(Plugin):
         return CpuModel(device, model, plans, {**settings, "NUM_STREAMS": streams}, team, processors, stored, needed)
 
     def full_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """With ``EXECUTION_MODE_HINT`` PERFORMANCE, weights are kept as bfloat16 unless a type for them is set."""
+        """With ``EXECUTION_MODE_HINT`` PERFORMANCE, ``INFERENCE_PRECISION_HINT`` defaults to bf16."""
         settings = super().full_config(config)
         name = "INFERENCE_PRECISION_HINT"
         if settings["EXECUTION_MODE_HINT"] == "PERFORMANCE" and name not in config and name not in self._table.assigned:
@@ -144,7 +147,7 @@ class CpuPlugin(Plugin):
     def create_context(self, parameters: Mapping[str, Any]) -> HostContext:
         """Takes no parameters."""
         for name in parameters:
-            raise PropertyError(f"contexts of {self.name} have no parameters, found {name!r}")
+            raise PropertyError(f"contexts of {self.name} accept no parameters, found {name!r}")
         return HostContext(self.name)
 
     def get_default_context(self) -> HostContext:
@@ -153,7 +156,7 @@ class CpuPlugin(Plugin):
     def _team(
         self, id_: str, streams: int, threads: int, processors: Sequence[Sequence[int]] | None
     ) -> _kernels.Team | None:
-        """Threads for a model; None for one alone."""
+        """The team of threads for a model; None for one thread."""
         if threads == 1:
             return None
         key = (id_, streams, threads, repr(processors))
@@ -184,9 +187,9 @@ class CpuPlugin(Plugin):
 
 
 class CpuModel(CompiledModel):
-    """A planned model. Plans are made per set of input shapes, when those first occur."""
+    """A model that is planned once per set of input shapes, when the set first occurs."""
 
-    checks_results = False  # kernels fill arrays that were planned
+    checks_results = False  # kernels write to arrays of the planned type and shape
 
     def __init__(
         self,
@@ -199,8 +202,8 @@ class CpuModel(CompiledModel):
         stored: StoredModel | None = None,
         custom_ops: str = "",
     ) -> None:
-        """``processors``: of each stream, one for each thread; None: any. ``custom_ops``: those that it needs, as
-        `describe_ops` tells."""
+        """``processors``: for each stream, the processor of each thread; None if threads are not pinned.
+        ``custom_ops``: the custom operators that the model uses, as written by `describe_ops`."""
         super().__init__(device, model.inputs, model.outputs, {**settings, "NETWORK_NAME": model.name})
         self._timed = settings["PERF_COUNT"]
         self._team = team
@@ -225,13 +228,12 @@ class CpuModel(CompiledModel):
         return CpuRunner(self._plans, self._timed, self._team, self.device)
 
     def stream_processors(self) -> Sequence[Sequence[int]] | None:
-        """The first of its processors, for the stream's own thread; the others are its team's."""
+        """For each stream, the processor of its own thread, which is the first; the others belong to its team."""
         return None if self._processors is None else [processors[:1] for processors in self._processors]
 
 
 def _dealt_out(device: int, streams: int, threads: int) -> list[list[int]]:
-    """A processor for each thread of each stream: one after the other, those of device 0 first, from the first again at
-    the end."""
+    """Assign processors to the threads of each stream round-robin, starting after those of the devices before."""
     processors = _processors()
     first = device * streams * threads
     return [
@@ -241,7 +243,7 @@ def _dealt_out(device: int, streams: int, threads: int) -> list[list[int]]:
 
 
 def _processors() -> list[int]:
-    """Those that this process may use."""
+    """The processors that this process may use."""
     return sorted(os.sched_getaffinity(0))
 
 

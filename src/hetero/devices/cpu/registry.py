@@ -1,8 +1,8 @@
-"""The operators of the CPU device: which forms of each are taken, and the function that lowers it.
+"""The operators of the CPU device: which forms of each are supported, and the function that lowers it.
 
-A lowering gets the node and its operands as `Value`s and returns the outputs as `Value`s, by calls on the `Context`.
-What an `Operator` accepts is checked in `query_model`, so that a node is refused with a reason before anything is
-compiled; what only shapes or data can tell is checked by the lowering, which raises `InferenceError`.
+A lowering gets the node and its operands as `Value`s, adds kernel calls to the `Context`, and returns the outputs as
+`Value`s. `query_model` checks what an `Operator` accepts, so unsupported nodes are reported with a reason before
+anything is compiled. What depends on shapes or data is checked by the lowering, which raises `InferenceError`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Result = int | str | Callable[[Mapping[str, Any]], str | None] | None
 
 @dataclasses.dataclass(slots=True)
 class Node:
-    """A node as lowerings see it, parsed once per compiled model. Not to be changed."""
+    """A node as lowerings see it, parsed once per compiled model. Read-only."""
 
     op_type: str
     opset: int
@@ -68,9 +68,15 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operator:
-    """``dtypes``: per input, the last for all that follow. ``attributes``: name -> accepted values, None for all.
-    ``result``: the first output's dtype, or which input it has it from, or a function of the attributes that gives it;
-    None if it is none of these. ``nested``: reads the bodies of control flow. ``custom``: an operator of the user's."""
+    """One supported form of an operator, for opsets ``since`` to ``until``.
+
+    ``dtypes``: accepted element types of each input; the last entry also applies to all further inputs.
+    ``attributes``: name -> accepted values, None for any; other attributes are not supported.
+    ``check``: a further check, which returns the reason if the node is not supported.
+    ``result``: the first output's dtype: its name, the position of the input that has the same, or a function of the
+    attributes; None if no such rule exists.
+    ``nested``: reads the bodies of a control-flow node. ``custom``: a custom operator.
+    """
 
     lower: Lowering
     dtypes: tuple[Collection[str], ...]
@@ -114,7 +120,7 @@ def find(op_type: str, opset: int) -> Operator | None:
 
 
 class NodePlan:
-    """What planning needs of a node of a model, worked out once. As text, the node's name for errors."""
+    """What planning needs to know about a node, computed once per model. ``str()`` names the node for errors."""
 
     __slots__ = ("_model", "index", "inputs", "nested", "node", "operator", "outputs")
 
@@ -132,7 +138,7 @@ class NodePlan:
         self.index = index
         self.operator = operator
         self.node = node
-        self.inputs = inputs  # value ids; -1: absent; of control flow, followed by what its bodies capture
+        self.inputs = inputs  # value ids; -1: absent; for control flow, followed by the captured values
         self.outputs = outputs
         self.nested = nested
 
@@ -142,8 +148,8 @@ class NodePlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Append:
-    """An append to a carried value of a Loop. ``carried``: the index of the value. ``in_front``: the new part goes
-    before the value, not after it."""
+    """A carried value of a Loop to which each trip appends along ``axis``. ``carried``: its index among the carried
+    values. ``in_front``: the new part goes before the value, not after it."""
 
     carried: int
     axis: int
@@ -152,12 +158,14 @@ class Append:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class NestedGraph:
-    """A body.
+    """A body of a control-flow node, as a model.
 
-    ``name``: the attribute that holds it. ``inputs``: its own, by value id in ``model``. ``captures``: pairs of a value
-    id in ``model`` and a position among the inputs of the `NodePlan`. ``results``: its outputs, by value id; a value
-    may be several. ``outputs``: element type and dimensions of each, None where nobody says. ``input_ranks``: as the
-    body states them, None if it does not.
+    ``name``: the attribute that holds it.
+    ``inputs``: its own inputs, as value ids in ``model``.
+    ``captures``: pairs of a value id in ``model`` and a position among the inputs of the `NodePlan`.
+    ``results``: its outputs, as value ids; a value may occur more than once.
+    ``outputs``: element type and dimensions of each output, None if unknown.
+    ``input_ranks``: as the body states them, None if it does not.
     """
 
     name: str
@@ -172,9 +180,10 @@ class NestedGraph:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Nested:
-    """The bodies of a node, and the values it captures, which follow its inputs. ``num_inputs``: the node's own.
+    """The bodies of a control-flow node. ``captures``: the captured values, which follow the node's ``num_inputs`` own
+    inputs.
 
-    ``appends``: of a Loop, carried values that its body would only append to, and does not know any more."""
+    ``appends``: carried values of a Loop that were removed from its body because it only appended to them."""
 
     graphs: tuple[NestedGraph, ...]
     captures: tuple[int, ...]
@@ -186,11 +195,11 @@ Expand = Callable[["Model", int, "Types"], Operator | str | None]
 ReadNested = Callable[["Model", int, "Types", Expand], "Nested | str"]
 
 
-def examine(model: Model, expand: Expand, *, plans_wanted: bool = True) -> tuple[list[NodePlan], dict[int, str]]:
-    """Every node that the CPU takes, and why it does not take the others. One pass, a few microseconds a node.
+def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[list[NodePlan], dict[int, str]]:
+    """Return the plans of all supported nodes, and for every other node (by index) the reason. A few µs per node.
 
-    ``expand``: gives for a node that no kernel takes an operator made of others, or why there is none.
-    ``plans_wanted``: without, the list stays empty.
+    ``expand``: called for a node without a kernel; returns an operator for it, the reason why not, or None.
+    ``with_plans``: False leaves the list empty.
     """
     operators = [_resolve(model, *_split(op_type)) for op_type in model.op_types]
     opsets = [model.opsets.get(_split(op_type)[0], 0) for op_type in model.op_types]
@@ -226,7 +235,7 @@ def examine(model: Model, expand: Expand, *, plans_wanted: bool = True) -> tuple
             entry = made
         assert not isinstance(entry, str)
         types.note(entry, attributes, inputs, outputs)
-        if not plans_wanted:
+        if not with_plans:
             continue
         if nested is not None:
             assert not isinstance(nested, str)
@@ -243,7 +252,7 @@ def _split(op_type: str) -> tuple[str, str]:
 
 
 def _resolve(model: Model, domain: str, op_type: str) -> Operator | str:
-    """The operator's entry for the model's opset, or why there is none."""
+    """The operator's entry for the model's opset, or the reason why it is not supported."""
     if (domain, op_type) in model.functions:
         return f"{op_type} is a function of the model"
     if domain:
@@ -254,7 +263,7 @@ def _resolve(model: Model, domain: str, op_type: str) -> Operator | str:
     entry = find(op_type, opset)
     if entry is None:
         versions = ", ".join(f"{entry.since} to {entry.until}" for entry in OPERATORS[op_type])
-        return f"{op_type} of opset {opset}; there are kernels for opsets {versions}"
+        return f"{op_type} of opset {opset}; kernels exist for opsets {versions}"
     return entry
 
 
@@ -264,13 +273,13 @@ def _attribute_trouble(op_type: str, entry: Operator, attributes: Mapping[str, A
             return f"{op_type} with attribute {name}"
         accepted = entry.attributes[name]
         if accepted is not None and value not in accepted:
-            return f"{op_type} with {name} = {value!r}; kernels take {', '.join(map(repr, accepted))}"
+            return f"{op_type} with {name} = {value!r}; kernels support {', '.join(map(repr, accepted))}"
     return None
 
 
 class Types:
-    """Element types by value. Most follow from the inputs' by the operator's rule; the model is asked for the rest,
-    which may cost it a shape inference."""
+    """Element types by value id. Most follow from the inputs by the operator's rule (`Operator.result`). The rest come
+    from the model, which may have to run shape inference."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -288,7 +297,7 @@ class Types:
     def note(
         self, entry: Operator, attributes: Mapping[str, Any], inputs: Sequence[int], outputs: Sequence[int]
     ) -> None:
-        """The first output's type, where the operator's rule gives it."""
+        """Record the first output's type, if the operator's rule determines it."""
         if not outputs or outputs[0] < 0 or entry.result is None:
             return
         if isinstance(entry.result, str):
@@ -307,14 +316,14 @@ def _input_trouble(model: Model, entry: Operator, inputs: Sequence[int], types: 
         name = types.of(value)
         accepted = entry.dtypes[position if position < last else last]
         if name is not None and name not in accepted:
-            return f"input {model.value_name(value)!r} of {name}; kernels take {', '.join(accepted)}"
+            return f"input {model.value_name(value)!r} is {name}; kernels support {', '.join(accepted)}"
         if name is None and not model.is_tensor(value):
-            return f"input {model.value_name(value)!r} is no tensor"
+            return f"input {model.value_name(value)!r} is not a tensor"
     return None
 
 
 def dtype_trouble(entry: Operator, inputs: Sequence[Value | None]) -> str | None:
-    """As in `examine`, for types that were not known before planning."""
+    """The reason if an operand's type is not supported. `examine` checks this too, if the types are known by then."""
     last = len(entry.dtypes) - 1
     for position, value in enumerate(inputs):
         if value is None:
@@ -322,11 +331,11 @@ def dtype_trouble(entry: Operator, inputs: Sequence[Value | None]) -> str | None
         name = name_of(value.dtype)
         accepted = entry.dtypes[position if position < last else last]
         if name not in accepted:
-            return f"input {position} is {name}; kernels take {', '.join(accepted)}"
+            return f"input {position} is {name}; kernels support {', '.join(accepted)}"
     return None
 
 
 @functools.cache
 def name_of(dtype: np.dtype[Any]) -> str:
-    """``dtype.name``, which NumPy works out anew each time."""
+    """``dtype.name``, cached, because NumPy computes it on every access."""
     return dtype.name

@@ -1,4 +1,4 @@
-"""Runs planned segments: one after the other, with the data in between where a plan was cut."""
+"""Plan cache and runner: runs a plan's segments in order, and plans the next one from the data of the last."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from .segment import Segment
 __all__ = ["CpuRunner", "PlanCache"]
 
 MAX_PLANS = 64
-MAX_BODY_CALLS = 1 << 13  # of all plans of a body together: where more than MAX_PLANS of them are small, they are kept
-MAX_WORKSPACES = 8  # per request: tables of tensors; the arena is shared
+MAX_BODY_CALLS = 1 << 13  # kernel calls of all plans of a body: more than MAX_PLANS plans are kept if they are small
+MAX_WORKSPACES = 8  # per request; a workspace holds tables of tensors, and all share one arena
 
 
 class PlanCache:
-    """The segments of one compiled model, by what they were planned for. Bounded, least recently used first out.
+    """The segments of one compiled model. Bounded: the least recently used segment is discarded first.
 
-    Shared by all requests; thread-safe. ``most_calls``: more than `MAX_PLANS` segments are kept as long as all of them
-    have no more kernel calls: of a body, which is planned anew in every trip of a Loop where a value grows, so that the
-    next run meets the same shapes.
+    Shared by all requests; thread-safe. ``max_calls``: more than `MAX_PLANS` segments are kept if all of them together
+    have at most this many kernel calls. This is for bodies of a Loop in which a value grows: every trip is planned for
+    another shape, and the next run meets the same shapes.
     """
 
-    def __init__(self, planner: Planner, most_calls: int = 0) -> None:
+    def __init__(self, planner: Planner, max_calls: int = 0) -> None:
         self.planner = planner
-        self._most_calls = most_calls
+        self._max_calls = max_calls
         self._num_calls = 0
         self._lock = threading.Lock()
         self._segments: OrderedDict[Hashable, Segment] = OrderedDict()
@@ -47,7 +47,8 @@ class PlanCache:
         self._children: dict[tuple[int, int], tuple[PlanCache, tuple[int, ...]]] = {}
 
     def child(self, node: int, graph: int) -> tuple[PlanCache, tuple[int, ...]]:
-        """The plans of a body of a control-flow node, and which of the node's inputs follow the body's own."""
+        """The plans of a body of a control-flow node, and the positions among the node's inputs of the captured values
+        that follow the body's own inputs."""
         with self._lock:
             if (node, graph) not in self._children:
                 planner, captured = self.planner.child(node, graph)
@@ -59,54 +60,57 @@ class PlanCache:
         return self._planned((shapes, dtypes), lambda: self.planner.first(shapes, dtypes))
 
     def following(self, segment: Segment, arrays: Mapping[int, NDArray[Any]]) -> Segment:
-        """The segment after ``segment``, given the data that it waits for and the types of the rest.
+        """The segment after ``segment``. ``arrays``: the values that ``segment`` hands on.
 
-        The key holds all that planning reads: the data and types of ``segment.needs``, and the types of what the host
-        made. Everything else follows from ``segment``. The entry keeps ``segment`` alive, so no other one has its id.
+        The cache key contains all that planning depends on: the types and data of ``segment.needs``, and the types of
+        ``segment.host_outputs``. Everything else follows from ``segment``. Its id is in the key, so the entry keeps it
+        alive.
         """
-        waited = tuple((arrays[value].shape, arrays[value].dtype, arrays[value].tobytes()) for value in segment.needs)
-        made = tuple((arrays[value].shape, arrays[value].dtype) for value in segment.host_outputs)
+        needed_data = tuple(
+            (arrays[value].shape, arrays[value].dtype, arrays[value].tobytes()) for value in segment.needs
+        )
+        host_types = tuple((arrays[value].shape, arrays[value].dtype) for value in segment.host_outputs)
 
         def plan() -> Segment:
-            # Made of the key's bytes: the arrays themselves are the caller's, or memory that is written again.
+            # Views of the key's bytes: the arrays themselves belong to the caller, or are written again.
             data = {
                 value: np.ndarray(shape, dtype, buffer)
-                for value, (shape, dtype, buffer) in zip(segment.needs, waited, strict=True)
+                for value, (shape, dtype, buffer) in zip(segment.needs, needed_data, strict=True)
             }
-            found = self.planner.following(segment, arrays, data)
-            found.keep_alive.append(segment)
-            return found
+            planned = self.planner.following(segment, arrays, data)
+            planned.keep_alive.append(segment)
+            return planned
 
-        return self._planned((id(segment), waited, made), plan)
+        return self._planned((id(segment), needed_data, host_types), plan)
 
     def _planned(self, key: Hashable, plan: Callable[[], Segment]) -> Segment:
-        """The segment of a key; planned by the first thread that asks for it, while others who do wait."""
+        """The segment of a key. The first thread that asks for it plans it; others that ask meanwhile wait."""
         with self._lock:
-            found = self._segments.get(key)
-            if found is not None:
+            segment = self._segments.get(key)
+            if segment is not None:
                 self._segments.move_to_end(key)
-                return found
+                return segment
             pending = self._pending.setdefault(key, threading.Lock())
         with pending:
             with self._lock:
-                found = self._segments.get(key)
-            if found is None:
+                segment = self._segments.get(key)
+            if segment is None:
                 try:
-                    found = plan()
+                    segment = plan()
                 finally:
                     with self._lock:
                         self._pending.pop(key, None)
-                        if found is not None:
-                            self._segments[key] = found
-                            self._num_calls += 1 + found.program.num_calls
-                            while len(self._segments) > MAX_PLANS and self._num_calls > self._most_calls:
+                        if segment is not None:
+                            self._segments[key] = segment
+                            self._num_calls += 1 + segment.program.num_calls
+                            while len(self._segments) > MAX_PLANS and self._num_calls > self._max_calls:
                                 _, oldest = self._segments.popitem(last=False)
                                 self._num_calls -= 1 + oldest.program.num_calls
-        return found
+        return segment
 
 
 class _Stop(Cancellation):
-    """A flag that kernels check as well."""
+    """A cancellation that kernels check too."""
 
     __slots__ = ("flag",)
 
@@ -124,11 +128,11 @@ class _Stop(Cancellation):
 
 
 class CpuRunner:
-    """One request's memory: an arena, and a workspace per segment it met last. See `hetero.plugin.request.Runner`.
+    """Runs the plans of one request: an arena, and workspaces of recent segments. See `hetero.plugin.request.Runner`.
 
-    ``device``: for errors; empty for the runner of a body.
-    ``cancellation``: set from another thread, it ends the run in progress with `Cancelled`. ``arena``: of the runner
-    around this one, whose segments do not run at the same time.
+    ``timed``: measure each call. ``device``: named in errors; empty for the runner of a body.
+    ``arena``, ``cancellation``: those of the enclosing runner, for a body; the segments of the two never run at the
+    same time. A request to cancel, from any thread, ends the run in progress with `Cancelled`.
     """
 
     def __init__(
@@ -148,7 +152,7 @@ class CpuRunner:
         self._arena = Arena() if arena is None else arena
         self._workspaces: OrderedDict[int, tuple[Segment, Workspace]] = OrderedDict()
         self._last: list[tuple[Segment, Workspace]] = []
-        self._whole: Workspace | None = None  # of the last plan, if it is one segment that makes all outputs
+        self._whole: Workspace | None = None  # of the last plan, if one segment computes all outputs
         self._bodies: dict[tuple[int, int], tuple[CpuRunner, tuple[int, ...]]] = {}
         self._host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
 
@@ -183,7 +187,7 @@ class CpuRunner:
             raise self._named(error) from error.__cause__
 
     def _named(self, error: InferenceError) -> InferenceError:
-        """``error`` with the device, unless the runner around this one adds it."""
+        """``error`` with the device's name, unless the enclosing runner adds it."""
         if not self._device or isinstance(error, Cancelled):
             return error
         return inference_error(f"{self._device}: inference failed: {error}", error)
@@ -217,7 +221,7 @@ class CpuRunner:
         return [arrays[value] for value in output_ids]
 
     def _run_host(self, node: int, arrays: dict[int, NDArray[Any]]) -> None:
-        """Run a node of control flow or of the user's; adds its outputs to ``arrays``."""
+        """Run a control-flow node or a custom operator in Python; adds its outputs to ``arrays``."""
         planner = self._plans.planner
         plan = planner.nodes[node]
         operands: list[NDArray[Any] | None] = []
@@ -239,7 +243,8 @@ class CpuRunner:
         arrays.update((v, result) for v, result in zip(plan.outputs, results, strict=False) if v >= 0)
 
     def body(self, node: int, graph: int) -> tuple[CpuRunner, tuple[int, ...]]:
-        """The runner of a body of a control-flow node, and which of the node's inputs follow the body's own."""
+        """The runner of a body of a control-flow node, and the positions among the node's inputs of the captured values
+        that follow the body's own inputs."""
         body = self._bodies.get((node, graph))
         if body is None:
             plans, captured = self._plans.child(node, graph)
@@ -248,7 +253,8 @@ class CpuRunner:
         return body
 
     def static(self, inputs: Sequence[NDArray[Any]]) -> StaticBody | None:
-        """The whole as one program, if it is that for such inputs."""
+        """The model as one program for inputs of these types; None if it has several segments or runs a node in
+        Python."""
         planner = self._plans.planner
         segment = self._plans.first(inputs)
         if segment.host >= 0 or segment.next_node < len(planner.nodes):
@@ -303,7 +309,7 @@ def _run_custom(plan: NodePlan, operands: Sequence[NDArray[Any] | None]) -> Sequ
 
 
 class _Bodies:
-    """The bodies of one control-flow node, run within a run of the runner around them."""
+    """The bodies of one control-flow node during one run of the enclosing runner. See `BodyRunner`."""
 
     def __init__(self, outer: CpuRunner, node: int, operands: Sequence[NDArray[Any] | None]) -> None:
         self._outer = outer
@@ -312,18 +318,18 @@ class _Bodies:
 
     def run(self, graph: int, own: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         runner, captured = self._outer.body(self._node, graph)
-        return runner.run([*own, *(self._given(position) for position in captured)])
+        return runner.run([*own, *(self._operand(position) for position in captured)])
 
     def static(self, graph: int, own: Sequence[NDArray[Any]]) -> StaticBody | None:
         runner, _ = self._outer.body(self._node, graph)
         return runner.static([*own, *self.captured(graph)])
 
     def captured(self, graph: int) -> Sequence[NDArray[Any]]:
-        """Contiguous, in native byte order."""
+        """The captured values, contiguous and aligned."""
         _, captured = self._outer.body(self._node, graph)
-        return [np.require(self._given(position), requirements=("C", "A")) for position in captured]
+        return [np.require(self._operand(position), requirements=("C", "A")) for position in captured]
 
-    def _given(self, position: int) -> NDArray[Any]:
+    def _operand(self, position: int) -> NDArray[Any]:
         array = self._operands[position]
-        assert array is not None, "captures are there"
+        assert array is not None, "captures are present"
         return array

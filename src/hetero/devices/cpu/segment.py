@@ -1,4 +1,4 @@
-"""A part of a plan: one program, and what surrounds it."""
+"""A part of a plan: one program and its surroundings."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ __all__ = ["Segment"]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """A part of a plan that runs without a stop.
+    """A part of a plan that runs without interruption. Values are given by id.
 
-    ``program`` takes the arrays of ``inputs`` (value ids) and gives those of ``outputs``. ``known``: values that need
-    no program, as read-only arrays that no caller can write. ``aliases``: values that are another one under a new
-    shape. ``needs``: values whose data the rest of the plan waits for; empty for the last segment. ``handed_on``: all
-    that the rest may read. ``node_of``: the node of each call of the program. ``next_node``: where planning goes on.
-    ``host``: the node, of control flow or of the user's, that runs after the program, -1 for none; ``host_outputs``:
-    what of it the rest reads.
+    ``program``: computes ``outputs`` from ``inputs``.
+    ``known``: results that no call computes, as read-only arrays.
+    ``aliases``: result -> (an input or output of the program, shape): the same elements in that shape.
+    ``needs``: the values whose data planning the next segment requires; empty for the last segment.
+    ``node_of``: the node of each call of the program.
+    ``next_node``: the first node of the next segment.
+    ``handed_on``: the values that later segments may read.
+    ``host``: the node that Python runs after the program (control flow or a custom operator); -1 for none.
+    ``host_outputs``: the outputs of this node that later nodes read.
+    ``keep_alive``: the previous segment, whose id is part of a cache key.
     """
 
     program: _program.Program

@@ -1,13 +1,12 @@
-"""Exporting a model of the CPU device, and importing it.
+"""Exports and imports models of the CPU device.
 
-Stored are the model, what was computed from its constants alone (folded nodes), and its packed weights; all arrays can
-be mapped. What import has left to do is to parse the nodes and to plan for the shapes that come. Plans themselves are
-not stored: a kernel trusts the numbers of its calls, so a file that holds some would have to be trusted too, and to
-plan takes less time than to read the weights.
+The payload holds the model, the results of its folded nodes (those that depend only on constants), and its packed
+weights. All arrays can be memory-mapped. An import parses the nodes; plans are made when shapes occur. Plans are not
+exported: kernels trust the parameters of their calls, so the file would have to be trusted too, and planning takes less
+time than reading the weights.
 
-Packed weights are used by the instruction set and version of hetero's kernels that made them; all others pack the
-weights, which are stored too, anew. Results are those of the model before it was exported, bit for bit, on the same
-instruction set.
+Packed weights are only used by the hetero version and instruction set that packed them. Otherwise the import packs the
+weights, which are in the payload too. On the same instruction set, an imported model gives bitwise the same results.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ from .values import PACKING_VERSION, Packed, Value
 __all__ = ["PAYLOAD_VERSION", "StoredModel", "read_stored", "version_descriptor", "write_stored"]
 
 PAYLOAD_VERSION = "1"
-_LEAST_BYTES = 1024  # what is smaller is packed again
-_MOST_LEVELS = 64  # of bodies, and of tuples in a layout
-_GUESSED_SIZE = 8  # of a dimension that a model leaves open
+_MIN_BYTES = 1024  # smaller packed constants are not stored; the import packs them again
+_MAX_LEVELS = 64  # of nested bodies, and of nested tuples in a layout
+_GUESSED_SIZE = 8  # for a dimension without a size in the model
 _Struct = msgspec.Struct
 
 
 class _Folded(_Struct, frozen=True, forbid_unknown_fields=True):
-    """Nodes that depend on constants alone, and those of their results that are read elsewhere, by name."""
+    """Nodes that depend only on constants (by index), and those of their results that other nodes read (by name)."""
 
     nodes: list[int]
     values: dict[str, ArrayRef]
 
 
 class _Source(_Struct, frozen=True, forbid_unknown_fields=True):
-    """A constant that was packed: one of the model or of the body at the end of ``way`` (node and graph, level by
-    level), by name; or another packed one, by number."""
+    """The constant from which a packed one was made. ``name``: in the model, or in the body that ``way`` leads to
+    (node and graph for every level). ``packed``: instead, the number of another packed constant, if not -1."""
 
     way: list[tuple[int, int]] = msgspec.field(default_factory=list)
     name: str = ""
@@ -69,7 +68,7 @@ class _Payload(_Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredModel:
-    """What a file holds. ``settings``: properties that the model was compiled with and that shape its results."""
+    """The contents of a payload. ``settings``: the properties of the exported model that its results depend on."""
 
     model: Model
     settings: Mapping[str, Any]
@@ -77,7 +76,7 @@ class StoredModel:
     _reader: PayloadReader
 
     def planner(self, nodes: list[NodePlan], transform: bool, packed: Packed) -> Planner:
-        """The model's planner, with folded and packed constants as stored; ``packed`` gets the latter."""
+        """A planner of the model with the stored folded values. Adds the stored packed constants to ``packed``."""
         model, folded = self.model, frozenset(self._payload.folded.nodes)
         constants: dict[int, Value] = {}
         for name, ref in self._payload.folded.values.items():
@@ -99,7 +98,7 @@ class StoredModel:
 
 
 def version_descriptor() -> dict[str, str]:
-    """What packed weights depend on besides the model."""
+    """What packed weights depend on, besides the model."""
     from ...base.version import __version__
 
     return {
@@ -111,8 +110,8 @@ def version_descriptor() -> dict[str, str]:
 
 
 def write_stored(writer: PayloadWriter, planner: Planner, inputs: Sequence[Port], settings: Mapping[str, Any]) -> None:
-    """The payload of a model. One that has packed nothing yet is planned, for the shapes that it states or for a guess
-    where it states none, so that it is packed."""
+    """Write the payload of a model. If nothing is packed yet, the model is planned first, to pack its weights: for its
+    stated shapes, with `_GUESSED_SIZE` for dimensions without a size."""
     if not planner.packed and _may_pack(planner):
         _plan_once(planner, inputs)
     writer.version.update(version_descriptor())
@@ -122,13 +121,13 @@ def write_stored(writer: PayloadWriter, planner: Planner, inputs: Sequence[Port]
 
 
 def read_stored(reader: PayloadReader) -> StoredModel:
-    """What `write_stored` wrote. Raises `Corrupt`."""
+    """Read the payload that `write_stored` wrote. Raises `Corrupt` if it is not valid."""
     payload = reader.read_json("cpu.json", _Payload)
     return StoredModel(read_payload_model(reader), payload.settings, payload, reader)
 
 
 def _may_pack(planner: Planner) -> bool:
-    """Whether there is anything constant, here or in bodies of control flow."""
+    """Whether the model or one of its bodies may have constants."""
     return bool(planner.folded) or bool(planner.model.is_constant.any()) or any(plan.nested for plan in planner.nodes)
 
 
@@ -141,7 +140,7 @@ def _plan_once(planner: Planner, inputs: Sequence[Port]) -> None:
         dtypes.append(port.dtype)
     try:
         planner.first(shapes, dtypes)
-    except HeteroError:  # the guess does not fit; whoever imports the model packs its weights
+    except HeteroError:  # the guessed sizes do not fit the model; the import packs its weights
         return
 
 
@@ -163,12 +162,12 @@ def _folded_of(writer: PayloadWriter, planner: Planner) -> _Folded:
 def _check_folded(
     model: Model, nodes: Sequence[NodePlan], folded: frozenset[int], constants: Mapping[int, Value]
 ) -> None:
-    """Raise `Corrupt` unless all that other nodes, or the outputs, read of the folded nodes is there."""
+    """Raise `Corrupt` unless ``constants`` are exactly results of folded nodes, among them all that others read."""
     if folded and not 0 <= min(folded) <= max(folded) < len(nodes):
-        raise Corrupt("a folded node is not there")
+        raise Corrupt(f"folded nodes {min(folded)} to {max(folded)}: the model has {len(nodes)} nodes")
     made = {value for i in folded for value in nodes[i].outputs}
     if any(value not in made for value in constants):
-        raise Corrupt("a stored value is made by no folded node")
+        raise Corrupt("a stored value is not the result of a folded node")
     missing = made - constants.keys() - {-1}
     read = set(model.output_ids).union(*(plan.inputs for i, plan in enumerate(nodes) if i not in folded))
     if missing & read:
@@ -180,16 +179,16 @@ def _check_folded(
 
 def _packed_of(writer: PayloadWriter, planner: Planner) -> list[_PackedArray]:
     sources: dict[int, _Source] = {}
-    for way, owner in planner.descendants():
+    for path, owner in planner.descendants():
         for number, value in list(owner.stored_constants().items()):
             if value.data is not None and id(value.data) not in sources:
                 sources[id(value.data)] = _Source(
-                    [(node, int(graph)) for node, graph in way], owner.model.value_name(number)
+                    [(node, int(graph)) for node, graph in path], owner.model.value_name(number)
                 )
     entries: list[_PackedArray] = []
     for (key, layout), (_, array) in list(planner.packed.items()):
         source = sources.get(key)
-        if source is None or array.nbytes < _LEAST_BYTES or layout == "aligned" or not _is_portable(layout):
+        if source is None or array.nbytes < _MIN_BYTES or layout == "aligned" or not _is_portable(layout):
             continue
         sources[id(array)] = _Source(packed=len(entries))
         entries.append(_PackedArray(source, _as_json(layout), writer.add_array(array)))
@@ -197,13 +196,13 @@ def _packed_of(writer: PayloadWriter, planner: Planner) -> list[_PackedArray]:
 
 
 def _source_of(source: _Source, planner: Planner, packed: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """The constant that was packed. `Corrupt` if the model has none such."""
+    """The constant that was packed. Raises `Corrupt` if the model does not have it."""
     if source.packed >= 0:
         if source.packed >= len(packed):
-            raise Corrupt(f"packed constant {source.packed} is not there yet")
+            raise Corrupt(f"packed constant {source.packed} does not come before the one made from it")
         return packed[source.packed]
-    if len(source.way) > _MOST_LEVELS:
-        raise Corrupt("a constant of a body lies too deep")
+    if len(source.way) > _MAX_LEVELS:
+        raise Corrupt(f"a constant is in a body at level {len(source.way)}; at most {_MAX_LEVELS} are supported")
     for node, graph in source.way:
         nested = planner.nodes[node].nested if 0 <= node < len(planner.nodes) else None
         if nested is None or not 0 <= graph < len(nested.graphs):
@@ -212,12 +211,12 @@ def _source_of(source: _Source, planner: Planner, packed: Sequence[NDArray[Any]]
     value = planner.model.find_value(source.name)
     constant = None if value is None else planner.constant(value)
     if constant is None or constant.data is None:
-        raise Corrupt(f"{source.name!r} is no constant of the model")
+        raise Corrupt(f"{source.name!r} is not a constant of the model")
     return constant.data
 
 
 def _is_portable(layout: Hashable) -> bool:
-    """Whether a layout means the same in another process; a number that may be an address does not."""
+    """Whether a layout means the same in another process. Large numbers may be addresses."""
     if isinstance(layout, tuple):
         return all(map(_is_portable, layout))
     if isinstance(layout, int):
@@ -232,10 +231,10 @@ def _as_json(layout: Hashable) -> Any:
 
 
 def _as_layout(stored: Any, level: int = 0) -> Hashable:
-    if isinstance(stored, list) and level < _MOST_LEVELS:
+    if isinstance(stored, list) and level < _MAX_LEVELS:
         return tuple(_as_layout(item, level + 1) for item in stored)
     if isinstance(stored, dict) and stored.keys() == {"bytes"} and isinstance(stored["bytes"], str):
         return bytes.fromhex(stored["bytes"])
     if stored is None or isinstance(stored, (str, int)):
         return stored
-    raise Corrupt(f"{stored!r} is no layout of packed constants")
+    raise Corrupt(f"{stored!r} is not a layout of packed constants")

@@ -1,4 +1,4 @@
-"""What lowerings work on: values with known shapes, and the context that turns them into kernel calls."""
+"""Values with known shapes, on which lowerings work, and the context that turns them into kernel calls."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from .pages import Pages
 __all__ = ["MAX_BYTES", "Call", "Context", "NeedsData", "NeedsHost", "Packed", "Value"]
 
 MAX_BYTES = 1 << 40
-"""A tensor larger than this is refused when planned: no machine of today holds it, and sizes stay far from overflow."""
+"""Bytes of a tensor, at most; planning refuses larger ones. No current machine holds them, and sizes stay far from
+overflow."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Value:
     """A tensor at planning time: dtype, shape, and its data if they are known already.
 
-    ``storage`` names the memory it will be in at run time; values of one storage share it (reshapes). ``shared``: the
-    data are a constant of the compiled model, the same in all its plans. ``scale``: of a convolution's weights alone, a
-    factor per output channel that is still to be multiplied in.
+    ``storage``: the number of the memory that holds it at run time; values that are reshapes of each other share one.
+    -1 if the data are known. ``shared``: the data are a constant of the compiled model, the same in all its plans.
+    ``scale``: only for the weights of a convolution, a factor per output channel that the weights do not include yet.
     """
 
     dtype: np.dtype[Any]
@@ -48,13 +49,13 @@ class Value:
 
     @property
     def scale_key(self) -> bytes | None:
-        """What stands for the scale in the key of a packed constant: the same in every process."""
+        """A digest of the scale for the key of a packed constant. It is the same in every process."""
         return None if self.scale is None else hashlib.sha256(self.scale.tobytes()).digest()[:16]
 
 
 @dataclasses.dataclass(slots=True)
 class Call:
-    """One kernel call of a plan."""
+    """One kernel call of a plan. ``inputs``: None for absent ones. ``node``: index of the node that it counts for."""
 
     kernel: str
     inputs: tuple[Value | None, ...]
@@ -63,7 +64,7 @@ class Call:
     floats: tuple[float, ...]
     scratch_bytes: int
     node: int
-    label: object = None  # names the call in errors instead of its node
+    label: object = None  # its text names the call in errors; None: the node does
 
     def changed(
         self,
@@ -72,7 +73,7 @@ class Call:
         ints: tuple[int, ...] | None = None,
         floats: tuple[float, ...] | None = None,
     ) -> Call:
-        """The call with other operands or parameters; as `dataclasses.replace`, in a fifth of its time."""
+        """A copy with other operands or parameters. Five times as fast as `dataclasses.replace`."""
         return Call(
             self.kernel,
             self.inputs if inputs is None else inputs,
@@ -84,16 +85,16 @@ class Call:
             self.label,
         )
 
-    branches: tuple[_program.Branch, ...] = ()  # of the kernel ``branch``: where its first operand is false, is true
+    branches: tuple[_program.Branch, ...] = ()  # only of the kernel ``branch``: if its first operand is false, if true
 
 
 PACKING_VERSION = 2
-"""Of the packed forms of constants, all layouts together: those of another version are packed anew from the constants
-when an exported model is imported."""
+"""The version of all packed layouts together. If an exported model has another version, its import packs the constants
+again."""
 
 
 class NeedsData(Exception):
-    """A lowering needs the data of a value that is only known when the program runs."""
+    """Raised by a lowering that needs the data of ``value``, which are only known when the program runs."""
 
     def __init__(self, value: Value) -> None:
         super().__init__()
@@ -101,15 +102,15 @@ class NeedsData(Exception):
 
 
 class NeedsHost(Exception):
-    """A node is no kernel calls: it runs between two segments of a plan."""
+    """Raised for a node that has no kernel calls and runs between two segments of a plan."""
 
 
 class Packed(dict[tuple[int, Hashable], tuple[NDArray[Any], NDArray[Any]]]):
-    """(id of a constant, layout) -> the constant and its packed form. ``storage``: the type that packed weights of
-    float32 are kept in, if another. ``pages``: memory for packed forms.
+    """(id of a constant, layout) -> the constant and its packed form. ``storage``: the type in which packed float32
+    weights are kept; None for float32. ``pages``: memory for packed forms.
 
-    A layout is a string, number, bytes or None, or a tuple of such, and says all that the packed form depends on: it is
-    exported with it (`stored.py`). Whoever changes what a layout stands for raises `PACKING_VERSION`.
+    A layout is a string, number, bytes or None, or a tuple of these. It states everything that the packed form depends
+    on, because both are exported (`stored.py`). If a layout's meaning changes, raise `PACKING_VERSION`.
     """
 
     def __init__(self, storage: np.dtype[Any] | None = None) -> None:
@@ -119,9 +120,10 @@ class Packed(dict[tuple[int, Hashable], tuple[NDArray[Any], NDArray[Any]]]):
 
 
 class Context:
-    """Collects the calls of a plan. A call whose inputs are all known is made at once, by the same kernel.
+    """Collects the calls of a plan. A call whose inputs are all known runs immediately, with the same kernel.
 
-    ``packed``: constants in a kernel's own layout, made once per compiled model and shared by all its plans.
+    ``packed``: constants in kernels' own layouts, computed once per compiled model and shared by all its plans.
+    ``node``: the index of the node that is being lowered. ``stages``: see `staged`.
     """
 
     def __init__(self, packed: Packed) -> None:
@@ -144,8 +146,9 @@ class Context:
         *,
         lasting: bool = False,
     ) -> Value:
-        """The one output of a kernel call; see the kernel's file for its parameters. ``lasting``: within the
-        ``make`` of `packed`, it is what that gives, and so stays as long as the compiled model."""
+        """Add a call of one output and return the output. The kernel's file documents ``ints`` and ``floats``.
+
+        ``lasting``: the output is what ``make`` returns to `packed`, so it is kept as long as the compiled model."""
         return self.call_many(kernel, inputs, [(shape, dtype)], ints, floats, scratch_bytes, lasting=lasting)[0]
 
     def call_many(
@@ -160,8 +163,8 @@ class Context:
         lasting: bool = False,
         fold: bool = True,
     ) -> list[Value]:
-        """All outputs of a kernel call; ``lasting`` as in `call`. ``fold``: False for one to be made in every run,
-        whatever is known."""
+        """As `call`, for any number of outputs. ``fold``: False for a call that runs every time, even if all its inputs
+        are known."""
         made = [Value(dtype, _checked(tuple(map(int, shape)), dtype)) for shape, dtype in outputs]
         known = fold
         for value in inputs:
@@ -172,8 +175,8 @@ class Context:
             arrays = [None if value is None else value.data for value in inputs]
             specs = [(value.shape, value.dtype) for value in made]
             memory = self._packed.pages.take if lasting and self._packing else None
-            found = _kernels.call(kernel, arrays, specs, ints, floats, scratch_bytes, memory=memory)
-            for value, array in zip(made, found, strict=True):
+            results = _kernels.call(kernel, arrays, specs, ints, floats, scratch_bytes, memory=memory)
+            for value, array in zip(made, results, strict=True):
                 array.flags.writeable = False
                 value.data = array
             return made
@@ -191,7 +194,8 @@ class Context:
         return self.constant(np.array(number, dtype))
 
     def packed(self, source: Value, layout: Hashable, make: Callable[[], Value]) -> Value:
-        """A constant in another layout or type, made by ``make`` once per compiled model and ``layout``."""
+        """A constant in another layout or type: the result of ``make``, which is called once per compiled model and
+        ``layout``."""
         if not source.shared:
             return make()
         key = (id(source.data), layout)
@@ -203,18 +207,18 @@ class Context:
                 self._packing = outer
             assert data is not None
             assert source.data is not None
-            self._packed[key] = (source.data, data)  # the source is kept: its id stands in the key
+            self._packed[key] = (source.data, data)  # keeping the source keeps its id valid
             release_pages(source.data)
         array = self._packed[key][1]
         return Value(array.dtype, array.shape, array, shared=True)
 
     @property
     def halves(self) -> bool:
-        """Whether packed weights are kept in 16 bits."""
+        """Whether packed weights are kept in 16-bit floats."""
         return self._packed.storage is not None
 
     def stored(self, source: Value, layout: Hashable, make: Callable[[], Value]) -> Value:
-        """As `packed`, of float32, but in the type that packed weights are kept in. What float16 cannot hold stays
+        """As `packed` for float32 weights, kept in the type of `Packed.storage`. Weights too large for it stay
         float32."""
         storage = self._packed.storage
         if storage is None or not source.shared:
@@ -231,7 +235,7 @@ class Context:
         return self.packed(source, (layout, storage.name), halves)
 
     def widened(self, value: Value) -> Value:
-        """A packed constant as float32: by a call in every run, if it is kept in another type."""
+        """A packed constant as float32. If it is kept in another type, a call converts it in every run."""
         if value.dtype == np.float32:
             return value
         made = Value(np.dtype(np.float32), value.shape, storage=self.new_storage())
@@ -239,20 +243,22 @@ class Context:
         return made
 
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
-        """The same elements under another shape, without a copy."""
+        """The same elements in another shape, without a copy."""
         shape = _checked(tuple(map(int, shape)), value.dtype)
         data = None if value.data is None else value.data.reshape(shape)
         return Value(value.dtype, shape, data, value.storage)
 
     def staged(self, make: Callable[[], Sequence[Value]]) -> Sequence[Value]:
-        """What ``make`` gives, once per node: if its data then cut the plan, the node is lowered anew with them, and
-        gets the values that were made before the cut. At most one use per node."""
+        """The values of ``make``, called once per node. Use it at most once per node.
+
+        If the lowering then needs data of these values, the plan is cut and the node is lowered again; this call then
+        returns the values from before the cut."""
         if self.node not in self.stages:
             self.stages[self.node] = list(make())
         return self.stages[self.node]
 
     def known(self, value: Value) -> NDArray[Any]:
-        """The data of a value. Where they depend on the inputs' data the plan is cut here and goes on at run time."""
+        """The data of a value. If they are not known yet, raises `NeedsData`: the plan is cut before this node."""
         if value.data is None:
             raise NeedsData(value)
         return value.data
@@ -263,7 +269,9 @@ class Context:
 
 
 def _checked(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """``shape``, if kernels can hold it: no product of dimensions comes near an overflow, not even of an empty one."""
+    """``shape``, if kernels support it. Raises `InferenceError` for more than 8 dimensions or more than `MAX_BYTES`.
+
+    For an empty tensor, the product of the other dimensions is limited too, because kernels compute it."""
     if len(shape) > 8 or (shape and min(shape) < 0):
         raise InferenceError(f"an output would have shape {list(shape)}; expected at most 8 dimensions, none negative")
     if (math.prod(shape) or math.prod(filter(None, shape))) * dtype.itemsize > MAX_BYTES:

@@ -349,7 +349,7 @@ def test_results_that_outgrow_memory_name_the_node(in_c: bool, monkeypatch: pyte
     if not in_c:
         monkeypatch.setattr(CpuRunner, "static", lambda runner, inputs: None)
     monkeypatch.setattr(control_flow, "_FIRST_BYTES", 1 << 10)
-    monkeypatch.setattr(control_flow, "_most_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(control_flow, "_max_bytes", lambda: 1 << 20)
     compiled = hetero.compile(parse(KEEP), "CPU")
     with pytest.raises(hetero.InferenceError, match=r"node 'keep' \(Loop\): .*more than half of the memory"):
         compiled({"n": np.array(1 << 62), "x": np.ones(1000, np.float32)})

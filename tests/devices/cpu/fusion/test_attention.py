@@ -1,4 +1,4 @@
-"""Attention as exporters write it: recognised, and right beside onnxruntime, on every instruction set."""
+"""Attention as exporters write it: recognized, and right beside onnxruntime, on every instruction set."""
 
 from __future__ import annotations
 
@@ -272,6 +272,23 @@ def test_a_factor_that_keeps_the_product_from_overflow_stays(monkeypatch: pytest
     queries = net("Mul", heads(net, "q", [0, 2, 1, 3]), number)
     weights = net("Softmax", net("MatMul", queries, net("Mul", heads(net, "k", [0, 2, 3, 1]), 1e-9)), axis=-1)
     check(monkeypatch, net, joined(net, net("MatMul", weights, heads(net, "v", [0, 2, 1, 3]))))
+
+
+@pytest.mark.parametrize(("size", "of_queries", "of_keys", "of_scores"), [(76, 4, 0, 0), (70, 1, 1, 1)])
+def test_several_factors_count_as_their_product(
+    monkeypatch: pytest.MonkeyPatch, size: int, of_queries: int, of_keys: int, of_scores: int
+) -> None:
+    """Each factor alone may be applied after the product; with all of them after it, the product would overflow."""
+    large = np.float32(2.0**size)
+    net = Net(q=normal(1, S, D) * large, k=normal(1, D, S, seed=1) * large, v=normal(1, S, D, seed=2))
+
+    def scaled(value: str, times: int) -> str:
+        for _ in range(times):
+            value = net("Mul", value, 2.0**-20)
+        return value
+
+    scores = scaled(net("MatMul", scaled("q", of_queries), scaled("k", of_keys)), of_scores)
+    check(monkeypatch, net, net("MatMul", net("Softmax", scores, axis=-1), "v"))
 
 
 def test_heads_that_share_keys(monkeypatch: pytest.MonkeyPatch) -> None:

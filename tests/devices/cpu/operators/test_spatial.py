@@ -79,7 +79,7 @@ def test_conv_transpose_with_constant_weights_is_planned_once_for_all_shapes() -
         ({"strides": [1 << 40, 1]}, "strides"),
         ({"dilations": [1, -1]}, "dilations"),
         ({"pads": [-1, 0, 0, 0]}, "pads"),
-        ({"pads": [3, 3, 3, 3]}, "leave nothing"),
+        ({"pads": [3, 3, 3, 3]}, "leave no output"),
         ({"group": 0}, "group 0"),
         ({"group": 3}, "group 3"),
         ({"output_shape": [-4, 2]}, "output_shape"),

@@ -1,8 +1,12 @@
-"""Carried values of a Loop that its body does nothing with but append to them, as scanned outputs.
+"""Rewrites carried values of a Loop to which the body only appends as scanned outputs.
 
-A body that makes ``w = Concat(v, item)`` of a carried ``v`` that nobody else reads, and hands ``w`` on, would be
-planned anew for every trip, whose ``v`` is longer, and would copy it all. Without that node, ``item`` is a scanned
-output: the trips are alike, and what they appended is joined once, after the last.
+If a body computes ``w = Concat(v, item)`` from a carried ``v`` and passes ``w`` on, every trip has a longer ``v``, so
+it is planned anew and copies all of ``v``. Without that node, ``item`` is a scanned output, all trips are alike, and
+the items are joined once, after the last trip.
+
+Conditions: the Concat has two inputs and is the only reader of ``v`` in the body, which it reads once; nothing but the
+body's output reads ``w``, once. Items must fit ``v`` in type and shape (`check_append`); otherwise the Loop fails, as
+the Concat would.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ __all__ = ["check_append", "joined", "without_appends"]
 
 
 def without_appends(body: NestedGraph) -> tuple[NestedGraph, tuple[Append, ...]]:
-    """A Loop's body without carried values that it appends to; what it appended to them follows its other outputs."""
+    """A Loop's body without the carried values to which it only appends. The items follow its other outputs."""
     num_carried = len(body.inputs) - 2
     reads: dict[int, int] = {}
     makers: dict[int, int] = {}
@@ -65,19 +69,19 @@ def without_appends(body: NestedGraph) -> tuple[NestedGraph, tuple[Append, ...]]
 
 
 def check_append(append: Append, initial: NDArray[Any], shape: Sequence[int], dtype: np.dtype[Any]) -> int:
-    """The axis along which an item of such a type is appended; `InferenceError` if it does not fit."""
+    """The axis along which an item of this type is appended. Raises `InferenceError` if it does not fit ``initial``."""
     axis = axis_of(append.axis, initial.ndim)
     fits = len(shape) == initial.ndim and all(
         at == axis or size == other for at, (size, other) in enumerate(zip(shape, initial.shape, strict=True))
     )
     if not fits or dtype != initial.dtype:
-        found = f"{initial.dtype}{list(initial.shape)}, {dtype}{list(shape)}"
-        raise InferenceError(f"carried value {append.carried}: cannot join {found} along axis {axis}")
+        types = f"{initial.dtype}{list(initial.shape)}, {dtype}{list(shape)}"
+        raise InferenceError(f"carried value {append.carried}: cannot join {types} along axis {axis}")
     return axis
 
 
 def joined(append: Append, initial: NDArray[Any], rows: NDArray[Any] | Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """``initial`` and what the trips appended: an array with a row for each, or an array each."""
+    """``initial`` with the items of all trips. ``rows``: an array with one row per trip, or one array per trip."""
     if len(rows) == 0:
         return initial
     axis = check_append(append, initial, rows[0].shape, rows[0].dtype)

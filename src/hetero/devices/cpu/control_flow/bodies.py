@@ -1,12 +1,12 @@
-"""Operators without a kernel of their own that ONNX defines by a function of others.
+"""Operators without a kernel that ONNX defines as a function of other operators.
 
-The node is planned as the nodes of its schema's function: its kernel calls are those of the body, and it is refused
-if one of them is, with that one's reason. What the body computes from shapes and constants is known when planning, so
-of the dozens of nodes of an Attention a dozen calls remain.
+The node is planned as the nodes of its schema's function, the body. If one of these is not supported, the node is not
+supported, for the same reason. Nodes of the body that compute from shapes and constants emit no calls: of the dozens of
+nodes of an Attention, a dozen calls remain.
 
-onnx builds some bodies by C++ code that trusts the node it is given. So only nodes are handed to it that fit their
-schema, of operators whose builders were read. A body is made once per distinct node (operator, attributes, types), not
-once per node.
+The onnx package builds some bodies in C++ code that does not validate the node. Therefore it gets only nodes that match
+their schema, and only of operators whose builders were reviewed (`_EXPANDED`). A body is built once per distinct node
+(operator, attributes, input types).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bodies"]
 
-# Those whose builder looks at nothing but attributes, and at the presence, the types and the ranks of its inputs.
+# Operators whose builder reads only attributes and the presence, types and ranks of the inputs.
 _EXPANDED = frozenset({
     "Attention",
     "BlackmanWindow",
@@ -49,17 +49,17 @@ _EXPANDED = frozenset({
     "SwiGLU",
 })  # fmt: skip
 
-# Their lowerings keep values of their own where the plan is cut, as `Body.lower` does: only one of them can.
+# Operators whose lowering uses `Context.staged`. `Body.lower` stages values too, and a node can do so only once.
 _STAGING = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression"})
 
 
 class _NoBody(Exception):
-    """Why a node cannot be planned as its body."""
+    """A node cannot be planned as its body; the text is the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Step:
-    """One node of a body; values are numbered within the body, -1: absent."""
+    """One node of a body. ``inputs``, ``outputs``: value numbers within the body; -1 if absent."""
 
     operator: Operator
     node: Node
@@ -69,8 +69,8 @@ class _Step:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Body:
-    """The nodes that stand for one. ``parameters``, ``results``: the numbers of its inputs and outputs, -1 for those
-    left out. ``last_read``: step that reads a value last, by number."""
+    """The nodes that replace one node. ``parameters``, ``results``: value numbers of its inputs and outputs, -1 for
+    absent ones. ``last_read``: value number -> the last step that reads it."""
 
     steps: tuple[_Step, ...]
     constants: Mapping[int, Value]
@@ -80,8 +80,10 @@ class Body:
     last_read: Mapping[int, int]
 
     def lower(self, context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-        """Lower all steps. Where one waits for data that are made within the body, the values that the rest reads are
-        staged, after a constant that tells where to go on and which values they are."""
+        """Lower all steps.
+
+        If a step needs data that the body computes, the values that the remaining steps read are staged. The first
+        staged value is a constant: the step to continue with, then the numbers of the values that follow it."""
         values: dict[int, Value] = dict(self.constants)
         for number, value in zip(self.parameters, inputs, strict=False):
             if number >= 0 and value is not None:
@@ -114,13 +116,13 @@ class Body:
 
 
 class Bodies:
-    """Makes and keeps the bodies that the nodes of one model need. Not for two threads at once."""
+    """Builds and caches the bodies for the nodes of one model. Not thread-safe."""
 
     def __init__(self) -> None:
         self._made: dict[bytes, Operator | str] = {}
 
     def __call__(self, model: Model, index: int, types: Types) -> Operator | str | None:
-        """The node as an operator made of others; or why that is refused; None if its operator has no body."""
+        """An operator that lowers the node as its body, or the reason why there is none; None if ONNX defines none."""
         op_type = model.op_types[int(model.op_type_of[index])]
         if op_type not in _EXPANDED:
             return None
@@ -143,7 +145,7 @@ class Bodies:
             inner = read_model(_as_model(function, call, elements))
         except _NoBody:
             raise
-        except Exception as error:  # whatever onnx makes of attributes that contradict each other
+        except Exception as error:  # onnx raises any exception for contradictory attributes
             raise_out_of_memory(error)
             raise _NoBody(f"onnx gives no definition of it: {str(error)[:200]}") from error
         plans, reasons = examine(inner, self)
@@ -161,17 +163,17 @@ class Bodies:
 
 _Shape = tuple[int | None, ...] | None
 _Elements = tuple[tuple[str | None, _Shape], ...]
-"""Element type and shape of each input; the type is None for one that is absent. Shapes only where builders look at
-them, and what is known of them."""
+"""Element type and shape of each input. The type of an absent input is None. The shape is None unless the operator's
+builder reads it; unknown sizes are None."""
 
 
 def _canonical(model: Model, index: int, types: Types) -> tuple[onnx.NodeProto, _Elements]:
-    """The node with inputs i0, i1, ... and outputs o0, o1, ..., so that equal nodes are equal bytes."""
+    """The node with inputs i0, i1, ... and outputs o0, o1, ..., so that equal nodes have equal bytes."""
     import onnx
 
-    given = model.nodes[index].proto()
-    call = onnx.NodeProto(op_type=given.op_type, domain=given.domain)
-    call.attribute.extend(sorted(given.attribute, key=lambda attribute: attribute.name))
+    node = model.nodes[index].proto()
+    call = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
+    call.attribute.extend(sorted(node.attribute, key=lambda attribute: attribute.name))
     elements: list[tuple[str | None, _Shape]] = []
     for position, value in enumerate(model.node_inputs[index].tolist()):
         call.input.append(f"i{position}" if value >= 0 else "")
@@ -182,8 +184,8 @@ def _canonical(model: Model, index: int, types: Types) -> tuple[onnx.NodeProto, 
         if name is None:
             raise _NoBody(f"the element type of input {model.value_name(value)!r} is not known")
         if name not in ANY:
-            raise _NoBody(f"input {model.value_name(value)!r} of {name}")
-        shape = model.type_of(value).shape if given.op_type in _BY_SHAPE else None
+            raise _NoBody(f"input {model.value_name(value)!r} is {name}")
+        shape = model.type_of(value).shape if node.op_type in _BY_SHAPE else None
         sizes = None if shape is None else tuple(size if isinstance(size, int) else None for size in shape)
         elements.append((name, sizes))
     for position, value in enumerate(model.node_outputs[index].tolist()):
@@ -201,12 +203,12 @@ def _function_of(call: onnx.NodeProto, opset: int, elements: _Elements) -> onnx.
 
     if not onnx.defs.has(call.op_type, opset, ""):
         raise _NoBody(f"opset {opset} has no {call.op_type}")
-    schema: Any = onnx.defs.get_schema(call.op_type, opset, "")  # its stubs lack half of it
+    schema: Any = onnx.defs.get_schema(call.op_type, opset, "")  # the stubs are incomplete
     _check_call(schema, call)
     plain, by_context = schema.function_opset_versions, schema.context_dependent_function_opset_versions
     versions = by_context or plain
     if not versions:
-        raise _NoBody(f"ONNX defines {call.op_type} of opset {opset} by no other operators")
+        raise _NoBody(f"ONNX does not define {call.op_type} of opset {opset} as a function of other operators")
     version = max((version for version in versions if version <= opset), default=min(versions))
     if by_context:
         encoded = [_type_proto(name, shape).SerializeToString() if name else b"" for name, shape in elements]
@@ -215,7 +217,7 @@ def _function_of(call: onnx.NodeProto, opset: int, elements: _Elements) -> onnx.
         made = schema.get_function_with_opset_version(version)
     function: onnx.FunctionProto = onnx.FunctionProto.FromString(made) if isinstance(made, bytes) else made
     if not function.node:
-        raise _NoBody("too little is known of the inputs' shapes, or its attributes contradict each other")
+        raise _NoBody("its definition depends on shapes that are not known, or its attributes are contradictory")
     attributes = {name: entry.default_value for name, entry in schema.attributes.items() if entry.default_value.name}
     attributes.update((attribute.name, attribute) for attribute in call.attribute)
     filled = [fill_references(node, attributes) for node in function.node]
@@ -227,14 +229,14 @@ def _function_of(call: onnx.NodeProto, opset: int, elements: _Elements) -> onnx.
 
 
 def _check_call(schema: Any, call: onnx.NodeProto) -> None:
-    """That the node has the attributes and inputs that the schema demands: builders of bodies rely on it."""
+    """Raise `_NoBody` unless the node has the inputs and attributes that the schema requires; builders rely on them."""
     if not schema.min_input <= len(call.input) <= schema.max_input:
         raise _NoBody(f"{len(call.input)} inputs; {call.op_type} has {schema.min_input} to {schema.max_input}")
     if not schema.min_output <= len(call.output) <= schema.max_output:
         raise _NoBody(f"{len(call.output)} outputs; {call.op_type} has {schema.min_output} to {schema.max_output}")
     single = type(schema).FormalParameterOption.Single
-    for parameters, given, what in ((schema.inputs, call.input, "input"), (schema.outputs, call.output, "output")):
-        for parameter, name in zip(parameters, given, strict=False):
+    for parameters, names, what in ((schema.inputs, call.input, "input"), (schema.outputs, call.output, "output")):
+        for parameter, name in zip(parameters, names, strict=False):
             if parameter.option == single and not name:
                 raise _NoBody(f"{call.op_type} without its {what} {parameter.name}")
     for attribute in call.attribute:
@@ -242,7 +244,7 @@ def _check_call(schema: Any, call: onnx.NodeProto) -> None:
         if expected is None:
             raise _NoBody(f"{call.op_type} with attribute {attribute.name}")
         if attribute.type != expected.type.value:
-            raise _NoBody(f"{call.op_type} with {attribute.name} of another type than {expected.type.name}")
+            raise _NoBody(f"{call.op_type} with an attribute {attribute.name} that is not of type {expected.type.name}")
     named = {attribute.name for attribute in call.attribute}
     for name, expected in schema.attributes.items():
         if expected.required and name not in named:
@@ -252,33 +254,33 @@ def _check_call(schema: Any, call: onnx.NodeProto) -> None:
 def _type_proto(name: str, shape: _Shape) -> onnx.TypeProto:
     import onnx
 
-    found = onnx.TypeProto()
-    found.tensor_type.elem_type = onnx_dtype_of(np.dtype(name) if name != "bfloat16" else _bfloat16())
+    type_proto = onnx.TypeProto()
+    type_proto.tensor_type.elem_type = onnx_dtype_of(np.dtype(name) if name != "bfloat16" else _bfloat16())
     if shape is not None:
-        found.tensor_type.shape.SetInParent()
+        type_proto.tensor_type.shape.SetInParent()
         for size in shape:
-            dim = found.tensor_type.shape.dim.add()
+            dim = type_proto.tensor_type.shape.dim.add()
             if size is not None:
                 dim.dim_value = size
-    return found
+    return type_proto
 
 
 def _bfloat16() -> np.dtype[Any]:
     import ml_dtypes
 
-    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return found
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return dtype
 
 
 def _as_model(function: onnx.FunctionProto, call: onnx.NodeProto, elements: _Elements) -> bytes:
-    """A model of the function's nodes that the node's outputs need."""
+    """A model of those nodes of the function that the node's outputs depend on."""
     import onnx
 
     rename = dict.fromkeys(function.input[len(call.input) :], "")
-    rename.update((name, "") for name, given in zip(function.input, call.input, strict=False) if not given)
+    rename.update((name, "") for name, argument in zip(function.input, call.input, strict=False) if not argument)
     if len(function.output) < len(call.output) or len(function.input) < len(call.input):
         raise _NoBody(f"its definition has fewer inputs or outputs than {call.op_type}")
-    outputs = [name for name, asked in zip(function.output, call.output, strict=False) if asked]
+    outputs = [name for name, name_in_call in zip(function.output, call.output, strict=False) if name_in_call]
     needed, kept = set(outputs), []
     for node in reversed(function.node):
         if node.attribute and any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
@@ -297,15 +299,15 @@ def _as_model(function: onnx.FunctionProto, call: onnx.NodeProto, elements: _Ele
     return encoded
 
 
-def _found(inner: Model, name: str) -> int:
+def _value_named(inner: Model, name: str) -> int:
     value = inner.find_value(name)
     if value is None:
-        raise _NoBody(f"its definition does not have its own parameter {name!r}")
+        raise _NoBody(f"its definition does not contain its own parameter {name!r}")
     return value
 
 
 def _flattened(inner: Model, plans: Sequence[NodePlan], function: onnx.FunctionProto, call: onnx.NodeProto) -> Body:
-    """The body of a call, with the bodies of the nodes within it in their place."""
+    """The body of a call. Nodes that are planned as bodies themselves are replaced by the steps of their bodies."""
     constants: dict[int, Value] = {}
     steps: list[_Step] = []
     num_values = inner.num_values
@@ -333,8 +335,8 @@ def _flattened(inner: Model, plans: Sequence[NodePlan], function: onnx.FunctionP
             inputs, outputs = (tuple(number_of[n] for n in numbers) for numbers in (step.inputs, step.outputs))
             steps.append(_Step(step.operator, step.node, inputs, outputs))
     results, parameters = (
-        tuple(_found(inner, name) if asked else -1 for name, asked in zip(names, given, strict=False))
-        for names, given in ((function.output, call.output), (function.input, call.input))
+        tuple(_value_named(inner, name) if is_used else -1 for name, is_used in zip(names, used, strict=False))
+        for names, used in ((function.output, call.output), (function.input, call.input))
     )
     note_constants(results)
     last_read = {number: at for at, step in enumerate(steps) for number in step.inputs}

@@ -1,9 +1,9 @@
-"""An If whose condition is known when the program runs, as one call of it.
+"""A small If whose condition is computed at run time, as one kernel call.
 
-Both branches are planned for the operands at hand. Where each is one program and gives results of the same types, the
-call runs the one that the condition asks for, so that a Loop or Scan around it makes its trips in C. Other Ifs run
-between two segments (`run.py`), where only the branch that is taken is planned: so do those of many nodes or
-large constants, which would be packed in vain.
+Both branches are planned. If each is one program and both give results of the same types and shapes, the call `branch`
+runs one of the two programs, so a Loop or Scan around the If can run its trips in C. Every other If runs between two
+segments (`run.py`), and only the branch that is taken is planned. That includes branches with many nodes or large
+constants, because planning packs constants that a run may never need.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["branched"]
 
-_MOST_NODES, _MOST_BYTES = 64, 1 << 16  # of a branch
+_MAX_NODES, _MAX_BYTES = 64, 1 << 16  # of a branch: nodes, and bytes of constants
 
 
 class Planner(Protocol):
@@ -36,11 +36,11 @@ class Planner(Protocol):
     @property
     def output_ids(self) -> Sequence[int]: ...
     def child(self, i: int, graph: int) -> tuple[Planner, tuple[int, ...]]: ...
-    def whole(self, given: dict[int, Value]) -> Segment | None: ...
+    def whole(self, incoming: dict[int, Value]) -> Segment | None: ...
 
 
 def branched(planner: Planner, context: Context, i: int, inputs: Sequence[Value | None]) -> list[Value] | None:
-    """The results of node ``i``, an If, by one call; None if it is not that simple."""
+    """Lower node ``i``, an If, to one call; None unless the conditions in the header hold."""
     plan = planner.nodes[i]
     condition = inputs[0]
     assert plan.nested is not None
@@ -48,48 +48,48 @@ def branched(planner: Planner, context: Context, i: int, inputs: Sequence[Value 
         return None
     if not all(_is_small(graph) for graph in plan.nested.graphs):
         return None
-    operands: dict[int, int] = {}  # storage and shape -> number
+    operands: dict[int, int] = {}  # id of a Value -> its position among the call's operands
     values: list[Value] = [condition]
-    found = []
+    planned = []
     for graph in range(2):
         child, captured = planner.child(i, graph)
-        given: dict[int, Value] = {}
+        incoming: dict[int, Value] = {}
         for number, position in zip(child.input_ids, captured, strict=True):
             value = inputs[position]
-            assert value is not None, "captures are there"
-            given[number] = Value(value.dtype, value.shape, value.data, shared=value.shared)
+            assert value is not None, "captures are present"
+            incoming[number] = Value(value.dtype, value.shape, value.data, shared=value.shared)
             if value.data is None and id(value) not in operands:
                 operands[id(value)] = len(values)
                 values.append(value)
         try:
-            segment = child.whole(given)
-        except HeteroError:  # what is wrong with it matters only if it is taken
+            segment = child.whole(incoming)
+        except HeteroError:  # the error must only be raised if this branch is taken
             return None
         if segment is None:
             return None
         numbers = {
             number: operands[id(inputs[position])]
             for number, position in zip(child.input_ids, captured, strict=True)
-            if given[number].data is None
+            if incoming[number].data is None
         }
-        found.append((child, segment, numbers))
+        planned.append((child, segment, numbers))
     count = len(plan.outputs)
-    types = [[_type_of(child, segment, at) for at in child.output_ids[:count]] for child, segment, _ in found]
+    types = [[_type_of(child, segment, at) for at in child.output_ids[:count]] for child, segment, _ in planned]
     if types[0] != types[1]:
         return None
     made = []
     for shape, dtype in types[0]:
         made.append(Value(dtype, shape, storage=context.new_storage()))
-    branches = tuple(_branch(child.output_ids[:count], segment, numbers) for child, segment, numbers in found)
+    branches = tuple(_branch(child.output_ids[:count], segment, numbers) for child, segment, numbers in planned)
     context.calls.append(Call("branch", tuple(values), tuple(made), (), (), 0, i, None, branches))
     return made
 
 
 def _is_small(graph: NestedGraph) -> bool:
-    if len(graph.nodes) > _MOST_NODES:
+    if len(graph.nodes) > _MAX_NODES:
         return False
     read = {value for plan in graph.nodes for value in plan.inputs if value >= 0 and graph.model.is_constant[value]}
-    return sum(graph.model.constant(value, aligned=False).nbytes for value in sorted(read)) <= _MOST_BYTES
+    return sum(graph.model.constant(value, aligned=False).nbytes for value in sorted(read)) <= _MAX_BYTES
 
 
 def _type_of(child: Planner, segment: Segment, value: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -99,14 +99,18 @@ def _type_of(child: Planner, segment: Segment, value: int) -> tuple[tuple[int, .
     source, shape = segment.aliases.get(value, (value, None))
     program = segment.program
     if source in segment.outputs:
-        found = program.output_specs[segment.outputs.index(source)]
+        spec = program.output_specs[segment.outputs.index(source)]
     else:
-        found = program.input_specs[segment.inputs.index(source)]
-    return (found[0] if shape is None else shape), found[1]
+        spec = program.input_specs[segment.inputs.index(source)]
+    return (spec[0] if shape is None else shape), spec[1]
 
 
 def _branch(results: Sequence[int], segment: Segment, numbers: Mapping[int, int]) -> _program.Branch:
-    """``results``: value ids. ``numbers``: of the call's operand, per value id of the branch's inputs."""
+    """A branch of the call. ``results``: value ids of its outputs, in the order of the call's outputs. ``numbers``:
+    value id of an input of the branch -> position among the call's operands.
+
+    In `_program.Branch`, the call's output number ``at`` is written -1 - ``at``. An output that the program does not
+    write itself is a copy: of a known array, of an operand, or of another output."""
     outputs: dict[int, int] = {}  # value id -> the call's output that the program writes
     copies: list[tuple[int | np.ndarray[Any, Any], int]] = []
     later = []

@@ -1,9 +1,9 @@
-"""If, Loop and Scan: which of them the CPU takes, and their bodies as models of their own.
+"""If, Loop and Scan: which of them the CPU supports, and their bodies as models of their own.
 
-A body becomes a model whose inputs are its own and what it reads from the graphs around it (captures). It is examined
-as any model is, so a node is refused, with the inner node's reason, if its body holds one node that is not taken. What
-a body captures of constants stays a constant in it (`Planner.child`). A body within a body is handled by the same
-steps; the reader bounds their depth. `control_flow.py` runs them.
+A body becomes a model whose inputs are its own inputs and the values that it reads from enclosing graphs (captures). It
+is examined like any model: if one of its nodes is not supported, neither is the control-flow node, for the same reason.
+Captured constants are constants in the body (`Planner.child`). Bodies within bodies are handled the same way; the model
+reader limits their depth. `run.py`, `trips.py` and `branches.py` run them.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 
 class _Refused(Exception):
-    """Why a node is not taken."""
+    """A node is not supported; the text is the reason."""
 
 
 def _nested_of(model: Model, index: int, types: Types, expand: Expand) -> Nested | str:
-    """The bodies of a control-flow node, or why it is refused. Notes the types of the node's outputs."""
+    """The bodies of a control-flow node, or the reason why it is not supported. Records its outputs in ``types``."""
     view = model.nodes[index]
     inputs, outputs = model.node_inputs[index].tolist(), model.node_outputs[index].tolist()
     appends: tuple[Append, ...] = ()
     try:
         if any(value < 0 for value in (inputs[2:] if view.op_type == "Loop" else inputs)):
-            raise _Refused("an input is left out")
+            raise _Refused("a required input is missing")
         _check_calls(model, index)
         match view.op_type:
             case "If":
@@ -66,9 +66,9 @@ def _nested_of(model: Model, index: int, types: Types, expand: Expand) -> Nested
 
 
 def _read(
-    model: Model, index: int, name: str, given: Sequence[str | None], types: Types, expand: Expand
+    model: Model, index: int, name: str, own_types: Sequence[str | None], types: Types, expand: Expand
 ) -> NestedGraph:
-    """One body. ``given``: element types of what the node hands to its inputs."""
+    """The body in attribute ``name``. ``own_types``: the element types of the arguments for its own inputs."""
     import onnx
 
     graph = model.nodes[index].attributes.get(name)
@@ -78,7 +78,7 @@ def _read(
     captured = _captures_of(graph, model, index)
     try:
         inner = read_model(
-            _as_model(model, graph, given, captured, types),
+            _as_model(model, graph, own_types, captured, types),
             folder=model.file.folder,
             follow_links=model.file.follow_links,
         )
@@ -91,7 +91,7 @@ def _read(
         raise _Refused(f"its {name}: node {inner.key_of(first)!r} ({inner.nodes[first].op_type}): {reason}")
     inputs = tuple(inner.value_id(own_name) for own_name in own)
     if any(inner.is_constant[value] for value in inputs):
-        raise _Refused(f"its {name} has an input that is an initializer, too")
+        raise _Refused(f"its {name} has an input that is also an initializer")
     num_inputs = len(model.node_inputs[index])
     position_of = {value: num_inputs + at for at, value in enumerate(model.node_captures[index].tolist())}
     reads = inner.read_count
@@ -108,19 +108,19 @@ def _read(
     for value, stated in zip(results, graph.output, strict=True):
         dtype, dims = _stated(stated)
         if not inner.is_tensor(value):
-            raise _Refused(f"its {name}: output {inner.value_name(value)!r} is no tensor")
+            raise _Refused(f"its {name}: output {inner.value_name(value)!r} is not a tensor")
         element = noted.of(value) if dtype is None else name_of(dtype)
         _check_type(element, f"output {inner.value_name(value)!r} of its {name}")
         outputs.append((dtype_of_name(element) if element else None, dims))
     for entry in graph.input:
         if entry.HasField("type") and entry.type.WhichOneof("value") not in (None, "tensor_type"):
-            raise _Refused(f"its {name}: input {entry.name!r} is no tensor")
+            raise _Refused(f"its {name}: input {entry.name!r} is not a tensor")
     ranks = tuple(None if (dims := _stated(entry)[1]) is None else len(dims) for entry in graph.input)
     return NestedGraph(name, inner, plans, inputs, captures, results, tuple(outputs), ranks)
 
 
 def _captures_of(graph: onnx.GraphProto, model: Model, index: int) -> list[tuple[int, str]]:
-    """What the node captures, value and name, but for names that the body itself gives to something else."""
+    """The captured values, as (value id, name), except names that this body defines itself."""
     bound = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     bound.update(tensor.values.name for tensor in graph.sparse_initializer)
     bound.update(name for node in graph.node for name in node.output)
@@ -131,11 +131,11 @@ def _captures_of(graph: onnx.GraphProto, model: Model, index: int) -> list[tuple
 def _as_model(
     model: Model,
     graph: onnx.GraphProto,
-    given: Sequence[str | None],
+    own_types: Sequence[str | None],
     captured: Sequence[tuple[int, str]],
     types: Types,
 ) -> bytes:
-    """A body as an encoded model, with types for those of its inputs that state none."""
+    """A body as an encoded model. Inputs without a stated type get the type of their argument."""
     import onnx
 
     whole = onnx.ModelProto(ir_version=model.ir_version)
@@ -145,7 +145,7 @@ def _as_model(
     whole.graph.name = graph.name or "body"
     del whole.graph.output[:]
     whole.graph.output.extend({value.name: value for value in graph.output}.values())
-    for entry, element in zip(whole.graph.input, given, strict=False):
+    for entry, element in zip(whole.graph.input, own_types, strict=False):
         if element is not None and not entry.HasField("type"):
             entry.type.tensor_type.elem_type = onnx_dtype_of(dtype_of_name(element))
     for value, name in captured:
@@ -174,7 +174,7 @@ def _stated(value: onnx.ValueInfoProto) -> tuple[np.dtype[Any] | None, tuple[Dim
 
 
 def _check_calls(model: Model, index: int) -> None:
-    """Refuse calls of the model's functions at any depth: they are inlined before."""
+    """Raise `_Refused` for calls of the model's functions at any depth; they are inlined before."""
     if not model.functions:
         return
     functions = set(model.functions)
@@ -182,7 +182,7 @@ def _check_calls(model: Model, index: int) -> None:
     while pending:
         node = pending.pop()
         if (node.domain, node.op_type) in functions:
-            raise _Refused(f"it holds a call of {node.op_type}, a function of the model")
+            raise _Refused(f"it contains a call of {node.op_type}, a function of the model")
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
                 pending += graph.node
@@ -190,12 +190,12 @@ def _check_calls(model: Model, index: int) -> None:
 
 def _check_type(element: str | None, what: str) -> None:
     if element is not None and element not in ANY:
-        raise _Refused(f"{what} is {element}; kernels take {', '.join(ANY)}")
+        raise _Refused(f"{what} is {element}; kernels support {', '.join(ANY)}")
 
 
 def _check_if(graphs: Sequence[NestedGraph], num_inputs: int, num_outputs: int) -> None:
     if num_inputs != 1:
-        raise _Refused(f"it has {num_inputs} inputs, expected a condition")
+        raise _Refused(f"it has {num_inputs} inputs, expected 1: the condition")
     for graph in graphs:
         if graph.inputs or len(graph.outputs) < num_outputs:
             raise _Refused(

@@ -1,8 +1,8 @@
-"""Runs If, Loop and Scan between two segments of a plan; their bodies are plans of their own.
+"""Runs If, Loop and Scan between two segments of a plan. Each body has plans of its own.
 
-Semantics as in ONNX's operator texts, and as onnxruntime has them where those are silent: a Loop without a condition
-still ends when its body says so, and the scanned outputs of a Loop without trips have size 0 wherever the body's types
-name no size.
+The semantics are those of ONNX. Where ONNX does not specify them, they are those of onnxruntime: a Loop without an
+initial condition still ends when its body returns false, and the scanned outputs of a Loop without trips have size 0
+along dimensions whose size the body does not state.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ _Array = NDArray[Any]
 
 
 class BodyRunner(Protocol):
-    """Runs the bodies of one node within one run of the model around it. ``own``: values of a body's own inputs."""
+    """Runs the bodies of one node during one run of the enclosing model. ``own``: arrays for a body's own inputs."""
 
     def run(self, graph: int, own: Sequence[_Array]) -> Sequence[_Array]:
-        """Its outputs."""
+        """Run the body and return its outputs."""
         ...
 
     def static(self, graph: int, own: Sequence[_Array]) -> StaticBody | None:
-        """It as one program for such inputs, if it is that."""
+        """The body as one program for inputs of these types; None if it is not a single program."""
         ...
 
     def captured(self, graph: int) -> Sequence[_Array]:
-        """What follows its own inputs."""
+        """The captured values, which follow the body's own inputs."""
         ...
 
 
-_MOST_TRIPS = (1 << 63) - 1  # more than any clock will see
-_FIRST_BYTES = 1 << 26  # results of a number of trips that is not known, or large, start with at most this much
+_UNLIMITED_TRIPS = (1 << 63) - 1
+_FIRST_BYTES = 1 << 26  # initial size of a scanned output, at most; it then doubles
 
 
 def run_nested(
     plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner, cancellation: Cancellation
 ) -> Sequence[_Array]:
-    """The outputs of a control-flow node. ``operands``: its inputs, then its captures."""
+    """Run a control-flow node and return its outputs. ``operands``: its inputs, then its captures."""
     try:
         match plan.node.op_type:
             case "If":
@@ -102,7 +102,7 @@ def _loop(
             cancellation.check()
             try:
                 flag, *results = bodies.run(0, (np.array(trip, np.int64).reshape(shapes[0]), flag, *state))
-                proceed = bool(_single(flag, "the condition that its body makes"))
+                proceed = bool(_single(flag, "the condition that its body returns"))
                 state = results[: len(carried)]
                 for stack, value in zip(stacks, results[len(carried) : first_append - 1], strict=False):
                     stack.append(value)
@@ -131,8 +131,11 @@ def _static_loop(
     cancellation: Cancellation,
     appends: Sequence[tuple[Append, _Array]],
 ) -> list[_Array] | None:
-    """All trips in C: the carried values; None if the body is not that simple. Fills ``stacks``. ``appends``: those
-    that the last stacks are for, and what is appended to."""
+    """Run all trips in C; returns the carried values and fills ``stacks``. ``appends``: each append and the initial
+    value to which it appends; the last stacks belong to them.
+
+    None, before anything runs, unless the body is one program, its condition is one bool, and each carried value has
+    the same type and shape after a trip as before."""
     static = bodies.static(0, own)
     if static is None:
         return None
@@ -147,7 +150,7 @@ def _static_loop(
     outputs: dict[int, Carried | Rows] = {}
     carried = [_carried(static, 1 + at, 2 + at, value, outputs) for at, value in enumerate(initial)]
     condition = _carried(static, 0, 1, flag, outputs)
-    limit = _MOST_TRIPS if trips is None else trips
+    limit = _UNLIMITED_TRIPS if trips is None else trips
     trip, proceed = 0, True
     while proceed and trip < limit:
         stop = limit
@@ -172,12 +175,13 @@ def _static_loop(
 def _carried(
     static: StaticBody, output: int, input_: int, value: _Array, outputs: dict[int, Carried | Rows]
 ) -> Carried:
-    """The buffers of a carried value; one that the body passes on as it is needs no second, and is no output."""
+    """The buffers of a carried value. If the body passes it on unchanged, one buffer is enough and nothing is written;
+    otherwise the value is added to ``outputs``."""
     if static.passes_on(output, input_):
         array = np.ascontiguousarray(value).reshape(value.shape)
         return Carried(array, array)
-    outputs[output] = found = Carried(np.array(value, order="C"), np.empty(value.shape, value.dtype))
-    return found
+    outputs[output] = buffers = Carried(np.array(value, order="C"), np.empty(value.shape, value.dtype))
+    return buffers
 
 
 def _scan(
@@ -235,7 +239,8 @@ def _static_scan(
     stacks: Sequence[_Stack],
     cancellation: Cancellation,
 ) -> list[_Array] | None:
-    """All trips in C: the states; None if the body is not that simple. Fills ``stacks``."""
+    """Run all trips in C; returns the states and fills ``stacks``. None, before anything runs, unless the body is one
+    program and each state has the same type and shape after a trip as before."""
     trips = len(tracks[0])
     static = bodies.static(0, (*initial, *(track[0, ...] for track in tracks)))
     if static is None:
@@ -268,13 +273,13 @@ def _single(array: _Array | None, what: str) -> int:
 
 
 @functools.cache
-def _most_bytes() -> int:
-    """Half of the machine's memory: while a result is moved into one of twice its size, both take memory."""
+def _max_bytes() -> int:
+    """Bytes of a scanned output, at most: half of the machine's memory, since a copy exists while it grows."""
     return min(MAX_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
 class _Stack:
-    """Results of trips, one below the other, in memory that doubles until the number of trips that is known."""
+    """A scanned output: one row per trip, in memory that doubles. ``trips``: their number, None if unknown."""
 
     __slots__ = ("_rows", "_trips", "count")
 
@@ -294,31 +299,31 @@ class _Stack:
         self.count += 1
 
     def room(self, shape: tuple[int, ...], dtype: np.dtype[Any], trip: int) -> _Array:
-        """Memory with a row for that trip; what was in it stays."""
+        """An array that has a row for ``trip``. Rows of earlier trips are kept."""
         if self._rows is None or trip == len(self._rows):
             self._rows = self._larger(shape, dtype)
         return self._rows
 
     def _larger(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
         row_bytes = max(math.prod(shape) * dtype.itemsize, 1)
-        wanted = 2 * self.count or max(_FIRST_BYTES // row_bytes, 1)
+        num_rows = 2 * self.count or max(_FIRST_BYTES // row_bytes, 1)
         if self._trips is not None:
-            wanted = min(wanted, self._trips)
+            num_rows = min(num_rows, self._trips)
         elif not self.count:
-            wanted = min(wanted, 64)
-        if wanted * row_bytes > _most_bytes():
+            num_rows = min(num_rows, 64)
+        if num_rows * row_bytes > _max_bytes():
             raise InferenceError(
-                f"a scanned output of {wanted} trips would need {wanted * row_bytes} bytes, "
+                f"a scanned output of {num_rows} trips would need {num_rows * row_bytes} bytes, "
                 f"more than half of the memory"
             )
-        rows = np.empty((wanted, *shape), dtype)
+        rows = np.empty((num_rows, *shape), dtype)
         if self._rows is not None:
             rows[: self.count] = self._rows
         return rows
 
     @property
     def rows(self) -> _Array:
-        """Those of all trips, of which there was one."""
+        """The rows of all trips; there was at least one."""
         assert self._rows is not None
         return self._rows[: self.count]
 
@@ -328,9 +333,9 @@ class _Stack:
             return rows[: self.count] if 2 * self.count > len(rows) else rows[: self.count].copy()
         dtype, dims = body.outputs[output]
         if dtype is None or dims is None:
-            found = body.model.type_of(body.results[output])
-            dtype, dims = dtype or found.dtype, found.shape if dims is None else dims
+            model_type = body.model.type_of(body.results[output])
+            dtype, dims = dtype or model_type.dtype, model_type.shape if dims is None else dims
         if dtype is None or dims is None:
             name = body.model.value_name(body.results[output])
-            raise InferenceError(f"without a trip, the type of the scanned output {name!r} of its body is not known")
+            raise InferenceError(f"there is no trip to determine the type of the scanned output {name!r} of its body")
         return np.empty((0, *(dim if isinstance(dim, int) else 0 for dim in dims)), dtype)

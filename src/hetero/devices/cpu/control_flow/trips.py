@@ -1,9 +1,9 @@
-"""Trips of a Loop or Scan in C: for bodies that are one program, whatever the trip.
+"""Runs the trips of a Loop or Scan in C, for bodies that are one program.
 
-Where a body's plan is one segment and every carried value comes out with the type it went in with, a trip is one run
-of the program with other addresses: carried values alternate between two buffers, scanned inputs and outputs move on
-by a row. `Workspace.repeat` makes such trips without the GIL; every 10 ms it returns, so that signals and cancellation
-are seen. A trip costs about 0.1 us besides its kernels.
+If a body's plan is one segment and every carried value keeps its type and shape, a trip is one run of the program with
+other addresses: carried values alternate between two buffers, and scanned inputs and outputs advance by one row.
+`Workspace.repeat` runs such trips without the GIL and returns every 10 ms, to handle signals and cancellation. A trip
+costs about 0.1 µs besides its kernels.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ __all__ = ["Carried", "Rows", "StaticBody"]
 
 _Array = NDArray[Any]
 _Binding = tuple[_Array, _Array, int, int]
+"""The address of a tensor in each trip: the array of even trips, that of odd trips, and the row: first + step * trip.
+A step of 0 stands for the whole array."""
 
-_SLICE_SECONDS = 0.01
+_SLICE_SECONDS = 0.01  # longest time in C before signals and cancellation are checked
 
 
 @dataclasses.dataclass(slots=True)
 class Carried:
-    """A value that a trip hands to the next. ``even``: what the even trips read and the odd ones write."""
+    """The two buffers of a value that each trip passes to the next. Even trips read ``even`` and write ``odd``."""
 
     even: _Array
     odd: _Array
@@ -48,7 +50,7 @@ class Carried:
 
 @dataclasses.dataclass(slots=True)
 class Rows:
-    """Rows of an array, one per trip: row first + step * trip."""
+    """Rows of an array, one per trip: trip t reads or writes row first + step * t."""
 
     array: _Array
     first: int
@@ -62,7 +64,7 @@ class Rows:
 
 
 class StaticBody:
-    """The program of a body, for inputs of certain types. ``input_ids``, ``output_ids``: of the body's model."""
+    """The program of a body for inputs of fixed types. ``input_ids``, ``output_ids``: value ids in the body's model."""
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class StaticBody:
         return self._program_type(value)
 
     def passes_on(self, output: int, input_: int) -> bool:
-        """Whether an output is an input, untouched."""
+        """Whether an output is an input, unchanged except for its shape."""
         source = self._segment.aliases.get(self._output_ids[output])
         return source is not None and source[0] == self._input_ids[input_]
 
@@ -101,12 +103,13 @@ class StaticBody:
         stop: int,
         cancellation: Cancellation,
     ) -> tuple[int, bool]:
-        """Trips from ``trip`` to ``stop`` - 1, or until output number ``flag`` (-1: none) is false; returns the next
-        one's number, and whether it is to be made. ``outputs``: where each goes; those that are left out go nowhere."""
+        """Run the trips from ``trip`` to ``stop`` - 1, or until output number ``flag`` (-1: none) is false. Returns the
+        number of the next trip and whether it should run. ``outputs``: where each output is written; others are
+        discarded."""
         segment = self._segment
         place = {
-            value: given.read if isinstance(given, (Carried, Rows)) else (given, given, 0, 0)
-            for value, given in zip(self._input_ids, inputs, strict=True)
+            value: source.read if isinstance(source, (Carried, Rows)) else (source, source, 0, 0)
+            for value, source in zip(self._input_ids, inputs, strict=True)
         }
         bindings: list[_Binding | None] = [place[value] for value in segment.inputs]
         number_of = {value: number for number, value in enumerate((*segment.inputs, *segment.outputs))}

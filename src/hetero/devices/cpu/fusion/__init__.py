@@ -1,8 +1,8 @@
-"""Passes over the kernel calls of a segment, before its memory is laid out: several calls become one.
+"""Fusion passes: rewrite rules over the kernel calls of a segment, applied before its memory is laid out.
 
-Shapes are known by then, and so is who reads what, so a pass looks at calls and never at ONNX nodes. What a segment
-hands on is never fused away. A fused call counts as the node that does most of the work, in errors and
-counters.
+Shapes and readers are known at this point, so a pass looks at calls and never at ONNX nodes. Each pass states its
+conditions in the header of its file. No pass removes a value that is read after the segment. In errors and counters, a
+fused call stands for the node that does most of its work.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .graph import CallGraph
 __all__ = ["PASSES", "fuse"]
 
 PASSES = (
-    activations.recognise,
-    layer_norm.recognise,
-    attention.recognise,
+    activations.recognize,
+    layer_norm.recognize,
+    attention.recognize,
     epilogues.absorb,
     layer_norm.add_before,
     chains.fuse_elementwise,
@@ -27,7 +27,7 @@ PASSES = (
 
 
 def fuse(calls: Sequence[Call], kept: Collection[int]) -> list[Call]:
-    """The calls after all passes. ``kept``: storages that are read after the segment."""
+    """Return the calls after all passes. ``kept``: storages that are read after the segment."""
     graph = CallGraph(calls, kept)
     for run in PASSES:
         run(graph)

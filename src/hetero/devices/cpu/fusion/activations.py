@@ -1,15 +1,17 @@
-"""Activations that exporters write as several nodes: GELU (both forms), SiLU, HardSwish, Mish.
+"""Recognizes activations that exporters write as several nodes: GELU (both forms), SiLU, HardSwish, Mish.
 
-Contract: the same function of the same value, to rounding, where no intermediate result overflows.
+Contract: the same function of the same value, up to rounding, if no intermediate result overflows.
 
-Conditions of every form:
+Conditions for every pattern:
 
-- Each constant is one known float32 number, within a relative 1e-6 of the expected one, and adds no axes.
-- Each step has the shape of x. Wherever the form reads x, it reads one storage under one shape; x is not known.
-- Each intermediate result is read within the form only, as often as the form reads it, and not after the segment.
+- Each constant is one known float32 number within a relative 1e-6 of the expected number, and adds no axes.
+- Each step has the shape of x. Every read of x reads the same storage in the same shape. The data of x are not known.
+- Each intermediate result is read only within the pattern, as often as the pattern reads it, and not after the segment.
 
-- GELU: ``x / 2 * (1 + erf(x / sqrt(2)))``, or with ``tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))``; the factors in any
-  order.
+Patterns:
+
+- GELU: ``x / 2 * (1 + erf(x / sqrt(2)))``, or with ``tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))`` in place of
+  the erf. The operands of products and sums may be in any order; the factor 1/2 may apply to x or to the whole.
 - SiLU: ``x * sigmoid(x)``; HardSwish: ``x * hard_sigmoid(x)``, or ``x * clip(x + 3, 0, 6) / 6``; Mish:
   ``x * tanh(softplus(x))``.
 """
@@ -23,7 +25,7 @@ from ..values import Call, Value
 from .graph import CallGraph
 from .matching import is_same, maker_of, other_operand, reader_of, scalar_operand
 
-__all__ = ["recognise"]
+__all__ = ["recognize"]
 
 _CLIP, _SIGMOID, _HARD_SIGMOID, _HARD_SWISH, _SWISH, _TANH, _GELU_ERF, _GELU_TANH, _SOFTPLUS, _MISH, _ERF = (
     _kernels.constant(f"UNARY_{name}")
@@ -34,7 +36,7 @@ _CLIP, _SIGMOID, _HARD_SIGMOID, _HARD_SWISH, _SWISH, _TANH, _GELU_ERF, _GELU_TAN
 )
 
 
-def recognise(graph: CallGraph) -> None:
+def recognize(graph: CallGraph) -> None:
     for position, call in graph:
         if call.kernel != "unary":
             continue
@@ -59,10 +61,10 @@ def _replace(graph: CallGraph, removed: list[int], last: int, call: Call) -> Non
 def _gelu(graph: CallGraph, position: int, call: Call) -> bool:
     argument = call.inputs[0]
     assert argument is not None
-    found = _erf_argument(graph, argument) if call.ints[0] == _ERF else _tanh_argument(graph, argument)
-    if found is None:
+    match = _erf_argument(graph, argument) if call.ints[0] == _ERF else _tanh_argument(graph, argument)
+    if match is None:
         return False
-    x, removed = found
+    x, removed = match
     plus = reader_of(graph, call.outputs[0], "add")
     if plus is None or not scalar_operand(plus[1], call.outputs[0], 1.0):
         return False
@@ -90,7 +92,7 @@ def _gelu(graph: CallGraph, position: int, call: Call) -> bool:
 
 
 def _erf_argument(graph: CallGraph, argument: Value) -> tuple[Value, list[int]] | None:
-    """x, where the argument is ``x / sqrt(2)``, and the calls that make it."""
+    """If the argument is ``x / sqrt(2)``: x, and the positions of the calls that compute the argument."""
     scaled = maker_of(graph, argument, ("div", "mul"))
     if scaled is None:
         return None
@@ -102,7 +104,8 @@ def _erf_argument(graph: CallGraph, argument: Value) -> tuple[Value, list[int]] 
 
 
 def _tanh_argument(graph: CallGraph, argument: Value) -> tuple[Value, list[int]] | None:
-    """x, where the argument is ``sqrt(2 / pi) * (x + 0.044715 * x**3)``, and the calls that make it."""
+    """If the argument is ``sqrt(2 / pi) * (x + 0.044715 * x**3)``: x, and the positions of the calls that compute the
+    argument."""
     scaled = maker_of(graph, argument, ("mul",))
     if scaled is None:
         return None
@@ -121,7 +124,7 @@ def _tanh_argument(graph: CallGraph, argument: Value) -> tuple[Value, list[int]]
 
 
 def _cubic_term(graph: CallGraph, x: Value, term: Value) -> list[int] | None:
-    """The calls that make ``0.044715 * x**3``."""
+    """The positions of the calls that compute ``term``, if it is ``0.044715 * x**3``."""
     scaled = maker_of(graph, term, ("mul",)) if term.data is None else None
     if scaled is None:
         return None
@@ -142,7 +145,7 @@ def _cubic_term(graph: CallGraph, x: Value, term: Value) -> list[int] | None:
 
 
 def _gated(graph: CallGraph, position: int, call: Call) -> None:
-    """``x * gate(x)``."""
+    """Replace ``x * gate(x)``; ``call`` computes the gate or, for Mish, its tanh."""
     x, gate = call.inputs[0], call.outputs[0]
     assert x is not None
     removed = [position]
@@ -162,7 +165,7 @@ def _gated(graph: CallGraph, position: int, call: Call) -> None:
 
 
 def _clipped_swish(graph: CallGraph, position: int, call: Call) -> None:
-    """``x * clip(x + 3, 0, 6) / 6``, the division before or after the product."""
+    """Replace ``x * clip(x + 3, 0, 6) / 6``; the division may come before or after the product."""
     shifted, gate = call.inputs[0], call.outputs[0]
     assert shifted is not None
     plus = maker_of(graph, shifted, ("add",)) if call.floats == (0.0, 6.0) else None
@@ -191,7 +194,7 @@ def _clipped_swish(graph: CallGraph, position: int, call: Call) -> None:
 
 
 def _sixth(graph: CallGraph, value: Value) -> tuple[int, Call] | None:
-    """The one reader of ``value``, if that takes a sixth of it."""
+    """The only reader of ``value``, if it divides by 6 or multiplies by 1/6."""
     division = reader_of(graph, value, "div")
     if division is not None and is_same(division[1].inputs[0], value) and scalar_operand(division[1], value, 6.0):
         return division

@@ -1,18 +1,24 @@
-"""Attention written as products and a softmax becomes one call of the kernel `attention`.
+"""Replaces attention, written as two products and a softmax, by one call of the kernel `attention`.
 
-Contract: ``softmax(scale * Q K' + masks) V`` over the last axis, to rounding. The scale stands after the first product
-or at its operands, as products with or divisions by known numbers; up to two addends follow it, then a choice between
-the scores and one known number. Between softmax and V another choice of one known number may stand, by a condition or
-where the softmax is NaN. Transpositions of Q, K and V are read through their strides, and the one after the whole is
-written through them, so they make no copies.
+The pattern, over the last axis of ``(*batch, m, n)``::
 
-Conditions, beside those in the functions:
+    scores  = scale * (Q K') + addend + addend         scale: products with or divisions by known numbers, applied to
+    scores  = Where(mask, scores, number)              Q, to K or to Q K'; every step is optional
+    weights = softmax(scores)
+    weights = Where(mask, weights, number)             optional; the mask may be IsNaN(weights)
+    result  = weights V
+
+Contract: the same result up to rounding. Copies that transpose Q, K or V are not made: the kernel reads their source
+through strides. It writes the result through strides if the result is only read by a transposing copy.
+
+Conditions, besides those stated at each function:
 
 - All operands are float32 and not empty.
-- Scores and weights keep one shape ``(*batch, m, n)`` from the first product to the second: no operand of a step adds
-  axes or sizes.
-- Each of the softmax's lines is one row of that shape.
-- Each step between the products is read once, by the next step, and not after the segment.
+- Scores and weights keep the shape ``(*batch, m, n)`` from the first product to the second: no operand of a step adds
+  axes or elements by broadcasting.
+- Each line that the softmax normalizes is one row of that shape.
+- Each value between the products is read once, by the next step, and not after the segment.
+- The total factors of Q, of K, of Q K', and of all three together are moderate: see `_LARGEST_FACTOR`.
 """
 
 from __future__ import annotations
@@ -27,23 +33,26 @@ from .... import _kernels
 from ..values import Call, Value
 from .graph import CallGraph
 
-__all__ = ["recognise"]
+__all__ = ["recognize"]
 
 MIN_ROWS = 24
-"""Of Q: for fewer, packing K and V costs more than keeping the scores in the cache saves."""
+"""Rows of Q. With fewer, packing K and V costs more than keeping the scores in the cache saves."""
 
 _ISNAN = _kernels.constant("UNARY_ISNAN")
-_DEPTH = 8  # calls between the product and the softmax
+_DEPTH = 8  # largest number of calls from the first product, included, to the softmax
 _LARGEST_FACTOR = 2.0**24
-"""The largest factor of Q, K or their product that the kernel may apply after the product. A factor beyond this, or
-below its reciprocal, may keep the product from overflowing, so it stays where it is. So do 0 and NaN."""
+"""The largest total factor of Q, of K and of the scores that the kernel may apply after the product Q K'. A larger
+factor, or one below the reciprocal, may keep that product from overflowing, so it stays where it is. So do 0 and NaN.
+The factors of several calls are multiplied before they are compared."""
 _MAX_DIM = _kernels.constant("ATTENTION_MAX_DIM")
 
 
 @dataclasses.dataclass(slots=True)
 class _Matrices:
-    """An operand of a product where it lies: elements from row to row, column to column, and along each batch axis.
-    ``passed``: positions of the calls that it is read through."""
+    """An operand of a product as a strided view of ``value``, times ``factor``.
+
+    ``offset``, ``row``, ``column``, ``batch``: the first element, and the strides of rows, columns and batch axes, in
+    elements. ``passed``: positions of the calls that the view bypasses."""
 
     value: Value
     factor: float
@@ -56,8 +65,9 @@ class _Matrices:
 
 @dataclasses.dataclass(slots=True)
 class _Scores:
-    """What a softmax reads, as the first product and what follows it. ``calls``: positions of all of these. ``mask``:
-    a condition; where it is ``chosen`` (0 or 1), ``number`` is taken instead."""
+    """The input of a softmax: ``factor * product + addends``, but ``number`` where ``mask`` is ``chosen`` (0 or 1).
+
+    ``calls``: positions of all calls from the product on."""
 
     product: Call
     calls: list[int]
@@ -70,8 +80,10 @@ class _Scores:
 
 @dataclasses.dataclass(slots=True)
 class _After:
-    """What the second product reads, made of a softmax by ``calls``. ``mask``, ``chosen``, ``number``: as in `_Scores`;
-    2: where it is NaN."""
+    """The left operand of the second product: a softmax, with ``number`` in some places.
+
+    ``calls``: positions of the calls between them. ``mask``, ``chosen``, ``number``: as in `_Scores`; if ``chosen`` is
+    2, the number replaces NaN and there is no mask."""
 
     value: Value
     calls: list[int]
@@ -80,15 +92,17 @@ class _After:
     number: float = 0.0
 
 
-def recognise(graph: CallGraph) -> None:
+def recognize(graph: CallGraph) -> None:
     for position, call in graph:
         if call.kernel == "softmax" and call.outputs[0].dtype == np.float32 and _is_over_rows(call):
             _around_softmax(graph, position, call)
 
 
 def _is_over_rows(softmax: Call) -> bool:
-    """Whether a softmax, not its logarithm, normalizes each row along the last axis. The lines must have the length of
-    that axis: with sizes of 1, or axes flattened before opset 13, lines of other lengths are dense, too."""
+    """Whether this is Softmax, not LogSoftmax, over each row along the last axis.
+
+    A stride of 1 is not enough: if there are axes of size 1, or axes flattened before opset 13, lines of other lengths
+    are dense too. So the lines must have the length of the last axis."""
     shape = softmax.outputs[0].shape
     return bool(shape) and softmax.ints[1:] == (shape[-1], 1, 0)
 
@@ -99,8 +113,8 @@ def _around_softmax(graph: CallGraph, position: int, softmax: Call) -> None:
         return
     after = _after(graph, weights)
     reader = None if after is None else graph.only_reader(after.value)
-    found = _scores(graph, scores, scores.shape, _DEPTH)
-    if after is None or reader is None or found is None:
+    before = _scores(graph, scores, scores.shape, _DEPTH)
+    if after is None or reader is None or before is None:
         return
     last = graph.call(reader)
     if not _is_plain_product(last) or last.inputs[0] is None or last.inputs[0].shape != weights.shape:
@@ -108,27 +122,30 @@ def _around_softmax(graph: CallGraph, position: int, softmax: Call) -> None:
     if last.inputs[0].data is not None or last.inputs[0].storage != after.value.storage:
         return
     batch, (m, n) = scores.shape[:-2], scores.shape[-2:]
-    d, e = found.product.ints[2], last.ints[1]
-    if not _is_batch(found.product, batch, m) or not _is_batch(last, batch, m) or not min(m, n, d, e, *batch):
+    d, e = before.product.ints[2], last.ints[1]
+    if not _is_batch(before.product, batch, m) or not _is_batch(last, batch, m) or not min(m, n, d, e, *batch):
         return
-    if found.product.ints[1] != n or last.ints[2] != n or max(m, n, d, e) > _MAX_DIM:
+    if before.product.ints[1] != n or last.ints[2] != n or max(m, n, d, e) > _MAX_DIM:
         return
-    queries = _matrices(graph, found.product, 0, batch, False)
-    keys, values = _matrices(graph, found.product, 1, batch, True), _matrices(graph, last, 1, batch, True)
-    masks = _masks(found, after, scores.shape)
+    queries = _matrices(graph, before.product, 0, batch, False)
+    keys, values = _matrices(graph, before.product, 1, batch, True), _matrices(graph, last, 1, batch, True)
+    masks = _masks(before, after, scores.shape)
     if queries is None or keys is None or values is None or masks is None or values.factor != 1.0:
         return
-    keys.row, keys.column = keys.column, keys.row  # K' is what the product reads
-    removed = [*found.calls, *after.calls, position, reader]
+    total_factor = before.factor * queries.factor * keys.factor
+    if not _is_moderate(total_factor):
+        return
+    keys.row, keys.column = keys.column, keys.row  # the product reads K transposed
+    removed = [*before.calls, *after.calls, position, reader]
     made, out_row, out_batch = _result(graph, last.outputs[0], (*batch, m, e), removed)
     bias, addend, mask, mask_after = (steps for _, steps in masks)
-    ints = [m, n, d, e, found.chosen, after.chosen]
+    ints = [m, n, d, e, before.chosen, after.chosen]
     ints += [queries.row, queries.column, keys.row, keys.column, values.row, values.column, out_row]
     ints += [*bias[-2:], addend[-2], *mask[-2:], *mask_after[-2:]]
     ints += [queries.offset, keys.offset, values.offset]
     ints += [len(batch), *batch, *queries.batch, *keys.batch, *values.batch, *out_batch]
     ints += [*bias[:-2], *addend[:-2], *mask[:-2], *mask_after[:-2]]
-    floats = (found.factor * queries.factor * keys.factor, found.number, after.number)
+    floats = (total_factor, before.number, after.number)
     scratch = _kernels.scratch_attention(m, n, d, e)
     inputs = (queries.value, keys.value, values.value, *(value for value, _ in masks))
     end = max(removed)
@@ -141,16 +158,16 @@ def _around_softmax(graph: CallGraph, position: int, softmax: Call) -> None:
 
 
 def _is_plain_product(call: Call) -> bool:
-    """A product of two batches as they are: neither operand transposed or packed, no bias, addend or activation, no
-    factor."""
+    """Whether a call is a float32 matmul of two operands that are neither transposed nor packed, without bias, addend,
+    activation or factor."""
     if call.kernel != "matmul" or call.outputs[0].dtype != np.float32:
         return False
     return call.ints[3:9] == (0,) * 6 and call.inputs[2:] == (None, None) and call.floats[0] == 1.0
 
 
 def _is_batch(product: Call, batch: tuple[int, ...], m: int) -> bool:
-    """Whether the product runs over just these batch axes, with ``m`` rows each. A batch folded into the rows has
-    another number of rows, unless it has one matrix."""
+    """Whether the product has exactly these batch axes and ``m`` rows per matrix. A product whose batch was folded into
+    its rows has a different number of rows, unless the batch has one matrix."""
     dims = product.ints[10 : 10 + product.ints[9]]
     return product.ints[0] == m and (dims == batch or (not dims and math.prod(batch) == 1))
 
@@ -161,15 +178,20 @@ def _known_number(value: Value | None) -> float | None:
     return float(value.data.reshape(()))
 
 
+def _is_moderate(factor: float) -> bool:
+    return 1 / _LARGEST_FACTOR <= abs(factor) <= _LARGEST_FACTOR
+
+
 def _scaled(call: Call) -> tuple[Value, float] | None:
-    """The value that a call multiplies or divides by a known number, and the number or, for a division, its reciprocal.
-    The number has one element, adds no axes, and is between ``1 / _LARGEST_FACTOR`` and ``_LARGEST_FACTOR`` in size."""
+    """The value and the factor, if a call multiplies a value by a known number or divides it by one.
+
+    The number is a float32 of one element that adds no axes, and is moderate."""
     first, second = call.inputs[0], call.inputs[1] if len(call.inputs) > 1 else None
     for value, other in ((first, second), (second, first)):
         number = _known_number(other)
         if number is None or value is None or value.data is not None or value.shape != call.outputs[0].shape:
             continue
-        if not 1 / _LARGEST_FACTOR <= abs(number) <= _LARGEST_FACTOR:
+        if not _is_moderate(number):
             continue
         if call.kernel == "mul":
             return value, number
@@ -186,50 +208,54 @@ def _private_maker(graph: CallGraph, value: Value) -> tuple[int, Call] | None:
 
 
 def _scores(graph: CallGraph, value: Value | None, shape: tuple[int, ...], depth: int) -> _Scores | None:
-    """Backwards from a value that only a softmax reads, in the end, to the product. Each call has one reader, so none
-    is met twice. The order is fixed, from the product on: factors, up to two addends, one choice; each keeps ``shape``,
-    and each value is read once."""
+    """Walk back from ``value`` to the first product; None if the calls do not form the pattern.
+
+    From the product on, their order is: factors, up to two addends, one Where. Each result has ``shape`` and one
+    reader, so no call is visited twice."""
     if value is None or value.shape != shape or depth == 0:
         return None
     maker = _private_maker(graph, value)
     if maker is None:
         return None
     position, call = maker
-    found: _Scores | None
+    pattern: _Scores | None
     if _is_plain_product(call):
         return _Scores(call, [position])
     times = _scaled(call) if call.kernel in ("mul", "div") else None
     if times is not None:
-        found = _scores(graph, times[0], shape, depth - 1)
-        if found is None or found.addends or found.mask is not None:
+        pattern = _scores(graph, times[0], shape, depth - 1)
+        if pattern is None or pattern.addends or pattern.mask is not None:
             return None
-        found.factor *= times[1]
+        pattern.factor *= times[1]
+        if not _is_moderate(pattern.factor):
+            return None
     elif call.kernel == "add":
         first, second = call.inputs
-        found, other = _scores(graph, first, shape, depth - 1), second
-        if found is None:
-            found, other = _scores(graph, second, shape, depth - 1), first
-        if found is None or other is None or len(found.addends) == 2 or found.mask is not None:
+        pattern, other = _scores(graph, first, shape, depth - 1), second
+        if pattern is None:
+            pattern, other = _scores(graph, second, shape, depth - 1), first
+        if pattern is None or other is None or len(pattern.addends) == 2 or pattern.mask is not None:
             return None
-        found.addends.append(other)
+        pattern.addends.append(other)
     elif call.kernel == "where":
         chosen = _chosen(call)
-        found = None if chosen is None else _scores(graph, chosen[0], shape, depth - 1)
-        if chosen is None or found is None or found.mask is not None:
+        pattern = None if chosen is None else _scores(graph, chosen[0], shape, depth - 1)
+        if chosen is None or pattern is None or pattern.mask is not None:
             return None
-        _, found.mask, found.chosen, found.number = chosen
+        _, pattern.mask, pattern.chosen, pattern.number = chosen
     else:
         return None
-    found.calls.append(position)
-    return found
+    pattern.calls.append(position)
+    return pattern
 
 
 def _matrices(graph: CallGraph, product: Call, which: int, batch: tuple[int, ...], packed: bool) -> _Matrices | None:
-    """An operand of a product, read through the numbers it is multiplied by and transpositions. ``packed``: rows or
-    columns have to be dense.
+    """Operand number ``which`` of a product as a view that bypasses factors and transposing copies; None if its batch
+    strides do not correspond to axes of the operand. ``packed``: the kernel packs it, so rows or columns must be dense.
 
-    A copy is skipped if each axis of the operand longer than 1 is one axis of the copy with the same size, walked
-    forwards, and no copy before it started at an offset. Other calls may read these results: the copies then stay."""
+    A factor is bypassed if the total factor stays moderate. A copy is bypassed if each axis of the operand longer than
+    1 is one axis of the copy with the same size and a step of 0 or more, and if no copy bypassed before starts at an
+    offset. A bypassed call stays in the program if other calls read its result."""
     value = product.inputs[which]
     if value is None or value.rank < 2 or value.dtype != np.float32:
         return None
@@ -246,6 +272,8 @@ def _matrices(graph: CallGraph, product: Call, which: int, batch: tuple[int, ...
         times = _scaled(call) if call.kernel in ("mul", "div") else None
         if times is not None:
             source, number = times
+            if not _is_moderate(factor * number):
+                break
             at, factor = Value(source.dtype, at.shape, None, source.storage, source.shared), factor * number
         elif call.kernel == "copy_strided" and call.inputs[0] is not None and offset == 0:
             through = _through(call, value.shape, strides)
@@ -268,20 +296,23 @@ def _matrices(graph: CallGraph, product: Call, which: int, batch: tuple[int, ...
 
 
 def _through(copy: Call, shape: tuple[int, ...], strides: Sequence[int]) -> list[int] | None:
-    """Strides over what a call copies, of axes with ``strides`` over its copy; None if the copy has no such axis."""
+    """Translate strides over the result of a copy to strides over its source.
+
+    None unless each axis (``shape``, ``strides``) longer than 1 is one axis of the copy, of the same size and with a
+    step of 0 or more."""
     rank = copy.ints[1]
     counts, steps = copy.ints[2 : 2 + rank], copy.ints[2 + rank :]
     place = {step: axis for axis, step in enumerate(_dense_steps(counts)) if counts[axis] > 1}
-    found = []
+    source_steps = []
     for size, stride in zip(shape, strides, strict=True):
         axis = place.get(stride, -1)
         if size == 1 or stride == 0:
-            found.append(0 if size > 1 else 1)
+            source_steps.append(0 if size > 1 else 1)
         elif axis < 0 or counts[axis] != size or steps[axis] < 0:
             return None
         else:
-            found.append(steps[axis])
-    return found
+            source_steps.append(steps[axis])
+    return source_steps
 
 
 def _dense_steps(shape: Sequence[int]) -> list[int]:
@@ -289,23 +320,26 @@ def _dense_steps(shape: Sequence[int]) -> list[int]:
 
 
 def _broadcast_steps(shape: tuple[int, ...], full: tuple[int, ...]) -> list[int] | None:
-    """Elements from place to place along each axis of ``full``, 0 where ``shape`` repeats; None if it does not fit."""
+    """The stride along each axis of ``full``, 0 along broadcast axes; None if ``shape`` does not broadcast to it."""
     if len(shape) > len(full):
         return None
     padded = (1,) * (len(full) - len(shape)) + shape
-    if any(size not in (1, wanted) for size, wanted in zip(padded, full, strict=True)):
+    if any(size not in (1, full_size) for size, full_size in zip(padded, full, strict=True)):
         return None
     return [0 if size == 1 else step for size, step in zip(padded, _dense_steps(padded), strict=True)]
 
 
 Mask = tuple[Value | None, list[int]]
+"""An optional operand that broadcasts to the scores, and its stride along each axis of the scores."""
 
 
-def _masks(found: _Scores, after: _After, shape: tuple[int, ...]) -> list[Mask] | None:
-    """The kernel's bias, addend and masks with their steps: its bias's columns may repeat, its addend's may not."""
+def _masks(before: _Scores, after: _After, shape: tuple[int, ...]) -> list[Mask] | None:
+    """The kernel's operands bias, addend, mask of the scores, mask of the weights; None if one does not broadcast.
+
+    The columns of the kernel's bias may repeat; those of its addend must be dense."""
     absent: Mask = (None, [0] * len(shape))
     addends: list[Mask] = []
-    for value in found.addends:
+    for value in before.addends:
         steps = _broadcast_steps(value.shape, shape)
         if steps is None:
             return None
@@ -314,7 +348,7 @@ def _masks(found: _Scores, after: _After, shape: tuple[int, ...]) -> list[Mask] 
     if len(addends) == 2 and addends[1][1][-1] != 1:
         return None
     masks = [*addends, absent, absent][:2]
-    for mask in (found.mask, after.mask):
+    for mask in (before.mask, after.mask):
         steps = None if mask is None else _broadcast_steps(mask.shape, shape)
         if mask is not None and steps is None:
             return None
@@ -323,9 +357,10 @@ def _masks(found: _Scores, after: _After, shape: tuple[int, ...]) -> list[Mask] 
 
 
 def _after(graph: CallGraph, weights: Value) -> _After | None:
-    """From the result of a softmax to what a product reads: the same, or with a number where a condition holds. With
-    such a choice, only the choice reads the softmax, or IsNaN and the choice, once each. Only the choice reads
-    IsNaN."""
+    """Walk forward from the result of a softmax to the left operand of the second product.
+
+    It is the softmax itself, or a Where of the softmax and a known number. Only this Where reads the softmax, once, or
+    IsNaN and this Where read it, once each. Only this Where reads the result of IsNaN."""
     reader = graph.only_reader(weights)
     if reader is not None:
         call = graph.call(reader)
@@ -351,8 +386,8 @@ def _after(graph: CallGraph, weights: Value) -> _After | None:
 
 
 def _chosen(where: Call) -> tuple[Value, Value, int, float] | None:
-    """Of a choice between a value, in its own shape, and a known number: the value, the condition, by which condition
-    the number is taken, and the number. None if both are known, or if the condition or the number adds axes."""
+    """If a Where chooses between a value and a known number: the value, the condition, for which condition (0 or 1) the
+    number is taken, and the number. None if both are known, or if the result has another shape than the value."""
     condition, yes, no = where.inputs
     numbers = _known_number(yes), _known_number(no)
     chosen = 0 if numbers[0] is None else 1
@@ -363,8 +398,10 @@ def _chosen(where: Call) -> tuple[Value, Value, int, float] | None:
 
 
 def _result(graph: CallGraph, value: Value, shape: tuple[int, ...], removed: list[int]) -> tuple[Value, int, list[int]]:
-    """Where the result goes: through the transposition that alone reads it, which is then removed, too. The copy must
-    take each element once, start at no offset, and keep the columns dense."""
+    """The value to write the result to, and its strides of rows and batch axes.
+
+    If the only reader is a strided copy that takes each element once, starts at offset 0 and keeps the columns dense,
+    the result is written in that copy's layout, and the copy is added to ``removed``."""
     dense = _dense_steps(shape)
     reader = graph.only_reader(value)
     copy = None if reader is None else graph.call(reader)

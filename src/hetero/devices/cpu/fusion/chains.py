@@ -1,14 +1,32 @@
-"""Runs of elementwise calls become one call of the kernel `chain`, which works tile by tile.
+"""Chains: a connected set of elementwise calls becomes one call of the kernel `chain`, which works tile by tile.
 
-Contract: the same kernels on the same elements, so the same bits. A run is a connected set of elementwise calls whose
-results have one shape; its operands are broadcast to that. The run takes the
-place of its last call, so until then only its own calls may read its results, and only under the shape in which they
-were made. Results that other calls read are written out; the others never reach memory.
+Contract: the same kernels on the same elements, so the same bits.
 
-Left alone: results that the first cache holds anyway; calls that can fail, so that an error names its node; powers
-whose exponent is not one known number, because their kernel tells exponents apart by how they are broadcast.
+Algorithm. A *run* is a connected set of elementwise calls whose results have one shape. Calls are visited in order;
+each starts a run of its own, which is joined with the runs that compute its operands (`_joined`). A run of two or more
+calls is then translated into a program for the kernel, which takes the place of the run's last call.
 
-Cost: a look at each call and its readers; joining two runs moves the shorter one.
+Conditions for a run:
+
+- All results have the same shape. Operands from outside broadcast to it.
+- Until the run's last call, only calls of the run read its results, and only in the shape in which they were computed.
+- It has at most `_MAX_CALLS` calls, `_MAX_OPERANDS` operands and `_MAX_RESULTS` results.
+- Each result has at least `MIN_BYTES`: a smaller one stays in the L1 cache between two calls anyway.
+- No call can fail, so that an error names its node: integer divisions are left out.
+- The exponent of a power is one known number, because the kernel `pow` distinguishes exponents by how they broadcast.
+
+Results that other calls read are written to memory; the others exist only within a tile.
+
+The program. kernels/chain.c defines it; `_KernelStep` and `_VectorStep` are its two kinds of steps. Steps refer to
+tensors by *slot*: first the operands from outside, then the results, then the registers, which are temporary tensors of
+one tile. A float32 operation that the kernel has as a vector operation (kernels/vector_tape.h) works on an accumulator:
+it is loaded from a slot unless the step before left the operand there, and stored only if a later step, other than the
+next vector operation, or a call outside reads it.
+
+Slots are assigned in one backward pass over the calls (`_Slots`): linear-scan register allocation, in which a result's
+own memory serves as a register until the call that computes the result.
+
+Cost: linear in the calls and their readers, times at most `_MAX_CALLS` for joining.
 """
 
 from __future__ import annotations
@@ -16,7 +34,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,18 +46,19 @@ from .graph import CallGraph
 __all__ = ["MIN_BYTES", "fuse_elementwise"]
 
 MIN_BYTES = 1 << 13
-"""Of a result. A smaller one stays in the first cache between two calls."""
+"""Bytes of a result, at least. A smaller one stays in the L1 cache between two calls."""
 
-_TILE_BYTES = 3 << 13  # of all that a tile touches: three quarters of a first cache of 32 KiB
-_MIN_TILE, _MAX_TILE = 512, 8192  # elements, whole lines of any type
+_TILE_BYTES = 3 << 13  # bytes of all operands, results and registers of a tile: three quarters of an L1 cache of 32 KiB
+_MIN_TILE, _MAX_TILE = 512, 8192  # elements; multiples of a cache line for every type
 _MAX_CALLS, _MAX_OPERANDS, _MAX_RESULTS = 64, _kernels.constant("CHAIN_OPERANDS"), 16
 _STEP_BYTES, _SLOT_BYTES, _LINE = (_kernels.constant(f"CHAIN_{name}") for name in ("STEP_BYTES", "SLOT_BYTES", "LINE"))
 
 _KERNELS = {"unary", "cast", "where", "add", "sub", "mul", "min", "max", "prelu", "equal", "less", "less_or_equal"}
 _KERNELS |= {"greater", "greater_or_equal", "and", "or", "xor", "bitwise_and", "bitwise_or", "bitwise_xor"}
 _KERNELS |= {"shift_left", "shift_right"}
-_FLOAT_KERNELS = {"div", "fmod"}  # of integers they can fail
-# Codes of src/_core/kernels/vector_tape.h. Those of binary operations are without their form, which is added.
+_FLOAT_KERNELS = {"div", "fmod"}  # for integers they can fail
+# Vector operations: HT_VECTOR_* in kernels/constants.h. The code of a binary operation is that of its name plus a form,
+# which says which operand is the accumulator and which a row in memory.
 _LOAD, _STORE = _kernels.constant("VECTOR_LOAD"), _kernels.constant("VECTOR_STORE")
 _ACC_ROW, _ROW_ACC, _ACC_ACC = (_kernels.constant(f"VECTOR_{form}") for form in ("ACC_ROW", "ROW_ACC", "ACC_ACC"))
 _VECTOR_BINARY = {
@@ -47,29 +66,59 @@ _VECTOR_BINARY = {
     + _kernels.constant("VECTOR_FORMS") * _kernels.constant(f"VECTOR_{name.upper()}")
     for name in ("add", "sub", "mul", "div", "min", "max", "prelu")
 }
-# Codes of the unary operations that are functions of a vector.
+# Unary operations that the kernel also has as vector operations, by code.
 _VECTOR_UNARY = (
     *range(_kernels.constant("UNARY_RELU"), _kernels.constant("UNARY_COS") + 1),
     _kernels.constant("UNARY_SHRINK"),
 )
-# Kernels that may write their result over one of these operands, if it has as many bytes an element.
+# Operands whose slot may be the result's slot, if the element type is the same; (0, 1) for all other kernels.
 _IN_PLACE = {"unary": (0,), "cast": (), "where": (1, 2)}
 
 Key = tuple[int, tuple[int, ...]]
+"""Identifies a value in a chain: its storage (for a known value, ~id of its data, which is negative) and its shape."""
+
+
+class _KernelStep(NamedTuple):
+    """The ints of a step that calls a kernel, in the order of kernels/chain.c. Operands and result are slots."""
+
+    kernel: int  # its number in _kernels.kernel_names()
+    operand_count: int  # 1 to 3; operands beyond are 0
+    operand0: int
+    operand1: int
+    operand2: int
+    result: int
+    unary_code: int  # of the kernel `unary`, else 0
+
+
+class _VectorStep(NamedTuple):
+    """The ints of a step that applies a vector operation to the accumulator, in the order of kernels/chain.c."""
+
+    marker: int  # -1: not a kernel
+    code: int  # HT_VECTOR_*, or the code of a unary operation
+    row: int  # the slot of the row, 0 if the operation has none
+    unused0: int = 0
+    unused1: int = 0
+    unused2: int = 0
+    unused3: int = 0
+
+
+_Step = tuple[_KernelStep | _VectorStep, tuple[float, ...]]
+"""A step's ints, and the two parameters of a unary operation (else 0)."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Run:
-    """``calls``: positions. ``made``: storages of their results. ``taken``: operands from outside, by `_key`."""
+    """``calls``: positions, ascending. ``results``: storages of their results. ``operands``: what they read from
+    outside."""
 
     shape: tuple[int, ...]
     calls: list[int]
-    made: set[int]
-    taken: dict[Key, Value]
+    results: set[int]
+    operands: dict[Key, Value]
 
 
 def fuse_elementwise(graph: CallGraph) -> None:
-    run_of: dict[int, _Run] = {}  # storage -> the run that makes it
+    run_of: dict[int, _Run] = {}  # storage -> the run that computes it
     runs: list[_Run] = []
     for position, call in graph:
         if not _is_elementwise(graph, position, call):
@@ -77,16 +126,16 @@ def fuse_elementwise(graph: CallGraph) -> None:
         run = _Run(call.outputs[0].shape, [position], {call.outputs[0].storage}, {})
         for value in call.inputs:
             assert value is not None
-            run.taken[_key(value)] = value
+            run.operands[_key(value)] = value
         for value in call.inputs:
             other = run_of.get(value.storage) if value is not None and value.data is None else None
             if other is not None and other is not run:
                 run = _joined(graph, other, run, position) or run
-        for storage in run.made:
+        for storage in run.results:
             run_of[storage] = run
         runs.append(run)
     for run in dict.fromkeys(runs):
-        if len(run.calls) > 1 and run_of[next(iter(run.made))] is run:
+        if len(run.calls) > 1 and run_of[next(iter(run.results))] is run:
             _replace(graph, run)
 
 
@@ -95,47 +144,51 @@ def _key(value: Value) -> Key:
 
 
 def _is_elementwise(graph: CallGraph, position: int, call: Call) -> bool:
-    made = call.outputs[0]
+    result = call.outputs[0]
     if call.kernel not in _KERNELS:
-        kind = made.dtype.kind
+        kind = result.dtype.kind
         exponent = call.inputs[1] if call.kernel == "pow" else None
         known = exponent is not None and exponent.data is not None and exponent.size == 1
         if kind != "f" or not (call.kernel in _FLOAT_KERNELS or known):
             return False
-    return made.size * made.dtype.itemsize >= MIN_BYTES and graph.maker(made) == position
+    return result.size * result.dtype.itemsize >= MIN_BYTES and graph.maker(result) == position
 
 
 def _joined(graph: CallGraph, before: _Run, run: _Run, position: int) -> _Run | None:
-    """Both as one run that ends at ``position``; None where that changes what others see, or a limit is passed."""
+    """Both runs as one that ends at ``position``; None if the conditions in the header do not hold for it."""
     if before.shape != run.shape or len(before.calls) + len(run.calls) > _MAX_CALLS:
         return None
-    taken = before.taken | {
-        key: value for key, value in run.taken.items() if value.data is not None or value.storage not in before.made
+    operands = before.operands | {
+        key: value
+        for key, value in run.operands.items()
+        if value.data is not None or value.storage not in before.results
     }
-    if len(taken) > _MAX_OPERANDS or any(value.data is None and value.storage in run.made for value in taken.values()):
+    if len(operands) > _MAX_OPERANDS:
         return None
-    if any(storage in before.made and shape != run.shape for storage, shape in run.taken):
-        return None  # read under another shape, which needs all of it
-    mine = {*before.calls, *run.calls}
+    if any(value.data is None and value.storage in run.results for value in operands.values()):
+        return None  # each run reads the other
+    if any(storage in before.results and shape != run.shape for storage, shape in run.operands):
+        return None  # read in another shape, so it must be complete before
+    calls = {*before.calls, *run.calls}
     for earlier in before.calls:
         readers = graph.reader_positions(graph.call(earlier).outputs[0])
-        if any(reader < position and reader not in mine for reader in readers):
-            return None
-    return _Run(run.shape, sorted(mine), before.made | run.made, taken)
+        if any(reader < position and reader not in calls for reader in readers):
+            return None  # another call reads a result before the chain has run
+    return _Run(run.shape, sorted(calls), before.results | run.results, operands)
 
 
 def _replace(graph: CallGraph, run: _Run) -> None:
     calls = [graph.call(position) for position in run.calls]
-    mine = set(run.calls)
+    positions = set(run.calls)
     results = [
         call.outputs[0]
         for call in calls
-        if graph.is_kept(call.outputs[0]) or not mine.issuperset(graph.reader_positions(call.outputs[0]) or (-1,))
+        if graph.is_kept(call.outputs[0]) or not positions.issuperset(graph.reader_positions(call.outputs[0]) or (-1,))
     ]
     if len(results) > _MAX_RESULTS:
         return
-    operands = list(run.taken.values())
-    slots = _Slots(operands, results, _in_memory(calls, results))
+    operands = list(run.operands.values())
+    slots = _Slots(operands, results, _stored_values(calls, results))
     slots.assign(calls)
     steps = _steps(calls, slots)
     elements = [*(value for value in operands if value.shape == run.shape), *results]
@@ -157,14 +210,14 @@ def _replace(graph: CallGraph, run: _Run) -> None:
 
 
 def _is_vector(call: Call) -> bool:
-    """Whether the kernel has an operation for this on its accumulator."""
+    """Whether the kernel has a vector operation for this call."""
     if call.outputs[0].dtype != np.float32:
         return False
     return call.kernel in _VECTOR_BINARY or (call.kernel == "unary" and call.ints[0] in _VECTOR_UNARY)
 
 
-def _in_memory(calls: Sequence[Call], results: Sequence[Value]) -> set[Key]:
-    """What of the values made here is stored: all but those that only the next operation reads."""
+def _stored_values(calls: Sequence[Call], results: Sequence[Value]) -> set[Key]:
+    """The values that need a slot: all but those that only the next call reads, from the accumulator."""
     stored = {_key(value) for value in results}
     for before, call in zip([None, *calls], calls, strict=False):
         for value in call.inputs:
@@ -175,49 +228,51 @@ def _in_memory(calls: Sequence[Call], results: Sequence[Value]) -> set[Key]:
     return stored
 
 
-def _steps(calls: Sequence[Call], slots: _Slots) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
-    """The kernel's steps: seven integers and two numbers each."""
-    steps: list[tuple[tuple[int, ...], tuple[float, ...]]] = []
+def _steps(calls: Sequence[Call], slots: _Slots) -> list[_Step]:
+    """The steps of the kernel's program."""
+    steps: list[_Step] = []
 
-    def operation(code: int, value: Value | None = None, parameters: tuple[float, ...] = (0.0, 0.0)) -> None:
-        steps.append(((-1, code, 0 if value is None else slots.of[_key(value)], 0, 0, 0, 0), parameters))
+    def vector(code: int, row: Value | None = None, parameters: tuple[float, ...] = (0.0, 0.0)) -> None:
+        steps.append((_VectorStep(-1, code, 0 if row is None else slots.of[_key(row)]), parameters))
 
-    held: Key | None = None  # what the accumulator holds
+    accumulator: Key | None = None  # the value that it holds; None after a kernel step, which leaves it undefined
     for call in calls:
-        made = call.outputs[0]
+        result = call.outputs[0]
         operands = [value for value in call.inputs if value is not None]
         if not _is_vector(call):
-            places = ([slots.of[_key(value)] for value in operands] + [0, 0])[:3]
+            first, second, third = ([slots.of[_key(value)] for value in operands] + [0, 0])[:3]
             is_unary = call.kernel == "unary"
-            numbers = (_kernel_number(call.kernel), len(operands), *places, slots.of[_key(made)])
-            steps.append(((*numbers, call.ints[0] if is_unary else 0), call.floats if is_unary else (0.0, 0.0)))
-            held = None
+            kernel, code = _kernel_number(call.kernel), call.ints[0] if is_unary else 0
+            step = _KernelStep(kernel, len(operands), first, second, third, slots.of[_key(result)], code)
+            steps.append((step, call.floats if is_unary else (0.0, 0.0)))
+            accumulator = None
             continue
         keys = [_key(value) for value in operands]
-        if held not in keys:
-            operation(_LOAD, operands[0])
-            held = keys[0]
+        if accumulator not in keys:
+            vector(_LOAD, operands[0])
+            accumulator = keys[0]
         if call.kernel == "unary":
-            operation(call.ints[0], None, call.floats)
+            vector(call.ints[0], None, call.floats)
         else:
             code = _VECTOR_BINARY[call.kernel]
             if keys[0] == keys[1]:
-                operation(code + _ACC_ACC)
-            elif keys[0] == held:
-                operation(code + _ACC_ROW, operands[1])
+                vector(code + _ACC_ACC)
+            elif keys[0] == accumulator:
+                vector(code + _ACC_ROW, operands[1])
             else:
-                operation(code + _ROW_ACC, operands[0])
-        held = _key(made)
-        if held in slots.of:
-            operation(_STORE, made)
+                vector(code + _ROW_ACC, operands[0])
+        accumulator = _key(result)
+        if accumulator in slots.of:
+            vector(_STORE, result)
     return steps
 
 
 class _Slots:
-    """Where each value of a run is: operands, results, registers, in this order.
+    """The slot of each stored value. Slots are numbered through operands, results, registers, in this order.
 
-    Values are placed from the last call to the first: so a result's memory is free for others until the call that
-    makes it, and a value can be given the place of what is made from it.
+    Values are placed from the last call to the first, each when its last reader is met. A result's slot is therefore
+    free for other values before the call that computes the result, and an operand can get the slot of the result that
+    is computed from it, if the kernel works in place.
     """
 
     def __init__(self, operands: Sequence[Value], results: Sequence[Value], stored: Collection[Key]) -> None:
@@ -230,28 +285,29 @@ class _Slots:
 
     def assign(self, calls: Sequence[Call]) -> None:
         for call in reversed(calls):
-            made = call.outputs[0]
-            slot = self.of.get(_key(made))
-            waiting = {
+            result = call.outputs[0]
+            slot = self.of.get(_key(result))
+            unplaced = {
                 _key(value): value
                 for value in call.inputs
                 if value is not None and _key(value) in self._stored and _key(value) not in self.of
             }
-            places = _IN_PLACE.get(call.kernel, (0, 1))
-            heir = None
-            for key, value in waiting.items():
-                reads = [at for at, operand in enumerate(call.inputs) if operand is not None and _key(operand) == key]
-                if slot is not None and value.dtype == made.dtype and set(reads) <= set(places):
-                    heir = key
+            in_place = set(_IN_PLACE.get(call.kernel, (0, 1)))
+            shares_slot = None  # the operand that gets the result's slot
+            for key, value in unplaced.items():
+                reads = {at for at, operand in enumerate(call.inputs) if operand is not None and _key(operand) == key}
+                if slot is not None and value.dtype == result.dtype and reads <= in_place:
+                    shares_slot = key
                     self.of[key] = slot
                     break
-            for key, value in waiting.items():
-                if key != heir:
+            for key, value in unplaced.items():
+                if key != shares_slot:
                     self.of[key] = self._take(value.dtype)
-            if heir is None and slot is not None:
-                self._free.append((slot, made.dtype))
+            if shares_slot is None and slot is not None:
+                self._free.append((slot, result.dtype))
 
     def _take(self, dtype: np.dtype[Any]) -> int:
+        """A free slot of this type, or a new register."""
         for at in range(len(self._free) - 1, -1, -1):
             if self._free[at][1] == dtype:
                 return self._free.pop(at)[0]
@@ -260,6 +316,7 @@ class _Slots:
 
 
 def _lines(bytes_: int) -> int:
+    """Bytes rounded up to whole cache lines."""
     return -(-bytes_ // _LINE) * _LINE
 
 

@@ -1,15 +1,15 @@
-"""Products and convolutions take over what is done to their results alone: a bias, an addend, an activation.
+"""Moves a bias, an addend and an activation into the product or convolution before them.
 
-Contract: the result is ``activation(product + bias + addend)``, added in this order. Elementwise functions see the sum
-before it is rounded to memory; nothing else changes.
+Contract: the result is ``activation(product + bias + addend)``, added in this order. Results agree with
+those of separate calls up to rounding.
 
 Conditions:
 
-- Each step alone reads the result before it, once, is float32 and keeps the number of elements. No step follows an
-  activation.
-- A bias has one number per column or output channel, and size 1 along every other axis of the result as the product
-  made it. No bias or addend came before it.
-- An addend has the shape under which the result is read. No addend came before it.
+- Each step is the only reader of the result before it, reads it once, is float32 and keeps the number of elements. The
+  activation is the last step.
+- A bias has one number per column or output channel, and size 1 along every other axis of the product's own result,
+  which is not reshaped before the addition. No bias or addend precedes it.
+- An addend has the shape in which the addition reads the result. No addend precedes it.
 - Bias and addend are complete before the product runs.
 """
 
@@ -72,7 +72,7 @@ def _with_operand(graph: CallGraph, position: int, call: Call, add: Call) -> Cal
         return None
     inputs = list(call.inputs)
     if inputs[_ADDEND] is not None:
-        return None  # what comes after the addend would be added before it
+        return None  # the kernel adds the bias before the addend, which would change the order
     if inputs[_BIAS] is None and _is_bias(call, mine, other):
         inputs[_BIAS] = Value(other.dtype, (other.size,), _flat(other), other.storage, other.shared)
         if call.kernel == "conv":
@@ -92,11 +92,11 @@ def _flat(value: Value) -> np.ndarray | None:
 
 
 def _is_bias(call: Call, mine: Value, other: Value) -> bool:
-    """Whether ``other`` is a number per column of the product, or per channel of the convolution."""
+    """Whether ``other`` has one number per column of the product, or per output channel of the convolution."""
     if mine.shape != call.outputs[0].shape:
         return False  # reshaped in between: the last axis need not be the product's
     padded = (1,) * (mine.rank - other.rank) + other.shape
     axis = 1 if call.kernel == "conv" else mine.rank - 1
     if call.kernel == "matmul" and mine.shape[axis : axis + 1] != (call.ints[1],):
-        return False  # a product with a vector has no columns of its own
+        return False  # the result of a product with a vector has no axis of columns
     return all(size == (mine.shape[i] if i == axis else 1) for i, size in enumerate(padded))

@@ -1,4 +1,4 @@
-"""The calls of a segment, with who makes and who reads each storage."""
+"""The calls of a segment, with the makers and readers of each storage."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ __all__ = ["CallGraph"]
 
 
 class CallGraph:
-    """Calls by position; a position whose call was fused into another is empty. Positions never change, so comparing
-    them tells what runs first."""
+    """The calls of a segment by position, which is the order in which they run.
+
+    Positions never change; the position of a removed call stays empty. ``kept``: storages read after the segment."""
 
     def __init__(self, calls: Sequence[Call], kept: Collection[int]) -> None:
         self._calls: list[Call | None] = list(calls)
@@ -36,7 +37,7 @@ class CallGraph:
             self._makers[value.storage].remove(position)
 
     def __iter__(self) -> Iterator[tuple[int, Call]]:
-        """Positions and calls as they are now, in order; calls may be fused on the way."""
+        """Positions and calls in order. The graph may be changed during the iteration."""
         for position in range(len(self._calls)):
             call = self._calls[position]
             if call is not None:
@@ -51,7 +52,7 @@ class CallGraph:
         return list(self._readers.get(value.storage, ()))
 
     def is_private(self, value: Value, readers: int) -> bool:
-        """Whether one call makes all of ``value``, it is read so many times, and by nobody after the segment."""
+        """Whether exactly one call writes ``value`` and it is read ``readers`` times, never after the segment."""
         return (
             value.data is None
             and value.storage not in self._kept
@@ -64,20 +65,22 @@ class CallGraph:
         return value.storage in self._kept
 
     def is_unread(self, value: Value, but_at: int) -> bool:
-        """Whether nobody reads ``value`` but the call of one position."""
+        """Whether no call but the one at ``but_at`` (-1: no call at all) reads ``value``, nor anything after the
+        segment."""
         return value.storage not in self._kept and set(self._readers.get(value.storage, ())) <= {but_at}
 
     def only_reader(self, value: Value) -> int | None:
-        """The position of the one call that reads ``value``, once, if nothing else will."""
+        """The position of the call that reads ``value``, if it is read exactly once and `is_private`."""
         return self._readers[value.storage][0] if self.is_private(value, 1) else None
 
     def maker(self, value: Value) -> int | None:
-        """The position of the one call that makes ``value``; None if it is given, or known, or made in parts."""
+        """The position of the call that computes ``value``; None for an input of the segment, a known value, or a
+        storage that several calls write."""
         makers = self._makers.get(value.storage, ())
         return makers[0] if value.data is None and len(makers) == 1 else None
 
     def is_made_before(self, value: Value, position: int) -> bool:
-        """Whether ``value`` is complete when the call of a position runs."""
+        """Whether ``value`` is complete before the call at ``position`` runs."""
         return value.data is not None or all(maker < position for maker in self._makers.get(value.storage, ()))
 
     def replace(self, position: int, call: Call) -> Call:
@@ -91,14 +94,15 @@ class CallGraph:
         self._calls[position] = None
 
     def remove_unread(self, position: int) -> None:
-        """Remove the call of a position, if it is there and nobody reads what it makes."""
+        """Remove the call at ``position``, unless it was removed before or its results are read."""
         call = self._calls[position]
         if call is not None and all(self.is_unread(value, -1) for value in call.outputs):
             self.remove(position)
 
     def absorb(self, position: int, reader: int, call: Call) -> Call:
-        """``call`` stands for the calls of ``position`` and its only reader: it takes the place of the first, for whose
-        node it counts, and its output the place of the second's, under its own shape."""
+        """Replace the calls at ``position`` and ``reader``, its only reader, by ``call`` at ``position``.
+
+        The result goes to the storage of the reader's result, in the shape of ``call``'s own output."""
         last = self.call(reader)
         made = Value(last.outputs[0].dtype, call.outputs[0].shape, None, last.outputs[0].storage)
         self.remove(reader)

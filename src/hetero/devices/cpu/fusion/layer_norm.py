@@ -1,20 +1,20 @@
-"""Layer normalisation: recognised where exporters wrote it as several nodes, and joined with the addition before it.
+"""Layer normalization: recognized when written as several nodes, and fused with an addition before it.
 
-Contract of `recognise`: ``(x - mean) / sqrt(mean((x - mean)**2) + epsilon) * scale + bias`` over the last axis, and the
-root-mean-square form ``x / sqrt(mean(x**2) + epsilon) * scale``, become one call; scale and bias are known vectors. The
-variance is summed in another order, and no digits are lost to the intermediate results. Conditions:
+`recognize` replaces ``(x - mean) / sqrt(mean((x - mean)**2) + epsilon) * scale + bias`` over the last axis, and the
+root-mean-square form ``x / sqrt(mean(x**2) + epsilon) * scale + bias``, by one call; the bias is optional. Contract:
+the same result up to rounding; the variance is summed in another order. Conditions:
 
-- x is float32 and not empty. The result has its shape: epsilon, scale and bias add no axes.
-- Both means are over the last axis alone and keep it.
-- Scale and bias have the size of the last axis there and 1 along all others; epsilon is one known number.
-- Each intermediate result is read within the pattern only, as often as the pattern reads it.
+- x is float32 and not empty. The result has the shape of x: epsilon, scale and bias add no axes.
+- Both means are over the last axis alone and keep it with size 1.
+- Scale and bias are known, with the size of the last axis along it and 1 along all others. Epsilon is one known number.
+- Each intermediate result is read only within the pattern, as often as the pattern reads it, and not after the segment.
 
-Contract of `add_before`: ``layer_norm(a + b)`` becomes one call, which gives the sum too where others read it.
-Conditions:
+`add_before` replaces ``layer_norm(a + b)`` by one call, which also writes the sum if other calls read it. Contract: the
+same sum and the same normalization. Conditions:
 
-- a and b have the shape of their sum. They may be the same value, and may be known.
-- The normalization reads the sum once: not as its scale or bias as well.
-- Nothing reads the sum before the normalization.
+- a and b have the shape of their sum. They may be the same value, and one may be known.
+- The normalization reads the sum exactly once, so not as its scale or bias too.
+- No call before the normalization reads the sum.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from ..values import Call, Value
 from .graph import CallGraph
 from .matching import is_same, maker_of, other_operand, reader_of, scalar, scalar_operand
 
-__all__ = ["add_before", "recognise"]
+__all__ = ["add_before", "recognize"]
 
 _SQRT, _MEAN = _kernels.constant("UNARY_SQRT"), _kernels.constant("REDUCE_MEAN")
 
 
-def recognise(graph: CallGraph) -> None:
+def recognize(graph: CallGraph) -> None:
     for position, call in graph:
         if _is_root(call):
             _around_root(graph, position, call)
 
 
 def _is_root(call: Call) -> bool:
-    """A square root or a power of 0.5. They differ only for -0 and -inf, which a mean of squares never is."""
+    """Whether a call is a square root or a power of 0.5. These differ only for -0 and -inf, which a mean of squares
+    plus a finite epsilon never is."""
     if call.kernel == "pow":
         return call.inputs[0] is not None and scalar_operand(call, call.inputs[0], 0.5)
     return call.kernel == "unary" and call.ints[0] == _SQRT
@@ -65,15 +66,15 @@ def _around_root(graph: CallGraph, position: int, root: Call) -> None:
         return
     removed = [position, plus[0], mean[0], power[0], division[0]]
     reads = 2 if power[1].kernel == "pow" else 3
-    centring = maker_of(graph, base, ("sub",), reads)
+    centering = maker_of(graph, base, ("sub",), reads)
     x, root_mean_square = base, True
-    if centring is not None:
-        middle = centring[1].inputs[1]
+    if centering is not None:
+        middle = centering[1].inputs[1]
         first = None if middle is None or middle.data is not None else maker_of(graph, middle, ("reduce",))
-        if first is not None and _is_mean_of_rows(first[1]) and is_same(first[1].inputs[0], centring[1].inputs[0]):
-            removed += [centring[0], first[0]]
-            assert centring[1].inputs[0] is not None
-            x, root_mean_square = centring[1].inputs[0], False
+        if first is not None and _is_mean_of_rows(first[1]) and is_same(first[1].inputs[0], centering[1].inputs[0]):
+            removed += [centering[0], first[0]]
+            assert centering[1].inputs[0] is not None
+            x, root_mean_square = centering[1].inputs[0], False
     if x.shape != division[1].outputs[0].shape:
         return
     _with_scale_and_bias(graph, x, epsilon, root_mean_square, removed, division[1])
@@ -104,7 +105,7 @@ def _with_scale_and_bias(
 
 
 def _is_mean_of_rows(reduce: Call) -> bool:
-    """A mean over only the last axis, which is kept. The input is not empty."""
+    """Whether a call is a mean over the last axis alone, which it keeps, of an input that is not empty."""
     x = reduce.inputs[0]
     assert x is not None
     marks = (0,) * (x.rank - 1) + (1,)
@@ -121,7 +122,8 @@ def _is_square(call: Call) -> bool:
 
 
 def _row(value: Value | None, x: Value) -> Value | None:
-    """A known vector along the last axis of ``x``, as one row: its last axis has that size, all others 1."""
+    """``value`` as a vector, if it is known and has the size of the last axis of ``x`` along its own last axis and 1
+    along all others."""
     if value is None or value.data is None or value.size != x.shape[-1] or value.shape[-1:] != x.shape[-1:]:
         return None
     return Value(value.dtype, (value.size,), value.data.reshape(-1), value.storage, value.shared)

@@ -1,4 +1,4 @@
-"""What the passes that recognise decomposed operators have in common: walking from call to call."""
+"""Pattern matching on the call graph, shared by the passes that recognize decomposed operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["is_same", "maker_of", "other_operand", "reader_of", "scalar", "scala
 
 
 def is_same(first: Value | None, second: Value | None) -> bool:
-    """Whether two values are the same elements in the same shape."""
+    """Whether two values that are not known share their storage and their shape."""
     return (
         first is not None
         and second is not None
@@ -25,7 +25,7 @@ def is_same(first: Value | None, second: Value | None) -> bool:
 
 
 def reader_of(graph: CallGraph, value: Value, kernel: str) -> tuple[int, Call] | None:
-    """The call of ``kernel`` that alone reads ``value``."""
+    """The only call that reads ``value``, which it reads once, if it is a call of ``kernel``."""
     position = graph.only_reader(value)
     if position is None or graph.call(position).kernel != kernel:
         return None
@@ -33,7 +33,8 @@ def reader_of(graph: CallGraph, value: Value, kernel: str) -> tuple[int, Call] |
 
 
 def maker_of(graph: CallGraph, value: Value, kernels: tuple[str, ...], readers: int = 1) -> tuple[int, Call] | None:
-    """The call, of one of ``kernels``, that makes ``value``, which is read ``readers`` times and by nobody later."""
+    """The call that computes ``value`` in this shape, if it is one of ``kernels`` and ``value`` is read exactly
+    ``readers`` times, never after the segment."""
     position = graph.maker(value)
     if position is None or not graph.is_private(value, readers):
         return None
@@ -42,7 +43,7 @@ def maker_of(graph: CallGraph, value: Value, kernels: tuple[str, ...], readers: 
 
 
 def other_operand(call: Call, value: Value) -> Value | None:
-    """The operand of a binary call beside ``value``; None if ``value`` is none of them, or both."""
+    """The other operand of a binary call; None if ``value`` is neither operand or both."""
     first, second = call.inputs
     mine = [is_same(operand, value) for operand in (first, second)]
     if mine == [True, False]:
@@ -51,14 +52,13 @@ def other_operand(call: Call, value: Value) -> Value | None:
 
 
 def scalar(value: Value | None) -> float | None:
-    """A known single number."""
+    """The number, if ``value`` is one known float32 number."""
     if value is None or value.data is None or value.size != 1 or value.data.dtype != np.float32:
         return None
     return float(value.data.reshape(()))
 
 
 def scalar_operand(call: Call, value: Value, number: float) -> bool:
-    """Whether the operand beside ``value`` is this number, to the precision of float32, and the result of ``value``'s
-    shape."""
-    found = scalar(other_operand(call, value))
-    return found is not None and math.isclose(found, number, rel_tol=1e-6) and call.outputs[0].shape == value.shape
+    """Whether the other operand is this number, within a relative 1e-6, and the result has the shape of ``value``."""
+    operand = scalar(other_operand(call, value))
+    return operand is not None and math.isclose(operand, number, rel_tol=1e-6) and call.outputs[0].shape == value.shape

@@ -11,15 +11,16 @@ __all__ = ["compose", "join_copies"]
 
 
 def join_copies(graph: CallGraph) -> None:
-    """A copy of a copy reads from the source of the first copy, which is removed if no other call reads it. Copies that
-    repeat elements stay, because they are faster on adjacent elements. Conditions: one call makes all that the second
-    copy reads, and each axis of the second view walks along one axis of the first result without leaving it
-    (`compose`)."""
+    """Let each copy of a copy read from the source of the first copy, which is removed if no other call reads it.
+
+    Conditions: one call writes the whole source of the second copy; each axis of the second view moves along one axis
+    of the first result and stays inside it (`compose`); the second copy does not repeat elements, because repeating is
+    faster from adjacent elements."""
     for position, call in graph:
         if call.kernel != "copy_strided":
             continue
         (value,) = call.inputs
-        assert value is not None, "it was not known when planned"
+        assert value is not None, "a copy of known data was computed during planning"
         maker = graph.maker(value)
         before = None if maker is None else graph.call(maker)
         if maker is None or before is None or before.kernel != "copy_strided" or call.outputs[0].size > value.size:
@@ -34,7 +35,7 @@ def join_copies(graph: CallGraph) -> None:
 
 def compose(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...] | None:
     """The parameters of copy_strided (offset, rank, counts, steps) that do what ``first`` and then ``second`` do; None
-    if that is no one view."""
+    if no single view does."""
     counts, steps = first[2 : 2 + first[1]], first[2 + first[1] :]
     dense = [1] * len(counts)
     for axis in range(len(counts) - 1, 0, -1):
@@ -42,13 +43,13 @@ def compose(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...] | No
     if 0 in counts:
         return None
     begin = [second[0] // step % count for step, count in zip(dense, counts, strict=True)]
-    low, high = list(begin), list(begin)  # where the second view goes along each axis of the first one's result
+    low, high = list(begin), list(begin)  # the indices that the second view reads along each axis of the first result
     composed = []
     for count, step in zip(second[2 : 2 + second[1]], second[2 + second[1] :], strict=True):
         if count < 2 or step == 0:
             composed.append(0)
             continue
-        # The one axis along which it can walk: of those that the step is a multiple of, the outermost.
+        # The axis it moves along: the outermost of those whose dense step divides its step.
         axes = [axis for axis, size in enumerate(counts) if size > 1 and step % dense[axis] == 0]
         if not axes:
             return None
@@ -57,7 +58,7 @@ def compose(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...] | No
         composed.append(times * steps[along])
         reach = times * (count - 1)
         low[along], high[along] = low[along] + min(reach, 0), high[along] + max(reach, 0)
-    if any(least < 0 or most >= count for least, most, count in zip(low, high, counts, strict=True)):
-        return None  # it goes from one row into the next
+    if any(start < 0 or stop >= count for start, stop, count in zip(low, high, counts, strict=True)):
+        return None  # it crosses from one row into the next
     offset = first[0] + sum(at * step for at, step in zip(begin, steps, strict=True))
     return (offset, second[1], *second[2 : 2 + second[1]], *composed)

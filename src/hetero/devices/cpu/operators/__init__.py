@@ -1,6 +1,6 @@
-"""How operators become calls of kernels, by theme; each module registers its operators when it is imported.
+"""Lowerings of operators to kernel calls, by theme. Each module registers its operators when it is imported.
 
-`halves` comes last: it wraps operators of the others for float16 and bfloat16.
+`halves` must come last: it wraps operators of the other modules for float16 and bfloat16.
 """
 
 from . import (

@@ -1,14 +1,14 @@
-"""Batch normalisation folded into the convolution before it, once per compiled model.
+"""Folds batch normalizations into the convolution before them, once per compiled model.
 
-Contract: a `BatchNormalization` with known statistics that alone reads the result of a `Conv` with known weights
-becomes a scale per output channel of the weights and a new bias; the node passes its input on. The scale is multiplied
-in when the weights are packed, so that no second copy of them is kept. Results agree to rounding.
+A `BatchNormalization` with known statistics that is the only reader of a `Conv` with known weights becomes a scale per
+output channel of the weights, and a new bias; the node then returns its input. Packing multiplies the weights by the
+scale, so no second copy of them is kept. Contract: the same results up to rounding.
 
 Conditions:
 
 - Weights, bias and statistics are known float32; the input is not known.
 - Bias and statistics have one number per output channel.
-- No other node, body of control flow or output reads the convolution's result.
+- No other node, body of control flow or output of the model reads the convolution's result.
 - The new bias is finite, and each channel's scale is at most `_LARGEST_SCALE` in magnitude.
 """
 
@@ -25,14 +25,15 @@ from ..values import Value
 __all__ = ["fold"]
 
 _LARGEST_SCALE = 2.0**64
-"""The largest scale of a channel. Weights below this size do not overflow when they are multiplied by it."""
+"""The largest scale of a channel. Its product with a weight below this magnitude does not overflow."""
 
 
 def fold(
     nodes: Sequence[NodePlan], outputs: Collection[int], constant: Callable[[int], Value | None]
 ) -> tuple[dict[int, tuple[Value, Value]], frozenset[int]]:
-    """({convolution: weights and bias}, normalisations that pass their input on), by node. ``outputs``: value ids that
-    are read from outside. ``constant``: the known value of an id."""
+    """({convolution: its new weights and bias}, normalizations that return their input), by node index.
+
+    ``outputs``: ids of the model's outputs. ``constant``: returns the known value of an id, or None."""
     uses = collections.Counter(value for plan in nodes for value in plan.inputs)
     uses.update(outputs)
     maker = {plan.outputs[0]: i for i, plan in enumerate(nodes) if plan.node.op_type == "Conv" and plan.outputs}
@@ -52,12 +53,12 @@ def fold(
 
 
 def _folded(
-    convolution: NodePlan, normalisation: NodePlan, constant: Callable[[int], Value | None]
+    convolution: NodePlan, normalization: NodePlan, constant: Callable[[int], Value | None]
 ) -> tuple[Value, Value] | None:
     weights = constant(convolution.inputs[1])
     has_bias = len(convolution.inputs) > 2 and convolution.inputs[2] >= 0
     bias = constant(convolution.inputs[2]) if has_bias else None
-    statistics = [constant(value) for value in normalisation.inputs[1:]]
+    statistics = [constant(value) for value in normalization.inputs[1:]]
     if weights is None or weights.data is None or (has_bias and bias is None) or constant(convolution.inputs[0]):
         return None
     channels = weights.shape[0] if weights.rank > 2 else -1
@@ -70,7 +71,7 @@ def _folded(
         return None
     gain, shift, mean, variance = (array.astype(np.float64) for array in arrays)
     with np.errstate(all="ignore"):
-        scale = gain / np.sqrt(variance + normalisation.node.get("epsilon", 1e-5))
+        scale = gain / np.sqrt(variance + normalization.node.get("epsilon", 1e-5))
         before = 0.0 if bias is None or bias.data is None else bias.data.astype(np.float64)
         after = ((before - mean) * scale + shift).astype(np.float32)
     if not (np.abs(scale) <= _LARGEST_SCALE).all() or not np.isfinite(after).all():

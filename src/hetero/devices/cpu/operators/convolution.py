@@ -1,4 +1,10 @@
-"""Conv: which of the kernel's ways a convolution goes, and its weights in the layout of that way."""
+"""Conv: chooses the algorithm of the kernel `conv` and packs the weights for it.
+
+``packing``, the kernel's second int, states the layout of the weights: 0 plain, 1 panels of a matrix product, 2 or 4
+transformed for Winograd's filtering with tiles of that size. Depthwise convolutions and weights that are not constant
+stay plain; 3x3 kernels without strides use Winograd's filtering if `winograd_tile` estimates that it is faster; all
+others are matrix products. kernels/conv.c describes the algorithms.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +16,27 @@ import numpy as np
 from .... import _kernels
 from ..registry import F32, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional
+from .elementwise import _optional, _required
 from .network import WINDOW, convolution_of, packed_b
 
 _SCRATCH, _DEPTHWISE_MAPS = _kernels.constant("CONV_SCRATCH"), _kernels.constant("CONV_DEPTHWISE_MAPS")
 _PANEL, _LONGEST_ROW = _kernels.constant("PANEL"), _kernels.constant("WINOGRAD_WIDTH")
 _LARGEST_WINOGRAD = 12 << 20
-"""Bytes of weights in the layout for tiles of 4 x 4, which takes four times the plain one's memory."""
-_LEAST_DILATED = 32
-"""Channels and maps from which on phases of a dilated convolution are worth their moves."""
+"""Bytes of weights for tiles of 4 x 4, at most: four times those of the plain weights."""
+_MIN_DILATED = 32
+"""Channels and maps, at least, for which it pays to copy the phases of a dilated convolution."""
 
 
 @operator("Conv", dtypes=F32, attributes=WINDOW | {"group": None})
 def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, weights, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    x, weights, bias = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     group, window, shape = convolution_of(node, x, weights, bias)
     depth, maps = math.prod(weights.shape[1:]), weights.shape[0] // group
     constant = weights.data is not None and x.data is None
     depthwise = weights.shape[1] == 1 and maps <= _DEPTHWISE_MAPS
     tile, plain = 0, list[Value | None]()
     if constant and not depthwise and x.rank == 4 and window[:7] == [1, 3, 3, 1, 1, 1, 0]:
-        # Weights of 16 bits lose too much in the transform, and it makes more of them to be widened in every run.
+        # Not for weights kept in 16 bits: the transform loses too many digits, and more weights would be widened.
         tile = 0 if context.halves else winograd_tile(weights.shape[1], maps, x.shape[2:], shape[2:], window[10:])
     if tile:
         packing, operand = tile, _packed_winograd(context, weights, group, tile)
@@ -69,20 +75,21 @@ def _scaled(weights: Value) -> Value:
 def winograd_tile(
     channels: int, maps: int, extent: Sequence[int], sizes: Sequence[int], dilations: Sequence[int] = (1, 1)
 ) -> int:
-    """The size of the tiles by which a 3x3 convolution of one group is cheapest: 4, 2, or 0 for the plain sum.
+    """The Winograd tile with the lowest estimated cost for a 3x3 convolution of one group: 4, 2, or 0 for none.
 
-    ``extent``: height and width of the input; ``sizes``: of the result. Estimates are in vector operations of 16 lanes,
-    fitted to measurements with AVX-512; the ratios of the other instruction sets are much the same.
+    ``channels``, ``maps``: input and output channels of a group. ``extent``, ``sizes``: height and width of the input
+    and of the result. Costs are in vector operations of 16 lanes, fitted to measurements with AVX-512; the ratios of
+    the other instruction sets are similar.
     """
     if max(extent[1], sizes[1]) > _LONGEST_ROW or not 0 < channels <= _LONGEST_ROW or not math.prod(sizes):
         return 0
-    if max(dilations) > 1:  # a convolution for each phase, whose inputs and outputs are moved one by one
-        if min(channels, maps) < _LEAST_DILATED or max(dilations) > min(sizes):
+    if max(dilations) > 1:  # one convolution per phase, whose inputs and outputs are copied
+        if min(channels, maps) < _MIN_DILATED or max(dilations) > min(sizes):
             return 0
         sizes = _phase(sizes, dilations)
     pixels = math.prod(sizes)
     plain = pixels * channels * _panels(maps) * 9 / 0.88 + pixels * maps / 2
-    costs = {0: 0.9 * plain}  # weights take more memory: not for a small gain
+    costs = {0: 0.9 * plain}  # must gain at least 10 %, because the weights take more memory
     for tile, transform in ((4, 500), (2, 200)):
         positions, together = (tile + 2) ** 2, _kernels.winograd_columns(channels, tile)
         weights = 4 * positions * channels * maps
@@ -98,7 +105,7 @@ def winograd_tile(
 
 
 def _phase(extent: Sequence[int], dilations: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns of the largest phase."""
+    """Rows and columns of the largest phase of a dilated convolution."""
     return -(-extent[0] // dilations[0]), -(-extent[1] // dilations[1])
 
 
@@ -117,7 +124,8 @@ def _packed_winograd(context: Context, weights: Value, group: int, tile: int) ->
 def _bytes_and_scale(context: Context, weights: Value) -> list[Value | None]:
     """The original weights and their scale, from which the kernel recomputes outputs near extreme inputs.
 
-    The weights are read only then, so they stay in the model's file. As bytes, they may lie at any address.
+    The kernel reads the weights only then, so they stay in the model's file. They are passed as bytes, which may be at
+    any address.
     """
     assert weights.data is not None
     plain = Value(np.dtype(np.uint8), (weights.data.nbytes,), weights.data.reshape(-1).view(np.uint8), shared=True)

@@ -1,4 +1,4 @@
-"""Custom operators on the CPU: C functions become kernel calls, Python functions run between two segments of a plan."""
+"""Custom operators on the CPU. C functions become kernel calls; Python functions run between two segments of a plan."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _OPERAND_BYTES = 32  # hetero_tensor
 
 
 class Expansions:
-    """Operators for the nodes that no kernel takes: custom ones, and bodies. For one model, and one thread.
+    """Finds operators for nodes without a kernel: custom operators, and bodies (`Bodies`).
 
-    ``used``: the custom operators that were found.
+    For one model; not thread-safe. ``used``: the custom operators that the model uses.
     """
 
     def __init__(self, ops: CustomOps) -> None:
@@ -48,7 +48,7 @@ class Expansions:
         names = [types.of(value) if value >= 0 else None for value in model.node_inputs[index].tolist()]
         for position, name in enumerate(names):
             if name is not None and name not in ANY:
-                return f"input {position} of {name}; custom operators on the CPU take {', '.join(ANY)}"
+                return f"input {position} is {name}; custom operators on the CPU support {', '.join(ANY)}"
         dtypes = [None if name is None else dtype_of_name(name) for name in names]
         bound = bind_node(op, model, index, dtypes)
         if isinstance(bound, str):
@@ -56,7 +56,7 @@ class Expansions:
         results = bound.output_dtypes(dtypes)
         for at, (dtype, value) in enumerate(zip(results, model.node_outputs[index].tolist(), strict=False)):
             if dtype is not None and name_of(dtype) not in ANY:
-                return f"output {at} of {name_of(dtype)}; custom operators on the CPU give {', '.join(ANY)}"
+                return f"output {at} is {name_of(dtype)}; custom operators on the CPU support {', '.join(ANY)}"
             if dtype is not None and value >= 0:
                 types.state(value, name_of(dtype))
         self.used[op] = None
@@ -67,19 +67,19 @@ class Expansions:
 
 
 class _Kernel:
-    """A call of a C function."""
+    """The lowering of a custom operator in C."""
 
     def __init__(self, bound: BoundOp) -> None:
         self._bound = bound
 
     def lower(self, context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-        """All outputs, whether the node names them or not."""
+        """Returns all outputs of the operator, also those that the node does not name."""
         bound = self._bound
         known = [None if value is None else ValueType(value.dtype, value.shape) for value in inputs]
         types = bound.output_types(known)
         for dtype, _ in types:
             if name_of(dtype) not in ANY:
-                raise ValueError(f"an output of {name_of(dtype)}; custom operators on the CPU give {', '.join(ANY)}")
+                raise ValueError(f"an output is {name_of(dtype)}; custom operators on the CPU support {', '.join(ANY)}")
         attributes = bound.c_attributes
         return context.call_many(
             "custom",
@@ -96,6 +96,6 @@ def _run_by_host(context: Context, node: Node, inputs: Sequence[Value | None]) -
 
 
 def _names(op: CustomOp, position: int) -> tuple[str, ...]:
-    """The element types that an input may have here."""
+    """The element types that the operator accepts for an input, of those that the CPU supports."""
     accepted = op.dtypes_accepted(position)
     return ANY if accepted is None else tuple(name for name in ANY if np.dtype(dtype_of_name(name)) in accepted)

@@ -1,9 +1,9 @@
-"""Einsum: axes put in order, then matrix products of two operands at a time.
+"""Einsum: transpositions and matrix products of two operands at a time.
 
-An axis that is labelled twice in one operand is its diagonal, a view; a label that no other operand and not the result
-has is summed at once. Of several operands those two go first whose product is smallest. Their common labels are
-batches where they are still needed, else what the matrix product sums over; without one to sum over, the product is
-elementwise.
+A label that occurs twice in an operand is reduced to the diagonal, which is a view. A label that neither another
+operand nor the result has is summed immediately. While several operands remain, the two whose product is smallest are
+multiplied. Their common labels are batch axes if they are still needed; otherwise the matrix product sums over them.
+If there is no label to sum over, the product is elementwise.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from typing import TYPE_CHECKING
 from ....errors import InferenceError
 from ..registry import FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, binary
+from .elementwise import _required, binary
 from .movement import strided, strides_of, transposed
 from .network import matrix_product, reduced
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
-_DOTS = "0123456789"  # labels of the axes that an ellipsis stands for, the last of which is the last of these
+_DOTS = "0123456789"  # labels of the axes of an ellipsis, aligned at the last axis and label
 _TERM = re.compile(r"[a-zA-Z]*(\.\.\.)?[a-zA-Z]*")
 
 
 def _terms(equation: bytes) -> tuple[list[str], str | None]:
-    """Labels of each operand, and of the result if they are given. Raises ValueError."""
+    """The labels of each operand, and those of the result or None if the equation has none. Raises ValueError."""
     text = equation.decode(errors="replace").replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     for term in (*terms, right):
         if not _TERM.fullmatch(term):
-            raise ValueError(f"equation {text!r}: {term!r} is no list of labels")
+            raise ValueError(f"equation {text!r}: {term!r} is not a list of labels")
     if arrow and (len(set(right) - {"."}) != len(right.replace(".", "")) or not set(right) <= set(left) | {"."}):
-        raise ValueError(f"equation {text!r}: a label of the result is given twice, or no operand has it")
+        raise ValueError(f"equation {text!r}: a label of the result occurs twice, or no operand has it")
     return terms, right if arrow else None
 
 
@@ -55,15 +55,17 @@ def _refusal(model: Model, view: NodeView) -> str | None:
 @operator("Einsum", dtypes=(*FLOATS, "int32", "int64"), attributes={"equation": None}, check=_refusal)
 def _einsum(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     terms, result = _terms(node.get("equation", b""))
-    values = [_given(value) for value in inputs]
+    values = [_required(value) for value in inputs]
     labels = [_spelled_out(term, value) for term, value in zip(terms, values, strict=True)]
     if result is None:
         counts = Counter(itertools.chain(*labels))
         dots = sorted(label for label in counts if label in _DOTS)
-        wanted = "".join(dots + sorted(label for label, count in counts.items() if count == 1 and label not in _DOTS))
+        output_labels = "".join(
+            dots + sorted(label for label, count in counts.items() if count == 1 and label not in _DOTS)
+        )
     else:
         dots = sorted({label for term in labels for label in term if label in _DOTS})
-        wanted = result.replace("...", "".join(dots))
+        output_labels = result.replace("...", "".join(dots))
     sizes: dict[str, int] = {}
     for term, value in zip(labels, values, strict=True):
         for label, size in zip(term, value.shape, strict=True):
@@ -73,19 +75,19 @@ def _einsum(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
                 sizes[label] = size
     operands = [_simple(context, value, term, sizes) for value, term in zip(values, labels, strict=True)]
     while True:
-        operands = [_summed(context, operands, at, wanted) for at in range(len(operands))]
+        operands = [_summed(context, operands, at, output_labels) for at in range(len(operands))]
         if len(operands) == 1:
             break
         pairs = itertools.combinations(range(len(operands)), 2)
-        a, b = min(pairs, key=lambda pair: _product_size(operands, pair, wanted, sizes))
+        a, b = min(pairs, key=lambda pair: _product_size(operands, pair, output_labels, sizes))
         rest = [operand for at, operand in enumerate(operands) if at not in (a, b)]
-        needed = set(wanted).union(*(term for _, term in rest))
+        needed = set(output_labels).union(*(term for _, term in rest))
         operands = [*rest, _product(context, operands[a], operands[b], needed, sizes)]
-    return [_arranged(context, *operands[0], wanted, sizes)]
+    return [_arranged(context, *operands[0], output_labels, sizes)]
 
 
 _Operand = tuple[Value, str]
-"""A tensor and a label per axis."""
+"""A tensor and one label per axis."""
 
 
 def _spelled_out(term: str, value: Value) -> str:
@@ -97,7 +99,7 @@ def _spelled_out(term: str, value: Value) -> str:
 
 
 def _simple(context: Context, value: Value, term: str, sizes: Mapping[str, int]) -> _Operand:
-    """Each label once, and none of an axis of one element that stands for more."""
+    """The operand with each label once, as a view, and without axes of size 1 that broadcast."""
     kept = [at for at, label in enumerate(term) if value.shape[at] == sizes[label]]
     if len(kept) < value.rank:
         value = context.reshaped(value, [value.shape[at] for at in kept])
@@ -110,10 +112,10 @@ def _simple(context: Context, value: Value, term: str, sizes: Mapping[str, int])
     return strided(context, value, 0, [sizes[label] for label in once], walk), once
 
 
-def _summed(context: Context, operands: Sequence[_Operand], at: int, wanted: str) -> _Operand:
-    """An operand without the labels that nothing else has."""
+def _summed(context: Context, operands: Sequence[_Operand], at: int, output_labels: str) -> _Operand:
+    """An operand, summed over the labels that neither another operand nor the result has."""
     value, term = operands[at]
-    needed = set(wanted).union(*(other for i, (_, other) in enumerate(operands) if i != at))
+    needed = set(output_labels).union(*(other for i, (_, other) in enumerate(operands) if i != at))
     axes = [axis for axis, label in enumerate(term) if label not in needed]
     if not axes:
         return value, term
@@ -121,8 +123,10 @@ def _summed(context: Context, operands: Sequence[_Operand], at: int, wanted: str
     return reduced(context, value, "sum", axes, keep=False), rest
 
 
-def _product_size(operands: Sequence[_Operand], pair: tuple[int, int], wanted: str, sizes: Mapping[str, int]) -> int:
-    needed = set(wanted).union(*(term for i, (_, term) in enumerate(operands) if i not in pair))
+def _product_size(
+    operands: Sequence[_Operand], pair: tuple[int, int], output_labels: str, sizes: Mapping[str, int]
+) -> int:
+    needed = set(output_labels).union(*(term for i, (_, term) in enumerate(operands) if i not in pair))
     made = set(operands[pair[0]][1]) | set(operands[pair[1]][1])
     return math.prod(sizes[label] for label in made & needed)
 
@@ -156,8 +160,8 @@ def _permuted(context: Context, value: Value, term: str, order: Sequence[str]) -
     return transposed(context, value, [term.index(label) for label in order])
 
 
-def _arranged(context: Context, value: Value, term: str, wanted: str, sizes: Mapping[str, int]) -> Value:
-    """The result's axes in order. A label that is missing stood for axes of one element everywhere."""
-    present = [label for label in wanted if label in term]
+def _arranged(context: Context, value: Value, term: str, output_labels: str, sizes: Mapping[str, int]) -> Value:
+    """The result with its axes in order. A label that is missing had size 1 in every operand."""
+    present = [label for label in output_labels if label in term]
     value = _permuted(context, value, term, present)
-    return context.reshaped(value, [sizes[label] for label in wanted])
+    return context.reshaped(value, [sizes[label] for label in output_labels])

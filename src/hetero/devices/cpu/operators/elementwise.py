@@ -1,4 +1,4 @@
-"""Elementwise operators: one operand, two with broadcasting, several, Where, Cast, Clip."""
+"""Elementwise operators of one, two or several operands; also Where, Cast, Clip."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def unary_code(name: str) -> int:
     return _kernels.constant(f"UNARY_{name}")
 
 
-# ONNX operator -> code, element types, attributes: (name, default), in the order p0, p1.
+# ONNX operator -> code, element types, attributes (name, default) in the order p0, p1.
 _UNARY: dict[str, tuple[int, Sequence[str], tuple[tuple[str, float], ...]]] = {
     "Relu": (unary_code("RELU"), NUMBERS, ()),
     "LeakyRelu": (unary_code("LEAKY_RELU"), FLOATS, (("alpha", 0.01),)),
@@ -78,7 +78,7 @@ def unary(context: Context, code: int, x: Value, p0: float = 0.0, p1: float = 0.
 def _lower_unary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     code, _, attributes = _UNARY[node.op_type]
     parameters = [float(node.get(name, default)) for name, default in attributes]
-    return [unary(context, code, _given(inputs[0]), *parameters)]
+    return [unary(context, code, _required(inputs[0]), *parameters)]
 
 
 for _name, (_code, _dtypes, _attributes) in _UNARY.items():
@@ -89,39 +89,39 @@ for _name, (_code, _dtypes, _attributes) in _UNARY.items():
 
 @operator("HardSwish", dtypes=FLOATS)
 def _hard_swish(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [unary(context, _HARD_SWISH, _given(inputs[0]), 1 / 6, 0.5)]
+    return [unary(context, _HARD_SWISH, _required(inputs[0]), 1 / 6, 0.5)]
 
 
 @operator("Swish", dtypes=FLOATS, attributes={"alpha": None})
 def _swish(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [unary(context, _SWISH, _given(inputs[0]), node.get("alpha", 1.0))]
+    return [unary(context, _SWISH, _required(inputs[0]), node.get("alpha", 1.0))]
 
 
 @operator("Gelu", dtypes=FLOATS, attributes={"approximate": (b"none", b"tanh")})
 def _gelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     tanh = node.get("approximate", b"none") == b"tanh"
-    return [unary(context, _GELU_TANH if tanh else _GELU_ERF, _given(inputs[0]))]
+    return [unary(context, _GELU_TANH if tanh else _GELU_ERF, _required(inputs[0]))]
 
 
 @operator("Not", dtypes=BOOL)
 def _not(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [unary(context, _NOT, _given(inputs[0]))]
+    return [unary(context, _NOT, _required(inputs[0]))]
 
 
 @operator("BitwiseNot", dtypes=INTEGERS)
 def _bitwise_not(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [unary(context, _BITWISE_NOT, _given(inputs[0]))]
+    return [unary(context, _BITWISE_NOT, _required(inputs[0]))]
 
 
 @operator("IsNaN", dtypes=FLOATS, result="bool")
 def _is_nan(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     return [context.call("unary", [x], x.shape, _BOOL, [_ISNAN], [0.0, 0.0])]
 
 
 @operator("IsInf", dtypes=FLOATS, attributes={"detect_negative": (0, 1), "detect_positive": (0, 1)}, result="bool")
 def _is_inf(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     which = [float(node.get("detect_negative", 1)), float(node.get("detect_positive", 1))]
     return [context.call("unary", [x], x.shape, _BOOL, [_ISINF], which)]
 
@@ -140,13 +140,13 @@ _HALVES = ("float16", "bfloat16")
 def _clipped(context: Context, x: Value, low: Value | None, high: Value | None) -> Value:
     for bound in (low, high):
         if bound is not None and bound.size != 1:
-            raise InferenceError(f"min and max are scalars, found shape {list(bound.shape)}")
+            raise InferenceError(f"expected scalar min and max, found shape {list(bound.shape)}")
     largest = _LARGEST.get(x.dtype.name)
     if largest is not None:
         low = context.scalar(-largest, x.dtype) if low is None else low
         high = context.scalar(largest, x.dtype) if high is None else high
     dtype = x.dtype
-    if dtype.name in _HALVES:  # the bounds are numbers of this type, so clipping in float32 rounds nothing
+    if dtype.name in _HALVES:  # exact in float32: the bounds have this type too
         wide = np.dtype(np.float32)
         x = cast(context, x, wide)
         low, high = (None if bound is None else cast(context, bound, wide) for bound in (low, high))
@@ -167,7 +167,7 @@ def _clipped(context: Context, x: Value, low: Value | None, high: Value | None) 
     until=10,
 )
 def _clip_by_attributes(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     numbers = (node.get(name, None) for name in ("min", "max"))
     low, high = (None if number is None else context.scalar(number, x.dtype) for number in numbers)
     return [_clipped(context, x, low, high)]
@@ -175,7 +175,7 @@ def _clip_by_attributes(context: Context, node: Node, inputs: Sequence[Value | N
 
 @operator("Clip", dtypes=(*NUMBERS, *_HALVES), since=11)
 def _clip(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [_clipped(context, _given(inputs[0]), _optional(inputs, 1), _optional(inputs, 2))]
+    return [_clipped(context, _required(inputs[0]), _optional(inputs, 1), _optional(inputs, 2))]
 
 
 # ---- two operands and more
@@ -202,7 +202,7 @@ _COMPARE = {
 
 
 def broadcast(*values: Value) -> tuple[int, ...]:
-    """Shape of the operands together. Raises `InferenceError` if they do not fit."""
+    """The broadcast shape of the operands. Raises `InferenceError` if they do not broadcast."""
     try:
         return np.broadcast_shapes(*(value.shape for value in values))
     except ValueError as error:
@@ -212,13 +212,13 @@ def broadcast(*values: Value) -> tuple[int, ...]:
 
 def binary(context: Context, kernel: str, x: Value, y: Value, dtype: np.dtype[Any] | None = None) -> Value:
     if x.dtype != y.dtype:
-        raise InferenceError(f"operands of one type are expected, found {x.dtype} and {y.dtype}")
+        raise InferenceError(f"expected operands of the same type, found {x.dtype} and {y.dtype}")
     return context.call(kernel, [x, y], broadcast(x, y), x.dtype if dtype is None else dtype)
 
 
 def _old_broadcast(context: Context, node: Node, inputs: Sequence[Value | None]) -> tuple[Value, Value]:
-    """Both operands; before opset 7 the second is aligned to the first at ``axis`` instead of at the end."""
-    x, y = _given(inputs[0]), _given(inputs[1])
+    """Both operands. Before opset 7, the second is aligned to the first at ``axis`` instead of at the last axis."""
+    x, y = _required(inputs[0]), _required(inputs[1])
     axis = node.get("axis", None)
     if node.opset < 7 and axis is not None and y.rank < x.rank:
         axis += x.rank if axis < 0 else 0
@@ -247,8 +247,8 @@ for _name, (_kernel, _dtypes) in _COMPARE.items():
 
 @operator("PRelu", dtypes=_SIGNED, attributes={"consumed_inputs": None})
 def _prelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """Up to opset 6 a vector holds one slope per channel; from 7 on it broadcasts like any operand."""
-    x, slope = _given(inputs[0]), _given(inputs[1])
+    """Up to opset 6, a vector has one slope per channel; from 7 on, it broadcasts like any operand."""
+    x, slope = _required(inputs[0]), _required(inputs[1])
     if node.opset < 7 and slope.rank == 1 and slope.size > 1 and x.rank > 1:
         slope = context.reshaped(slope, (slope.size, *[1] * (x.rank - 2)))
     if broadcast(x, slope) != x.shape:
@@ -259,15 +259,15 @@ def _prelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
 @operator("BitShift", dtypes=INTEGERS, attributes={"direction": (b"LEFT", b"RIGHT")})
 def _bit_shift(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     kernel = "shift_left" if node.get("direction", b"") == b"LEFT" else "shift_right"
-    return [binary(context, kernel, _given(inputs[0]), _given(inputs[1]))]
+    return [binary(context, kernel, _required(inputs[0]), _required(inputs[1]))]
 
 
 @operator("Mod", dtypes=NUMBERS, attributes={"fmod": (0, 1)})
 def _mod(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, y = _given(inputs[0]), _given(inputs[1])
+    x, y = _required(inputs[0]), _required(inputs[1])
     if node.get("fmod", 0) or x.dtype.kind != "f":
         return [binary(context, "fmod" if node.get("fmod", 0) else "mod", x, y)]
-    # The remainder takes the divisor's sign: where that is not so, one divisor more.
+    # The remainder has the sign of the divisor: where fmod's differs, the divisor is added.
     rest, zero = binary(context, "fmod", x, y), context.scalar(0, x.dtype)
     below, above = (binary(context, "less", value, zero, _BOOL) for value in (rest, y))
     other = binary(context, "xor", below, above, _BOOL)
@@ -279,14 +279,14 @@ def _mod(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
 def _dropout_refusal(model: Model, view: NodeView) -> str | None:
     training = int(model.node_inputs[view.index][2]) if len(view.inputs) > 2 else -1
     if training >= 0 and not (model.is_constant[training] and not model.constant(training).any()):
-        return "Dropout whose training_mode is not a constant False"
+        return "Dropout whose training_mode is not constant False"
     return None
 
 
 @operator("Pow", dtypes=(NUMBERS, NUMBERS), attributes=_OLD_BROADCAST)
 def _pow(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, y = _old_broadcast(context, node, inputs)
-    # The kernel computes x ** 0.5, too. It differs from a square root: the power is inf for -inf and 0 for -0.
+    # Powers of 0.5 stay powers: unlike a square root, the power is inf for -inf and 0 for -0.
     if x.dtype.kind == "f" and y.size == 1 and y.data is not None and y.data == 2 and broadcast(x, y) == x.shape:
         return [binary(context, "mul", x, x)]
     if x.dtype == y.dtype:
@@ -294,7 +294,8 @@ def _pow(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
     wide = _type_of_powers(x, y)
     power = cast(context, binary(context, "pow", cast(context, x, wide), cast(context, y, wide)), x.dtype)
     if x.dtype == np.uint64 and y.dtype.kind == "i":
-        # Bases from 2**63 on are negative as int64. To a negative exponent they give 0, but int64 gives 1 or -1 for -1.
+        # Bases from 2**63 on are negative as int64. With a negative exponent the result is 0, but int64's is 1 or -1
+        # for the base -1.
         base_below, below = (_below_zero(context, cast(context, value, _INT64)) for value in (x, y))
         both = binary(context, "and", base_below, below, _BOOL)
         power = context.call("where", [both, context.scalar(0, x.dtype), power], power.shape, x.dtype)
@@ -306,10 +307,10 @@ def _below_zero(context: Context, x: Value) -> Value:
 
 
 def _type_of_powers(x: Value, y: Value) -> np.dtype[Any]:
-    """The type in which powers of ``x`` are computed, which holds both operands.
+    """The type in which powers of ``x`` are computed. It represents both operands.
 
     For integers, whose powers wrap: 64 bits, signed if the exponent may be negative. For a float base: its own type if
-    that holds the exponents exactly, else float64.
+    it represents the exponents exactly, otherwise float64.
     """
     if x.dtype.kind != "f" and y.dtype.kind != "f":
         return _INT64 if y.dtype.kind == "i" else np.dtype(np.uint64)
@@ -323,9 +324,9 @@ def _type_of_powers(x: Value, y: Value) -> np.dtype[Any]:
 @operator("Sum", "Max", "Min", "Mean", dtypes=NUMBERS, attributes={"consumed_inputs": None})
 def _variadic(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     kernel = {"Sum": "add", "Mean": "add", "Max": "max", "Min": "min"}[node.op_type]
-    result = _given(inputs[0])
+    result = _required(inputs[0])
     for other in inputs[1:]:
-        result = binary(context, kernel, result, _given(other))
+        result = binary(context, kernel, result, _required(other))
     if node.op_type == "Mean":
         result = binary(context, "div", result, context.scalar(len(inputs), result.dtype))
     if len(inputs) == 1:
@@ -335,9 +336,9 @@ def _variadic(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
 
 @operator("Where", dtypes=(BOOL, ANY), result=1)
 def _where(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    condition, x, y = (_given(value) for value in inputs)
+    condition, x, y = (_required(value) for value in inputs)
     if x.dtype != y.dtype:
-        raise InferenceError(f"operands of one type are expected, found {x.dtype} and {y.dtype}")
+        raise InferenceError(f"expected operands of the same type, found {x.dtype} and {y.dtype}")
     return [context.call("where", [condition, x, y], broadcast(condition, x, y), x.dtype)]
 
 
@@ -369,17 +370,17 @@ def _cast_result(attributes: Mapping[str, Any]) -> str | None:
 def _cast(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     dtype = dtype_of(node.get("to", 1))
     assert dtype is not None
-    return [cast(context, _given(inputs[0]), dtype)]
+    return [cast(context, _required(inputs[0]), dtype)]
 
 
 @operator("CastLike", dtypes=ANY, attributes={"saturate": None, "round_mode": None}, result=1)
 def _cast_like(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [cast(context, _given(inputs[0]), _given(inputs[1]).dtype)]
+    return [cast(context, _required(inputs[0]), _required(inputs[1]).dtype)]
 
 
 @operator("Identity", dtypes=ANY)
 def _identity(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [_given(inputs[0])]
+    return [_required(inputs[0])]
 
 
 @operator(
@@ -389,14 +390,14 @@ def _identity(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     check=_dropout_refusal,
 )
 def _dropout(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if node.num_outputs == 1:
         return [x]
     mask = context.constant(np.broadcast_to(np.ones((), x.dtype if node.opset < 10 else _BOOL), x.shape).copy())
     return [x, mask]
 
 
-def _given(value: Value | None) -> Value:
+def _required(value: Value | None) -> Value:
     if value is None:
         raise InferenceError("a required input is missing")
     return value

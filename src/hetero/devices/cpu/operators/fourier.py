@@ -12,24 +12,25 @@ from .... import _kernels
 from ....errors import InferenceError
 from ..registry import FLOATS, INDICES, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional, binary
+from .elementwise import _optional, _required, binary
 from .movement import axis_of, strided
 
 _MAX_LENGTH = 1 << 24
 _LARGEST_FACTOR, _SIDE_BY_SIDE = _kernels.constant("DFT_LARGEST_FACTOR"), _kernels.constant("DFT_LINES")
-_LONG = 1 << 15  # lines are transformed one by one, within less memory
+_LONG = 1 << 15  # longer lines are transformed one at a time, to save scratch memory
 
 
 def _scalar(context: Context, value: Value | None) -> int | None:
     if value is None:
         return None
     if value.size != 1:
-        raise InferenceError(f"a scalar is expected, found shape {list(value.shape)}")
+        raise InferenceError(f"expected a scalar, found shape {list(value.shape)}")
     return int(context.known(value).reshape(()))
 
 
 def _roots(length: int, numerators: NDArray[np.int64], inverse: bool) -> NDArray[np.float64]:
-    """exp(-+ 2 pi i k / length) of the numerators k, real and imaginary parts along the last axis."""
+    """exp(-2 pi i k / length) for the numerators k, or its conjugate if ``inverse``: real and imaginary parts along the
+    last axis."""
     angles = (2 if inverse else -2) * np.pi * (numerators / length)
     return np.stack([np.cos(angles), np.sin(angles)], -1)
 
@@ -42,8 +43,9 @@ def _is_smooth(length: int) -> bool:
 
 
 def dft_tables(length: int, inverse: bool) -> tuple[NDArray[np.float64], ...]:
-    """What the kernel `dft` needs for a length (kernels/dft.c)."""
-    found: tuple[NDArray[np.float64], ...] = (_roots(length, np.arange(length), inverse),)
+    """The tables of the kernel `dft` for a length (kernels/dft.c): the roots of unity; for a length with a factor above
+    `_LARGEST_FACTOR`, the roots of a larger power of 2, the chirp and its spectrum (Bluestein)."""
+    tables: tuple[NDArray[np.float64], ...] = (_roots(length, np.arange(length), inverse),)
     if not _is_smooth(length):
         whole = 1 << (2 * length - 2).bit_length()
         steps = np.arange(length)
@@ -52,14 +54,15 @@ def dft_tables(length: int, inverse: bool) -> tuple[NDArray[np.float64], ...]:
         around[:length] = chirp[:, 0] - 1j * chirp[:, 1]
         around[whole - length + 1 :] = around[length - 1 : 0 : -1]
         spectrum = (np.fft.ifft(around) if inverse else np.fft.fft(around) / whole).view(np.float64).reshape(whole, 2)
-        found = (_roots(whole, np.arange(whole), inverse), chirp, spectrum)
-    for table in found:
+        tables = (_roots(whole, np.arange(whole), inverse), chirp, spectrum)
+    for table in tables:
         table.flags.writeable = False
-    return found
+    return tables
 
 
 def _transformed(context: Context, x: Value, axis: int, length: int, onesided: bool, inverse: bool) -> Value:
-    """``x`` with real and imaginary parts, or real ones alone, along its last axis."""
+    """The transform of ``x`` along ``axis``. The last axis of ``x`` holds real and imaginary parts, or only real
+    ones."""
     size, parts, real = x.shape[axis], x.shape[-1], onesided and inverse
     if not 1 <= length <= _MAX_LENGTH:
         raise InferenceError(f"a length of {length} is outside 1..2**24")
@@ -69,18 +72,18 @@ def _transformed(context: Context, x: Value, axis: int, length: int, onesided: b
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 : x.rank - 1])
     shape = (*x.shape[:axis], kept, *x.shape[axis + 1 : x.rank - 1], 1 if real else 2)
     ints = [outer, size, inner, parts, length, kept, int(inverse), int(real)]
-    found = dft_tables(length, inverse)
-    tables = [context.constant(table) for table in found]
-    lanes = _SIDE_BY_SIDE if outer * inner > 1 and len(found[0]) <= _LONG else 1
-    return context.call("dft", [x, *tables], shape, x.dtype, ints, scratch_bytes=32 * lanes * len(found[0]))
+    arrays = dft_tables(length, inverse)
+    tables = [context.constant(table) for table in arrays]
+    lanes = _SIDE_BY_SIDE if outer * inner > 1 and len(arrays[0]) <= _LONG else 1
+    return context.call("dft", [x, *tables], shape, x.dtype, ints, scratch_bytes=32 * lanes * len(arrays[0]))
 
 
 @operator("DFT", dtypes=(FLOATS, INDICES, ("int64",)), attributes={
     "axis": None, "inverse": (0, 1), "onesided": (0, 1),
 }, since=17)  # fmt: skip
 def _dft(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, given = _given(inputs[0]), _scalar(context, _optional(inputs, 2))
-    axis = axis_of(node.get("axis", 1) if node.opset < 20 else -2 if given is None else given, x.rank)
+    x, axis_input = _required(inputs[0]), _scalar(context, _optional(inputs, 2))
+    axis = axis_of(node.get("axis", 1) if node.opset < 20 else -2 if axis_input is None else axis_input, x.rank)
     if axis == x.rank - 1:
         raise InferenceError("the last axis holds real and imaginary parts")
     onesided, inverse = bool(node.get("onesided", 0)), bool(node.get("inverse", 0))
@@ -92,10 +95,10 @@ def _dft(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
 
 @operator("STFT", dtypes=(FLOATS, INDICES, FLOATS, INDICES), attributes={"onesided": (0, 1)})
 def _stft(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, window = _given(inputs[0]), _optional(inputs, 2)
+    x, window = _required(inputs[0]), _optional(inputs, 2)
     step, length = _scalar(context, inputs[1]), _scalar(context, _optional(inputs, 3))
     if x.rank != 3 or (window is not None and window.rank != 1):
-        raise InferenceError(f"a signal [batch, length, parts] is expected, found {list(x.shape)}")
+        raise InferenceError(f"expected a signal [batch, length, parts], found shape {list(x.shape)}")
     batch, size, parts = x.shape
     if length is None:
         length = size if window is None else window.size

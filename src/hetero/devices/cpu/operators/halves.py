@@ -1,11 +1,11 @@
-"""float16 and bfloat16 as stored types: operators that have no kernels for them compute in float32.
+"""float16 and bfloat16 as storage types: operators without kernels for them compute in float32.
 
-Operands of half precision are widened (exactly), the operator's lowering for float32 runs, and what it gives is rounded
+Operands of half precision are widened, which is exact; the operator's lowering for float32 runs; the result is rounded
 once, to nearest even. A constant is widened once per compiled model.
 
-Left out: operators that only move elements, which take halves as they are; those whose parameters are read when they
-are planned (Range, OneHot, Resize), which must be the operands themselves; Clip, whose default bounds depend on the
-type; and LayerNormalization, whose further outputs have another type than its operands.
+Not wrapped: operators that only move elements, which support half precision themselves; Range, OneHot and Resize, which
+read operands during planning; Clip, whose default bounds depend on the type; and LayerNormalization, whose other
+outputs have another type than its operands.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPERATORS = (
     "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "PRelu",
     "Pow", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign",
     "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu",
-    # products, windows, normalisations, reductions
+    # products, windows, normalizations, reductions
     "AveragePool", "BatchNormalization", "Col2Im", "Conv", "ConvTranspose", "Det", "Einsum", "Gemm",
     "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample", "GroupNormalization",
     "InstanceNormalization", "LRN", "LogSoftmax", "LpNormalization", "LpPool", "MatMul",
@@ -56,7 +56,7 @@ def _computed_in_float32(entry: Operator) -> Lowering:
         if not halves:
             return entry.lower(context, node, inputs)
         if len(set(halves)) > 1:
-            raise InferenceError(f"operands of one type are expected, found {halves[0]} and {halves[1]}")
+            raise InferenceError(f"expected operands of the same type, found {halves[0]} and {halves[1]}")
         made = entry.lower(context, node, [_wide(context, value) for value in inputs])
         source = inputs[entry.result] if isinstance(entry.result, int) else None
         if source is None or source.dtype != halves[0]:

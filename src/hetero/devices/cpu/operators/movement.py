@@ -1,4 +1,4 @@
-"""Operators that move elements: shapes, slices, joins, gathers. Nearly all are one strided copy."""
+"""Operators that move elements: reshapes, slices, joins, gathers. Most are one strided copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import ANY, INDICES, NUMBERS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional, broadcast
+from .elementwise import _optional, _required, broadcast
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -21,15 +21,15 @@ _INT64 = np.dtype(np.int64)
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """A possibly negative axis as 0..rank-1."""
+    """A possibly negative axis as 0..rank-1. Raises `InferenceError` if it is out of range."""
     if not -rank <= axis < rank:
         raise InferenceError(f"axis {axis} is outside rank {rank}")
     return axis % rank
 
 
 def lines_of(node: Node, x: Value) -> tuple[int, int, int]:
-    """(outer, size, inner) of what Softmax and its like normalise: lines along ``axis``; before opset 13 the axes from
-    ``axis`` on are one."""
+    """The lines that Softmax and similar operators normalize, as (outer, size, inner): they run along ``axis``. Before
+    opset 13, all axes from ``axis`` on form one line."""
     if node.opset >= 13:
         axis = axis_of(node.get("axis", -1), x.rank)
         return math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
@@ -39,10 +39,10 @@ def lines_of(node: Node, x: Value) -> tuple[int, int, int]:
 
 
 def axes_of(axes: Sequence[int], rank: int) -> list[int]:
-    found = [axis_of(int(axis), rank) for axis in axes]
-    if len(set(found)) != len(found):
-        raise InferenceError(f"an axis is given twice: {list(axes)}")
-    return found
+    normalized = [axis_of(int(axis), rank) for axis in axes]
+    if len(set(normalized)) != len(normalized):
+        raise InferenceError(f"an axis occurs twice in {list(axes)}")
+    return normalized
 
 
 def strides_of(shape: Sequence[int]) -> list[int]:
@@ -71,28 +71,28 @@ def expanded(context: Context, x: Value, shape: tuple[int, ...]) -> Value:
 def integers(
     context: Context, node: Node, inputs: Sequence[Value | None], position: int, name: str
 ) -> list[int] | None:
-    """A list of integers that older opsets have as an attribute and newer ones as an input; None if absent."""
+    """A list of integers that is an input in newer opsets and an attribute in older ones; None if absent."""
     value = _optional(inputs, position)
     if value is not None:
         return [int(entry) for entry in context.known(value).reshape(-1)]
-    found = node.get(name, None)
-    return None if found is None else [int(entry) for entry in found]
+    attribute = node.get(name, None)
+    return None if attribute is None else [int(entry) for entry in attribute]
 
 
 @operator("Shape", dtypes=ANY, attributes={"start": None, "end": None}, result="int64")
 def _shape(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    shape = _given(inputs[0]).shape
+    shape = _required(inputs[0]).shape
     return [context.constant(np.array(shape[slice(node.get("start", 0), node.get("end", None))], np.int64))]
 
 
 @operator("Size", dtypes=ANY, result="int64")
 def _size(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [context.constant(np.array(_given(inputs[0]).size, np.int64))]
+    return [context.constant(np.array(_required(inputs[0]).size, np.int64))]
 
 
 @operator("Reshape", dtypes=(ANY, ("int64",)), attributes={"allowzero": (0, 1), "shape": None, "consumed_inputs": None})
 def _reshape(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     shape = integers(context, node, inputs, 1, "shape")
     if shape is None:
         raise InferenceError("the shape is missing")
@@ -114,7 +114,7 @@ def _reshape(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 
 @operator("Flatten", dtypes=ANY, attributes={"axis": None})
 def _flatten(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     axis = node.get("axis", 1)
     if not -x.rank <= axis <= x.rank:
         raise InferenceError(f"axis {axis} is outside rank {x.rank}")
@@ -124,9 +124,9 @@ def _flatten(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 
 @operator("Squeeze", dtypes=(ANY, ("int64",)), attributes={"axes": None})
 def _squeeze(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
-    given = integers(context, node, inputs, 1, "axes")
-    axes = [i for i, size in enumerate(x.shape) if size == 1] if given is None else axes_of(given, x.rank)
+    x = _required(inputs[0])
+    axes_input = integers(context, node, inputs, 1, "axes")
+    axes = [i for i, size in enumerate(x.shape) if size == 1] if axes_input is None else axes_of(axes_input, x.rank)
     if any(x.shape[axis] != 1 for axis in axes):
         raise InferenceError(f"cannot squeeze axes {axes} of shape {list(x.shape)}")
     return [context.reshaped(x, [size for i, size in enumerate(x.shape) if i not in axes])]
@@ -134,16 +134,16 @@ def _squeeze(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 
 @operator("Unsqueeze", dtypes=(ANY, ("int64",)), attributes={"axes": None})
 def _unsqueeze(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
-    given = integers(context, node, inputs, 1, "axes") or []
-    axes = axes_of(given, x.rank + len(given))
+    x = _required(inputs[0])
+    axes_input = integers(context, node, inputs, 1, "axes") or []
+    axes = axes_of(axes_input, x.rank + len(axes_input))
     rest = iter(x.shape)
     return [context.reshaped(x, [1 if i in axes else next(rest) for i in range(x.rank + len(axes))])]
 
 
 @operator("Transpose", dtypes=ANY, attributes={"perm": None})
 def _transpose(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     perm = node.get("perm", None)
     perm = list(range(x.rank))[::-1] if perm is None else axes_of(perm, x.rank)
     if len(perm) != x.rank:
@@ -162,15 +162,15 @@ def transposed(context: Context, x: Value, perm: Sequence[int]) -> Value:
 
 @operator("Expand", dtypes=(ANY, ("int64",)))
 def _expand(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
-    asked = tuple(int(size) for size in context.known(_given(inputs[1])))
+    x = _required(inputs[0])
+    asked = tuple(int(size) for size in context.known(_required(inputs[1])))
     return [expanded(context, x, broadcast(x, Value(x.dtype, asked)))]
 
 
 @operator("Tile", dtypes=(ANY, ("int64",)), since=6)
 def _tile(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
-    repeats = [int(count) for count in context.known(_given(inputs[1]))]
+    x = _required(inputs[0])
+    repeats = [int(count) for count in context.known(_required(inputs[1]))]
     if len(repeats) != x.rank or min(repeats, default=0) < 0:
         raise InferenceError(f"repeats {repeats} do not fit shape {list(x.shape)}")
     if x.rank > 8:
@@ -185,7 +185,7 @@ def _tile(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
 
 @operator("Concat", dtypes=ANY, attributes={"axis": None})
 def _concat(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    values = [_given(value) for value in inputs]
+    values = [_required(value) for value in inputs]
     first = values[0]
     axis = axis_of(node.get("axis", 1), first.rank)
     for value in values:
@@ -200,21 +200,21 @@ def _concat(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 
 
 def _split_sizes(context: Context, node: Node, inputs: Sequence[Value | None], size: int) -> list[int]:
-    given = integers(context, node, inputs, 1, "split")
-    if given is None:
+    sizes = integers(context, node, inputs, 1, "split")
+    if sizes is None:
         count = node.get("num_outputs", node.num_outputs)
         if node.opset < 18 and size % count:
             raise InferenceError(f"{size} entries do not split into {count} equal parts")
         part = -(-size // count)
-        given = [part] * (count - 1) + [size - part * (count - 1)]
-    if sum(given) != size or min(given, default=0) < 0 or len(given) != node.num_outputs:
-        raise InferenceError(f"split {given} does not fit {size} entries and {node.num_outputs} outputs")
-    return given
+        sizes = [part] * (count - 1) + [size - part * (count - 1)]
+    if sum(sizes) != size or min(sizes, default=0) < 0 or len(sizes) != node.num_outputs:
+        raise InferenceError(f"split {sizes} does not fit {size} entries and {node.num_outputs} outputs")
+    return sizes
 
 
 @operator("Split", dtypes=(ANY, ("int64",)), attributes={"axis": None, "split": None, "num_outputs": None}, since=2)
 def _split(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     axis = axis_of(node.get("axis", 0), x.rank)
     strides = strides_of(x.shape)
     results, start = [], 0
@@ -227,26 +227,28 @@ def _split(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
 
 @operator("Slice", dtypes=(ANY, INDICES), attributes={"starts": None, "ends": None, "axes": None})
 def _slice(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     starts = integers(context, node, inputs, 1, "starts")
     ends = integers(context, node, inputs, 2, "ends")
     if starts is None or ends is None or len(starts) != len(ends):
-        raise InferenceError("starts and ends of one length are expected")
+        raise InferenceError(f"expected starts and ends of equal length, found {starts} and {ends}")
     given_axes = integers(context, node, inputs, 3, "axes")
     axes = list(range(len(starts))) if given_axes is None else given_axes
     steps = integers(context, node, inputs, 4, "steps") or [1] * len(starts)
     if len(axes) != len(starts) or len(steps) != len(starts):
-        raise InferenceError("starts, ends, axes and steps of one length are expected")
+        raise InferenceError(
+            f"expected starts, ends, axes and steps of equal length, found {starts}, {ends}, {axes}, {steps}"
+        )
     shape, walk, offset = list(x.shape), strides_of(x.shape), 0
     for start, end, axis, step in zip(starts, ends, axes_of(axes, x.rank), steps, strict=True):
         if step == 0:
-            raise InferenceError("a step of 0")
+            raise InferenceError("Slice with a step of 0")
         # As in NumPy, except that for negative steps ONNX clamps a start before the first element to that element.
         begin = max(start, -x.shape[axis]) if step < 0 else start
         chosen = range(*slice(begin, end, step).indices(x.shape[axis]))
         offset += chosen.start * walk[axis] if len(chosen) else 0
         shape[axis] = len(chosen)
-        walk[axis] *= step if len(chosen) > 1 else 1  # a step that is not taken may be of any size
+        walk[axis] *= step if len(chosen) > 1 else 1  # an unused step may be of any size
     if shape == list(x.shape) and all(step == 1 for step in steps):
         return [context.reshaped(x, shape)]
     return [strided(context, x, offset if math.prod(shape) else 0, shape, walk)]
@@ -254,7 +256,7 @@ def _slice(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
 
 @operator("Gather", dtypes=(ANY, INDICES), attributes={"axis": None})
 def _gather(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    data, indices = _given(inputs[0]), _given(inputs[1])
+    data, indices = _required(inputs[0]), _required(inputs[1])
     axis = axis_of(node.get("axis", 0), data.rank)
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
     return [context.call("gather", [data, indices], shape, data.dtype, [axis])]
@@ -262,7 +264,7 @@ def _gather(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 
 @operator("GatherElements", dtypes=(ANY, INDICES), attributes={"axis": None})
 def _gather_elements(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    data, indices = _given(inputs[0]), _given(inputs[1])
+    data, indices = _required(inputs[0]), _required(inputs[1])
     axis = axis_of(node.get("axis", 0), data.rank)
     fits = data.rank == indices.rank and all(
         i == axis or small <= large for i, (small, large) in enumerate(zip(indices.shape, data.shape, strict=False))
@@ -274,7 +276,7 @@ def _gather_elements(context: Context, node: Node, inputs: Sequence[Value | None
 
 @operator("GatherND", dtypes=(ANY, ("int64",)), attributes={"batch_dims": None})
 def _gather_nd(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    data, indices = _given(inputs[0]), _given(inputs[1])
+    data, indices = _required(inputs[0]), _required(inputs[1])
     batch = node.get("batch_dims", 0)
     fits = 0 <= batch < min(data.rank, indices.rank) and data.shape[:batch] == indices.shape[:batch]
     if not fits or batch + indices.shape[-1] > data.rank:
@@ -293,7 +295,7 @@ _REDUCTIONS = {b"none": 0, b"add": 1, b"mul": 2, b"max": 3, b"min": 4}
     attributes={"axis": None, "reduction": tuple(_REDUCTIONS)},
 )
 def _scatter_elements(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    data, indices, updates = (_given(value) for value in inputs)
+    data, indices, updates = (_required(value) for value in inputs)
     axis = axis_of(node.get("axis", 0), data.rank)
     if indices.shape != updates.shape or indices.rank != data.rank or updates.dtype != data.dtype:
         raise InferenceError(f"indices {list(indices.shape)} and updates {list(updates.shape)} do not fit")
@@ -305,7 +307,7 @@ def _scatter_elements(context: Context, node: Node, inputs: Sequence[Value | Non
 
 @operator("ScatterND", dtypes=(NUMBERS, ("int64",), NUMBERS), attributes={"reduction": tuple(_REDUCTIONS)})
 def _scatter_nd(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    data, indices, updates = (_given(value) for value in inputs)
+    data, indices, updates = (_required(value) for value in inputs)
     depth = indices.shape[-1] if indices.rank else 0
     if not 0 < depth <= data.rank or updates.shape != (*indices.shape[:-1], *data.shape[depth:]):
         raise InferenceError(f"indices {list(indices.shape)} and updates {list(updates.shape)} do not fit")
@@ -317,7 +319,7 @@ def _fill_refusal(model: Model, view: NodeView) -> str | None:
     value = view.attributes.get("value")
     dtype = None if value is None else dtype_of(value.data_type)
     if value is not None and (dtype is None or dtype.name not in ANY):
-        return "ConstantOfShape of an element type without kernels"
+        return "ConstantOfShape of an unsupported element type"
     return None
 
 
@@ -331,7 +333,7 @@ def _fill_result(attributes: Mapping[str, Any]) -> str | None:
 def _constant_of_shape(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     from onnx import numpy_helper
 
-    shape = [int(size) for size in context.known(_given(inputs[0]))]
+    shape = [int(size) for size in context.known(_required(inputs[0]))]
     tensor = node.get("value", None)
     value = np.zeros(1, np.float32) if tensor is None else numpy_helper.to_array(tensor).reshape(-1)
     if value.size != 1:
@@ -341,9 +343,9 @@ def _constant_of_shape(context: Context, node: Node, inputs: Sequence[Value | No
 
 @operator("Range", dtypes=("float32", "float64", "int16", "int32", "int64"))
 def _range(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    start, limit, delta = (context.known(_given(value)).reshape(()) for value in inputs)
+    start, limit, delta = (context.known(_required(value)).reshape(()) for value in inputs)
     if delta == 0:
-        raise InferenceError("a delta of 0")
+        raise InferenceError("Range with a delta of 0")
     if start.dtype.kind == "f":
         count = math.ceil((float(limit) - float(start)) / float(delta))
     else:
@@ -362,17 +364,17 @@ _PAD_MODES = {b"constant": 0, b"reflect": 1, b"edge": 2, b"wrap": 3}
     since=2,
 )
 def _pad(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
-    given = integers(context, node, inputs, 1, "pads")
+    x = _required(inputs[0])
+    pads = integers(context, node, inputs, 1, "pads")
     given_axes = integers(context, node, inputs, 3, "axes")
     axes = list(range(x.rank)) if given_axes is None else axes_of(given_axes, x.rank)
-    if given is None or len(given) != 2 * len(axes):
-        raise InferenceError(f"pads {given} do not fit {len(axes)} axes")
-    if max(map(abs, given), default=0) > 1 << 40:
-        raise InferenceError(f"pads {given} are out of range")
+    if pads is None or len(pads) != 2 * len(axes):
+        raise InferenceError(f"pads {pads} do not fit {len(axes)} axes")
+    if max(map(abs, pads), default=0) > 1 << 40:
+        raise InferenceError(f"pads {pads} are out of range")
     before, after = [0] * x.rank, [0] * x.rank
     for position, axis in enumerate(axes):
-        before[axis], after[axis] = given[position], given[position + len(axes)]
+        before[axis], after[axis] = pads[position], pads[position + len(axes)]
     shape = [low + size + high for low, size, high in zip(before, x.shape, after, strict=True)]
     value = _optional(inputs, 2)
     if value is None and node.opset < 11:
@@ -384,15 +386,15 @@ def _pad(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
 
 @operator("CumSum", "CumProd", dtypes=(NUMBERS, INDICES), attributes={"exclusive": (0, 1), "reverse": (0, 1)})
 def _cumsum(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
-    axis = axis_of(int(context.known(_given(inputs[1])).reshape(())), x.rank)
+    x = _required(inputs[0])
+    axis = axis_of(int(context.known(_required(inputs[1])).reshape(())), x.rank)
     flags = [int(node.get("exclusive", 0)), int(node.get("reverse", 0))]
     return [context.call(node.op_type.lower(), [x], x.shape, x.dtype, [axis, *flags])]
 
 
 @operator("DepthToSpace", dtypes=ANY, attributes={"blocksize": None, "mode": (b"DCR", b"CRD")})
 def _depth_to_space(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     block = node.get("blocksize", 0)
     if x.rank != 4 or block <= 0 or x.shape[1] % (block * block):
         raise InferenceError(f"blocksize {block} does not fit {list(x.shape)}")
@@ -408,7 +410,7 @@ def _depth_to_space(context: Context, node: Node, inputs: Sequence[Value | None]
 
 @operator("SpaceToDepth", dtypes=ANY, attributes={"blocksize": None, "mode": (b"DCR", b"CRD")})
 def _space_to_depth(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     block = node.get("blocksize", 0)
     if x.rank != 4 or block <= 0 or x.shape[2] % block or x.shape[3] % block:
         raise InferenceError(f"blocksize {block} does not fit {list(x.shape)}")
@@ -423,11 +425,11 @@ def _space_to_depth(context: Context, node: Node, inputs: Sequence[Value | None]
 
 
 def _bitcast_refusal(model: Model, view: NodeView) -> str | None:
-    dtype, given = dtype_of(view.attributes.get("to", 0)), model.type_of(int(model.node_inputs[view.index][0])).dtype
+    dtype, source = dtype_of(view.attributes.get("to", 0)), model.type_of(int(model.node_inputs[view.index][0])).dtype
     if dtype is None or dtype.name not in _BITS:
         return f"BitCast to {dtype or view.attributes.get('to', 0)}"
-    if given is None or given.itemsize != dtype.itemsize:
-        return f"BitCast of {given} to {dtype}, of another size"
+    if source is None or source.itemsize != dtype.itemsize:
+        return f"BitCast of {source} to {dtype}, whose size differs"
     return None
 
 
@@ -441,15 +443,15 @@ _BITS = (*NUMBERS, "float16", "bfloat16")  # any bits are a value of these
 
 @operator("BitCast", dtypes=ANY, attributes={"to": None}, check=_bitcast_refusal, result=_bitcast_result)
 def _bitcast(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, dtype = _given(inputs[0]), dtype_of(node.get("to", 0))
+    x, dtype = _required(inputs[0]), dtype_of(node.get("to", 0))
     assert dtype is not None
     return [context.call("bitcast", [x], x.shape, dtype)]
 
 
 @operator("TensorScatter", dtypes=(ANY, ANY, ("int64",)), attributes={"axis": None, "mode": (b"linear", b"circular")})
 def _tensor_scatter(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """A cache with new entries along an axis, from a place on that each batch has its own of."""
-    cache, update, places = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    """A copy of the cache with new entries along an axis. Each batch has its own first index."""
+    cache, update, places = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     axis = axis_of(node.get("axis", -2), cache.rank)
     fits = update.rank == cache.rank and update.dtype == cache.dtype and axis > 0
     if not fits or any(i != axis and a != b for i, (a, b) in enumerate(zip(cache.shape, update.shape, strict=True))):

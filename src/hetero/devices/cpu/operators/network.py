@@ -1,4 +1,4 @@
-"""Operators of neural networks: products, convolutions, pooling, normalisations, reductions."""
+"""Operators of neural networks: products, windows, pooling, normalizations, reductions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import F32, FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional, binary, broadcast, cast, unary, unary_code
+from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
 from .movement import axes_of, axis_of, integers, lines_of, strided, strides_of
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
-_EXP, _LOG, _SQRT, _RECIPROCAL = map(unary_code, ("EXP", "LOG", "SQRT", "RECIPROCAL"))
+_CLIP, _EXP, _LOG, _SQRT, _RECIPROCAL = map(unary_code, ("CLIP", "EXP", "LOG", "SQRT", "RECIPROCAL"))
 _PANEL = _kernels.constant("PANEL")
 _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 
@@ -29,14 +29,15 @@ _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 
 
 def gemm_scratch(x: Value, right: Value, packed: bool, k: int, n: int) -> int:
+    """Bytes of scratch memory of gemm and matmul. Float32 panels are read in place; other types need none."""
     if x.dtype != np.float32 or (packed and right.dtype == np.float32):
         return 0
     return _kernels.scratch_gemm(k, n)
 
 
 def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool, *, as_float32: bool = False) -> Value:
-    """A constant right operand in panels of columns, multiplied by its scale (batch * n factors) if it has one; kept
-    in the type that INFERENCE_PRECISION_HINT names, unless ``as_float32``."""
+    """A constant right operand in panels of columns, multiplied by its scale (batch * n factors) if it has one. It is
+    kept in the type of INFERENCE_PRECISION_HINT, or in float32 with ``as_float32``. ``trans``: ``b`` is [n, k]."""
     panels = -(-n // _PANEL)
     ints = [batch, k, n, int(trans)]
 
@@ -53,7 +54,7 @@ def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool
         return context.constant(scaled.reshape(-1))
 
     keep = context.packed if as_float32 else context.stored
-    # The key holds all parameters: convolutions of different groups and a Gemm may share one tensor.
+    # The key contains all parameters, because convolutions of different groups and a Gemm may share one tensor.
     return keep(b, ("pack_b", *ints, b.scale_key), make)
 
 
@@ -63,7 +64,7 @@ def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool
     attributes={"alpha": None, "beta": None, "transA": (0, 1), "transB": (0, 1), "broadcast": (0, 1)},
 )
 def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    a, b, c = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    a, b, c = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     trans_a, trans_b = bool(node.get("transA", 0)), bool(node.get("transB", 0))
     if a.rank != 2 or b.rank != 2 or a.dtype != b.dtype:
         raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
@@ -79,7 +80,7 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         row, col = (0 if rows == 1 else cols), (0 if cols == 1 else 1)
     alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
     if a.dtype.kind != "f" and (alpha != int(alpha) or beta != int(beta)):
-        raise InferenceError("Gemm of integers takes whole alpha and beta")
+        raise InferenceError(f"Gemm of integers requires whole alpha and beta, found {alpha} and {beta}")
     if beta == 0:  # C is then not read, so NaN and infinities in it have no effect
         c, row, col = None, 0, 0
     packed = b.data is not None and b.dtype == np.float32 and a.data is None
@@ -91,7 +92,7 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
 
 @operator("MatMul", dtypes=_PRODUCTS)
 def _matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [matrix_product(context, _given(inputs[0]), _given(inputs[1]))]
+    return [matrix_product(context, _required(inputs[0]), _required(inputs[1]))]
 
 
 def matrix_product(context: Context, a: Value, b: Value) -> Value:
@@ -110,7 +111,8 @@ def matrix_product(context: Context, a: Value, b: Value) -> Value:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Products:
-    """A batch of products [m, k] x [k, n]. ``left``, ``right``: the operands' own batches. ``shape``: the result's."""
+    """A batch of products [m, k] x [k, n]. ``left``, ``right``: the operands' own batch axes; ``batch``: broadcast.
+    ``shape``: the result's."""
 
     m: int
     n: int
@@ -121,12 +123,15 @@ class Products:
     shape: tuple[int, ...]
 
     def steps(self, left_matrix: int, right_matrix: int) -> list[int]:
-        """Per axis of the batch, elements from matrix to matrix of the left operand, then of the right one."""
+        """The stride of each batch axis in elements, 0 if broadcast: of the left operand, then of the right one.
+        ``left_matrix``, ``right_matrix``: elements of one matrix."""
         return _batch_steps(self.left, self.batch, left_matrix) + _batch_steps(self.right, self.batch, right_matrix)
 
 
 def products_of(a: Value, b: Value) -> Products:
-    """What MatMul of operands of any rank from 1 on comes to. Raises `InferenceError` if they do not fit."""
+    """MatMul of operands of rank 1 or more as a batch of products. Raises `InferenceError` if the shapes do not fit.
+
+    If the right operand is one matrix and the left one is not broadcast, its batch is folded into the rows."""
     if not a.rank or not b.rank:
         raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
     left = a.shape if a.rank > 1 else (1, *a.shape)
@@ -137,9 +142,7 @@ def products_of(a: Value, b: Value) -> Products:
     batch = broadcast(Value(a.dtype, left[:-2]), Value(b.dtype, right[:-2]))
     shape = (*batch, *((m,) if a.rank > 1 else ()), *((n,) if b.rank > 1 else ()))
     if math.prod(right[:-2]) == 1 and math.prod(batch) == math.prod(left[:-2]):
-        return Products(
-            m * math.prod(batch), n, k, (), (), (), shape
-        )  # one matrix on the right: the batch is more rows
+        return Products(m * math.prod(batch), n, k, (), (), (), shape)
     return Products(m, n, k, batch, left[:-2], right[:-2], shape)
 
 
@@ -152,7 +155,7 @@ def _batch_steps(own: Sequence[int], batch: Sequence[int], matrix: int) -> list[
 
 
 def three(values: Sequence[int], filler: int) -> list[int]:
-    """Per-axis parameters as the kernels take them: always for three axes."""
+    """Per-axis parameters for three axes, as the kernels require; ``filler`` for the missing outer ones."""
     return [filler] * (3 - len(values)) + list(values)
 
 
@@ -168,7 +171,7 @@ WINDOW = {
 def window_of(
     node: Node, x: Value, kernel: Sequence[int]
 ) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
-    """strides, dilations, pads before, pads after, and output sizes without ceil_mode."""
+    """Strides, dilations, pads before, pads after, and output sizes without ceil_mode. Raises `InferenceError`."""
     rank = x.rank - 2
     if not 1 <= rank <= 3 or len(kernel) != rank:
         raise InferenceError(f"a kernel of shape {list(kernel)} does not fit an input of shape {list(x.shape)}")
@@ -184,8 +187,8 @@ def window_of(
     for i in range(rank):
         span, size = dilations[i] * (kernel[i] - 1) + 1, x.shape[2 + i]
         if auto_pad in (b"SAME_UPPER", b"SAME_LOWER"):
-            wanted = -(-size // strides[i])
-            total = max((wanted - 1) * strides[i] + span - size, 0)
+            num_windows = -(-size // strides[i])
+            total = max((num_windows - 1) * strides[i] + span - size, 0)
             small, large = total // 2, total - total // 2
             before[i], after[i] = (small, large) if auto_pad == b"SAME_UPPER" else (large, small)
         elif auto_pad == b"VALID":
@@ -200,8 +203,8 @@ def window_of(
 
 
 def convolution_of(node: Node, x: Value, weights: Value, bias: Value | None) -> tuple[int, list[int], tuple[int, ...]]:
-    """What a convolution of any element type comes to: group; kernel, strides, pads before and dilations, three each;
-    the result's shape. Raises `InferenceError` if the operands do not fit."""
+    """The parameters of a convolution: its group; kernel, strides, pads before and dilations, three numbers each; the
+    result's shape. Raises `InferenceError` if the operands do not fit."""
     kernel, group = weights.shape[2:], node.get("group", 1)
     if x.rank != weights.rank or list(node.get("kernel_shape", kernel)) != list(kernel):
         raise InferenceError(f"weights {list(weights.shape)} do not fit the input {list(x.shape)} or kernel_shape")
@@ -215,7 +218,8 @@ def convolution_of(node: Node, x: Value, weights: Value, bias: Value | None) -> 
     return group, window, (x.shape[0], outputs, *sizes)
 
 
-_SHORT_ROW, _LEAST_PLANES, _LANES_BYTES = 64, 8, 1 << 20
+# Pools run with channels in the vector lanes if rows are short and there are several planes.
+_SHORT_ROW, _MIN_PLANES, _MAX_LANES_BYTES = 64, 8, 1 << 20  # columns of the result, planes, bytes of scratch memory
 
 
 def pool_sizes(
@@ -228,24 +232,24 @@ def pool_sizes(
     after: Sequence[int],
     sizes: Sequence[int],
 ) -> list[int]:
-    """``sizes``, those of the result, with ceil_mode."""
-    found = list(sizes)
+    """The result's sizes with ceil_mode. ``sizes``: those without."""
+    result_sizes = list(sizes)
     if node.get("ceil_mode", 0) and node.get("auto_pad", b"NOTSET") == b"NOTSET":
         for i, stride in enumerate(strides):
             span, size = dilations[i] * (kernel[i] - 1) + 1, x.shape[2 + i]
-            found[i] = -(-(size + before[i] + after[i] - span) // stride) + 1
-            if (found[i] - 1) * stride >= size + before[i]:
-                found[i] -= 1  # a window that starts behind the input is left out
-    return found
+            result_sizes[i] = -(-(size + before[i] + after[i] - span) // stride) + 1
+            if (result_sizes[i] - 1) * stride >= size + before[i]:
+                result_sizes[i] -= 1  # a window that would start after the input is dropped
+    return result_sizes
 
 
 def _lanes_bytes(x: Value, shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Scratch memory of a pool with channels in the lanes, where that is faster (kernels/pool.c); else 0."""
+    """Bytes of scratch memory of a pool with channels in the lanes (kernels/pool.c); 0 if that is not faster."""
     columns = shape[-1]
     size = _kernels.scratch_pool_lanes(math.prod(x.shape[2:]), math.prod(shape[2:]), x.shape[-1], columns)
     short = columns <= _SHORT_ROW or strides[-1] > 2
-    wanted = x.dtype == np.float32 and short and math.prod(x.shape[:2]) >= _LEAST_PLANES and size <= _LANES_BYTES
-    return size if wanted else 0
+    is_faster = x.dtype == np.float32 and short and math.prod(x.shape[:2]) >= _MIN_PLANES and size <= _MAX_LANES_BYTES
+    return size if is_faster else 0
 
 
 @operator("AveragePool", dtypes=FLOATS, attributes=WINDOW | {"ceil_mode": (0, 1), "count_include_pad": (0, 1)})
@@ -253,7 +257,7 @@ def _lanes_bytes(x: Value, shape: Sequence[int], strides: Sequence[int]) -> int:
     "ceil_mode": (0, 1), "storage_order": (0, 1),
 })  # fmt: skip
 def _pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     kernel = list(node.get("kernel_shape", ()))
     strides, dilations, before, after, sizes = window_of(node, x, kernel)
     sizes = pool_sizes(node, x, kernel, strides, dilations, before, after, sizes)
@@ -274,14 +278,14 @@ def _pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
 
 @operator("GlobalAveragePool", "GlobalMaxPool", dtypes=FLOATS)
 def _global_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if x.rank < 3:
-        raise InferenceError(f"an input of rank 3 or more is expected, found {list(x.shape)}")
+        raise InferenceError(f"expected an input of rank 3 or more, found shape {list(x.shape)}")
     operation = "max" if node.op_type == "GlobalMaxPool" else "mean"
     return [reduced(context, x, operation, range(2, x.rank), keep=True)]
 
 
-# ---- normalisations
+# ---- normalizations
 
 
 def _batch_norm_refusal(model: Model, view: NodeView) -> str | None:
@@ -306,17 +310,17 @@ def _batch_norm_refusal(model: Model, view: NodeView) -> str | None:
     check=_batch_norm_refusal,
 )
 def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, *statistics = (_given(value) for value in inputs)
+    x, *statistics = (_required(value) for value in inputs)
     channels = x.shape[1] if x.rank > 1 else 1
     if any(value.shape != (channels,) for value in statistics) or x.rank < 2:
-        raise InferenceError(f"statistics of {channels} channels are expected for an input of shape {list(x.shape)}")
+        raise InferenceError(f"expected statistics of {channels} channels for an input of shape {list(x.shape)}")
     ints = [x.shape[0], channels, math.prod(x.shape[2:])]
     return [context.call("batch_norm", [x, *statistics], x.shape, x.dtype, ints, [node.get("epsilon", 1e-5)])]
 
 
 @operator("InstanceNormalization", dtypes=F32, attributes={"epsilon": None, "consumed_inputs": None})
 def _instance_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, scale, bias = (_given(value) for value in inputs)
+    x, scale, bias = (_required(value) for value in inputs)
     if x.rank < 3 or scale.shape != (x.shape[1],) or bias.shape != (x.shape[1],):
         raise InferenceError(f"scale {list(scale.shape)} or bias {list(bias.shape)} does not fit {list(x.shape)}")
     ints = [x.shape[0], x.shape[1], math.prod(x.shape[2:])]
@@ -326,7 +330,7 @@ def _instance_norm(context: Context, node: Node, inputs: Sequence[Value | None])
 @operator("GroupNormalization", dtypes=F32, attributes={"epsilon": None, "num_groups": None, "stash_type": (1,)})
 def _group_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """``scale`` and ``bias``: before opset 21 one per group, since then one per channel."""
-    x, *factors = (_given(value) for value in inputs)
+    x, *factors = (_required(value) for value in inputs)
     groups, channels = node.get("num_groups", 0), x.shape[1] if x.rank > 1 else 0
     if x.rank < 3 or groups < 1 or channels % groups:
         raise InferenceError(f"{groups} groups do not fit an input of shape {list(x.shape)}")
@@ -348,7 +352,7 @@ def _group_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
 def _layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """Computes in float64 if x or the stash type is float64, else in float32, and rounds once. Mean and InvStdDev have
     the stash type."""
-    x, scale, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    x, scale, bias = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     for name, value in (("scale", scale), ("bias", bias)):
         if value is not None and (value.dtype != x.dtype or broadcast(x, value) != x.shape):
             raise InferenceError(f"{name} {value.dtype}{list(value.shape)} does not fit {x.dtype}{list(x.shape)}")
@@ -362,20 +366,20 @@ def _layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
         result = _normalized_rows(context, wide_x, wide_scale, wide_bias, axis, epsilon)
         return [cast(context, result, x.dtype)]
     mean = reduced(context, wide_x, "mean", range(axis, x.rank), keep=True)
-    centred = binary(context, "sub", wide_x, mean)
-    variance = reduced(context, binary(context, "mul", centred, centred), "mean", range(axis, x.rank), keep=True)
+    centered = binary(context, "sub", wide_x, mean)
+    variance = reduced(context, binary(context, "mul", centered, centered), "mean", range(axis, x.rank), keep=True)
     inverse = unary(context, _RECIPROCAL, _root_of(context, variance, epsilon))
-    result = binary(context, "mul", binary(context, "mul", centred, inverse), wide_scale)
+    result = binary(context, "mul", binary(context, "mul", centered, inverse), wide_scale)
     if wide_bias is not None:
         result = binary(context, "add", result, wide_bias)
     return [cast(context, result, x.dtype), cast(context, mean, stash), cast(context, inverse, stash)]
 
 
 def _normalized_rows(context: Context, x: Value, scale: Value, bias: Value | None, axis: int, epsilon: float) -> Value:
-    """Layer normalization of float32 by the kernel, which reads scale and bias along each row.
+    """Layer normalization of float32 by the kernel `layer_norm`, which applies scale and bias along each row.
 
-    The kernel gets them only if, padded with leading 1s to the rank of ``x``, their shape is 1 before ``axis`` and
-    equal to the shape of ``x`` from ``axis`` on. The same number of elements is not enough.
+    The kernel gets scale or bias only if its shape, padded with leading 1s to the rank of ``x``, is 1 before ``axis``
+    and equal to that of ``x`` from ``axis`` on. Otherwise separate calls apply it.
     """
     rows, width = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
     row = (*[1] * axis, *x.shape[axis:])
@@ -392,7 +396,7 @@ def _normalized_rows(context: Context, x: Value, scale: Value, bias: Value | Non
 
 
 def _widened(context: Context, value: Value, dtype: np.dtype[Any]) -> Value:
-    """A value in a wider type; a constant once per compiled model."""
+    """A value in a wider type. A constant is converted once per compiled model."""
     return context.packed(value, dtype.name, lambda: cast(context, value, dtype)) if value.dtype != dtype else value
 
 
@@ -402,9 +406,9 @@ def _root_of(context: Context, variance: Value, epsilon: float) -> Value:
 
 @operator("LRN", dtypes=F32, attributes={"alpha": None, "beta": None, "bias": None, "size": None})
 def _lrn(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if x.rank < 2:
-        raise InferenceError(f"an input of rank 2 or more is expected, found {list(x.shape)}")
+        raise InferenceError(f"expected an input of rank 2 or more, found shape {list(x.shape)}")
     ints = [x.shape[0], x.shape[1], math.prod(x.shape[2:]), node.get("size", 0)]
     floats = [node.get("alpha", 1e-4), node.get("beta", 0.75), node.get("bias", 1.0)]
     return [context.call("lrn", [x], x.shape, x.dtype, ints, floats)]
@@ -412,14 +416,14 @@ def _lrn(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
 
 @operator("Softmax", "LogSoftmax", dtypes=FLOATS, attributes={"axis": None})
 def _softmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     outer, size, inner = lines_of(node, x)
     return [context.call("softmax", [x], x.shape, x.dtype, [outer, size, inner, int(node.op_type == "LogSoftmax")])]
 
 
 @operator("LpNormalization", dtypes=FLOATS, attributes={"axis": None, "p": (1, 2)})
 def _lp_normalization(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     axis = axis_of(node.get("axis", -1), x.rank)
     norm = reduced(context, x, "magnitudes" if node.get("p", 2) == 1 else "root", [axis], keep=True)
     zero = binary(context, "equal", norm, context.scalar(0, x.dtype), np.dtype(np.bool_))
@@ -429,7 +433,7 @@ def _lp_normalization(context: Context, node: Node, inputs: Sequence[Value | Non
 
 @operator("RMSNormalization", dtypes=FLOATS, attributes={"axis": None, "epsilon": None, "stash_type": (1,)})
 def _rms_normalization(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, scale = _given(inputs[0]), _given(inputs[1])
+    x, scale = _required(inputs[0]), _required(inputs[1])
     if broadcast(x, scale) != x.shape:
         raise InferenceError(f"scale {list(scale.shape)} does not fit {list(x.shape)}")
     axis = axis_of(node.get("axis", -1), x.rank)
@@ -456,6 +460,7 @@ _REDUCTION_CODES = {name: _kernels.constant(f"REDUCE_{name.upper()}") for name i
 
 
 def reduced(context: Context, x: Value, operation: str, axes: Sequence[int], keep: bool) -> Value:
+    """A reduction over non-negative ``axes``. ``keep``: they stay with size 1."""
     marks = [int(axis in axes) for axis in range(x.rank)]
     shape = [1 if mark else size for mark, size in zip(marks, x.shape, strict=True)]
     if not keep:
@@ -464,10 +469,10 @@ def reduced(context: Context, x: Value, operation: str, axes: Sequence[int], kee
 
 
 def _reduction_axes(context: Context, node: Node, inputs: Sequence[Value | None], x: Value) -> list[int] | None:
-    """The axes to reduce; None for none at all."""
-    given = integers(context, node, inputs, 1, "axes")
-    if given:
-        return axes_of(given, x.rank)
+    """The axes to reduce; None if the operator returns its operand element by element."""
+    axes = integers(context, node, inputs, 1, "axes")
+    if axes:
+        return axes_of(axes, x.rank)
     return None if node.get("noop_with_empty_axes", 0) else list(range(x.rank))
 
 
@@ -486,7 +491,7 @@ _REDUCTION_ATTRIBUTES = {"axes": None, "keepdims": (0, 1), "noop_with_empty_axes
     attributes=_REDUCTION_ATTRIBUTES,
 )  # fmt: skip
 def _reduce(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if x.dtype == np.bool_:
         (result,) = _reduce(context, node, [cast(context, x, np.dtype(np.uint8)), *inputs[1:]])
         return [cast(context, result, x.dtype)]
@@ -502,14 +507,14 @@ def _reduce(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 
 @operator("ReduceLogSumExp", dtypes=(FLOATS, ("int64",)), attributes=_REDUCTION_ATTRIBUTES)
 def _reduce_log_sum_exp(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     axes = _reduction_axes(context, node, inputs, x)
     if axes is None:
         return [x]
-    # The largest is taken off first, so that exp cannot overflow; one of all -inf stays out of the difference.
+    # The maximum is subtracted first, so that exp cannot overflow. It is clipped, because -inf - -inf is NaN.
     top = reduced(context, x, "max", axes, keep=True)
     finite = np.finfo(x.dtype)
-    top = unary(context, 2, top, float(finite.min), float(finite.max))
+    top = unary(context, _CLIP, top, float(finite.min), float(finite.max))
     total = reduced(context, unary(context, _EXP, binary(context, "sub", x, top)), "sum", axes, keep=True)
     result = binary(context, "add", unary(context, _LOG, total), top)
     if not node.get("keepdims", 1):
@@ -524,11 +529,11 @@ def _reduce_log_sum_exp(context: Context, node: Node, inputs: Sequence[Value | N
     result="int64",
 )  # fmt: skip
 def _arg_extreme(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     axis = axis_of(node.get("axis", 0), x.rank)
     outer, size, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
     if size == 0:
-        raise InferenceError("the axis is empty")
+        raise InferenceError(f"axis {axis} of shape {list(x.shape)} is empty")
     shape = (*x.shape[:axis], *((1,) if node.get("keepdims", 1) else ()), *x.shape[axis + 1 :])
     ints = [outer, size, inner, int(node.op_type == "ArgMin"), int(node.get("select_last_index", 0))]
     return [context.call("arg_extreme", [x], shape, np.dtype(np.int64), ints)]

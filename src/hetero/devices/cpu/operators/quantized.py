@@ -1,4 +1,22 @@
-"""Quantised operators: to small integers and back, and products and convolutions of them with exact 32-bit sums."""
+"""Quantized operators: conversion to small integers and back, and integer products and convolutions.
+
+Products and convolutions of bytes have exact int32 sums. `MatMulInteger` and `ConvInteger` return them; `QLinearMatMul`
+and `QLinearConv` convert them to bytes (`_Requantization`), within the kernel if it supports their multipliers.
+
+A constant right operand or filter is packed once per compiled model, together with its zero point if that is constant
+too. The layouts count in quads: four bytes that one lane of a vector instruction multiplies and adds up
+(kernels/integer_micro.h). A matrix of k rows takes ``ceil(k / 4)`` quads per column, plus two for sums and zero points.
+
+A convolution takes the first of these ways that applies (`_integer_convolution`):
+
+1. `depthwise_integer`: one input channel per group, up to two spatial axes, constant weights whose zero point is 128
+   (uint8) or 0 (int8), at least 8 channels, and padded rows that fit its memory (`depthwise_scratch`).
+2. A matrix product of windows and filters: only QLinearConv of one group with constant weights, if rows are so short
+   that the next way would waste an eighth of its sums (`_is_short`, `_by_product`).
+3. `conv_integer`, which computes 16 adjacent pixels of a row at a time from a packed image (`pixel_layout`).
+
+All ways give the same results.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +32,7 @@ from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import F32, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional, binary, broadcast, cast
+from .elementwise import _optional, _required, binary, broadcast, cast
 from .movement import axis_of, expanded, strided, transposed
 from .network import WINDOW, convolution_of, products_of, three
 
@@ -28,19 +46,23 @@ _F32 = np.dtype(np.float32)
 _BYTE, _INT32 = np.dtype(np.uint8), np.dtype(np.int32)
 _PANEL, _QUAD = _kernels.constant("PANEL"), _kernels.constant("QUAD")
 _BLOCK, _STRIP_BYTES = _kernels.constant("DEPTHWISE_CHANNELS"), _kernels.constant("DEPTHWISE_STRIP_BYTES")
-_LEAST_DEPTHWISE, _LARGEST_STRIP = 8, 1 << 22
-_LEAST_CHANNELS = 32  # of convolutions as products
-_LEAST_ROWS, _MOST_ROWS = (_kernels.constant(f"MATMUL_INTEGER_{bound}_ROWS") for bound in ("LEAST", "MOST"))
-_PREPARED_BYTES = 1 << 20  # of rows of the left operand, in matmul_integer
+_MIN_DEPTHWISE_CHANNELS = 8  # with fewer, most of the 64 lanes would be idle
+_MAX_STRIP = 1 << 22  # bytes of the padded pixels of a strip of rows in depthwise_integer
+_MIN_PRODUCT_CHANNELS = 32  # input and output channels of convolutions that run as products
+_MIN_ROWS, _MAX_ROWS = (_kernels.constant(f"MATMUL_INTEGER_{bound}_ROWS") for bound in ("LEAST", "MOST"))
+_PREPARED_BYTES = 1 << 20  # bytes of the rows that matmul_integer prepares at a time: a part of the L2 cache
 
 
 # ---- QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear
 
 
 def _scheme(x: Value, scale: Value, zero: Value | None, axis: int, block: int) -> list[int]:
-    """Parameters of `quantize` and `dequantize`: x as [outer, axis, inner] and the length of a block (0: none)."""
+    """The ints of the kernels `quantize` and `dequantize`: x as [outer, size of the axis, inner], and the length of a
+    block along the axis (0: none)."""
     if zero is not None and zero.size != scale.size:
-        raise InferenceError(f"a zero point of shape {list(zero.shape)} does not fit a scale of {list(scale.shape)}")
+        raise InferenceError(
+            f"a zero point of shape {list(zero.shape)} does not fit a scale of shape {list(scale.shape)}"
+        )
     if scale.size == 1:
         return [1, 1, x.size, 0]
     axis = axis_of(axis, x.rank)
@@ -48,16 +70,16 @@ def _scheme(x: Value, scale: Value, zero: Value | None, axis: int, block: int) -
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     if block:
         block = min(block, max(size, 1))
-        wanted: tuple[int, ...] = (*x.shape[:axis], -(-size // block), *x.shape[axis + 1 :])
+        expected_shape: tuple[int, ...] = (*x.shape[:axis], -(-size // block), *x.shape[axis + 1 :])
     else:
-        wanted = (size,)
-    if scale.shape != wanted:
-        raise InferenceError(f"a scale of shape {list(wanted)} is expected, found {list(scale.shape)}")
+        expected_shape = (size,)
+    if scale.shape != expected_shape:
+        raise InferenceError(f"expected a scale of shape {list(expected_shape)}, found {list(scale.shape)}")
     return [outer, size, inner, block]
 
 
 def _along(context: Context, x: Value, scale: Value, scheme: Sequence[int], axis: int) -> Value:
-    """``scale`` so that it broadcasts to ``x``."""
+    """``scale`` in a shape that broadcasts to ``x``."""
     _, size, _, block = scheme
     if scale.size == 1:
         return context.reshaped(scale, ())
@@ -73,8 +95,8 @@ def _type_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _refusal(default: np.dtype[Any], made: Sequence[str]) -> Callable[[Model, NodeView], str | None]:
-    """Of (De)QuantizeLinear: an output_dtype, by default ``default``, that is none of ``made``; a negative length of
-    blocks."""
+    """A check of (De)QuantizeLinear: ``output_dtype``, by default ``default``, must be one of ``made``, and
+    ``block_size`` must not be negative."""
 
     def check(model: Model, view: NodeView) -> str | None:
         dtype = _type_of(view.attributes.get("output_dtype", None), default)
@@ -95,14 +117,14 @@ def _refusal(default: np.dtype[Any], made: Sequence[str]) -> Callable[[Model, No
     result=2,
 )
 def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """``saturate`` is about 8-bit floats only."""
-    x, scale, zero = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    """``saturate`` only affects 8-bit floats, which are not supported."""
+    x, scale, zero = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     axis = node.get("axis", 1)
     scheme = _scheme(x, scale, zero, axis, node.get("block_size", 0))
     made = _type_of(node.get("output_dtype", None), _BYTE)
     dtype = made if zero is None else zero.dtype
     if zero is not None and node.get("output_dtype", 0) and dtype != made:
-        raise InferenceError(f"a zero point of output_dtype, {made}, is expected, found {dtype}")
+        raise InferenceError(f"expected a zero point of output_dtype, {made}, found {dtype}")
     precision = _type_of(node.get("precision", None), scale.dtype)
     if precision != np.float32:  # the quotient is rounded to half precision before it is rounded to an integer
         x, scale = cast(context, x, precision), cast(context, scale, precision)
@@ -131,7 +153,7 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     result=None,
 )
 def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, scale, zero = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    x, scale, zero = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     scheme = _scheme(x, scale, zero, node.get("axis", 1), node.get("block_size", 0))
     y = context.call("dequantize", [x, cast(context, scale, _F32), zero], x.shape, _F32, scheme)
     return [cast(context, y, _type_of(node.get("output_dtype", None), scale.dtype))]
@@ -139,7 +161,7 @@ def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) ->
 
 @operator("DynamicQuantizeLinear", dtypes=F32, result="uint8")
 def _dynamic_quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     return context.call_many("dynamic_quantize", [x], [(x.shape, _BYTE), ((), _F32), ((), _BYTE)])
 
 
@@ -147,7 +169,7 @@ def _dynamic_quantize(context: Context, node: Node, inputs: Sequence[Value | Non
 
 
 def _per_row(context: Context, value: Value) -> Value:
-    """A parameter of the rows of a matrix: one for all, or given as a vector, or in a shape that broadcasts."""
+    """A parameter of the rows of a matrix, in a shape that broadcasts: a vector becomes a column."""
     if value.size == 1:
         return context.reshaped(value, ())
     return context.reshaped(value, (value.size, 1)) if value.rank == 1 else value
@@ -161,16 +183,17 @@ def _zero_of(context: Context, x: Value, zero: Value | None) -> Value:
     if zero is None:
         return context.scalar(0, x.dtype)
     if x.dtype != zero.dtype:
-        raise InferenceError(f"a zero point of {x.dtype} is expected, found {zero.dtype}")
+        raise InferenceError(f"expected a zero point of type {x.dtype}, found {zero.dtype}")
     return zero
 
 
 def _zeros_of(context: Context, x: Value, zero: Value | None, axis: int) -> Value:
-    """Of a matrix, or a batch of them: one zero point, or one for each row (axis -2) or column (-1) of every matrix."""
+    """The zero points of a matrix or a batch of matrices: one, or one for each row (axis -2) or column (-1) of every
+    matrix."""
     zero = _zero_of(context, x, zero)
     if zero.size == 1:
         return zero
-    other = x.rank - 3 - axis  # the axis along which a zero point may not vary; a vector is one line
+    other = x.rank - 3 - axis  # the other one of the last two axes, along which a zero point may not vary
     per_line = tuple(1 if i == other or x.rank == 1 else n for i, n in enumerate(x.shape))
     if broadcast(zero, Value(zero.dtype, per_line)) != per_line:
         raise InferenceError(f"a zero point of shape {list(zero.shape)} does not fit {list(x.shape)}")
@@ -178,7 +201,7 @@ def _zeros_of(context: Context, x: Value, zero: Value | None, axis: int) -> Valu
 
 
 def _as_constant(context: Context, x: Value, zero: Value, layout: tuple[object, ...], make: Any) -> Value:
-    """What ``make`` gives, kept for all plans where both the weights and their zero point are constants."""
+    """The result of ``make``, kept for all plans if both ``x`` and its zero point are constants."""
     if zero.data is None:
         made: Value = make()
         return made
@@ -187,13 +210,13 @@ def _as_constant(context: Context, x: Value, zero: Value, layout: tuple[object, 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Requantization:
-    """How sums become bytes: sums * multiplier + zero, rounded, of zero's type."""
+    """How int32 sums become bytes: ``round(sums * multiplier) + zero``, saturated to the type of ``zero``."""
 
     multiplier: Value
     zero: Value
 
     def fits(self, per: int) -> bool:
-        """Whether the product's own kernel can do it: one multiplier or ``per`` of them, one zero point."""
+        """Whether the product's own kernel supports it: one multiplier or ``per`` of them, and one zero point."""
         return self.multiplier.size in (1, per) and self.zero.size == 1
 
     def of(self, context: Context, sums: Value) -> Value:
@@ -211,7 +234,7 @@ def _integer_product(
     b_zero: Value | None,
     requantization: _Requantization | None = None,
 ) -> Value:
-    """(a - a_zero) x (b - b_zero), int32, or bytes."""
+    """The matrix product (a - a_zero) (b - b_zero): int32, or bytes with ``requantization``."""
     p = products_of(a, b)
     quads = -(-p.k // _QUAD)
     matrix = -(-p.n // _PANEL) * _PANEL * _QUAD * (quads + 2)
@@ -225,28 +248,28 @@ def _integer_product(
     right = _as_constant(context, b, right_zero, ("pack_quads",), pack)
     ints = [p.m, p.n, p.k, len(p.batch), *p.batch, *p.steps(p.m * p.k, matrix)]
     row = _kernels.scratch_matmul_integer_row(p.k)
-    scratch = row * max(_LEAST_ROWS, min(_MOST_ROWS, _PREPARED_BYTES // row))
-    operands, dtype, whole = [a, left_zero, right], _INT32, True
+    scratch = row * max(_MIN_ROWS, min(_MAX_ROWS, _PREPARED_BYTES // row))
+    operands, dtype, is_separate = [a, left_zero, right], _INT32, True
     if requantization is not None and requantization.fits(p.n):
         columns = requantization.multiplier
-        whole = columns.size != 1 and columns.shape[-1:] != (p.n,)
-        if not whole:
+        is_separate = columns.size != 1 and columns.shape[-1:] != (p.n,)  # as many rows as columns: per row
+        if not is_separate:
             operands, dtype = [*operands, columns, requantization.zero], requantization.zero.dtype
     made = context.call("matmul_integer", operands, p.shape, dtype, ints, scratch_bytes=scratch)
-    return requantization.of(context, made) if requantization is not None and whole else made
+    return requantization.of(context, made) if requantization is not None and is_separate else made
 
 
 @operator("MatMulInteger", dtypes=_BYTES, result="int32")
 def _matmul_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     a_zero, b_zero = _optional(inputs, 2), _optional(inputs, 3)
-    return [_integer_product(context, _given(inputs[0]), _given(inputs[1]), a_zero, b_zero)]
+    return [_integer_product(context, _required(inputs[0]), _required(inputs[1]), a_zero, b_zero)]
 
 
 def _multiplier(context: Context, x_scale: Value, w_scale: Value, y_scale: Value) -> Value:
-    """x_scale * w_scale / y_scale, rounded to the scales' type after each step as if computed in it."""
+    """x_scale * w_scale / y_scale as float32, rounded to the type of the scales after each operation."""
     dtype = x_scale.dtype
     if not dtype == w_scale.dtype == y_scale.dtype:
-        raise InferenceError(f"scales of one type are expected, found {dtype}, {w_scale.dtype}, {y_scale.dtype}")
+        raise InferenceError(f"expected scales of the same type, found {dtype}, {w_scale.dtype}, {y_scale.dtype}")
     wide = [cast(context, value, _F32) for value in (x_scale, w_scale, y_scale)]
     product = cast(context, cast(context, binary(context, "mul", wide[0], wide[1]), dtype), _F32)
     return cast(context, cast(context, binary(context, "div", product, wide[2]), dtype), _F32)
@@ -254,7 +277,7 @@ def _multiplier(context: Context, x_scale: Value, w_scale: Value, y_scale: Value
 
 @operator("QLinearMatMul", dtypes=(_BYTES, _SCALES, _BYTES, _BYTES, _SCALES, _BYTES, _SCALES, _BYTES), result=7)
 def _qlinear_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (_given(value) for value in inputs)
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (_required(value) for value in inputs)
     rows = [_per_row(context, value) for value in (a_scale, y_scale, y_zero)]
     multiplier = _multiplier(context, rows[0], _per_column(context, b_scale), rows[1])
     return [_integer_product(context, a, b, a_zero, b_zero, _Requantization(multiplier, rows[2]))]
@@ -273,12 +296,13 @@ def _integer_convolution(
     bias: Value | None = None,
     requantization: _Requantization | None = None,
 ) -> Value:
-    """int32, or bytes; a multiplier of the requantization is one, or one per output channel."""
+    """The convolution of (x - x_zero) and (weights - w_zero): int32, or bytes with ``requantization``, which has one
+    multiplier or one per output channel, and one zero point. The header lists the ways it can run."""
     group, window, shape = convolution_of(node, x, weights, bias)
     outputs, channels = weights.shape[:2]
     zero, weights_zero = _zero_of(context, x, x_zero), _zero_of(context, weights, w_zero)
     if zero.size != 1:
-        raise InferenceError(f"x's zero point is one {x.dtype}, found {zero.dtype}{list(zero.shape)}")
+        raise InferenceError(f"expected one zero point of x, found {zero.dtype}{list(zero.shape)}")
     if weights_zero.size != 1 and weights_zero.shape != (outputs,):
         raise InferenceError(f"a zero point of shape {list(weights_zero.shape)} does not fit {list(weights.shape)}")
     sizes = three(shape[2:], 1)
@@ -314,11 +338,13 @@ def _integer_convolution(
 def _is_short(
     x: Value, weights: Value, weights_zero: Value, window: Sequence[int], shape: Sequence[int], group: int
 ) -> bool:
-    """Whether the rows of the result are so short that `conv_integer`, which computes the ends of rows too and 16
-    pixels at a time, would make an eighth more sums than there are."""
+    """Whether `conv_integer` would compute at least an eighth more sums than there are: it computes whole panels of 16
+    pixels, across the ends of the rows. Then a product of windows and filters is faster.
+
+    Only for one group, two spatial axes, constant weights, and enough channels."""
     if group != 1 or x.rank != 4 or not weights.shared or weights_zero.data is None or 0 in shape or 0 in x.shape:
         return False
-    if weights.shape[1] < _LEAST_CHANNELS or weights.shape[0] < _LEAST_CHANNELS:
+    if weights.shape[1] < _MIN_PRODUCT_CHANNELS or weights.shape[0] < _MIN_PRODUCT_CHANNELS:
         return False
     (_, kh, kw), (_, sh, sw), _, (_, _, dw) = (window[i : i + 3] for i in range(0, 12, 3))
     rows, columns = shape[2:]
@@ -340,12 +366,12 @@ def _by_product(
     window: Sequence[int],
     shape: Sequence[int],
 ) -> Value:
-    """A convolution as a product: a row for every window, its channels innermost, times a column for every filter."""
+    """A convolution as a matrix product: one row per window, with channels innermost, times one column per filter."""
     (_, kh, kw), (_, sh, sw), (_, top, left), (_, dh, dw) = (window[i : i + 3] for i in range(0, 12, 3))
     images, channels, height, width = x.shape
     rows, columns = shape[2:]
     turned = transposed(context, x, (0, 2, 3, 1))
-    # Pixels are windows as they lie only if one tap reads every pixel once: no strides, and no pads at either end.
+    # The pixels are the windows if a single tap reads each pixel once: no strides, and no pads at either end.
     if (kh, kw, sh, sw, top, left) != (1, 1, 1, 1, 0, 0) or (height, width) != (rows, columns):
         needed = ((rows - 1) * sh + (kh - 1) * dh + 1, (columns - 1) * sw + (kw - 1) * dw + 1)
         padded = (images, max(needed[0], height + top), max(needed[1], width + left), channels)
@@ -367,7 +393,7 @@ def _by_product(
     if bias is not None:
         operands.append(bias)
     line = _kernels.scratch_matmul_integer_row(k)
-    scratch = line * max(_LEAST_ROWS, min(_MOST_ROWS, _PREPARED_BYTES // line))
+    scratch = line * max(_MIN_ROWS, min(_MAX_ROWS, _PREPARED_BYTES // line))
     made = context.call(
         "matmul_integer", operands, (m, n), requantization.zero.dtype, [m, n, k, 0], scratch_bytes=scratch
     )
@@ -378,9 +404,9 @@ def _by_product(
 def depthwise_scratch(
     x: Value, weights: Value, weights_zero: Value, window: Sequence[int], sizes: Sequence[int], dtype: np.dtype[Any]
 ) -> int | None:
-    """What `depthwise_integer` needs (kernels/depthwise_integer.c); None for convolutions that it does not take or that
-    would fill its lanes badly."""
-    if weights.shape[1] != 1 or x.shape[1] < _LEAST_DEPTHWISE or x.rank > 4 or weights_zero.data is None:
+    """Bytes of scratch memory of the kernel `depthwise_integer`; None if it does not support the convolution or would
+    leave most of its lanes idle. kernels/depthwise_integer.c explains the parts."""
+    if weights.shape[1] != 1 or x.shape[1] < _MIN_DEPTHWISE_CHANNELS or x.rank > 4 or weights_zero.data is None:
         return None
     if (weights_zero.data != (128 if weights.dtype == np.uint8 else 0)).any():
         return None
@@ -392,7 +418,7 @@ def depthwise_scratch(
     width = (out[1] - 1) * strides[1] + reach[1]
     rows = min(out[0], 1 + max(0, _STRIP_BYTES // _BLOCK // width - reach[0]) // strides[0])
     strip = (rows - 1) * strides[0] + reach[0]
-    if strip * width * _BLOCK > _LARGEST_STRIP:
+    if strip * width * _BLOCK > _MAX_STRIP:
         return None
     quads = -(-math.prod(kernel) // _QUAD)
     results = rows * out[1] * _BLOCK * dtype.itemsize
@@ -401,7 +427,7 @@ def depthwise_scratch(
 
 
 def pixel_layout(channels: int, window: Sequence[int], sizes: Sequence[int]) -> tuple[int, int]:
-    """Quads of a filter, and bytes of four channels of a group as `pack_pixels` writes them: kernels/conv_integer.c."""
+    """Quads of a filter, and bytes of four channels of a group in a packed image: kernels/conv_integer.c."""
     kernel, strides, _, dilations = (window[i : i + 3] for i in range(0, 12, 3))
     steps, plane = -(-channels // _QUAD), _QUAD
     for axis, (k, stride, dilation, size) in enumerate(zip(kernel, strides, dilations, sizes, strict=True)):
@@ -416,7 +442,7 @@ def pixel_layout(channels: int, window: Sequence[int], sizes: Sequence[int]) -> 
 @operator("ConvInteger", dtypes=_BYTES, attributes=WINDOW | {"group": None}, result="int32")
 def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x_zero, w_zero = _optional(inputs, 2), _optional(inputs, 3)
-    return [_integer_convolution(context, node, _given(inputs[0]), _given(inputs[1]), x_zero, w_zero)]
+    return [_integer_convolution(context, node, _required(inputs[0]), _required(inputs[1]), x_zero, w_zero)]
 
 
 @operator(
@@ -426,9 +452,9 @@ def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) 
     result=7,
 )
 def _qlinear_conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (_given(value) for value in inputs[:8])
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (_required(value) for value in inputs[:8])
     if max(x_scale.size, y_scale.size, y_zero.size) > 1 or (w_scale.size > 1 and w_scale.shape != (w.shape[0],)):
-        raise InferenceError("one scale each for x and y, and one or one per channel for w, are expected")
+        raise InferenceError("expected one scale for x, one for y, and for w one or one per output channel")
     per_map = (w_scale.size,) if w_scale.size > 1 else ()
     scales = [context.reshaped(value, ()) for value in (x_scale, y_scale)]
     multiplier = _multiplier(context, scales[0], context.reshaped(w_scale, per_map), scales[1])

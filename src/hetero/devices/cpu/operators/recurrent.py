@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: one matrix product for the input's share of all gates and steps, one kernel call for the rest."""
+"""LSTM, GRU and RNN: one matrix product computes the input's part of all gates and steps; one kernel does the rest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .... import _kernels
 from ....errors import InferenceError
 from ..registry import F32, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional, binary
+from .elementwise import _optional, _required, binary
 from .movement import strided
 from .network import gemm_scratch, packed_b
 
@@ -26,7 +26,7 @@ def _code(activation: str) -> int:
     return _kernels.constant(f"RECURRENT_{activation}")
 
 
-# Activation -> code, defaults of alpha and beta (None: it takes none).
+# Activation -> code, defaults of alpha and beta (None: it has no such parameter).
 _ACTIVATIONS: dict[str, tuple[int, float | None, float | None]] = {
     "relu": (_code("RELU"), None, None),
     "tanh": (_code("TANH"), None, None),
@@ -52,15 +52,15 @@ _ATTRIBUTES: dict[str, Any] = {
     "direction": (b"forward", b"reverse", b"bidirectional"),
     "hidden_size": None,
     "layout": (0, 1),
-    "output_sequence": (0, 1),  # opsets before 7: Y is made all the same
+    "output_sequence": (0, 1),  # only before opset 7; Y is always computed
 }
 
 
 def _names(node_type: str, attributes: Any) -> list[str]:
     """The activations of all directions, in lower case."""
-    given = attributes.get("activations", None)
-    if given:
-        return [name.decode("utf-8", "replace").lower() for name in given]
+    activations = attributes.get("activations", None)
+    if activations:
+        return [name.decode("utf-8", "replace").lower() for name in activations]
     return list(_DEFAULTS[node_type]) * _directions(attributes)
 
 
@@ -70,9 +70,9 @@ def _directions(attributes: Any) -> int:
 
 def _refusal(model: Model, view: NodeView) -> str | None:
     names = _names(view.op_type, view.attributes)
-    wanted = len(_DEFAULTS[view.op_type]) * _directions(view.attributes)
-    if len(names) != wanted:
-        return f"{view.op_type} with {len(names)} activations; its directions need {wanted}"
+    num_expected = len(_DEFAULTS[view.op_type]) * _directions(view.attributes)
+    if len(names) != num_expected:
+        return f"{view.op_type} with {len(names)} activations, expected {num_expected}"
     unknown = [name for name in names if name not in _ACTIVATIONS]
     if unknown:
         return f"{view.op_type} with activation {unknown[0]}"
@@ -83,7 +83,7 @@ def _refusal(model: Model, view: NodeView) -> str | None:
 
 
 def _functions(node: Node) -> tuple[list[int], list[float]]:
-    """Codes and parameters. Given alphas and betas go, in order, to the activations that take one."""
+    """Codes and parameters. The attributes' alphas and betas belong, in order, to the activations that have one."""
     alphas, betas = iter(node.get("activation_alpha", ())), iter(node.get("activation_beta", ()))
     codes, parameters = [], []
     for name in _names(node.op_type, node.attributes):
@@ -96,22 +96,23 @@ def _functions(node: Node) -> tuple[list[int], list[float]]:
 
 def _expect(name: str, value: Value | None, shape: tuple[int, ...]) -> None:
     if value is not None and value.shape != shape:
-        raise InferenceError(f"{name} of shape {list(shape)} is expected, found {list(value.shape)}")
+        raise InferenceError(f"expected {name} of shape {list(shape)}, found {list(value.shape)}")
 
 
 def _halves(context: Context, bias: Value, width: int) -> tuple[Value, Value]:
-    """The input's and the recurrent bias: each [directions, width]."""
+    """The input's bias and the recurrent bias, each [directions, width]."""
     shape, strides = (bias.shape[0], width), (2 * width, 1)
     return strided(context, bias, 0, shape, strides), strided(context, bias, width, shape, strides)
 
 
 def _input_bias(context: Context, bias: Value, gates: int, hidden: int, linear_before_reset: bool) -> Value:
-    """Added before the recurrent product [directions, gates * H]: both biases, without a reset product's own."""
-    given, recurrent = _halves(context, bias, gates * hidden)
+    """The bias of the input's product, [directions, gates * hidden]: the sum of both biases. With
+    ``linear_before_reset``, GRU's third recurrent bias is left out, because the reset gate multiplies it."""
+    of_input, recurrent = _halves(context, bias, gates * hidden)
     if linear_before_reset:
         kept = context.constant(np.repeat([True, True, False], hidden))
         recurrent = context.call("where", [kept, recurrent, context.scalar(0, bias.dtype)], recurrent.shape, bias.dtype)
-    return binary(context, "add", given, recurrent)
+    return binary(context, "add", of_input, recurrent)
 
 
 @operator("RNN", dtypes=(F32, F32, F32, F32, ("int32",), F32), attributes=_ATTRIBUTES, check=_refusal)
@@ -128,11 +129,11 @@ def _input_bias(context: Context, bias: Value, gates: int, hidden: int, linear_b
     check=_refusal,
 )
 def _recurrent(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, w, r = (_given(value) for value in inputs[:3])
+    x, w, r = (_required(value) for value in inputs[:3])
     bias, lengths, h0 = (_optional(inputs, position) for position in (3, 4, 5))
     gates, directions = _GATES[node.op_type], _directions(node.attributes)
     if x.rank != 3 or w.rank != 3 or r.rank != 3 or r.shape[2] < 1:
-        raise InferenceError(f"X, W and R of rank 3 are expected, found {[list(v.shape) for v in (x, w, r)]}")
+        raise InferenceError(f"expected X, W and R of rank 3, found shapes {[list(v.shape) for v in (x, w, r)]}")
     batch_first = bool(node.get("layout", 0))
     steps, batch = x.shape[1::-1] if batch_first else x.shape[:2]
     features, hidden = x.shape[2], r.shape[2]

@@ -1,8 +1,8 @@
-"""Resize and Upsample: one axis after the other, each by a table of places and weights.
+"""Resize and Upsample: one axis after the other, each by a table of positions and weights.
 
-Where an element of the result lies in the input depends on the shapes alone, so the tables are made when planning;
-the kernels know no modes. Axes are taken in the order that computes least. Places are computed in float32 where
-elements are picked, as onnxruntime does: rounding decides there which element that is.
+The position in the input of each element of the result depends only on shapes, so the tables are computed during
+planning, and the kernels know no modes. Axes are processed in the order of the lowest cost. Nearest modes compute
+positions in float32, as onnxruntime does, because rounding decides which element is picked.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from ....errors import InferenceError
 from ..registry import ANY, F32, FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional
+from .elementwise import _optional, _required
 from .movement import axes_of
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
-_MAX_LENGTH = 1 << 30  # of an axis: places are int32
-_GATHER_COST = 4  # of an output along the innermost axis, against one along another
+_MAX_LENGTH = 1 << 30  # elements of an axis: positions are int32
+_GATHER_COST = 4  # cost of an output along the innermost axis, relative to other axes
 _COORDINATES: tuple[bytes, ...] = (b"half_pixel", b"half_pixel_symmetric", b"pytorch_half_pixel", b"align_corners")
 _COORDINATES += (b"asymmetric", b"tf_half_pixel_for_nn", b"tf_crop_and_resize")
 _ROUNDINGS = (b"round_prefer_floor", b"round_prefer_ceil", b"floor", b"ceil")
@@ -41,7 +41,8 @@ def _refusal(model: Model, view: NodeView) -> str | None:
     if mode != b"nearest":
         dtype = model.type_of(int(model.node_inputs[view.index][0])).dtype
         if dtype is None or dtype.name not in FLOATS:
-            return f"{view.op_type} with mode {mode.decode()} of {dtype or 'an unknown type'}; kernels take {FLOATS}"
+            supported = ", ".join(FLOATS)
+            return f"{view.op_type} with mode {mode.decode()} of {dtype or 'an unknown type'}; supported: {supported}"
     elif attributes.get("antialias", 0):
         return f"{view.op_type} with antialias and mode nearest"
     if view.op_type == "Resize" and view.opset > 10 and not any(view.inputs[2:]):
@@ -53,16 +54,16 @@ def _refusal(model: Model, view: NodeView) -> str | None:
     "mode": (b"nearest", b"bilinear", b"linear"), "height_scale": None, "width_scale": None,
 }, until=6, check=_refusal)  # fmt: skip
 def _upsample_last_two(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if x.rank != 4:
-        raise InferenceError(f"an input of rank 4 is expected, found {list(x.shape)}")
+        raise InferenceError(f"expected an input of rank 4, found shape {list(x.shape)}")
     return _by_scales(context, node, x, [1.0, 1.0, node.get("height_scale", 1.0), node.get("width_scale", 1.0)])
 
 
 @operator("Upsample", dtypes=ANY, attributes={"mode": (b"nearest", b"linear", b"bilinear"), "scales": None},
           since=7, until=8, check=_refusal)  # fmt: skip
 def _upsample_by_attribute(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return _by_scales(context, node, _given(inputs[0]), node.get("scales", ()))
+    return _by_scales(context, node, _required(inputs[0]), node.get("scales", ()))
 
 
 @operator(
@@ -82,12 +83,12 @@ def _upsample_by_attribute(context: Context, node: Node, inputs: Sequence[Value 
     check=_refusal,
 )
 def _by_input(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return _by_scales(context, node, _given(inputs[0]), context.known(_given(inputs[1])).reshape(-1).tolist())
+    return _by_scales(context, node, _required(inputs[0]), context.known(_required(inputs[1])).reshape(-1).tolist())
 
 
-def _by_scales(context: Context, node: Node, x: Value, given: Sequence[float]) -> list[Value]:
-    """What Resize was before opset 11: asymmetric, rounded down when enlarging and up when shrinking."""
-    scales = _checked_scales(given, x.rank)
+def _by_scales(context: Context, node: Node, x: Value, given_scales: Sequence[float]) -> list[Value]:
+    """Resize as before opset 11: asymmetric; nearest rounds down when enlarging and up when shrinking."""
+    scales = _checked_scales(given_scales, x.rank)
     tables = []
     for axis, scale in enumerate(scales):
         size, length = x.shape[axis], _scaled(x.shape[axis], scale)
@@ -110,9 +111,9 @@ def _by_scales(context: Context, node: Node, x: Value, given: Sequence[float]) -
     "keep_aspect_ratio_policy": (b"stretch", b"not_larger", b"not_smaller"),
 })  # fmt: skip
 def _resize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
-    given = node.get("axes", None)
-    axes = list(range(x.rank)) if given is None else axes_of(given, x.rank)
+    x = _required(inputs[0])
+    axes_attribute = node.get("axes", None)
+    axes = list(range(x.rank)) if axes_attribute is None else axes_of(axes_attribute, x.rank)
     scales, lengths = _target(context, node, x, axes, inputs)
     coordinates = node.get("coordinate_transformation_mode", b"half_pixel")
     cropped = coordinates == b"tf_crop_and_resize"
@@ -147,12 +148,12 @@ def _scaled(size: int, scale: float) -> int:
     return length
 
 
-def _checked_scales(given: Sequence[float], count: int) -> list[float]:
-    if len(given) != count:
-        raise InferenceError(f"{len(given)} scales for {count} axes")
-    if not all(0 < scale < math.inf for scale in given):
-        raise InferenceError(f"scales {list(given)}: expected positive numbers")
-    return [float(np.float32(scale)) for scale in given]
+def _checked_scales(scales: Sequence[float], count: int) -> list[float]:
+    if len(scales) != count:
+        raise InferenceError(f"{len(scales)} scales for {count} axes")
+    if not all(0 < scale < math.inf for scale in scales):
+        raise InferenceError(f"scales {list(scales)}: expected positive numbers")
+    return [float(np.float32(scale)) for scale in scales]
 
 
 def _target(
@@ -182,24 +183,24 @@ def _target(
 def _region(context: Context, inputs: Sequence[Value | None], count: int) -> list[float]:
     region = _optional(inputs, 1)
     if region is None or region.size != 2 * count:
-        raise InferenceError(f"tf_crop_and_resize takes a roi of {2 * count} numbers")
-    found = [float(entry) for entry in context.known(region).reshape(-1)]
-    if not all(math.isfinite(entry) and abs(entry) < 1e6 for entry in found):
-        raise InferenceError(f"roi {found} is out of range")
-    return found
+        raise InferenceError(f"tf_crop_and_resize requires a roi of {2 * count} numbers")
+    numbers = [float(entry) for entry in context.known(region).reshape(-1)]
+    if not all(math.isfinite(entry) and abs(entry) < 1e6 for entry in numbers):
+        raise InferenceError(f"roi {numbers} is out of range")
+    return numbers
 
 
 def _places(
     mode: bytes, size: int, length: int, scale: float, region: tuple[float, float], precise: bool
 ) -> NDArray[Any]:
-    """Where the elements of the result lie along an axis of the input."""
+    """The position along an axis of the input of each element of the result. ``precise``: in float64."""
     number: Any = np.float64 if precise else np.float32
     places: NDArray[Any]
     y, s, n = np.arange(length, dtype=number), number(scale), number(size)
     half, one = number(0.5), number(1)
     match mode:
         case b"align_corners":
-            # The length itself where the scale is that of the lengths but for rounding: corners fall on whole numbers.
+            # If the scale is the ratio of the lengths up to rounding, use the length, so corners are whole numbers.
             resized = number(length) if abs(scale * size - length) <= 1e-6 * length else s * n
             places = y * (n - one) / (resized - one) if resized != one else np.zeros_like(y)
         case b"asymmetric":
@@ -214,9 +215,9 @@ def _places(
         case b"pytorch_half_pixel" if length <= 1:
             places = np.full_like(y, -half)
         case b"half_pixel_symmetric":
-            centred = n / number(2) * (one - number(length) / (s * n))
-            # Rounded once, as in onnxruntime: a place that is whole but for rounding falls to the same side.
-            places = (float(centred) + (y + half).astype(np.float64) / float(s) - 0.5).astype(number)
+            centered = n / number(2) * (one - number(length) / (s * n))
+            # Rounded once, as in onnxruntime, so positions that are whole up to rounding fall to the same side.
+            places = (float(centered) + (y + half).astype(np.float64) / float(s) - 0.5).astype(number)
         case _:
             places = (y + half) / s - half
     return places
@@ -225,8 +226,8 @@ def _places(
 # ---- tables
 
 _Table = tuple[int, NDArray[np.int32], NDArray[np.float64] | None]
-"""An axis; for each element of the result the first place read; weights of the places from there on, [taps, length], or
-None where one is picked."""
+"""An axis; the first position read for each element of the result; the weights from that position on, [taps, length],
+or None if one element is picked."""
 
 
 def _table(node: Node, axis: int, size: int, places: NDArray[Any], scale: float, rounding: bytes) -> _Table:
@@ -251,10 +252,10 @@ def _rounded(places: NDArray[Any], rounding: bytes) -> NDArray[Any]:
 def _weights(
     node: Node, size: int, places: NDArray[np.float64], scale: float
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Weights of a filter about each place, folded onto the elements that there are.
+    """The first position and the weights of a filter around each of ``places``.
 
-    With antialias and a scale below 1 the filter is as much wider. Places beyond the ends are those of the ends, or,
-    with exclude_outside, weigh nothing.
+    With antialias, a scale below 1 widens the filter by its reciprocal. The weights of positions beyond the ends are
+    added to those of the ends, or, with exclude_outside, are 0.
     """
     cubic = node.get("mode", b"") == b"cubic"
     shrink = min(scale, 1.0) if node.get("antialias", 0) else 1.0
@@ -273,7 +274,7 @@ def _weights(
     starts = first.clip(0, size - window).astype(np.int64)
     folded = np.zeros((len(places), max(window, 1)))
     at = numbers.clip(0, size - 1).astype(np.int64) - starts[:, None]
-    for tap in range(taps):  # one after the other: several may fold onto one
+    for tap in range(taps):  # one at a time, since several taps may have the same position
         folded[np.arange(len(places)), at[:, tap]] += weights[:, tap]
     return starts.astype(np.int32), np.ascontiguousarray(folded.T)
 
@@ -291,9 +292,9 @@ def _filter(distance: NDArray[np.float64], cubic: bool, node: Node) -> NDArray[n
 
 
 def _apply(context: Context, x: Value, tables: Sequence[_Table]) -> Value:
-    """``x`` through the tables, in the order of least cost; up to four axes of real change are tried in all orders.
+    """Apply the tables to ``x`` in the order of the lowest cost. With more than four tables, the order stays as it is.
 
-    Where elements are picked, the last two axes are one call.
+    Nearest modes handle the last two axes in one call.
     """
     if not tables:
         return context.reshaped(x, x.shape)
@@ -311,7 +312,8 @@ def _apply(context: Context, x: Value, tables: Sequence[_Table]) -> Value:
 
 
 def _pick(context: Context, x: Value, places: dict[int, NDArray[np.int32]]) -> Value:
-    """Outer axes last: what is copied once per place of theirs is then small."""
+    """Pick elements along the axes of ``places``. Outer axes come last, so that they copy rows that already have their
+    final length."""
     last = x.rank - 1
     columns = places.pop(last, None)
     if columns is not None:

@@ -1,4 +1,4 @@
-"""Operators that look at places of an image: GridSample, AffineGrid, RoiAlign, NonMaxSuppression; and Det."""
+"""Operators that sample images: GridSample, AffineGrid, RoiAlign; also NonMaxSuppression and Det."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ....errors import InferenceError
 from ..registry import F32, FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional
+from .elementwise import _optional, _required
 from .movement import strided, transposed
 from .network import matrix_product
 
@@ -27,12 +27,12 @@ _PADDINGS = {b"zeros": 0, b"border": 1, b"reflection": 2}
     "mode": tuple(_MODES), "padding_mode": tuple(_PADDINGS), "align_corners": (0, 1),
 })  # fmt: skip
 def _grid_sample(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, grid = _given(inputs[0]), _given(inputs[1])
+    x, grid = _required(inputs[0]), _required(inputs[1])
     rank = x.rank - 2
     if not 2 <= rank <= 3 or grid.rank != x.rank or grid.shape[-1] != rank or grid.shape[0] != x.shape[0]:
         raise InferenceError(f"a grid of shape {list(grid.shape)} does not fit an input of shape {list(x.shape)}")
     if grid.dtype != x.dtype:
-        raise InferenceError(f"a grid of the input's type is expected, found {grid.dtype} and {x.dtype}")
+        raise InferenceError(f"expected a grid of the input's type {x.dtype}, found {grid.dtype}")
     shape = (*x.shape[:2], *grid.shape[1 : x.rank - 1])
     if (0 in x.shape[2:] and 0 not in shape) or math.prod(x.shape[2:]) >= 1 << 31:
         raise InferenceError(f"cannot sample an empty or huge input of shape {list(x.shape)}")
@@ -43,8 +43,8 @@ def _grid_sample(context: Context, node: Node, inputs: Sequence[Value | None]) -
 
 @operator("AffineGrid", dtypes=(FLOATS, ("int64",)), attributes={"align_corners": (0, 1)})
 def _affine_grid(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    theta = _given(inputs[0])
-    size = [int(entry) for entry in context.known(_given(inputs[1])).reshape(-1)]
+    theta = _required(inputs[0])
+    size = [int(entry) for entry in context.known(_required(inputs[1])).reshape(-1)]
     rank = len(size) - 2
     if not 2 <= rank <= 3 or theta.shape != (size[0], rank, rank + 1) or min(size) < 0:
         raise InferenceError(f"theta {list(theta.shape)} does not fit size {size}")
@@ -55,7 +55,7 @@ def _affine_grid(context: Context, node: Node, inputs: Sequence[Value | None]) -
     for count in spatial:
         places = np.arange(count, dtype=np.float64)
         if node.get("align_corners", 0):
-            # Of one element the corner is not defined; as onnxruntime has it.
+            # ONNX does not define the corner of a single element; this is onnxruntime's.
             lines.append(2 * places / (count - 1) - 1 if count != 1 else places + 1)
         else:
             lines.append((2 * places + 1) / count - 1 if count else places)
@@ -76,7 +76,7 @@ def _roi_mode(node: Node) -> bytes:
     "output_height": None, "output_width": None, "sampling_ratio": None, "spatial_scale": None,
 })  # fmt: skip
 def _roi_align(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, rois, images = (_given(value) for value in inputs)
+    x, rois, images = (_required(value) for value in inputs)
     bins = (node.get("output_height", 1), node.get("output_width", 1))
     count = rois.shape[0] if rois.rank else 0
     if x.rank != 4 or rois.shape != (count, 4) or images.shape != (count,) or rois.dtype != x.dtype:
@@ -94,34 +94,34 @@ def _roi_align(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
 @operator("NonMaxSuppression", dtypes=(F32, F32, ("int64",), F32, F32), attributes={"center_point_box": (0, 1)},
           result="int64")  # fmt: skip
 def _non_max_suppression(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    boxes, scores, most = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    boxes, scores, max_boxes = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     fits = boxes.rank == scores.rank == 3 and boxes.shape[::2] == (scores.shape[0], 4)
     if not fits or boxes.shape[1] != scores.shape[2] or boxes.shape[1] > 1 << 30:
         raise InferenceError(f"boxes {list(boxes.shape)} and scores {list(scores.shape)} do not fit")
     thresholds = [_optional(inputs, position) for position in (3, 4)]
-    if any(value is not None and value.size != 1 for value in (most, *thresholds)):
+    if any(value is not None and value.size != 1 for value in (max_boxes, *thresholds)):
         raise InferenceError("max_output_boxes_per_class and the thresholds are scalars")
     batches, classes, count = scores.shape
-    # Where the bound depends on data there is room for all boxes.
-    bound = 0 if most is None else count if most.data is None else int(most.data.reshape(()))
+    # If the maximum is not known yet, the buffer has room for all boxes.
+    bound = 0 if max_boxes is None else count if max_boxes.data is None else int(max_boxes.data.reshape(()))
     room = batches * classes * max(0, min(bound, count))
     specs = [((room, 3), _INT64), ((1,), _INT64)]
-    operands = [boxes, scores, most, *thresholds]
+    operands = [boxes, scores, max_boxes, *thresholds]
     ints = [int(node.get("center_point_box", 0))]
     made = context.staged(lambda: context.call_many("nms", operands, specs, ints, scratch_bytes=28 * count))
-    chosen, found = made
-    return [strided(context, chosen, 0, (int(context.known(found)[0]), 3), (3, 1))]
+    chosen, count_found = made
+    return [strided(context, chosen, 0, (int(context.known(count_found)[0]), 3), (3, 1))]
 
 
 def _det_refusal(model: Model, view: NodeView) -> str | None:
     shape = model.type_of(int(model.node_inputs[view.index][0])).shape
-    return "Det of less than two dimensions" if shape is not None and len(shape) < 2 else None
+    return "Det of fewer than two dimensions" if shape is not None and len(shape) < 2 else None
 
 
 @operator("Det", dtypes=FLOATS, check=_det_refusal)
 def _det(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
-        raise InferenceError(f"square matrices are expected, found {list(x.shape)}")
+        raise InferenceError(f"expected square matrices, found shape {list(x.shape)}")
     size = x.shape[-1]
     return [context.call("det", [x], x.shape[:-2], x.dtype, [size], scratch_bytes=8 * size * size)]

@@ -1,7 +1,7 @@
 """Operators that choose elements: TopK, NonZero, Compress, OneHot, Trilu, EyeLike, Hardmax, ReverseSequence.
 
-How many elements NonZero and Compress give depends on data: a kernel finds the places into a buffer for the most there
-can be and counts them, the plan is cut, and the rest is planned for the count.
+The number of elements that NonZero, Compress and Unique return depends on data: a kernel writes the indices to a buffer
+of the maximum size and counts them, the plan is cut, and the rest is planned for the count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import ANY, BOOL, FLOATS, NUMBERS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional, binary, cast
+from .elementwise import _optional, _required, binary, cast
 from .movement import axis_of, lines_of, strided, strides_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _INT64 = np.dtype(np.int64)
 _BOOL = np.dtype(np.bool_)
-_WITH_PLACES = ("float32", "float64", "int32", "int64", "int8", "uint8")  # that the kernel arg_extreme takes
+_WITH_PLACES = ("float32", "float64", "int32", "int64", "int8", "uint8")  # types that the kernel arg_extreme supports
 
 
 @operator(
@@ -34,16 +34,17 @@ _WITH_PLACES = ("float32", "float64", "int32", "int64", "int8", "uint8")  # that
     attributes={"axis": None, "k": None, "largest": (0, 1), "sorted": (0, 1)},
 )
 def _top_k(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """Sorted whatever ``sorted`` says: an order is allowed where none is asked for."""
-    x = _given(inputs[0])
-    k = node.get("k", None) if node.opset < 10 else int(context.known(_given(inputs[1])).reshape(()))
+    """The result is always sorted; ``sorted=0`` allows any order."""
+    x = _required(inputs[0])
+    k = node.get("k", None) if node.opset < 10 else int(context.known(_required(inputs[1])).reshape(()))
     axis = axis_of(node.get("axis", -1), x.rank)
     size = x.shape[axis]
     if k is None or not 0 <= k <= size:
         raise InferenceError(f"k = {k} is outside 0..{size}, the length of axis {axis}")
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
     outer, inner, largest = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :]), int(node.get("largest", 1))
-    if k == 1 and largest and x.dtype.name in _WITH_PLACES:  # a NaN counts as the largest, as for ArgMax
+    if k == 1 and largest and x.dtype.name in _WITH_PLACES:
+        # ArgMax picks the same element: NaN is the largest, and the first of equal elements wins.
         place = context.call("arg_extreme", [x], shape, _INT64, [outer, size, inner, 0, 0])
         return [context.call("gather_elements", [x, place], shape, x.dtype, [axis]), place]
     ints = [outer, size, inner, k, largest]
@@ -52,7 +53,7 @@ def _top_k(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
 
 
 def _places(context: Context, x: Value) -> Value:
-    """Indices of the elements that are not zero: int64[count, rank]."""
+    """Indices of the non-zero elements: int64[count, rank]."""
     rank = max(x.rank, 1)
     specs = [((x.size, rank), _INT64), ((1,), _INT64)]
     places, count = context.staged(lambda: context.call_many("nonzero", [x], specs))
@@ -62,7 +63,7 @@ def _places(context: Context, x: Value) -> Value:
 
 @operator("NonZero", dtypes=(*NUMBERS, *BOOL), result="int64")
 def _nonzero(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     places = _places(context, x)
     number, rank = places.shape
     return [strided(context, places, 0, (rank if x.rank else 0, number), (1, rank))]
@@ -70,13 +71,15 @@ def _nonzero(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 
 @operator("Compress", dtypes=(ANY, BOOL), attributes={"axis": None})
 def _compress(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, condition = _given(inputs[0]), _given(inputs[1])
+    x, condition = _required(inputs[0]), _required(inputs[1])
     axis = node.get("axis", None)
     if axis is None:
         x, axis = context.reshaped(x, (x.size,)), 0
     axis = axis_of(axis, x.rank)
     if condition.rank != 1 or condition.size > x.shape[axis]:
-        raise InferenceError(f"a condition of at most {x.shape[axis]} elements is expected, found {condition.shape}")
+        raise InferenceError(
+            f"expected a condition of at most {x.shape[axis]} elements, found shape {list(condition.shape)}"
+        )
     places = _places(context, condition)
     number = places.shape[0]
     shape = (*x.shape[:axis], number, *x.shape[axis + 1 :])
@@ -85,7 +88,7 @@ def _compress(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
 
 @operator("Unique", dtypes=(*NUMBERS, *BOOL), attributes={"axis": None, "sorted": (0, 1)})
 def _unique(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     axis = node.get("axis", None)
     if axis is None:
         x, axis = context.reshaped(x, (x.size,)), 0
@@ -103,30 +106,30 @@ def _unique(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 
 @operator("OneHot", dtypes=(NUMBERS, NUMBERS, ANY), attributes={"axis": None}, result=2)
 def _one_hot(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    indices, depth, values = (_given(value) for value in inputs)
+    indices, depth, values = (_required(value) for value in inputs)
     size = int(context.known(depth).reshape(-1)[0])
     axis = axis_of(node.get("axis", -1), indices.rank + 1)
     if values.shape != (2,) or size < 0:
-        raise InferenceError(f"two values and a depth of at least 0 are expected, found {values.shape} and {size}")
+        raise InferenceError(f"expected two values and a depth of at least 0, found {list(values.shape)} and {size}")
     shape = (*indices.shape[:axis], 1, *indices.shape[axis:])
     classes = (size, *[1] * (indices.rank - axis))
-    found = context.reshaped(cast(context, indices, _INT64), shape)
-    if indices.dtype.kind != "u":  # uint64 beyond int64 becomes negative, and matches no class
-        negative = binary(context, "less", found, context.scalar(0, _INT64), _BOOL)
-        wrapped = binary(context, "add", found, context.scalar(size, _INT64))
-        found = context.call("where", [negative, wrapped, found], shape, _INT64)
+    classes_of = context.reshaped(cast(context, indices, _INT64), shape)
+    if indices.dtype.kind != "u":  # uint64 values beyond int64 become negative and match no class
+        negative = binary(context, "less", classes_of, context.scalar(0, _INT64), _BOOL)
+        wrapped = binary(context, "add", classes_of, context.scalar(size, _INT64))
+        classes_of = context.call("where", [negative, wrapped, classes_of], shape, _INT64)
     numbers = context.constant(np.arange(size, dtype=np.int64).reshape(classes))
-    hit = binary(context, "equal", found, numbers, _BOOL)
+    hit = binary(context, "equal", classes_of, numbers, _BOOL)
     off, on = (strided(context, values, position, (1,), (0,)) for position in range(2))
     return [context.call("where", [hit, on, off], hit.shape, values.dtype)]
 
 
 @operator("Trilu", dtypes=(ANY, ("int64",)), attributes={"upper": (0, 1)})
 def _trilu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, diagonal = _given(inputs[0]), _optional(inputs, 1)
+    x, diagonal = _required(inputs[0]), _optional(inputs, 1)
     k = 0 if diagonal is None else int(context.known(diagonal).reshape(()))
     if x.rank < 2:
-        raise InferenceError(f"a rank of at least 2 is expected, found {list(x.shape)}")
+        raise InferenceError(f"expected rank 2 or more, found shape {list(x.shape)}")
     rows, columns = x.shape[-2:]
     offset = np.arange(columns)[None, :] - np.arange(rows)[:, None]
     kept = offset >= k if node.get("upper", 1) else offset <= k
@@ -141,9 +144,9 @@ def _eye_refusal(model: Model, view: NodeView) -> str | None:
 
 @operator("EyeLike", dtypes=ANY, attributes={"dtype": None, "k": None}, check=_eye_refusal, result=None)
 def _eye_like(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     if x.rank != 2:
-        raise InferenceError(f"a matrix is expected, found {list(x.shape)}")
+        raise InferenceError(f"expected a matrix, found shape {list(x.shape)}")
     dtype = dtype_of(node.get("dtype", 0)) or x.dtype
     offset = np.arange(x.shape[1])[None, :] - np.arange(x.shape[0])[:, None]
     return [context.constant((offset == node.get("k", 0)).astype(dtype))]
@@ -151,7 +154,7 @@ def _eye_like(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
 
 @operator("Hardmax", dtypes=FLOATS, attributes={"axis": None})
 def _hardmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     outer, size, inner = lines_of(node, x)
     if size == 0:
         return [context.reshaped(x, x.shape)]
@@ -163,7 +166,7 @@ def _hardmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 
 @operator("ReverseSequence", dtypes=(ANY, ("int64",)), attributes={"batch_axis": (0, 1), "time_axis": (0, 1)})
 def _reverse_sequence(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, lengths = _given(inputs[0]), _given(inputs[1])
+    x, lengths = _required(inputs[0]), _required(inputs[1])
     batch, time = node.get("batch_axis", 1), node.get("time_axis", 0)
     if x.rank < 2 or batch == time or lengths.shape != (x.shape[batch],):
         raise InferenceError(f"lengths {list(lengths.shape)}, batch axis {batch} and time axis {time} do not fit x")

@@ -1,4 +1,4 @@
-"""Operators over spatial axes that undo or generalise others: ConvTranspose, Col2Im, MaxUnpool, LpPool."""
+"""Operators over spatial axes that invert or generalize others: ConvTranspose, Col2Im, MaxUnpool, LpPool."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from .... import _kernels
 from ....errors import InferenceError
 from ..registry import FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _given, _optional
+from .elementwise import _optional, _required
 from .movement import transposed
 from .network import WINDOW, pool_sizes, reduced, three, window_of
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
-_LIMIT = 1 << 30  # of strides, dilations and pads: sums of products of them stay far from overflow
+_LIMIT = 1 << 30  # for strides, dilations and pads: sums of their products stay far from overflow
 
 
-def _list(node: Node, name: str, rank: int, default: int, least: int, count: int = 1) -> list[int]:
-    found = [int(entry) for entry in node.get(name, None) or [default] * (rank * count)]
-    if len(found) != rank * count or min(found) < least or max(found) > _LIMIT:
-        raise InferenceError(f"{name} {found} do not fit {rank} spatial axes")
-    return found
+def _list(node: Node, name: str, rank: int, default: int, minimum: int, count: int = 1) -> list[int]:
+    numbers = [int(entry) for entry in node.get(name, None) or [default] * (rank * count)]
+    if len(numbers) != rank * count or min(numbers) < minimum or max(numbers) > _LIMIT:
+        raise InferenceError(f"{name} {numbers} do not fit {rank} spatial axes")
+    return numbers
 
 
 @operator("ConvTranspose", dtypes=FLOATS, attributes=WINDOW | {
     "group": None, "output_padding": None, "output_shape": None,
 })  # fmt: skip
 def _conv_transpose(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """A matrix product per group gives what each element of x adds to the result; `col2im` adds it up."""
-    x, weights, bias = _given(inputs[0]), _given(inputs[1]), _optional(inputs, 2)
+    """A matrix product per group computes what each element of x contributes to the result; `col2im` adds it up."""
+    x, weights, bias = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     rank, group = x.rank - 2, node.get("group", 1)
     if not 1 <= rank <= 3 or weights.rank != x.rank:
         raise InferenceError(f"weights {list(weights.shape)} do not fit the input {list(x.shape)}")
@@ -88,7 +88,7 @@ def _enlarged(
         else:
             size = room - pads[i] - pads[i + rank]
         if size < 0 or spatial[i] < 1:
-            raise InferenceError(f"pads {pads} and a kernel of {list(kernel)} leave nothing of {list(spatial)}")
+            raise InferenceError(f"pads {pads} and a kernel of {list(kernel)} leave no output for {list(spatial)}")
         sizes.append(size)
     return strides, dilations, before, sizes
 
@@ -103,8 +103,8 @@ def _col2im_refusal(model: Model, view: NodeView) -> str | None:
 @operator("Col2Im", dtypes=(FLOATS, ("int64",)), attributes={"strides": None, "pads": None, "dilations": None},
           check=_col2im_refusal)  # fmt: skip
 def _col2im(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
-    image, block = ([int(entry) for entry in context.known(_given(value)).reshape(-1)] for value in inputs[1:3])
+    x = _required(inputs[0])
+    image, block = ([int(entry) for entry in context.known(_required(value)).reshape(-1)] for value in inputs[1:3])
     rank = len(image)
     if not 1 <= rank <= 3 or len(block) != rank or min(block) < 1 or min(image) < 0 or max(*image, *block) > _LIMIT:
         raise InferenceError(f"image_shape {image} and block_shape {block} do not fit")
@@ -122,9 +122,7 @@ def _col2im(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 
 def _unpool_refusal(model: Model, view: NodeView) -> str | None:
     if any(view.inputs[2:]):
-        return (
-            "MaxUnpool with output_shape: ONNX's node test takes the indices for places without it, onnxruntime with it"
-        )
+        return "MaxUnpool with output_shape: ONNX's node test computes indices without it, onnxruntime with it"
     return None
 
 
@@ -132,7 +130,7 @@ def _unpool_refusal(model: Model, view: NodeView) -> str | None:
     "kernel_shape": None, "strides": None, "pads": None,
 })  # fmt: skip
 def _max_unpool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, places = _given(inputs[0]), _given(inputs[1])
+    x, places = _required(inputs[0]), _required(inputs[1])
     rank = x.rank - 2
     kernel = [int(size) for size in node.get("kernel_shape", ())]
     if rank < 1 or len(kernel) != rank or min(kernel) < 1 or max(kernel) > _LIMIT or places.shape != x.shape:
@@ -150,13 +148,13 @@ def _max_unpool(context: Context, node: Node, inputs: Sequence[Value | None]) ->
 def _lp_refusal(model: Model, view: NodeView) -> str | None:
     p = view.attributes.get("p", 2)
     if p != int(p) or not 1 <= p <= 1 << 20:
-        return f"{view.op_type} with p = {p}; kernels take whole numbers from 1 on"
+        return f"{view.op_type} with p = {p}; kernels support whole numbers of at least 1"
     return None
 
 
 @operator("LpPool", dtypes=FLOATS, attributes=WINDOW | {"p": None, "ceil_mode": (0, 1)}, check=_lp_refusal)
 def _lp_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _given(inputs[0])
+    x = _required(inputs[0])
     kernel = list(node.get("kernel_shape", ()))
     strides, dilations, before, after, sizes = window_of(node, x, kernel)
     sizes = pool_sizes(node, x, kernel, strides, dilations, before, after, sizes)
@@ -166,9 +164,9 @@ def _lp_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 
 @operator("GlobalLpPool", dtypes=FLOATS, attributes={"p": None}, check=_lp_refusal)
 def _global_lp_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, p = _given(inputs[0]), int(node.get("p", 2))
+    x, p = _required(inputs[0]), int(node.get("p", 2))
     if x.rank < 3:
-        raise InferenceError(f"an input of rank 3 or more is expected, found {list(x.shape)}")
+        raise InferenceError(f"expected an input of rank 3 or more, found shape {list(x.shape)}")
     if p <= 2:
         return [reduced(context, x, "magnitudes" if p == 1 else "root", range(2, x.rank), keep=True)]
     size = math.prod(x.shape[2:])
