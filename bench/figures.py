@@ -110,7 +110,7 @@ TABLES: Mapping[str, Figure] = {
     "calls": Figure(FIGURES, "runtime.py calls", "calls"),
     "devices": Figure(FIGURES, "runtime.py devices", "devices --rounds 1", ("openvino",)),
     "soak": Figure(
-        FIGURES, "soak.py --share 0.03 --by-group", '--share 0.0001 --by-group --only "infer, CPU"', (*ORT, "pyzmq")
+        FIGURES, "soak.py --share 0.03 --by-group", '--share 0.0001 --by-group --only "infer, CPU"', ORT
     ),
     "ray-hops": Figure(FIGURES, "ray_hops.py hops", "hops --rounds 2", ("ray",)),
     "ray-stages": Figure(FIGURES, "ray_hops.py stages", "stages --rounds 1", ("ray",)),
@@ -309,7 +309,7 @@ def run(figure: Figure, quick: bool) -> Result:
 def body(figure: Figure, result: Result, commit: str, quick: bool) -> str:
     """A table with the conditions of its measurement."""
     load = result.load
-    packages = ("numpy", "onnx", *(package for package in figure.packages if package not in ("pyzmq",)))
+    packages = ("numpy", "onnx", *figure.packages)
     conditions = (
         f"`{figure.shown_command(quick)}`, commit {commit}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d}; "
         f"{machine.processor()}; {machine.versions(packages)}; load average {load.before:.1f} before and "

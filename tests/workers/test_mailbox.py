@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import threading
@@ -64,12 +65,10 @@ def test_an_end_that_must_not_block_asks_when_it_would(pair: Pair) -> None:
     with pytest.raises(Asked, match="True"):
         other.receive(refuse)
     sent = 0
-    try:
+    with contextlib.suppress(Asked):
         while sent < 10_000:
             one.send(b"x" * 30_000, wait=refuse)
             sent += 1
-    except Asked as asked:
-        assert asked.args == (False,)
     assert 1 <= sent < 10_000
     for _ in range(sent):
         assert other.receive() == (b"x" * 30_000, [])  # messages of one packet were sent whole or not at all
