@@ -103,7 +103,7 @@ class SessionSource:
             if names == {CPU_PROVIDER}:  # other providers have their own memory
                 for name in self._tables:
                     options.add_initializer(name, self._values[name])
-        session = ort.InferenceSession(self.encoded, options, providers=providers)
+        session = backend.new_session(self.encoded, options, providers)
         for array in self.weights.values():  # most have been packed, and nobody looks at them again
             release_pages(array)
         return session
