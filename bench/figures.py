@@ -109,9 +109,7 @@ TABLES: Mapping[str, Figure] = {
     "submodels": Figure(FIGURES, "runtime.py submodels", "submodels --submodels 2", ("openvino",)),
     "calls": Figure(FIGURES, "runtime.py calls", "calls"),
     "devices": Figure(FIGURES, "runtime.py devices", "devices --rounds 1", ("openvino",)),
-    "soak": Figure(
-        FIGURES, "soak.py --share 0.03 --by-group", '--share 0.0001 --by-group --only "infer, CPU"', ORT
-    ),
+    "soak": Figure(FIGURES, "soak.py --share 0.03 --by-group", '--share 0.0001 --by-group --only "infer, CPU"', ORT),
     "ray-hops": Figure(FIGURES, "ray_hops.py hops", "hops --rounds 2", ("ray",)),
     "ray-stages": Figure(FIGURES, "ray_hops.py stages", "stages --rounds 1", ("ray",)),
     "budgets": Figure(

@@ -27,6 +27,11 @@ from hetero.workers.messages import failure
         OSError(errno.ENOMEM, "Cannot allocate memory"),
         RuntimeError("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Exception during initialization: std::bad_alloc"),
         RuntimeError("Failed to allocate memory for requested buffer of size 4194304"),
+        RuntimeError("Available memory of 1048576 is smaller than requested bytes of 4194304\n\n"),
+        RuntimeError("CUBLAS failure 3: the resource allocation failed ; GPU=0 ; expr=cublasCreate(&cublas_handle_); "),
+        RuntimeError(
+            "CUDA failure 2: out of memory ; GPU=0 ; hostname=host ; line=245 ; expr=cudaMalloc((void**)&p, size);"
+        ),
         ValueError("Error parsing message with type 'onnx.NodeProto': Arena alloc failed"),
         ImportError("libx.so.1: failed to map segment from shared object"),
         ImportError("libx.so.1: cannot create shared object descriptor: Cannot allocate memory"),

@@ -184,9 +184,12 @@ def _shortened_word(found: re.Match[str]) -> str:
 # library; threading, if it cannot allocate a stack.
 _NO_MEMORY = re.compile(
     r"(?:std::bad_alloc|bad allocation|Arena alloc failed|Failed to serialize proto"
-    r"|allocate memory for requested buffer of size \d+"
+    r"|allocate memory for requested buffer of size \d+|smaller than requested bytes of \d+"
     r"|[Ff]ailed to map segment from shared object|[Cc]annot allocate memory|can't start new thread)\W*$"
 )
+
+# The same for a GPU, as onnxruntime reports it, with the place in its source after it.
+_NO_GPU_MEMORY = re.compile(r"CUDA failure 2: out of memory|CUBLAS failure 3: |CUDNN_STATUS_ALLOC_FAILED")
 
 # CPython's message if a C function fails without setting an exception. NumPy 2.4 does this if it does not check an
 # allocation, for example when indexing by an array.
@@ -212,7 +215,7 @@ def _lack_of_memory(error: BaseException) -> str | None:
     last = str(error)[-_LONGEST_WORD:]
     if isinstance(error, SystemError) and _NO_REASON.search(last):
         return f"a library failed without a reason, as NumPy does for lack of memory: {last}"
-    return last if _NO_MEMORY.search(last) else None
+    return last if _NO_MEMORY.search(last) or _NO_GPU_MEMORY.search(str(error)) else None
 
 
 def inference_error(message: str, error: BaseException) -> InferenceError:

@@ -197,10 +197,14 @@ def test_another_execution_provider_is_asked(core: hetero.Core, diamond: hetero.
 
 
 class Posing:
-    """onnxruntime with one more provider: the CPU's, with additional kernels for Max of int16."""
+    """onnxruntime with one more provider: the CPU's, with additional kernels for Max of int16 and for GroupNorm.
 
-    def __init__(self) -> None:
+    ``left``: operators that it leaves to the CPU, unless they are tried by themselves.
+    """
+
+    def __init__(self, left: tuple[str, ...] = ()) -> None:
         self.asked: list[str] = []
+        self.left = left
 
     def __getattr__(self, name: str) -> Any:
         return getattr(onnxruntime, name)
@@ -208,18 +212,22 @@ class Posing:
     def get_available_providers(self) -> list[str]:
         return ["PosingExecutionProvider", *onnxruntime.get_available_providers()]
 
-    def InferenceSession(self, encoded: bytes, options: Any, providers: list[Any]) -> Any:
+    def InferenceSession(self, encoded: bytes, options: Any, providers: list[Any], enable_fallback: int) -> Any:
+        assert not enable_fallback  # to other providers, with a banner on standard output
         names = [entry if isinstance(entry, str) else entry[0] for entry in providers]
         if "PosingExecutionProvider" not in names:
             return onnxruntime.InferenceSession(encoded, options, providers=providers)
         proto = onnx.ModelProto.FromString(encoded)
-        taken = [each for each in proto.graph.node if each.op_type in ("Max", "Neg")]
+        left = () if proto.graph.name == "probes" else self.left
+        taken = [each for each in proto.graph.node if each.op_type in {"Max", "Neg", "Relu", "GroupNorm"} - {*left}]
         self.asked += [each.op_type for each in proto.graph.node]
         info = [types.SimpleNamespace(ep_name="PosingExecutionProvider", get_nodes=lambda: taken)]
         for each in proto.graph.node:
-            if each.op_type == "Max":
-                each.op_type = "Identity"
-                del each.input[1:]
+            if each.op_type == "GroupNorm" and each.input[1] in {port.name for port in proto.graph.input}:
+                raise RuntimeError(f"no kernel for the node (node:'{each.name}'): its weights must be constant")
+            if each.op_type in ("Max", "GroupNorm"):
+                each.op_type, each.domain = "Identity", ""
+                del each.input[1:], each.attribute[:]
         session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return types.SimpleNamespace(
             run=session.run,
@@ -258,6 +266,81 @@ def test_a_provider_is_asked_about_what_the_cpu_lacks(core: hetero.Core, monkeyp
     reasons = core.query_model(model, "ORT.POSING").reasons
     assert set(reasons) == {"neg"}
     assert "Mystery" in reasons["neg"]["ORT.POSING"]
+
+
+def group_norm() -> onnx.ModelProto:
+    """onnxruntime has this operator for GPUs only, and ONNX cannot infer its type."""
+    options: dict[str, Any] = {"domain": "com.microsoft", "activation": 0, "groups": 1, "channels_last": 1}
+    nodes = [
+        node("GroupNorm", ["x", "w", "w"], ["a"], name="norm", **options),
+        node("Relu", ["a"], ["y"], name="relu"),
+    ]
+    model = make_model(nodes, {"x": [1, 2, 2, 3]}, weights={"w": np.float32([1, 1, 1])})
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model
+
+
+def test_nodes_after_one_that_only_another_provider_has(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "load", Posing)
+    monkeypatch.setattr(support, "_found", {})
+    assert "unknown" in core.query_model(core.read_model(group_norm()), "ORT").reasons["relu"]["ORT"]
+    assert not core.query_model(core.read_model(group_norm()), "ORT.POSING").reasons
+
+
+def test_nodes_that_a_provider_leaves_to_the_cpu(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that it takes by themselves count as supported."""
+    monkeypatch.setattr(backend, "load", lambda: Posing(("Neg", "Abs")))
+    monkeypatch.setattr(support, "_found", {})
+    monkeypatch.setattr(support, "_alone", {})
+    nodes = [node("Neg", ["x"], ["a"], name="neg"), node("Abs", ["a"], ["y"], name="abs")]
+    assert set(core.query_model(core.read_model(make_model(nodes)), "ORT.POSING").reasons) == {"abs"}
+
+
+def test_reasons_name_no_probe(core: hetero.Core) -> None:
+    half = TensorProto.FLOAT16
+    nodes = [node("NhwcConv", ["x", "w"], ["y"], name="conv", domain="com.microsoft")]
+    model = typed_model(nodes, {"x": half, "w": half}, {"y": half})
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    reason = core.query_model(core.read_model(model), "ORT").reasons["conv"]["ORT"]
+    assert "'conv'" in reason
+    assert "probe" not in reason
+
+
+def test_wrong_provider_options(core: hetero.Core, diamond: hetero.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(Posing):
+        def InferenceSession(self, encoded: bytes, options: Any, providers: list[Any], **more: Any) -> Any:
+            if isinstance(providers[0], tuple):
+                raise RuntimeError(
+                    "/src/cuda_execution_provider_info.cc:63 static Info Info::FromProviderOptions(const Options&) "
+                    '[ONNXRuntimeError] : 1 : FAIL : provider_options_utils.h:182 Parse Unknown provider option: "x".\n'
+                )
+            return super().InferenceSession(encoded, options, providers, **more)
+
+    monkeypatch.setattr(backend, "load", Refusing)
+    config = {"ORT_PROVIDER_OPTIONS": {"x": 1}}
+    with pytest.raises(hetero.PropertyError, match=r'^ORT_PROVIDER_OPTIONS: wrong provider option: "x"\.\n'):
+        core.compile_model(diamond, "ORT.POSING", config)
+    with pytest.raises(hetero.PropertyError, match="wrong provider option"):
+        core.query_model(core.read_model(group_norm()), "ORT.POSING", config)
+
+
+def test_libraries_of_cuda_that_are_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def preload_dlls() -> None:
+        print("Failed to load libcublas.so.13: not found\nPlease follow https://onnxruntime.ai")
+
+    monkeypatch.setattr(backend, "load", lambda: types.SimpleNamespace(preload_dlls=preload_dlls))
+    assert backend.preload.__wrapped__() == "Failed to load libcublas.so.13: not found"
+    assert not capsys.readouterr().out
+
+
+def test_errors_without_the_functions_that_raised_them() -> None:
+    call = (
+        "/src/cuda_call.cc:{} std::conditional_t<T, void> CudaCall(T, int) [with T = X; std::conditional_t<T> = void] "
+    )
+    text = f"[ONNXRuntimeError] : 1 : FAIL : Exception: {call.format(154)}{call.format(146)}CUBLAS failure 3: the rest"
+    assert backend.error_text(RuntimeError(text)) == "Exception: CUBLAS failure 3: the rest"
 
 
 def test_ids(core: hetero.Core, diamond: hetero.Model) -> None:

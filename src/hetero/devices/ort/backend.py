@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import re
 from typing import Any
 
-from ...errors import DeviceUnavailable, raise_out_of_memory
+from ...errors import DeviceUnavailable, PropertyError, raise_out_of_memory
 
-__all__ = ["error_text", "failed_node", "load", "missing_kernel", "provider_ids"]
+__all__ = ["error_text", "failed_node", "load", "missing_kernel", "new_session", "preload", "provider_ids"]
 
 _SUFFIX = "ExecutionProvider"
+_OPTION = "provider option"  # in errors about a wrong option of an execution provider
 
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _LOCATION = re.compile(r"\S+\.(?:cc|cpp|h|cu):\d+ [^(]*(?=\()")  # file, line and the function up to its arguments
@@ -21,6 +24,7 @@ _NODES = (
     re.compile(r"In Node, \(\"([^\"]*)\""),
     re.compile(r"\bnode \(([^()]*)\)"),
     re.compile(r"Node \(([^()]*)\)"),
+    re.compile(r"\bnode:'([^']*)'"),
     re.compile(r"Node:\s?(\S+)"),
     re.compile(r"node name: '?([^\s']+)"),
 )
@@ -56,15 +60,42 @@ def provider_ids() -> dict[str, str]:
     return {id_: ids[id_] for id_ in sorted(ids, key=lambda id_: id_ != "CPU")}
 
 
+@functools.cache
+def preload() -> str:
+    """Load the libraries of CUDA and cuDNN that pip installed, because the dynamic linker does not search their
+    folders. Returns which could not be loaded, empty if none is missing."""
+    preload_dlls = getattr(load(), "preload_dlls", None)
+    if preload_dlls is None:
+        return ""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):  # it reports failures by print
+        preload_dlls()
+    return "; ".join(line for line in printed.getvalue().splitlines() if line.startswith("Failed"))
+
+
+def new_session(encoded: bytes, options: Any, providers: list[Any]) -> Any:
+    """An ``InferenceSession`` that never changes to other providers by itself, as it does by default if one fails to
+    start or to run. Raises `PropertyError` for wrong options of a provider."""
+    try:
+        return load().InferenceSession(encoded, options, providers=providers, enable_fallback=0)
+    except Exception as error:
+        _, found, after = error_text(error).partition(_OPTION)
+        if found:
+            raise PropertyError(f"ORT_PROVIDER_OPTIONS: wrong {found}{after}") from error
+        raise
+
+
 def error_text(error: Exception) -> str:
-    """The message of an onnxruntime error on one line, without its number and the C++ function."""
-    text = _PREFIX.sub("", " ".join(str(error).split()))
+    """The message of an onnxruntime error on one line, without its number and the C++ functions that raised it."""
+    before, text = "", _PREFIX.sub("", " ".join(str(error).split()))
     location = _LOCATION.search(text)
-    if location:
-        rest = _after_brackets(text, location.end()).removeprefix(" const").lstrip()
-        if rest.startswith("[with "):
-            rest = _after_brackets(rest, 0).lstrip()
-        text = text[: location.start()] + rest
+    while location:
+        before += text[: location.start()]
+        text = _after_brackets(text, location.end()).removeprefix(" const").lstrip()
+        if text.startswith("[with "):
+            text = _after_brackets(text, 0).lstrip()
+        location = _LOCATION.match(text)  # of the function that raised it again
+    text = before + text
     return text or type(error).__name__
 
 

@@ -33,6 +33,10 @@ _PACKAGES = {
 }
 _GPUS = ("CUDA", "TENSORRT", "NVTENSORRTRTX", "ROCM", "MIGRAPHX", "DML", "WEBGPU")
 
+# Options of providers whose defaults do not suit several sessions on one GPU. By default, a session's memory grows to
+# the next power of two, and to nearly the whole GPU after a request that was too large.
+_OPTIONS = {"CUDAExecutionProvider": {"arena_extend_strategy": "kSameAsRequested"}}
+
 
 class OrtPlugin(Plugin):
     """onnxruntime. Without an id, uses its CPU kernels.
@@ -110,7 +114,7 @@ class OrtPlugin(Plugin):
             if port.is_stated and port.dtype is not None and not passes(port.dtype):
                 self._refuse(model, device, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]))
         source = SessionSource(model)
-        providers: list[Any] = [(provider, dict(settings["ORT_PROVIDER_OPTIONS"]))]
+        providers: list[Any] = [(provider, {**_OPTIONS.get(provider, {}), **settings["ORT_PROVIDER_OPTIONS"]})]
         if provider != CPU_PROVIDER:
             providers.append(CPU_PROVIDER)
         try:
@@ -142,6 +146,8 @@ class OrtPlugin(Plugin):
     def _provider(self, settings: Mapping[str, Any]) -> str:
         id_ = settings["DEVICE_ID"] or "CPU"
         self.check_device_id(id_)
+        if _PACKAGES.get(id_) == "onnxruntime-gpu":
+            backend.preload()
         return backend.provider_ids()[id_]
 
     def _refuse(self, model: Model, device: str, refused: Mapping[int, str], cause: Exception | None = None) -> None:

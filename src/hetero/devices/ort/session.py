@@ -103,7 +103,7 @@ class SessionSource:
             if names == {CPU_PROVIDER}:  # other providers have their own memory
                 for name in self._tables:
                     options.add_initializer(name, self._values[name])
-        session = ort.InferenceSession(self.encoded, options, providers=providers)
+        session = backend.new_session(self.encoded, options, providers)
         for array in self.weights.values():  # onnxruntime has packed most of them and does not read them again
             release_pages(array)
         return session

@@ -5,21 +5,23 @@
 2. Otherwise, test each kind of node: one session contains all kinds that are not yet known. If the error names a node,
    the node is not supported and is removed; if not, the group is halved. The results are cached in the process by
    operator, version, types and attributes.
-3. Steps 1 and 2 use the CPU provider, whose sessions are created fastest. Another execution provider is then tested
-   with the nodes that the CPU provider does not support. Last, a session of the whole model reports which nodes the
-   provider runs, because that may depend on weights and shapes.
+3. Steps 1 and 2 use the CPU provider, whose sessions are created fastest. If it does not support some nodes, another
+   execution provider may have kernels for them: it is tested with the whole model, weights included, and if that fails,
+   with those nodes. Last, a session of the whole model reports which nodes the provider runs, because that may depend
+   on weights and shapes.
 
 A model of 1,000 nodes takes about 60 ms.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...errors import DeviceUnavailable, raise_out_of_memory
+from ...errors import DeviceUnavailable, PropertyError, raise_out_of_memory
 from ...model.types import onnx_dtype_of
 from ...model.write import header_of
 from ..handover import values_not_passing
@@ -39,6 +41,7 @@ _MAX_NAMED = 32  # errors that name a node before a group is halved
 _UNKNOWN_TYPE = "the type of its input {!r} is not declared and cannot be inferred"
 
 _known_reasons: dict[bytes, str] = {}  # signature -> why it is not supported; empty if it is supported
+_runs_runs_alone: dict[bytes, bool] = {}  # signature, which includes the provider -> whether the provider runs it
 _known_lock = threading.Lock()
 
 
@@ -46,7 +49,8 @@ def refusals(model: Model, provider: str, provider_options: Mapping[str, Any]) -
     """Node -> reason, for each node that is not supported."""
     reasons = _without_kernels(model)
     if provider != CPU_PROVIDER and reasons:
-        reasons = _tried(model, list(reasons), [(provider, dict(provider_options)), CPU_PROVIDER])
+        providers = [(provider, dict(provider_options)), CPU_PROVIDER]
+        reasons = {} if _supports_whole(model, providers) else _tried(model, list(reasons), providers)
     for node, (name, dtype) in values_not_passing(model, passes).items():
         why = f"{name!r} has dtype {dtype}, which onnxruntime's Python interface does not support"
         reasons.setdefault(node, why)
@@ -66,10 +70,22 @@ def _without_kernels(model: Model) -> dict[int, str]:
     return {} if whole is None else _tried(model, range(model.num_nodes), [CPU_PROVIDER])
 
 
+def _supports_whole(model: Model, providers: list[Any]) -> bool:
+    """Whether a session can be made of the whole model, weights included. Only then are the types after operators of
+    onnxruntime's own known, and some kernels for GPUs require that weights are constants."""
+    try:
+        SessionSource(model).session(plain_options(), providers)
+    except PropertyError:
+        raise
+    except Exception as error:
+        raise_out_of_memory(error)
+        return False
+    return True
+
+
 def _tried(model: Model, nodes: Sequence[int], providers: list[Any]) -> dict[int, str]:
     """Node -> reason, for each of ``nodes`` that cannot run with these providers. Tests each node alone."""
-    shared = repr(providers).encode() + (hashlib.sha256(header_of(model)).digest() if model.functions else b"")
-    probes = {node: _Probe(model, node, shared) for node in nodes}
+    probes = _probes(model, nodes, providers)
     reasons = {}
     with _known_lock:
         unknown: dict[bytes, _Probe] = {}
@@ -84,10 +100,17 @@ def _tried(model: Model, nodes: Sequence[int], providers: list[Any]) -> dict[int
     return reasons
 
 
+def _probes(model: Model, nodes: Sequence[int], providers: list[Any]) -> dict[int, _Probe]:
+    shared = repr(providers).encode() + (hashlib.sha256(header_of(model)).digest() if model.functions else b"")
+    return {node: _Probe(model, node, shared) for node in nodes}
+
+
 def _session_error(encoded: bytes, providers: list[Any]) -> Exception | None:
     """The error of creating a session, or None."""
     try:
-        backend.load().InferenceSession(encoded, plain_options(), providers=providers)
+        backend.new_session(encoded, plain_options(), providers)
+    except PropertyError:
+        raise
     except Exception as error:
         raise_out_of_memory(error)
         return error
@@ -159,29 +182,49 @@ def _probe_name(number: int) -> str:
 
 
 class _Trial:
-    """Tests probes together, and writes the results into ``_known_reasons``."""
+    """Tests probes together."""
 
     def __init__(self, model: Model, probes: Sequence[_Probe], providers: list[Any]) -> None:
         self._model = model
         self._providers = providers
         self._probes = probes
-        self._header = b""
 
-    def run(self) -> None:
-        if not self._probes:
-            return
+    @functools.cached_property
+    def _header(self) -> bytes:
+        """The opsets and functions of the model, without its graph."""
         import onnx
 
-        # The opsets and functions of the model, without its graph.
         whole = onnx.ModelProto.FromString(self._model.to_bytes(max_constant_bytes=0))
         whole.ClearField("graph")
-        self._header = whole.SerializeToString()
+        encoded: bytes = whole.SerializeToString()
+        return encoded
+
+    def run(self) -> None:
+        """Write into ``_known_reasons`` why each probe is not supported."""
+        if not self._probes:
+            return
         empty = self._error([])
         if empty is not None:  # a version of ONNX that it does not support, so every node would fail
             for probe in self._probes:
                 _known_reasons[probe.signature] = backend.error_text(empty)
             return
         self._try(list(range(len(self._probes))))
+
+    def assigned(self, provider: str) -> set[int]:
+        """The probes that run on a provider. One that fails does not."""
+        names: set[str] = set()
+        pending = [list(range(len(self._probes)))]
+        while pending:
+            group = pending.pop()
+            try:
+                encoded = self._encoded(group)
+                session = backend.new_session(encoded, _recording_options(), self._providers)
+                names |= _assigned(session, provider)
+            except Exception as error:
+                raise_out_of_memory(error)
+                if len(group) > 1:
+                    pending += [group[: len(group) // 2], group[len(group) // 2 :]]
+        return {number for number in range(len(self._probes)) if _probe_name(number) in names}
 
     def _try(self, numbers: list[int]) -> None:
         pending = [numbers]
@@ -208,7 +251,8 @@ class _Trial:
                 for number in group:
                     _known_reasons[self._probes[number].signature] = ""
             elif len(group) == 1:
-                _known_reasons[self._probes[group[0]].signature] = backend.error_text(error)
+                probe = self._probes[group[0]]
+                _known_reasons[probe.signature] = backend.error_text(error).replace(_probe_name(group[0]), probe.key)
             else:
                 pending += [group[: len(group) // 2], group[len(group) // 2 :]]
 
@@ -225,6 +269,10 @@ class _Trial:
         return {n for n in group if (self._probes[n].proto.domain, self._probes[n].proto.op_type) == same}
 
     def _error(self, group: Sequence[int]) -> Exception | None:
+        return _session_error(self._encoded(group), self._providers)
+
+    def _encoded(self, group: Sequence[int]) -> bytes:
+        """A model of probes, each unconnected to the others."""
         import onnx
 
         proto = onnx.ModelProto.FromString(self._header)
@@ -234,7 +282,8 @@ class _Trial:
         if not group:
             proto.graph.input.append(onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, None))
             proto.graph.output.append(onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, None))
-        return _session_error(proto.SerializeToString(), self._providers)
+        encoded: bytes = proto.SerializeToString()
+        return encoded
 
 
 def _type_proto(model: Model, name: str) -> onnx.TypeProto | None:
@@ -269,34 +318,61 @@ def _drop_shapes(proto: onnx.TypeProto) -> None:
 
 
 def _not_assigned(model: Model, provider: str, provider_options: Mapping[str, Any]) -> dict[int, str]:
-    """Node -> reason, for each node that an execution provider does not run."""
-    options = plain_options()
-    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    session = SessionSource(model).session(options, [(provider, dict(provider_options)), CPU_PROVIDER])
+    """Node -> reason, for each node that an execution provider leaves to another."""
+    session = SessionSource(model).session(_recording_options(), [(provider, dict(provider_options)), CPU_PROVIDER])
     if provider not in session.get_providers():
-        raise DeviceUnavailable(f"ORT: onnxruntime could not start {provider}, which it lists as available")
+        raise DeviceUnavailable(_not_started(provider))
     if not hasattr(session, "get_provider_graph_assignment_info"):
         raise DeviceUnavailable(f"ORT: {provider} requires a newer onnxruntime: pip install -U onnxruntime")
-    assigned: set[str] = set()
-    for part in session.get_provider_graph_assignment_info():
-        if part.ep_name == provider:
-            assigned.update(node.name for node in part.get_nodes())
-    has_kernel = _kernels_of(provider)
-    reasons = {}
-    for node, key in enumerate(model.keys):
-        view = model.nodes[node]
-        # Nodes that it has a kernel for but assigns to the CPU, such as arithmetic on shapes, run faster there.
-        if key not in assigned and (view.domain, view.op_type) not in has_kernel:
-            reasons[node] = f"{provider} does not support this {view.op_type}"
-    return reasons
+    assigned = _assigned(session, provider)
+    left = [node for node, key in enumerate(model.keys) if key not in assigned]
+    # What it supports and leaves to the CPU in this model, such as arithmetic on shapes, runs better there.
+    could = _supported_alone(model, left, provider, provider_options)
+    return {
+        node: f"{provider} leaves {model.nodes[node].op_type} to another execution provider"
+        for node in left
+        if node not in could
+    }
 
 
-def _kernels_of(provider: str) -> frozenset[tuple[str, str]]:
-    """The domain and operator of each kernel that onnxruntime has for a provider."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as compiled
+def _recording_options() -> Any:
+    """Options of a session that can be asked where its nodes run."""
+    options = plain_options()
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    return options
 
-    if not hasattr(compiled, "get_all_opkernel_def"):
-        return frozenset()
-    return frozenset(
-        (kernel.domain, kernel.op_name) for kernel in compiled.get_all_opkernel_def() if kernel.provider == provider
-    )
+
+def _assigned(session: Any, provider: str) -> set[str]:
+    """Names of the nodes of a session that run on a provider."""
+    return {
+        node.name
+        for part in session.get_provider_graph_assignment_info()
+        if part.ep_name == provider
+        for node in part.get_nodes()
+    }
+
+
+def _supported_alone(
+    model: Model, nodes: Sequence[int], provider: str, provider_options: Mapping[str, Any]
+) -> frozenset[int]:
+    """Those of ``nodes`` that a provider runs if each is tested alone.
+
+    onnxruntime's table of kernels (``get_all_opkernel_def``) would say less, because it must be read by operator, and
+    reading it ends the process if TensorRT is missing, which most installations of onnxruntime-gpu lack.
+    """
+    providers: list[Any] = [(provider, dict(provider_options)), CPU_PROVIDER]
+    probes = {node: probe for node, probe in _probes(model, nodes, providers).items() if probe.problem is None}
+    with _known_lock:
+        unknown = {probe.signature: probe for probe in probes.values() if probe.signature not in _runs_alone}
+        if unknown:
+            taken = _Trial(model, list(unknown.values()), providers).assigned(provider)
+            _runs_alone.update((signature, number in taken) for number, signature in enumerate(unknown))
+        return frozenset(node for node, probe in probes.items() if _runs_alone[probe.signature])
+
+
+def _not_started(provider: str) -> str:
+    text = f"ORT: onnxruntime could not start {provider}, which it lists as available"
+    missing = backend.preload() if provider == "CUDAExecutionProvider" else ""
+    if missing:
+        text += f": {missing}. To install the libraries of CUDA: pip install 'onnxruntime-gpu[cuda,cudnn]'"
+    return text

@@ -1,0 +1,152 @@
+"""What a cut costs beside a GPU: a chain of products, cut into subgraphs, on onnxruntime's provider for CUDA.
+
+    python bench/gpu.py [--provider CUDA]
+
+Requires a GPU and onnxruntime-gpu. By the wall, medians. Every row is one size of the value that crosses:
+
+- *one subgraph*: the whole chain on the GPU, with hetero, and with a plain session, whose inputs and results lie on the
+  GPU in the column *bound* (IO binding).
+- *per cut*: the additional time of each cut if neighbors are on the GPU (two device names of one GPU), or on the GPU
+  and on hetero's CPU in turn; then for plain sessions that exchange NumPy arrays, and that leave values on the GPU.
+  Cuts to the CPU include that the CPU computes half of the products.
+- *copies*: the share of a cut between neighbors on the GPU that vanishes if values stay there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+import hetero
+from hetero.base.formatting import duration
+from hetero.devices.ort import OrtPlugin
+
+SIZES = ((1, 256), (64, 256), (256, 1024), (512, 2048))  # rows, columns
+NODES = 16
+EXACT = {"use_tf32": 0}
+
+
+class Second(OrtPlugin):
+    """The same device under another name, so that neighbors on one GPU are not merged."""
+
+    name = "SECOND"
+
+
+def chain(rows: int, columns: int, first: int = 0, last: int = NODES) -> onnx.ModelProto:
+    """The nodes from ``first`` to ``last`` of a chain of products."""
+    weights, nodes = [], []
+    for i in range(first, last):
+        array = np.random.default_rng(i).standard_normal((columns, columns), np.float32) / np.float32(columns**0.5)
+        weights.append(numpy_helper.from_array(array, f"w{i}"))
+        nodes.append(helper.make_node("MatMul", [f"v{i}", f"w{i}"], [f"v{i + 1}"], f"n{i}"))
+    ports = [helper.make_tensor_value_info(f"v{i}", TensorProto.FLOAT, [rows, columns]) for i in (first, last)]
+    graph = helper.make_graph(nodes, "chain", ports[:1], ports[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def median(work: Callable[[], Any], seconds: float) -> float:
+    """Of as many runs as fit into ``seconds``, after warm-up."""
+    for _ in range(5):
+        work()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < 3:
+        begin = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def in_turn(sessions: Sequence[Any], x: np.ndarray) -> Callable[[], np.ndarray]:
+    """Plain sessions, one after the other, that exchange arrays."""
+
+    def run() -> np.ndarray:
+        value = x
+        for session in sessions:
+            (value,) = session.run(None, {session.get_inputs()[0].name: value})
+        return value
+
+    return run
+
+
+def bound(sessions: Sequence[Any], x: np.ndarray) -> Callable[[], Any]:
+    """The same with values that stay on the GPU, bound for each run."""
+    names = [(session.get_inputs()[0].name, session.get_outputs()[0].name) for session in sessions]
+    bindings = [session.io_binding() for session in sessions]
+    first = onnxruntime.OrtValue.ortvalue_from_numpy(x, "cuda", 0)
+
+    def run() -> Any:
+        value = first
+        for session, binding, (given, made) in zip(sessions, bindings, names, strict=True):
+            binding.clear_binding_inputs()
+            binding.clear_binding_outputs()
+            binding.bind_ortvalue_input(given, value)
+            binding.bind_output(made, "cuda", 0)
+            session.run_with_iobinding(binding)
+            (value,) = binding.get_outputs()
+        return value
+
+    return run
+
+
+def rows_of(rows: int, columns: int, gpu: str, second: str, provider: str, seconds: float) -> list[str]:
+    core = hetero.Core()
+    core.register_plugin("SECOND", Second)
+    options = {"ORT_PROVIDER_OPTIONS": EXACT}
+    several = {"DEVICE_PROPERTIES": {gpu: options, second: options}}
+    x = np.random.default_rng(NODES).standard_normal((rows, columns), np.float32)
+    model = core.read_model(chain(rows, columns))
+    whole = core.compile_model(model, gpu, options)
+    expected = whole(x)[0]
+
+    def sessions(parts: int) -> list[Any]:
+        size = NODES // parts
+        providers = [(f"{provider}ExecutionProvider", EXACT), "CPUExecutionProvider"]
+        encoded = [chain(rows, columns, i, i + size).SerializeToString() for i in range(0, NODES, size)]
+        return [onnxruntime.InferenceSession(each, providers=providers) for each in encoded]
+
+    one = sessions(1)
+    base = [median(work, seconds) for work in (lambda: whole(x), in_turn(one, x), bound(one, x))]
+    lines = []
+    for parts in (2, 4, 8, 16):
+        pieces = sessions(parts)
+        works: list[Callable[[], Any]] = []
+        for other, config in ((second, several), ("CPU", {"DEVICE_PROPERTIES": {gpu: options}})):
+            pins = {f"n{i}": (gpu, other)[i * parts // NODES % 2] for i in range(NODES)}
+            compiled = core.compile_model(model, f"HETERO:{gpu},{other}", config, pins=pins)
+            assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == parts
+            np.testing.assert_allclose(compiled(x)[0], expected, 1e-3, 1e-4)
+            works.append(lambda compiled=compiled: compiled(x))
+        works += [in_turn(pieces, x), bound(pieces, x)]
+        np.testing.assert_allclose(works[3]().numpy(), expected, 1e-3, 1e-4)
+        totals = [median(work, seconds) for work in works]
+        cuts = [(total - before) / (parts - 1) for total, before in zip(totals, [base[0], *base], strict=True)]
+        cells = [f"{x.nbytes:,} B", str(parts), *map(duration, base)]
+        cells += [duration(cut) if cut >= 0 else f"-{duration(-cut)}" for cut in cuts]
+        lines.append(f"| {' | '.join(cells)} | {1 - cuts[3] / cuts[0]:.0%} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--provider", default="CUDA")
+    parser.add_argument("--seconds", type=float, default=0.5, help="per figure")
+    arguments = parser.parse_args()
+    gpu, second = f"ORT.{arguments.provider.upper()}", f"SECOND.{arguments.provider.upper()}"
+    print("| crosses | subgraphs | one subgraph | plain | bound | GPU to GPU | GPU and CPU | plain | bound | copies |")
+    print(f"|{'---|' * 10}")
+    for rows, columns in SIZES:
+        for line in rows_of(rows, columns, gpu, second, arguments.provider, arguments.seconds):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
