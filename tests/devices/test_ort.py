@@ -189,8 +189,8 @@ def test_another_execution_provider_is_asked(core: hetero.Core, diamond: hetero.
         return
     reasons = core.query_model(diamond, "ORT.AZURE").reasons
     assert len(reasons) == diamond.num_nodes
-    assert "AzureExecutionProvider does not support this Relu" in reasons["one"]["ORT.AZURE"]
-    with pytest.raises(hetero.UnsupportedModel, match=r"ORT\.AZURE.*does not support this Relu"):
+    assert "AzureExecutionProvider leaves Relu to another execution provider" in reasons["one"]["ORT.AZURE"]
+    with pytest.raises(hetero.UnsupportedModel, match=r"ORT\.AZURE.*leaves Relu to another execution provider"):
         core.compile_model(diamond, "ORT.AZURE")
     plan = core.plan(diamond, "HETERO:ORT.AZURE,ORT.CPU")
     assert [part.device for part in plan.subgraphs] == ["ORT.CPU"]
@@ -254,7 +254,7 @@ def test_a_provider_is_asked_about_what_the_cpu_lacks(core: hetero.Core, monkeyp
     for _ in range(2):
         reasons = core.query_model(model, "ORT.POSING").reasons
         assert set(reasons) == {"abs"}
-        assert reasons["abs"]["ORT.POSING"] == "PosingExecutionProvider does not support this Abs"
+        assert reasons["abs"]["ORT.POSING"] == "PosingExecutionProvider leaves Abs to another execution provider"
         assert "max" in core.query_model(model, "ORT").reasons  # each provider has its own kernels
     compiled = core.compile_model(model, "HETERO:ORT.POSING,TEMPLATE")
     x = np.int16([-3, 4])
@@ -282,7 +282,7 @@ def group_norm() -> onnx.ModelProto:
 
 def test_nodes_after_one_that_only_another_provider_has(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "load", Posing)
-    monkeypatch.setattr(support, "_found", {})
+    monkeypatch.setattr(support, "_known_reasons", {})
     assert "unknown" in core.query_model(core.read_model(group_norm()), "ORT").reasons["relu"]["ORT"]
     assert not core.query_model(core.read_model(group_norm()), "ORT.POSING").reasons
 
@@ -290,8 +290,8 @@ def test_nodes_after_one_that_only_another_provider_has(core: hetero.Core, monke
 def test_nodes_that_a_provider_leaves_to_the_cpu(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that it takes by themselves count as supported."""
     monkeypatch.setattr(backend, "load", lambda: Posing(("Neg", "Abs")))
-    monkeypatch.setattr(support, "_found", {})
-    monkeypatch.setattr(support, "_alone", {})
+    monkeypatch.setattr(support, "_known_reasons", {})
+    monkeypatch.setattr(support, "_runs_alone", {})
     nodes = [node("Neg", ["x"], ["a"], name="neg"), node("Abs", ["a"], ["y"], name="abs")]
     assert set(core.query_model(core.read_model(make_model(nodes)), "ORT.POSING").reasons) == {"abs"}
 

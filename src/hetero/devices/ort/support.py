@@ -41,7 +41,7 @@ _MAX_NAMED = 32  # errors that name a node before a group is halved
 _UNKNOWN_TYPE = "the type of its input {!r} is not declared and cannot be inferred"
 
 _known_reasons: dict[bytes, str] = {}  # signature -> why it is not supported; empty if it is supported
-_runs_runs_alone: dict[bytes, bool] = {}  # signature, which includes the provider -> whether the provider runs it
+_runs_alone: dict[bytes, bool] = {}  # signature, which includes the provider -> whether the provider runs it
 _known_lock = threading.Lock()
 
 
