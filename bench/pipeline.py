@@ -94,7 +94,7 @@ def search() -> None:
 
 
 def stages() -> None:
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "helpers"))
     from pipeline_cases import least_bottleneck, random_case  # type: ignore[import-not-found]
 
     print("| 7 nodes, 2 and 3 stages | exact | mean above the least | most |\n|---|---|---|---|")
