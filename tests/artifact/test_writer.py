@@ -25,7 +25,7 @@ CHILD = """
 import sys
 sys.path[:0] = {path!r}
 import hetero
-from test_kill import model
+from test_writer import model
 core = hetero.Core()
 made = [core.compile_model(core.read_model(model(seed)), "CPU") for seed in (0, 1)]
 print("ready", flush=True)

@@ -1,7 +1,7 @@
 """OPENVINO: what it takes, types, counters, errors, exports, and HETERO over it, beside onnxruntime.
 
 Needs openvino, which is too large for the extra `test`: pip install 'hetero[openvino]' and pytest
-tests/devices/test_openvino.py. Only the first test runs without it.
+tests/devices/openvino/test_plugin.py. Only the first test runs without it.
 """
 
 from __future__ import annotations
