@@ -1,10 +1,9 @@
-"""Binary elementwise kernels, where and cast against NumPy, over random shapes, types and instruction sets."""
+"""Binary elementwise kernels against NumPy, over random shapes, types and instruction sets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,31 +11,9 @@ from hypothesis import strategies as st
 
 from hetero import _kernels
 from hetero.errors import InferenceError
+from kernel_arrays import FLOATS, INTEGERS, NUMERIC, SIGNED, broadcastable, random_array
 
-FLOATS = ["float32", "float64"]
-SIGNED = ["int8", "int16", "int32", "int64"]
-INTEGERS = [*SIGNED, "uint8", "uint16", "uint32", "uint64"]
-NUMERIC = FLOATS + INTEGERS
 VARIANTS = _kernels.variants()
-
-
-def broadcastable(draw: st.DrawFn, num: int) -> list[tuple[int, ...]]:
-    """Shapes that broadcast to one: each drops leading axes of it, and has 1 in some places."""
-    full = draw(st.lists(st.integers(0, 5), max_size=5))
-    shapes = []
-    for _ in range(num):
-        kept = full[draw(st.integers(0, len(full))) :]
-        shapes.append(tuple(draw(st.sampled_from([size, 1])) for size in kept))
-    return shapes
-
-
-def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    if dtype == "bool":
-        return rng.random(shape) < 0.5
-    if np.dtype(dtype).kind == "f":
-        return rng.standard_normal(shape).astype(dtype)
-    info = np.iinfo(dtype)
-    return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
 
 
 def run(name: str, a: np.ndarray, b: np.ndarray, dtype: np.dtype, variant: str) -> np.ndarray:
@@ -166,60 +143,3 @@ def test_shifts(dtype: str) -> None:
         left, right = (run(name, x, y, x.dtype, _kernels.variant()) for name in ("shift_left", "shift_right"))
         assert not left.any()
         np.testing.assert_array_equal(right, np.broadcast_to(np.where(x < 0, -1, 0), right.shape))
-
-
-@settings(max_examples=150, deadline=None)
-@given(data=st.data())
-def test_where_broadcasts_as_numpy(data: st.DataObject) -> None:
-    dtype = data.draw(st.sampled_from([*NUMERIC, "bool", "float16"]))
-    shapes = data.draw(st.composite(broadcastable)(3))
-    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    c = random_array(rng, shapes[0], "bool")
-    x, y = (random_array(rng, shape, dtype) for shape in shapes[1:])
-    expected = np.where(c, x, y)
-    variant = data.draw(st.sampled_from(VARIANTS))
-    found = _kernels.call("where", [c, x, y], [(expected.shape, dtype)], variant=variant)[0]
-    np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize("source", [*NUMERIC, "bool", "float16", "bfloat16"])
-def test_casts_agree_with_numpy(source: str) -> None:
-    rng = np.random.default_rng(3)
-    source_dtype = np.dtype(ml_dtypes.bfloat16 if source == "bfloat16" else source)
-    if source_dtype.kind in "fV":
-        x = (rng.standard_normal(999) * 100).astype(source_dtype)
-    else:
-        x = random_array(rng, (999,), source)
-    for target in [*NUMERIC, "bool", "float16", "bfloat16"]:
-        target_dtype = np.dtype(ml_dtypes.bfloat16 if target == "bfloat16" else target)
-        with np.errstate(all="ignore"):
-            through = x.astype(np.float32) if {source, target} & {"float16", "bfloat16"} else x
-            if through.dtype.kind == "f" and target_dtype.kind in "iu":
-                expected = through.astype(np.int64).astype(target_dtype)  # direct conversion is undefined out of range
-            else:
-                expected = through.astype(target_dtype)
-        results = [_kernels.call("cast", [x], [(x.shape, target_dtype)], variant=v)[0] for v in VARIANTS]
-        for result in results:
-            np.testing.assert_array_equal(result, expected, err_msg=f"{source} to {target}")
-
-
-@pytest.mark.parametrize("source", FLOATS)
-def test_floats_beyond_an_integers_range_give_the_least(source: str) -> None:
-    x = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 2.0**31, 2.0**63, 2.0**64], source)
-    assert set(_kernels.call("cast", [x[:6]], [((6,), "int32")])[0].tolist()) == {-(2**31)}
-    assert set(_kernels.call("cast", [x[[0, 1, 2, 3, 4, 6]]], [((6,), "int64")])[0].tolist()) == {-(2**63)}
-    assert _kernels.call("cast", [x[6:7]], [((1,), "uint64")])[0].tolist() == [2**63]
-
-
-def test_every_half_survives_the_way_through_float() -> None:
-    bits = np.arange(1 << 16, dtype=np.uint16)
-    for dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)):
-        half = bits.view(dtype)
-        wide = _kernels.call("cast", [half], [(half.shape, "float32")])[0]
-        np.testing.assert_array_equal(wide, half.astype(np.float32))
-        back = _kernels.call("cast", [wide], [(half.shape, dtype)])[0]
-        number = ~np.isnan(wide)
-        np.testing.assert_array_equal(back.view(np.uint16)[number], bits[number])
-    x = np.random.default_rng(0).integers(0, 2**32, 200_000, dtype=np.uint32).view(np.float32)
-    with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(_kernels.call("cast", [x], [(x.shape, "float16")])[0], x.astype(np.float16))

@@ -12,13 +12,10 @@ import pytest
 from hetero import _kernels
 from hetero.devices.cpu.operators.fourier import dft_tables
 from hetero.devices.cpu.operators.quantized import pixel_layout
+from kernel_arrays import normal
 from threads import in_threads
 
 TEAMS = [_kernels.Team(threads) for threads in (2, 3, 7)]
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def assert_no_split_matters(name, inputs, outputs, ints=(), floats=(), scratch_bytes=0):
@@ -199,7 +196,7 @@ def test_integer_products(shape):
 
 @pytest.mark.parametrize(("group", "per_group", "maps", "size"), [(1, 16, 40, 60), (1, 64, 128, 7), (60, 1, 60, 33)])
 def test_integer_convolutions(group, per_group, maps, size):
-    """3x3, padded. What they give, `test_integer.py` tells."""
+    """3x3, padded. What they give, `test_conv_integer.py` tells."""
     x, w = random_bytes(2, group * per_group, size, size), random_bytes(maps, per_group, 3, 3, seed=1)
     zero = random_bytes(1)
     ints = [group, per_group, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, size, size]

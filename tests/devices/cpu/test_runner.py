@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import pathlib
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from hetero import Core, InferenceError, _program, _workspace
+from hetero import Core, InferenceError
 from hetero.devices.cpu.plugin import CpuModel, CpuPlugin
 from hetero.devices.cpu.runner import MAX_PLANS
 from threads import in_threads
@@ -411,90 +410,6 @@ def test_weights_for_one_input_channel_are_packed_once() -> None:
     constants = [constant for segment in cm._plans._segments.values() for constant in segment.program.constants]
     assert len({id(constant) for constant in constants}) == 1
     assert constants[0].size == 48 * 9  # panels of 16 channels
-
-
-def test_programs_check_what_they_are_given() -> None:
-    f4 = np.dtype(np.float32)
-    relu = ("unary", [0], [1], [1], [0.0, 0.0], 0, "label")
-    io = [((2,), f4)], [((2,), f4)]
-    good = [(f4, (2,), 2, 0), (f4, (2,), 3, 0)]
-    program = _program.Program(good, [relu], [], *io, 0)
-    workspace = _workspace.Workspace(program)
-    results = workspace.run([np.array([-1, 1], np.float32)])
-    assert results is not None
-    assert results[0].tolist() == [0, 1]
-    for other in (np.zeros(3, np.float32), np.zeros((2, 1), np.float32), np.zeros(2, np.float64), np.array(["a", "b"])):
-        assert workspace.run([other]) is None
-    assert workspace.run([]) is None
-    for tensors, call in (
-        ([(f4, (3,), 2, 0), good[1]], relu),
-        ([(f4, (2,), 2, 1), good[1]], relu),
-        ([(f4, (2,), 0, 0), good[1]], relu),
-        ([(f4, (2,), 1, 0), good[1]], relu),
-        ([(f4, (2,), 4, 0), good[1]], relu),
-        ([(f4, (-2,), 2, 0), good[1]], relu),
-        ([(f4, (1,) * 9, 2, 0), good[1]], relu),
-        (good, ("unary", [0], [2], [1], [], 0, "label")),
-        (good, ("nothing", [0], [1], [1], [], 0, "label")),
-    ):
-        with pytest.raises(ValueError):
-            _program.Program(tensors, [call], [], *io, 0)
-    with pytest.raises(TypeError):
-        _program.Program([(np.dtype("complex64"), (2,), 2, 0), good[1]], [relu], [], *io, 0)
-
-
-def test_workspaces_of_one_arena_follow_when_it_grows() -> None:
-    f4 = np.dtype(np.float32)
-
-    def workspace(n: int, arena: _workspace.Arena) -> _workspace.Workspace:
-        tensors = [(f4, (n,), 2, 0), (f4, (n,), 0, 0), (f4, (n,), 3, 0)]
-        calls = [("unary", [i], [i + 1], [24], [0.0, 0.0], 0, "neg") for i in range(2)]
-        return _workspace.Workspace(
-            _program.Program(tensors, calls, [], [((n,), f4)], [((n,), f4)], 4 * n), False, arena
-        )
-
-    arena = _workspace.Arena()
-    small, large = workspace(8, arena), workspace(100_000, arena)
-    for one, n in ((small, 8), (large, 100_000), (small, 8), (large, 100_000)):
-        x = np.arange(n, dtype=np.float32)
-        results = one.run([x])
-        assert results is not None
-        np.testing.assert_array_equal(results[0], x)
-
-
-@settings(max_examples=100, deadline=None)
-@given(data=st.data())
-def test_arena_layout_never_overlaps_the_living(data: st.DataObject) -> None:
-    n = data.draw(st.integers(0, 40))
-    first = np.sort(np.array([data.draw(st.integers(0, 30)) for _ in range(n)], np.int64))
-    last = first + np.array([data.draw(st.integers(0, 10)) for _ in range(n)], np.int64)
-    size = np.array([data.draw(st.sampled_from([0, 1, 64, 65, 200, 1000, 4096])) for _ in range(n)], np.int64)
-    offsets, total = _program.arena_layout(first, last, size)
-    padded = -(-size // 64) * 64
-    assert (offsets % 64 == 0).all()
-    assert (offsets + size <= total).all()
-    alive = [np.flatnonzero((first <= t) & (t <= last)) for t in range(42)]
-    for living in alive:
-        spans = sorted((offsets[i], offsets[i] + size[i]) for i in living if size[i])
-        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
-    assert total >= max((padded[living].sum() for living in alive), default=0)
-    assert total <= padded.sum()
-
-
-def test_arena_layout_refuses_what_it_cannot_place() -> None:
-    def layout(first: list[int], last: list[int], size: list[int]) -> None:
-        _program.arena_layout(np.array(first, np.int64), np.array(last, np.int64), np.array(size, np.int64))
-
-    for arguments in (
-        ([0, 1], [0, 1], [1]),
-        ([1, 0], [1, 1], [1, 1]),
-        ([1], [0], [1]),
-        ([0], [0], [-1]),
-        ([0], [0], [2**63 - 1]),
-        ([0, 0], [0, 0], [2**62, 2**62]),
-    ):
-        with pytest.raises(ValueError):
-            layout(*arguments)
 
 
 def test_scatter_of_a_value_into_itself() -> None:
