@@ -10,15 +10,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import hetero
 from hetero.devices.ray import cluster as connection
-from hetero.devices.ray.actor import Actor, Place, Pool
-from ray_cases import ENVIRONMENT, TESTS, X, chain, ray_cluster
+from ray_cases import ENVIRONMENT, TESTS, X, chain
 from worker_cases import lives, until
 
 SOURCE = str(Path(hetero.__file__).parent.parent)
@@ -195,44 +193,3 @@ sys.stdin.readline()
         process.kill()
         process.communicate()
     assert until(lambda: not processes_of(short_folder), 30), processes_of(short_folder)
-
-
-@pytest.mark.slow
-def test_hosts_that_have_another_hetero_or_none(tmp_path: Path) -> None:
-    """As a node whose environment is another: Ray gives the actors that of the property."""
-    other, none = tmp_path / "other" / "hetero", tmp_path / "none"
-    other.mkdir(parents=True)
-    none.mkdir()
-    (other / "__init__.py").write_text('__version__ = "0.0.7"\n')
-    (none / "hetero.py").write_text("raise ModuleNotFoundError(\"No module named 'hetero'\")\n")
-    with ray_cluster(1) as found:
-        core = hetero.Core()
-        for folder, kind, says in (
-            (other.parent, hetero.errors.VersionMismatch, r"RAY\.0: node .* has hetero 0\.0\.7, and this process 0\.1"),
-            (none, hetero.DeviceUnavailable, r"RAY\.0: node .* has no hetero .*pip install 'hetero\[ray\]'"),
-        ):
-            config = {"RAY_RUNTIME_ENV": {"env_vars": {"PYTHONPATH": str(folder)}}, "RAY_STANDBY": False}
-            with pytest.raises(kind, match=says):
-                core.compile_model(chain(core), "RAY.0", config)
-            with pytest.warns(RuntimeWarning, match="subgraph 1 moves to CPU, because RAY.0 failed"):
-                compiled = core.compile_model(chain(core), "HETERO:RAY.0,CPU", config)
-            np.testing.assert_allclose(compiled(X)[0], np.exp(-np.maximum(X, 0)), rtol=1e-6)
-        _check_python_and_numpy(found)
-
-
-def _check_python_and_numpy(found: Any) -> None:
-    place = Place("RAY.0", node=found.head_node.node_id)
-    actor = Actor(place)
-    actor.greet()
-    import ray
-
-    versions = ray.get(actor._greeting)
-    assert versions["hetero"] == hetero.__version__
-    for name, value, says in (("python", "3.1", "Python 3.1"), ("numpy", "0.9", "NumPy 0")):
-        actor._greeting = ray.put({**versions, name: value})
-        with pytest.raises(hetero.errors.VersionMismatch, match=says):
-            actor.greet()
-    pool = Pool(connection.connect())
-    with pytest.raises(hetero.DeviceUnavailable, match=r"Ray has started no actor within 1 s \(.*GPU: 5"):
-        pool.actor(Place("RAY", reserved=(("GPU", 5),)), 1.0)
-    actor.kill()

@@ -1,10 +1,11 @@
-"""RAY over several nodes on this machine: the same results, what passes where, and what is told."""
+"""RAY over two nodes on this machine: the same results, what passes where, what is told, and the contract suite."""
 
 from __future__ import annotations
 
 import gc
 import io
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,22 @@ import pytest
 from onnx import TensorProto, helper
 
 import hetero
+from hetero.devices.ray import cluster as connection
+from hetero.devices.ray.actor import Actor, Place, Pool
+from hetero.plugin import Plugin
+from hetero.registry import Registry
+from hetero.testing import PluginContract
 from model_zoo import light, make_model
-from ray_cases import X, chain, fragile
+from ray_cases import X, chain, fragile, ray_cluster
 from worker_cases import lives, until
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with ray_cluster(2) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -357,3 +369,58 @@ def test_a_plan_by_cost_keeps_small_work_here_and_sends_large_work_there(shared:
     model = core.read_model(make_model(nodes, inputs={"x": [1000, 1000]}, weights={"w": weight}))
     large = core.plan(model, "HETERO:SNAIL,RAY.0", {"ASSIGNMENT": "COST"})
     assert large.affinity == {"large": "RAY.0"}
+
+
+def test_hosts_that_have_another_hetero_or_none(cluster: Any, tmp_path: Path) -> None:
+    """As a node whose environment is another: Ray gives the actors that of the property."""
+    other, none = tmp_path / "other" / "hetero", tmp_path / "none"
+    other.mkdir(parents=True)
+    none.mkdir()
+    (other / "__init__.py").write_text('__version__ = "0.0.7"\n')
+    (none / "hetero.py").write_text("raise ModuleNotFoundError(\"No module named 'hetero'\")\n")
+    core = hetero.Core()
+    for folder, kind, says in (
+        (other.parent, hetero.errors.VersionMismatch, r"RAY\.0: node .* has hetero 0\.0\.7, and this process 0\.1"),
+        (none, hetero.DeviceUnavailable, r"RAY\.0: node .* has no hetero .*pip install 'hetero\[ray\]'"),
+    ):
+        config = {"RAY_RUNTIME_ENV": {"env_vars": {"PYTHONPATH": str(folder)}}, "RAY_STANDBY": False}
+        with pytest.raises(kind, match=says):
+            core.compile_model(chain(core), "RAY.0", config)
+        with pytest.warns(RuntimeWarning, match="subgraph 1 moves to CPU, because RAY.0 failed"):
+            compiled = core.compile_model(chain(core), "HETERO:RAY.0,CPU", config)
+        np.testing.assert_allclose(compiled(X)[0], np.exp(-np.maximum(X, 0)), rtol=1e-6)
+    _check_python_and_numpy(cluster)
+
+
+def _check_python_and_numpy(cluster: Any) -> None:
+    place = Place("RAY.0", node=cluster.head_node.node_id)
+    actor = Actor(place)
+    actor.greet()
+    import ray
+
+    versions = ray.get(actor._greeting)
+    assert versions["hetero"] == hetero.__version__
+    for name, value, says in (("python", "3.1", "Python 3.1"), ("numpy", "0.9", "NumPy 0")):
+        actor._greeting = ray.put({**versions, name: value})
+        with pytest.raises(hetero.errors.VersionMismatch, match=says):
+            actor.greet()
+    pool = Pool(connection.connect())
+    with pytest.raises(hetero.DeviceUnavailable, match=r"Ray has started no actor within 1 s \(.*GPU: 5"):
+        pool.actor(Place("RAY", reserved=(("GPU", 5),)), 1.0)
+    actor.kill()
+
+
+@pytest.fixture(scope="module")
+def registry(cluster: Any) -> Registry:
+    """One for all tests, which so share the actors that wait for a model."""
+    return Registry()
+
+
+class TestRay(PluginContract):
+    @pytest.fixture
+    def plugin(self, registry: Registry) -> Plugin:
+        return registry.plugin("RAY")
+
+    def valid_values(self, plugin: Plugin, name: str) -> Sequence[Any]:
+        # A place of its own each, where processes have to be started.
+        return ("", "0", "1") if name == "DEVICE_ID" else super().valid_values(plugin, name)
