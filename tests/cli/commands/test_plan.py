@@ -143,20 +143,6 @@ def test_traces(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     assert "already exists" in hetero("bench", diamond_path, *LIST, "--trace", "run.json", code=1).stderr
 
 
-def test_report(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
-    assert "Wrote report.html" in hetero("report", diamond_path, *LIST).stdout
-    assert "norm" in Path("report.html").read_text()
-    assert "already exists" in hetero("report", diamond_path, *LIST, code=1).stderr
-    found = hetero_json("report", diamond_path, *LIST, "--run", "--overlays", ".", "-o", "run.html")
-    assert found["paths"][0] == "run.html"
-    assert len(found["paths"]) == 3
-    assert len(Path("run.html").read_text()) > len(Path("report.html").read_text())
-    assert all(Path(path).is_file() for path in found["paths"])
-    assert "already exists" in hetero("report", diamond_path, *LIST, "--overlays", ".", "-o", "2.html", code=1).stderr
-    assert not Path("2.html").exists()
-    assert "-d DEVICE or --plan" in hetero("report", diamond_path, code=2).stderr
-
-
 def test_hostile_names(hetero: Invoke, hetero_json: Json, nasty_path: Path) -> None:
     hetero("plan", nasty_path, *LIST)
     hetero("plan", nasty_path, *LIST, "--explain", f"{NASTY}2")
