@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import signal
 from collections.abc import Callable, Iterator
 
@@ -21,6 +22,12 @@ from report_cases import HOSTILE_NAMES, chain
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first: a broken build shows within seconds."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the garbage collector need not look through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
