@@ -101,7 +101,7 @@ def search() -> Table:
 
 
 def stages() -> Table:
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "helpers"))
     from pipeline_cases import least_bottleneck, random_case  # type: ignore[import-not-found]
 
     table = Table("7 nodes, 2 and 3 stages", "exact", "mean above the minimum", "worst")

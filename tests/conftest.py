@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import signal
 from collections.abc import Callable, Iterator
 
@@ -13,12 +14,20 @@ from onnx import helper
 
 import hetero
 import real_models
+from hetero.plugin.profile import Profile
 from model_zoo import light, make_model, minilm
+from report_cases import HOSTILE_NAMES, chain
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first: a broken build shows within seconds."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the garbage collector need not look through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -68,3 +77,23 @@ def real_model() -> Callable[[str], tuple[onnx.ModelProto, dict[str, np.ndarray]
         return minilm() if name == "minilm" else light(name)
 
     return load
+
+
+@pytest.fixture
+def hostile_plan(core: hetero.Core) -> hetero.Plan:
+    model = core.read_model(chain(HOSTILE_NAMES, graph="../</title><script>window.hacked=1</script>"))
+    return core.plan(model, "HETERO:FPGA,CPU")
+
+
+@pytest.fixture
+def profile_of(core: hetero.Core) -> Callable[[hetero.Model, str | hetero.Plan], Profile]:
+    """Model and plan (or device) -> the counters of an inference on ones."""
+
+    def run(model: hetero.Model, plan: str | hetero.Plan) -> Profile:
+        request = core.compile_model(model, plan, {"PERF_COUNT": True}).create_infer_request()
+        inputs = {port.name: np.ones(port.shape or (), port.dtype) for port in model.inputs}
+        request.infer(inputs)
+        request.infer(inputs)
+        return request.profiling_info
+
+    return run

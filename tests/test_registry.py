@@ -1,4 +1,4 @@
-"""Device strings, and the plugins behind the names."""
+"""The plugins behind the names of devices."""
 
 from __future__ import annotations
 
@@ -10,48 +10,9 @@ import pytest
 from onnx import helper
 
 import hetero
-from hetero.base.device_string import DeviceString, parse_device
 from hetero.devices.template import TemplatePlugin
 from hetero.registry import Registry
 from model_zoo import make_model
-
-
-@pytest.mark.parametrize(
-    ("text", "parsed"),
-    [
-        ("CPU", DeviceString("CPU")),
-        ("CPU.1", DeviceString("CPU", "1")),
-        ("OPENVINO.GPU", DeviceString("OPENVINO", "GPU")),
-        ("HETERO:FPGA,CPU", DeviceString("HETERO", "", ("FPGA", "CPU"))),
-        ("HETERO: FPGA , CPU.0,CPU.1", DeviceString("HETERO", "", ("FPGA", "CPU.0", "CPU.1"))),
-    ],
-)
-def test_parse(text: str, parsed: DeviceString) -> None:
-    assert parse_device(text) == parsed
-    assert parse_device(str(parsed)) == parsed
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "expected a name"),
-        ("HETERO:", "list is empty"),
-        ("HETERO: ", "list is empty"),
-        ("HETERO:CPU,", "empty entry"),
-        ("HETERO:CPU,,FPGA", "empty entry"),
-        ("HETERO:CPU,CPU", "CPU is listed twice"),
-        ("HETERO:CPU.0,FPGA,CPU.0", "CPU.0 is listed twice"),
-        ("HETERO:HETERO,CPU", "cannot stand inside"),
-        ("HETERO:HETERO:CPU", "cannot stand inside"),
-        ("CPU.", "id after the dot"),
-        ("CPU.a/b", "id after the dot"),
-        ("../x", "expected a name"),
-        (7, "named by a string"),
-    ],
-)
-def test_malformed(text: str, says: str) -> None:
-    with pytest.raises(hetero.PropertyError, match=says):
-        parse_device(text)
 
 
 @pytest.mark.parametrize(

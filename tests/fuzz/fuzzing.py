@@ -9,6 +9,7 @@ beside this file with gcc. Inputs that break something are left in the corpus fo
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import hashlib
 import importlib.util
 import json
@@ -36,19 +37,25 @@ def compiler() -> str | None:
     return next(filter(None, map(shutil.which, (os.environ.get("CC", ""), "gcc", "cc", "clang"))), None)
 
 
-def build(folder: Path) -> Path:
-    """The target with the driver. `RuntimeError` with the compiler's words if it cannot be built."""
+def build(folder: Path, built: Path | None = None, changed: str = "") -> Path:
+    """The target with the driver. `RuntimeError` with the compiler's words if it cannot be built. If ``changed`` is a
+    C file, all other objects are those of an earlier target ``built``."""
     cc = compiler()
     assert cc is not None
     version = subprocess.run([cc, "--version"], capture_output=True, text=True, check=True).stdout
     is_clang = "clang" in version
     flags = SANITIZERS if is_clang else [*SANITIZERS, "-fno-sanitize=object-size"]
     traced = "-fsanitize-coverage=edge,trace-pc,trace-cmp" if is_clang else "-fsanitize-coverage=trace-pc,trace-cmp"
-    objects = []
+    objects, commands = [], []
     for source in [*sorted(CORE.glob("*.c")), HERE / "read_model.c", HERE / "driver.c"]:
+        if built is not None and changed.endswith(".c") and source.name != changed:
+            objects.append(str(built.parent / f"{source.stem}.o"))
+            continue
         objects.append(str(folder / f"{source.stem}.o"))
         extra = [traced] if source.parent == CORE else []
-        _compile([cc, *flags, *extra, "-c", str(source), "-o", objects[-1]])
+        commands.append([cc, *flags, *extra, "-c", str(source), "-o", objects[-1]])
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(_compile, commands))
     target = folder / "fuzz"
     _compile([cc, *flags, *WRAPPED, *objects, "-o", str(target)])
     return target

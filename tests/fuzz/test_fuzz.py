@@ -16,7 +16,8 @@ from fuzz import fuzzing
 ASKED_FOR = "two minutes: pytest -m fuzz tests/fuzz"
 
 
-@pytest.fixture(scope="module")
+# For the session, not for the module: slow tests run last, and a fixture of the module would be made again for them.
+@pytest.fixture(scope="session")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if fuzzing.compiler() is None:
         pytest.skip("there is no C compiler")
@@ -29,7 +30,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
         raise
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("seeds")
     assert fuzzing.write_seeds(folder) > 500
@@ -45,10 +46,10 @@ def test_for_ten_seconds(target: Path, seeds: Path) -> None:
 
 @pytest.mark.fuzz
 @pytest.mark.slow
-def test_for_two_minutes(target: Path, seeds: Path, request: pytest.FixtureRequest) -> None:
+def test_for_two_minutes(request: pytest.FixtureRequest) -> None:
     if "fuzz" not in request.config.option.markexpr:
         pytest.skip(ASKED_FOR)
-    fuzzing.run(target, 120, seeds, seed=2)
+    fuzzing.run(request.getfixturevalue("target"), 120, request.getfixturevalue("seeds"), seed=2)
 
 
 @pytest.mark.slow
@@ -62,10 +63,8 @@ def test_for_two_minutes(target: Path, seeds: Path, request: pytest.FixtureReque
     ids=["a length one too long", "a leak", "a cycle taken for an order"],
 )
 def test_it_finds_what_was_broken_on_purpose(
-    tmp_path: Path, seeds: Path, monkeypatch: pytest.MonkeyPatch, file: str, sound: str, broken: str
+    tmp_path: Path, target: Path, seeds: Path, monkeypatch: pytest.MonkeyPatch, file: str, sound: str, broken: str
 ) -> None:
-    if fuzzing.compiler() is None:
-        pytest.skip("there is no C compiler")
     core = tmp_path / "core"
     core.mkdir()
     for path in [*fuzzing.CORE.glob("*.[ch]")]:
@@ -75,6 +74,6 @@ def test_it_finds_what_was_broken_on_purpose(
     (core / file).write_text(text.replace(sound, broken))
     monkeypatch.setattr(fuzzing, "CORE", core)
     monkeypatch.setattr(fuzzing, "SANITIZERS", [*fuzzing.SANITIZERS[:-1], f"-I{core}"])
-    target = fuzzing.build(tmp_path)
+    damaged = fuzzing.build(tmp_path, target, file)
     with pytest.raises(fuzzing.Broken):
-        fuzzing.run(target, 10, seeds)
+        fuzzing.run(damaged, 10, seeds)

@@ -1,4 +1,4 @@
-"""reduce and arg_extreme against NumPy: every set of axes, every operation, NaN, wrapping integers."""
+"""reduce against NumPy: every set of axes, every operation, NaN, wrapping integers."""
 
 from __future__ import annotations
 
@@ -107,41 +107,3 @@ def test_empty() -> None:
     for code, expected in [(0, 0), (2, -np.inf), (3, np.inf), (4, 1)]:
         np.testing.assert_array_equal(reduce(x, code, (0,), VARIANTS[0]), np.full(3, expected))
     assert reduce(x, 0, (1,), VARIANTS[0]).shape == (0,)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "int8", "uint8"])
-@pytest.mark.parametrize("minimum", [False, True])
-@pytest.mark.parametrize("last", [False, True])
-def test_arg_extreme(variant: str, dtype: str, minimum: bool, last: bool) -> None:
-    x = np.random.default_rng(0).integers(0, 5, (3, 11, 4)).astype(dtype)
-    for axis in range(3):
-        outer, inner = int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis + 1 :]))
-        shape = x.shape[:axis] + x.shape[axis + 1 :]
-        ints = [outer, x.shape[axis], inner, minimum, last]
-        found = _kernels.call("arg_extreme", [x], [(shape, np.int64)], ints, variant=variant)[0]
-        function = np.argmin if minimum else np.argmax
-        expected = function(x, axis=axis)
-        if last:
-            expected = x.shape[axis] - 1 - function(np.flip(x, axis), axis=axis)
-        np.testing.assert_array_equal(found, expected)
-
-
-@settings(max_examples=150, deadline=None)
-@given(data=st.data())
-def test_arg_extreme_of_any_length(data: st.DataObject) -> None:
-    """With equal entries, and NaN, of which the first (or last) counts as extreme, as in NumPy."""
-    outer, inner = data.draw(st.integers(0, 40)), data.draw(st.sampled_from([1, 2, 130]))
-    n = data.draw(st.integers(1, 40) | st.integers(41, 300))
-    dtype = np.dtype(data.draw(st.sampled_from(["float32", "float64", "int32", "int64", "int8", "uint8"])))
-    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    x = rng.integers(0, data.draw(st.sampled_from([2, 100])), (outer, n, inner)).astype(dtype)
-    if dtype.kind == "f" and data.draw(st.booleans()):
-        x[rng.random(x.shape) < 0.02] = np.nan
-    minimum, last = data.draw(st.booleans()), data.draw(st.booleans())
-    variant = data.draw(st.sampled_from(VARIANTS))
-    ints = [outer, n, inner, minimum, last]
-    found = _kernels.call("arg_extreme", [x], [((outer, inner), np.int64)], ints, variant=variant)[0]
-    function = np.argmin if minimum else np.argmax
-    expected = n - 1 - function(x[:, ::-1], axis=1) if last else function(x, axis=1)
-    np.testing.assert_array_equal(found, expected)

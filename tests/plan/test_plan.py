@@ -1,4 +1,4 @@
-"""Plans as data: saved, edited, loaded, compiled; drawn as Graphviz files."""
+"""Plans as data: saved, edited, loaded, compiled."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
 
 import hetero
-from hetero.report.dot import affinity_dot, write_affinity_dot, write_subgraphs_dot
 from model_zoo import make_model
 
 DEVICES = "HETERO:FPGA,CPU"
@@ -47,39 +45,6 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path, core: hetero.Core,
     with pytest.raises(hetero.HeteroError, match="cannot write plan"):
         core.plan(diamond, DEVICES).save(tmp_path / "no" / "such" / "folder.json")
     assert not list(tmp_path.iterdir())
-
-
-def test_dot_files(core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
-    core.compile_model(diamond, DEVICES, {"HETERO_DUMP_GRAPH_DOT": str(tmp_path)})
-    affinity = (tmp_path / "hetero_affinity_diamond.dot").read_text()
-    subgraphs = (tmp_path / "hetero_subgraphs_diamond.dot").read_text()
-    for text in (affinity, subgraphs):
-        assert text.count(" -> ") == 7 + 2  # edges of the graph, its input and its output
-        assert text.startswith("digraph")
-        assert all(name in text for name in ("one", "four", "seven"))
-    assert "CPU" in affinity
-    assert "subgraph 3 on FPGA" in subgraphs
-
-
-def test_hostile_names_stay_inside_their_quotes(core: hetero.Core, tmp_path: Path) -> None:
-    name = '"];evil[label=<<b>x</b>>];//\n\\'
-    model = make_model([helper.make_node("Relu", ["x"], [name], name), helper.make_node("Neg", [name], ["y"])])
-    model.graph.name = "../../../../PWNED\n"
-    plan = core.plan(core.read_model(model), DEVICES)
-    for path in (write_affinity_dot(plan, tmp_path), write_subgraphs_dot(plan, tmp_path)):
-        assert path.parent == tmp_path
-        assert path.name.endswith("_PWNED_.dot")
-    text = affinity_dot(plan)
-    assert r"\"];evil[label=<<b>x</b>>];//␊\\" in text  # a newline is shown, not made
-    for line in text.splitlines():
-        unescaped = line.replace("\\\\", "").replace('\\"', "")
-        assert unescaped.count('"') % 2 == 0
-
-
-def test_dot_of_a_loaded_plan(core: hetero.Core, diamond: hetero.Model, tmp_path: Path) -> None:
-    core.plan(diamond, DEVICES).save(tmp_path / "plan.json")
-    with pytest.raises(hetero.PropertyError, match="without its model"):
-        affinity_dot(hetero.Plan.load(tmp_path / "plan.json"))
 
 
 @pytest.mark.parametrize("device", ["CPU", "CPU.0", "MULTI:CPU,TEMPLATE"])

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+import footprints
 import hetero
 from hetero.assign.memory import RangeMemory, Values, footprint, values_of
 from memory_graphs import cut, random_values, simulated
 from model_zoo import make_model
+from real_models import load
 
 CORE = hetero.Core()
 
@@ -161,3 +163,23 @@ def test_a_million_nodes_take_seconds_at_most():
     footprint(values, subgraph_of, np.arange(n // 100) % 8, 8)
     RangeMemory(values).longest(n // 3, 1e5)
     assert time.process_time() - begin < 10  # 1.2 s on one core
+
+
+@pytest.mark.parametrize("case", ["light_squeezenet", "light_inception_v1", "MiniLM-L3, sequence 16"])
+def test_sizes_and_peaks_are_those_of_a_run(case):
+    proto, inputs = load(case)
+    model = CORE.read_model(proto)
+    sized = footprints.with_all_types(model, inputs)  # refuses sizes that contradict those that are known
+    needs = footprint(values_of(sized), np.zeros(model.num_nodes), [0], 1)
+    assert needs.unknown[0] == 0
+    assert needs.weights[0] == sum(
+        view.nbytes
+        for name, view in ((name, model.constant(model.value_id(name))) for name in model.initializers)
+        if model.read_count[model.value_id(name)]
+    ) + sum(
+        model.constant(value).nbytes
+        for value in np.flatnonzero(model.is_constant).tolist()
+        if model.value_name(value) not in model.initializers and model.read_count[value]
+    )
+    taken = footprints.on_the_cpu(sized, inputs)  # which fuses and computes in place
+    assert 0.4 * needs.activations[0] < taken < 1.1 * needs.activations[0]

@@ -2,8 +2,8 @@
 
 This is how the corrections in hetero/devices/template/corrections were found, and what keeps them right: ONNX's node
 tests stamped as every older version in which their operators exist with the same signature, and the operator cases of
-tests/operator_cases.py in every version that takes them. Where onnxruntime refuses a version older than 7, the model is
-converted upwards by onnx's version converter and judged there.
+tests/helpers/operator_cases.py in every version that takes them. Where onnxruntime refuses a version older than 7, the
+model is converted upwards by onnx's version converter and judged there.
 """
 
 from __future__ import annotations

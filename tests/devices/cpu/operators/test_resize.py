@@ -1,4 +1,4 @@
-"""Resize on the CPU, against onnxruntime; tests/operator_cases.py has the modes of every opset."""
+"""Resize on the CPU, against onnxruntime; tests/helpers/operator_cases.py has the modes of every opset."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ MaxPool gives zero or no indices unless a stride or dilation is above 1, and in 
 SAME_LOWER of MaxPool rounds the output size down; AveragePool and LpPool shift the windows when ceil_mode enlarges
 the input by two or more, LpPool counts less than the window there, both ignore dilations under VALID, and AveragePool
 of opset 1 counts pads; GlobalMaxPool of 3-D input drops an axis. Found by comparing with onnxruntime over kernels,
-strides, pads, dilations, ceil_mode and auto_pad (tests/operator_cases.py).
+strides, pads, dilations, ceil_mode and auto_pad (tests/helpers/operator_cases.py).
 """
 
 from __future__ import annotations

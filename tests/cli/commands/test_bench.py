@@ -1,0 +1,101 @@
+"""``hetero bench``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hetero as library
+from command_line import Invoke, Json
+
+
+def test_several_devices_in_turn(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None:
+    found = hetero_json("bench", diamond_path, "-d", "CPU", "-d", "HETERO:FPGA,CPU", "-t", "0.3")
+    one, two = found["results"]
+    assert (one["device"], two["device"]) == ("CPU", "HETERO:FPGA,CPU")
+    assert one["ratio"] == {"wall": 1.0, "cpu": 1.0}
+    assert two["ratio"]["wall"] > 0
+    for result in found["results"]:
+        latency = result["latency_ms"]
+        order = [latency[key] for key in ("min", "p50", "p90", "p95", "p99", "max")]
+        assert order == sorted(order)
+        assert result["seconds"] >= 0.3
+        assert result["throughput_per_s"] == pytest.approx(result["inferences"] / result["seconds"])
+    text = hetero("bench", diamond_path, "-d", "CPU", "-d", "TEMPLATE", "-niter", "3", "--warmup", "0").stdout
+    assert "CPU time, ratio to the first" in text
+
+
+def test_options_of_benchmark_app(hetero_json: Json, diamond_path: Path) -> None:
+    found = hetero_json(
+        "bench", "-m", diamond_path, "-d", "CPU", "-niter", "12", "-nstreams", "2", "-nireq", "3", "-shape", "[1,4,5,6]"
+    )
+    (result,) = found["results"]
+    assert result["in_flight"] == 3
+    assert result["streams"] == 2
+    assert 12 <= result["inferences"] <= 14
+    (both,) = hetero_json("bench", diamond_path, "-niter", "2", "-t", "0.2")["results"]
+    assert both["seconds"] >= 0.2
+    assert both["inferences"] > 2
+    (many,) = hetero_json("bench", diamond_path, "--niter", "5", "-hint", "throughput", "-nthreads", "2")["results"]
+    assert many["in_flight"] == many["streams"] == 2
+    each = ("bench", diamond_path, "-d", "HETERO:FPGA,CPU", "-niter", "1", "-hint", "none", "-nstreams")
+    (listed,) = hetero_json(*each, "FPGA:3,CPU:2")["results"]
+    assert listed["streams"] == listed["in_flight"] == 5
+
+
+@pytest.mark.parametrize("streams", ["0", "-1", "x", "", "1,2", "CPU", "CPU:", ":2", "CPU:0", "CPU:1,2"])
+def test_streams_that_make_no_sense(hetero: Invoke, diamond_path: Path, streams: str) -> None:
+    assert "DEVICE:NUMBER" in hetero("bench", diamond_path, f"-nstreams={streams}", code=2).stderr
+
+
+def test_counters(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None:
+    (result,) = hetero_json("bench", diamond_path, "-d", "HETERO:FPGA,CPU", "-niter", "2", "-pc")["results"]
+    assert [part["device"] for part in result["counters"]["subgraphs"]] == ["FPGA", "CPU", "FPGA"]
+    text = hetero("bench", diamond_path, "-d", "HETERO:FPGA,CPU", "-niter", "2", "-pc").stdout
+    assert "Counters of HETERO:FPGA,CPU, by subgraph" in text
+
+
+def test_costs_are_saved_and_merged_and_planned_with(
+    hetero: Invoke, hetero_json: Json, diamond_path: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "costs.json"
+    for _ in range(2):
+        hetero("bench", diamond_path, "-d", "CPU", "-d", "TEMPLATE", "-niter", "2", "--save-costs", path)
+    costs = library.Costs.load(path)
+    assert sorted(entry.device for entry in costs.measurements) == ["CPU", "TEMPLATE"]
+    assert {(link.source, link.target) for link in costs.links} == {("CPU", "TEMPLATE"), ("TEMPLATE", "CPU")}
+    counts = {times.count for entry in costs.measurements for times in entry.nodes.values()}
+    assert all(count >= 2 for count in counts)
+    core = library.Core()
+    config = {"ASSIGNMENT": "COST", "COSTS": path}
+    plan = core.plan(core.read_model(diamond_path), "HETERO:TEMPLATE,CPU", config)
+    assert set(plan.latency.sources) == {"measured"}
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    assert "other.json" in hetero("bench", diamond_path, "-niter", "2", "--save-costs", other, code=1).stderr
+
+
+def test_exported_model(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    hetero("export", diamond_path, "-d", "HETERO:FPGA,CPU", "-o", "d.hetero")
+    (result,) = hetero_json("bench", "d.hetero", "-niter", "2")["results"]
+    assert result["device"] == "HETERO:FPGA,CPU"
+
+
+def test_what_goes_wrong_in_a_run_is_told(hetero: Invoke, two_inputs_path: Path) -> None:
+    error = hetero("bench", two_inputs_path, "-niter", "2", "-nireq", "2", "--range", "tokens=50:60", code=1).stderr
+    assert "look up" in error
+
+
+def test_pins_are_for_lists(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    assert "give -d HETERO" in hetero("bench", diamond_path, "-d", "CPU", "--pin", "last=CPU", code=2).stderr
+    both = ("-d", "CPU", "-d", "HETERO:FPGA,CPU", "--pin", "last=CPU", "-niter", "1", "-pc")
+    found = hetero_json("bench", diamond_path, *both)["results"]
+    assert [part["device"] for part in found[1]["counters"]["subgraphs"]] == ["FPGA", "CPU", "FPGA", "CPU"]
+
+
+def test_what_cannot_be_written_is_told_before_measuring(hetero: Invoke, diamond_path: Path) -> None:
+    for option in ("--trace", "--save-costs"):
+        assert "No such file" in hetero("bench", diamond_path, "-t", "100", option, "gone/x.json", code=1).stderr
+    hetero("export", diamond_path, "-o", "d.hetero")
+    assert "give the ONNX file" in hetero("bench", "d.hetero", "-t", "100", "--save-costs", "c.json", code=1).stderr

@@ -1,0 +1,74 @@
+"""``hetero query``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+from onnx import helper
+
+from command_line import Invoke, Json
+from model_zoo import make_model
+
+
+def test_query(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    found = hetero_json("query", diamond_path, "-d", "HETERO:FPGA,CPU")
+    fpga, cpu = found["devices"]
+    assert fpga["given"] == 4
+    assert fpga["refused"] == 1
+    assert fpga["refusals"][0]["operators"] == {"LRN": 1}
+    assert cpu["operators"] == {"LRN": 1}
+    assert found["nodes"]["norm"]["device"] == "CPU"
+    assert "FPGA" in found["nodes"]["norm"]["reasons"]
+    assert found["unsupported"] == []
+    text = hetero("query", diamond_path, "-d", "HETERO:FPGA,CPU", "--nodes").stdout
+    assert "LRN × 1" in text
+    assert "norm" in text
+
+
+def test_query_of_what_nobody_takes(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    assert hetero_json("query", diamond_path, "-d", "FPGA", code=1)["unsupported"] == ["norm"]
+    done = hetero("query", diamond_path, "-d", "FPGA", code=1)
+    assert "1 node is not supported by any device of FPGA" in done.stderr
+    assert "LRN" in done.stdout
+    assert "norm" in hetero("run", diamond_path, "-d", "FPGA", code=1).stderr
+
+
+def test_reasons_that_differ_in_names_are_one(hetero_json: Json, two_inputs_path: Path) -> None:
+    Path("npu.toml").write_text('name = "NPU"\nruns_on = "CPU"\n[ops]\nRelu = { dtypes = ["float16"] }\n')
+    nodes = [helper.make_node("Relu", [a], [b]) for a, b in (("x", "y1"), ("y1", "y2"), ("y2", "y"))]
+    onnx.save(make_model(nodes), "relus.onnx")
+    found = hetero_json("query", "relus.onnx", "-d", "HETERO:NPU,CPU", "--profile", "npu.toml")
+    (refusal,) = found["devices"][0]["refusals"]
+    assert refusal["nodes"] == 3
+    assert "'…'" in refusal["reason"]
+
+
+def test_of_many_refused_nodes_some_are_told(hetero: Invoke) -> None:
+    ops = [f"op{i}" for i in range(60)]
+    nodes = [helper.make_node(op, ["x"], [f"y{i}"], domain="own") for i, op in enumerate(ops)]
+    model = make_model(nodes, outputs=[f"y{i}" for i in range(60)])
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    onnx.save(model, "many.onnx")
+    error = hetero("run", "many.onnx", code=1).stderr
+    assert 5 < error.count("\n") < 30
+    assert "`hetero query" in error
+    assert "60 nodes" in hetero("query", "many.onnx", code=1).stderr
+
+
+def test_a_function_is_answered_by_its_nodes(hetero_json: Json) -> None:
+    inner = helper.make_function(
+        "mine", "Both", ["a"], ["c"],
+        [helper.make_node("Relu", ["a"], ["b"], name="r"), helper.make_node("LRN", ["b"], ["c"], name="l", size=3)],
+        [helper.make_opsetid("", 17)],
+    )  # fmt: skip
+    model = make_model([helper.make_node("Both", ["x"], ["y"], name="call", domain="mine")], {"x": [1, 2, 3, 3]})
+    model.functions.append(inner)
+    model.opset_import.append(helper.make_opsetid("mine", 1))
+    onnx.save(model, "function.onnx")
+    found = hetero_json("query", "function.onnx", "-d", "HETERO:FPGA,CPU")
+    assert found["unsupported"] == []
+    assert {key: entry["device"] for key, entry in found["nodes"].items() if "/" in key} == {
+        "call/r": "FPGA",
+        "call/l": "CPU",
+    }

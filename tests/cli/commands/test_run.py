@@ -1,0 +1,129 @@
+"""``hetero run``: inputs, outputs, counters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hetero as library
+from command_line import NASTY, Invoke, Json
+
+
+def test_random_inputs_are_those_of_the_seed(hetero_json: Json, diamond_path: Path) -> None:
+    one, same, other = (hetero_json("run", diamond_path, "--seed", seed)["outputs"] for seed in (1, 1, 2))
+    assert one == same
+    assert one != other
+    (port,) = one
+    assert (port["name"], port["dtype"], port["shape"]) == ("y", "float32", [1, 4, 5, 6])
+    assert port["min"] <= port["mean"] <= port["max"]
+
+
+def test_arrays_go_in_and_out(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    x = np.random.default_rng(3).standard_normal((1, 4, 5, 6)).astype(np.float32)
+    np.save("x.npy", x)
+    np.savez("x.npz", x=x)
+    expected = library.compile(diamond_path)(x)["y"]
+    for given in ("x=x.npy", "x.npy", "x.npz"):
+        found = hetero_json("run", diamond_path, "-i", given, "--save", "out.npz", "--force")
+        assert found["inputs"][0]["source"] in ("x.npy", "x.npz")
+        assert found["saved"] == {"path": "out.npz", "arrays": {"y": "y"}}
+        np.testing.assert_array_equal(np.load("out.npz")["y"], expected)
+    assert found["outputs"][0]["max"] == pytest.approx(expected.max())
+    assert "Wrote out.npz" in hetero("run", diamond_path, "--save", "out.npz", "-f").stdout
+
+
+def test_counters(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    counters = hetero_json("run", diamond_path, "-d", "HETERO:FPGA,CPU", "-pc")["counters"]
+    assert {part["device"] for part in counters["subgraphs"]} == {"FPGA", "CPU"}
+    assert [part["subgraph"] for part in counters["subgraphs"]] == [1, 2, 3]
+    total = sum(part["real_us"] for part in counters["subgraphs"])
+    assert total == pytest.approx(sum(row["real_us"] for row in counters["nodes"]))
+    assert {row["node"] for row in counters["nodes"]} >= {"first", "norm"}
+    assert "by subgraph" in hetero("run", diamond_path, "-d", "HETERO:FPGA,CPU", "-pc").stdout
+
+
+def test_shapes_and_symbols(hetero_json: Json, hetero: Invoke, two_inputs_path: Path) -> None:
+    def shapes(*options: str) -> list[list[int]]:
+        return [entry["shape"] for entry in hetero_json("run", two_inputs_path, *options)["inputs"]]
+
+    assert shapes() == [[1, 1], [1, 1]]
+    assert shapes("--dim", "length=7") == [[1, 7], [1, 7]]
+    assert shapes("--shape", "tokens=2x5") == [[2, 5], [2, 5]]
+    assert shapes("--shape", "tokens=2x5,mask=2x5") == [[2, 5], [2, 5]]
+    assert shapes("-shape", "tokens[2,5],mask[2,5]") == [[2, 5], [2, 5]]
+    np.save("tokens.npy", np.full((3, 2), 9))
+    assert shapes("-i", "tokens=tokens.npy") == [[3, 2], [3, 2]]
+    hetero("run", two_inputs_path, "--range", "tokens=0:10")
+    for options, told in (
+        (("--shape", "2x5"), "write NAME=…"),
+        (("--shape", "token=2x5"), "did you mean tokens?"),
+        (("--shape", "token=2x5,mask=2x5"), "has no input"),
+        (("--shape", "tokens=two"), "expected NAME=1x3x224x224"),
+        (("--shape", "tokens[2,5]rest"), "expected NAME=1x3x224x224"),
+        (("--dim", "lenght=2"), "did you mean length?"),
+        (("--dim", "length"), "SYMBOL=SIZE"),
+        (("--range", "tokens=5:5"), "LOW must be less"),
+        (("--range", "tokens=five"), "LOW:HIGH"),
+    ):
+        assert told in hetero("run", two_inputs_path, *options, code=2).stderr
+    assert "length = 5" in hetero("run", two_inputs_path, "--shape", "tokens=1x5", "--shape", "mask=1x6", code=1).stderr
+    assert "float32" in hetero("run", two_inputs_path, "-i", "mask=tokens.npy", code=1).stderr
+
+
+def test_scalars_and_brackets_in_names() -> None:
+    from hetero.cli.inputs import InputChoice
+    from hetero.model.types import Port
+
+    ports = [Port("a", np.dtype("f4"), None), Port("b=1", np.dtype("i1"), (2,)), Port("c", np.dtype(object), (2,))]
+    made = InputChoice((), ("a=scalar",), (), (), 0).make(ports)
+    assert made[0].array.shape == ()
+    assert made[1].array.dtype == np.int8
+    assert made[2].array.tolist() == ["", ""]
+    assert InputChoice((), ("a=2x3", "b=1=2"), (), ("b=1=3:4",), 0).make(ports)[1].array.tolist() == [3, 3]
+
+
+def test_bad_arrays(hetero: Invoke, diamond_path: Path) -> None:
+    Path("text.npy").write_text("no array")
+    np.save("objects.npy", np.array([{}]), allow_pickle=True)
+    np.savez("wrong.npz", z=np.zeros(3))
+    np.save("small.npy", np.zeros((1, 4, 5), np.float32))
+    assert "as a .npy or .npz file" in hetero("run", diamond_path, "-i", "x=text.npy", code=1).stderr
+    assert "as a .npy or .npz file" in hetero("run", diamond_path, "-i", "x=objects.npy", code=1).stderr
+    assert "No such file" in hetero("run", diamond_path, "-i", "x=gone.npy", code=1).stderr
+    assert "no input 'z'" in hetero("run", diamond_path, "-i", "wrong.npz", code=2).stderr
+    assert "[1, 4, 5]" in hetero("run", diamond_path, "-i", "x=small.npy", code=1).stderr
+
+
+def test_properties(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    hetero("run", diamond_path, "--property", "INFERENCE_NUM_THREADS=1")
+    hetero("run", diamond_path, "-d", "HETERO:FPGA,CPU", "--property", "CPU:INFERENCE_NUM_THREADS=1")
+    assert "did you mean" in hetero("run", diamond_path, "--property", "NUM_STREAM=1", code=1).stderr
+    assert "whole number" in hetero("run", diamond_path, "--property", "NUM_STREAMS=many", code=2).stderr
+    assert "KEY=VALUE" in hetero("run", diamond_path, "--property", "NUM_STREAMS", code=2).stderr
+
+
+def test_plan_and_pins(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    core = library.Core()
+    core.plan(core.read_model(diamond_path), "HETERO:FPGA,CPU", pins={"last": "CPU"}).save("plan.json")
+    by_plan = hetero_json("run", diamond_path, "--plan", "plan.json", "-pc")
+    by_pin = hetero_json("run", diamond_path, "-d", "HETERO:FPGA,CPU", "--pin", "last=CPU", "-pc")
+    devices = [[part["device"] for part in found["counters"]["subgraphs"]] for found in (by_plan, by_pin)]
+    assert devices[0] == devices[1]
+    assert by_plan["outputs"] == by_pin["outputs"]
+    error = hetero("run", diamond_path, "-d", "HETERO:FPGA,CPU", "--pin", "lest=CPU", code=1).stderr
+    assert "did you mean last?" in error
+    assert "NODES=DEVICE" in hetero("run", diamond_path, "--pin", "last", code=2).stderr
+    assert "--plan or --pin" in hetero("run", diamond_path, "--plan", "plan.json", "--pin", "last=CPU", code=2).stderr
+    for command in (["run"], ["export"]):
+        assert (
+            "-d DEVICE or --plan" in hetero(*command, diamond_path, "-d", "CPU", "--plan", "plan.json", code=2).stderr
+        )
+
+
+def test_hostile_names(hetero: Invoke, hetero_json: Json, nasty_path: Path) -> None:
+    text = hetero("run", nasty_path, "-d", "HETERO:FPGA,CPU", "-pc", "--save", "out.npz").stdout
+    assert "is stored as output_0" in text
+    assert np.load("out.npz").files == ["output_0"]
+    assert hetero_json("run", nasty_path)["outputs"][0]["name"] == f"{NASTY}out"

@@ -1,0 +1,38 @@
+"""How far two results are apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hetero.cli.difference import difference
+
+
+def test_difference_of_floats() -> None:
+    expected = np.array([100.0, 1.0, 0.0, np.nan, np.inf])
+    same = difference("v", expected.copy(), expected, 0, 0)
+    assert same.passes
+    assert same.verdict == "equal"
+    found = difference("v", expected + np.array([1, 0.001, 0, 0, 0]), expected, 1e-3, 0)
+    assert found.off == 1
+    assert found.largest == pytest.approx(1)
+    assert found.relative == pytest.approx(0.01)
+    assert found.least_rtol == pytest.approx(0.01)
+    assert found.least_atol == pytest.approx(0.9)
+    assert difference("v", np.array([1e-9]), np.array([0.0]), 1, 0).least_rtol == np.inf
+    assert difference("v", np.array([np.nan]), np.array([0.0]), 1, 1).least_atol == np.inf
+    assert difference("v", np.array([-np.inf]), np.array([np.inf]), 1, 1).off == 1
+
+
+def test_difference_of_other_types() -> None:
+    assert not difference("v", np.array([1, 2]), np.array([1, 3]), 1, 1).passes
+    assert difference("v", np.array(["a"], object), np.array(["a"], object), 0, 0).passes
+    assert not difference("v", np.array([True]), np.array([False]), 1, 1).passes
+    shapes = difference("v", np.zeros(2), np.zeros(3), 1, 1)
+    assert "expected float64 [3]" in shapes.verdict
+    assert not shapes.passes
+    assert not difference("v", np.zeros(2, np.float32), np.zeros(2), 1, 1).passes
+    assert difference("v", [np.zeros(2)], [np.zeros(2)], 0, 0).passes
+    assert not difference("v", [np.zeros(2)], [], 1, 1).passes
+    assert difference("v", None, None, 0, 0).passes
+    assert difference("v", np.zeros((0, 2)), np.zeros((0, 2)), 0, 0).passes

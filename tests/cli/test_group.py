@@ -1,0 +1,70 @@
+"""The group: help, versions, errors. No command is run for its work here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from command_line import Invoke
+from hetero.cli import main
+from hetero.cli.group import COMMANDS
+
+
+def test_version(hetero: Invoke) -> None:
+    assert "0.1.0" in hetero("--version").output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_begins_with_what_the_list_says(name: str, hetero: Invoke) -> None:
+    ctx = click.Context(main)
+    command = main.get_command(ctx, name)
+    assert command is not None
+    assert command.help is not None
+    assert command.help.splitlines()[0] == COMMANDS[name]
+    assert "--debug" in hetero(name, "--help").output
+
+
+def test_lists_all_commands(hetero: Invoke) -> None:
+    text = hetero("--help").output
+    assert all(f"  {name} " in text for name in COMMANDS)
+    assert "Exit codes" in text
+
+
+def test_unknown_command(hetero: Invoke) -> None:
+    assert "did you mean bench?" in hetero("bnech", code=2).output
+
+
+def test_every_option_has_help() -> None:
+    ctx = click.Context(main)
+    for name in COMMANDS:
+        command = main.get_command(ctx, name)
+        assert command is not None
+        for option in command.params:
+            assert isinstance(option, click.Argument) or option.help, (name, option.name)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["bench", "--help"], ["run", "-h"], []])
+def test_help_imports_little(arguments: list[str]) -> None:
+    code = (
+        f"import sys; sys.argv = ['hetero', *{arguments!r}]\n"
+        "from hetero.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print([m for m in ('onnx', 'rich', 'numpy', 'msgspec', 'hetero.core') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]"
+    assert "Usage" in done.stdout + done.stderr
+
+
+def test_no_model_or_two(hetero: Invoke, diamond_path: Path) -> None:
+    assert "missing" in hetero("run", code=2).output
+    assert "given twice" in hetero("run", diamond_path, "-m", diamond_path, code=2).output
+
+
+def test_module_runs() -> None:
+    done = subprocess.run([sys.executable, "-m", "hetero", "--version"], capture_output=True, text=True, check=True)
+    assert "hetero" in done.stdout

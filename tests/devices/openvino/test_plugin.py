@@ -1,0 +1,275 @@
+"""OPENVINO: what it takes, types, counters, errors, exports, and HETERO over it, beside onnxruntime.
+
+Needs openvino, which is too large for the extra `test`: pip install 'hetero[openvino]' and pytest
+tests/devices/openvino/test_plugin.py. Only the first test runs without it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import io
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import hetero
+from hetero.devices.openvino import backend
+from hetero.devices.openvino.plugin import OpenvinoPlugin
+from model_zoo import make_model
+
+needs_openvino = pytest.mark.skipif(
+    importlib.util.find_spec("openvino") is None, reason="openvino is not installed: pip install 'hetero[openvino]'"
+)
+node = helper.make_node
+HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
+
+
+def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(name: str, *arguments: Any, **more: Any) -> Any:
+        if name.partition(".")[0] == "openvino":
+            raise ModuleNotFoundError("No module named 'openvino'", name="openvino")
+        return imported(name, *arguments, **more)
+
+    imported = builtins.__import__
+    backend.load.cache_clear()
+    monkeypatch.delitem(sys.modules, "openvino", raising=False)
+    monkeypatch.setattr(builtins, "__import__", without)
+    core = hetero.Core()
+    try:
+        (info,) = [info for info in core.devices() if info.name == "OPENVINO"]
+        assert "pip install 'hetero[openvino]'" in info.unavailable
+        assert not [name for name in core.available_devices if name.startswith("OPENVINO")]
+    finally:
+        backend.load.cache_clear()
+
+
+@needs_openvino
+def test_all_plugins_share_one_core_that_stays() -> None:
+    """Destroying one breaks the handling of signals; see `backend.core`."""
+    first, second = OpenvinoPlugin(), OpenvinoPlugin()
+    assert first._core is second._core is backend.core()
+
+
+def on_onnxruntime(proto: onnx.ModelProto, feed: dict[str, Any]) -> list[Any]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, feed))
+
+
+@needs_openvino
+def test_refusals_name_their_reason(core: hetero.Core) -> None:
+    nodes = [
+        node("Relu", ["x"], ["a"], name="fine"),
+        node("Mystery", ["a"], ["b"], name="strange"),
+        node("Relu", ["b"], ["c"], name="after"),
+        node("StringNormalizer", ["s"], ["t"], name="words"),
+        node("MaxPool", ["x"], ["d"], name="crooked", kernel_shape=[2]),
+        node("Relu", ["a"], ["y"], name="fine too"),
+    ]
+    proto = make_model(nodes, outputs=["c", "d", "y"])
+    proto.graph.input.append(helper.make_tensor_value_info("s", TensorProto.STRING, [2]))
+    proto.graph.output.append(helper.make_tensor_value_info("t", TensorProto.STRING, [2]))
+    reasons = core.query_model(core.read_model(proto), "OPENVINO").reasons
+    assert sorted(reasons) == ["after", "crooked", "strange", "words"]
+    assert reasons["strange"]["OPENVINO"] == "OpenVINO has no conversion rule for Mystery"
+    assert reasons["words"]["OPENVINO"] == "OpenVINO has no conversion rule for StringNormalizer"
+    assert "unknown" in reasons["after"]["OPENVINO"]
+    assert "Expected a 3D, 4D or 5D tensor" in reasons["crooked"]["OPENVINO"]
+
+
+@needs_openvino
+def test_ids(core: hetero.Core, diamond: hetero.Model) -> None:
+    assert core.get_property("OPENVINO", "AVAILABLE_DEVICES")[0] == "CPU"
+    assert core.compile_model(diamond, "OPENVINO.CPU").get_property("EXECUTION_DEVICES") == ("OPENVINO.CPU",)
+    with pytest.raises(hetero.DeviceUnavailable, match=r"no device OPENVINO\.TPU; ids here: CPU"):
+        core.compile_model(diamond, "OPENVINO.TPU")
+
+
+@needs_openvino
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int64", "int32", "int8", "uint8", "bool"])
+def test_types(core: hetero.Core, dtype: str) -> None:
+    """Through, by an Identity that OpenVINO removes, and copied by a Concat; held results stay."""
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node("Identity", ["x"], ["y"]), node("Concat", ["x", "x"], ["z"], axis=0)],
+        "types",
+        [info("x", number, ["n"])],
+        [info("y", number, ["n"]), info("z", number, ["m"])],
+    )
+    model = core.read_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    request = core.compile_model(model, "OPENVINO").create_infer_request()
+    held = []
+    for size in (3, 1, 4):
+        x = (np.arange(size) % 2).astype(dtype)
+        held.append((x.copy(), request.infer(x)))
+    for x, out in held:
+        assert out["y"].dtype == x.dtype
+        np.testing.assert_array_equal(out["y"], x)
+        np.testing.assert_array_equal(out["z"], np.concatenate([x, x]))
+
+
+@needs_openvino
+def test_inputs_that_are_not_read(core: hetero.Core) -> None:
+    proto = make_model([node("Relu", ["x"], ["y"])], inputs={"spare": [2], "x": [3]})
+    compiled = core.compile_model(core.read_model(proto), "OPENVINO")
+    x = np.float32([-1, 0, 1])
+    np.testing.assert_array_equal(compiled({"spare": np.zeros(2, np.float32), "x": x})["y"], [0, 0, 1])
+
+
+@needs_openvino
+def test_inputs_that_openvino_renames(core: hetero.Core) -> None:
+    """One goes by the name of the result, the other is gone."""
+    proto = make_model([node("Dropout", ["x", "ratio"], ["y"])], inputs={"x": [2, 3], "ratio": []})
+    compiled = core.compile_model(core.read_model(proto), "OPENVINO")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(compiled({"ratio": np.float32(0.5), "x": x})["y"], x)
+
+
+@needs_openvino
+def test_counters_are_those_of_the_original_nodes(core: hetero.Core) -> None:
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((8, 3, 3, 3)).astype(np.float32), "b": np.ones(8, np.float32)}
+    nodes = [
+        node("Conv", ["x", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["r"], name=""),
+        node("Softmax", ["r"], ["y"], name="softmax", axis=1),
+    ]
+    proto = make_model(nodes, {"x": [1, 3, 32, 32]}, weights=weights)
+    request = core.compile_model(core.read_model(proto), "OPENVINO", {"PERF_COUNT": True}).create_infer_request()
+    request.infer(rng.standard_normal((1, 3, 32, 32)).astype(np.float32))
+    rows = {row.node: row for row in request.profiling_info}
+    assert [(row.node, row.layer_type) for row in rows.values()] == [
+        ("conv", "Conv"),
+        ("r", "Relu"),
+        ("softmax", "Softmax"),
+    ]
+    assert rows["softmax"].status == "EXECUTED"
+    assert max(rows["conv"].real_us, rows["r"].real_us) > 0
+
+
+@needs_openvino
+def test_properties_reach_openvino(core: hetero.Core, diamond: hetero.Model) -> None:
+    config = {"NUM_STREAMS": 2, "INFERENCE_NUM_THREADS": 2, "OPENVINO_CONFIG": {"PERFORMANCE_HINT": "THROUGHPUT"}}
+    compiled = core.compile_model(diamond, "OPENVINO", config)
+    assert compiled.compiled.get_property("NUM_STREAMS") == 2  # type: ignore[attr-defined]
+    assert str(compiled.compiled.get_property("PERFORMANCE_HINT")).endswith("THROUGHPUT")  # type: ignore[attr-defined]
+
+
+@needs_openvino
+def test_exported_models_are_its_own_blob(core: hetero.Core, diamond: hetero.Model) -> None:
+    x = np.float32([[-1, 0, 1], [2, 3, 4]])
+    for device in ("OPENVINO", "HETERO:OPENVINO,CPU"):
+        pins = {"four": "CPU"} if device.startswith("HETERO") else None
+        compiled = core.compile_model(diamond, device, pins=pins)
+        stream = io.BytesIO()
+        compiled.export_model(stream)
+        again = core.import_model(io.BytesIO(stream.getvalue()), device)
+        np.testing.assert_array_equal(again(x)[0], compiled(x)[0])
+
+
+CONTROL_FLOW = {
+    "If": """
+        g (float[3] x, bool c) => (float[3] y) <float[3] w = {1, 2, 3}> {
+            a = Exp (x)
+            t = If (c) <then_branch = t () => (float[3] p) { q = Add (x, w)  p = Mul (q, a) },
+                        else_branch = e () => (float[3] p) { p = Sub (w, a) }>
+            y = Neg (t)
+        }""",
+    "Loop": """
+        g (float[3] x, bool c) => (float[3] y) {
+            a = Exp (x)
+            n = Constant <value = int64 {4}> ()
+            t = Loop (n, , x) <body = b (int64 i, bool go, float[3] v) => (bool more, float[3] u)
+                { more = Identity (go)  u = Add (v, a) }>
+            y = Where (c, t, a)
+        }""",
+    "Scan": """
+        g (float[3] x, bool c) => (float[3] y) {
+            a = Exp (x)
+            one = Constant <value = int64[1] {1}> ()
+            rows = Unsqueeze (x, one)
+            zero = Constant <value = float[1] {0.0}> ()
+            last, sums = Scan (zero, rows) <num_scan_inputs = 1, body = b (float[1] v, float[1] row)
+                => (float[1] u, float[1] seen) { u = Add (v, row)  seen = Identity (u) }>
+            flat = Squeeze (sums, one)
+            y = Where (c, flat, a)
+        }""",
+}
+
+
+@needs_openvino
+@pytest.mark.parametrize("device", ["HETERO:OPENVINO,CPU", "HETERO:CPU,OPENVINO"])
+@pytest.mark.parametrize("case", CONTROL_FLOW)
+def test_control_flow(core: hetero.Core, case: str, device: str) -> None:
+    """Whole and with every second node on the other device."""
+    proto = onnx.parser.parse_model(HEAD + CONTROL_FLOW[case])
+    model = core.read_model(proto)
+    _, second = device.partition(":")[2].split(",")
+    taken = core.query_model(model, second)
+    for pins in (None, dict.fromkeys(list(taken)[::2], second)):
+        compiled = core.compile_model(model, device, pins=pins)
+        for c in (True, False):
+            feed = {"x": np.float32([-1, 0.5, 2]), "c": np.array(c)}
+            np.testing.assert_allclose(compiled(feed)[0], on_onnxruntime(proto, feed)[0], rtol=1e-5)
+
+
+@needs_openvino
+def test_real_model(
+    core: hetero.Core, real_model: Callable[[str], tuple[onnx.ModelProto, dict[str, np.ndarray]]]
+) -> None:
+    proto, inputs = real_model("minilm")
+    compiled = core.compile_model(core.read_model(proto), "HETERO:OPENVINO,CPU")
+    assert compiled.get_property("EXECUTION_DEVICES") == ("OPENVINO",)
+    for found, wanted in zip(compiled(inputs).arrays(), on_onnxruntime(proto, inputs), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4)
+
+
+@needs_openvino
+def test_a_run_can_be_stopped(core: hetero.Core) -> None:
+    nodes = [node("MatMul", [f"v{i}", "v0"], [f"v{i + 1}"], f"n{i}") for i in range(1000)]
+    model = core.read_model(make_model(nodes, {"v0": [700, 700]}, ["v1000"]))
+    runner = core.compile_model(model, "OPENVINO", {"INFERENCE_NUM_THREADS": 1}).create_runner()
+    caught: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            runner.run([np.zeros((700, 700), np.float32)])
+        except hetero.HeteroError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    time.sleep(0.5)
+    runner.cancellation.request()  # type: ignore[attr-defined]
+    thread.join(20)
+    assert not thread.is_alive()
+    assert type(caught[0]).__name__ == "Cancelled"
+
+
+@needs_openvino
+def test_performance_mode_leaves_the_type_of_weights_to_openvino() -> None:
+    core = hetero.Core()
+    model = core.read_model(make_model([node("Relu", ["x"], ["y"])]))
+
+    def told(**config: str) -> str:
+        """What OpenVINO itself says it was told."""
+        compiled: Any = core.compile_model(model, "OPENVINO", config)
+        hint = compiled.compiled.get_property("EXECUTION_MODE_HINT")
+        assert hint.name == config.get("EXECUTION_MODE_HINT", "ACCURACY")
+        return str(compiled.get_property("INFERENCE_PRECISION_HINT"))
+
+    assert told() == "f32"
+    assert told(EXECUTION_MODE_HINT="PERFORMANCE") == "dynamic"
+    assert told(EXECUTION_MODE_HINT="PERFORMANCE", INFERENCE_PRECISION_HINT="f32") == "f32"

@@ -1,0 +1,156 @@
+"""Integer convolutions, depthwise ones included: exactly what NumPy computes, in every instruction set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetero import _kernels
+from hetero.devices.cpu.operators.quantized import depthwise_scratch, pixel_layout
+from hetero.devices.cpu.values import Value
+from kernel_arrays import random_bytes, requantized
+
+VARIANTS = _kernels.variants()
+BYTES = [np.int8, np.uint8]
+Array = np.ndarray[Any, Any]
+
+
+def naive_convolution(
+    x: Array, w: Array, zero: int, group: int, strides: tuple[int, int], pad: int, dilations: tuple[int, int]
+) -> Array:
+    """w with its zero point taken off; pads on both sides."""
+    wide = np.pad(x.astype(np.int64) - zero, [(0, 0), (0, 0), (pad, pad), (pad, pad)])
+    n, _, height, width = wide.shape
+    maps, per_group, kh, kw = w.shape
+    out = tuple(
+        (size - dilations[i] * (kernel - 1) - 1) // strides[i] + 1
+        for i, (size, kernel) in enumerate(zip((height, width), (kh, kw), strict=True))
+    )
+    y = np.zeros((n, maps, *out), np.int64)
+    for m in range(maps):
+        first = m // (maps // group) * per_group
+        for c, i, j in np.ndindex(per_group, kh, kw):
+            rows = slice(i * dilations[0], i * dilations[0] + (out[0] - 1) * strides[0] + 1, strides[0])
+            columns = slice(j * dilations[1], j * dilations[1] + (out[1] - 1) * strides[1] + 1, strides[1])
+            y[:, m] += wide[:, first + c, rows, columns] * int(w[m, c, i, j])
+    return y
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    group=st.integers(1, 3),
+    per_group=st.sampled_from([1, 1, 2, 3, 4, 5, 9]),
+    maps=st.integers(1, 14),
+    size=st.tuples(st.integers(5, 24), st.integers(9, 40)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 5)),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    dilations=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    pad=st.integers(0, 2),
+    dtypes=st.tuples(st.sampled_from(BYTES), st.sampled_from(BYTES)),
+    bias=st.booleans(),
+    zeros=st.sampled_from(["none", "one", "each"]),
+    variant=st.sampled_from(VARIANTS),
+)
+def test_convolutions(
+    seed: int,
+    group: int,
+    per_group: int,
+    maps: int,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    dilations: tuple[int, int],
+    pad: int,
+    dtypes: tuple[Any, Any],
+    bias: bool,
+    zeros: str,
+    variant: str,
+) -> None:
+    rng = np.random.default_rng(seed)
+    x = random_bytes(rng, dtypes[0], 2, group * per_group, *size)
+    w = random_bytes(rng, dtypes[1], group * maps, per_group, *kernel)
+    zero = random_bytes(rng, dtypes[0])
+    w_zero = np.zeros(1, dtypes[1])
+    if zeros != "none":
+        w_zero = random_bytes(rng, dtypes[1], group * maps if zeros == "each" else 1)
+    wide = w.astype(np.int64) - w_zero[:, None, None, None]
+    wanted = naive_convolution(x, wide, int(zero), group, strides, pad, dilations)
+    offsets = rng.integers(-1000, 1000, group * maps).astype(np.int32) if bias else None
+    if offsets is not None:
+        wanted += offsets[:, None, None]
+    sizes = wanted.shape[2:]
+    ints = [group, per_group, 1, *kernel, 1, *strides, 0, pad, pad, 1, *dilations, 1, *sizes]
+    steps, plane = pixel_layout(per_group, ints[2:14], ints[14:])
+    packed = 2 * group * -(-per_group // 4) * plane + 128
+    pixels = _kernels.call("pack_pixels", [x, zero], [((packed,), np.uint8)], ints, variant=variant)[0]
+    packed = (group * maps + 1) * 4 * (steps + 2)
+    filters = _kernels.call("pack_filters", [w, w_zero], [((packed,), np.uint8)], ints, variant=variant)[0]
+    operands = [pixels, filters, zero, offsets]
+    spec = [(wanted.shape, np.int32)]
+    found = _kernels.call("conv_integer", operands, spec, ints, [], 112 * steps, variant)[0]
+    assert np.array_equal(found, wanted)
+    scale = rng.uniform(0, 0.01, group * maps if zeros == "each" else 1).astype(np.float32)
+    y_zero = random_bytes(rng, dtypes[1])
+    spec = [(wanted.shape, dtypes[1])]
+    found = _kernels.call("conv_integer", [*operands, scale, y_zero], spec, ints, [], 112 * steps, variant)[0]
+    assert np.array_equal(found, requantized(wanted, scale[:, None, None], y_zero))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    channels=st.sampled_from([8, 15, 16, 33, 64, 65, 130]),
+    multiplier=st.sampled_from([1, 1, 1, 2, 3]),
+    size=st.tuples(st.integers(5, 24), st.integers(9, 40)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 5)),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    dilations=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    pad=st.integers(0, 4),
+    dtypes=st.tuples(st.sampled_from(BYTES), st.sampled_from(BYTES)),
+    bias=st.booleans(),
+    each=st.booleans(),
+    variant=st.sampled_from(VARIANTS),
+)
+def test_depthwise_convolutions(
+    seed: int,
+    channels: int,
+    multiplier: int,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    dilations: tuple[int, int],
+    pad: int,
+    dtypes: tuple[Any, Any],
+    bias: bool,
+    each: bool,
+    variant: str,
+) -> None:
+    rng = np.random.default_rng(seed)
+    maps = channels * multiplier
+    x, zero = random_bytes(rng, dtypes[0], 2, channels, *size), random_bytes(rng, dtypes[0])
+    w = random_bytes(rng, dtypes[1], maps, 1, *kernel)
+    w_zero = np.array(128 if dtypes[1] == np.uint8 else 0, dtypes[1])
+    wanted = naive_convolution(x, w.astype(np.int64) - int(w_zero), int(zero), channels, strides, pad, dilations)
+    offsets = rng.integers(-1000, 1000, maps).astype(np.int32) if bias else None
+    if offsets is not None:
+        wanted += offsets[:, None, None]
+    ints = [channels, 1, 1, *kernel, 1, *strides, 0, pad, pad, 1, *dilations, 1, *wanted.shape[2:]]
+    packed = multiplier * -(-channels // 64) * 256 * (-(-w[0].size // 4) + 1)
+    filters = _kernels.call("pack_depthwise", [w], [((packed,), np.uint8)], ints, variant=variant)[0]
+    scale = rng.uniform(0, 0.01, maps if each else 1).astype(np.float32)
+    y_zero = random_bytes(rng, dtypes[1])
+    for operands, expected in [
+        ([], wanted.astype(np.int32)),
+        ([scale, y_zero], requantized(wanted, scale[:, None, None], y_zero)),
+    ]:
+        values = [Value(array.dtype, array.shape, array) for array in (x, w, w_zero)]
+        scratch = depthwise_scratch(*values, ints[2:14], ints[14:], expected.dtype)
+        assert scratch is not None
+        spec = [(wanted.shape, expected.dtype)]
+        operands = [x, filters, zero, offsets, *operands]
+        found = _kernels.call("depthwise_integer", operands, spec, ints, [], scratch, variant)[0]
+        assert np.array_equal(found, expected)

@@ -1,0 +1,138 @@
+"""layer_norm, batch_norm, instance_norm and lrn against NumPy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hetero import _kernels
+from hetero.errors import InferenceError
+from kernel_arrays import normal
+
+VARIANTS = _kernels.variants()
+WIDTHS = [1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 64, 65, 129, 768]
+Array = np.ndarray[Any, Any]
+
+
+def one(name: str, inputs: list[Array | None], ints: list[int], floats: list[float], variant: str) -> Array:
+    assert inputs[0] is not None
+    spec = [(inputs[0].shape, inputs[0].dtype)]
+    return _kernels.call(name, inputs, spec, ints, floats, variant=variant)[0]
+
+
+# ---- layer_norm
+
+
+def naive_layer_norm(x: Array, scale: Array, bias: Array | None, epsilon: float, root_mean_square: bool) -> Array:
+    x = x.astype(np.float64)
+    if not root_mean_square:
+        x = x - x.mean(axis=-1, keepdims=True)
+    y = x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + epsilon) * scale
+    return y if bias is None else y + bias
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("width", [*WIDTHS, 4096, 9001])
+@pytest.mark.parametrize("root_mean_square", [False, True])
+def test_layer_norm(variant: str, width: int, root_mean_square: bool) -> None:
+    x, scale, bias, addend = (
+        normal(3, width) + 2,
+        normal(width, seed=1),
+        normal(width, seed=2),
+        normal(3, width, seed=3),
+    )
+    ints = [3, width, root_mean_square]
+    for b in (bias, None):
+        found = one("layer_norm", [x, scale, b], ints, [1e-5], variant)
+        expected = naive_layer_norm(x, scale, b, 1e-5, root_mean_square)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5)
+        found = one("layer_norm", [x, scale, b, addend], ints, [1e-5], variant)
+        expected = naive_layer_norm(x + addend, scale, b, 1e-5, root_mean_square)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5)
+    spec = [(x.shape, np.float32)] * 2
+    y, total = _kernels.call("layer_norm", [x, scale, bias, addend], spec, ints, [1e-5], variant=variant)
+    np.testing.assert_array_equal(total, x + addend)
+    np.testing.assert_array_equal(y, one("layer_norm", [x, scale, bias, addend], ints, [1e-5], variant))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_layer_norm_keeps_digits_far_from_zero(variant: str) -> None:
+    x = normal(2, 768) + np.float32(1000)
+    scale = np.ones(768, np.float32)
+    found = one("layer_norm", [x, scale, None], [2, 768], [0.0], variant)
+    np.testing.assert_allclose(found, naive_layer_norm(x, scale, None, 0, False), atol=2e-4)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_layer_norm_of_nan_stays_in_its_row(variant: str) -> None:
+    x = normal(3, 40)
+    x[1, 39] = np.nan
+    found = one("layer_norm", [x, np.ones(40, np.float32), None], [3, 40], [1e-5], variant)
+    np.testing.assert_array_equal(np.isnan(found).all(axis=1), [False, True, False])
+    np.testing.assert_array_equal(np.isnan(found).any(axis=1), [False, True, False])
+
+
+# ---- batch_norm, instance_norm
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (2, 5, 7), (1, 4, 33), (3, 2, 100), (0, 3, 4), (2, 3, 0)])
+def test_batch_norm(variant: str, shape: tuple[int, int, int]) -> None:
+    x = normal(*shape)
+    scale, bias, mean = (normal(shape[1], seed=seed) for seed in (1, 2, 3))
+    variance = np.random.default_rng(4).random(shape[1], np.float32) + 0.1
+
+    def column(v: Array) -> Array:
+        return v.astype(np.float64)[:, None]
+
+    expected = (x - column(mean)) / np.sqrt(column(variance) + 1e-3) * column(scale) + column(bias)
+    found = one("batch_norm", [x, scale, bias, mean, variance], list(shape), [1e-3], variant)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_instance_norm(variant: str, width: int) -> None:
+    x, scale, bias = normal(2, 3, width) + 1, normal(3, seed=1), normal(3, seed=2)
+    expected = naive_layer_norm(x, scale[:, None], bias[:, None], 1e-3, False)
+    found = one("instance_norm", [x, scale, bias], [2, 3, width], [1e-3], variant)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+# ---- lrn
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("beta", [0.75, 0.5, 1.0, 0.6])
+@pytest.mark.parametrize(("channels", "size"), [(1, 1), (5, 3), (7, 4), (4, 9), (20, 5), (3, 2)])
+def test_lrn(variant: str, beta: float, channels: int, size: int) -> None:
+    x = normal(2, channels, 37) * 3
+    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    squares = np.stack(
+        [
+            (x[:, max(0, c - before) : c + after + 1].astype(np.float64) ** 2).sum(axis=1)
+            for c in range(channels)
+        ],
+        axis=1,
+    )  # fmt: skip
+    expected = x / (2.0 + 0.5 / size * squares) ** beta
+    found = one("lrn", [x], [2, channels, 37, size], [0.5, beta, 2.0], variant)
+    np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-6)
+
+
+def test_rejected() -> None:
+    x = normal(4, 6)
+    wrong: list[tuple[str, list[Array | None], list[int], list[float]]] = [
+        ("softmax", [x], [4, 7, 1, 0], []),
+        ("softmax", [x.astype(np.int32)], [4, 6, 1, 0], []),
+        ("layer_norm", [x, normal(5), None], [4, 6], [1e-5]),
+        ("layer_norm", [x, normal(6), None, normal(3, 6)], [4, 6], [1e-5]),
+        ("batch_norm", [x, *[normal(5)] * 4], [4, 6, 1], [1e-5]),
+        ("instance_norm", [x, normal(6), normal(5)], [4, 6, 1], [1e-5]),
+        ("lrn", [x], [4, 6, 1, 0], [1, 0.75, 1]),
+    ]
+    for name, inputs, ints, floats in wrong:
+        with pytest.raises(InferenceError):
+            one(name, inputs, ints, floats, VARIANTS[0])

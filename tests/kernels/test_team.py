@@ -1,0 +1,312 @@
+"""Kernels over a team of threads: the bits that one thread gives, whatever the split; and how teams begin and end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from hetero import _kernels
+from hetero.devices.cpu.operators.fourier import dft_tables
+from hetero.devices.cpu.operators.quantized import pixel_layout
+from kernel_arrays import normal
+from threads import in_threads
+
+TEAMS = [_kernels.Team(threads) for threads in (2, 3, 7)]
+
+
+def assert_no_split_matters(name, inputs, outputs, ints=(), floats=(), scratch_bytes=0):
+    alone = _kernels.call(name, inputs, outputs, ints, floats, scratch_bytes)
+    for team in TEAMS:
+        for _ in range(3):
+            split = _kernels.call(name, inputs, outputs, ints, floats, scratch_bytes, team=team)
+            for one, many in zip(alone, split, strict=True):
+                assert np.array_equal(one, many, equal_nan=True)
+    return alone
+
+
+@pytest.mark.parametrize("trans_b", [0, 1])
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 1000, 512), (2, 777, 300), (3, 64, 4096), (4, 333, 100), (9, 40, 700), (128, 768, 64), (500, 8, 90),
+     (1000, 3, 100), (257, 129, 65), (13, 17, 1000), (50, 333, 2048)],
+)  # fmt: skip
+def test_matrix_products(shape, trans_b):
+    m, n, k = shape
+    a, b, bias = normal(m, k), normal(n, k, seed=1) if trans_b else normal(k, n, seed=1), normal(n, seed=2)
+    scratch = 4 * 16 * min(k * -(-n // 16), 6144)
+    (y,) = assert_no_split_matters(
+        "gemm", [a, b, bias], [((m, n), np.float32)], [m, n, k, 0, trans_b, 0, 0, 1, 0], [1, 1, 0, 0], scratch
+    )
+    assert np.allclose(y, a.astype(np.float64) @ (b.T if trans_b else b) + bias, atol=1e-5 * k)
+
+
+def test_batches_of_products_with_addend():
+    a, b, addend = normal(3, 1, 50, 40), normal(1, 4, 40, 30), normal(3, 4, 50, 30)
+    ints = [50, 30, 40, 0, 0, 0, 0, 0, 0, 2, 3, 4, 50 * 40, 0, 0, 40 * 30]
+    (y,) = assert_no_split_matters(
+        "matmul", [a, b, None, addend], [((3, 4, 50, 30), np.float32)], ints, [1, 1, 0, 0], 4 * 16 * 40 * 2
+    )
+    assert np.allclose(y, a @ b + addend, atol=1e-3)
+
+
+CONVOLUTIONS = [
+    # channels, maps, group, size, kernel, stride, pad
+    (64, 96, 1, 14, 3, 1, 1),
+    (64, 256, 1, 7, 1, 1, 0),
+    (256, 64, 1, 28, 1, 2, 0),
+    (3, 64, 1, 61, 7, 2, 3),
+    (64, 64, 64, 30, 3, 1, 1),
+    (160, 160, 160, 7, 5, 1, 2),
+    (32, 48, 4, 19, 3, 2, 1),
+    (16, 200, 1, 5, 5, 1, 2),
+    (8, 3, 1, 100, 3, 1, 1),
+    (3, 24, 1, 96, 3, 2, 1),
+    (130, 9, 1, 48, 3, 1, 1),
+]
+
+
+@pytest.mark.parametrize("shape", CONVOLUTIONS)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_convolutions(shape, batch):
+    channels, maps, group, size, kernel, stride, pad = shape
+    out = (size + 2 * pad - kernel) // stride + 1
+    x, w = normal(batch, channels, size, size), normal(maps, channels // group, kernel, kernel, seed=1)
+    bias, addend = normal(maps, seed=2), normal(batch, maps, out, out, seed=3)
+    depth = channels // group * kernel * kernel
+    scratch = (1 << 20) + 4 * group * -(-maps // group // 16) * 16 * depth
+    ints = [group, 0, 0, 1, kernel, kernel, 1, stride, stride, 0, pad, pad, 1, 1, 1]
+    assert_no_split_matters(
+        "conv", [x, w, bias, addend], [((batch, maps, out, out), np.float32)], ints, [0, 0], scratch
+    )
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(("channels", "maps", "size"), [(64, 64, 30), (200, 40, 14), (24, 130, 61)])
+def test_winograd(tile, channels, maps, size):
+    x, w, bias = normal(2, channels, size, size), normal(maps, channels, 3, 3, seed=1), normal(maps, seed=2)
+    packed_size = -(-maps // 16) * 16 * ((tile + 2) ** 2 * channels + 1)
+    (packed,) = _kernels.call("pack_winograd", [w], [((packed_size,), np.float32)], [1, channels, maps, tile])
+    ints, plain = [1, tile, 0, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1], w.reshape(-1).view(np.uint8)
+    x[0, 5, 3, 4], x[1, 7, 1, 1] = np.inf, 1e7  # outputs that are recomputed
+    for dilation in (1, 3):
+        ints[10:] = [dilation, dilation, 1, dilation, dilation]
+        assert_no_split_matters(
+            "conv", [x, packed, bias, None, plain], [((2, maps, size, size), np.float32)], ints, [0, 0], 4 << 20
+        )
+
+
+@pytest.mark.parametrize("name", ["max_pool", "average_pool"])
+@pytest.mark.parametrize(("planes", "size", "kernel", "stride"), [(64, 33, 3, 2), (5, 101, 2, 2), (1, 300, 3, 1)])
+def test_pools(name, planes, size, kernel, stride):
+    out = (size - kernel) // stride + 1
+    ints = [1, kernel, kernel, 1, stride, stride, 0, 0, 0, 1, 1, 1]
+    if name == "average_pool":
+        ints += [0, 0, 0, 0]
+    spec = [((2, planes, out, out), np.float32)]
+    for room in (0, 1 << 23):
+        assert_no_split_matters(name, [normal(2, planes, size, size)], spec, ints, [], room)
+
+
+@pytest.mark.parametrize(
+    ("offset", "counts", "steps"),
+    [
+        (0, (500, 300), (300, 1)),  # all as one row
+        (3, (400, 280), (300, 1)),  # rows
+        (0, (300, 500), (1, 300)),  # a transposition
+        (7, (3, 120, 400), (40_000, 1, 100)),  # several
+        (2, (150_000 // 300 - 1, 100, 3), (300, 3, 1)),  # short rows
+        (0, (3, 40_000), (1, 3)),  # colors apart
+        (0, (40_000, 3), (1, 40_000)),  # and together
+        (0, (200, 250, 2), (2, 400, 1)),  # pairs
+        (1, (500, 149), (300, 2)),
+        (149_999, (500, 300), (-300, -1)),
+        (5, (200_000,), (0,)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_strided_copies(offset, counts, steps, dtype):
+    x = np.random.default_rng(0).integers(0, 255, 150_000).astype(dtype)
+    ints = [offset, len(counts), *counts, *steps]
+    (y,) = assert_no_split_matters("copy_strided", [x], [(counts, dtype)], ints)
+    view = np.lib.stride_tricks.as_strided(x[offset:], counts, [step * x.itemsize for step in steps])
+    assert np.array_equal(y, view)
+
+
+@pytest.mark.parametrize("shape", [(1000, 200, 1), (3000, 40, 1), (3, 200, 700), (1, 100, 3000)])
+def test_places_of_the_maximum(shape):
+    outer, _, inner = shape
+    assert_no_split_matters("arg_extreme", [normal(*shape)], [((outer, inner), np.int64)], [*shape, 0, 0])
+
+
+@pytest.mark.parametrize("shape", [(100, 1000, 1), (1, 500, 300)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_top_k(shape, dtype):
+    outer, n, inner = shape
+    specs = [((outer, 30, inner), dtype), ((outer, 30, inner), np.int64)]
+    assert_no_split_matters("topk", [normal(*shape).astype(dtype)], specs, [*shape, 30, 1], [], 84 * n + 1984)
+
+
+@pytest.mark.parametrize(("outer", "axis", "inner"), [(128, 768, 1), (7, 3001, 1), (5, 100, 333)])
+def test_rows(outer, axis, inner):
+    x = normal(outer, axis, inner)
+    assert_no_split_matters("softmax", [x], [(x.shape, np.float32)], [outer, axis, inner, 0])
+    if inner == 1:
+        operands = [x, normal(axis, seed=1), normal(axis, seed=2)]
+        assert_no_split_matters("layer_norm", operands, [(x.shape, np.float32)], [outer, axis], [1e-5])
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize(("batch", "hidden"), [(1, 512), (1, 210), (2, 270), (5, 200), (1, 40)])
+@pytest.mark.parametrize(("name", "gates", "functions"), [("lstm", 4, [2, 1, 1]), ("gru", 3, [2, 1]), ("rnn", 1, [1])])
+def test_recurrent_layers(name, gates, functions, batch, hidden, directions):
+    """What they give, `test_recurrent.py` tells."""
+    steps, padded = 6, -(-hidden // 16) * 16
+    z, r = normal(steps * batch, directions, gates, hidden), normal(directions * gates, hidden, hidden, seed=1) / hidden
+    spec = [((directions * gates * padded * hidden,), np.float32)]
+    (packed,) = _kernels.call("pack_b", [r], spec, [directions * gates, hidden, hidden, 1])
+    operands = [z, packed, None, None, *([None] * {"lstm": 2, "gru": 1, "rnn": 0}[name])]
+    state = ((directions, batch, hidden), np.float32)
+    outputs = [((steps, directions, batch, hidden), np.float32), *[state] * (2 if name == "lstm" else 1)]
+    ints = [steps, batch, hidden, directions, 0, 0, 0, *functions * directions]
+    floats = [np.inf, *[0.0] * (2 * len(functions) * directions)]
+    (y, *_) = assert_no_split_matters(name, operands, outputs, ints, floats, 4 * batch * (gates + 2) * padded)
+    assert np.isfinite(y).all()
+    assert np.abs(y).max() > 0.1
+
+
+def random_bytes(*shape, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
+
+
+@pytest.mark.parametrize("shape", [(1, 1000, 512), (9, 40, 700), (128, 768, 64), (1000, 3, 100), (257, 129, 65)])
+def test_integer_products(shape):
+    m, n, k = shape
+    a, b, zero, zeros = random_bytes(m, k), random_bytes(k, n, seed=1), random_bytes(1), random_bytes(n)
+    quads = -(-k // 4)
+    spec = [((-(-n // 16) * 64 * (quads + 2),), np.uint8)]
+    (packed,) = assert_no_split_matters("pack_quads", [b, zeros], spec, [1, k, n])
+    arguments = ([((m, n), np.int32)], [m, n, k, 0], [], 12 * (8 * quads + 136))
+    (y,) = assert_no_split_matters("matmul_integer", [a, zero, packed], *arguments)
+    assert np.array_equal(y, (a.astype(np.int32) - zero) @ (b.astype(np.int32) - zeros))
+
+
+@pytest.mark.parametrize(("group", "per_group", "maps", "size"), [(1, 16, 40, 60), (1, 64, 128, 7), (60, 1, 60, 33)])
+def test_integer_convolutions(group, per_group, maps, size):
+    """3x3, padded. What they give, `test_conv_integer.py` tells."""
+    x, w = random_bytes(2, group * per_group, size, size), random_bytes(maps, per_group, 3, 3, seed=1)
+    zero = random_bytes(1)
+    ints = [group, per_group, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, size, size]
+    steps, plane = pixel_layout(per_group, ints[2:14], ints[14:])
+    spec = [((2 * group * -(-per_group // 4) * plane + 128,), np.uint8)]
+    (pixels,) = assert_no_split_matters("pack_pixels", [x, zero], spec, ints)
+    (filters,) = _kernels.call("pack_filters", [w, zero], [(((maps + 1) * 4 * (steps + 2),), np.uint8)], ints)
+    spec = [((2, maps, size, size), np.int32)]
+    assert_no_split_matters("conv_integer", [pixels, filters, zero, None], spec, ints, [], 112 * steps)
+
+
+@pytest.mark.parametrize(("channels", "size"), [(64, 60), (200, 40), (130, 7)])
+def test_depthwise_integer_convolutions(channels, size):
+    x, w, zero = random_bytes(2, channels, size, size), random_bytes(channels, 1, 3, 3, seed=1), random_bytes(1)
+    ints = [channels, 1, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, size, size]
+    spec = [((-(-channels // 64) * 256 * 4,), np.uint8)]
+    (filters,) = _kernels.call("pack_depthwise", [w], spec, ints)
+    spec = [((2, channels, size, size), np.int32)]
+    assert_no_split_matters("depthwise_integer", [x, filters, zero, None], spec, ints, [], 1 << 20)
+
+
+@pytest.mark.parametrize("length", [400, 67])
+def test_fourier_transforms(length):
+    tables = dft_tables(length, False)
+    spec = [((100, length, 3, 2), np.float32)]
+    ints = [100, length, 3, 1, length, length, 0, 0]
+    assert_no_split_matters("dft", [normal(100, length, 3, 1), *tables], spec, ints, [], 256 * len(tables[0]))
+
+
+@pytest.mark.parametrize("size", [1, 1023, 1024, 1025, 100_001, 400_000])
+def test_elements(size):
+    x, y = normal(size), normal(size, seed=1)
+    for operation in range(1, 12):
+        assert_no_split_matters("unary", [x], [((size,), np.float32)], [operation], [0.5, 0.25])
+    for other in (y, y[:1]):
+        assert_no_split_matters("add", [x, other], [((size,), np.float32)])
+        assert_no_split_matters("add", [other, x], [((size,), np.float32)])
+
+
+def test_errors_of_any_part_are_told():
+    x = np.arange(300_000, dtype=np.int32)
+    y = np.ones(300_000, np.int32)
+    y[299_999] = 0
+    for team in TEAMS:
+        with pytest.raises(Exception, match="division by zero"):
+            _kernels.call("div", [x, y], [((300_000,), np.int32)], team=team)
+
+
+def test_a_team_that_is_taken_does_no_harm():
+    """One caller has the threads, the others go on alone."""
+    a, b = normal(200, 300), normal(300, 400)
+    arguments = ("gemm", [a, b], [((200, 400), np.float32)], [200, 400, 300, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0], 1 << 20)
+    (expected,) = _kernels.call(*arguments)
+    different = []
+
+    def work():
+        for _ in range(30):
+            (y,) = _kernels.call(*arguments, team=TEAMS[0])
+            if not np.array_equal(y, expected):
+                different.append(y)
+
+    in_threads(lambda _: work(), range(4))
+    assert not different
+
+
+LIVES = """
+import os
+from hetero import _kernels
+from hetero.devices.cpu.operators.quantized import pixel_layout
+count = lambda: len(os.listdir("/proc/self/task"))
+before = count()
+for threads in (1, 2, 5):
+    team = _kernels.Team(threads)
+    assert team.threads == threads
+    assert count() == before + threads - 1
+    del team
+    assert count() == before
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads in /proc")
+def test_threads_end_with_their_team():
+    subprocess.run([sys.executable, "-c", LIVES], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1025])
+def test_numbers_that_no_team_has(threads):
+    with pytest.raises(ValueError, match="threads: expected 1 to 1024"):
+        _kernels.Team(threads)
+
+
+FORKED = """
+import os, numpy as np
+from hetero import _kernels
+from hetero.devices.cpu.operators.quantized import pixel_layout
+team = _kernels.Team(3)
+x = np.ones(500_000, np.float32)
+def work():
+    return _kernels.call("add", [x, x], [(x.shape, np.float32)], team=team)[0].sum()
+assert work() == 1_000_000
+child = os.fork()
+if not child:
+    good = work() == 1_000_000
+    del team
+    os._exit(0 if good else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert work() == 1_000_000
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_goes_on_alone():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=60)
