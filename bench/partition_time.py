@@ -29,10 +29,8 @@ MILLION = 1_000_000
 BLOCK_KINDS = ("transformer", "inception", "chain")
 
 
-def budget(work: str, kind: str) -> float:
+def budget(work: str) -> float:
     """Topological sorts at a million nodes."""
-    if work == "greedy":
-        return 60 if kind in BLOCK_KINDS else 150
     return {"linear": 3, "auto": 25}.get(work, float("inf"))
 
 
@@ -53,7 +51,7 @@ def is_maximal(graph: Graph, device: NDArray[np.int32], label: NDArray[np.int32]
 
 def policies(kinds: Sequence[str], sizes: Sequence[int]) -> Table:
     """The time of each policy, of reading the edges and of checking the result of `auto`, in topological sorts."""
-    names = ("linear", "auto", "greedy", "from_edges", "check", "check, maximal")
+    names = ("linear", "auto", "from_edges", "check", "check, maximal")
     table = Table("kind", "nodes", "one sort", *names)
     for size in sizes:
         for kind in kinds:
@@ -61,7 +59,7 @@ def policies(kinds: Sequence[str], sizes: Sequence[int]) -> Table:
             graph = Graph.from_edges(src, dst, len(device))
             label = partition_graph(graph, device).subgraph_of
             works: dict[str, Work] = {"sort": partial(_graph.kahn, graph._csr)}
-            works |= {name: partial(partition_graph, graph, device, name) for name in ("linear", "auto", "greedy")}
+            works |= {name: partial(partition_graph, graph, device, name) for name in ("linear", "auto")}
             works["from_edges"] = partial(Graph.from_edges, src, dst, len(device))
             works["check"] = partial(check_partition, graph, device, label)
             works["check, maximal"] = partial(is_maximal, graph, device, label)
@@ -69,7 +67,7 @@ def policies(kinds: Sequence[str], sizes: Sequence[int]) -> Table:
             cells = [kind, f"{len(device):,}", duration(times["sort"])]
             for name in names:
                 ratio = times[name] / times["sort"]
-                over = size >= MILLION and ratio > budget(name, kind)
+                over = size >= MILLION and ratio > budget(name)
                 cells.append(f"**{ratio:.1f}**" if over else f"{ratio:.1f}")
             if not is_maximal(graph, device, label):
                 cells[-1] += ": **not maximal**"
@@ -80,10 +78,10 @@ def policies(kinds: Sequence[str], sizes: Sequence[int]) -> Table:
 def documented(kinds: Sequence[str], sizes: Sequence[int]) -> Table:
     """Times, and memory in addition to the graph, also as a share of the two triangles of bits that a plain closure in
     both directions takes."""
-    table = Table("kind", "nodes", "documented", "subgraphs", "memory", "of plain closure", "greedy", "subgraphs")
+    table = Table("kind", "nodes", "documented", "subgraphs", "memory", "of plain closure", "auto", "subgraphs")
     for kind, size in [(kind, size) for size in sizes for kind in kinds]:
         graph, device = made(kind, size)
-        works = {name: partial(partition_graph, graph, device, name) for name in ("documented", "greedy")}
+        works = {name: partial(partition_graph, graph, device, name) for name in ("documented", "auto")}
         seconds = medians(works, rounds=5, seconds=3)
         over = seconds["documented"] > 1 and (size < 10_000 or kind in BLOCK_KINDS)
         times = {name: duration(value) for name, value in seconds.items()}
@@ -93,7 +91,7 @@ def documented(kinds: Sequence[str], sizes: Sequence[int]) -> Table:
         cells = [kind, f"{graph.num_nodes:,}", times["documented"], f"{works['documented']().num_subgraphs:,}"]
         share = f"{bytes_taken / (graph.num_nodes**2 / 8):.2f}" if size > 2000 else ""  # fixed costs dominate below
         cells += [f"{bytes_taken / 1e6:.1f} MB", share]
-        table.add(*cells, times["greedy"], f"{works['greedy']().num_subgraphs:,}")
+        table.add(*cells, times["auto"], f"{works['auto']().num_subgraphs:,}")
     return table
 
 

@@ -23,7 +23,7 @@ import twins
 from hetero.partition import Graph, partition_graph
 from table import Table
 
-POLICIES = ("auto", "linear", "greedy")
+POLICIES = ("auto", "linear")
 WEIGHTS = ("one", "uniform", "heavy")
 ROUNDING = 1e-9  # relative; cut weights are sums of floats in different orders
 MAX_STEPS = 600_000_000  # of contraction's searches: a minute; only loose_comb at 1M nodes needs more

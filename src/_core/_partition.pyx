@@ -14,7 +14,7 @@ import numpy as np
 
 from hetero.errors import PartitionError
 
-POLICY_NUMBER = {"auto": 0, "linear": 1, "greedy": 2, "documented": 3}
+POLICY_NUMBER = {"auto": 0, "linear": 1, "documented": 2}
 
 ACTIONS = {HG_ROOT: "root", HG_MERGE: "merge", HG_FAIL: "fail", HG_ROLLBACK: "rollback", HG_CHOOSE: "choose"}
 
@@ -34,7 +34,7 @@ cdef int finish_documented(int status, int32_t n) except -1:
     if status == HG_OVER_BUDGET:
         raise PartitionError(
             f"policy 'documented' keeps the transitive closure, which for this graph of {n} nodes takes more than "
-            f"{HG_DOCUMENTED_BYTES} bytes: use policy 'greedy', the same loop for graphs of any size, or 'auto'"
+            f"{HG_DOCUMENTED_BYTES} bytes: use policy 'auto', which handles graphs of any size"
         )
     return finish(status)
 
@@ -58,7 +58,7 @@ def partition(Csr csr not None, str policy, device, const double[::1] weight):
     cdef int32_t *labels = out32(subgraph_of)
     cdef int32_t *label_device = out32(device_of)
     cdef int which = POLICY_NUMBER[policy]
-    cdef int32_t count = 0, chosen = 0
+    cdef int32_t count = 0
     cdef int64_t cut = 0
     cdef double total = 0
     cdef int status, maximal = 0
@@ -69,10 +69,7 @@ def partition(Csr csr not None, str policy, device, const double[::1] weight):
         elif which == 1:
             status = hg_linear(&csr.c, devices, labels, label_device, &count, &cut, &watch)
         else:
-            if which == 2:
-                status = hg_greedy(&csr.c, devices, NULL, labels, &count, &chosen, &watch)
-            else:
-                status = hg_documented(&csr.c, devices, labels, &count, NULL, &watch)
+            status = hg_documented(&csr.c, devices, labels, &count, NULL, &watch)
             if status == HG_OK:
                 status = hg_number(&csr.c, devices, count, labels, label_device, &watch)
         total = <double>cut
@@ -80,26 +77,6 @@ def partition(Csr csr not None, str policy, device, const double[::1] weight):
             status = hg_cut(&csr.c, labels, weights, &cut, &total, &watch)
     finish_documented(status, csr.c.n)
     return subgraph_of, device_of[:count].copy(), cut, total, maximal != 0
-
-
-def greedy_within(Csr csr not None, device, int64_t explore_first, int64_t explore_each, int64_t max_covered,
-                  int64_t max_steps):
-    """Policy `greedy` within other bounds than its own, for tests: (labels int32 [n] in the order in which subgraphs were
-    chosen, how many were chosen before the steps ran out)."""
-    cdef const uint8_t[::1] numbers = device_array(device, csr.c.n)
-    cdef const uint8_t *devices = in8(numbers)
-    cdef hg_greedy_bounds bounds
-    bounds.explore_first, bounds.explore_each = explore_first, explore_each
-    bounds.max_covered, bounds.max_steps = max_covered, max_steps
-    label = np.empty(csr.c.n, np.int32)
-    cdef int32_t *labels = out32(label)
-    cdef int32_t count = 0, chosen = 0
-    cdef int status
-    cdef hg_watch watch = new_watch()
-    with nogil:
-        status = hg_greedy(&csr.c, devices, &bounds, labels, &count, &chosen, &watch)
-    finish(status)
-    return label, chosen
 
 
 def documented_steps(Csr csr not None, device):

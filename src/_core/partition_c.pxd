@@ -80,10 +80,6 @@ cdef extern from "partition/graph.h" nogil:
                 int32_t *device_of, int32_t *count, int *maximal, hg_watch *watch)
     int hg_documented(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_trace *trace,
                       hg_watch *watch)
-    ctypedef struct hg_greedy_bounds:
-        int64_t explore_first, explore_each, max_covered, max_steps
-    int hg_greedy(const hg_graph *g, const uint8_t *device, const hg_greedy_bounds *bounds, int32_t *label,
-                  int32_t *count, int32_t *chosen, hg_watch *watch)
     void hg_trace_free(hg_trace *trace)
     int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int32_t max_nodes, int across,
                  int32_t *label, int32_t *device_of, int32_t *count, hg_watch *watch)

@@ -94,6 +94,14 @@ def compiled_with_affinity(folder: pathlib.Path) -> hetero.CompiledModel:
     return core.compile_model(model, "HETERO:CPU,TEMPLATE", {"CACHE_DIR": str(folder)})
 
 
+@pytest.mark.parametrize("device", ["HETERO:CPU,TEMPLATE", "MULTI:CPU,CPU.1"])
+def test_properties_of_a_device_without_nodes(tmp_path: pathlib.Path, device: str) -> None:
+    last = device.rpartition(",")[2]
+    for loaded in (False, True):
+        model = compiled(tmp_path, device, DEVICE_PROPERTIES={last: {"PERF_COUNT": True}})
+        assert model.get_property("LOADED_FROM_CACHE") == loaded
+
+
 def test_the_same_model_from_a_path_and_from_bytes(tmp_path: pathlib.Path) -> None:
     onnx.save(network(), tmp_path / "m.onnx")
     onnx.save(network(), tmp_path / "e.onnx", save_as_external_data=True, location="e.data", size_threshold=0)

@@ -110,3 +110,58 @@ def test_isolated_node_changes_nothing_else(dags):
         p = partition_graph(larger, np.append(device, 1)).subgraph_of
         assert np.array_equal(p[:-1, None] == p[:-1], alone[:, None] == alone)
         assert (p == p[-1]).sum() == 1
+
+
+def star(n, rng):
+    """One hub in the middle: half of the nodes before it, half behind."""
+    hub = n // 2
+    rest = np.delete(np.arange(n), hub)
+    return np.minimum(rest, hub), np.maximum(rest, hub), rng.random(n) < 0.3
+
+
+def layers(n, rng):
+    """Complete bipartite layers of 24."""
+    width = 24
+    node = np.arange(n - width)
+    src = np.repeat(node, width)
+    dst = (node // width + 1)[:, None] * width + np.arange(width)
+    keep = dst.ravel() < n
+    return src[keep], dst.ravel()[keep], rng.random(n) < 0.1
+
+
+def anywhere(n, rng):
+    """Two producers anywhere before: no two nodes are far apart."""
+    node = np.repeat(np.arange(1, n), 2)
+    return (rng.random(2 * n - 2) * node).astype(np.int64), node, rng.random(n) < 0.1
+
+
+def butterfly(n, rng):
+    """Stages of a fast Fourier transform of 64 values."""
+    node = np.arange(64, n)
+    stage = node // 64 % 6
+    straight = node - 64
+    return np.concatenate([straight, straight ^ (1 << stage)]), np.concatenate([node, node]), rng.random(n) < 0.1
+
+
+def guarded_fan(n, rng):
+    """Pairs a, b below one hub that a leads to; the hub leads on to what feeds b, for half of them."""
+    k = (n - 1) // 3
+    a, c, b, hub = np.arange(k), k + 1 + np.arange(k), 2 * k + 1 + np.arange(k), k
+    guarded = np.flatnonzero(rng.random(k) < 0.5)
+    src = np.concatenate([a, a, c, np.full(len(guarded), hub)])
+    dst = np.concatenate([b, np.full(k, hub), b, c[guarded]])
+    device = np.zeros(n, np.int64)
+    device[hub] = 1
+    device[c] = 2
+    return src, dst, device
+
+
+@pytest.mark.parametrize("make", [star, layers, anywhere, butterfly, guarded_fan])
+def test_graphs_made_to_be_hard(make, evaluate):
+    rng = np.random.default_rng(0)
+    for n in (100, 3000, 40_000):
+        src, dst, device = make(n, rng)
+        g = Graph.from_edges(src, dst, n)
+        p = partition_graph(g, device.astype(np.int32))
+        check_partition(g, device.astype(np.int32), p.subgraph_of, ordered=True)
+        assert evaluate(g, device, p.subgraph_of) == (p.num_subgraphs, p.cut_edges)

@@ -24,7 +24,7 @@ def test_search_for_the_minimum_finds_what_trying_every_split_finds(first):
         assert optimum.minimum(*edges) == optimum.minimum_of_all(*edges)
 
 
-@pytest.mark.parametrize(("policy", "missed"), [("auto", 0), ("greedy", 4), ("documented", 4), ("linear", 60)])
+@pytest.mark.parametrize(("policy", "missed"), [("auto", 0), ("documented", 4), ("linear", 60)])
 def test_small_graphs_are_cut_into_the_minimum(policy, missed):
     """``missed``: on so many graphs of 300 a policy may be above the minimum number, or, at the minimum number, above
     the least cut."""

@@ -174,18 +174,6 @@ int hg_documented(const hg_graph *g, const uint8_t *device, int32_t *label, int3
                   hg_watch *watch);
 void hg_trace_free(hg_trace *trace);
 
-/* ---- greedy.c: the documented loop with early rejection ---- */
-
-/* What keeps the loop near-linear; see greedy.c and greedy_growth.c. Steps are nodes and edges looked at. */
-typedef struct {
-    int64_t explore_first, explore_each, max_covered, max_steps;
-} hg_greedy_bounds;
-
-/* label [n] and *count as hg_documented. bounds: NULL for those of the policy. *chosen: how many subgraphs were chosen
- * before the steps ran out. */
-int hg_greedy(const hg_graph *g, const uint8_t *device, const hg_greedy_bounds *bounds, int32_t *label, int32_t *count,
-              int32_t *chosen, hg_watch *watch);
-
 /* ---- limit.c: no subgraph above a size, or below ---- */
 
 /* One round of falling back: on the first device that has subgraphs (label [n], 0..count-1) of fewer nodes than

@@ -125,7 +125,10 @@ class DeviceListPlugin(Plugin):
         for part in reader.parts:
             if isinstance(plugin_for(part, self.plugin_of), DeviceListPlugin):
                 raise Corrupt(f"{reader.label}: a part was compiled for a list of devices, expected a single device")
-        self._check_list(list(dict.fromkeys(part.device for part in reader.parts)), config)
+        # The list may have devices without a part, which ``DEVICE_PROPERTIES`` may name.
+        listed = self.full_config(self.own(config))["MULTI_DEVICE_PRIORITIES"]
+        devices = [*(parse_device_list(listed) if listed else ()), *(part.device for part in reader.parts)]
+        self._check_list(list(dict.fromkeys(devices)), config)
         for part in reader.parts:
             check_part(part, self.device_of(part.device, config))
 

@@ -41,7 +41,6 @@ def partition_graph(
     - ``auto``: the best result in near-linear time. No two adjacent subgraphs can be merged, unless the searches
       exhaust their budget.
     - ``linear``: the fastest. Connected components of equal depth, in a few passes over the edges.
-    - ``greedy``: the documented loop, largest candidate first, with early rejection.
     - ``documented``: the documented loop, literally. For graphs of thousands of nodes.
 
     ``edge_weight``: a finite number of zero or more for each edge passed to `Graph`, for example the bytes it carries.

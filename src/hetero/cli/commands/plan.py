@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_POLICIES = ("auto", "linear", "greedy", "documented")
+_POLICIES = ("auto", "linear", "documented")
 
 
 @new_command()
