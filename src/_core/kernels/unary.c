@@ -6,8 +6,8 @@
  * int64: none, relu, clip, leaky_relu excepted, abs, neg, sign (wrapping); uint8 .. uint64: none, relu, clip, abs,
  * sign; bool: not; every integer: bitwise_not; float32, float64 -> bool: isnan, isinf.
  * Precision in float32: within 4 units in the last place (tests/unary_sweep.py states each figure and holds it for all
- * inputs; GELU, whose tail cancels, absolutely; sine and cosine within 2^-23 absolutely). Functions that rise or fall
- * throughout do so here too, as do gelu, swish and mish from 0 on, and give their limits exactly. Where ONNX's formula
+ * inputs; the tail of GELU, and sine and cosine, absolutely). Functions that rise or fall throughout do so here too, as
+ * do gelu on both sides of its minimum, and swish and mish from 0 on, and give their limits exactly. Where ONNX's formula
  * is 0 * inf or inf / inf (Gelu, Swish and Mish of -inf, Softsign of both infinities), the result is NaN.
  * Rare operations (tan, inverse and hyperbolic functions) go through libm.
  */

@@ -1,0 +1,80 @@
+/* Piecewise polynomials of float32 vectors: eight pieces; each lane evaluates the piece of its own argument.
+ *
+ * The piece around a center c is f(t) = h + z P(z) with z = t - c and h = f(c); the piece that reaches t = 0 has c = 0
+ * and h = t / 2. Unlike one formula for the whole axis, this keeps neighbors in order, also near a minimum:
+ *   - z is exact, and centers are chosen such that f(c) is a float32 to 2^-10 units in the last place;
+ *   - rounding errors before the last addition are relative to z P(z), the change since the center, and stay below the
+ *     change from one float to the next: pieces are narrow beside |t|, and P is small in the piece at zero;
+ *   - a minimum lies near a center (within 0.002), where P vanishes with the slope;
+ *   - a piece that runs out to zero has its center at that end, so that all its terms have the same sign.
+ * tests/unary_sweep.py checks this over all inputs, also where two pieces meet; run it after any change of a
+ * coefficient. Polynomials are fitted to least maximal error, coefficient by coefficient from the lowest, each rounded
+ * to float32 before the next is fitted.
+ */
+#ifndef HETERO_PIECES_H
+#define HETERO_PIECES_H
+
+#include "vec.h"
+
+enum { PIECES = 8, PIECE_DEGREE = 7, PIECE_COLUMNS = PIECE_DEGREE + 2 }; /* columns: c, h, coefficients of P */
+
+/* A table from rows X(c, h, p0, .., p6): by columns where one instruction picks a lane's entry from a vector of eight,
+ * else by rows of 64 bytes, of which four are transposed. */
+#define PIECE_C(c, h, p0, p1, p2, p3, p4, p5, p6) c,
+#define PIECE_H(c, h, p0, p1, p2, p3, p4, p5, p6) h,
+#define PIECE_0(c, h, p0, p1, p2, p3, p4, p5, p6) p0,
+#define PIECE_1(c, h, p0, p1, p2, p3, p4, p5, p6) p1,
+#define PIECE_2(c, h, p0, p1, p2, p3, p4, p5, p6) p2,
+#define PIECE_3(c, h, p0, p1, p2, p3, p4, p5, p6) p3,
+#define PIECE_4(c, h, p0, p1, p2, p3, p4, p5, p6) p4,
+#define PIECE_5(c, h, p0, p1, p2, p3, p4, p5, p6) p5,
+#define PIECE_6(c, h, p0, p1, p2, p3, p4, p5, p6) p6,
+#define PIECE_ROW(c, h, p0, p1, p2, p3, p4, p5, p6) {c, h, p0, p1, p2, p3, p4, p5, p6},
+#if defined(__AVX2__)
+typedef const float piece_table[PIECE_COLUMNS][PIECES];
+#define PIECE_TABLE(ROWS)                                                                                            \
+    {{ROWS(PIECE_C)}, {ROWS(PIECE_H)}, {ROWS(PIECE_0)}, {ROWS(PIECE_1)}, {ROWS(PIECE_2)},                            \
+     {ROWS(PIECE_3)}, {ROWS(PIECE_4)}, {ROWS(PIECE_5)}, {ROWS(PIECE_6)}}
+#else
+typedef const float piece_table[PIECES][16];
+#define PIECE_TABLE(ROWS) {ROWS(PIECE_ROW)}
+#endif
+
+/* The columns of each lane's piece; of `index` the low three bits count. */
+HT_INLINE void piece_columns(piece_table table, vi index, vf columns[PIECE_COLUMNS + 3])
+{
+#if defined(__AVX512F__)
+    for (int k = 0; k < PIECE_COLUMNS; k++) /* the table twice, for indices of four bits */
+        columns[k] = _mm512_permutexvar_ps(index, _mm512_broadcast_f32x8(_mm256_loadu_ps(table[k])));
+#elif defined(__AVX2__)
+    for (int k = 0; k < PIECE_COLUMNS; k++)
+        columns[k] = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table[k]), index);
+#else
+    const vi offset = vi_shl(vi_and(index, vi_set1(PIECES - 1)), 6); /* in bytes */
+    const char *row[VF_LANES];
+    for (int i = 0; i < VF_LANES; i++)
+        row[i] = (const char *)table + (uint32_t)offset[i];
+    for (int k = 0; k < PIECE_COLUMNS; k += VF_LANES) {
+        for (int i = 0; i < VF_LANES; i++)
+            columns[k + i] = vf_load((const float *)(row[i]) + k);
+        vf_transpose(columns + k);
+    }
+#endif
+}
+
+/* f(t) for t <= 0, where piece n covers -(n + 1/2) width < t < -(n - 1/2) width, and the last one all below that.
+ * h is the larger of t / 2 and its column: the column is -1 for the piece at zero, and above t / 2 for the others. */
+HT_INLINE vf piecewise(piece_table table, vf t, float width)
+{
+    vf columns[PIECE_COLUMNS + 3];
+    const vf magic = vf_set1(12582912.0f); /* 1.5 * 2^23: a sum is rounded to an integer in its low bits */
+    const vf last = vf_set1(-(PIECES - 1) * width);
+    piece_columns(table, vf_bits(vf_fma(vf_max(last, t), vf_set1(-1.0f / width), magic)), columns);
+    const vf z = t - columns[0];
+    vf p = columns[PIECE_COLUMNS - 1];
+    for (int k = PIECE_COLUMNS - 2; k > 1; k--)
+        p = vf_fma(p, z, columns[k]);
+    return vf_fma(z, p, vf_max(t * vf_set1(0.5f), columns[1]));
+}
+
+#endif
