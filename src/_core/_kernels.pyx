@@ -107,6 +107,11 @@ def scratch_gemm(int64_t k, int64_t n):
     return ht_scratch_gemm(k, n)
 
 
+def scratch_conv_packing(int64_t group, int64_t maps, int64_t depth):
+    """For ``conv`` with weights that it packs itself: ``maps`` output channels per group, of ``depth`` numbers."""
+    return ht_scratch_conv_packing(group, maps, depth)
+
+
 def scratch_winograd(int64_t channels, int64_t tile):
     """For ``conv`` with weights by ``pack_winograd`` and no dilations."""
     return ht_scratch_winograd(channels, tile)
@@ -135,6 +140,31 @@ def scratch_attention(int64_t m, int64_t n, int64_t d, int64_t e):
 def scratch_topk(int64_t n, int64_t k, int64_t inner, int64_t itemsize):
     """For ``topk`` over rows of n elements, ``inner`` of them side by side."""
     return ht_scratch_topk(n, k, inner, itemsize)
+
+
+def scratch_dft(int64_t lanes, int64_t m):
+    """For ``dft`` of lines of m numbers, ``lanes`` of them side by side."""
+    return ht_scratch_dft(lanes, m)
+
+
+def scratch_nms(int64_t boxes):
+    """For ``nms``."""
+    return ht_scratch_nms(boxes)
+
+
+def scratch_unique(int64_t items):
+    """For ``unique``."""
+    return ht_scratch_unique(items)
+
+
+def scratch_det(int64_t n):
+    """For ``det`` of matrices [n, n]."""
+    return ht_scratch_det(n)
+
+
+def scratch_conv_integer(int64_t steps):
+    """For ``conv_integer`` with filters of ``steps`` quads."""
+    return ht_scratch_conv_integer(steps)
 
 
 def scratch_pool_lanes(int64_t in_size, int64_t out_size, int64_t in_columns, int64_t out_columns):

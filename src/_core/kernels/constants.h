@@ -25,6 +25,13 @@
 #define HT_WINOGRAD_WIDTH 8192             /* floats of the longest row; bounds a row of zeros in scratch (32 kB) */
 #define HT_WINOGRAD_BUFFERS (1 << 16)      /* bytes of rows and zeros beside the transformed blocks, at most */
 
+/* Of weights that conv packs itself, `maps` output channels per group of `depth` numbers. Packing depthwise weights is
+ * never needed, and HT_CONV_SCRATCH is enough for them and for packed weights. */
+static inline int64_t ht_scratch_conv_packing(int64_t group, int64_t maps, int64_t depth)
+{
+    return HT_CONV_SCRATCH + 4 * group * ((maps + HT_PANEL - 1) / HT_PANEL) * HT_PANEL * depth;
+}
+
 /* Tiles that are transformed together; m: 2 or 4. */
 static inline int64_t ht_winograd_columns(int64_t in_channels, int64_t m)
 {
@@ -155,6 +162,20 @@ static inline int64_t ht_scratch_pool_lanes(int64_t in_size, int64_t out_size, i
 
 #define HT_DFT_LINES 8           /* lines transformed side by side: one vector of float64 of AVX-512 */
 #define HT_DFT_LARGEST_FACTOR 61 /* largest prime factor of a length that is transformed by factors; see dft.c */
+
+/* Of lines of m numbers, `lanes` of them side by side: each line and a spare, real and imaginary parts of float64. */
+static inline int64_t ht_scratch_dft(int64_t lanes, int64_t m) { return 32 * lanes * m; }
+
+/* ---- nms, unique, det, conv_integer */
+
+static inline int64_t ht_scratch_nms(int64_t boxes) { return 28 * boxes; }
+
+static inline int64_t ht_scratch_unique(int64_t items) { return 16 * items; }
+
+static inline int64_t ht_scratch_det(int64_t n) { return 8 * n * n; } /* a matrix of float64 */
+
+/* Of filters of `steps` quads. */
+static inline int64_t ht_scratch_conv_integer(int64_t steps) { return 112 * steps; }
 
 /* ---- reduce */
 

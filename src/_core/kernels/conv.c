@@ -220,11 +220,11 @@ int HT_KERNEL(conv)(const ht_call *call)
     }
 
     const int depthwise = !w_packed && c.out_channels <= HT_CONV_DEPTHWISE_MAPS && ht_conv_depthwise_fits(&c);
-    const int64_t packed_bytes = w_packed || depthwise ? 0 : group * packed_group * (int64_t)sizeof(float);
-    if (call->scratch_bytes < HT_CONV_SCRATCH + packed_bytes)
+    const int packs = !w_packed && !depthwise && packed_group > 0;
+    if (call->scratch_bytes < (packs ? ht_scratch_conv_packing(group, c.out_channels, c.depth_k) : HT_CONV_SCRATCH))
         return HT_ERR_OPERAND;
     const float *weights = w->data;
-    if (packed_bytes > 0) {
+    if (packs) {
         float *packed = (float *)((char *)call->scratch + HT_CONV_SCRATCH);
         for (int64_t g = 0; g < group; g++)
             ht_pack_panels((const float *)w->data + g * c.out_channels * c.depth_k, c.depth_k, 1, c.depth_k,

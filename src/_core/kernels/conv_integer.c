@@ -17,7 +17,7 @@
  *
  * conv_integer: in x packed; w packed; x's zero point; bias[M] int32 or NULL; then, if y is int8 or uint8: scale
  *   float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or the result of requantize.
- *   scratch: 112 * steps bytes.
+ *   scratch: ht_scratch_conv_integer(steps) bytes.
  */
 #include "blocks.h"
 #include "conv_integer.h"
@@ -218,7 +218,7 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
         return HT_OK;
     if (x->size != shape.n * l->group * l->quads * l->plane + HT_PIXEL_SLACK ||
         w->size != (job.maps + 1) * HT_QUAD * (l->steps + 2) || (bias && bias->size != job.maps) ||
-        call->scratch_bytes < 112 * l->steps)
+        call->scratch_bytes < ht_scratch_conv_integer(l->steps))
         return HT_ERR_OPERAND;
     if (l->pointwise)
         ht_as_one_row(&job.l);

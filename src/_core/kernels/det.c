@@ -42,7 +42,7 @@ int HT_KERNEL(det)(const ht_call *call)
     const ht_tensor *x = call->in[0];
     ht_tensor *y = call->out[0];
     const int64_t n = call->ints[0], batch = y->size;
-    if (n < 0 || x->dtype != y->dtype || x->size != batch * n * n || call->scratch_bytes < 8 * n * n)
+    if (n < 0 || x->dtype != y->dtype || x->size != batch * n * n || call->scratch_bytes < ht_scratch_det(n))
         return HT_ERR_OPERAND;
     double *a = (double *)call->scratch;
     for (int64_t b = 0; b < batch && !ht_stopping(); b++) {

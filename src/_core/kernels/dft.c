@@ -289,7 +289,7 @@ int HT_KERNEL(dft)(const ht_call *call)
         return HT_ERR_OPERAND;
     if ((x->dtype != HT_FLOAT32 && x->dtype != HT_FLOAT64) || roots->dtype != HT_FLOAT64)
         return HT_ERR_DTYPE;
-    if (roots->size != 2 * m || !is_smooth(m) || call->scratch_bytes / 32 < m || (call->num_in == 2 && m != n))
+    if (roots->size != 2 * m || !is_smooth(m) || call->scratch_bytes < ht_scratch_dft(1, m) || (call->num_in == 2 && m != n))
         return HT_ERR_OPERAND;
     if (call->num_in == 4) {
         const ht_tensor *chirp = call->in[2], *spectrum = call->in[3];
@@ -301,7 +301,7 @@ int HT_KERNEL(dft)(const ht_call *call)
     if (y->size == 0)
         return HT_OK;
     job j = {.call = call, .m = m, .lanes = 1};
-    if (outer * inner > 1 && call->scratch_bytes / 32 / SIDE_BY_SIDE >= m)
+    if (outer * inner > 1 && call->scratch_bytes >= ht_scratch_dft(SIDE_BY_SIDE, m))
         j.lanes = SIDE_BY_SIDE;
     j.units = ht_ceil_div(outer * inner, j.lanes);
     j.parts = ht_parts(call, j.units, 40.0 * (double)m * (double)(outer * inner));

@@ -5,7 +5,7 @@
  * overlap[1] (float32, NULL: 0), least[1] (float32: lower scores are left out, NULL: none are); out
  * chosen[room][3] (int64: batch, class, box; behind the last: zeros), count[1] (int64). ints: centre (boxes are x, y of the
  * centre, width, height; else y1, x1, y2, x2 of two opposite corners). room must hold all there can be.
- * Scratch: 28 * n bytes. Cost: n log n for sorting, then at most n times the chosen per class.
+ * Scratch: ht_scratch_nms(n) bytes. Cost: n log n for sorting, then at most n times the chosen per class.
  */
 #include "elements.h"
 #include "vec.h"
@@ -76,7 +76,7 @@ int HT_KERNEL(nms)(const ht_call *call)
     const float overlap = call->in[3] ? *(const float *)call->in[3]->data : 0.0f;
     const float least = call->in[4] ? *(const float *)call->in[4]->data : -INFINITY;
     const int centre = call->ints[0] != 0;
-    if (n > INT32_MAX || call->scratch_bytes < 28 * n || chosen->size % 3 != 0 ||
+    if (n > INT32_MAX || call->scratch_bytes < ht_scratch_nms(n) || chosen->size % 3 != 0 ||
         chosen->size < batches * classes * most * 3)
         return HT_ERR_OPERAND;
     int32_t *order = (int32_t *)call->scratch, *room = order + n;

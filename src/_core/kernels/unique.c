@@ -66,7 +66,7 @@ int HT_KERNEL(unique)(const ht_call *call)
     const ht_tensor *x = call->in[0];
     const slices v = {x->data, call->ints[0], call->ints[1], call->ints[2],
                       call->ints[0] == 1 && call->ints[2] == 1};
-    if (v.outer < 0 || v.n < 0 || v.inner < 0 || x->size != v.outer * v.n * v.inner || call->scratch_bytes < 16 * v.n)
+    if (v.outer < 0 || v.n < 0 || v.inner < 0 || x->size != v.outer * v.n * v.inner || call->scratch_bytes < ht_scratch_unique(v.n))
         return HT_ERR_OPERAND;
     for (int i = 0; i < 4; i++)
         if (call->out[i]->dtype != HT_INT64 || call->out[i]->size != (i == 3 ? 1 : v.n))

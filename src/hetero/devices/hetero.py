@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["HeteroPlugin", "create_plugin"]
 
 _PIPELINE = PROPERTIES["MODEL_DISTRIBUTION_POLICY"]
-_POLICY = Property("PARTITION_POLICY", str, "auto", choices=("auto", "linear", "documented"), doc="how the model is cut")
+_POLICY = Property(
+    "PARTITION_POLICY", str, "auto", choices=("auto", "linear", "documented"), doc="how the model is cut"
+)
 _ASSIGNMENT = Property(
     "ASSIGNMENT",
     str,

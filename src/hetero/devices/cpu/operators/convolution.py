@@ -50,7 +50,7 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         packing, scratch = 1, _SCRATCH
     else:
         packing, operand = 0, _scaled(weights)
-        scratch = _SCRATCH + 4 * group * _panels(maps) * _PANEL * depth
+        scratch = _kernels.scratch_conv_packing(group, maps, depth)
     return [
         context.call(
             "conv", [x, operand, bias, None, *plain], shape, x.dtype, [group, packing, 0, *window], [0.0, 0.0], scratch

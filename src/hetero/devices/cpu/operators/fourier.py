@@ -75,7 +75,8 @@ def _transformed(context: Context, x: Value, axis: int, length: int, onesided: b
     arrays = dft_tables(length, inverse)
     tables = [context.constant(table) for table in arrays]
     lanes = _SIDE_BY_SIDE if outer * inner > 1 and len(arrays[0]) <= _LONG else 1
-    return context.call("dft", [x, *tables], shape, x.dtype, ints, scratch_bytes=32 * lanes * len(arrays[0]))
+    scratch = _kernels.scratch_dft(lanes, len(arrays[0]))
+    return context.call("dft", [x, *tables], shape, x.dtype, ints, scratch_bytes=scratch)
 
 
 @operator("DFT", dtypes=(FLOATS, INDICES, ("int64",)), attributes={

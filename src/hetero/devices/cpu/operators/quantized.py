@@ -332,7 +332,14 @@ def _integer_convolution(
         return context.call("pack_filters", [weights, weights_zero], size, _BYTE, ints, lasting=True)
 
     filters = _as_constant(context, weights, weights_zero, ("pack_filters",), pack)
-    return context.call("conv_integer", [pixels, filters, *operands], shape, dtype, ints, scratch_bytes=112 * steps)
+    return context.call(
+        "conv_integer",
+        [pixels, filters, *operands],
+        shape,
+        dtype,
+        ints,
+        scratch_bytes=_kernels.scratch_conv_integer(steps),
+    )
 
 
 def _is_short(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .... import _kernels
 from ....errors import InferenceError
 from ..registry import F32, FLOATS, Node, operator
 from ..values import Context, Value
@@ -108,7 +109,9 @@ def _non_max_suppression(context: Context, node: Node, inputs: Sequence[Value | 
     specs = [((room, 3), _INT64), ((1,), _INT64)]
     operands = [boxes, scores, max_boxes, *thresholds]
     ints = [int(node.get("center_point_box", 0))]
-    made = context.staged(lambda: context.call_many("nms", operands, specs, ints, scratch_bytes=28 * count))
+    made = context.staged(
+        lambda: context.call_many("nms", operands, specs, ints, scratch_bytes=_kernels.scratch_nms(count))
+    )
     chosen, count_found = made
     return [strided(context, chosen, 0, (int(context.known(count_found)[0]), 3), (3, 1))]
 
@@ -124,4 +127,4 @@ def _det(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
         raise InferenceError(f"expected square matrices, found shape {list(x.shape)}")
     size = x.shape[-1]
-    return [context.call("det", [x], x.shape[:-2], x.dtype, [size], scratch_bytes=8 * size * size)]
+    return [context.call("det", [x], x.shape[:-2], x.dtype, [size], scratch_bytes=_kernels.scratch_det(size))]
