@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import hetero
-from hetero.base.palette import device_colour, tint
+from hetero.base.palette import device_color, tint
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 RED = "#c1121f"
@@ -101,7 +101,7 @@ class Drawn:
                 "  }",
             ]
         for node, name in enumerate(self.names):
-            fill = tint(device_colour(self.device[node]), 0.45)
+            fill = tint(device_color(self.device[node]), 0.45)
             lines.append(f'  {node} [label="{name}", fillcolor="{fill}"{(look or {}).get(node, "")}];')
         pointed = set(red)
         for a, b in self.edges:
@@ -283,7 +283,7 @@ def contraction() -> Picture:
     return Picture(
         "Contraction",
         [
-            ("same colour, same device: which of the blue edges may be contracted?", drawn.dot()),
+            ("same color, same device: which of the blue edges may be contracted?", drawn.dot()),
             (
                 "a and b, then d and e: b's edges to d and e must stay, since a leads to d over c as well; "
                 f"{edges[0]} edges cut",

@@ -515,7 +515,7 @@ def test_what_query_model_answers_can_be_stated() -> None:
     )
     answer = core.query_model(model, LIST)
     assert answer == {"one/a": "CPU", "one/b": "TEMPLATE", "two": "CPU"}
-    why = "Det of less than two dimensions"
+    why = "Det of fewer than two dimensions"
     assert answer.reasons == {"one/b": {"CPU": why}}
     assert core.plan(model.with_affinity(answer), LIST).affinity == core.plan(model, LIST).affinity
     alone = core.query_model(model, "CPU")

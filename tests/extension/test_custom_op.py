@@ -316,7 +316,7 @@ def test_strings_go_to_the_device_that_has_them() -> None:
     model = core.read_model(model_of("g (string[n] x) => (string[n] y) { y = com.acme.Upper(x) }"))
     support = core.query_model(model, "HETERO:CPU,TEMPLATE")
     assert support == {"y": "TEMPLATE"}
-    assert "input 0 of object" in support.reasons["y"]["CPU"]
+    assert "input 0 is object" in support.reasons["y"]["CPU"]
     found = core.compile_model(model, "HETERO:CPU,TEMPLATE")({"x": np.array(["ab", "ç"], object)})[0]
     assert found.tolist() == ["AB", "Ç"]
 

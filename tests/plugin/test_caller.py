@@ -469,7 +469,7 @@ time.sleep(0.5)
 
 def script(way: str) -> str:
     here = Path(__file__).parent
-    return HANGING.format(paths=[str(here), str(here.parent)]) + way + 'print("end", flush=True)\n'
+    return HANGING.format(paths=[str(here), str(here.parent / "helpers")]) + way + 'print("end", flush=True)\n'
 
 
 @pytest.mark.parametrize("way", WAYS)

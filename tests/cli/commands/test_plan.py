@@ -55,7 +55,7 @@ def test_limits_of_memory(hetero: Invoke, hetero_json: Json, diamond_path: Path)
         for given, code, told in (
             ("CPU.0=8B", 1, "does not fit"),
             ("CPU.0=-8B", 1, "'-8B' is negative"),
-            ("CPU.0=8 XB", 1, "no unit 'XB'"),
+            ("CPU.0=8 XB", 1, "unknown unit 'XB'"),
             ("CPU.2=8kB", 1, "did you mean CPU"),
             ("CPU.0", 2, "expected DEVICE=SIZE"),
         ):

@@ -405,7 +405,7 @@ def _check_python_and_numpy(cluster: Any) -> None:
         with pytest.raises(hetero.errors.VersionMismatch, match=says):
             actor.greet()
     pool = Pool(connection.connect())
-    with pytest.raises(hetero.DeviceUnavailable, match=r"Ray has started no actor within 1 s \(.*GPU: 5"):
+    with pytest.raises(hetero.DeviceUnavailable, match=r"Ray did not start an actor within 1 s \(.*GPU: 5"):
         pool.actor(Place("RAY", reserved=(("GPU", 5),)), 1.0)
     actor.kill()
 
