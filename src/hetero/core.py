@@ -218,12 +218,12 @@ class Core:
         _, plugin, _ = self._resolve(device, None)
         declared = plugin.declared(name)
         subject = f"({name})"
-        found = guarded(device, "get_property", subject, lambda: plugin.get_property(name), plugin.timeout_ms({}))
-        if not isinstance(found, declared.type):
+        value = guarded(device, "get_property", subject, lambda: plugin.get_property(name), plugin.timeout_ms({}))
+        if not isinstance(value, declared.type):
             kinds = declared.type if isinstance(declared.type, tuple) else (declared.type,)
-            wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise HeteroError(f"{device} returned {found!r} from get_property {subject}, expected {wanted}")
-        return found
+            expected = " or ".join(kind.__name__ for kind in kinds)
+            raise HeteroError(f"{device} returned {value!r} from get_property {subject}, expected {expected}")
+        return value
 
     def set_property(self, device: str, values: Mapping[str, Any]) -> None:
         """Set defaults for models compiled for ``device`` later. If a value is invalid, no default changes."""
@@ -255,13 +255,13 @@ class Core:
         parsed, plugin, _ = self._resolve(device, None)
         if parsed.devices is None:
             return plugin.get_default_context()
-        found = {}
+        contexts = {}
         for name in parsed.devices:
             with contextlib.suppress(NotSupported, DeviceUnavailable):
-                found[name] = self.get_default_context(name)
-        if not found:
+                contexts[name] = self.get_default_context(name)
+        if not contexts:
             raise NotSupported(f"no device of {device} has remote contexts")
-        return DeviceContexts(found)
+        return DeviceContexts(contexts)
 
     def add_extension(self, extension: Any, device: str | None = None) -> None:
         """Add an extension, such as a `CustomOp`, to a device, for models that are queried and compiled later.

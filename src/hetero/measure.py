@@ -156,15 +156,15 @@ def _least(
     *functions: Callable[[], Any], clock: Clock = time.perf_counter, repetitions: int = _REPETITIONS
 ) -> list[float]:
     """The minimum time of each function, in seconds. The functions run in turns."""
-    least = [np.inf] * len(functions)
+    min_seconds = [np.inf] * len(functions)
     for repetition in range(repetitions + 2):
         for i, function in enumerate(functions):
             begin = clock()
             function()
-            taken = clock() - begin
+            seconds = clock() - begin
             if repetition >= 2:
-                least[i] = min(least[i], taken)
-    return least
+                min_seconds[i] = min(min_seconds[i], seconds)
+    return min_seconds
 
 
 def _chain(elements: int, length: int) -> onnx.ModelProto:

@@ -102,7 +102,7 @@ class Registry:
         named = self.plugin(device) if device else None
         with self._extending:
             with self._lock:
-                others = [given for given, where in self._extensions if not where or not device or where == device]
+                others = [other for other, where in self._extensions if not where or not device or where == device]
                 if extension in others:
                     return
                 if isinstance(extension, CustomOp):

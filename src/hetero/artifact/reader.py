@@ -49,13 +49,13 @@ class Artifact:
 
     def _checked(self) -> tuple[list[int], Manifest]:
         data, label = self._data, self.label
-        found = first_entry(data)
-        if found is None:
+        first = first_entry(data)
+        if first is None:
             raise Corrupt(
                 f"{label}: is not an exported model of hetero, or is truncated or encrypted (if it is encrypted, set "
                 "CACHE_ENCRYPTION_CALLBACKS to the functions that it was written with)"
             )
-        head, begin, comment = found
+        head, begin, comment = first
         text = data[begin : begin + head.size]
         if comment_of(hashlib.sha256(text).hexdigest()) != comment or crc32(text) != head.crc32:
             raise Corrupt(f"{label}: the manifest is damaged: its digest differs")
@@ -100,10 +100,10 @@ def open_artifact(source: object, decrypt: Callable[[bytes], bytes] | None = Non
     else:
         label = "<stream>"
         read = getattr(source, "read", None)
-        given = source if read is None else read()
-        if not isinstance(given, (bytes, bytearray, memoryview)):
+        contents = source if read is None else read()
+        if not isinstance(contents, (bytes, bytearray, memoryview)):
             raise TypeError(f"expected a path, bytes or a binary stream, got {type(source).__name__}")
-        data = memoryview(bytes(given))
+        data = memoryview(bytes(contents))
     if decrypt is not None:
         try:
             data = memoryview(bytes(decrypt(bytes(data))))

@@ -163,11 +163,11 @@ def assign(
     device_of = first_supporting(model.num_nodes, supports)
     origin = np.full(model.num_nodes, Origin.PRIORITY, np.uint8)
     pinned = resolve_pins(model, pins or {}, devices, enclosing)
-    for source, wanted in (
+    for source, device_numbers in (
         (Origin.MODEL, stated_numbers(model, model.affinity, devices)),
         (Origin.PIN, {node: number for node, (number, _) in pinned.items()}),
     ):
-        for node, number in wanted.items():
+        for node, number in device_numbers.items():
             device_of[node] = number
             origin[node] = source
     return place(model, devices, supports, device_of, origin, {node: pin for node, (_, pin) in pinned.items()})
@@ -219,8 +219,8 @@ def _check(
     for node in troubled:
         key, op = model.key_of(node), model.op_types[model.op_type_of[node]]
         number = int(device_of[node])
-        asked = range(len(devices)) if number < 0 else [number]
-        reasons = {devices[i]: supports[i].reasons.get(node, _NO_REASON) for i in asked}
+        device_numbers = range(len(devices)) if number < 0 else [number]
+        reasons = {devices[i]: supports[i].reasons.get(node, _NO_REASON) for i in device_numbers}
         unsupported[key] = reasons
         placed = "" if number < 0 else f" is {_PLACED[origin[node]].format(devices[number])}"
         why = "; ".join(f"{device}: {reason}" for device, reason in reasons.items())

@@ -67,9 +67,9 @@ def assign_for_latency(original: Model, model: Model, affinity: Affinity, rules:
             model, affinity, problem, table.launches, best, allowed, rules.limits, rules.policy
         )
         by_priority = limited.by_priority or by_priority
-        memory_binds = limited.found is not best
+        memory_binds = limited.best is not best
         if memory_binds:
-            best = limited.found
+            best = limited.best
             moved = moved_for_memory(moved, limited.fitted, limits_array(affinity.devices, rules.limits))
     latency = _predicted(best, by_priority, table, memory_binds)
     return Assignment(original, model, moved, best.partition, latency=latency, costs=table)

@@ -37,12 +37,12 @@ _FEWEST_PRICES = 4
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LimitedAssignment:
-    """``found``: the best assignment that fits, with the lower bound without limits. ``by_priority``: the prediction
+    """``best``: the best assignment that fits, with the lower bound without limits. ``by_priority``: the prediction
     for the assignment by priority within the limits, None if it does not fit. ``fitted``: the memory needs of
-    ``found``.
+    ``best``.
     """
 
-    found: LatencyAssignment
+    best: LatencyAssignment
     by_priority: Prediction | None
     fitted: Fit
 
@@ -59,19 +59,19 @@ def least_latency_within(
 ) -> LimitedAssignment:
     """The best assignment that fits. ``affinity``: by priority. ``least``: the best without limits, returned if it
     fits. ``allowed``: bool [k, num_nodes]. Raises `InsufficientMemory` if no assignment is found that fits."""
-    values, most = values_of(model), limits_array(affinity.devices, limits)
+    values, max_bytes = values_of(model), limits_array(affinity.devices, limits)
 
     def cut(device_of: NDArray[np.int32]) -> Partition:
         return partition_graph(model.graph, device_of, policy)
 
-    work = problem.work[: len(most), : model.num_nodes]
-    earlier = np.arange(len(most))[:, None] < affinity.device_of
-    by_priority = fit(values, affinity.device_of, allowed & ~earlier, most, cut)
+    work = problem.work[: len(max_bytes), : model.num_nodes]
+    earlier = np.arange(len(max_bytes))[:, None] < affinity.device_of
+    by_priority = fit(values, affinity.device_of, allowed & ~earlier, max_bytes, cut)
     candidates = [by_priority]
-    needs = footprint(values, least.partition.subgraph_of, least.partition.device_of, len(most))
-    excess = np.maximum(needs.total - most, 0.0)
+    needs = footprint(values, least.partition.subgraph_of, least.partition.device_of, len(max_bytes))
+    excess = np.maximum(needs.total - max_bytes, 0.0)
     if excess.any():
-        candidates.append(fit(values, least.device_of, allowed, most, cut, work))
+        candidates.append(fit(values, least.device_of, allowed, max_bytes, cut, work))
     else:
         candidates.append(Fit(least.device_of, least.partition, needs, excess))
 
@@ -82,17 +82,19 @@ def least_latency_within(
     first = predicted[0][0] if by_priority.fits else None
     good_enough = least.prediction.total * (1 + _GOOD_ENOUGH)
     if excess.any() and not any(prediction.total <= good_enough for prediction, _ in predicted):
-        priced = _priced(values, problem, least.device_of, allowed, most, excess, cut)
+        priced = _priced(values, problem, least.device_of, allowed, max_bytes, excess, cut)
         candidates += priced
         predicted += fitting(priced)
     if not predicted:
-        best = min(candidates, key=lambda candidate: float(candidate.excess.sum()))
-        require_fit(model, affinity.devices, values, allowed, most, best)
+        closest = min(candidates, key=lambda candidate: float(candidate.excess.sum()))
+        require_fit(model, affinity.devices, values, allowed, max_bytes, closest)
     if not excess.any():
         return LimitedAssignment(least, first, candidates[-1])
     prediction, fitted = min(predicted, key=lambda entry: entry[0].total)
-    found = LatencyAssignment(fitted.device_of, fitted.partition, prediction, min(least.lower_bound, prediction.total))
-    return LimitedAssignment(found, first, fitted)
+    assignment = LatencyAssignment(
+        fitted.device_of, fitted.partition, prediction, min(least.lower_bound, prediction.total)
+    )
+    return LimitedAssignment(assignment, first, fitted)
 
 
 def _priced(
@@ -100,13 +102,13 @@ def _priced(
     problem: AssignmentProblem,
     start: NDArray[np.int32],
     allowed: NDArray[np.bool_],
-    most: NDArray[np.float64],
+    max_bytes: NDArray[np.float64],
     excess: NDArray[np.float64],
     cut: object,
 ) -> list[Fit]:
     """The cheapest assignments for several prices of bytes on overfull devices, reduced to the limits."""
     assert callable(cut)
-    n, count = values.num_nodes, len(most)
+    n, count = values.num_nodes, len(max_bytes)
     share = np.append(_weights_of_nodes(values), 0.0)
     work = problem.work
     finite = np.where(np.isfinite(work), work, 0.0)
@@ -116,24 +118,24 @@ def _priced(
     price = float(finite.max(axis=0).sum() / share.sum())
     low, high = 0.0, np.inf
     too_much, enough = start, None
-    found = []
+    candidates = []
     for _ in range(max(_FEWEST_PRICES, min(_MOST_PRICES, _PRICED_NODES // max(1, n)))):
         priced = work.copy()
         priced[np.flatnonzero(excess)] += price * share
         labels = assign_by_cost(problem.with_costs(work=priced), None, bound=False).device_of[:n].copy()
         partition = cut(labels)
         needs = footprint(values, partition.subgraph_of, partition.device_of, count)
-        over = np.maximum(needs.total - most, 0.0)
+        over = np.maximum(needs.total - max_bytes, 0.0)
         if over.any():
             low, too_much = price, labels
-            found.append(fit(values, labels, allowed, most, cut, work[:count, :n]))
+            candidates.append(fit(values, labels, allowed, max_bytes, cut, work[:count, :n]))
         else:
             high, enough = price, labels
-            found.append(Fit(labels, partition, needs, over))
+            candidates.append(Fit(labels, partition, needs, over))
         price = price * 10 if np.isinf(high) else (low + high) / 2 if low else price / 10
     if enough is not None:  # the remaining memory holds some of the nodes that moved at the last price
-        found.append(fit(values, too_much, allowed, most, cut, work[:count, :n], too_much == enough))
-    return found
+        candidates.append(fit(values, too_much, allowed, max_bytes, cut, work[:count, :n], too_much == enough))
+    return candidates
 
 
 def _weights_of_nodes(values: Values) -> NDArray[np.float64]:

@@ -107,31 +107,31 @@ def _within(
     allowed: NDArray[np.bool_],
     table: CostTable,
     problem: AssignmentProblem,
-    found: StageAssignment,
+    assignment: StageAssignment,
     partition: Partition,
     limits: Mapping[str, int],
 ) -> tuple[StageAssignment, Partition]:
     """The stages if they fit, otherwise the best stages that fit. Raises `InsufficientMemory`."""
     devices, values = affinity.devices, values_of(model)
-    most = limits_array(devices, limits)
-    stages = StageLimits(values, most)
-    needs = stages.counted(found.stage_of, partition)
+    max_bytes = limits_array(devices, limits)
+    stages = StageLimits(values, max_bytes)
+    needs = stages.counted(assignment.stage_of, partition)
     if needs.fits:
-        return found, partition
+        return assignment, partition
     try:
-        found = balance_stages(model.graph, problem, table.launch, len(devices), capacity=stages.capacity)
-        partition = stage_partition(model.graph, found.stage_of)
-        needs = stages.counted(found.stage_of, partition)
+        assignment = balance_stages(model.graph, problem, table.launch, len(devices), capacity=stages.capacity)
+        partition = stage_partition(model.graph, assignment.stage_of)
+        needs = stages.counted(assignment.stage_of, partition)
     except NoRoom:
         pass  # `require_fit` reports the needs of the stages found without limits
-    require_fit(model, devices, values, allowed, most, needs)
-    return found, partition
+    require_fit(model, devices, values, allowed, max_bytes, needs)
+    return assignment, partition
 
 
 def _predicted(
-    table: CostTable, allowed: NDArray[np.bool_], found: StageAssignment, partition: Partition
+    table: CostTable, allowed: NDArray[np.bool_], assignment: StageAssignment, partition: Partition
 ) -> PredictedPipeline:
-    times, stage_of = found.times, found.stage_of
+    times, stage_of = assignment.times, assignment.stage_of
     source = table.source[stage_of, np.arange(len(stage_of))]
     stages = []
     used = np.bincount(stage_of, minlength=len(table.devices)) > 0
@@ -150,19 +150,18 @@ def _predicted(
                 {CostSource(i).name.lower(): count for i, count in enumerate(counts) if count},
             )
         )
-    idle = {table.devices[number]: _why_idle(allowed[number], found) for number in np.flatnonzero(~used).tolist()}
+    idle = {table.devices[number]: _why_idle(allowed[number], assignment) for number in np.flatnonzero(~used).tolist()}
     slowest = float(times.total.max())
-    return PredictedPipeline(slowest, float(times.total.sum()), found.lower_bound, tuple(stages), idle)
+    return PredictedPipeline(slowest, float(times.total.sum()), assignment.lower_bound, tuple(stages), idle)
 
 
-def _why_idle(allowed: NDArray[np.bool_], found: StageAssignment) -> str:
+def _why_idle(allowed: NDArray[np.bool_], assignment: StageAssignment) -> str:
     if not allowed.any():
         return "it supports only nodes that are pinned to other devices"
-    slowest = found.times.slowest
-    if found.with_all is not None and np.isfinite(found.with_all):
-        return (
-            f"with all devices in use the slowest stage would take {duration(found.with_all)}, not {duration(slowest)}"
-        )
+    slowest = assignment.times.slowest
+    if assignment.with_all is not None and np.isfinite(assignment.with_all):
+        with_all = duration(assignment.with_all)
+        return f"with all devices in use the slowest stage would take {with_all}, not {duration(slowest)}"
     return "the nodes that it supports cannot form a stage between the stages of the other devices"
 
 

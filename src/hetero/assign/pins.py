@@ -68,10 +68,10 @@ def resolve_pins(
     for pin, device in pins.items():
         number = device_number(device, devices, f"pin {pin!r}")
         try:
-            found = matcher.match(pin, number)
+            matches_any = matcher.match(pin, number)
         except re.error as error:
             raise PropertyError(f"pin {pin!r} is neither a node key nor a regular expression: {error}") from error
-        if not found:
+        if not matches_any:
             raise PropertyError(f"pin {pin!r} matches no node{_nearest(model, pin)}")
     return matcher.pinned()
 
@@ -110,12 +110,12 @@ def placed_numbers(
 
 def stated_numbers(model: Model, affinity: Mapping[str, str], devices: Sequence[str]) -> dict[int, int]:
     """Node index -> device number, for affinities by key. Ignores keys that the model does not have."""
-    wanted = {}
+    number_of = {}
     for key, device in affinity.items():
         node = model.find_key(key)
         if node is not None:
-            wanted[node] = device_number(device, devices, f"affinity of node {key!r}")
-    return wanted
+            number_of[node] = device_number(device, devices, f"affinity of node {key!r}")
+    return number_of
 
 
 def device_number(device: str, devices: Sequence[str], whose: str) -> int:
@@ -178,12 +178,12 @@ class PinMatcher:
         return self._by_pattern | by_call | self._by_key
 
 
-def _of_operators(model: Model, wanted: str) -> list[int]:
-    """The nodes of the operator type ``wanted``, or of the types that match it as an expression."""
-    if wanted in model.op_types:
-        numbers = [model.op_types.index(wanted)]
+def _of_operators(model: Model, pattern: str) -> list[int]:
+    """The nodes of the operator type ``pattern``, or of the types that match it as an expression."""
+    if pattern in model.op_types:
+        numbers = [model.op_types.index(pattern)]
     else:
-        numbers = matching(wanted, model.op_types)
+        numbers = matching(pattern, model.op_types)
     return np.flatnonzero(np.isin(model.op_type_of, numbers)).tolist()
 
 

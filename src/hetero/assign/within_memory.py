@@ -62,19 +62,19 @@ def fit_affinity(
     Raises `InsufficientMemory` if no assignment is found that fits.
     """
     values = values_of(model)
-    most = limits_array(affinity.devices, limits)
+    max_bytes = limits_array(affinity.devices, limits)
     allowed = allowed_devices(affinity)
     # By priority, nodes move only to later devices.
-    earlier = np.arange(len(most))[:, None] < affinity.device_of
-    found = fit(
+    earlier = np.arange(len(max_bytes))[:, None] < affinity.device_of
+    fitted = fit(
         values,
         affinity.device_of,
         allowed & ~earlier,
-        most,
+        max_bytes,
         lambda device: partition_graph(model.graph, device, policy),
     )
-    require_fit(model, affinity.devices, values, allowed, most, found)
-    return moved_for_memory(affinity, found, most), found.partition
+    require_fit(model, affinity.devices, values, allowed, max_bytes, fitted)
+    return moved_for_memory(affinity, fitted, max_bytes), fitted.partition
 
 
 def moved_for_memory(affinity: Affinity, found: Fit, limits: NDArray[np.float64]) -> Affinity:
@@ -115,12 +115,12 @@ def check_limits(
     if not limits:
         return None
     values = values_of(model)
-    most = limits_array(devices, limits)
+    max_bytes = limits_array(devices, limits)
     needs = footprint(values, partition.subgraph_of, partition.device_of, len(devices))
-    excess = np.maximum(needs.total - most, 0.0)
+    excess = np.maximum(needs.total - max_bytes, 0.0)
     if excess.any():
-        told = _over(devices, needs, most, excess)
-        raise InsufficientMemory(f"model {model.name!r} does not fit as placed: {told}", _shortfall(devices, excess))
+        why = _over(devices, needs, max_bytes, excess)
+        raise InsufficientMemory(f"model {model.name!r} does not fit as placed: {why}", _shortfall(devices, excess))
     return needs
 
 
@@ -144,20 +144,20 @@ def require_fit(
     if found.fits:
         return
     proof = prove_infeasible(values, allowed, limits)
-    told = _over(devices, found.needs, limits, found.excess)
+    why = _over(devices, found.needs, limits, found.excess)
     if proof is None:
-        told += (
+        why += (
             "; no assignment was found that fits: raise a limit, add a device to the list, or pin nodes to devices "
             "where they fit"
         )
     else:
-        told += f"; no assignment can fit, because {_proof(model, devices, proof)}"
+        why += f"; no assignment can fit, because {_proof(model, devices, proof)}"
     unsupported = {}
     if proof is not None and proof.node is not None:
         reason = f"it needs {byte_size(int(proof.bytes))} of memory, which exceeds the limit"
         unsupported = {model.key_of(proof.node): {devices[device]: reason for device in proof.devices}}
     raise InsufficientMemory(
-        f"model {model.name!r} does not fit: {told}", _shortfall(devices, found.excess), unsupported
+        f"model {model.name!r} does not fit: {why}", _shortfall(devices, found.excess), unsupported
     )
 
 

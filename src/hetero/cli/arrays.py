@@ -24,16 +24,16 @@ def summary(value: Any) -> dict[str, Any]:
     empty = dict.fromkeys(("length", "dtype", "shape", "min", "mean", "max", "nan", "inf"))
     if not isinstance(value, np.ndarray):
         return {"kind": "none", **empty} if value is None else {"kind": "sequence", **empty, "length": len(value)}
-    found = {"kind": "tensor", **empty, "dtype": _dtype_name(value), "shape": list(value.shape)}
+    fields = {"kind": "tensor", **empty, "dtype": _dtype_name(value), "shape": list(value.shape)}
     if value.dtype.hasobject or value.dtype.kind in "USc":
-        return found
+        return fields
     numbers = value.astype(np.float64) if value.dtype.kind not in "biu" else value
     finite = numbers if numbers.dtype.kind in "biu" else numbers[np.isfinite(numbers)]
     if finite.size:
-        found |= {"min": float(finite.min()), "mean": float(finite.mean(dtype=np.float64)), "max": float(finite.max())}
+        fields |= {"min": float(finite.min()), "mean": float(finite.mean(dtype=np.float64)), "max": float(finite.max())}
     if numbers is finite:
-        return found | {"nan": 0, "inf": 0}
-    return found | {"nan": int(np.isnan(numbers).sum()), "inf": int(np.isinf(numbers).sum())}
+        return fields | {"nan": 0, "inf": 0}
+    return fields | {"nan": int(np.isnan(numbers).sum()), "inf": int(np.isinf(numbers).sum())}
 
 
 def _dtype_name(value: NDArray[Any]) -> str:

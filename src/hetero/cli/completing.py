@@ -18,8 +18,8 @@ def complete_device(ctx: click.Context, param: click.Parameter, incomplete: str)
     lists = ("HETERO", "MULTI")
     if not separator:
         return [f"{name}:" if name in lists else name for name in names if name.startswith(incomplete)]
-    taken = {*lists, *head.partition(":")[2].split(",")}
-    return [f"{head}{separator}{name}" for name in names if name.startswith(last) and name not in taken]
+    excluded = {*lists, *head.partition(":")[2].split(",")}
+    return [f"{head}{separator}{name}" for name in names if name.startswith(last) and name not in excluded]
 
 
 def complete_pin(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -49,8 +49,8 @@ def _listed(ctx: click.Context) -> Sequence[str]:
     """The devices of the list that ``-d`` gives, of the first of several."""
     from ..base.device_string import parse_device
 
-    given = ctx.params.get("devices") or "CPU"
-    return parse_device(given if isinstance(given, str) else given[0]).devices or ()
+    devices = ctx.params.get("devices") or "CPU"
+    return parse_device(devices if isinstance(devices, str) else devices[0]).devices or ()
 
 
 def complete_support(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

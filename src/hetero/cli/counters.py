@@ -58,12 +58,12 @@ def subgraph_totals(rows: Sequence[ProfileRow], devices: Sequence[str]) -> list[
         SubgraphTotal(
             number,
             devices[max(number - 1, 0)],
-            sum(row.status == EXECUTED for row in found),
-            sum(row.real_us for row in found),
-            sum(row.cpu_us for row in found),
-            max(found, key=lambda row: row.real_us),
+            sum(row.status == EXECUTED for row in subgraph_rows),
+            sum(row.real_us for row in subgraph_rows),
+            sum(row.cpu_us for row in subgraph_rows),
+            max(subgraph_rows, key=lambda row: row.real_us),
         )
-        for number, found in sorted(by_subgraph.items())
+        for number, subgraph_rows in sorted(by_subgraph.items())
     ]
 
 

@@ -58,8 +58,8 @@ def difference(
         return _of_sequences(name, found, expected, rtol, atol, subgraph)
     dtype, shape = str(expected.dtype), expected.shape
     if found.shape != expected.shape or found.dtype != expected.dtype:
-        told = f"is {found.dtype} {list(found.shape)}, expected {dtype} {list(shape)}"
-        return Difference(name, dtype, shape, _INF, _INF, max(expected.size, 1), _INF, _INF, told, subgraph)
+        mismatch = f"is {found.dtype} {list(found.shape)}, expected {dtype} {list(shape)}"
+        return Difference(name, dtype, shape, _INF, _INF, max(expected.size, 1), _INF, _INF, mismatch, subgraph)
     if found.dtype.hasobject or found.dtype.kind in "USb" or (found.dtype.isbuiltin == 1 and found.dtype.kind in "iu"):
         return _exact(name, found, expected, subgraph)
     with np.errstate(all="ignore"):
@@ -75,10 +75,10 @@ def _exact(name: str, found: NDArray[Any], expected: NDArray[Any], subgraph: int
         relative = largest / max(float(np.abs(expected.astype(np.float64)).max()), 1.0)
     elif off:
         largest = relative = 1.0
-    least = _INF if off else 0.0
+    tolerance = _INF if off else 0.0
     verdict = f"{off} of {found.size} differ" if off else "equal"
     return Difference(
-        name, str(expected.dtype), expected.shape, largest, relative, off, least, least, verdict, subgraph
+        name, str(expected.dtype), expected.shape, largest, relative, off, tolerance, tolerance, verdict, subgraph
     )
 
 
@@ -115,8 +115,8 @@ def _of_sequences(name: str, found: Any, expected: Any, rtol: float, atol: float
     one = [] if found is None else found if isinstance(found, list) else [found]
     other = [] if expected is None else expected if isinstance(expected, list) else [expected]
     if len(one) != len(other):
-        told = f"has {len(one)} arrays, expected {len(other)}"
-        return Difference(name, None, None, _INF, _INF, 1, _INF, _INF, told, subgraph)
+        mismatch = f"has {len(one)} arrays, expected {len(other)}"
+        return Difference(name, None, None, _INF, _INF, 1, _INF, _INF, mismatch, subgraph)
     items = [difference(name, *pair, rtol, atol, subgraph) for pair in zip(one, other, strict=True)]
     if not items:
         return Difference(name, None, None, 0.0, 0.0, 0, 0.0, 0.0, "equal", subgraph)

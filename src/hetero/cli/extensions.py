@@ -43,8 +43,8 @@ def load_extension(given: str) -> list[CustomOp]:
         known = [key for key, value in vars(module).items() if isinstance(value, CustomOp)]
         listed = ", ".join(known) or "none"
         raise Failure(f"--extension {given}: has no {name!r}{did_you_mean(name, known)}; its operators: {listed}")
-    found = getattr(module, name)
-    ops = list(found) if isinstance(found, Iterable) and not isinstance(found, (str, bytes)) else [found]
+    exported = getattr(module, name)
+    ops = list(exported) if isinstance(exported, Iterable) and not isinstance(exported, (str, bytes)) else [exported]
     for op in ops:
         if not isinstance(op, CustomOp):
             raise Failure(

@@ -64,17 +64,17 @@ class InputChoice:
         that cannot be read or an input type without random values."""
         arrays, shapes, symbols = self._stated(ports)
         limits = self._limits([port.name for port in ports])
-        made = []
+        inputs = []
         for position, port in enumerate(ports):
             if port.name in arrays:
-                made.append(Input(port.name, *arrays[port.name]))
+                inputs.append(Input(port.name, *arrays[port.name]))
                 continue
             shape = shapes.get(port.name)
             if shape is None:
                 shape = chosen_shape(port, symbols)
             generator = np.random.default_rng([self.seed, position])
-            made.append(Input(port.name, random_array(generator, port, shape, limits.get(port.name)), "random"))
-        return made
+            inputs.append(Input(port.name, random_array(generator, port, shape, limits.get(port.name)), "random"))
+        return inputs
 
     def _stated(
         self, ports: Sequence[Port]
@@ -106,11 +106,11 @@ class InputChoice:
 
     def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
-        for entry in (part for given in self.shapes for part in _listed(given, names)):
-            found = _SHAPE.fullmatch(entry)
-            if found:
-                dims = () if found["dims"] == "scalar" else tuple(map(int, found["dims"].split("x")))
-                shapes[_only(found["name"], names, f"--shape {entry}")] = dims
+        for entry in (part for option in self.shapes for part in _listed(option, names)):
+            match = _SHAPE.fullmatch(entry)
+            if match:
+                dims = () if match["dims"] == "scalar" else tuple(map(int, match["dims"].split("x")))
+                shapes[_only(match["name"], names, f"--shape {entry}")] = dims
                 continue
             end = 0
             for part in _BRACKETS.finditer(entry):

@@ -53,8 +53,8 @@ def model_argument(what: str = "MODEL") -> _Decorator[Any]:
         @functools.wraps(function)
         def chosen(*, model_path: str | None, model_option: str | None, **others: Any) -> Any:
             if (model_path is None) == (model_option is None):
-                given = "given twice" if model_path is not None else "missing: give it as the argument, or with -m"
-                raise click.UsageError(f"the model is {given}")
+                problem = "given twice" if model_path is not None else "missing: give it as the argument, or with -m"
+                raise click.UsageError(f"the model is {problem}")
             return function(model=model_path or model_option, **others)
 
         decorated = click.option(

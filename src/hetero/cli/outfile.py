@@ -22,15 +22,15 @@ def check_output(path: str, force: bool) -> None:
     """Raises `Failure` if the file cannot be created. Call it before long work. An existing file is replaced only with
     ``force``, or if the user confirms it on a terminal."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         check_folder(os.path.dirname(path) or ".", path)
         return
     except OSError as error:
         raise Failure(f"cannot write {path}: {error.strerror}") from error
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise Failure(f"cannot write {path}: it is a folder")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise Failure(f"cannot write {path}: it is not a regular file")
     check_folder(os.path.dirname(path) or ".", path)
     _ask(path, force)

@@ -90,9 +90,9 @@ class Planning:
         return pins or None
 
 
-def _limits(given: Sequence[str]) -> dict[str, str]:
+def _limits(entries: Sequence[str]) -> dict[str, str]:
     limits: dict[str, str] = {}
-    for entry in given:
+    for entry in entries:
         device, equals, size = entry.partition("=")
         if not equals or not device or not size:
             raise click.UsageError(f"--max-memory {entry}: expected DEVICE=SIZE, such as CPU.0=1GiB")
@@ -168,10 +168,10 @@ def planning_options(
 
     def decorate(function: _F) -> _F:
         @functools.wraps(function)
-        def chosen(*, devices: Sequence[str] | str | None, **given: Any) -> Any:
+        def chosen(*, devices: Sequence[str] | str | None, **options: Any) -> Any:
             listed = (devices,) if isinstance(devices, str) else tuple(devices or ())
-            fields = {name: given.pop(name) for name in _FIELDS if name in given}
-            return function(planning=Planning(listed, **fields), **given)
+            fields = {name: options.pop(name) for name in _FIELDS if name in options}
+            return function(planning=Planning(listed, **fields), **options)
 
         decorated: Any = chosen
         for option in reversed(options):

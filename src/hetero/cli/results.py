@@ -35,7 +35,7 @@ def print_results(results: Sequence[dict[str, Any]]) -> None:
     print_table(
         "Latency and throughput",
         ("", *(f">{result['device']}" for result in results)),
-        [(name, *map(told, results)) for name, told in rows],
+        [(name, *map(text_of, results)) for name, text_of in rows],
     )
     for result in results:
         if "counters" in result:

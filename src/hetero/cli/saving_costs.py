@@ -35,23 +35,23 @@ def save_costs(
     """
     before = [Costs.load(path)] if os.path.exists(path) else []
     shapes = {name: tuple(array.shape) for name, array in arrays.items() if hasattr(array, "shape")}
-    found = Costs.of_model(model)
+    costs = Costs.of_model(model)
     for devices, runs in counted:
-        found = found.merge(
+        costs = costs.merge(
             Costs.from_profile(model, devices if len(devices) > 1 or _cut(runs) else devices[0], runs, shapes)
         )
     threads = {key: value for key, value in config.items() if key == "INFERENCE_NUM_THREADS"}
     measurements = [
         dataclasses.replace(entry, launch_us=measure_launch(core, entry.device, threads) * 1e6)
-        for entry in found.measurements
+        for entry in costs.measurements
     ]
     names = list(dict.fromkeys(entry.device for entry in measurements))
     links = [measure_link(core, source, target, threads) for source, target in itertools.permutations(names, 2)]
-    found = dataclasses.replace(found, measurements=tuple(measurements), links=tuple(links))
+    costs = dataclasses.replace(costs, measurements=tuple(measurements), links=tuple(links))
     if before:
-        found = before[0].merge(found)
-    found.save(path)
-    return found
+        costs = before[0].merge(costs)
+    costs.save(path)
+    return costs
 
 
 def _cut(runs: Sequence[Profile]) -> bool:

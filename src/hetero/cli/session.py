@@ -104,9 +104,9 @@ def core_with(planning: Planning) -> Core:
         from ..devices.profile import load_profile
 
         core.register_plugin(load_profile(path).name, Path(path))
-    for given in planning.extensions:
+    for extension in planning.extensions:
         from .extensions import load_extension
 
-        for op in load_extension(given):
+        for op in load_extension(extension):
             core.add_extension(op)
     return core

@@ -46,15 +46,15 @@ def fallen_back(
             return numbers
 
 
-def _whole(value: object, name: str, least: int) -> int:
+def _whole(value: object, name: str, minimum: int) -> int:
     if isinstance(value, bool | np.bool_):
         raise PartitionError(f"{name} must be an integer, found {shown(value)}")
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise PartitionError(f"{name} must be an integer, found {shown(value)}") from None
-    if number < least:
-        raise PartitionError(f"{name} must be {least} or more, found {shown(number)}")
+    if number < minimum:
+        raise PartitionError(f"{name} must be {minimum} or more, found {shown(number)}")
     return number
 
 

@@ -103,8 +103,8 @@ class BoundPlan(PlanRecord):
     @memory_errors()
     def reasons(self) -> Mapping[str, str]:
         affinity, keys = self.assignment.affinity, self.assignment.model.keys
-        told = np.flatnonzero((affinity.device_of > 0) | (affinity.origin > 0))
-        return {keys[node]: affinity.reason(node) for node in told.tolist()}
+        nodes = np.flatnonzero((affinity.device_of > 0) | (affinity.origin > 0))
+        return {keys[node]: affinity.reason(node) for node in nodes.tolist()}
 
     @functools.cached_property
     @memory_errors()

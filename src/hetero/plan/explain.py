@@ -128,8 +128,8 @@ class Explanation:
             f"{self.reason}"
         )
         yield "devices by priority:"
-        for asked in self.asked:
-            yield f"  {asked.device}: {'supports it' if asked.refusal is None else asked.refusal}"
+        for answer in self.asked:
+            yield f"  {answer.device}: {'supports it' if answer.refusal is None else answer.refusal}"
         if self.costs:
             yield "costs, and the latency of an inference with this node there:"
         for cost in self.costs:
@@ -191,7 +191,7 @@ def _costs(plan: BoundPlan, node: int) -> tuple[DeviceCost, ...]:
         return ()
     affinity, partition = assignment.affinity, assignment.partition
     trials = Trials(plan)
-    found = []
+    costs = []
     for device, name in enumerate(affinity.devices):
         if not affinity.supports[device].mask[node]:
             continue
@@ -201,8 +201,8 @@ def _costs(plan: BoundPlan, node: int) -> tuple[DeviceCost, ...]:
             device_of[node] = device
             there = trials.partition(device_of)
         work, source = assignment.cost_of(device, node)
-        found.append(DeviceCost(name, work, source, None if there is None else assignment.predict(there).total))
-    return tuple(found)
+        costs.append(DeviceCost(name, work, source, None if there is None else assignment.predict(there).total))
+    return tuple(costs)
 
 
 def missing_ops(plan: BoundPlan, limit: int) -> tuple[MissingOp, ...]:
@@ -230,13 +230,13 @@ def _tried(plan: BoundPlan, candidates: Sequence[tuple[int, int]]) -> tuple[Miss
     assignment = plan.assignment
     model, affinity, partition = assignment.model, assignment.affinity, assignment.partition
     trials = Trials(plan)
-    found = []
+    effects = []
     for device, op in candidates:
         moved = (affinity.origin == Origin.PRIORITY) & (affinity.device_of > device) & (model.op_type_of == op)
         after = trials.partition(np.where(moved, device, affinity.device_of).astype(np.int32))
         if after is None:
             break
-        found.append(
+        effects.append(
             MissingOp(
                 affinity.devices[device],
                 model.op_types[op],
@@ -245,7 +245,7 @@ def _tried(plan: BoundPlan, candidates: Sequence[tuple[int, int]]) -> tuple[Miss
                 after.num_subgraphs,
             )
         )
-    return tuple(sorted(found, key=lambda missing: missing.subgraphs_after))
+    return tuple(sorted(effects, key=lambda missing: missing.subgraphs_after))
 
 
 def _find(plan: BoundPlan, model: Model, key: str) -> int:
@@ -333,7 +333,7 @@ def _edge_between(partition: Partition, here: int, there: int, preferred: int) -
     graph, subgraph_of = partition.graph, partition.subgraph_of
     for node in (preferred, *partition.nodes(here).tolist()):
         after = graph.successors(node)
-        found = after[subgraph_of[after] == there]
-        if len(found) and subgraph_of[node] == here:
-            return node, int(found[0])
+        targets = after[subgraph_of[after] == there]
+        if len(targets) and subgraph_of[node] == here:
+            return node, int(targets[0])
     raise AssertionError(f"no edge leads from subgraph {here} to {there}")

@@ -22,10 +22,10 @@ def plan_svg(plan: PlanRecord) -> str:
     its nodes. Arrows connect subgraphs that pass values."""
     parts = plan.subgraphs
     lanes = list(plan.devices)
-    most = max((len(part.nodes) for part in parts), default=1)
+    max_nodes = max((len(part.nodes) for part in parts), default=1)
     boxes, at = [], 0.0
     for number, part in enumerate(parts, start=1):
-        width = 1.0 + 2.0 * len(part.nodes) / most
+        width = 1.0 + 2.0 * len(part.nodes) / max_nodes
         count = counted(len(part.nodes), "node")
         tip = f"subgraph {number} on {part.device}: {count}, {part.nodes[0]} … {part.nodes[-1]}"
         boxes.append(Box(lanes.index(part.device), at, at + width, str(number), tip))

@@ -148,8 +148,8 @@ def _subgraphs(plan: PlanRecord) -> Iterator[str]:
     if count > len(numbers):
         left = plan.subgraphs[_HEAD : count - _TAIL]
         by_device = Counter(part.device for part in left)
-        told = ", ".join(f"{number} on {device}" for device, number in by_device.items())
-        yield f"     ... {len(left)} more: {told}"
+        device_counts = ", ".join(f"{number} on {device}" for device, number in by_device.items())
+        yield f"     ... {len(left)} more: {device_counts}"
         yield from lines[1 + _HEAD :]
 
 

@@ -73,8 +73,10 @@ def _unused(assignment: Assignment) -> Iterator[PlanWarning]:
                 why = f"{moved} of the {counted(takes, 'node')} that it supports are predicted to be faster elsewhere"
         else:
             reasons = Counter(support.reasons.values()).most_common(3)
-            told = "; ".join(f"{counted(count, 'node')}: {reason}" for reason, count in reasons)
-            why = f"it supports none of the {counted(model.num_nodes, 'node')}" + (f" ({told})" if told else "")
+            main_reasons = "; ".join(f"{counted(count, 'node')}: {reason}" for reason, count in reasons)
+            why = f"it supports none of the {counted(model.num_nodes, 'node')}" + (
+                f" ({main_reasons})" if main_reasons else ""
+            )
         yield PlanWarning("unused", f"{device} has no node: {why}", device)
 
 
@@ -82,8 +84,8 @@ def unknown_sizes(plan: BoundPlan) -> Iterator[PlanWarning]:
     """Devices whose limit may not hold because some values have an unknown size, and how to state the sizes."""
     for number, device in enumerate(plan.devices):
         if device in plan.limits and plan.footprint.unknown[number]:
-            told = unknown_size(plan.assignment.model, device, plan.limits[device], plan.footprint, number)
-            yield PlanWarning("memory", told, device)
+            message = unknown_size(plan.assignment.model, device, plan.limits[device], plan.footprint, number)
+            yield PlanWarning("memory", message, device)
 
 
 def _pins(plan: BoundPlan, trials: Trials) -> Iterator[PlanWarning]:
@@ -133,13 +135,13 @@ def _islands(assignment: Assignment, trials: Trials) -> Iterator[PlanWarning]:
     count = len(affinity.devices)
     for device in range(count):
         for other in range(count):
-            found = np.flatnonzero((around == other) & (partition.device_of == device) & ~pinned)
-            if not len(found):
+            islands = np.flatnonzero((around == other) & (partition.device_of == device) & ~pinned)
+            if not len(islands):
                 continue
-            nodes = np.flatnonzero(np.isin(partition.subgraph_of, found))
-            taken = affinity.supports[other].mask[nodes]
-            refused = np.unique(partition.subgraph_of[nodes[~taken]])
-            for able, group in ((True, np.setdiff1d(found, refused)), (False, refused)):
+            nodes = np.flatnonzero(np.isin(partition.subgraph_of, islands))
+            supported = affinity.supports[other].mask[nodes]
+            refused = np.unique(partition.subgraph_of[nodes[~supported]])
+            for able, group in ((True, np.setdiff1d(islands, refused)), (False, refused)):
                 if len(group):
                     yield _island_warning(assignment, trials, device, other, group, able)
 
@@ -162,8 +164,8 @@ def _island_warning(
             advice += f": pinned there, the model has {counted(after, 'subgraph')} instead of {partition.num_subgraphs}"
     else:
         ops = Counter(model.op_types[op] for op in model.op_type_of[nodes[~affinity.supports[other].mask[nodes]]])
-        most = ", ".join(f"{op} ({number})" for op, number in ops.most_common(3))
-        advice = f"{surrounding} does not support {most}{', ...' if len(ops) > 3 else ''}"
+        common_ops = ", ".join(f"{op} ({number})" for op, number in ops.most_common(3))
+        advice = f"{surrounding} does not support {common_ops}{', ...' if len(ops) > 3 else ''}"
     return PlanWarning(
         "islands",
         f"{counted(len(group), 'tiny island')} on {name} amid {surrounding}, {counted(len(nodes), 'node')} in total "

@@ -78,11 +78,11 @@ def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel
         raise HeteroError(
             f"{device} returned {type(compiled).__name__} from compile_model {subject}, expected a CompiledModel"
         )
-    for kind, found, wanted in (
+    for kind, ports, model_ports in (
         ("inputs", compiled.inputs, model.inputs),
         ("outputs", compiled.outputs, model.outputs),
     ):
-        names, expected = [port.name for port in found], [port.name for port in wanted]
+        names, expected = [port.name for port in ports], [port.name for port in model_ports]
         if names != expected:
             raise HeteroError(
                 f"{device} returned a model with the {kind} {names} from compile_model {subject}, expected {expected}"
@@ -136,8 +136,8 @@ def _fault(support: object, num_nodes: int) -> str | None:
         return f"{type(support).__name__}, expected a Support,"
     mask = support.mask
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_nodes,):
-        found = f"{mask.dtype}{list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
-        return f"a Support whose mask is {found}, expected bool[{num_nodes}],"
+        mask_type = f"{mask.dtype}{list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        return f"a Support whose mask is {mask_type}, expected bool[{num_nodes}],"
     if not isinstance(support.reasons, Mapping) or any(node not in support.reasons for node in np.flatnonzero(~mask)):
         return "a Support without a reason for each unsupported node"
     return None

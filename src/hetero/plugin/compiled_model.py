@@ -43,11 +43,11 @@ class CompiledModel(abc.ABC):
         self._device = device
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
-        given = dict(properties or {})
-        streams = max(1, int(given.get("NUM_STREAMS", 1)))
+        provided = dict(properties or {})
+        streams = max(1, int(provided.get("NUM_STREAMS", 1)))
         optimal = {"OPTIMAL_NUMBER_OF_INFER_REQUESTS": streams}
         stated = {"EXECUTION_DEVICES": (device,), "NETWORK_NAME": "", "LOADED_FROM_CACHE": False}
-        self._properties = {**stated, **optimal, **given}
+        self._properties = {**stated, **optimal, **provided}
         self.subject = ""
         """What it was compiled from, for errors: ``of 'name' (node 'a')``."""
         self._idle: list[InferRequest] = []
@@ -217,8 +217,8 @@ class CompiledModel(abc.ABC):
     def adopt_ports(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
         """Use the ports of the exported model, so that types are not inferred again. Raises `Corrupt` if their names
         differ from those of this model."""
-        for mine, given in ((self._inputs, inputs), (self._outputs, outputs)):
-            if [port.name for port in mine] != [port.name for port in given]:
+        for mine, stored in ((self._inputs, inputs), (self._outputs, outputs)):
+            if [port.name for port in mine] != [port.name for port in stored]:
                 raise Corrupt(f"the ports of the model for {self._device} are not those that the file states")
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
 

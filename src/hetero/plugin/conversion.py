@@ -101,22 +101,22 @@ def _from_numbers(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
     """An array of Python numbers, NumPy scalars or strings, or of nested sequences of them."""
     kinds = _kinds_of(value)
     is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
-    found = type(value).__name__
+    description = type(value).__name__
     if is_list:
-        found = f"a {found} of {' and '.join(sorted(kinds)) or 'nothing'}"
+        description = f"a {description} of {' and '.join(sorted(kinds)) or 'nothing'}"
     is_text = bool(kinds) and kinds <= {"str", "bytes"}
     if is_text if dtype is None else dtype.hasobject:
         if not kinds <= {"str", "bytes"}:
-            raise Unfit(f"{found}; convert the elements to str first")
-        return _made(value, np.dtype(object), found)
-    wanted = None if dtype is None else _kind(dtype)
-    if not kinds <= (_TAKES.keys() if wanted is None else _TAKES.get(wanted, set())):
+            raise Unfit(f"{description}; convert the elements to str first")
+        return _made(value, np.dtype(object), description)
+    kind = None if dtype is None else _kind(dtype)
+    if not kinds <= (_TAKES.keys() if kind is None else _TAKES.get(kind, set())):
         remedy = "pass an array" if dtype is None else f"convert it explicitly to an array of {dtype} first"
-        raise Unfit(f"{found}; {remedy}")
-    if dtype is None or wanted == "bool" or not kinds:
-        return _made(value, dtype, found)
-    exact = _made(value, np.dtype(object), found)
-    return _integers(exact, dtype) if wanted == "int" else _floats(exact, dtype)
+        raise Unfit(f"{description}; {remedy}")
+    if dtype is None or kind == "bool" or not kinds:
+        return _made(value, dtype, description)
+    exact = _made(value, np.dtype(object), description)
+    return _integers(exact, dtype) if kind == "int" else _floats(exact, dtype)
 
 
 def _integers(exact: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
@@ -143,20 +143,20 @@ def _floats(exact: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     return array
 
 
-def _made(value: Any, dtype: np.dtype[Any] | None, found: str) -> np.ndarray:
+def _made(value: Any, dtype: np.dtype[Any] | None, description: str) -> np.ndarray:
     try:
         array = np.array(value, dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise Unfit(f"{found}: {error}") from error
+        raise Unfit(f"{description}: {error}") from error
     if array.dtype.hasobject:
         if not set(map(type, array.flat)) <= _KIND_OF_TYPE.keys():
             for position, item in enumerate(array.flat):
                 if isinstance(item, np.ndarray) and item.ndim == 0:
                     array.flat[position] = item[()]
                 elif isinstance(item, (Sequence, np.ndarray)) and not isinstance(item, (str, bytes)):
-                    raise Unfit(f"{found} with rows of different lengths")
+                    raise Unfit(f"{description} with rows of different lengths")
         if dtype is None:
-            raise Unfit(f"{found}; pass an array")
+            raise Unfit(f"{description}; pass an array")
     return array
 
 
@@ -210,9 +210,9 @@ def _strings(array: np.ndarray) -> np.ndarray:
     """An array of strings as an object array of `str`. Returns the same array if it already is one."""
     objects = array if array.dtype == object else array.astype(object)
     types = set(map(type, objects.flat))
-    if all(issubclass(found, str) for found in types):
+    if all(issubclass(element_type, str) for element_type in types):
         return objects
-    if not all(issubclass(found, (str, bytes)) for found in types):
+    if not all(issubclass(element_type, (str, bytes)) for element_type in types):
         raise Unfit(f"an array of Python objects ({_first_types(objects)}); convert the elements to str first")
     decoded = np.empty(objects.size, object)
     try:

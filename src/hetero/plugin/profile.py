@@ -94,13 +94,13 @@ class Profile(tuple[ProfileRow, ...]):
         """`spans`. If the inference was not timed: consecutive spans, each as long as the sum of its rows."""
         if self.spans or not self:
             return self.spans
-        made: list[Span] = []
+        spans: list[Span] = []
         begin = 0
         for subgraph, rows in sorted(self.by_subgraph().items()):
             length = round(1000 * total_us(rows))
-            made.append(Span(subgraph, "device", "not timed", begin, begin + length))
+            spans.append(Span(subgraph, "device", "not timed", begin, begin + length))
             begin += length
-        return tuple(made)
+        return tuple(spans)
 
     def by_subgraph(self) -> dict[int, list[ProfileRow]]:
         """Subgraph -> its rows, in the order of the profile."""

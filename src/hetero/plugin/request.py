@@ -392,15 +392,15 @@ class AsyncRun:
         request, arrays = self._request, self._arrays
         if request is None or arrays is None:
             return
-        found: Outputs | None = None
+        outputs: Outputs | None = None
         error: BaseException | None = None
         try:
-            found = Outputs(request._positions, request.accept(results, arrays, profile))
+            outputs = Outputs(request._positions, request.accept(results, arrays, profile))
             if request._cancellation.requested:
-                found, error = None, Cancelled("the inference was cancelled")
+                outputs, error = None, Cancelled("the inference was cancelled")
         except BaseException as raised:
             error = raised
-        self.settle(found, error)
+        self.settle(outputs, error)
 
     def run(self) -> None:
         request, arrays = self._request, self._arrays
@@ -468,14 +468,14 @@ class AsyncRun:
 def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """``results`` that the caller may modify. Copies each result that is a constant (read-only), or that shares memory
     with an input or with an earlier result."""
-    given = list(_arrays_in(inputs))
+    input_arrays = list(_arrays_in(inputs))
     owners: dict[int, np.ndarray] = {}  # by id: earlier results that are not views, so they do not share memory
     views: list[np.ndarray] = []  # the other earlier results
 
     def owned(result: Any) -> Any:
         if not isinstance(result, np.ndarray):
             return [owned(item) for item in result] if isinstance(result, list) else result
-        if not result.flags.writeable or _shares_memory(result, given) or _shares_memory(result, views):
+        if not result.flags.writeable or _shares_memory(result, input_arrays) or _shares_memory(result, views):
             return result.copy()
         if result.base is not None:
             if _shares_memory(result, owners.values()):

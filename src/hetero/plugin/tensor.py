@@ -122,9 +122,9 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
         inputs = dict(inputs.items())
     elif not isinstance(inputs, Mapping):
         if len(ports) != 1:
-            wanted = ", ".join(port.name for port in ports) or "none"
-            found = "one array" if isinstance(inputs, np.ndarray) else type(inputs).__name__
-            raise InferenceError(f"expected a mapping from input name to array (inputs: {wanted}), found {found}")
+            names = ", ".join(port.name for port in ports) or "none"
+            kind = "one array" if isinstance(inputs, np.ndarray) else type(inputs).__name__
+            raise InferenceError(f"expected a mapping from input name to array (inputs: {names}), found {kind}")
         inputs = {ports[0].name: inputs}
     symbols: dict[str, tuple[int, str]] = {}
     bound: list[Any] = []
@@ -162,15 +162,15 @@ def check_outputs(ports: Sequence[Port], results: Sequence[np.ndarray], device: 
         if not port.is_tensor and (result is None or isinstance(result, (np.ndarray, list))):
             continue
         if not isinstance(result, np.ndarray) or (port.dtype is not None and result.dtype != port.dtype):
-            found = f"{result.dtype} {list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
-            raise InferenceError(f"{device}: output {port.name!r} is declared {_describe(port)}, found {found}")
+            actual = f"{result.dtype} {list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
+            raise InferenceError(f"{device}: output {port.name!r} is declared {_describe(port)}, found {actual}")
         if not port.declared or port.shape is None:
             continue
         other_rank = len(port.shape) != result.ndim
         off = [abs(dim - size) for dim, size in zip(port.shape, result.shape, strict=False) if isinstance(dim, int)]
         if other_rank or any(off):
-            found = f"{result.dtype} {list(result.shape)}"
-            text = f"{device}: output {port.name!r} is declared {_describe(port)}, found {found}"
+            actual = f"{result.dtype} {list(result.shape)}"
+            text = f"{device}: output {port.name!r} is declared {_describe(port)}, found {actual}"
             if not other_rank and max(off) > 1:
                 raise InferenceError(text)
             import warnings
@@ -206,19 +206,19 @@ def _as_held(value: Any, kinds: tuple[str, ...], dtype: np.dtype[Any], port: Por
     """``value`` as what ``kinds`` hold, from the outside in. ``where``: in which element it is, for errors."""
     if kinds and kinds[0] == "optional":
         return None if value is None else _as_held(value, kinds[1:], dtype, port, where)
-    found = f"input {port.name!r}: expected {_describe(port)}, found{where and f' in {where}:'}"
+    prefix = f"input {port.name!r}: expected {_describe(port)}, found{where and f' in {where}:'}"
     if kinds:
         if not isinstance(value, (list, tuple)):
             what = "an array" if isinstance(value, np.ndarray) else type(value).__name__
-            raise InferenceError(f"{found} {what}; pass a list")
+            raise InferenceError(f"{prefix} {what}; pass a list")
         of = where and f" of {where}"
         return [_as_held(item, kinds[1:], dtype, port, f"element {at}{of}") for at, item in enumerate(value)]
     try:
         array = as_array(value, dtype)
     except Unfit as unfit:
-        raise InferenceError(f"{found} {unfit}") from unfit.__cause__
+        raise InferenceError(f"{prefix} {unfit}") from unfit.__cause__
     if array.dtype != dtype:
-        raise InferenceError(f"{found} dtype {array.dtype}")
+        raise InferenceError(f"{prefix} dtype {array.dtype}")
     return array
 
 

@@ -89,11 +89,11 @@ class _Strings:
         self._numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
-        found = self._numbers.get(text)
-        if found is None:
-            found = self._numbers[text] = len(self.strings)
+        number = self._numbers.get(text)
+        if number is None:
+            number = self._numbers[text] = len(self.strings)
             self.strings.append(clean(text))
-        return found
+        return number
 
 
 def _reasons(affinity: Affinity, table: _Strings) -> NDArray[np.int64]:
@@ -183,12 +183,12 @@ def _run(
 def _rows_by_place(profile: Profile, keys: Sequence[str], sizes: Sequence[int]) -> list[ProfileRow | None]:
     """The row of each node. If the profile has subgraphs, keys are looked up within their subgraph."""
     by_key = {(row.subgraph, row.node): row for row in profile}
-    found: list[ProfileRow | None] = []
+    rows: list[ProfileRow | None] = []
     at = 0
     for subgraph, size in enumerate(sizes, start=1):
-        found += [by_key.get((subgraph, key)) or by_key.get((0, key)) for key in keys[at : at + size]]
+        rows += [by_key.get((subgraph, key)) or by_key.get((0, key)) for key in keys[at : at + size]]
         at += size
-    return found
+    return rows
 
 
 def _how(row: ProfileRow) -> str:

@@ -70,9 +70,9 @@ def quotient_dot(plan: PlanRecord) -> str:
         label = _quoted("\n".join([f"subgraph {subgraph + 1} on {plan.devices[device]}", count, *ends]))
         lines.append(f'  s{subgraph} [label={label}, fillcolor="{_FILLS[device % len(_FILLS)]}"];')
     for (source, target), (values, size) in _crossings(plan).items():
-        told = [counted(values, "value")] if values > 1 else []
-        told += [byte_size(size)] if size is not None else []
-        label = f" [label={_quoted('   ' + ', '.join(told))}]" if told else ""
+        label_parts = [counted(values, "value")] if values > 1 else []
+        label_parts += [byte_size(size)] if size is not None else []
+        label = f" [label={_quoted('   ' + ', '.join(label_parts))}]" if label_parts else ""
         lines.append(f"  s{source} -> s{target}{label};")
     return "\n".join([*lines, "}", ""])
 
@@ -80,13 +80,13 @@ def quotient_dot(plan: PlanRecord) -> str:
 def _crossings(plan: PlanRecord) -> dict[tuple[int, int], tuple[int, int | None]]:
     """Pairs of subgraphs in ascending order, with the number of values from the first to the second and their size in
     B; None if a size is unknown."""
-    found: dict[tuple[int, int], tuple[int, int | None]] = {}
+    crossings: dict[tuple[int, int], tuple[int, int | None]] = {}
     for value in plan.values:
         for reader in value.readers:
             pair = value.source - 1, reader - 1
-            count, size = found.get(pair, (0, 0))
-            found[pair] = count + 1, None if size is None or value.bytes is None else size + value.bytes
-    return dict(sorted(found.items()))
+            count, size = crossings.get(pair, (0, 0))
+            crossings[pair] = count + 1, None if size is None or value.bytes is None else size + value.bytes
+    return dict(sorted(crossings.items()))
 
 
 def write_affinity_dot(plan: PlanRecord, folder: str | os.PathLike[str] = ".") -> Path:

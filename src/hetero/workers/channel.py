@@ -88,14 +88,14 @@ class Channel:
     def close(self) -> None:
         self._socket.close()
 
-    def _some(self, most: int, wait: Wait | None) -> bytes:
+    def _some(self, max_bytes: int, wait: Wait | None) -> bytes:
         """At least one received byte. The caller clears `_is_unsure` once it has stored the bytes."""
         while True:
             if wait is not None:
                 wait(True)
             self._be_unsure()
             try:
-                some = self._socket.recv(most)
+                some = self._socket.recv(max_bytes)
             except BlockingIOError:
                 self._is_unsure = False
                 continue

@@ -164,8 +164,8 @@ class _Runner:
         ]
 
     def _rooms(self) -> tuple[list[NDArray[Any]], list[Room]]:
-        found = [self._pool.empty((size,), np.uint8) for size in self._sizes]
-        return [array for array, _ in found], [Room(offset, array.nbytes) for array, offset in found]
+        blocks = [self._pool.empty((size,), np.uint8) for size in self._sizes]
+        return [array for array, _ in blocks], [Room(offset, array.nbytes) for array, offset in blocks]
 
     def _stop(self) -> bool:
         return self.cancellation.requested

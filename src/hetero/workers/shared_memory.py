@@ -73,7 +73,7 @@ class SharedPool(SharedMemory):
         # Not protected by the lock, because arrays may be garbage collected, and return their blocks, at any time.
         self._free: dict[int, list[int]] = {}  # bytes -> offsets
         self._bare: dict[int, list[int]] = {}  # the same, of those without pages
-        self._taken: dict[int, _Block] = {}  # by offset
+        self._in_use: dict[int, _Block] = {}  # by offset
         weakref.finalize(self, os.close, descriptor).atexit = False
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> tuple[NDArray[Any], int]:
@@ -82,7 +82,7 @@ class SharedPool(SharedMemory):
         size = _rounded(math.prod(shape) * kind.itemsize)
         offset = self._take(size)
         array = np.ndarray(shape, kind, self._memory, offset)
-        block = self._taken[offset] = _Block(array, self._give_back)
+        block = self._in_use[offset] = _Block(array, self._give_back)
         block.offset, block.size = offset, size
         return array, offset
 
@@ -109,7 +109,7 @@ class SharedPool(SharedMemory):
         return offset
 
     def _give_back(self, block: _Block) -> None:
-        del self._taken[block.offset]
+        del self._in_use[block.offset]
         spare = self._free.setdefault(block.size, [])
         if block.size >= _LARGE and len(spare) >= max(_SPARE_BLOCKS, _SPARE_BYTES // block.size):
             self._memory.madvise(mmap.MADV_REMOVE, block.offset, block.size)

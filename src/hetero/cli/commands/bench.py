@@ -120,7 +120,7 @@ def command(
     if streams is not None:
         streams.put_into(config)
     targets = _targets(planning)
-    made: list[tuple[Contender, float]] = []
+    compiled_contenders: list[tuple[Contender, float]] = []
     inputs = None
     for target in targets:
         compiled, compile_seconds = session.compile(target, config)
@@ -129,14 +129,14 @@ def command(
         optimal = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if streams or hint == "throughput" else 1
         arrays = {entry.name: entry.array for entry in inputs}
         label = target.label or compiled.device
-        made.append((Contender(label, compiled, arrays, in_flight or optimal), compile_seconds))
+        compiled_contenders.append((Contender(label, compiled, arrays, in_flight or optimal), compile_seconds))
     assert inputs is not None
-    contenders = [contender for contender, _ in made]
+    contenders = [contender for contender, _ in compiled_contenders]
     with progress("Measuring") as tell:
         for contender in contenders:
             contender.warm_up(warmup)
         measure(contenders, seconds or (0.0 if inferences else _SECONDS), inferences or 0, tell)
-    results = [_result(contender, contenders[0], compile_seconds) for contender, compile_seconds in made]
+    results = [_result(contender, contenders[0], compile_seconds) for contender, compile_seconds in compiled_contenders]
     if counted or trace is not None or costs_path is not None:
         from ..counting import count_all
 

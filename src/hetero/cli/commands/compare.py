@@ -51,8 +51,8 @@ def command(
     session = Session(model, planning)
     inputs = InputChoice(**choice).make(session.model.inputs)
     session.state_sizes(InputChoice(**choice))
-    found = _differences(session, judged, reference, planning.config(), inputs, boundaries, (rtol, atol))
-    passed = all(entry.passes for entry in found)
+    differences = _differences(session, judged, reference, planning.config(), inputs, boundaries, (rtol, atol))
+    passed = all(entry.passes for entry in differences)
     if as_json:
         print_json(
             {
@@ -62,14 +62,14 @@ def command(
                 "rtol": rtol,
                 "atol": atol,
                 "passed": passed,
-                "least_rtol": max((entry.least_rtol for entry in found), default=0.0),
-                "least_atol": max((entry.least_atol for entry in found), default=0.0),
+                "least_rtol": max((entry.least_rtol for entry in differences), default=0.0),
+                "least_atol": max((entry.least_atol for entry in differences), default=0.0),
                 "inputs": [entry.as_json() for entry in inputs],
-                "values": [entry.as_json() for entry in found],
+                "values": [entry.as_json() for entry in differences],
             }
         )
     else:
-        _print(found, judged.label or "", reference, (rtol, atol))
+        _print(differences, judged.label or "", reference, (rtol, atol))
     if not passed:
         raise SystemExit(DIFFERS)
 
@@ -123,18 +123,18 @@ def _differences(
         tell(0.6)
         second = beside(arrays)
         tell(0.9)
-        found = [
+        differences = [
             difference(name, first[name], value, *tolerances, subgraph=sources.get(name))
             for name, value in second.items()
         ]
-    return sorted(found, key=lambda entry: (entry.passes, -entry.badness))
+    return sorted(differences, key=lambda entry: (entry.passes, -entry.badness))
 
 
-def _print(found: Sequence[Difference], judged: str, reference: str, tolerances: tuple[float, float]) -> None:
+def _print(differences: Sequence[Difference], judged: str, reference: str, tolerances: tuple[float, float]) -> None:
     from ...base.formatting import shape_text
     from ..text import print_line, print_table, shorten
 
-    with_subgraph = any(entry.subgraph is not None for entry in found)
+    with_subgraph = any(entry.subgraph is not None for entry in differences)
     print_table(
         f"{judged} against {reference}, rtol {tolerances[0]:g}, atol {tolerances[1]:g}",
         (
@@ -158,18 +158,20 @@ def _print(found: Sequence[Difference], judged: str, reference: str, tolerances:
                 f"{entry.least_rtol:.1e}",
                 entry.verdict,
             )
-            for entry in found
+            for entry in differences
         ],
     )
-    failed = sum(not entry.passes for entry in found)
+    failed = sum(not entry.passes for entry in differences)
     if not failed:
-        print_line("The value passes" if len(found) == 1 else f"All {len(found)} values pass")
+        print_line("The value passes" if len(differences) == 1 else f"All {len(differences)} values pass")
         return
-    rtol, atol = max(entry.least_rtol for entry in found), max(entry.least_atol for entry in found)
+    rtol, atol = max(entry.least_rtol for entry in differences), max(entry.least_atol for entry in differences)
     advice = f"all pass with --rtol {_rounded_up(rtol)}, or with --atol {_rounded_up(atol)}"
     if not rtol < float("inf"):
         advice = f"all pass with --atol {_rounded_up(atol)}" if atol < float("inf") else "no tolerance lets all pass"
-    print_line(f"{f'{failed} of {len(found)} values differ' if len(found) > 1 else 'The value differs'}; {advice}")
+    print_line(
+        f"{f'{failed} of {len(differences)} values differ' if len(differences) > 1 else 'The value differs'}; {advice}"
+    )
 
 
 def _rounded_up(tolerance: float) -> str:

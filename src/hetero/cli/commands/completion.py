@@ -54,6 +54,6 @@ def command(ctx: click.Context, shell: str) -> None:
         return
     from click.shell_completion import get_completion_class
 
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(ctx.find_root().command, {}, "hetero", "_HETERO_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    click.echo(completion_class(ctx.find_root().command, {}, "hetero", "_HETERO_COMPLETE").source())

@@ -29,9 +29,9 @@ def command(profiles: tuple[str, ...], as_json: bool) -> None:
     from ..text import print_json, print_table
 
     core = core_with(Planning(profiles=profiles))
-    found = [_described(core, info) for info in core.devices()]
+    devices = [_described(core, info) for info in core.devices()]
     if as_json:
-        print_json({"devices": found})
+        print_json({"devices": devices})
         return
     rows = [
         (
@@ -40,7 +40,7 @@ def command(profiles: tuple[str, ...], as_json: bool) -> None:
             f"{entry['origin']} {entry['version']}".strip(),
             entry["description"] if entry["available"] else f"not available: {entry['reason']}",
         )
-        for entry in found
+        for entry in devices
     ]
     print_table("Devices", ("device (ids)", "kind", "from", "what it is"), rows)
 

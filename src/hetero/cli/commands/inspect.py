@@ -30,11 +30,11 @@ def command(model: str, follow_links: bool, verify: bool, as_json: bool) -> None
     from ..text import print_json
 
     session = Session(model, Planning(follow_links=follow_links))
-    found = _artifact(model, verify) if session.is_artifact or model.endswith(".hetero") else _onnx(session)
+    summary = _artifact(model, verify) if session.is_artifact or model.endswith(".hetero") else _onnx(session)
     if as_json:
-        print_json(found)
+        print_json(summary)
     else:
-        _print(found)
+        _print(summary)
 
 
 def _ports(ports: Sequence[Any]) -> list[dict[str, Any]]:
@@ -137,34 +137,34 @@ def _artifact(path: str, verify: bool) -> dict[str, Any]:
     }
 
 
-def _print(found: Mapping[str, Any]) -> None:
+def _print(summary: Mapping[str, Any]) -> None:
     from ...base.formatting import byte_size, counted, shape_text
     from ..text import print_line, print_table, shorten
 
-    print_line(f"{found['path']}: {byte_size(found['bytes'])}, {shorten(found['name']) or 'without a name'}")
-    if found["kind"] == "onnx":
-        opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in found["opsets"].items())
-        print_line(f"ONNX IR {found['ir_version']}, operators of {opsets}")
-        if found["producer"]:
-            print_line(f"made by {shorten(found['producer'], 200)}")
+    print_line(f"{summary['path']}: {byte_size(summary['bytes'])}, {shorten(summary['name']) or 'without a name'}")
+    if summary["kind"] == "onnx":
+        opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in summary["opsets"].items())
+        print_line(f"ONNX IR {summary['ir_version']}, operators of {opsets}")
+        if summary["producer"]:
+            print_line(f"made by {shorten(summary['producer'], 200)}")
         print_line(
-            f"{counted(found['nodes'], 'node')}, {counted(found['initializers'], 'initializer')} with "
-            f"{counted(found['parameters'], 'parameter')}, {byte_size(found['weight_bytes'])}"
+            f"{counted(summary['nodes'], 'node')}, {counted(summary['initializers'], 'initializer')} with "
+            f"{counted(summary['parameters'], 'parameter')}, {byte_size(summary['weight_bytes'])}"
         )
     else:
         print_line(
-            f"compiled for {found['device']} by hetero {found['library']}, format {found['format_version']}, "
-            f"{counted(found['entries'], 'entry').replace('entrys', 'entries')}, "
-            f"{byte_size(found['weight_bytes'])} of weights; intact ({found['verified']})"
+            f"compiled for {summary['device']} by hetero {summary['library']}, format {summary['format_version']}, "
+            f"{counted(summary['entries'], 'entry').replace('entrys', 'entries')}, "
+            f"{byte_size(summary['weight_bytes'])} of weights; intact ({summary['verified']})"
         )
     for what in ("inputs", "outputs"):
         rows = [
             (shorten(port["name"]), port["dtype"] or "?", shape_text(port["shape"], compact=True))
-            for port in found[what]
+            for port in summary[what]
         ]
         print_table(what.capitalize(), (what[:-1], "dtype", "shape"), rows)
-    if found["kind"] == "onnx":
-        _print_onnx(found)
+    if summary["kind"] == "onnx":
+        _print_onnx(summary)
         return
     print_table(
         "Submodels",
@@ -178,26 +178,26 @@ def _print(found: Mapping[str, Any]) -> None:
                 _numbers(part["parts"]),
                 shorten(", ".join(f"{key} {value}" for key, value in part["version"].items()), 100),
             )
-            for number, part in enumerate(found["submodels"])
+            for number, part in enumerate(summary["submodels"])
         ],
     )
 
 
-def _print_onnx(found: Mapping[str, Any]) -> None:
+def _print_onnx(summary: Mapping[str, Any]) -> None:
     from ...base.formatting import byte_size
     from ..text import print_table, shorten
 
-    rows = [(shorten(name), f"{count:,}") for name, count in found["operators"].items()]
+    rows = [(shorten(name), f"{count:,}") for name, count in summary["operators"].items()]
     print_table("Operators", ("operator", ">nodes"), rows)
     for title, key, columns in (
         ("External data", "external_data", ("file", ">bytes")),
         ("Affinities in the file", "affinities", ("device", ">nodes")),
         ("Metadata", "metadata", ("key", "value")),
     ):
-        if found[key]:
+        if summary[key]:
             shown = [
                 (shorten(name), byte_size(value) if key == "external_data" else shorten(str(value)))
-                for name, value in found[key].items()
+                for name, value in summary[key].items()
             ]
             print_table(title, columns, shown)
 

@@ -104,27 +104,27 @@ def _answers(plan: Plan, explain: Sequence[str], what_if: Sequence[str], missing
                 raise click.UsageError(f"--what-if {entry}: expected DEVICE=OP,OP")
             more.setdefault(device, []).extend(names.split(","))
         difference = plan.what_if(device_supports=more)
-        taken = "; ".join(f"{device} took {', '.join(names)}" for device, names in more.items())
-        told = {"device_supports": more, **json.loads(difference.to_json())}
-        answers.append(("what_if", told, f"if {taken}:\n{difference}"))
+        changes = "; ".join(f"{device} took {', '.join(names)}" for device, names in more.items())
+        data = {"device_supports": more, **json.loads(difference.to_json())}
+        answers.append(("what_if", data, f"if {changes}:\n{difference}"))
     if missing_ops:
         import dataclasses
 
-        found = plan.missing_ops()
-        lines = [str(missing) for missing in found] or ["no operator stands between devices"]
-        answers.append(("missing_ops", [dataclasses.asdict(missing) for missing in found], "\n".join(lines)))
+        operators = plan.missing_ops()
+        lines = [str(missing) for missing in operators] or ["no operator stands between devices"]
+        answers.append(("missing_ops", [dataclasses.asdict(missing) for missing in operators], "\n".join(lines)))
     return answers
 
 
 def _as_json(answers: Sequence[_Answer]) -> dict[str, Any]:
     """The answers by kind; ``explain`` is a list."""
-    found: dict[str, Any] = {}
+    by_kind: dict[str, Any] = {}
     for key, value, _ in answers:
         if key == "explain":
-            found.setdefault(key, []).append(value)
+            by_kind.setdefault(key, []).append(value)
         else:
-            found[key] = value
-    return found
+            by_kind[key] = value
+    return by_kind
 
 
 def _file_of(plan: Plan) -> str:

@@ -98,7 +98,7 @@ def command(
 def _row(device: str, answer: Any, operator_of: Mapping[str, str]) -> dict[str, Any]:
     """The answer of one device. Rejections are grouped by reason, the most common first; reasons that differ only in
     quoted names are one group."""
-    given = Counter(operator_of.get(key, "?") for key, chosen in answer.items() if chosen == device)
+    placed_ops = Counter(operator_of.get(key, "?") for key, chosen in answer.items() if chosen == device)
     groups: dict[str, list[str]] = {}
     for key, reasons in answer.reasons.items():
         if device in reasons:
@@ -111,9 +111,9 @@ def _row(device: str, answer: Any, operator_of: Mapping[str, str]) -> dict[str, 
         refusals.append({"reason": reason, "nodes": len(keys), "operators": dict(operators.most_common())})
     return {
         "device": device,
-        "given": given.total(),
+        "given": placed_ops.total(),
         "refused": sum(map(len, groups.values())),
-        "operators": dict(given.most_common()),
+        "operators": dict(placed_ops.most_common()),
         "refusals": refusals,
     }
 
