@@ -74,7 +74,7 @@ class SupportedNodes(dict[str, str]):
 
 
 class NodeReasons(Protocol):
-    """Texts that say why nodes moved, each computed when it is asked for."""
+    """The reasons why nodes moved, each computed on request."""
 
     def reason(self, node: int) -> str:
         """Why the node is on its device."""

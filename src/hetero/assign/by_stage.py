@@ -123,7 +123,7 @@ def _within(
         partition = stage_partition(model.graph, assignment.stage_of)
         needs = stages.counted(assignment.stage_of, partition)
     except NoRoom:
-        pass  # `require_fit` reports the needs of the stages found without limits
+        pass  # `require_fit` reports the memory of the stages without limits
     require_fit(model, devices, values, allowed, max_bytes, needs)
     return assignment, partition
 

@@ -46,7 +46,7 @@ def operators_of(ctx: click.Context) -> Sequence[str]:
 
 
 def _listed(ctx: click.Context) -> Sequence[str]:
-    """The devices of the list that ``-d`` gives, of the first of several."""
+    """The devices in the list of the first ``-d``."""
     from ..base.device_string import parse_device
 
     devices = ctx.params.get("devices") or "CPU"

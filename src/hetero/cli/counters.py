@@ -17,7 +17,7 @@ _MOST_ROWS = 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SubgraphTotal:
-    """What the nodes of one subgraph took together. ``subgraph`` 0: the whole model, on one device."""
+    """Total times of the nodes of one subgraph. ``subgraph`` 0: the whole model, on one device."""
 
     subgraph: int
     device: str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["count_all"]
 
-_INFERENCES = 20  # of each
+_INFERENCES = 20  # maximum per target
 _SECONDS = 2.0
 _TRACED = 3  # inferences per target
 

@@ -87,7 +87,7 @@ class CommandGroup(click.Group):
         try:
             with _warnings_as_lines():
                 result = super().invoke(ctx)
-                sys.stdout.flush()  # here a full disk is still an error
+                sys.stdout.flush()  # reports a full disk while errors are still handled
             return result
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
@@ -98,7 +98,7 @@ class CommandGroup(click.Group):
             raise Failure(_first_lines(_for_people(str(error))) + notes) from error
         except OSError as error:
             if error.errno == errno.EPIPE or is_debugging(ctx):
-                raise  # click ends quietly where the reader of a pipe has gone
+                raise  # click exits quietly if the reader of a pipe is gone
             name = f"{error.filename}: " if error.filename is not None else ""
             _forget_output()
             raise Failure(f"{name}{error.strerror or error}") from error

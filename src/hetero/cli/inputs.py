@@ -20,7 +20,7 @@ from .random_inputs import chosen_shape, random_array
 __all__ = ["Input", "InputChoice"]
 
 _SHAPE = re.compile(r"(?:(?P<name>.+)=)?(?P<dims>\d+(?:x\d+)*|scalar)", re.DOTALL)
-_BRACKETS = re.compile(r",?\s*(?P<name>[^\[\],]*)\[(?P<dims>[\d,\s]*)\]")  # as benchmark_app writes shapes
+_BRACKETS = re.compile(r",?\s*(?P<name>[^\[\],]*)\[(?P<dims>[\d,\s]*)\]")  # the format of benchmark_app
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class InputChoice:
 
 
 def _listed(entry: str, names: Sequence[str]) -> list[str]:
-    """The entries of ``NAME=1x3,NAME=4`` if each names an input, else the text as one entry."""
+    """The entries of ``NAME=1x3,NAME=4`` if each entry names an input, otherwise the text as one entry."""
     parts = entry.split(",")
     return parts if len(parts) > 1 and all(part.rpartition("=")[0] in names for part in parts) else [entry]
 
@@ -172,7 +172,7 @@ def _named(entry: str, names: Sequence[str], option: str) -> tuple[str | None, s
 
 
 def _only(name: str | None, names: Sequence[str], where: str) -> str:
-    """``name``, or without one the model's only input."""
+    """``name``, or if it is None, the model's only input."""
     if name is not None:
         return _known(name, names, where)
     if len(names) != 1:

@@ -66,7 +66,7 @@ def writing(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing_folder(folder: str, force: bool, is_ours: Callable[[str], bool]) -> Iterator[str]:
-    """Yields the path where to write a folder: an empty or missing folder that finally becomes ``folder``.
+    """Yields the path to write to, ``folder``, which is then empty or missing.
 
     An existing folder that is not empty is replaced only if ``is_ours`` accepts it, and with ``force`` or the user's
     confirmation on a terminal. It is restored if the block raises.

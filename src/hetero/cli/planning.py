@@ -31,20 +31,20 @@ class Planning:
 
     @property
     def device(self) -> str | None:
-        """The first device that was given, if one was."""
+        """The first device, or None."""
         return self.devices[0] if self.devices else None
 
     @property
     def label(self) -> str | None:
-        """The plan, or the device."""
+        """The path of the plan if there is one, otherwise the device."""
         return self.plan_path or self.device
 
     def on(self, device: str, **changes: Any) -> Planning:
-        """The same, for this device alone, without the plan."""
+        """A copy with only this device, and without the plan."""
         return dataclasses.replace(self, devices=(device,), plan_path=None, **changes)
 
     def by_plan(self) -> Planning:
-        """The same, for the plan alone, which has pins of its own."""
+        """A copy with only the plan. Pins are removed, because the plan has its own."""
         return dataclasses.replace(self, devices=(), pins=())
 
     def require(self) -> None:
@@ -80,7 +80,7 @@ class Planning:
         return config
 
     def pinned(self) -> dict[str, str] | None:
-        """``NODES=DEVICE`` entries, None without one; what stands after the last equals sign is the device."""
+        """The ``NODES=DEVICE`` entries, or None. The device follows the last equals sign."""
         pins = {}
         for entry in self.pins:
             nodes, equals, device = entry.rpartition("=")

@@ -30,7 +30,7 @@ def save_costs(
     """Writes costs, merged into an existing file, and returns them.
 
     ``counted``: for each measured model, the device of each subgraph and its counters. Measures the links between each
-    two of these devices, in both directions. Raises `CostFileError` if the file is not a cost file, and `WrongModel`
+    pair of these devices, in both directions. Raises `CostFileError` if the file is not a cost file, and `WrongModel`
     for costs of another model.
     """
     before = [Costs.load(path)] if os.path.exists(path) else []

@@ -33,7 +33,7 @@ class Session:
         self.core = core_with(planning)
         self._follow_links = planning.follow_links
         self._model: Model | None = None
-        self._ports: Sequence[Port] | None = None  # before sizes were stated
+        self._ports: Sequence[Port] | None = None  # without the sizes of `state_sizes`
 
     @property
     def is_artifact(self) -> bool:
@@ -42,7 +42,7 @@ class Session:
             with open(self.path, "rb") as stream:
                 return stream.read(len(_ZIP)) == _ZIP
         except OSError:
-            return False  # reading it as a model says why
+            return False  # reading the model then raises the error
 
     @property
     def model(self) -> Model:
@@ -79,7 +79,7 @@ class Session:
         """The compiled model, and the time in s. The device defaults to CPU, or the device of an exported model."""
         is_artifact = self.is_artifact
         if not is_artifact:
-            _ = self.model  # reading is not compiling
+            _ = self.model  # read first, so that the time excludes reading
         if is_artifact and (planning.plan_path is not None or planning.pins):
             raise click.UsageError("an exported model contains its plan: --plan and --pin require an ONNX model")
         target: str | PlanRecord = planning.device or "CPU"

@@ -27,7 +27,7 @@ __all__ = [
     "shown_shape",
 ]
 
-MOST_ROWS = 40  # of a table, unless its user asked for all
+MOST_ROWS = 40  # of a table, unless the command prints all
 _WIDEST_NAME = 80  # where output goes to a file or a pipe
 _UNLIMITED = 10_000  # columns, where output goes to a file or a pipe
 _MOST_DRAWN = 200  # rows
@@ -106,7 +106,7 @@ def print_table(
     for row in cells:
         table.add_row(*map(Text, row))
     console = _console()
-    above = Text(clean(title), style="bold")  # not as rich's title, which it wraps to the table's width
+    above = Text(clean(title), style="bold")  # not rich's own title, which wraps at the table's width
     if console.is_terminal:
         console.print(above)
         console.print(table, "")

@@ -59,7 +59,7 @@ def place_plan(model: Model, plan: PlanRecord) -> PlacedModel:
         bound = plan.assignment
         if model is plan.original or not model.states_more_than(plan.original):
             return PlacedModel(model, bound.model, bound.affinity.device_of, bound.partition)
-        if bound.model.num_nodes == model.num_nodes and _same_nodes(bound.model, model):  # no call was inlined
+        if bound.model.num_nodes == model.num_nodes and _same_nodes(bound.model, model):  # the plan inlined no call
             return PlacedModel(model, model, bound.affinity.device_of, bound.partition)
     whole = model
     identity = plan.identity

@@ -28,7 +28,7 @@ def make_plan(model: Model, request: Request) -> Plan:
 
 
 def bind_plan(model: Model, plan: PlanRecord, request: Request) -> Plan:
-    """A plan of this model from a loaded one, or from one made for another reading of the model.
+    """A plan of this model from a loaded plan, or from a plan for another `Model` object.
 
     Nodes of devices that are not available move to the first device that supports them. Raises the errors of
     `place_plan` and `affinity_of_plan`, and `InsufficientMemory` if the plan exceeds a limit of the request: the plan

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_warnings", "unknown_sizes"]
 
-_TINY = 3  # most nodes of an island
+_TINY = 3  # maximum number of nodes of an island
 _FEW = 5  # nodes and subgraphs that a warning names
-_MOST_PINS = 32  # pins tried
+_MOST_PINS = 32  # maximum number of pins to try
 
 
 def plan_warnings(plan: BoundPlan) -> tuple[PlanWarning, ...]:

@@ -209,7 +209,7 @@ class CompiledModel(abc.ABC):
         self._properties.update(values)
 
     def rename(self, device: str) -> None:
-        """Rename the device, if its author wrote another name than the registered one into the model."""
+        """Set the registered name of the device. Its author may have written another name into the model."""
         if self._properties["EXECUTION_DEVICES"] == (self._device,):
             self._properties["EXECUTION_DEVICES"] = (device,)
         self._device = self._executor.name = device

@@ -203,7 +203,7 @@ def _as_items(value: Any, port: Port) -> Any:
 
 
 def _as_held(value: Any, kinds: tuple[str, ...], dtype: np.dtype[Any], port: Port, where: str) -> Any:
-    """``value`` as what ``kinds`` hold, from the outside in. ``where``: in which element it is, for errors."""
+    """``value``, converted to the nested type ``kinds``, outermost first. ``where``: its position, for errors."""
     if kinds and kinds[0] == "optional":
         return None if value is None else _as_held(value, kinds[1:], dtype, port, where)
     prefix = f"input {port.name!r}: expected {_describe(port)}, found{where and f' in {where}:'}"

@@ -61,7 +61,7 @@ def report_html(plan: PlanRecord, profile: Profile | None = None, *, compress: b
         "data": element,
         "script": script,
     }
-    pieces = re.split(r"\{\{(\w+)\}\}", template)  # once, so that what is filled in is not searched
+    pieces = re.split(r"\{\{(\w+)\}\}", template)  # split once, so that inserted text is not searched for placeholders
     return "".join(filled[piece] if i % 2 else piece for i, piece in enumerate(pieces))
 
 

@@ -36,13 +36,13 @@ class SharedMemory:
         self._address = _address_of(np.frombuffer(self._memory, np.uint8, 1))
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """A view. ``ValueError`` or ``TypeError`` if it would not lie inside."""
+        """A view of the memory. Raises `ValueError` or `TypeError` if it would lie outside."""
         if not 0 <= offset < self.size:
             raise ValueError(f"there is no byte {offset} in {self.size} bytes of shared memory")
         return np.ndarray(shape, dtype, self._memory, offset)
 
     def offset_of(self, array: NDArray[Any]) -> int | None:
-        """Where a contiguous array of native byte order lies; None if it is elsewhere, or laid out otherwise."""
+        """The offset of an array; None if it is elsewhere, not C-contiguous, or not in native byte order."""
         if not (array.flags.c_contiguous and array.dtype.isnative):
             return None
         offset = _address_of(array) - self._address
@@ -50,9 +50,9 @@ class SharedMemory:
 
 
 class SharedPool(SharedMemory):
-    """Shared memory in blocks, handed out as arrays; a block is free again when nobody has its array any longer.
+    """Shared memory in blocks, returned as arrays. A block is free again when its array is garbage collected.
 
-    Thread-safe. Blocks that arrays of another process are made over must be kept here meanwhile.
+    Thread-safe. While another process uses a block, keep the array alive in this process.
     """
 
     def __init__(self) -> None:
@@ -72,8 +72,8 @@ class SharedPool(SharedMemory):
         self._end = 0
         # Not protected by the lock, because arrays may be garbage collected, and return their blocks, at any time.
         self._free: dict[int, list[int]] = {}  # bytes -> offsets
-        self._bare: dict[int, list[int]] = {}  # the same, of those without pages
-        self._in_use: dict[int, _Block] = {}  # by offset
+        self._bare: dict[int, list[int]] = {}  # as `_free`, for blocks without pages
+        self._in_use: dict[int, _Block] = {}  # offset -> block
         weakref.finalize(self, os.close, descriptor).atexit = False
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> tuple[NDArray[Any], int]:
@@ -87,7 +87,7 @@ class SharedPool(SharedMemory):
         return array, offset
 
     def share(self, array: NDArray[Any]) -> tuple[NDArray[Any], int]:
-        """The array if it is in this memory, or else a copy that is, and its offset."""
+        """The array, or a copy if it is not in this memory, and its offset."""
         offset = self.offset_of(array)
         if offset is not None:
             return array, offset
@@ -128,7 +128,7 @@ class _Block(weakref.ref):  # type: ignore[type-arg]  # mypy takes its subclasse
 def _address_of(array: NDArray[Any]) -> int:
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
-    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type that buffers have no name for
+    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type that buffers do not support
         address: int = array.__array_interface__["data"][0]
         return address
 

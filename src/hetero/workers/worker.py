@@ -184,7 +184,7 @@ class Worker:
         return poll
 
     def _refuse_to_wait(self, _: bool) -> None:
-        """For messages that a living worker receives at once."""
+        """Kill a worker whose socket is full: a working worker reads these messages at once."""
         self.kill()
         raise self.lost("does not receive messages, and was killed")
 

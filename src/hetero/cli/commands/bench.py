@@ -107,11 +107,11 @@ def command(
     from ..text import print_json, print_line
 
     for path in filter(None, (trace, costs_path)):
-        check_output(path, force or path == costs_path)  # costs are merged
+        check_output(path, force or path == costs_path)  # costs are merged into an existing file
     session = Session(model, planning)
     session.state_sizes(InputChoice(**choice))
     if costs_path is not None:
-        _ = session.model  # an exported model has none
+        _ = session.model  # raises for an exported model
     config = planning.config()
     if threads is not None:
         config["INFERENCE_NUM_THREADS"] = threads

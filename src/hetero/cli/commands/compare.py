@@ -75,7 +75,7 @@ def command(
 
 
 def _pair(planning: Planning) -> tuple[Planning, str]:
-    """What is judged, and the reference."""
+    """The device or plan to check, and the reference device."""
     devices, by_plan = planning.devices, planning.plan_path is not None
     if len(devices) > (1 if by_plan else 2) or (not devices and not by_plan):
         raise click.UsageError(
@@ -175,6 +175,6 @@ def _print(differences: Sequence[Difference], judged: str, reference: str, toler
 
 
 def _rounded_up(tolerance: float) -> str:
-    """With three digits, and no less."""
+    """The tolerance with three digits, never rounded down."""
     text = f"{tolerance:.2e}"
     return text if float(text) >= tolerance else f"{1.005 * tolerance:.2e}"

@@ -8,8 +8,8 @@ from ..options import new_command
 
 __all__ = ["command"]
 
-# As click's own, but for words with ``:`` and ``=`` (lists of devices, pins), which bash takes for several words: the
-# line is cut at blanks, and what bash takes for earlier words is left out of the replies.
+# Like click's own script, but it also completes words with ``:`` and ``=`` (lists of devices, pins), which bash splits.
+# The line is split at blanks only, and each reply omits the part of the word that bash counts as earlier words.
 _BASH = r"""_hetero_completion() {
     local response type value index
     local line="${COMP_LINE:0:COMP_POINT}"

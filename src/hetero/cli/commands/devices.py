@@ -46,13 +46,13 @@ def command(profiles: tuple[str, ...], as_json: bool) -> None:
 
 
 def _described(core: Any, info: Any) -> dict[str, Any]:
-    """A `DeviceInfo` as JSON has it."""
+    """A `DeviceInfo` for JSON output."""
     from ...base.version import __version__
     from ...errors import HeteroError
 
     kind = "list" if info.name in _LISTS else "unknown"
     if not info.unavailable and info.name not in _LISTS:
-        with contextlib.suppress(HeteroError):  # a plugin need not have it
+        with contextlib.suppress(HeteroError):  # optional property
             kind = str(core.get_property(info.name, "DEVICE_TYPE")) or kind
     origin, _, version = info.origin.rpartition(" ")
     if not origin:

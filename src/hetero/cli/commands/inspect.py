@@ -49,7 +49,7 @@ def _ports(ports: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _onnx(session: Any) -> dict[str, Any]:
-    """What an ONNX file holds, from the index over its bytes."""
+    """The contents of an ONNX file, from the index over its bytes."""
     import os
 
     import numpy as np
@@ -68,7 +68,7 @@ def _onnx(session: Any) -> dict[str, Any]:
             if view.external_path is not None:
                 outside[view.external_path] = outside.get(view.external_path, 0) + size
         except (ValueError, ModelError):
-            continue  # strings, and tensors that do not say where they are
+            continue  # strings, and tensors without a stated location
     counts = np.bincount(model.op_type_of, minlength=len(model.op_types)).tolist()
     operators = sorted(zip(model.op_types, counts, strict=True), key=lambda entry: (-entry[1], entry[0]))
     affinity: dict[str, int] = {}
@@ -97,7 +97,7 @@ def _onnx(session: Any) -> dict[str, Any]:
 
 
 def _artifact(path: str, verify: bool) -> dict[str, Any]:
-    """What an exported file holds, from its manifest, which is checked with all that it lists."""
+    """The contents of an exported file, from its manifest. Checks the manifest and all entries that it lists."""
     import os
 
     from ...artifact.payload import PayloadReader

@@ -88,7 +88,7 @@ def command(
 
 
 _Answer = tuple[str, Any, str]
-"""The key in JSON, what JSON has there, and the text."""
+"""The key and the value in JSON, and the text."""
 
 
 def _answers(plan: Plan, explain: Sequence[str], what_if: Sequence[str], missing_ops: bool) -> list[_Answer]:
@@ -128,20 +128,20 @@ def _as_json(answers: Sequence[_Answer]) -> dict[str, Any]:
 
 
 def _file_of(plan: Plan) -> str:
-    """What `Plan.save` writes."""
+    """The text that `Plan.save` writes."""
     from ...plan.file import encode_lines
 
     return b"".join(encode_lines(plan.to_file())).decode().rstrip("\n")
 
 
 def _write(plan: Plan, save: str | None, dot: str | None, svg: str | None, force: bool) -> list[str]:
-    """The files that were asked for; gives their paths."""
+    """Writes the requested files and returns their paths."""
     import os
 
     from ..outfile import check_folder, check_output, writing
 
     drawn = ""
-    if svg is not None:  # before anything is written, since there may be no Graphviz
+    if svg is not None:  # first, because Graphviz may be missing
         from ...report.svg import render
 
         drawn = render(plan)

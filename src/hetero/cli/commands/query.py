@@ -14,7 +14,7 @@ from ..planning import Planning, planning_options
 
 __all__ = ["command"]
 
-_MOST_OPERATORS = 6  # that one row names
+_MOST_OPERATORS = 6  # named in one row
 _QUOTED = re.compile(r"'[^']*'")
 
 

@@ -93,7 +93,7 @@ def _check_overlays(plan: Plan, folder: str | None, timed: bool, force: bool) ->
 
 
 def _run(session: Session, plan: Plan, config: dict[str, Any], choice: InputChoice) -> Profile:
-    """The counters of the second inference: the first plans, too."""
+    """The counters of the second inference, because the first one also plans memory."""
     compiled = session.core.compile_model(session.model, plan, {**config, "PERF_COUNT": True})
     arrays = {entry.name: entry.array for entry in choice.make(session.ports(compiled))}
     request = compiled.create_infer_request()

@@ -54,7 +54,7 @@ def command(
     arrays = {entry.name: entry.array for entry in inputs}
     request = compiled.create_infer_request()
     if timed:
-        request.infer(arrays)  # plans; the counters are those of the second run
+        request.infer(arrays)  # plans memory; the counters come from the second run
     outputs = request.infer(arrays)
     saved = None
     if save is not None:

@@ -67,7 +67,7 @@ def command(
 
 
 def _is_split(folder: str) -> bool:
-    """Whether a folder holds what `hetero.split` wrote, and nothing else."""
+    """Whether a folder contains files of `hetero.split` and no others."""
     import os
 
     from ...compiling.splitting import MANIFEST, read_manifest
