@@ -1,6 +1,6 @@
-/* Best fit in order of birth, as an allocator would do it at run time: the buffers come sorted by first use; before
- * one is placed, those whose last use has passed give their memory back, and it takes the smallest gap that holds it.
- * Cost: O(n * (log n + gaps)). */
+/* Best fit in order of first use, as a run-time allocator would do it. The buffers come sorted by first use. Before one
+ * is placed, buffers past their last use are released; then it takes the smallest gap that is large enough. Cost: O(n *
+ * (log n + gaps)). */
 #include "arena_layout.h"
 
 #include "invariant.h"
@@ -9,13 +9,13 @@
 #include <string.h>
 
 typedef struct {
-    int64_t offset, bytes; /* free memory between buffers; the gap behind the last buffer has no end and is not listed */
+    int64_t offset, bytes; /* free memory between buffers; the unbounded gap after the last buffer is not listed */
 } gap;
 
 /* `bytes` must be at most INT64_MAX - HT_ALIGNMENT. */
 static int64_t padded(int64_t bytes) { return (bytes + HT_ALIGNMENT - 1) & -(int64_t)HT_ALIGNMENT; }
 
-/* Binary min-heap of live buffers by last use, so that the dead are found without a search. */
+/* Binary min-heap of live buffers by last use, so that expired ones are found without a search. */
 static void heap_push(int64_t *heap, int64_t *num, const int64_t *last, int64_t item)
 {
     int64_t at = (*num)++;
@@ -43,7 +43,7 @@ static int64_t heap_pop(int64_t *heap, int64_t *num, const int64_t *last)
     return top;
 }
 
-/* Give [offset, offset + bytes) back; gaps stay sorted and never touch. `end` is where the endless gap begins. */
+/* Releases [offset, offset + bytes). Gaps stay sorted and never touch. `end` is where the unbounded gap begins. */
 static void release(gap *gaps, int64_t *num, int64_t *end, int64_t offset, int64_t bytes)
 {
     int64_t low = 0, high = *num;

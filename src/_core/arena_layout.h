@@ -1,14 +1,14 @@
-/* Where the buffers of a program lie in its arena. */
+/* Offsets of a program's buffers in its arena. */
 #ifndef HETERO_ARENA_LAYOUT_H
 #define HETERO_ARENA_LAYOUT_H
 
 #include <stdint.h>
 
-#define HT_ALIGNMENT 64 /* of arenas and of all that is in them: a cache line, and the widest vector */
+#define HT_ALIGNMENT 64 /* of arenas and everything in them: a cache line, and the widest vector */
 
-/* Offsets of buffers by liveness: buffer i of bytes[i] lives from call first[i] to call last[i] inclusive; buffers
- * are sorted by first. Those alive at the same time do not overlap. Returns the arena's bytes, a multiple of
- * HT_ALIGNMENT; -1 if memory is short, a size is negative or the sum overflows. */
+/* Chooses offsets by liveness: buffer i of bytes[i] lives from call first[i] to call last[i] inclusive; buffers are
+ * sorted by first. Buffers that live at the same time do not overlap. Returns the size of the arena in bytes, a
+ * multiple of HT_ALIGNMENT; -1 if memory is exhausted, a size is negative or the sum overflows. */
 int64_t ht_arena_layout(int64_t num, const int64_t *first, const int64_t *last, const int64_t *bytes,
                         int64_t *offset);
 

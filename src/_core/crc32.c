@@ -1,11 +1,11 @@
 /* CRC-32 by carry-less multiplication.
  *
  * V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009), in its
- * bit-reflected form: 64 bytes are folded at a time into four 128-bit remainders, these into one, that into 64 bits, and
- * these by a Barrett reduction into 32. Some 8 bytes a cycle; zlib's tables take about one cycle a byte.
+ * bit-reflected form: 64 bytes at a time are folded into four 128-bit remainders, these into one, this into 64 bits,
+ * and these by a Barrett reduction into 32 bits. About 8 bytes per cycle; zlib's tables take about one cycle per byte.
  *
- * The function is compiled for the instruction by its own attribute, not by a variant of the kernels: reading an
- * artifact must not load those.
+ * The function enables the instruction with its own attribute instead of being part of a kernel variant, so that
+ * reading an artifact does not load the kernels.
  */
 #include "crc32.h"
 
@@ -71,7 +71,7 @@ FOLDING static uint32_t folded(uint32_t crc, const unsigned char *data, size_t s
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x0, x1), 1);
 }
 
-/* What is left beside whole blocks: fewer than 64 bytes of a short piece, or fewer than 16 at an end. */
+/* The bytes that do not fill whole blocks: fewer than 64 of a short input, or fewer than 16 at the end. */
 static uint32_t by_bits(uint32_t crc, const unsigned char *data, size_t size)
 {
     for (size_t i = 0; i < size; i++) {

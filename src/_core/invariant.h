@@ -1,5 +1,5 @@
 /* HT_ASSERT(condition): an invariant that holds unless this library has a bug. The checked build (HETERO_CHECKED in
- * CMakeLists.txt) evaluates it and aborts with its text and place; the release build compiles it but never evaluates
+ * CMakeLists.txt) evaluates it and aborts with its text and location; the release build compiles it but never evaluates
  * it. Errors of a caller are not invariants: functions report them by their status. */
 #ifndef HETERO_INVARIANT_H
 #define HETERO_INVARIANT_H

@@ -19,12 +19,12 @@ void *ht_allocate_pages(int64_t bytes)
         return NULL;
     void *memory = NULL;
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-    /* The last page counts as well where little of it would be idle. */
+    /* The last page is included if at most an eighth of the memory would be unused. */
     const int64_t whole = (bytes + LARGE - 1) & -LARGE, size = (whole - bytes) * 8 <= whole ? whole : bytes;
     if (bytes >= LARGE) {
         if (posix_memalign(&memory, (size_t)LARGE, (size_t)size) != 0)
             return NULL;
-        madvise(memory, (size_t)(size & -LARGE), MADV_HUGEPAGE); /* a wish: without it, it works as well */
+        madvise(memory, (size_t)(size & -LARGE), MADV_HUGEPAGE); /* only a hint: failure is harmless */
         return memory;
     }
 #endif

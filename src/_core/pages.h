@@ -1,12 +1,11 @@
-/* Memory in large pages. */
+/* Memory backed by large pages. */
 #ifndef HETERO_PAGES_H
 #define HETERO_PAGES_H
 
 #include <stdint.h>
 
-/* `bytes` of uninitialized memory, aligned to 64 bytes, to be given to free(); NULL if there is none. From 2 MiB on it
- * asks the system for pages of that size, of which the processor keeps far more at hand: what streams through a kernel
- * then waits for no translation of addresses. */
+/* Allocates `bytes` of uninitialized memory, aligned to 64 bytes; release it with free(). NULL if memory is exhausted.
+ * From 2 MiB on it requests pages of 2 MiB, which reduces TLB misses when a kernel streams through the memory. */
 void *ht_allocate_pages(int64_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* Steps that the parts of the index builder share: fields, strings, and names that become values. */
+/* Helpers that all parts of the index builder use: fields, strings, and adding names as values. */
 #include "builder.h"
 
 bool ht_next_field(ht_builder *builder, ht_cursor *cursor, ht_field *field)
@@ -25,7 +25,7 @@ bool ht_read_string(ht_builder *builder, const ht_field *field, bool is_text, ht
     return true;
 }
 
-/* The hash of a name, which the scout has usually computed already. */
+/* The hash of a name; usually the scout has already computed it. */
 static uint64_t hash_of(const ht_builder *builder, const uint8_t *begin, int64_t offset, int64_t length)
 {
     const ht_hashed *hashed = &builder->hashed[offset % HT_HASHED];

@@ -1,4 +1,4 @@
-/* What is wrong with a file, and where. Filled by the first failure; the caller turns names into text. */
+/* What is wrong with a file, and where. The first failure fills it in; the caller converts spans into names. */
 #ifndef HETERO_ONNX_ERROR_H
 #define HETERO_ONNX_ERROR_H
 
@@ -20,15 +20,15 @@ typedef enum {
 #define HT_MAX_PLACES 8
 
 typedef struct {
-    char message[160];       /* numbers and words of ours only; empty: no failure */
+    char message[160];       /* no text from the file; empty: no failure */
     bool no_memory;
-    int64_t offset;          /* in the file, -1 if it is no single place */
-    bool has_subject;        /* `subject` is the value, attribute or key that the message speaks of */
+    int64_t offset;          /* in the file; -1 if no single position applies */
+    bool has_subject;        /* `subject` is the value, attribute or key that the message is about */
     ht_span subject;
-    int place_count;         /* messages that contain the trouble: one, or the nodes of a cycle */
+    int place_count;         /* number of enclosing messages: one, or the nodes of a cycle */
     ht_place place[HT_MAX_PLACES];
-    int64_t place_begin[HT_MAX_PLACES], place_end[HT_MAX_PLACES]; /* body in the file; 0, 0: not known */
-    int64_t ordinal[HT_MAX_PLACES];                               /* among its kind, in file order; -1: only one */
+    int64_t place_begin[HT_MAX_PLACES], place_end[HT_MAX_PLACES]; /* body in the file; 0, 0: unknown */
+    int64_t ordinal[HT_MAX_PLACES];                               /* in file order, among its kind; -1: only one */
 } ht_error;
 
 #if defined(__GNUC__)
@@ -38,10 +38,10 @@ bool ht_fail(ht_error *error, int64_t offset, const char *format, ...);
 
 bool ht_fail_memory(ht_error *error);
 
-/* As ht_fail, about a name of the file. */
+/* As ht_fail, for an error about a name in the file. */
 bool ht_fail_about(ht_error *error, int64_t offset, int64_t subject, int64_t length, const char *message);
 
-/* Adds the message that the failure lies in. Returns false. */
+/* Adds the message that contains the failure. Returns false. */
 bool ht_in_place(ht_error *error, ht_place place, int64_t begin, int64_t end, int64_t ordinal);
 
 #endif

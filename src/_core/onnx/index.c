@@ -22,7 +22,7 @@ static bool add_initializer(ht_builder *builder, const ht_field *message, bool s
                         message->begin, message->end, &tensor, 0);
 }
 
-/* A ValueInfoProto. Inputs (section 11) define their name, outputs (12) read it; value infos (13) do neither. */
+/* A ValueInfoProto. Inputs (section 11) define their name and outputs (12) read it; value infos (13) do neither. */
 static bool add_info(ht_builder *builder, const ht_field *message, uint8_t section)
 {
     enum { NAME = 1, TYPE = 2 };
@@ -71,7 +71,7 @@ static bool add_info(ht_builder *builder, const ht_field *message, uint8_t secti
            NO_MEMORY(builder);
 }
 
-/* Appends [start, end) to a list of ranges, joining it with the last one if they touch. */
+/* Appends [start, end) to a list of ranges, merging it with the last range if they touch. */
 static bool add_range(ht_builder *builder, ht_i64s *starts, ht_i64s *ends, const ht_field *field)
 {
     int64_t start = HT_OFFSET(builder, field->start), end = HT_OFFSET(builder, field->end);
@@ -242,8 +242,8 @@ static bool add_model(ht_builder *builder, ht_cursor cursor)
 
 /* ---- after the pass --------------------------------------------------------------------------------------- */
 
-/* Which value each value info is about, and each value's info: inputs before outputs before value infos, the first
- * of each; infos without a type do not count. */
+/* Maps each info to its value, and each value to its first info that has a type. Inputs take precedence over outputs,
+ * and outputs over value infos. */
 static bool resolve_infos(ht_builder *builder)
 {
     ht_index *index = builder->index;
@@ -268,7 +268,7 @@ static bool resolve_infos(ht_builder *builder)
     return true;
 }
 
-/* The vertex whose row of a CSR list holds position `at`. */
+/* The row of a CSR list that contains position `at`. */
 static int32_t row_of(const ht_i32s *indptr, int64_t at)
 {
     int64_t low = 0, high = indptr->count - 1; /* indptr[low] <= at < indptr[high] */
@@ -282,7 +282,7 @@ static int32_t row_of(const ht_i32s *indptr, int64_t at)
     return (int32_t)low;
 }
 
-/* Everything read is defined. */
+/* Checks that every value that is read is also defined. */
 static bool check_defined(ht_builder *builder)
 {
     ht_index *index = builder->index;

@@ -1,8 +1,8 @@
-/* Node keys: what users call nodes by.
+/* Node keys: the names by which users refer to nodes.
  *
- * A node goes by its name if that is unique, else by its first output, which is unique by the graph's rules. The two
- * kinds can collide: a node named "y" beside a nameless one whose output is "y". Then the named one goes by its output
- * too, and so on until nothing collides (a worklist; each node changes sides once). Expected O(names). */
+ * A node's key is its name if that is unique, else its first output, which is always unique. The two kinds can collide:
+ * a node named "y" and a nameless node with output "y". Then the named node also uses its output, and so on until
+ * nothing collides. A worklist does this; each node switches to its output at most once. Expected O(names). */
 #include "index.h"
 
 #include <inttypes.h>
@@ -13,9 +13,9 @@ typedef struct {
     const uint64_t *hash_key;
     int64_t vertices, count;
     ht_i64s names;    /* distinct names */
-    ht_i32s owner;    /* name -> the entry of that name that goes by it, -1: none */
+    ht_i32s owner;    /* name -> the entry with this key, -1: none */
     ht_table table;
-    ht_i32s unnamed;  /* worklist: entries that go by their output */
+    ht_i32s unnamed;  /* worklist: entries whose key is their output */
 } key_state;
 
 static ht_span name_of(const key_state *state, int64_t entry)
@@ -24,7 +24,7 @@ static ht_span name_of(const key_state *state, int64_t entry)
                                    : state->index->constant_node_name.data[entry - state->vertices];
 }
 
-/* The first output with a name, 0 if there is none. */
+/* The first named output, 0 if there is none. */
 static ht_span output_of(const key_state *state, int64_t entry)
 {
     const ht_index *index = state->index;
@@ -42,7 +42,7 @@ static bool is_node(const key_state *state, int64_t entry)
            state->index->constant_source.data[entry - state->vertices] == HT_SOURCE_NODE;
 }
 
-/* Who owns which name, and who has none. */
+/* Finds the owner of each unique name, and the entries without one. */
 static bool collect_names(key_state *state)
 {
     bool fresh;
@@ -74,7 +74,7 @@ static bool collect_names(key_state *state)
     return true;
 }
 
-/* Gives every entry of the worklist its output as key, taking the name from whoever collides with that. */
+/* Gives every entry of the worklist its output as key. An entry that had that name as key joins the worklist. */
 static bool settle(key_state *state, ht_keys *keys, ht_error *error)
 {
     for (int64_t i = 0; i < state->unnamed.count; i++) {

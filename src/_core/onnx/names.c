@@ -74,7 +74,7 @@ static void place(ht_table *table, uint64_t entry)
 bool ht_table_add(ht_table *table, uint64_t hash, int32_t id)
 {
     uint64_t size = table->slots == NULL ? 0 : table->mask + 1;
-    if ((uint64_t)table->count * 3 >= size * 2) { /* at most two thirds full */
+    if ((uint64_t)table->count * 3 >= size * 2) { /* keep the table at most two thirds full */
         uint64_t larger = size == 0 ? 64 : size * 2;
         uint64_t *old = table->slots, *slots = calloc(larger, sizeof *slots);
         if (slots == NULL)
@@ -127,7 +127,7 @@ bool ht_is_utf8(const uint8_t *at, int64_t length)
         int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
         if (lead < 0xc2 || lead > 0xf4 || end - at < more)
             return false;
-        uint8_t low = 0x80, high = 0xbf; /* of the second byte */
+        uint8_t low = 0x80, high = 0xbf; /* range of the second byte */
         if (lead == 0xe0)
             low = 0xa0;
         else if (lead == 0xed)

@@ -1,8 +1,8 @@
-/* Names interned once: an open-addressing hash table from byte strings of the file to dense ids.
+/* Interned names: an open-addressing hash table from byte strings of the file to dense ids.
  *
- * The hash is SipHash-1-3 (Aumasson and Bernstein, 2012) under a key that the caller draws at random once per
- * process, so nobody can write a file whose names collide. A string is kept as its place in the file (a span), not
- * copied. Expected O(length) per look-up; 16 to 32 bytes of memory per name, span included. */
+ * The hash is SipHash-1-3 (Aumasson and Bernstein, 2012). The caller draws its key at random once per process, so a
+ * file cannot be crafted to make names collide. A string is stored as its place in the file (a span), not copied.
+ * Expected O(length) per lookup; 16 to 32 bytes of memory per name, including the span. */
 #ifndef HETERO_ONNX_NAMES_H
 #define HETERO_ONNX_NAMES_H
 
@@ -29,17 +29,17 @@ typedef struct {
 
 uint64_t ht_hash(const uint64_t key[2], const uint8_t *string, int64_t length);
 
-/* The id of a string whose spans[id] it equals, or -1. */
+/* The id of an equal string among `spans`, or -1. */
 int32_t ht_table_find(const ht_table *table, const ht_span *spans, const uint8_t *base, uint64_t hash,
                       const uint8_t *string, int64_t length);
 
-/* The id of the first entry under a hash's 32 bits, or -1: a guess, for prefetching. */
+/* The id of the first entry whose 32-bit hash matches, or -1. Only a guess, for prefetching. */
 int32_t ht_table_guess(const ht_table *table, uint64_t hash);
 
-/* Adds an id that is not in the table. False: no memory. */
+/* Adds an id that is not in the table. Returns false if memory is exhausted. */
 bool ht_table_add(ht_table *table, uint64_t hash, int32_t id);
 
-/* The id of a string, which joins `spans` if it is new (`*fresh`). -1: no memory, or 2^31 - 2 names. */
+/* The id of a string. A new string is appended to `spans` and sets `*fresh`. -1: out of memory, or 2^31 - 2 names. */
 int32_t ht_intern(ht_table *table, ht_i64s *spans, uint64_t hash, const uint8_t *base, int64_t offset, int64_t length,
                   bool *fresh);
 

@@ -1,4 +1,4 @@
-/* One node: attributes one level deep, constants made by Constant nodes, affinities, inputs and outputs. */
+/* One node: attributes one level deep, constants defined by Constant nodes, affinities, inputs and outputs. */
 #include "builder.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@ bool ht_read_attribute(ht_builder *builder, const ht_field *message, ht_attribut
     enum { NAME = 1, F = 2, I = 3, S = 4, T = 5, G = 6, FLOATS = 7, INTS = 8, STRINGS = 9, TENSORS = 10, GRAPHS = 11,
            TP = 14, TYPE_PROTOS = 15, TYPE = 20, REF_ATTR_NAME = 21, SPARSE_TENSOR = 22, SPARSE_TENSORS = 23,
            LAST = SPARSE_TENSORS, LAST_TYPE = 14 };
-    /* Wire type of the fields that hold a value, + 1. */
+    /* Wire type + 1 of the fields that hold a value. */
     static const uint8_t wire[LAST + 1] = {
         [F] = HT_FIXED32 + 1, [I] = HT_VARINT + 1, [S] = HT_LEN + 1, [T] = HT_LEN + 1, [G] = HT_LEN + 1,
         [FLOATS] = HT_FIXED32 + 1, [INTS] = HT_VARINT + 1, [STRINGS] = HT_LEN + 1, [TENSORS] = HT_LEN + 1,
@@ -85,7 +85,7 @@ bool ht_read_attribute(ht_builder *builder, const ht_field *message, ht_attribut
     return true;
 }
 
-/* Number of a (domain, op type) pair. */
+/* The number of a (domain, op type) pair. */
 static bool op_of(ht_builder *builder, ht_span op_type, ht_span domain, int32_t *op)
 {
     ht_index *index = builder->index;
@@ -134,7 +134,7 @@ bool ht_add_constant(ht_builder *builder, const ht_field *field, int32_t value, 
            NO_MEMORY(builder);
 }
 
-/* The tensor that an attribute of a Constant node stands for. `body`: the AttributeProto. */
+/* The tensor that an attribute of a Constant node defines. `body`: the AttributeProto. */
 static bool read_constant_attribute(ht_builder *builder, const ht_field *body, const ht_attribute *attribute,
                                     const uint8_t **begin, const uint8_t **end, ht_tensor *tensor)
 {
@@ -151,7 +151,7 @@ static bool read_constant_attribute(ht_builder *builder, const ht_field *body, c
     size_t length = (size_t)(attribute->name_end - attribute->name), i = 0, count = sizeof forms / sizeof *forms;
     while (i < count && (strlen(forms[i].name) != length || memcmp(forms[i].name, attribute->name, length) != 0))
         i++;
-    /* An empty list and a zero may be written as no field at all; a tensor may not. */
+    /* An empty list or a zero may be encoded as an absent field; a tensor may not. */
     if (i == count || (attribute->data.number != forms[i].field && (attribute->data.number != 0 || i < 2)))
         return ht_fail_about(builder->error, HT_OFFSET(builder, body->start), HT_OFFSET(builder, attribute->name),
                              (int64_t)length, "the attribute of a Constant node is unknown or of the wrong type");

@@ -1,8 +1,8 @@
 /* Topological order of the vertices.
  *
- * Source: Kahn, 1962. If every vertex comes after what it reads, the file's order is kept. Otherwise, of the vertices
- * that are ready, the first in the file goes next (a binary heap), so what was sorted stays as it was. Cost: O(V + E),
- * and O(E + V log V) if the order changes. On a cycle the vertices of one are reported. */
+ * Source: Kahn, 1962. If every vertex comes after the vertices it reads, the file's order is kept. Otherwise the next
+ * vertex is always the first in the file among those that are ready (a binary heap), so sorted parts keep their order.
+ * Cost: O(V + E), and O(E + V log V) if the order changes. If there are cycles, the vertices of one are reported. */
 #include "builder.h"
 
 typedef struct {
@@ -17,7 +17,7 @@ static void entries(const ht_index *index, int32_t node, const int32_t *which[2]
 {
     count[0] = index->input_indptr.data[node + 1] - index->input_indptr.data[node];
     count[1] = index->capture_indptr.data[node + 1] - index->capture_indptr.data[node];
-    /* A list without entries in all the file has no memory to point into. */
+    /* If all lists in the file are empty, the array has no memory to point into. */
     which[0] = count[0] ? index->inputs.data + index->input_indptr.data[node] : NULL;
     which[1] = count[1] ? index->captures.data + index->capture_indptr.data[node] : NULL;
 }
@@ -48,13 +48,13 @@ static int32_t heap_pop(sort_state *state)
     return top;
 }
 
-/* Reports a cycle among the vertices not placed: each of them reads another such one, so following those must come
- * round. */
+/* Reports a cycle among the unplaced vertices. Each of them reads another unplaced one, so following these edges must
+ * reach a cycle. */
 static bool fail_on_cycle(ht_builder *builder, sort_state *state)
 {
     const ht_index *index = builder->index;
     int32_t n = (int32_t)index->node_op.count, node = 0;
-    memset(state->heap, 0, (size_t)n * sizeof(int32_t)); /* no longer needed: marks what was visited */
+    memset(state->heap, 0, (size_t)n * sizeof(int32_t)); /* no longer needed: now marks visited vertices */
     while (state->unread[node] == 0)
         node++;
     for (bool reporting = false;;) {
@@ -82,7 +82,7 @@ static bool fail_on_cycle(ht_builder *builder, sort_state *state)
     return false;
 }
 
-/* Rows of a CSR list in another order. */
+/* Reorders the rows of a CSR list. */
 static bool permute_rows(ht_i32s *indptr, ht_i32s *values, const int32_t *order)
 {
     int64_t n = indptr->count - 1, at = 0;
@@ -186,7 +186,7 @@ static void kahn(const ht_index *index, sort_state *state)
             for (int32_t node = 0; node < n; node++)
                 state->first[node + 1] += state->first[node];
     }
-    /* The second pass moved each start to the next one's. */
+    /* The second pass moved each start to the start of the next row. */
     memmove(state->first + 1, state->first, (size_t)n * sizeof(int64_t));
     state->first[0] = 0;
 

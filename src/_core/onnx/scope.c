@@ -1,10 +1,10 @@
-/* What nested graphs (If, Loop, Scan, ...) read from outside.
+/* Captures of nested graphs (If, Loop, Scan, ...): names that they read from the main graph.
  *
- * A graph binds its inputs, initializers and node outputs; a name read in it that no graph around it, up to but not
- * including the main graph, binds is a capture from the main graph. Graphs wait on an explicit stack: entering one
- * binds its names and reads its nodes, then its own nested graphs are walked while the bindings hold, then they are
- * undone. Each field is visited a bounded number of times, so the cost is linear in the bytes. A node's captures are
- * listed once each, in the order of that walk. */
+ * A graph binds its inputs, initializers and node outputs. A name is captured from the main graph if a nested graph
+ * reads it and neither that graph nor any enclosing nested graph binds it. Graphs wait on an explicit stack: entering
+ * one binds its names and reads its nodes, then its nested graphs are walked while the bindings hold, then the bindings
+ * are undone. Each field is visited a bounded number of times, so the cost is linear in the bytes. The captures of a
+ * node are listed once each, in the order of the walk. */
 #include "builder.h"
 
 #include <inttypes.h>
@@ -33,7 +33,7 @@ static bool check_name(ht_builder *builder, const ht_field *field)
            ht_fail(builder->error, HT_OFFSET(builder, field->begin), "a name has more than %d bytes", HT_MAX_NAME);
 }
 
-/* Binds a name in the graph being entered. As in the main graph, an initializer may carry an input's name. */
+/* Binds a name in the graph being entered. As in the main graph, an initializer may share the name of an input. */
 static bool bind(ht_builder *builder, const ht_field *name, uint8_t kind)
 {
     ht_scopes *scopes = &builder->scopes;
@@ -95,7 +95,7 @@ static bool read_name(ht_builder *builder, const ht_field *name, int32_t node)
     return ht_push_i32(&index->captures, value) || ht_fail_memory(builder->error);
 }
 
-/* Binds each field `number` of a message, or with `singular` the last one, which is the one that counts. */
+/* Binds each field `number` of a message; with `singular` only the last one, which overrides the others. */
 static bool bind_names(ht_builder *builder, const ht_field *message, uint32_t number, uint8_t kind, bool singular)
 {
     ht_field field, last = {0};
@@ -157,7 +157,7 @@ static bool read_graph(ht_builder *builder, ht_cursor cursor, int32_t node)
     ht_field field, inner;
     ht_attribute attribute;
     while (cursor.at < cursor.end) {
-        (void)ht_next(&cursor, &field); /* went well in bind_graph */
+        (void)ht_next(&cursor, &field); /* cannot fail: bind_graph has read it */
         if (field.number != GRAPH_NODE && field.number != GRAPH_OUTPUT)
             continue;
         ht_field output = {0};
@@ -165,7 +165,7 @@ static bool read_graph(ht_builder *builder, ht_cursor cursor, int32_t node)
             if (!ht_next_field(builder, &message, &inner))
                 return false;
             if (field.number == GRAPH_OUTPUT && inner.number == VALUE_INFO_NAME)
-                output = inner; /* the last one counts */
+                output = inner; /* the last one overrides the others */
             if (field.number == GRAPH_NODE && inner.number == NODE_INPUT && !read_name(builder, &inner, node))
                 return false;
             if (field.number == GRAPH_NODE && inner.number == NODE_ATTRIBUTE &&
@@ -178,7 +178,7 @@ static bool read_graph(ht_builder *builder, ht_cursor cursor, int32_t node)
     return true;
 }
 
-/* Reverses the entries of the stack above `bottom`, so that they are taken in the order they were found. */
+/* Reverses the stack entries above `bottom`, so that they are popped in the order in which they were found. */
 static void reverse_pending(ht_i64s *pending, int64_t bottom)
 {
     for (int64_t low = bottom, high = pending->count - 3; low < high; low += 3, high -= 3)
@@ -196,7 +196,7 @@ bool ht_capture(ht_builder *builder, int32_t node)
     reverse_pending(&scopes->pending, 0);
     while (scopes->pending.count > 0) {
         int64_t *top = scopes->pending.data + scopes->pending.count - 3;
-        if (top[2] >= 0) { /* its nested graphs are done: leave it */
+        if (top[2] >= 0) { /* all its nested graphs are done: leave the graph */
             while (scopes->bindings.count > top[2])
                 scopes->bound.data[scopes->bindings.data[--scopes->bindings.count]]--;
             scopes->pending.count -= 3;

@@ -46,7 +46,7 @@ static bool put_bytes(ht_u8s *out, uint32_t field, const void *bytes, int64_t si
     return put_tag(out, field, HT_LEN) && put_varint(out, (uint64_t)size) && put(out, bytes, size);
 }
 
-/* A message is begun, its fields are put, and it is ended, when its length goes before it. */
+/* begin_message, then the fields, then end_message, which inserts the length before them. */
 static bool begin_message(ht_u8s *out, uint32_t field, int64_t *begin)
 {
     bool done = put_tag(out, field, HT_LEN);
@@ -81,7 +81,7 @@ static bool put_name(const writer *w, uint32_t field, int32_t value)
     return put_bytes(w->out, field, name, snprintf(name, sizeof name, "%c%" PRIx32, HT_SHORT_NAME, (uint32_t)value));
 }
 
-/* The value that a short name stands for, or -1. */
+/* The value of a short name, or -1. */
 static int64_t value_of(const uint8_t *name, int64_t length)
 {
     uint32_t value = 0;
@@ -118,7 +118,7 @@ void ht_skeleton_values(const uint8_t *base, const ht_index *index, const uint64
 
 enum { NODE = 1, INITIALIZER = 5, INPUT = 11 };
 
-/* A node's fields but its documentation, metadata and, unless it `needs_name`, name, with other names for the values. */
+/* Writes a node with renamed values, without its documentation, metadata and, unless `needs_name`, its name. */
 static bool put_node(const writer *w, const uint8_t *body, const uint8_t *end, const int32_t *inputs,
                      const int32_t *outputs, bool needs_name)
 {
@@ -178,7 +178,7 @@ static bool put_dim(const writer *w, int64_t size, bool hide)
     return done && end_message(w->out, begin);
 }
 
-/* A graph input of a constant's type. */
+/* A graph input with the type of a constant. */
 static bool put_constant_input(const writer *w, int64_t constant)
 {
     enum { NAME = 1, TYPE = 2, TENSOR = 1, DTYPE = 1, SHAPE = 2 };
@@ -204,7 +204,7 @@ static bool put_constants(const writer *w)
     for (int64_t constant = 0; constant < index->constant_value.count; constant++) {
         uint8_t how = w->choice->constants[constant], source = index->constant_source.data[constant];
         int32_t value = index->constant_value.data[constant];
-        /* Before IR version 4 an initializer must be an input, too. */
+        /* Before IR version 4 every initializer must also be an input. */
         bool as_input = how == HT_AS_INPUT || (index->ir_version < 4 && source != HT_SOURCE_NODE);
         if (how == HT_AS_IT_IS) {
             if (source == HT_SOURCE_NODE) {
@@ -237,7 +237,7 @@ static bool put_info(const writer *w, int64_t info)
 bool ht_skeleton_write(const uint8_t *base, const ht_index *index, const ht_skeleton_choice *choice, ht_u8s *out)
 {
     const writer w = {base, index, choice, out};
-    if (!put_constants(&w)) /* Constant nodes go before what reads them */
+    if (!put_constants(&w)) /* Constant nodes precede their readers */
         return false;
     for (int64_t node = 0; node < index->node_op.count; node++)
         if (!put_vertex(&w, node))

@@ -6,7 +6,7 @@ enum { DIMS = 1, DATA_TYPE = 2, SEGMENT = 3, FLOAT_DATA = 4, INT32_DATA = 5, STR
        NAME = 8, RAW_DATA = 9, DOUBLE_DATA = 10, UINT64_DATA = 11, EXTERNAL_DATA = 13, DATA_LOCATION = 14 };
 enum { STRING = 8, COMPLEX64 = 14, COMPLEX128 = 15, FLOAT6E2M3 = 27, FLOAT6E3M2 = 28, LAST_TYPE = 28 };
 
-/* Bits of an element, and the typed field that may hold it; by onnx.TensorProto.DataType. */
+/* Bits of an element and the typed field that may hold it, by onnx.TensorProto.DataType. */
 static const struct {
     uint8_t bits, field;
 } element[LAST_TYPE + 1] = {
@@ -48,7 +48,8 @@ bool ht_read_int64s(const uint8_t *base, const ht_field *field, ht_i64s *values,
     return true;
 }
 
-/* The number of elements, by the dims from the `first` on; fails if that, or the bytes they take, do not fit 63 bits. */
+/* The number of elements: the product of the dims from index `first`. Fails if it, or the size in bytes, exceeds 63
+ * bits. */
 static bool count_elements(const ht_i64s *dims, int64_t first, int bits, int64_t *elements, int64_t at, ht_error *error)
 {
     int64_t product = 1, bytes;
@@ -67,7 +68,7 @@ static bool count_elements(const ht_i64s *dims, int64_t first, int bits, int64_t
     return true;
 }
 
-/* Entries of a typed field, over all its occurrences. `chunk`: payload of the only packed occurrence. */
+/* Entries of a typed field over all its occurrences. `chunk`: payload if there is a single packed occurrence. */
 typedef struct {
     int64_t entries, occurrences;
     const uint8_t *begin, *end;
@@ -189,7 +190,7 @@ bool ht_read_tensor(const uint8_t *base, ht_cursor body, ht_i64s *dims, ht_tenso
         return true;
     }
     if (raw_begin != NULL) {
-        /* Whole bytes and the rest apart, so that sub-byte types cannot overflow. */
+        /* Whole bytes and the remainder are computed separately, so that sub-byte types cannot overflow. */
         int64_t expected = n / 8 * bits + (n % 8 * bits + 7) / 8;
         if (dtype == STRING)
             return ht_fail(error, at, "strings cannot stand in raw_data");
@@ -262,7 +263,7 @@ bool ht_read_sparse_tensor(const uint8_t *base, ht_cursor body, ht_i64s *dims, h
 
     for (ht_cursor cursor = body; cursor.at < cursor.end;) {
         ht_field field = {0};
-        (void)ht_next(&cursor, &field); /* went well above */
+        (void)ht_next(&cursor, &field); /* cannot fail: read above */
         if (field.number == DENSE_DIMS &&
             !ht_read_int64s(base, &field, dims, HT_MAX_RANK - (dims->count - first_dim), error))
             return false;

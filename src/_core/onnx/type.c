@@ -23,7 +23,7 @@ static bool read_dim(const uint8_t *base, ht_cursor cursor, ht_i64s *sizes, ht_i
         if (field.number == VALUE) {
             if (!ht_expect_wire(base, &field, HT_VARINT, error))
                 return false;
-            size = (int64_t)field.value < 0 ? -1 : (int64_t)field.value; /* exporters write -1 for unknown */
+            size = (int64_t)field.value < 0 ? -1 : (int64_t)field.value; /* exporters write -1 for an unknown size */
             symbol = 0;
         } else if (field.number == SYMBOL) {
             if (!ht_expect_wire(base, &field, HT_LEN, error))

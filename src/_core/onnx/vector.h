@@ -1,6 +1,6 @@
-/* Growable arrays of the three element types that the ONNX index is made of.
+/* Growable arrays of the three element types of the ONNX index.
  *
- * Growth is geometric, so n pushes cost O(n); large blocks are moved by the allocator's mremap, not copied. */
+ * Growth is geometric, so n pushes cost O(n); the allocator moves large blocks with mremap instead of copying them. */
 #ifndef HETERO_ONNX_VECTOR_H
 #define HETERO_ONNX_VECTOR_H
 
@@ -12,7 +12,7 @@ typedef struct { int64_t *data; int64_t count, capacity; } ht_i64s;
 typedef struct { int32_t *data; int64_t count, capacity; } ht_i32s;
 typedef struct { uint8_t *data; int64_t count, capacity; } ht_u8s;
 
-/* Room for at least `needed` elements of `size` bytes: the new block, or NULL (the old one stays valid). */
+/* Grows to at least `needed` elements of `size` bytes. Returns the new block, or NULL (the old block stays valid). */
 static inline void *ht_grown(void *data, int64_t *capacity, int64_t needed, size_t size)
 {
     int64_t wanted = *capacity < 64 ? 64 : *capacity + *capacity / 2;
@@ -38,7 +38,7 @@ static inline void *ht_grown(void *data, int64_t *capacity, int64_t needed, size
         v->data[v->count++] = value;                                                                \
         return true;                                                                                \
     }                                                                                               \
-    /* Exactly `count` elements; new ones are not initialised. */                                   \
+    /* Resizes to exactly `count` elements; new elements are uninitialized. */                                   \
     static inline bool resize(vector *v, int64_t count)                                             \
     {                                                                                               \
         if (count > v->capacity) {                                                                  \

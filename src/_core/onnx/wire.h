@@ -1,8 +1,8 @@
-/* The protobuf wire format: varints and fields, every length checked against the enclosing message.
+/* The protobuf wire format: varints and fields. Every length is checked against the enclosing message.
  *
- * Source: https://protobuf.dev/programming-guides/encoding. Two things are stricter than protobuf's own parsers:
- * a varint that does not fit 64 bits is an error (they drop the bits), and so is a group (wire types 3 and 4), which
- * ONNX never uses. Nothing here allocates or recurses. */
+ * Source: https://protobuf.dev/programming-guides/encoding. Stricter than protobuf's own parsers in two ways: a varint
+ * that does not fit 64 bits is an error (they drop the excess bits), and so is a group (wire types 3 and 4), which ONNX
+ * never uses. Nothing here allocates or recurses. */
 #ifndef HETERO_ONNX_WIRE_H
 #define HETERO_ONNX_WIRE_H
 
@@ -13,7 +13,7 @@
 
 enum { HT_VARINT = 0, HT_FIXED64 = 1, HT_LEN = 2, HT_FIXED32 = 5 };
 
-/* What is left of a message. */
+/* The unread part of a message. */
 typedef struct {
     const uint8_t *at, *end;
 } ht_cursor;
@@ -27,7 +27,7 @@ typedef struct {
     const uint8_t *end;   /* one past the field */
 } ht_field;
 
-/* The byte after the varint at `at`, or NULL if it is cut off or has more than 64 bits. */
+/* The byte after the varint at `at`, or NULL if the varint is truncated or longer than 64 bits. */
 static inline const uint8_t *ht_varint(const uint8_t *at, const uint8_t *end, uint64_t *value)
 {
     uint64_t result = 0;
@@ -46,8 +46,8 @@ static inline const uint8_t *ht_varint(const uint8_t *at, const uint8_t *end, ui
     return NULL;
 }
 
-/* Reads the next field of a message that has bytes left. NULL if that worked, else what is wrong with it; the cursor
- * then stays at the field. */
+/* Reads the next field of a message that is not at its end. Returns NULL on success, else a description of the error;
+ * the cursor then stays at the field. */
 static inline const char *ht_next(ht_cursor *cursor, ht_field *field)
 {
     const uint8_t *at = cursor->at, *end = cursor->end;
@@ -99,7 +99,7 @@ static inline const char *ht_next(ht_cursor *cursor, ht_field *field)
     return NULL;
 }
 
-/* The varints of a packed payload, counted; -1 if one is cut off or has more than 64 bits. */
+/* The number of varints in a packed payload; -1 if one is truncated or longer than 64 bits. */
 static inline int64_t ht_count_varints(const uint8_t *at, const uint8_t *end)
 {
     int64_t count = 0;
