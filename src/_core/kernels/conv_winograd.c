@@ -1,47 +1,47 @@
 /* Convolution with a 3x3 kernel by Winograd's minimal filtering: A. Lavin and S. Gray, "Fast Algorithms for
  * Convolutional Neural Networks", 2015.
  *
- * The output is cut into tiles of m x m pixels, m = 2 or 4. With n = m + 2, a tile is A^T [U * (B^T d B)] A, where d
- * are the n x n inputs that it reads and U = G g G^T is made of the weights g once (pack_winograd). The product in
- * brackets is elementwise, so for each of the n * n positions it is, over all channels and tiles, one matrix product:
- *   1. the inputs of up to COLUMNS tiles are transformed: V[position][input channel][tile];
- *   2. for CHANNELS output channels at a time, P[position] = U[position] * V[position];
- *   3. P is transformed into rows of pixels, which the epilogue takes to their place.
- * Vectors run along tiles, or along pixels of a row that are then split by column modulo m. For m = 4 the points of
- * interpolation are 0, +-sqrt(1/2), +-sqrt(2) and infinity, which keep the rounding errors within about twice those of
- * the plain sum; those of m = 2 are smaller than those.
- * Cost: per tile and pair of channels n * n multiply-adds instead of 9 * m * m (2.25 and 4 times fewer), plus some 16 *
- * n operations per tile and channel for the transforms. Sums do not depend on how tiles and channels are split.
+ * The output is cut into tiles of m x m pixels, m = 2 or 4. Let n = m + 2. A tile is A^T [U * (B^T d B)] A, where d are
+ * the n x n inputs that it reads, and U = G g G^T is computed once from the weights g (pack_winograd). The product in
+ * brackets is elementwise. So for each of the n * n positions it is one matrix product over all channels and tiles:
+ *   1. Transform the inputs of up to COLUMNS tiles: V[position][input channel][tile].
+ *   2. For CHANNELS output channels at a time, compute P[position] = U[position] * V[position].
+ *   3. Transform P into rows of pixels, which the epilogue stores.
+ * Vectors run along tiles, or along pixels of a row, which are then split by column modulo m. For m = 4 the
+ * interpolation points are 0, +-sqrt(1/2), +-sqrt(2) and infinity, which keep the rounding errors within about twice
+ * those of the plain sum. For m = 2 they are smaller.
+ * Cost: per tile and pair of channels n * n multiply-adds instead of 9 * m * m (2.25 and 4 times fewer), plus about 16
+ * * n operations per tile and channel for the transforms. Sums do not depend on how tiles and channels are split.
  *
- * The transforms mix all inputs of a tile. A number that is not finite would reach outputs whose windows do not hold it,
- * and a large number would leave its rounding error there. Such outputs are recomputed as plain sums (`plain_sums`) from
+ * The transforms mix all inputs of a tile. A non-finite input would reach outputs whose windows do not contain it, and
+ * a large input would spread its rounding error to them. Such outputs are recomputed as plain sums (`plain_sums`) from
  * the original weights:
  *   - all outputs of a filter with a weight that is not finite or beyond HT_WINOGRAD_EXTREME;
  *   - all outputs of a tile with an input, in any channel, that is not finite or beyond OVERFLOWS;
- *   - all outputs of a tile with an input beyond HT_WINOGRAD_EXTREME, if the window of one of its outputs holds nothing
- *     beyond 1 / OUTSHONE of that input.
- * So inputs outside the window of an output change it by at most the rounding error of inputs of HT_WINOGRAD_EXTREME, or
- * of OUTSHONE times the largest input of the window.
- * Such tiles are looked for only in blocks in which the squares of four of the n * n transformed inputs have a large sum.
- * These four hold all inputs between them. Their sum is always large if an input is not finite. It is large if an input
- * is extreme, unless several extreme inputs cancel.
+ *   - all outputs of a tile with an input beyond HT_WINOGRAD_EXTREME, if one of its windows contains only inputs of at
+ *     most 1 / OUTSHONE of that magnitude.
+ * So inputs outside an output's window change it by at most the rounding error of inputs of HT_WINOGRAD_EXTREME, or of
+ * OUTSHONE times the largest input of the window.
+ * A block is searched for such tiles only if the squares of four of the n * n transformed inputs have a large sum.
+ * Together these four depend on all inputs. Their sum is always large if an input is not finite. It is large if an
+ * input is extreme, unless several extreme inputs cancel.
  */
 #include "conv.h"
 
 #define CHANNELS HT_PANEL  /* output channels whose products are computed together: a panel of the packed weights */
-#define MARGIN 16          /* floats between the matrices of two positions: else all begin in one set of the cache */
-#define TOGETHER 4         /* input channels whose rows are split before the first one's are loaded again */
-#define PHASE (HT_WINOGRAD_COLUMNS + 32) /* floats per phase of a split row, with room behind the last tile */
+#define MARGIN 16          /* floats between the matrices of two positions; without it all would begin in the same cache set */
+#define TOGETHER 4         /* input channels whose rows are split before the first of them is loaded again */
+#define PHASE (HT_WINOGRAD_COLUMNS + 32) /* floats per phase of a split row, including slack after the last tile */
 #define MAX_N 6            /* rows and columns of a transformed tile: m + 2 for m = 4 */
 #define OVERFLOWS 0x1p64f  /* sums of transformed inputs of up to this magnitude, times weights that are not extreme, are finite */
-#define OUTSHONE 1024.0f   /* ratio of inputs from which on a tile is recomputed: 2^10 of the 2^24 that float32 tells apart */
+#define OUTSHONE 1024.0f   /* ratio of inputs that triggers recomputation of a tile: 2^10 of float32's precision of 2^24 */
 #define TOGETHER_PLAIN 8   /* outputs that plain_sums computes for each load of the weights */
 
 static int64_t positions(int64_t m) { return (m + 2) * (m + 2); }
 
 typedef struct {
     int64_t m, across, tiles, columns;
-    int64_t v_step, p_step;  /* between positions */
+    int64_t v_step, p_step;  /* from one position to the next */
     float *v, *p, *split, *zeros, *rows;
 } work;
 
@@ -113,7 +113,7 @@ HT_INLINE void transform_in(vf d[MAX_N], const int m)
     d[4] = vf_fnma(vf_set1(ROOT2), odd_b, even_b);
 }
 
-/* p := A^T p, of which the first m are the result */
+/* p := A^T p; the first m are the result */
 HT_INLINE void transform_out(vf p[MAX_N], const int m)
 {
     if (m == 2) {
@@ -129,9 +129,9 @@ HT_INLINE void transform_out(vf p[MAX_N], const int m)
     p[3] = vf_fma(vf_set1(0.5f * ROOT_HALF), odd_a, vf_fma(vf_set1(2.0f * ROOT2), odd_b, p[5]));
 }
 
-/* Rows of tiles: of `count` tiles from column x0 on, in tile row y. */
+/* A row of tiles: `count` tiles from column x0 in tile row y. */
 typedef struct {
-    int64_t y, x0, count, first; /* first: the number of the first tile within the block */
+    int64_t y, x0, count, first; /* first: index of the first tile within the block */
 } segment;
 
 /* Columns [at, at + m * VF_LANES) of the n input rows, transformed along y and split by column modulo m. */
@@ -168,7 +168,7 @@ HT_INLINE void split_rows(const float *const rows[MAX_N], int64_t size, int64_t 
     }
 }
 
-/* The two columns that the last tile reads beyond its own, if they begin a vector of their own. */
+/* The two columns that the last tile reads beyond its own, if they begin a new vector. */
 HT_INLINE void split_last(const float *const rows[MAX_N], int64_t size, int64_t at, float *dst, const int m)
 {
     vf d[MAX_N];
@@ -203,9 +203,9 @@ HT_INLINE void split_channel(const ht_conv *c, const work *w, const segment *s, 
         split_last(rows, size, begin + s->count * m, dst + s->count, m);
 }
 
-/* v: of the segment. Whole vectors are stored where there is room: what lies behind the segment is overwritten by
- * the next one. Returns the sum of the squares of the four corners of V. Each input enters one corner, so one that is not
- * finite makes the sum infinite or NaN. */
+/* Transforms one channel of a segment to v. Stores whole vectors where there is room: the next segment overwrites what
+ * lies after this one. Returns the sum of the squares of the four corners of V. Each input enters one corner, so a
+ * non-finite input makes the sum infinite or NaN. */
 HT_INLINE vf transform_channel(const work *w, const segment *s, const float *src, float *v, const int m)
 {
     vf squares = vf_set1(0.0f);
@@ -232,11 +232,11 @@ HT_INLINE vf transform_channel(const work *w, const segment *s, const float *src
     return squares;
 }
 
-/* Returns 0 if the corners show that an input may be extreme or not finite. */
+/* Returns 0 if the corners indicate that an input may be extreme or not finite. */
 HT_INLINE int transform_inputs(const ht_conv *c, const work *w, const segment *segments, int64_t count, const int m)
 {
     vf squares = vf_set1(0.0f);
-    /* The last lanes may read beyond the end of their row: clear what earlier calls left there. */
+    /* The last lanes may read beyond the end of their row: clear leftovers of earlier calls. */
     for (int64_t i = 0; i < TOGETHER * (m + 2) * m; i++)
         for (int64_t at = VF_LANES; at <= HT_WINOGRAD_COLUMNS; at += VF_LANES)
             w->split[i * PHASE + at] = 0.0f;
@@ -254,7 +254,7 @@ HT_INLINE int transform_inputs(const ht_conv *c, const work *w, const segment *s
     return !vm_any(vm_or(vf_isnan(squares), vf_lt(most, squares)));
 }
 
-/* The tiles of one output channel as m rows of m * columns pixels. */
+/* Converts the tiles of one output channel to m rows of m * columns pixels. */
 HT_INLINE void transform_products(const work *w, const float *p, int64_t tiles, const int m)
 {
     const int64_t row = m * (w->columns + 16);
@@ -321,8 +321,8 @@ static void store_rows(const ht_conv *c, const work *w, const segment *segments,
     }
 }
 
-/* P[position] of a panel of output channels. The weights are read from front to back, once per block of tiles: the
- * first tile over a panel fetches what follows. */
+/* Computes P[position] for a panel of output channels. The weights are read from front to back, once per block of
+ * tiles; the first tile of a panel prefetches the next weights. */
 static void multiply(const ht_conv *c, const work *w, int64_t channel, int64_t channels, int64_t tiles)
 {
     const int64_t count = positions(w->m), heights = ht_ceil_div(channels, HT_TILE_ROWS);
@@ -351,9 +351,9 @@ static void multiply(const ht_conv *c, const work *w, int64_t channel, int64_t c
         }
 }
 
-/* ---- Outputs that are recomputed */
+/* ---- Recomputed outputs */
 
-/* Bits of the magnitude: they order numbers by size, infinity and NaN above all. */
+/* Bits of the magnitude. As integers they order numbers by magnitude, with infinity and NaN last. */
 HT_INLINE int32_t magnitude(float x)
 {
     int32_t bits;
@@ -417,7 +417,7 @@ static void plain_sums(const ht_conv *c, const float *windows, const int64_t *at
 {
     const int64_t depth = 9 * c->in_channels;
     for (int64_t m = m0; m < m1; m++) {
-        const float *filter = (const float *)c->plain + m * depth; /* at any address */
+        const float *filter = (const float *)c->plain + m * depth; /* may be unaligned */
         const vf factor = vf_set1(c->scale ? c->scale[m] : 1.0f);
         vf sums[TOGETHER_PLAIN];
         for (int i = 0; i < TOGETHER_PLAIN; i++)
@@ -435,7 +435,7 @@ static void plain_sums(const ht_conv *c, const float *windows, const int64_t *at
             float sum = vf_hsum(sums[i]) + (c->bias ? c->bias[m] : 0.0f);
             if (c->addend)
                 sum += c->addend[m * c->pixels + at[i]];
-            sum = sum < c->low ? c->low : sum; /* NaN passes */
+            sum = sum < c->low ? c->low : sum; /* keeps NaN */
             *y = sum > c->high ? c->high : sum;
             if (!ht_unary_is_clip(c->activation))
                 ht_unary_f32(c->activation, c->p0, c->p1, y, y, 1);
@@ -519,8 +519,8 @@ static const double G4[6][3] = {{1, 0, 0},
                                 {1. / 6, -1. / 3 * R, 1. / 3},
                                 {0, 0, 1}};
 
-/* All taps of VF_LANES channels of a panel's filters: taps[channel][t][lane], zero for absent channels and filters. w: the
- * first of the channels, of `channels` that are there, of the first of `count` filters, which are `step` apart. */
+/* All taps of VF_LANES channels of a panel's filters: taps[channel][t][lane], zero for absent channels and filters. w:
+ * first channel of the first filter; `channels` of them exist. `count` filters exist, `step` apart. */
 static void gather_taps(const float *w, int64_t step, int64_t channels, int64_t count, float taps[VF_LANES * 9][HT_PANEL])
 {
     const int64_t numbers = channels * 9;
@@ -545,7 +545,7 @@ static void gather_taps(const float *w, int64_t step, int64_t channels, int64_t 
     }
 }
 
-/* y[0 .. n - 1] = G x, of 16 lanes each: rows 1 and 2, 3 and 4 differ in the sign of the middle column. */
+/* y[0 .. n - 1] = G x, 16 lanes each. Rows 1 and 2, and rows 3 and 4, differ only in the sign of the middle column. */
 HT_INLINE void transform_taps(double x[3][HT_PANEL], double y[MAX_N][HT_PANEL], const double g[][3], const int n)
 {
     for (int lane = 0; lane < HT_PANEL; lane++) {
@@ -559,7 +559,7 @@ HT_INLINE void transform_taps(double x[3][HT_PANEL], double y[MAX_N][HT_PANEL], 
     }
 }
 
-/* dst[n * n][channels][16], of one channel: G g G^T, computed in double. */
+/* G g G^T of one channel, computed in float64, to dst[n * n][channels][16]. */
 HT_INLINE void transform_filters(float taps[9][HT_PANEL], float *dst, int64_t step, const double g[][3], const int n)
 {
     double rows[MAX_N][3][HT_PANEL], x[3][HT_PANEL], y[MAX_N][HT_PANEL];
@@ -592,7 +592,7 @@ static void find_extreme(float taps[][HT_PANEL], int64_t count, float extreme[HT
 }
 
 /* pack_winograd: in w[group * M][C][3][3], at any address; out packed[group]: [ceil(M / 16)][n * n][C][16], then
- * [ceil(M / 16)][16], 1 for a filter with extreme weights, else 0; all float32. ints: group, C, M, m. */
+ * [ceil(M / 16)][16]: 1 for a filter with extreme weights, else 0; all float32. ints: group, C, M, m. */
 int HT_KERNEL(pack_winograd)(const ht_call *call)
 {
     if (call->num_in != 1 || call->num_out != 1 || call->num_ints != 4)

@@ -1,19 +1,22 @@
 /* dft: discrete Fourier transforms along an axis of x[outer][size][inner][parts], parts = 1 (real) or 2 (complex).
  *
- * y[o][k][i] = factor * sum over t of x[o][t][i] * exp(-+ 2 pi i k t / length), for k = 0 .. kept - 1; x is cut, or filled
- * up with zeros, to length.
- * Sources: Stockham's transform in factors 4, 2 and odd primes (Cooley and Tukey, 1965; Cochran et al., 1967), which needs
- * no reordering; for lengths with a prime factor above 61 the chirp transform (Bluestein, 1970), a convolution by
- * transforms of a power of two. In float64 throughout.
- * Cost: n * (sum of the prime factors) operations, at most 61 n log n; the chirp transform some 12 m log m, m < 4 n.
+ * y[o][k][i] = factor * sum over t of x[o][t][i] * exp(-+ 2 pi i k t / length), for k = 0 .. kept - 1. x is truncated
+ * or zero-padded to length.
+ * Sources: Stockham's transform with factors 4, 2 and odd primes (Cooley and Tukey, 1965; Cochran et al., 1967), which
+ * needs no reordering. For lengths with a prime factor above 61, the chirp transform (Bluestein, 1970), a convolution
+ * by transforms of a power of two. All computation is in float64.
+ * Cost: n * (sum of the prime factors) operations, at most 61 n log n; the chirp transform about 12 m log m, m < 4 n.
  *
- * Operands: in x (float32 or float64); roots, float64[m][2]: exp(-+ 2 pi i k / m), m = length, or for the chirp transform a
- * power of two of at least 2 * length - 1; for that alone: chirp, float64[length][2]: c[k] = exp(-+ pi i k k / length), and
- * spectrum, float64[m][2]: the transform (of roots' sign) of conj(c), continued to the left of 0 by symmetry at the end, and
- * divided by m. out y[outer][kept][inner][2]. ints: outer, size, inner, parts, length, kept (at most length), inverse
- * (the exponent is positive, factor is 1 / length, else 1), real (x is the first half, length / 2 + 1 bins, of the spectrum
- * of a real signal, and y its real part, [outer][kept][inner]). Scratch: 32 * m bytes; with eight
- * times as much, eight lines are transformed side by side, so that every loop is along them. Threads take lines.
+ * Operands: in x (float32 or float64); roots, float64[m][2]: exp(-+ 2 pi i k / m), where m is length, or for the chirp
+ * transform a power of two of at least 2 * length - 1. The chirp transform has two more inputs: chirp,
+ * float64[length][2]: c[k] = exp(-+ pi i k k / length), and spectrum, float64[m][2]: the transform (with the sign of
+ * roots) of conj(c), extended by symmetry to negative indices, which wrap around to the end, and divided by m. out
+ * y[outer][kept][inner][2].
+ * ints: outer, size, inner, parts, length, kept (at most length), inverse (1: the exponent is positive and factor is 1
+ * / length; 0: factor is 1), real (1: x is the first half, length / 2 + 1 bins, of the spectrum of a real signal, and y
+ * is that signal, [outer][kept][inner]).
+ * Scratch: 32 * m bytes. With eight times as much, eight lines are transformed side by side, so that every loop runs
+ * across them. Threads take lines.
  */
 #include "elements.h"
 #include "vec.h"
@@ -56,8 +59,8 @@ static int is_smooth(int64_t n)
         (to).im[at] = re_ * (w)[1] + im_ * (w)[0];                                                                  \
     } while (0)
 
-/* One group of each stage below: `run` neighboring elements of each of r inputs, `gap` apart, to r outputs, `run` apart;
- * output j is turned by w[j]. */
+/* The groups of each stage below: `run` adjacent elements of each of r inputs, `gap` apart, give r outputs, `run`
+ * apart. Output j is multiplied by w[j]. */
 static void two(const double *re, const double *im, int64_t gap, lines to, int64_t run, const double *const *w)
 {
     const double *w1 = w[1];
@@ -71,7 +74,7 @@ static void two(const double *re, const double *im, int64_t gap, lines to, int64
     }
 }
 
-/* sign: of the exponent. */
+/* sign: the sign of the exponent. */
 static void four(const double *re, const double *im, int64_t gap, lines to, int64_t run, const double *const *w, double sign)
 {
     const double a1 = w[1][0], b1 = w[1][1], a2 = w[2][0], b2 = w[2][1], a3 = w[3][0], b3 = w[3][1];
@@ -95,8 +98,8 @@ static void four(const double *re, const double *im, int64_t gap, lines to, int6
     }
 }
 
-/* An odd factor r. Terms k and r - k share their cosines and, but for the sign, their sines. turns[k]: exp(-+ 2 pi i k / r),
- * every `turn_step` numbers. */
+/* An odd factor r. Terms k and r - k share their cosines, and their sines except for the sign. turns[k]: exp(-+ 2 pi i
+ * k / r), `turn_step` numbers apart. */
 HT_INLINE void odd_part(const double *re, const double *im, int64_t gap, lines to, int64_t run, const double *const *w,
                         int64_t r, const double *turns, int64_t turn_step, const int64_t count)
 {
@@ -157,11 +160,11 @@ static void odd(const double *re, const double *im, int64_t gap, lines to, int64
     }
 }
 
-/* The transforms of `lanes` lines of n elements, n smooth; in `v` or `spare`, which are returned. */
+/* Transforms `lanes` lines of n elements, n smooth. Returns the one of `v` and `spare` that holds the result. */
 static lines transform(lines v, lines spare, const double *root, int64_t n, int64_t lanes)
 {
     int64_t pace = HT_PIECE;
-    int64_t done = 1; /* the product of the factors so far: so many neighbors are turned alike */
+    int64_t done = 1; /* product of the factors so far: this many neighbors have the same twiddle factor */
     for (int64_t left = n; left > 1;) {
         const int64_t r = factor_of(left), groups = left / r, run = done * lanes, gap = groups * run;
         const double *w[LARGEST_FACTOR];
@@ -186,7 +189,7 @@ static lines transform(lines v, lines spare, const double *root, int64_t n, int6
     return v;
 }
 
-/* Elements [0, n) of v times those of w, or of its conjugate. */
+/* Multiplies elements [0, n) of v by those of w, or of its conjugate. */
 static void turn(lines v, const double *w, int64_t n, int64_t lanes, double sign)
 {
     HT_LONG_FOR (k, n) {
@@ -207,10 +210,10 @@ static void conjugate(lines v, int64_t n)
 
 typedef struct {
     const ht_call *call;
-    int64_t m, lanes, units, parts; /* m: of the transforms that are made */
+    int64_t m, lanes, units, parts; /* m: length of the transforms performed */
 } job;
 
-/* x[o][.][i] as lane l of v, whose other elements are zeros. */
+/* Loads x[o][.][i] as lane l of v and sets the other elements to zero. */
 #define DEFINE_LINES(T)                                                                                             \
     static void read_##T(const job *j, int64_t line, int64_t lane, lines v)                                         \
     {                                                                                                               \
@@ -224,7 +227,7 @@ typedef struct {
         }                                                                                                           \
         for (int64_t t = given; t < j->m && !ht_stops_at(t); t++)                                                   \
             v.re[t * lanes + lane] = v.im[t * lanes + lane] = 0;                                                    \
-        for (int64_t t = 1; real && t < given && n - t >= given && !ht_stops_at(t); t++) { /* the mirror */ \
+        for (int64_t t = 1; real && t < given && n - t >= given && !ht_stops_at(t); t++) { /* the mirrored half */ \
             v.re[(n - t) * lanes + lane] = v.re[t * lanes + lane];                                                  \
             v.im[(n - t) * lanes + lane] = -v.im[t * lanes + lane];                                                 \
         }                                                                                                           \
@@ -256,10 +259,10 @@ static void dft_part(void *context, int64_t part, int thread)
     const int64_t end = ht_part_begin(j->units, j->parts, part + 1);
     for (int64_t unit = ht_part_begin(j->units, j->parts, part); unit < end; unit++) {
         const int64_t first = unit * lanes, count = ht_min64(lanes, all - first);
-        for (int64_t lane = 0; lane < lanes; lane++) /* the last ones again where there are no more */
+        for (int64_t lane = 0; lane < lanes; lane++) /* past the last line, repeat it */
             (is_float ? read_float : read_double)(j, first + ht_min64(lane, count - 1), lane, v);
         lines found;
-        if (chirps) { /* y = c * (conj(c) convolved with c * x); back by the transform of the conjugate */
+        if (chirps) { /* y = c * (conj(c) convolved with c * x); the inverse is the transform of the conjugate */
             const double *chirp = call->in[2]->data;
             turn(v, chirp, n, lanes, 1);
             const lines there = transform(v, spare, root, m, lanes), other = there.re == v.re ? spare : v;

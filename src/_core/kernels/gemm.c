@@ -1,35 +1,36 @@
 /* Matrix multiplication: pack_b, gemm, matmul.
  *
- * See gemm_micro.c for the algorithm. Sums over k are taken in blocks of at most HT_LONG_K in ascending order, so that
- * results depend on k, the instruction set and the layout of B at most, never on a split of rows or columns.
- * float32 is tuned; float64, int32, uint32, int64 and uint64 (wrapping) use one plain loop.
+ * See gemm_micro.c for the algorithm. Sums over k are computed in blocks of at most HT_LONG_K in ascending order. So
+ * results may depend on k, the instruction set and the layout of B, but never on a split of rows or columns. float32 is
+ * optimized; float64, int32, uint32, int64 and uint64 (wrapping) use one plain loop.
  *
  * pack_b: in B[batch][k][n] (or [batch][n][k] when trans), float32, at any address; out packed, float32, of
  *   batch * ceil(n / 16) * 16 * k elements (see gemm_micro.h). ints: batch, k, n, trans.
  *
  * matmul: y = activation(alpha * A x B + beta * bias + addend), for every index of the batch.
- *   in: A[m][k] (or [k][m] when trans_a); B[k][n] (or [n][k] when trans_b, or packed); bias or NULL; addend or NULL
- *   (of y's shape). out: y[batch][m][n]. y overlaps no input.
+ *   in: A[m][k] (or [k][m] when trans_a); B[k][n] (or [n][k] when trans_b, or packed); bias or NULL; addend (of y's
+ *     shape) or NULL.
+ *   out: y[batch][m][n]. y overlaps no input.
  *   ints: m, n, k, trans_a, trans_b, b_packed, bias_row, bias_col (strides of bias in elements: (0, 1) a bias per
- *   column, (1, 0) per row, (n, 1) a matrix, (0, 0) a scalar; bias_col is 0 or 1), activation (unary.h), then the
- *   batch: d, dims[d], strides of A[d], strides of B[d] (elements between matrices; 0 broadcasts; for packed B count
- *   packed elements). d may be 0.
+ *     column, (1, 0) per row, (n, 1) a matrix, (0, 0) a scalar; bias_col is 0 or 1), activation (unary.h), then the
+ *     batch: d, dims[d], strides of A[d], strides of B[d] (elements between matrices; 0 broadcasts; for packed B in
+ *     packed elements). d may be 0.
  *   floats: alpha, beta (0: the bias is not read), activation's two parameters.
- *   scratch for float32: 0 if B is packed and of float32, else 4 * 16 * min(k * ceil(n / 16), 6144) bytes.
- *   All operands share one type, but that packed B of float32 may be kept as float16 or bfloat16, which are widened when
- *   read. Types other than float32 take no activation and no packed B; for integers alpha
- *   and beta are whole numbers.
+ *   scratch for float32: 0 if B is packed float32, else 4 * 16 * min(k * ceil(n / 16), 6144) bytes.
+ *   All operands have one type, except that packed B of float32 may be stored as float16 or bfloat16; it is widened
+ *     when read. Types other than float32 support no activation and no packed B; for integers, alpha and beta must be
+ *     whole numbers.
  *
- * gemm: the same with d = 0 left out.
+ * gemm: the same without the batch (d = 0 is left out).
  */
 #include "blocks.h"
 #include "gemm_product.h"
 #include "half_vec.h"
 #include "unary.h"
 
-#define MOST_ROWS (512 * HT_TILE_ROWS) /* of a block: the work between two checks of whether the run must stop */
-#define SOME_COLUMNS (64 * HT_PANEL)    /* of a product of few rows, for the same reason */
-#define SMALL_M 8      /* rows of A; up to here packing an unpacked B costs more than it saves */
+#define MOST_ROWS (512 * HT_TILE_ROWS) /* rows of a block: bounds the work between two checks for a stop */
+#define SOME_COLUMNS (64 * HT_PANEL)    /* columns of a block of a product with few rows, for the same reason */
+#define SMALL_M 8      /* rows of A up to which packing B costs more than it saves */
 
 /* Floats of B in a block: a part of the L2 cache (384 kB, or 128 kB) that leaves room for A and C. */
 #if defined(__AVX512F__)
@@ -49,7 +50,8 @@ static int64_t n_step_of(int64_t k_step)
     return ht_max64(1, BLOCK_FLOATS / (ht_max64(1, k_step) * tile)) * tile;
 }
 
-/* Columns from j on of all rows plus k0 .. k0 + t->k - 1 of their sums; t: all of it but A, C and the epilogue. */
+/* Adds one block: columns from j on of all rows, terms k0 .. k0 + t->k - 1 of their sums. t: complete except A, C and
+ * the epilogue. */
 static void add_block(const ht_gemm_product *p, const ht_tile *block, int64_t j, int64_t columns, int64_t k0,
                       int64_t next_columns)
 {
@@ -71,7 +73,7 @@ static void add_block(const ht_gemm_product *p, const ht_tile *block, int64_t j,
     ht_gemm_rows(&t, p->m, columns, next_columns);
 }
 
-/* All of packed float32 B, which is read where it lies. */
+/* Packed float32 B, read in place. */
 static void tiled_packed(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
     const int64_t k_step = k_step_of(p->k, HT_LONG_K), n_step = n_step_of(k_step);
@@ -98,7 +100,7 @@ static void tiled(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t 
         return;
     }
     const int direct = !p->b_packed && !p->trans_b && p->rows <= SMALL_M;
-    /* Rows of B in place are pages apart: fewer of them at a time. */
+    /* The rows of an unpacked B lie pages apart, so fewer are used at a time. */
     const int64_t k_step = k_step_of(p->k, direct ? HT_BLOCK_K : HT_LONG_K), n_step = n_step_of(k_step);
     for (int64_t j = col0; j < col1; j += n_step) {
         const int64_t columns = ht_min64(n_step, col1 - j);
@@ -108,7 +110,7 @@ static void tiled(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t 
                 return;
             ht_tile t = {.b = p->scratch, .b_k = HT_PANEL, .k = ht_min64(k_step, p->k - k0)};
             t.b_panel = t.k * HT_PANEL;
-            /* Of rows in place, those of whole panels: a panel's load must not pass the end of a row. */
+            /* B in place is read only in whole panels, since a panel's load must not pass the end of a row. */
             const int64_t whole = direct ? columns / HT_PANEL * HT_PANEL : 0;
             if (whole > 0) {
                 ht_tile rows = t;

@@ -1,22 +1,22 @@
 /* Micro-kernels and packing for matrix multiplication.
  *
- * The blocking is that of K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM
- * TOMS 34(3), 2008, in the form of BLIS (van Zee and van de Geijn, ACM TOMS 41(3), 2015): one operand stays in L1
- * while the other passes by, the accumulators stay in registers. ht_gemm_block keeps a panel of B there and lets the
- * rows of A pass; ht_gemm_rows keeps rows of A and lets panels of B pass, which come from L2 in long runs, so that k may
- * be longer than L1 holds of B and C is read again for few parts of a sum or none. A is not packed: each of its elements
- * is broadcast, so its order in memory matters little. Cost: 2 * m * n * k operations; B's packing reads and writes
- * k * n elements once.
+ * The blocking is that of K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS
+ * 34(3), 2008, in the form of BLIS (van Zee and van de Geijn, ACM TOMS 41(3), 2015): one operand stays in L1 while the
+ * other streams past, and the accumulators stay in registers. ht_gemm_block keeps a panel of B in L1 and streams the
+ * rows of A. ht_gemm_rows keeps rows of A in L1 and streams panels of B, which come from L2 in long runs; so k may
+ * exceed what L1 holds of B, and C is rarely read again for partial sums. A is not packed: each of its elements is
+ * broadcast, so its order in memory matters little. Cost: 2 * m * n * k operations; packing B reads and writes k * n
+ * elements once.
  */
 #include "gemm_micro.h"
 
 #define VECTORS (HT_PANEL / VF_LANES) /* per panel */
 
-/* Rows i = 0, 1, 2 are addressed from one pointer by the strides 0, 1, 2, rows 3, 4, 5 from the next, ...:
- * a third of the pointers that a pointer per row would take. */
+/* Rows i = 0, 1, 2 are addressed from one pointer at offsets 0, 1, 2 strides, rows 3, 4, 5 from the next, and so on.
+ * This takes a third as many pointers as one per row. */
 #define A_AT(i) ((i) < 3 ? a0 : (i) < 6 ? a3 : (i) < 9 ? a6 : a9)[((i) % 3) * a_row]
 
-/* How a tile goes from one k to the next. */
+/* How a tile advances from one k to the next. */
 enum { BY_STRIDES, A_BY_STEPS, B_BY_STEPS };
 
 HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, const int way)
@@ -25,7 +25,7 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
     const int width = panels * VECTORS;
     const int64_t a_row = t->a_row, b_k = t->b_k, b_panel = t->b_panel;
     int64_t a_k = t->a_k;
-    __asm__("" : "+r"(a_k)); /* or the compiler makes a second loop for a_k == 1, no faster and as large */
+    __asm__("" : "+r"(a_k)); /* prevents a second loop for a_k == 1, which would be no faster */
     const float *a0 = t->a, *a3 = a0 + (rows > 3 ? 3 * a_row : 0);
     const float *a6 = a0 + (rows > 6 ? 6 * a_row : 0), *a9 = a0 + (rows > 9 ? 9 * a_row : 0);
     const float *b = t->b;
@@ -36,7 +36,7 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
         for (int j = 0; j < width; j++)
             acc[i][j] = vf_set1(0.0f);
 
-    /* C is fetched meanwhile: stores to lines that are elsewhere would fill the store buffer at the end. */
+    /* C is prefetched meanwhile: stores to uncached lines would fill the store buffer at the end. */
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < panels; j++)
             __builtin_prefetch(t->c + i * t->c_row + j * HT_PANEL, 1, 3);
@@ -144,10 +144,11 @@ const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(ENT
 const ht_tile_fn ht_indirect_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(INDIRECT_ENTRY)};
 const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(STEPPED_ENTRY)};
 
-/* Floats of B that stay in the L1 cache (32 kB) while the rows of A pass. */
+/* Floats of B that stay in the L1 cache (32 kB) while the rows of A stream past. */
 #define STRIP_FLOATS 8192
 
-/* Computes a tile of `height` rows; the epilogue of the whole, or NULL, is moved to its place, row and column j. */
+/* Computes a tile of `height` rows. `whole`: epilogue of row 0, column 0, or NULL; it is moved to `row` and column
+ * j. */
 HT_INLINE void run_tile(ht_tile *t, const ht_epilogue *whole, int64_t height, int64_t row, int64_t j)
 {
     ht_epilogue e;
@@ -165,7 +166,7 @@ HT_INLINE void run_tile(ht_tile *t, const ht_epilogue *whole, int64_t height, in
 void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns)
 {
     const int64_t chunk = a_panel ? HT_PANEL : rows, pair = HT_TILE_PANELS * HT_PANEL;
-    /* A short k leaves room for several pairs of panels: then C is written in longer runs. */
+    /* With a short k several pairs of panels fit, so that C is written in longer runs. */
     const int64_t strip = ht_max64(1, STRIP_FLOATS / ht_max64(1, origin->k * pair)) * pair;
     for (int64_t j0 = 0; j0 < columns; j0 += strip)
         for (int64_t start = 0; start < rows; start += chunk) {
@@ -181,7 +182,7 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
                     t.columns = ht_min64(columns - j, pair);
                     t.b = origin->b + (j / HT_PANEL) * t.b_panel;
                     t.c = origin->c + row * t.c_row + j;
-                    /* The first tiles over a pair of panels fetch the next pair. */
+                    /* The first tiles of a pair of panels prefetch the next pair. */
                     const float *next = j + pair < columns ? t.b + HT_TILE_PANELS * t.b_panel : origin->next;
                     t.next = ahead && next ? next + tile * t.b_panel : t.b;
                     t.next_step = ahead && next ? ahead : 0;
@@ -192,8 +193,8 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
         }
 }
 
-/* Would the rows of a tile of A displace each other in the L1 cache? They do where they lie a multiple of 4096 bytes
- * apart: then all their lines that are in use belong to one set, which has 8 or 12 places. */
+/* Would the rows of a tile of A evict each other from the L1 cache? They do if they lie a multiple of 4096 bytes apart:
+ * all their lines in use then belong to one set, which holds 8 or 12 lines. */
 #if HT_TILE_ROWS > 8
 static int rows_collide(int64_t a_row, int64_t a_k, int64_t height)
 {
@@ -231,11 +232,11 @@ void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t 
             t.columns = ht_min64(columns - j, pair);
             t.b = origin->b + j / HT_PANEL * origin->b_panel;
             t.c = origin->c + row * origin->c_row + j;
-            /* The first tiles fetch the next block of B, each one panel of a pair. */
+            /* The first tiles prefetch the next block of B, one panel each. */
             const int64_t ahead = j + tile * HT_PANEL;
             t.next = fetches && ahead < next_columns ? origin->next + ahead / HT_PANEL * origin->b_panel : t.b;
             t.next_step = fetches && ahead < next_columns ? HT_PANEL : 0;
-            /* Rows that are copied soon are too short for the machine to foresee them. */
+            /* Rows that are about to be copied are too short for the hardware prefetcher. */
             if (copies && tile + 1 < tiles)
                 for (const int64_t end = (j / pair + 1) * HT_TILE_ROWS / pairs; fetched < end; fetched++)
                     for (int64_t i = 0; i < k; i += HT_PANEL)
@@ -246,7 +247,7 @@ void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t 
     }
 }
 
-/* to[d][r] = from[r][d] for d < depth and all r < VF_LANES, of which those from `rows` on are taken as zeros. */
+/* to[d][r] = from[r][d] for d < depth and all r < VF_LANES; rows from `rows` on count as zeros. */
 HT_INLINE void transpose_block(const float *from, int64_t row, int64_t rows, int64_t depth, float *to)
 {
     vf block[VF_LANES];

@@ -1,21 +1,21 @@
-/* The register-blocked heart of matrix multiplication, shared by gemm.c and conv.c.
+/* The register-blocked core of matrix multiplication, shared by gemm.c and conv.c.
  *
- * A tile is C[m][n] = sum over k of A[m][k] * B[k][n] for m <= HT_TILE_ROWS and n <= HT_TILE_PANELS * HT_PANEL.
- * A is read in place with any two strides (a row-major or a transposed matrix, or a packed block): one element is
+ * A tile is C[m][n] = sum over k of A[m][k] * B[k][n] for m <= HT_TILE_ROWS and n <= HT_TILE_PANELS * HT_PANEL. A is
+ * read in place with any two strides (a row-major or transposed matrix, or a packed block). Each of its elements is
  * broadcast to a vector and multiplied by B's vectors, which is why B should be packed.
  *
- * Packed B: panels of HT_PANEL columns, each k x HT_PANEL contiguous, the last panel padded with zeros. The layout
- * is the same for every instruction set, so that packed constants are portable. The micro-kernel takes a stride
- * between rows and between panels, so a plain row-major B (k stride ldb, panel stride HT_PANEL) serves as well.
+ * Packed B: panels of HT_PANEL columns, each k x HT_PANEL contiguous, the last panel padded with zeros. The layout is
+ * the same for every instruction set, so that packed constants are portable. The micro-kernel takes a stride between
+ * rows and between panels, so it also accepts a plain row-major B (k stride ldb, panel stride HT_PANEL).
  */
 #ifndef HETERO_GEMM_MICRO_H
 #define HETERO_GEMM_MICRO_H
 
 #include "vec.h"
 
-#define HT_BLOCK_K 256   /* a block of k: a pair of panels is 32 kB, the L1 cache */
+#define HT_BLOCK_K 256   /* a block of k: a pair of panels takes 32 kB, the size of the L1 cache */
 #define HT_BLOCK_N 512   /* columns of an im2col block: with HT_BLOCK_K rows 512 kB, within the L2 cache */
-#define HT_LONG_K 768    /* a block of k in ht_gemm_rows: few partial sums of C, and a tile of A is 36 kB */
+#define HT_LONG_K 768    /* a block of k in ht_gemm_rows: few partial sums of C, and a tile of A takes 36 kB */
 
 /* Accumulators fill the register file: 24 of 32, 12 of 16. */
 #if defined(__AVX512F__)
@@ -29,8 +29,8 @@
 #define HT_TILE_PANELS 1
 #endif
 
-/* X(rows) for every height of a tile; X(rows, panels) for every width of that height; the functions prefix##rows x panels
- * of that height, as an initializer. */
+/* X(rows) for every height of a tile. X(rows, panels) for every width of a tile of that height. An initializer with the
+ * functions prefix##rows x panels of that height. */
 #if HT_TILE_ROWS == 12
 #define HT_EACH_HEIGHT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 #elif HT_TILE_ROWS == 6
@@ -46,8 +46,8 @@
 #define HT_TILE_ENTRY(prefix, rows) {prefix##rows##x1},
 #endif
 
-/* What happens to the finished sum s of an element, in this order:
- * s * alpha, + beta * bias, + addend, max(low, .), min(high, .). NaN passes. */
+/* Applied to each finished sum s, in this order: s * alpha, + beta * bias, + addend, max(low, .), min(high, .). NaN is
+ * kept. */
 typedef struct {
     const float *bias;          /* NULL: none */
     int64_t bias_row, bias_col; /* strides; bias_col is 0 or 1 */
@@ -66,8 +66,8 @@ typedef struct {
     int64_t c_row;
     int64_t k, columns;
     int accumulate;             /* add to what C holds */
-    const float *next;          /* what to fetch into the L2 cache meanwhile: a line per k */
-    int64_t next_step;          /* HT_PANEL, or 0: nothing (then next is any address) */
+    const float *next;          /* address to prefetch into the L2 cache meanwhile, one line per k */
+    int64_t next_step;          /* HT_PANEL, or 0: no prefetching (then next is any address) */
     const ht_epilogue *epilogue; /* NULL: store the bare sums; its pointers are those of the tile's first element */
 } ht_tile;
 
@@ -81,22 +81,23 @@ extern const ht_tile_fn ht_indirect_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
 #define ht_stepped_tile_fns HT_KERNEL(stepped_tile_fns)
 extern const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
 
-/* C = A x B over one block of k; rows are split into tiles of nearly equal height, because a
- * tile of one or two rows cannot hide the latency of its multiply-adds. `origin` describes row 0, column 0.
- * next_step > 0: B's panels come from memory, so each is fetched while the one before is in use; `next` is what follows
- * the last, or NULL.
- * a_panel > 0: A is packed too, as B's transpose would be: HT_PANEL rows (a_row = 1, a_k = HT_PANEL) every a_panel. */
+/* C = A x B over one block of k. Rows are split into tiles of nearly equal height, because a tile of one or two rows
+ * cannot hide the latency of its multiply-adds. `origin` describes row 0, column 0.
+ * next_step > 0: B's panels come from memory, so each is prefetched while the one before is in use; `next` is the
+ * address to prefetch after the last, or NULL.
+ * a_panel > 0: A is packed too, like a B that is A's transpose: HT_PANEL rows (a_row = 1, a_k = HT_PANEL) every
+ * a_panel. */
 #define ht_gemm_block HT_KERNEL(gemm_block)
 void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns);
 
-/* The same for a block of B that lies in the L2 cache, or comes there now, and k up to HT_LONG_K: a tile of rows of A
- * stays in L1 while the panels of B pass by. next_step > 0: `next` is where the block of B that follows begins (of the
- * same b_panel), of which next_columns are fetched. */
+/* The same for a block of B in (or on its way to) the L2 cache, and k up to HT_LONG_K: a tile of rows of A stays in L1
+ * while the panels of B stream past. next_step > 0: `next` is the start of the next block of B (with the same b_panel);
+ * next_columns of it are prefetched. */
 #define ht_gemm_rows HT_KERNEL(gemm_rows)
 void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t next_columns);
 
-/* dst: panels of B[k][n] (row stride ldb), or of its transpose given as B[n][k] when `trans`; each panel occupies
- * panel_k * HT_PANEL floats of which k * HT_PANEL are written. b may lie at any address. */
+/* dst: panels of B[k][n] (row stride ldb), or with `trans` of the transpose of a B given as [n][k]. Each panel occupies
+ * panel_k * HT_PANEL floats, of which k * HT_PANEL are written. b may be unaligned. */
 #define ht_pack_panels HT_KERNEL(pack_panels)
 void ht_pack_panels(const float *b, int64_t ldb, int trans, int64_t k, int64_t n, float *dst, int64_t panel_k);
 

@@ -1,7 +1,7 @@
 /* Products of types other than float32, by a plain loop: see gemm_product.h. Integers wrap. */
 #include "gemm_product.h"
 
-/* The plain loop for other types: rows of y accumulate rows of B. Integers wrap, as they are summed unsigned. */
+/* The plain loop: rows of y accumulate rows of B. Integers wrap, because their sums are unsigned. */
 #define PLAIN(name, type, factor)                                                                                             \
     static void name(const ht_gemm_product *p, const void *a_, const void *b_, const void *bias_, const void *addend_, \
                      void *y_, double alpha_, double beta_)                                                          \

@@ -1,5 +1,5 @@
-/* One product of a gemm or matmul call (gemm.c), and the ways to it that are no tiles: for few rows (gemv.c), for types
- * other than float32 (gemm_plain.c). */
+/* One product of a gemm or matmul call (gemm.c), and the algorithms that do not use tiles: for few rows (gemv.c), and
+ * for types other than float32 (gemm_plain.c). */
 #ifndef HETERO_GEMM_PRODUCT_H
 #define HETERO_GEMM_PRODUCT_H
 
@@ -10,28 +10,28 @@
 typedef struct {
     const float *a;
     int64_t a_row, a_k;
-    const float *b;         /* or NULL, then */
+    const float *b;         /* or NULL if `halves` is set */
     const uint16_t *halves; /* packed B of float16 or bfloat16 */
     int32_t halves_type;
     int64_t ldb;
     int trans_b, b_packed;
     float *y;
     int64_t m, n, k;
-    int64_t rows; /* of the whole product: the way is chosen by it, so that a split of rows changes nothing */
+    int64_t rows; /* of the whole product: the algorithm is chosen by it, so that splitting rows changes nothing */
     ht_epilogue epilogue;
     int activation;
     float p0, p1;
     float *scratch;
 } ht_gemm_product;
 
-/* Columns [col0, col1) for one to three rows of A: of packed B, or of a row-major B[n][k] where A's rows are too. Of the
- * activation what clips is done. */
+/* Columns [col0, col1) for one to three rows of A. B is packed, or a row-major B[n][k] with row-major A. Applies only
+ * the clipping of the activation. */
 #define ht_gemv_packed HT_KERNEL(gemv_packed)
 void ht_gemv_packed(const ht_gemm_product *p, int64_t col0, int64_t col1);
 #define ht_gemv_dot HT_KERNEL(gemv_dot)
 void ht_gemv_dot(const ht_gemm_product *p, int64_t col0, int64_t col1);
 
-/* All of a call whose type is not float32; p: its sizes and strides, of no packed B. Alpha and beta: the call's. */
+/* The whole call for a type other than float32. p: sizes and strides; B is not packed. alpha, beta: as in the call. */
 #define ht_multiply_plain HT_KERNEL(multiply_plain)
 int ht_multiply_plain(const ht_call *call, const ht_gemm_product *p, const ht_batch *matrices);
 

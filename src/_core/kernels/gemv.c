@@ -4,9 +4,9 @@
 #include "gemm_product.h"
 #include "half_vec.h"
 
-/* One to three rows times packed B: the memory that B streams through is the limit, so each panel is read front to
- * back with several independent sums over k: `unroll` of them. With few registers per row two panels share what is
- * broadcast of A; sums are the same either way. */
+/* One to three rows times packed B. Memory bandwidth is the limit, so each panel is read front to back with `unroll`
+ * independent sums over k. With few registers per row, two panels share the broadcast elements of A; the sums are the
+ * same either way. */
 HT_INLINE void gemv_panels(const ht_gemm_product *p, const int rows, const int panels, const int unroll, int64_t column,
                            const int32_t type)
 {
@@ -75,7 +75,7 @@ HT_INLINE void gemv_panels(const ht_gemm_product *p, const int rows, const int p
 #undef AT
 }
 
-/* Independent sums that the registers hold for one row, and for two or three rows; and panels then. */
+/* Independent sums that fit the registers, for one row and for two or three rows, and the number of panels. */
 #if defined(__AVX512F__)
 #define GEMV_UNROLL 8
 #define GEMV_UNROLL_ROWS 4

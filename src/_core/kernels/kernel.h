@@ -61,13 +61,13 @@ typedef struct {
     int64_t scratch_step; /* bytes from one thread's scratch to the next; 0 without a team */
 } ht_call;
 
-/* The number of parts that keeps all threads busy with `cost` operations (multiply-adds, elements moved): one if threads
- * would cost more than they save, else a few for each thread. */
+/* The number of parts that keeps all threads busy with `cost` operations (multiply-adds, elements moved): one if
+ * threads would cost more than they save, else a few per thread. */
 static inline int64_t ht_wanted(const ht_call *call, double cost)
 {
     enum {
         WORTHWHILE = 100000, /* operations for which waking threads pays: 10 to 100 µs of work */
-        EACH = 4             /* parts for each thread, so that threads that start late or run slowly take fewer */
+        EACH = 4             /* parts per thread, so that threads that start late or run slowly take fewer */
     };
     return cost < WORTHWHILE || !call->team ? 1 : (int64_t)EACH * ht_team_threads(call->team);
 }
@@ -77,7 +77,7 @@ static inline int64_t ht_wanted(const ht_call *call, double cost)
  * [ht_part_begin(units, parts, i), ht_part_begin(units, parts, i + 1)). */
 static inline int64_t ht_parts(const ht_call *call, int64_t units, double cost)
 {
-    const double longest = 4e6; /* operations of a part: 0.4 to 4 ms, 20 ms on a machine that has other work */
+    const double longest = 4e6; /* operations of a part: 0.4 to 4 ms, or 20 ms on a busy machine */
     int64_t parts = ht_wanted(call, cost);
     if (cost > longest * (double)parts)
         parts = cost < longest * HT_MAX_PARTS ? (int64_t)(cost / longest) : HT_MAX_PARTS;
@@ -101,8 +101,8 @@ static inline int ht_paced_stop(int64_t *left, int64_t work)
     return ht_stopping();
 }
 
-/* Elements of a long row between two checks whether the run must stop: 13 ms at 50 ns each, the time of the slowest libm
- * functions. A multiple of every vector's lanes, so that pieces give the same bits as the whole row. */
+/* Elements of a long row between two checks whether the run must stop: 13 ms at 50 ns per element, the time of the
+ * slowest libm functions. A multiple of every vector's lanes, so that pieces give the same bits as the whole row. */
 #define HT_PIECE (1 << 18)
 
 /* Whether to leave a loop that has reached element i of its row. Checks only at the ends of pieces, never at 0. The loop's

@@ -1,9 +1,9 @@
 /* Recurrent layers of float32: lstm, gru, rnn, over all time steps and both directions in one call.
  *
- * One matrix product over all steps has computed the input's part of the gates, x * W' + bias. Each step computes
- * h * R' (H x gates * H; R packed once, a vector product for up to three sequences, tiles of gemm_micro.c for more)
- * and the cell: gates, activations and the new state in one pass over H, in registers. At a batch of one the time is that
- * of reading R once per step, 4 * gates * H^2 bytes, plus the activations.
+ * Beforehand, one matrix product over all steps has computed the input's share of the gates, x * W' + bias. Each step
+ * computes h * R' (H x gates * H; R is packed once; a vector product for up to three sequences, tiles of gemm_micro.c
+ * for more) and the cell: gates, activations and the new state in one pass over H, in registers. At batch size 1 the
+ * time is that of reading R once per step, 4 * gates * H^2 bytes, plus the activations.
  *
  * in: z[rows][dirs][gates][H], rows by (step, sequence), or (sequence, step) if batch_first;
  *   r packed by pack_b with ints (dirs * gates, H, H, 1); lengths int32[batch] or NULL (all `steps`);
@@ -11,11 +11,11 @@
  *   lstm: c0 or NULL; peepholes[dirs][3][H] (input, output, forget) or NULL. Gates: input, output, forget, cell.
  *   gru: bias[dirs][H] of the hidden gate's recurrent product or NULL (linear_before_reset only). Gates: update, reset,
  *     hidden.
- * out: y, the state of each step (zero behind a sequence's length), [steps][dirs][batch][H], or
- *   [batch][steps][dirs][H] if batch_first; last h; lstm: last c. States: [dirs][batch][H], or [batch][dirs][H].
+ * out: y, the state at each step (zero past the end of a sequence), [steps][dirs][batch][H], or [batch][steps][dirs][H]
+ * if batch_first; last h; lstm: last c. States: [dirs][batch][H], or [batch][dirs][H].
  * ints: steps, batch, H, dirs, reversed (the first direction runs backward; the second always does), batch_first,
- *   option (lstm: input_forget; gru: linear_before_reset; rnn: 0), then per direction the codes of the activations below:
- *   lstm 3, gru 2, rnn 1.
+ * option (lstm: input_forget; gru: linear_before_reset; rnn: 0), then per direction the codes of the activations: lstm
+ * 3, gru 2, rnn 1.
  * floats: clip of the activations' arguments (infinity: none), then per direction and activation its two parameters.
  * scratch: 4 * batch * (gates + 2) * 16 * ceil(H / 16) bytes.
  */
@@ -38,8 +38,8 @@ typedef struct {
     int64_t steps, batch, hidden, padded, dirs; /* padded: H in whole panels */
     int gates, num_functions, batch_first, option;
     float clip;
-    activation functions[MAX_FUNCTIONS]; /* of the direction at hand */
-    const float *peepholes, *bias;       /* likewise; or NULL */
+    activation functions[MAX_FUNCTIONS]; /* of the current direction */
+    const float *peepholes, *bias;       /* of the current direction, or NULL */
     float *gate_sums;                    /* [batch][gates][padded]: h * R' */
     float *h;                            /* [batch][padded] */
     float *reset_h;                      /* [batch][padded]: gru's reset gate times h */
@@ -77,8 +77,8 @@ HT_INLINE void store(float *p, int64_t n, const int full, vf v)
         vf_store_n(p, n, v);
 }
 
-/* One sequence at one step. `z`: its share of the gates, `sums`: its h * R'; `c`, `h`: its state, replaced; `y`: where the
- * state goes too. `plain`: the default functions, no clip and no option, known to the compiler. */
+/* One sequence at one step. `z`: the input's share of the gates, `sums`: h * R'; `c`, `h`: its state, overwritten; `y`:
+ * a second copy of the state. `plain`: default functions, no clip and no option, as compile-time facts. */
 typedef struct {
     const float *z;
     float *sums, *c, *h, *y, *reset_h;
@@ -178,8 +178,8 @@ ROW(gru_gates)
 ROW(gru)
 ROW(rnn)
 
-/* `panels` panels of packed R times one to three rows of h. Their accumulators, panels * vectors * unroll of them per row,
- * hide the latency of the multiply-adds; h is broadcast once for all panels. */
+/* `panels` panels of packed R times one to three rows of h. Their accumulators, panels * vectors * unroll per row, hide
+ * the latency of the multiply-adds; h is broadcast once for all panels. */
 HT_INLINE void vector_panels(const float *h, int64_t h_row, int64_t k, const float *r, float *sums, int64_t sums_row,
                              const int rows, const int panels, const int unroll)
 {
@@ -222,7 +222,7 @@ HT_INLINE void vector_panels(const float *h, int64_t h_row, int64_t k, const flo
         }
 }
 
-/* Panels at a time, and their unrolling, for one row and for two or three: what fills the register file. */
+/* Panels at a time and their unrolling, for one row and for two or three rows: they fill the register file. */
 #if VF_LANES == 16
 #define ONE_ROW 4, 2
 #define ONE_ROW_PANELS 4
@@ -271,7 +271,8 @@ static void multiply(const float *h, int64_t h_row, int64_t rows, int64_t k, con
     }
 }
 
-/* The same split over a team, if there is one: into whole groups of panels, so that no panel's sums are taken otherwise. */
+/* The same split over a team, if any, into whole groups of panels, so that the order of each panel's sums does not
+ * change. */
 typedef struct {
     const float *h, *r;
     float *sums;
@@ -315,14 +316,14 @@ static int fits(const ht_tensor *x, int32_t dtype, int64_t size, int optional)
     return x ? x->dtype == dtype && x->size == size : optional;
 }
 
-/* The whole call: either its directions are on threads, or the product of each step. */
+/* The whole call. Either its directions run on different threads, or each step's product is split over threads. */
 typedef struct {
     const ht_call *call;
-    layer l; /* without what a direction has of its own */
+    layer l; /* except for the members of one direction */
     int64_t longest, step_parts;
 } job_of_run;
 
-/* Direction d over all steps. team: for the products, or NULL. */
+/* Runs direction d over all steps. team: for the products, or NULL. */
 HT_INLINE void walk(const job_of_run *job, const int kind, int64_t d, float *scratch, ht_team *team)
 {
     const int num_functions = kind == LSTM ? 3 : kind == GRU ? 2 : 1, gates = kind == LSTM ? 4 : kind == GRU ? 3 : 1;
@@ -337,7 +338,7 @@ HT_INLINE void walk(const job_of_run *job, const int kind, int64_t d, float *scr
     l.h = l.gate_sums + batch * gates * l.padded;
     l.reset_h = l.h + batch * l.padded;
     const int64_t panels = l.padded / HT_PANEL, sums_row = gates * l.padded;
-    const int64_t state_step = l.batch_first ? dirs * hidden : hidden; /* from sequence to sequence */
+    const int64_t state_step = l.batch_first ? dirs * hidden : hidden; /* from one sequence to the next */
     const size_t state_bytes = (size_t)hidden * sizeof(float);
     const int reversed = d > 0 || ints[4] != 0;
     const float *weights = (const float *)r->data + d * gates * l.padded * hidden;
@@ -356,7 +357,7 @@ HT_INLINE void walk(const job_of_run *job, const int kind, int64_t d, float *scr
             memcpy(l.h + b * l.padded, (const float *)h0->data + at, state_bytes);
         else
             memset(l.h + b * l.padded, 0, state_bytes);
-        memset(l.reset_h + b * l.padded, 0, state_bytes); /* that of an empty sequence is multiplied too */
+        memset(l.reset_h + b * l.padded, 0, state_bytes); /* rows of empty sequences take part in the product too */
         if (c0)
             memcpy(last_c + at, (const float *)c0->data + at, state_bytes);
         else if (kind == LSTM)
@@ -461,7 +462,7 @@ HT_INLINE int run(const ht_call *call, const int kind)
         ht_parallel(call->team, dirs, kind == LSTM ? lstm_direction : kind == GRU ? gru_direction : rnn_direction, &job);
         return HT_OK;
     }
-    /* Of a step: a part for each thread, as a region costs a microsecond. */
+    /* One part per thread in each step, because a region costs a microsecond. */
     job.step_parts = ht_wanted(call, cost) > 1 ? ht_team_threads(call->team) : 1;
     for (int64_t d = 0; d < dirs; d++)
         walk(&job, kind, d, (float *)call->scratch, call->team);

@@ -1,8 +1,9 @@
 /* Threads that take the parts of a region: see team.h.
  *
- * A region is published in one 64-bit ticket: its number, how many parts it has, and how many are taken. Whoever adds one
- * to a ticket with parts left owns the part of that number, and the region cannot end before it is done; so only then is
- * the rest of the region's description read. Who comes late finds no part left and has touched nothing. */
+ * A region is published in one 64-bit ticket: its number, how many parts it has, and how many are taken. A thread that
+ * increments a ticket with parts left owns the part of that number, and the region cannot end before this part is done.
+ * Only then does the thread read the rest of the region's description. A late thread finds no part left and has touched
+ * nothing. */
 #define _GNU_SOURCE
 #include "team.h"
 
@@ -15,7 +16,7 @@
 #include <time.h>
 
 enum {
-    PART_BITS = 21, /* of the count of parts, and of parts taken, to which threads that come late add one each */
+    PART_BITS = 21, /* for the count of parts, and for parts taken, which each late thread increments by one */
     PAUSES = 2000,  /* pause instructions for which an idle thread spins before it sleeps: about 50 µs */
 };
 static const uint64_t PART_MASK = ((uint64_t)1 << PART_BITS) - 1;
@@ -73,14 +74,14 @@ typedef struct {
 
 struct ht_team {
     _Alignas(64) _Atomic uint64_t ticket; /* region << 42 | parts << 21 | taken */
-    _Alignas(64) _Atomic int64_t done;    /* parts of the region */
-    _Alignas(64) _Atomic int taken;       /* by a run */
+    _Alignas(64) _Atomic int64_t done;    /* finished parts of the region */
+    _Alignas(64) _Atomic int taken;       /* owned by a run */
     ht_part_fn work;
     void *context;
     ht_watch *watch;
-    int threads;       /* with the caller */
-    int home;          /* processor of the caller of a pinned team; -1 */
-    unsigned forks;    /* of this process when the threads were started */
+    int threads;       /* including the caller */
+    int home;          /* processor reserved for the caller of a pinned team; -1: not pinned */
+    unsigned forks;    /* value of the counter below when the threads were started */
     uint64_t region;
     _Atomic int sleepers, closing;
     pthread_mutex_t lock;
@@ -88,7 +89,7 @@ struct ht_team {
     member others[];
 };
 
-static _Atomic unsigned forks; /* of this process and its ancestors */
+static _Atomic unsigned forks; /* forks of this process and its ancestors */
 static pthread_once_t counting = PTHREAD_ONCE_INIT;
 
 static void count_fork(void) { atomic_fetch_add(&forks, 1); }
@@ -105,7 +106,7 @@ static inline void pause_briefly(void)
 
 static inline int has_parts(uint64_t ticket) { return (ticket & PART_MASK) < (ticket >> PART_BITS & PART_MASK); }
 
-/* Takes parts of the region that is on until none is left. */
+/* Takes parts of the current region until none is left. */
 static void take_parts(ht_team *team, int thread)
 {
     while (has_parts(atomic_load(&team->ticket))) {
@@ -117,7 +118,7 @@ static void take_parts(ht_team *team, int thread)
         if (!ht_stopping())
             team->work(team->context, (int64_t)(ticket & PART_MASK), thread);
         if (thread > 0)
-            watched = NULL; /* once this part is done, the run may end, and its watch with it */
+            watched = NULL; /* once this part is done, the run may end and free its watch */
         atomic_fetch_add(&team->done, 1);
     }
 }
@@ -162,7 +163,7 @@ ht_team *ht_team_open(int threads)
     team->forks = atomic_load(&forks);
     pthread_mutex_init(&team->lock, NULL);
     pthread_cond_init(&team->wake, NULL);
-    /* Signals are for the threads of the application. */
+    /* Signals are left to the threads of the application. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -255,5 +256,5 @@ void ht_parallel(ht_team *team, int64_t parts, ht_part_fn work, void *context)
         if (pauses < PAUSES)
             pause_briefly();
         else
-            (void)sched_yield(); /* another thread of this machine has the core that a part waits for */
+            (void)sched_yield(); /* another thread on this machine uses the core that a part needs */
 }
