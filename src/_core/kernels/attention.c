@@ -1,18 +1,18 @@
-/* attention: y = softmax(scores) V with scores = alpha Q K' + bias + addend, for every matrix of a batch. float32. K and V
- * are packed first; then a block of Q's rows at a time is combined with all of K and V, so that its scores stay in the
- * cache. One mask replaces scores by a number, another replaces results of the softmax.
+/* attention: y = softmax(scores) V with scores = alpha Q K' + bias + addend, for every matrix of a batch. float32. K
+ * and V are packed first. Then one block of Q's rows at a time is combined with all of K and V, so that its scores stay
+ * in the cache. One mask replaces scores by a number; another replaces results of the softmax.
  *
  * in: Q, K, V; then bias, addend, mask of scores, mask after (bool), each or NULL. out: y.
- * ints: m, n (rows of Q, of K and V), d, e (columns of Q and K, of V and y); the value (0 or 1) of the first mask for
- *   which the number replaces a score, and that of the second mask (2: no mask, the number replaces NaN);
- *   strides, in elements: Q's rows and columns, K's, V's, y's rows (its columns are dense), bias's rows and columns,
- *   addend's rows (its columns are dense), both masks' rows and columns (columns of bias and masks: 0 or 1);
- *   offsets of Q, K, V; b, the batch's dims[b], and strides[b] of each of Q, K, V, y, bias, addend, the masks. Of K and of V
- *   one stride of the two must be 1; y's elements are each written once.
- * floats: alpha, the number among the scores, the number after.
+ * ints: m, n (rows of Q; of K and V), d, e (columns of Q and K; of V and y); the mask value (0 or 1) at which the first
+ * mask replaces a score, and the same for the second mask (2: no mask, the number replaces NaN); strides, in elements:
+ * Q's rows and columns, K's, V's, y's rows (its columns are dense), bias's rows and columns, addend's rows (its columns
+ * are dense), both masks' rows and columns (columns of bias and masks: 0 or 1); offsets of Q, K, V; b, the batch's
+ * dims[b], and strides[b] of each of Q, K, V, y, bias, addend, the masks. K and V must each have a stride of 1, for
+ * rows or columns; each element of y is written once.
+ * floats: alpha, the number that replaces scores, the number that replaces results.
  * scratch: 4 bytes times d ceil16(n) + n ceil16(e) + rows n, with rows = max(24, min(m, 8192 / n)).
  *
- * Rows are split over threads in blocks that do not depend on their number; neither do results.
+ * Threads take blocks of rows, which do not depend on the number of threads; neither do the results.
  */
 #include "elements.h"
 #include "gemm_micro.h"
@@ -55,7 +55,7 @@ static void multiply(const float *a, int64_t a_row, int64_t a_k, const float *b,
     }
 }
 
-/* Replaces elements of x[rows][n] by a number: where a mask is `when`, or, if `when` is 2, where they are NaN. */
+/* Replaces elements of x[rows][n] by a number: where a mask equals `when`, or, if `when` is 2, where they are NaN. */
 static void put(const attention *job, int operand, int64_t i, int64_t first, int64_t rows, float *x, int64_t when, float number)
 {
     const ht_tensor *mask = job->call->in[operand - 1];
@@ -149,7 +149,7 @@ int HT_KERNEL(attention)(const ht_call *call)
         return HT_ERR_OPERAND;
     job.strides = job.dims + job.ndim;
     for (int i = 0; i < 4; i++)
-        if (ints[i] < 1 || ints[i] > HT_ATTENTION_MAX_DIM) /* strides of 0 would let a small operand stand for any size */
+        if (ints[i] < 1 || ints[i] > HT_ATTENTION_MAX_DIM) /* strides of 0 would let a small operand represent any size */
             return HT_ERR_OPERAND;
     if (ints[4] < 0 || ints[4] > 1 || ints[5] < 0 || ints[5] > 2)
         return HT_ERR_OPERAND;

@@ -1,4 +1,4 @@
-/* A batch of matrices that lie in an operand with any strides. */
+/* A batch of matrices at any strides in an operand. */
 #ifndef HETERO_BATCH_H
 #define HETERO_BATCH_H
 
@@ -17,7 +17,7 @@ HT_INLINE int64_t ht_batch_size(const ht_batch *batch)
     return size;
 }
 
-/* Does every matrix of `elements` lie inside an operand of `size`? */
+/* Do all matrices of `elements` elements lie inside an operand of `size` elements? */
 HT_INLINE int ht_batch_fits(const ht_batch *batch, const int64_t *strides, int64_t elements, int64_t size)
 {
     int64_t last = 0;
@@ -29,7 +29,7 @@ HT_INLINE int ht_batch_fits(const ht_batch *batch, const int64_t *strides, int64
     return last + elements <= size;
 }
 
-/* Where matrix i begins. */
+/* The offset of matrix i. */
 HT_INLINE int64_t ht_batch_offset(const ht_batch *batch, const int64_t *strides, int64_t i)
 {
     int64_t at = 0;

@@ -61,7 +61,7 @@ static int32_t count_beyond(const int32_t *keys, int32_t n, int32_t bound)
  * 0 < k <= n. */
 static int32_t bound_of(const int32_t *keys, int32_t n, int32_t k)
 {
-    int32_t low = INT32_MAX, high = INT32_MIN; /* at least k keys from low on, fewer beyond high */
+    int32_t low = INT32_MAX, high = INT32_MIN; /* at least k keys are >= low, fewer than k are > high */
     HT_LONG_FOR (i, n) {
         low = keys[i] < low ? keys[i] : low;
         high = keys[i] > high ? keys[i] : high;
@@ -82,7 +82,7 @@ static int32_t bound_of(const int32_t *keys, int32_t n, int32_t k)
     return low;
 }
 
-/* Writes the places of all keys >= least, ascending; returns their number. */
+/* Writes the places of all keys >= least in ascending order; returns their number. */
 static int32_t places_from(const int32_t *keys, int32_t n, int32_t least, int32_t *places)
 {
     enum { BLOCK = 32 }; /* keys compared without a branch before the search looks whether one matched */
@@ -109,7 +109,7 @@ HT_INLINE uint64_t item_of(int32_t key, int32_t place)
     return (uint64_t)((uint32_t)key ^ 0x80000000u) << 32 | (uint32_t)~place;
 }
 
-/* Sorts items, best first, in `items` or in `spare`, which has the same size; returns the one that holds the result. Items
+/* Sorts items, best first, in `items` or in `spare` (of the same size); returns the array that holds the result. Items
  * with equal keys must be in the order of their places. */
 static uint64_t *sort_items(uint64_t *items, uint64_t *spare, int32_t n)
 {
@@ -183,7 +183,7 @@ static int64_t groups_of(int32_t n, int32_t k)
     return 2 * groups <= n ? groups : 0;
 }
 
-/* Scratch memory of a selection: items and spare for sorting k of them, the candidates' places and keys. */
+/* Scratch memory of a selection: items and a spare array for sorting k of them, and the candidates' places and keys. */
 typedef struct {
     uint64_t *items, *spare;
     int32_t *places, *chosen;

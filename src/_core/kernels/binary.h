@@ -1,19 +1,20 @@
-/* Elementwise kernels of two operands with full NumPy broadcasting: what binary_*.c share.
+/* Elementwise kernels of two operands with full NumPy broadcasting: shared by binary_*.c.
  *
  * Operands: in a, b (one dtype); out broadcast of their shapes. Parameters: none.
  * In place: out may be the memory of a or of b if that operand has out's size and element size.
- * A row kernel sees steps (1,1), (1,0) or (0,1), one element of each (1,0); each has its own loop, so that the compiler vectorises all three.
+ * A row kernel is called with steps (1,1), (1,0) or (0,1), or for one element (0,0). Each has its own loop, so that the
+ * compiler vectorizes them all.
  */
 #ifndef HETERO_BINARY_H
 #define HETERO_BINARY_H
 
 #include "broadcast.h"
 
-/* One row; returns a status, so that integer division can fail. `a_step`, `b_step`: 0 or 1, not both 0 if n > 1. */
+/* One row; returns a status, because integer division can fail. `a_step`, `b_step`: 0 or 1, not both 0 if n > 1. */
 typedef int (*ht_binary_row)(const void *a, const void *b, void *out, int64_t n, int a_step, int b_step);
 
-/* Define row kernel `row`: out[i] (type R) = EXPR of x, y (type T).
- * ivdep: out may be a or b exactly, never shifted, so no iteration reads what another wrote. */
+/* Define row kernel `row`: out[i] (type R) = EXPR of x, y (type T). ivdep is valid because out may be exactly a or b,
+ * never shifted: no iteration reads what another wrote. */
 #define HT_BINARY_ROW(row, T, R, EXPR)                                                                         \
     static int row(const void *pa, const void *pb, void *pout, int64_t n, int a_step, int b_step)              \
     {                                                                                                          \
@@ -43,7 +44,7 @@ typedef int (*ht_binary_row)(const void *a, const void *b, void *out, int64_t n,
         return HT_OK;                                                                                          \
     }
 
-/* The same for an EXPR that may fail: it runs only where CHECK, an expression of x and y, gives HT_OK. */
+/* The same for an EXPR that may fail: it is evaluated only where CHECK, an expression of x and y, gives HT_OK. */
 #define HT_BINARY_CHECKED_ROW(row, T, R, CHECK, EXPR)                                                          \
     static int row(const void *pa, const void *pb, void *pout, int64_t n, int a_step, int b_step)              \
     {                                                                                                          \
@@ -59,7 +60,7 @@ typedef int (*ht_binary_row)(const void *a, const void *b, void *out, int64_t n,
         return HT_OK;                                                                                          \
     }
 
-/* A row in pieces, between which a run that is to end stops. */
+/* Runs a row in pieces and stops between them if the run must end. */
 static inline int ht_binary_long(ht_binary_row row, const char *a, const char *b, char *out, int64_t n, int a_step,
                                  int b_step, int64_t in_bytes, int64_t out_bytes)
 {

@@ -32,7 +32,7 @@ HT_BINARY_ROW(xor_b, uint8_t, uint8_t, (x != 0) ^ (y != 0))
 HT_INTEGER_TYPES(ROWS_BITWISE)
 
 #define BITS(T) (8 * (int64_t)sizeof(T))
-/* A count that is negative or too large shifts out all bits but copies of the sign. */
+/* A negative or too large count shifts out all bits, leaving copies of the sign. */
 #define ROWS_SHIFT_SIGNED(D, s, T, U)                                                                  \
     HT_BINARY_ROW(shift_left_##s, T, T, y >= 0 && y < BITS(T) ? (U)x << y : 0)                         \
     HT_BINARY_ROW(shift_right_##s, T, T, x >> (y >= 0 && y < BITS(T) ? y : BITS(T) - 1))

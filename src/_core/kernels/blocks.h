@@ -1,10 +1,10 @@
-/* How products are divided among threads. */
+/* Division of matrix products among threads. */
 #ifndef HETERO_BLOCKS_H
 #define HETERO_BLOCKS_H
 
 #include "vec.h"
 
-/* Matrices of m x n as units: blocks of columns times blocks of rows, of each matrix. */
+/* Matrices of m x n as units of work: blocks of columns times blocks of rows of each matrix. */
 typedef struct {
     int64_t m, n;
     int64_t column_blocks, row_blocks, block_columns, block_rows;
@@ -15,8 +15,9 @@ typedef struct {
     int64_t matrix, row, rows, column, columns;
 } ht_block;
 
-/* Whole matrices, unless there are too few for all threads; then blocks of columns, and where those do not suffice of
- * rows as well, in multiples of a tile's. most_rows: of a block. cost: multiply-adds in all. No size is 0. */
+/* Divides by whole matrices. If these are too few for all threads, divides by blocks of columns, and if necessary also
+ * by blocks of rows, in multiples of a tile. most_rows: largest number of rows of a block. cost: total multiply-adds.
+ * No size may be 0. */
 HT_INLINE ht_blocks ht_divide(const ht_call *call, int64_t matrices, int64_t m, int64_t n, int64_t tile_rows,
                               int64_t tile_columns, int64_t most_rows, double cost)
 {

@@ -1,15 +1,15 @@
 /* NumPy broadcasting of up to three operands as a short nest of loops.
  *
- * Dimensions of size 1 are dropped, and neighbors are merged wherever every operand walks both as one: most pairs
- * of real shapes end as one or two loops. A row kernel then runs over the innermost loop, in which every operand's
- * step is 0 or 1. Cost: O(rank) per call, plus the rows.
+ * Dimensions of size 1 are dropped, and adjacent dimensions are merged if every operand can walk them as one. For most
+ * real shapes, one or two loops remain. A row kernel then runs over the innermost loop, in which every operand's step
+ * is 0 or 1. Cost: O(rank) per call, plus the rows.
  */
 #ifndef HETERO_BROADCAST_H
 #define HETERO_BROADCAST_H
 
 #include "elements.h"
 
-#define HT_MAX_BROADCAST 3 /* operands of one kernel that broadcast: `where` has the most */
+#define HT_MAX_BROADCAST 3 /* operands of a kernel that broadcast, at most: `where` has three */
 
 typedef struct {
     int num_loops;                                  /* at least 1; loop 0 is the innermost */
@@ -17,7 +17,7 @@ typedef struct {
     int64_t step[HT_MAX_DIMS + 1][HT_MAX_BROADCAST]; /* in elements of the operand */
 } ht_broadcast;
 
-/* The loops of `num` operands over the dims of `out`; HT_ERR_OPERAND if one does not broadcast to it. */
+/* Builds the loops of `num` operands over the dims of `out`; HT_ERR_OPERAND if one does not broadcast to it. */
 static inline int ht_broadcast_loops(ht_broadcast *loops, const ht_tensor *const *operand, int num,
                                      const ht_tensor *out)
 {
@@ -61,7 +61,7 @@ static inline int ht_broadcast_loops(ht_broadcast *loops, const ht_tensor *const
     return HT_OK;
 }
 
-/* Advance `offset` (elements per operand) to the next row; 0 when all rows are done. `index` starts at zeros. */
+/* Advances `offset` (elements per operand) to the next row; 0 when all rows are done. `index` starts as zeros. */
 static inline int ht_broadcast_next(const ht_broadcast *loops, int num, int64_t *index, int64_t *offset)
 {
     for (int loop = 1; loop < loops->num_loops; loop++) {

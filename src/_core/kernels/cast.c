@@ -1,8 +1,8 @@
 /* Conversion between element types. Operands: in x; out of the same size, any dtype. Parameters: none.
  *
- * Integers to narrower integers wrap; floats to integers truncate; if the integer cannot hold the value, the
- * result is that of x86: the minimum of int32 or int64, cut to the width. To bool: x != 0. Halves go through float32 in
- * blocks. Same bits in every instruction set.
+ * Integers wrap when narrowed. Floats truncate to integers; if the integer type cannot hold the value, the result is
+ * that of x86: the minimum of int32 or int64, cut to the width. To bool: x != 0. Half-precision types are converted
+ * through float32 in blocks. The bits are the same in every instruction set.
  */
 #include "elements.h"
 #include "half_vec.h"
@@ -30,7 +30,8 @@ typedef void (*cast_fn)(const void *x, void *out, int64_t n);
             out[i] = EXPR;                                                                     \
         }                                                                                      \
     }
-/* One source type to all others. I: how it becomes an integer type; identical types are the kernel `identity`. */
+/* Casts from one type to all others. I: the conversion to an integer type. Casts to the same type are the kernel
+ * `identity`. */
 #define CASTS(from, S, I)                   \
     CAST(from, S, f32, float, (float)v)     \
     CAST(from, S, f64, double, (double)v)   \
@@ -83,7 +84,7 @@ CAST(f32, float, bf16, uint16_t, ht_bfloat16_of_float(v))
     default: return NULL;                         \
     }
 
-/* The loop from one dtype to another; NULL where there is none in one step. */
+/* The loop from one dtype to another; NULL if no single step does this. */
 static cast_fn choose(int32_t from, int32_t to)
 {
     if (from == HT_FLOAT16)
@@ -110,10 +111,10 @@ static cast_fn choose(int32_t from, int32_t to)
     }
 }
 
-#define BLOCK 256 /* elements at a time of a cast in two steps: 1 kB of float32 between them on the stack */
+#define BLOCK 256 /* elements per block of a two-step cast: the float32 between the steps takes 1 kB on the stack */
 
 typedef struct {
-    cast_fn first, second; /* through float32 in blocks, or second NULL */
+    cast_fn first, second; /* through float32 in blocks; a single step if second is NULL */
     const char *x;
     char *out;
     int64_t from_bytes, to_bytes, size, parts;

@@ -1,7 +1,7 @@
-/* col2im: sums of overlapping windows, the reverse of taking windows apart. The second half of a transposed convolution.
+/* col2im: sums overlapping windows, the reverse of extracting windows. The second half of a transposed convolution.
  *
- * y[n][c][...] = bias[c] + the sum of all columns that fall on an element: tap t of window p lies at
- * p * stride - pad + t * dilation, along each of up to three spatial axes; what falls outside y is dropped.
+ * y[n][c][...] = bias[c] + the sum of all columns that fall on an element. Tap t of window p lies at p * stride - pad +
+ * t * dilation, along each of up to three spatial axes; positions outside y are dropped.
  * Operands: in columns[n][c][taps][windows] (float32 or float64; taps and windows row-major), bias[c] or NULL; out
  * y[n][c][...] of rank 3 to 5. ints: triples (missing leading axes: 1) taps, windows, strides, pads before, dilations.
  * Cost: one addition per element of columns, along the innermost axis. Sums run in the order of the taps.
@@ -12,8 +12,8 @@ typedef struct {
     int64_t taps[3], windows[3], stride[3], pad[3], dilation[3], out[3];
 } layout;
 
-/* One tap of one row: to[i * step] += from[i]. With step 2 the next tap falls between: pairs of taps are one loop that
- * writes a whole row, which vectorises. */
+/* One tap of one row: to[i * step] += from[i]. With step 2 the next tap falls in between, so pairs of taps share a loop
+ * that writes a whole row and vectorizes. */
 #define DEFINE_PLANE(T)                                                                                               \
     static void add_##T(const T *HT_RESTRICT from, T *HT_RESTRICT to, int64_t n, int64_t step)                        \
     {                                                                                                                 \
@@ -31,7 +31,7 @@ typedef struct {
             to[2 * i + 1] += odd[i];                                                                                  \
         }                                                                                                             \
     }                                                                                                                 \
-    /* Taps t and, if `pair`, t + 1 of the innermost axis, along one row of windows. */                               \
+    /* Tap t of the innermost axis, and t + 1 if `pair`, along one row of windows. */                               \
     static void row_##T(const layout *w, const T *from, int64_t size, int64_t t, int pair, T *to)                     \
     {                                                                                                                 \
         const int64_t step = w->stride[2], offset = t * w->dilation[2] - w->pad[2];                                   \

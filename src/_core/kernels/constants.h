@@ -1,32 +1,32 @@
-/* Facts about kernels that planners use: constants, codes, and bytes of scratch memory, each stated once. The kernels
- * include this file. registry.c publishes HT_CONSTANTS and the unary codes as _kernels.constant(name); _kernels.pyx
- * publishes the ht_scratch_* functions.
+/* Constants, codes and scratch sizes that both kernels and planners use, each defined once. The kernels include this
+ * file. registry.c publishes HT_CONSTANTS and the unary codes as _kernels.constant(name); _kernels.pyx publishes the
+ * ht_scratch_* functions.
  *
- * Sizes of caches in the comments are the L1 and L2 data caches that the kernels are written for: 32 kB and at least
- * 1 MB per core. */
+ * The comments on sizes assume the L1 and L2 data caches that the kernels are written for: 32 kB and at least 1 MB per
+ * core. */
 #ifndef HETERO_CONSTANTS_H
 #define HETERO_CONSTANTS_H
 
 #include <stdint.h>
 
-/* ---- Layouts of packed operands. They are the same for every instruction set, so that packed constants are portable:
- * an exported model holds them. */
+/* ---- Layouts of packed operands. They are the same for every instruction set, because exported models contain packed
+ * constants. */
 
 #define HT_PANEL 16 /* columns of a panel of floats: one vector of AVX-512, two of AVX2 */
-#define HT_QUAD 4   /* bytes of a quad: what one lane of vpdpbusd multiplies and adds up */
+#define HT_QUAD 4   /* bytes of a quad: the group that one lane of vpdpbusd multiplies and sums */
 
 /* ---- conv */
 
-#define HT_CONV_SCRATCH (1 << 20)          /* bytes of scratch memory that every way of conv but Winograd's works in */
-#define HT_CONV_DEPTHWISE_MAPS 4           /* output channels per group; with more a matrix product is better */
-#define HT_WINOGRAD_COLUMNS 32             /* most tiles of a block: two panels, the widest tile of a product */
-#define HT_WINOGRAD_FEW_COLUMNS 16         /* tiles of a block whose inputs would exceed HT_WINOGRAD_INPUT_BYTES */
-#define HT_WINOGRAD_INPUT_BYTES (640 << 10) /* most bytes of a block's transformed inputs: they stay in L2 */
+#define HT_CONV_SCRATCH (1 << 20)          /* bytes of scratch memory for every algorithm of conv except Winograd's */
+#define HT_CONV_DEPTHWISE_MAPS 4           /* output channels per group; with more, a matrix product is faster */
+#define HT_WINOGRAD_COLUMNS 32             /* tiles of a block, at most: two panels, the widest tile of a product */
+#define HT_WINOGRAD_FEW_COLUMNS 16         /* tiles of a block if the inputs of more would exceed HT_WINOGRAD_INPUT_BYTES */
+#define HT_WINOGRAD_INPUT_BYTES (640 << 10) /* bytes of a block's transformed inputs, at most: they stay in L2 */
 #define HT_WINOGRAD_WIDTH 8192             /* floats of the longest row; bounds a row of zeros in scratch (32 kB) */
-#define HT_WINOGRAD_BUFFERS (1 << 16)      /* bytes of rows and zeros beside the transformed blocks, at most */
+#define HT_WINOGRAD_BUFFERS (1 << 16)      /* bytes of rows and zeros next to the transformed blocks, at most */
 
-/* Of weights that conv packs itself, `maps` output channels per group of `depth` numbers. Packing depthwise weights is
- * never needed, and HT_CONV_SCRATCH is enough for them and for packed weights. */
+/* For weights that conv packs itself: `maps` output channels per group, `depth` numbers each. Depthwise weights are
+ * never packed. For them and for packed weights HT_CONV_SCRATCH suffices. */
 static inline int64_t ht_scratch_conv_packing(int64_t group, int64_t maps, int64_t depth)
 {
     return HT_CONV_SCRATCH + 4 * group * ((maps + HT_PANEL - 1) / HT_PANEL) * HT_PANEL * depth;
@@ -39,7 +39,7 @@ static inline int64_t ht_winograd_columns(int64_t in_channels, int64_t m)
     return bytes <= HT_WINOGRAD_INPUT_BYTES ? HT_WINOGRAD_COLUMNS : HT_WINOGRAD_FEW_COLUMNS;
 }
 
-/* Of a convolution by Winograd's filtering without dilations: an upper bound. */
+/* Upper bound for a Winograd convolution without dilations. */
 static inline int64_t ht_scratch_winograd(int64_t in_channels, int64_t m)
 {
     const int64_t columns = ht_winograd_columns(in_channels, m);
@@ -50,7 +50,7 @@ static inline int64_t ht_scratch_winograd(int64_t in_channels, int64_t m)
 
 #define HT_GEMM_BLOCK_FLOATS (96 * 1024) /* floats of the largest block of B of any instruction set: see gemm.c */
 
-/* For B[k][n] that is not packed, or packed in 16-bit floats. */
+/* For B[k][n] that is not packed, or is packed as 16-bit floats. */
 static inline int64_t ht_scratch_gemm(int64_t k, int64_t n)
 {
     const int64_t panels = (n + HT_PANEL - 1) / HT_PANEL, most = HT_GEMM_BLOCK_FLOATS / HT_PANEL;
@@ -62,7 +62,7 @@ static inline int64_t ht_scratch_gemm(int64_t k, int64_t n)
 #define HT_MATMUL_INTEGER_LEAST_ROWS 12 /* rows of A that the kernel prepares at a time: one tile of the tallest */
 #define HT_MATMUL_INTEGER_MOST_ROWS 96  /* the same, at most: eight such tiles, which stay in L2 while B passes */
 
-/* For each of these rows: k bytes as quads of int16 at most, 32 sums of a tile, and the row's sum and zero point. */
+/* Per row: at most k bytes as quads of int16, 32 sums of a tile, and the row's sum and zero point. */
 static inline int64_t ht_scratch_matmul_integer_row(int64_t k)
 {
     return 8 * ((k + HT_QUAD - 1) / HT_QUAD) + 4 * 2 * HT_PANEL + 8;
@@ -89,7 +89,7 @@ static inline int64_t ht_scratch_matmul_integer_row(int64_t k)
     X(SOFTSIGN)         \
     X(SOFTPLUS)
 
-/* Floats: the gates' sums, the state, and the state after gru's reset gate, of each sequence in whole panels. */
+/* Floats per sequence, in whole panels: the gates' sums, the state, and the state after gru's reset gate. */
 static inline int64_t ht_scratch_recurrent(int64_t batch, int64_t gates, int64_t hidden)
 {
     return 4 * batch * (gates + 2) * ((hidden + HT_PANEL - 1) / HT_PANEL * HT_PANEL);
@@ -107,7 +107,7 @@ static inline int64_t ht_attention_rows(int64_t m, int64_t n)
     return rows > HT_ATTENTION_MIN_ROWS ? rows : HT_ATTENTION_MIN_ROWS;
 }
 
-/* Q[m][d], K[n][d], V[n][e]: K and V in panels, and a block of scores. n > 0. */
+/* Q[m][d], K[n][d], V[n][e]: K and V in panels, plus a block of scores. n > 0. */
 static inline int64_t ht_scratch_attention(int64_t m, int64_t n, int64_t d, int64_t e)
 {
     const int64_t keys = (n + HT_PANEL - 1) / HT_PANEL * HT_PANEL * d;
@@ -117,7 +117,7 @@ static inline int64_t ht_scratch_attention(int64_t m, int64_t n, int64_t d, int6
 
 /* ---- chain */
 
-#define HT_CHAIN_OPERANDS 16    /* operands from outside, at most: bounds an array of offsets on the stack */
+#define HT_CHAIN_OPERANDS 16    /* operands, at most: bounds an array of offsets on the stack */
 #define HT_CHAIN_STEP_INTS 7    /* ints of a step of the program */
 #define HT_CHAIN_STEP_BYTES 128 /* bytes of scratch memory of a step: at least its call with three operands */
 #define HT_CHAIN_SLOT_BYTES 96  /* bytes of scratch memory of a slot: at least an ht_tensor */
@@ -131,17 +131,17 @@ enum {
     /* operations */
     HT_VECTOR_ADD = 0, HT_VECTOR_SUB, HT_VECTOR_MUL, HT_VECTOR_DIV, HT_VECTOR_MIN, HT_VECTOR_MAX, HT_VECTOR_PRELU,
     HT_VECTOR_OPERATIONS,
-    /* forms: which operands of the operation are the accumulator and which the row */
+    /* forms: whether each operand is the accumulator or the row */
     HT_VECTOR_ACC_ROW = 0, HT_VECTOR_ROW_ACC = 1, HT_VECTOR_ACC_ACC = 2, HT_VECTOR_FORMS = 3,
     HT_VECTOR_END = HT_VECTOR_BINARY + HT_VECTOR_FORMS * HT_VECTOR_OPERATIONS
 };
 
 /* ---- topk */
 
-#define HT_TOPK_COLUMNS 8           /* rows side by side whose keys are made at a time: a line of 8-byte elements */
+#define HT_TOPK_COLUMNS 8           /* rows side by side whose keys are computed together: a cache line of 8-byte elements */
 #define HT_TOPK_MOST_KEYS (1 << 30) /* of a row; longer ones go through a heap, since places are int32 */
 
-/* Of rows of n elements of `bytes` each, `inner` of them side by side: memory for keys. A heap needs 8 * k. */
+/* Memory for the keys of rows of n elements of `bytes` bytes, `inner` rows side by side. A heap needs 8 * k. */
 static inline int64_t ht_scratch_topk(int64_t n, int64_t k, int64_t inner, int64_t bytes)
 {
     const int64_t columns = inner < HT_TOPK_COLUMNS ? inner : HT_TOPK_COLUMNS;
@@ -161,9 +161,9 @@ static inline int64_t ht_scratch_pool_lanes(int64_t in_size, int64_t out_size, i
 /* ---- dft */
 
 #define HT_DFT_LINES 8           /* lines transformed side by side: one vector of float64 of AVX-512 */
-#define HT_DFT_LARGEST_FACTOR 61 /* largest prime factor of a length that is transformed by factors; see dft.c */
+#define HT_DFT_LARGEST_FACTOR 61 /* largest prime factor for which a length is transformed by factors; see dft.c */
 
-/* Of lines of m numbers, `lanes` of them side by side: each line and a spare, real and imaginary parts of float64. */
+/* For `lanes` lines of m numbers side by side: each line and a spare, with real and imaginary parts in float64. */
 static inline int64_t ht_scratch_dft(int64_t lanes, int64_t m) { return 32 * lanes * m; }
 
 /* ---- nms, unique, det, conv_integer */
@@ -174,7 +174,7 @@ static inline int64_t ht_scratch_unique(int64_t items) { return 16 * items; }
 
 static inline int64_t ht_scratch_det(int64_t n) { return 8 * n * n; } /* a matrix of float64 */
 
-/* Of filters of `steps` quads. */
+/* For filters of `steps` quads. */
 static inline int64_t ht_scratch_conv_integer(int64_t steps) { return 112 * steps; }
 
 /* ---- reduce */
@@ -182,7 +182,7 @@ static inline int64_t ht_scratch_conv_integer(int64_t steps) { return 112 * step
 /* Codes of its operations, in this order from 0. */
 #define HT_REDUCTIONS(X) X(SUM) X(MEAN) X(MAX) X(MIN) X(PRODUCT) X(SQUARES) X(MAGNITUDES) X(ROOT) X(LOGARITHM)
 
-/* ---- What is published: X(NAME) for HT_<NAME> */
+/* ---- Published constants: X(NAME) for HT_<NAME> */
 
 #define HT_CONSTANTS(X) \
     X(PANEL) X(QUAD) \

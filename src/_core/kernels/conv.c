@@ -125,7 +125,7 @@ static void convolve_part(void *context, int64_t part, int thread)
         convolve_unit(job, unit, (float *)ht_scratch(job->call, thread));
 }
 
-/* Blocks and chunks: those that suit one thread best, made smaller where there are not enough for all threads. */
+/* Divides into blocks and chunks: the best sizes for one thread, reduced if there are too few for all threads. */
 static void divide(convolution *job, int64_t batch, double cost)
 {
     const ht_conv *c = &job->image;
@@ -244,7 +244,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     } else if (depthwise)
         job.way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;
     else
-        job.way = c.in_channels > 0 ? cheapest(&c) : WIDE; /* others divide channels into blocks */
+        job.way = c.in_channels > 0 ? cheapest(&c) : WIDE; /* the others divide by the number of channels */
     divide(&job, batch, (double)y->size * (double)c.depth_k);
     ht_parallel(call->team, job.parts, convolve_part, &job);
     return HT_OK;

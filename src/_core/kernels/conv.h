@@ -1,4 +1,5 @@
-/* One convolution of one image and group, and the ways to compute it; shared by the conv_*.c files. Spatial sizes are always three (depth, height, width); missing leading ones are 1. */
+/* One convolution of one image and group, and the algorithms that compute it; shared by the conv_*.c files. There are
+ * always three spatial sizes (depth, height, width); missing leading ones are 1. */
 #ifndef HETERO_CONV_H
 #define HETERO_CONV_H
 
@@ -12,7 +13,7 @@ typedef struct {
     const char *plain;          /* winograd only: the float32 weights as in ONNX, at any address */
     const float *scale;         /* winograd only: a factor for the weights of each output channel, or NULL */
     const float *bias;          /* out_channels, or NULL */
-    const float *addend;        /* as y, or NULL; y = activation(conv + bias + addend) */
+    const float *addend;        /* shaped like y, or NULL; y = activation(conv + bias + addend) */
     float *y;                   /* out_channels planes of `pixels` */
     int64_t in_channels, out_channels;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
@@ -24,23 +25,23 @@ typedef struct {
     float *scratch;
 } ht_conv;
 
-/* Output pixels [p0, p1), at most HT_BLOCK_N. Columns are output pixels: packs im2col blocks as a matrix product's B. Any
- * shape. */
+/* Computes output pixels [p0, p1), at most HT_BLOCK_N, for any shape. Columns are output pixels: im2col blocks are
+ * packed as the B of a matrix product. */
 #define ht_conv_wide HT_KERNEL(conv_wide)
 void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1);
 
-/* Columns are output channels; reads the input (or a zero-padded copy of a few rows) in place. */
+/* Columns are output channels. Reads the input in place, or a zero-padded copy of a few rows. */
 #define ht_conv_direct_fits HT_KERNEL(conv_direct_fits)
 int ht_conv_direct_fits(const ht_conv *c);
 #define ht_conv_direct HT_KERNEL(conv_direct)
 void ht_conv_direct(const ht_conv *c, int64_t block, int64_t m0, int64_t m1);
-/* How many blocks of pixels there are; output channels [m0, m1) are split at multiples of HT_CONV_DIRECT_CHANNELS. */
+/* The number of blocks of pixels. Output channels [m0, m1) are split at multiples of HT_CONV_DIRECT_CHANNELS. */
 #define ht_conv_direct_blocks HT_KERNEL(conv_direct_blocks)
 int64_t ht_conv_direct_blocks(const ht_conv *c);
 #define HT_CONV_DIRECT_CHANNELS (HT_TILE_PANELS * HT_PANEL)
 
-/* Columns are neighboring pixels of a row, read in place from a copy of some rows that is split by column. Block
- * `block` of `block_rows` output rows (as ht_conv_rows_block gives), all output channels. */
+/* Columns are adjacent pixels of a row, read from a copy of some rows that is split by column. Computes block `block`
+ * of `block_rows` output rows (see ht_conv_rows_block) for all output channels. */
 #define ht_conv_rows_fits HT_KERNEL(conv_rows_fits)
 int ht_conv_rows_fits(const ht_conv *c);
 #define ht_conv_rows_copied HT_KERNEL(conv_rows_copied)
@@ -50,21 +51,21 @@ int64_t ht_conv_rows_block(const ht_conv *c, int64_t most_rows);
 #define ht_conv_rows HT_KERNEL(conv_rows)
 void ht_conv_rows(const ht_conv *c, int64_t block_rows, int64_t block);
 
-/* in_channels == 1: groups [group0, group1) of one image; c's pointers are those of its first group. */
+/* in_channels == 1. Computes groups [group0, group1) of one image; c's pointers are those of the first of them. */
 #define ht_conv_depthwise_fits HT_KERNEL(conv_depthwise_fits)
 int ht_conv_depthwise_fits(const ht_conv *c);
 #define ht_conv_depthwise HT_KERNEL(conv_depthwise)
 void ht_conv_depthwise(const ht_conv *c, int64_t group0, int64_t group1);
-/* The same for small planes; split at multiples of VF_LANES groups. */
+/* The same for small planes; groups are split at multiples of VF_LANES. */
 #define ht_conv_narrow_is_better HT_KERNEL(conv_narrow_is_better)
 int ht_conv_narrow_is_better(const ht_conv *c, int64_t groups);
 #define ht_conv_narrow HT_KERNEL(conv_narrow)
 void ht_conv_narrow(const ht_conv *c, int64_t group0, int64_t group1);
 
-/* A 3x3 kernel without strides or dilations, tiles of m x m outputs (2 or 4); w is packed by pack_winograd. Block
- * `block` of tiles, output channels [m0, m1), split at multiples of HT_PANEL. */
-#define HT_WINOGRAD_EXTREME 8192.0f /* inputs and weights of up to this magnitude are never extreme */
-/* Floats of a group's packed weights. */
+/* A 3x3 kernel without strides or dilations, tiles of m x m outputs (2 or 4); w is packed by pack_winograd. Computes
+ * block `block` of tiles for output channels [m0, m1), which are split at multiples of HT_PANEL. */
+#define HT_WINOGRAD_EXTREME 8192.0f /* inputs and weights up to this magnitude never count as extreme */
+/* The number of floats in a group's packed weights. */
 #define ht_conv_winograd_packed HT_KERNEL(conv_winograd_packed)
 int64_t ht_conv_winograd_packed(int64_t in_channels, int64_t out_channels, int64_t m);
 #define ht_conv_winograd_fits HT_KERNEL(conv_winograd_fits)
@@ -74,13 +75,14 @@ void ht_conv_winograd(const ht_conv *c, int64_t m, int64_t block, int64_t m0, in
 #define ht_conv_winograd_blocks HT_KERNEL(conv_winograd_blocks)
 int64_t ht_conv_winograd_blocks(const ht_conv *c, int64_t m);
 
-/* The same with dilations, weights packed alike: outputs of phase `number` of dilation[1] * dilation[2]. */
+/* The same with dilations and the same packed weights. Computes the outputs of phase `number` of dilation[1] *
+ * dilation[2]. */
 #define ht_conv_dilated_fits HT_KERNEL(conv_dilated_fits)
 int ht_conv_dilated_fits(const ht_conv *c, int64_t m, int64_t scratch_bytes);
 #define ht_conv_dilated HT_KERNEL(conv_dilated)
 void ht_conv_dilated(const ht_conv *c, int64_t m, int64_t number);
 
-/* dst[i] = row[at + i * stride] for i in [0, count), zero where that lies outside [0, size) or `row` is NULL. */
+/* dst[i] = row[at + i * stride] for i in [0, count); zero if that lies outside [0, size) or `row` is NULL. */
 HT_INLINE void ht_sample_row(const float *row, int64_t size, int64_t at, int64_t stride, int64_t count, float *dst)
 {
     int64_t low = count, high = count, i = 0;

@@ -1,10 +1,10 @@
-/* Depthwise convolution: one input channel gives each output channel.
+/* Depthwise convolution: each output channel depends on one input channel.
  *
- * Vectors run along an output row. The input rows that a block of output rows reads are first copied with their zeros,
- * and split by column modulo the stride, so that every tap of a vector of outputs is one contiguous load whatever
- * the stride. Four output rows are computed together, so that a vector of input serves every row whose kernel reaches
- * it: 3x3 takes 4.5 loads for 9 multiply-adds, 5x5 takes 10 for 25. The blocks are small enough for the copy to stay in
- * the L1 cache. Planes narrower than a vector go channel by channel of a vector instead: see conv_narrow.c.
+ * Vectors run along an output row. The input rows of a block of output rows are first copied with zero padding and
+ * split by column modulo the stride, so that every tap of a vector of outputs is one contiguous load for any stride.
+ * Four output rows are computed together, so that each vector of input serves every row whose kernel reaches it: 3x3
+ * takes 4.5 loads for 9 multiply-adds, 5x5 takes 10 for 25. The copy of a block is small enough to stay in the L1
+ * cache. For planes narrower than a vector, vectors run across channels instead: see conv_narrow.c.
  * Cost: pixels * taps multiply-adds; the copy moves every input once, and kernel height - 1 rows per block again.
  */
 #include "conv.h"
@@ -17,7 +17,7 @@
 typedef struct {
     int64_t rows, height;       /* output rows per block; rows per plane of the copy */
     ht_split split;
-    int together;               /* ROWS, or 1: each row by itself */
+    int together;               /* ROWS, or 1: rows are computed one by one */
     int64_t copies;             /* floats of a block's copy */
 } layout;
 
@@ -26,7 +26,7 @@ static int64_t rows_read(const ht_conv *c, int64_t rows)
     return (rows - 1) * c->stride[1] + (c->kernel[1] - 1) * c->dilation[1] + 1;
 }
 
-/* Is there a body for this height of the kernel that computes ROWS rows at once? */
+/* Is there a function that computes ROWS rows at once for this kernel height? */
 static int has_body(const ht_conv *c)
 {
     const int64_t k = c->kernel[1], s = c->stride[1];
@@ -35,7 +35,7 @@ static int has_body(const ht_conv *c)
 
 static int block_layout(const ht_conv *c, layout *l)
 {
-    /* Whole vectors of outputs are computed, so the rows of the copy are as long as those read. */
+    /* Outputs are computed in whole vectors, so the rows of the copy must cover all inputs that these read. */
     const int64_t outputs = ht_ceil_div(c->out[2], VF_LANES) * VF_LANES;
     l->split = ht_split_for((outputs - 1) * c->stride[2] + (c->kernel[2] - 1) * c->dilation[2] + 1, c->stride[2]);
     l->together = has_body(c) ? ROWS : 1;
@@ -63,7 +63,7 @@ int ht_conv_depthwise_fits(const ht_conv *c)
 typedef struct {
     const ht_conv *conv;
     const layout *layout;
-    const int32_t *offsets; /* of the taps in the copy; of the first kernel row's alone if rows are taken together */
+    const int32_t *offsets; /* of the taps in the copy; if rows are computed together, only of the first kernel row */
     const float *w;
     float bias;
 } channel;
@@ -79,7 +79,8 @@ HT_INLINE void finish(const ht_conv *c, vf sum, int64_t at, int64_t left)
         vf_store_n(c->y + at, left, sum);
 }
 
-/* `rows` <= ROWS output rows by vectors * VF_LANES columns; y's index of the first is `at`, `left` columns remain. */
+/* Up to ROWS output rows by vectors * VF_LANES columns. `at`: y's index of the first output; `left`: remaining
+ * columns. */
 HT_INLINE void tile(const channel *m, const float *src, int64_t rows, int64_t at, int64_t left, const int height,
                     const int stride, const int vectors)
 {
@@ -171,7 +172,7 @@ static void row_alone(const channel *m, const float *src, int64_t at)
         row_vectors(m, src + x, at + x, count - x, 1);
 }
 
-/* One input row to its place in a row of the copy whose margins are zero; strides 1 and 2. */
+/* Copies one input row into a row of the copy whose margins are zero; strides 1 and 2. */
 HT_INLINE void copy_row(const float *src, int64_t size, const ht_split *split, int64_t pad, const int stride, float *dst)
 {
     const int64_t count = ht_min64(size, split->row - pad);
@@ -202,8 +203,8 @@ HT_INLINE void copy_row(const float *src, int64_t size, const ht_split *split, i
     }
 }
 
-/* What `rows` output rows from (z, y) read, and zeros for the rest of the block. The copy's margins are zero, and
- * so stay. */
+/* Copies the inputs of `rows` output rows from (z, y), and zeros for the rest of the block. The copy's margins are zero
+ * and stay zero. */
 static void copy_rows(const ht_conv *c, const layout *l, const float *plane, int64_t z, int64_t y, int64_t rows,
                       float *copy)
 {
@@ -261,8 +262,8 @@ void ht_conv_depthwise(const ht_conv *c, int64_t group0, int64_t group1)
             for (int64_t kx = 0; kx < c->kernel[2]; kx++)
                 offsets[tap++] = (int32_t)((kz * l.height + ky * c->dilation[1]) * l.split.row +
                                            ht_split_at(&l.split, kx * c->dilation[2], c->stride[2]));
-    /* Several groups are copied before the first is computed: a load that spans two vectors just stored waits for
-     * both to reach the cache. */
+    /* Several groups are copied before the first is computed, because a load that spans two vectors just stored waits
+     * until both reach the cache. */
     const int64_t batch = ht_min64(group1 - group0, ht_max64(1, BLOCK_FLOATS / l.copies));
     for (int64_t i = 0; i < batch * l.copies; i += VF_LANES)
         vf_store(c->scratch + i, vf_set1(0.0f));

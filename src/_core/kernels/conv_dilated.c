@@ -1,7 +1,7 @@
-/* Dilated 3x3 convolution by Winograd's filtering: with dilations (d, e) the outputs of every d-th row and e-th column
+/* Dilated 3x3 convolution by Winograd's filtering. With dilations (d, e), the outputs of every d-th row and e-th column
  * are a convolution without dilation over every d-th row and e-th column of the input. Each of these d * e phases is
- * gathered, convolved by conv_winograd.c and scattered. Cost: that of conv_winograd.c, plus one copy of each input
- * and output, element by element.
+ * gathered, convolved by conv_winograd.c and scattered. Cost: that of conv_winograd.c, plus one copy of each input and
+ * output, element by element.
  */
 #include "conv.h"
 
@@ -9,13 +9,13 @@
 
 static int64_t floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 
-/* One phase: the convolution, and where it begins. */
+/* One phase: its convolution and its first row and column. */
 typedef struct {
     ht_conv conv;
     int64_t in[3], out[3];
 } phase;
 
-/* Phase (a, b): outputs from row a and column b on. */
+/* Phase (a, b): the outputs from row a and column b on. */
 static phase phase_of(const ht_conv *c, int64_t a, int64_t b)
 {
     const int64_t first[3] = {0, a, b};

@@ -23,13 +23,13 @@ static int64_t span(const ht_conv *c, int d, int64_t outputs)
 
 static int is_flat(const ht_conv *c) { return c->taps == 1 && !c->padded && c->in_plane == c->pixels; }
 
-/* How much of each channel is copied for a block: with a 1x1 kernel only the pixels that are used. */
+/* Elements per channel that are copied for a block; with a 1x1 kernel only the pixels that it reads. */
 static int64_t copied(const ht_conv *c, int64_t rows, int64_t columns)
 {
     return c->taps == 1 ? rows * columns : c->kernel[0] * span(c, 1, rows) * span(c, 2, columns);
 }
 
-/* Output rows and columns per block. The copy of what a block reads must fit the scratch memory. */
+/* Chooses output rows and columns per block, so that the copy of the block's inputs fits the scratch memory. */
 static int block_shape(const ht_conv *c, int64_t *rows, int64_t *columns)
 {
     if (is_flat(c)) {
@@ -105,7 +105,7 @@ static void store_transposed(const ht_conv *c, const float *sums, int64_t pixel,
         }
 }
 
-/* What the block reads of the input: where its first pixel's first tap lies, and the strides of that array. */
+/* The inputs of a block: the position of its first pixel's first tap, and the strides of the array that holds it. */
 typedef struct {
     const float *origin;
     int64_t channel, depth, row;
@@ -129,7 +129,7 @@ static source copy_padded(const ht_conv *c, int64_t z, int64_t y, int64_t x, int
     return s;
 }
 
-/* The inputs of a 1x1 kernel with strides or padding, pixel by pixel: [channel][rows * columns]. */
+/* Copies the inputs of a 1x1 kernel with strides or padding, pixel by pixel: [channel][rows * columns]. */
 static source copy_pixels(const ht_conv *c, int64_t z, int64_t y, int64_t x, int64_t rows, int64_t columns, float *dst)
 {
     const source s = {dst, rows * columns, 0, 0};
@@ -154,7 +154,7 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
     int64_t a_row = c->stride[2];
     if (is_flat(c)) {
         s.origin += x;
-        a_row = 1; /* a stride may be above 1 where there is but one pixel along it */
+        a_row = 1; /* with only one pixel along this axis, its stride may be above 1 */
     } else if (c->taps == 1) {
         s = copy_pixels(c, z, y, x, rows, columns, sums + SUMS);
         a_row = 1;
@@ -193,7 +193,7 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
                          .b = c->w + m * c->depth_k + c0 * c->taps * HT_PANEL, .b_k = HT_PANEL,
                          .b_panel = c->depth_k * HT_PANEL, .c_row = WIDTH, .k = depth * c->taps, .columns = WIDTH,
                          .accumulate = block > 0};
-            /* The first tiles fetch the next block of weights, or the next channels' first. */
+            /* The first tiles prefetch the next block of weights, or the first block of the next channels. */
             const float *next = block + 1 < blocks ? t.b + depth * c->taps * HT_PANEL : c->w + (m + WIDTH) * c->depth_k;
             int fetched = block + 1 < blocks || m + WIDTH < m1 ? 0 : panels;
             for (int64_t r = 0; r < rows; r++) {

@@ -57,7 +57,7 @@ typedef struct {
     int64_t from, count, to; /* columns of a tile, and their position in an output's plane */
 } run;
 
-/* The runs of the pixels [first, first + HT_INTEGER_WIDTH) that exist. */
+/* Finds the runs of existing pixels within [first, first + HT_INTEGER_WIDTH). */
 static int64_t find_runs(const ht_quad_layout *l, int64_t first, int64_t pixels, run *runs)
 {
     int64_t num = 0, x = first % l->length[2], y = first / l->length[2] % l->length[1];
@@ -117,7 +117,7 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
             any_zero |= zeros[r];
         }
 #if HT_VNNI
-        (void)scratch; /* filters lie as the tiles read them */
+        (void)scratch; /* filters are already in the layout that the tiles read */
 #else
         for (int64_t r = 0; r < rows; r++)
             (void)ht_prepare_quads(w + (first + r) * filter, HT_QUAD * l->steps, 0, 1, scratch + r * l->steps * HT_A_QUAD);
@@ -130,10 +130,10 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
             run runs[HT_INTEGER_WIDTH];
             const int64_t num_runs = find_runs(l, p, p1, runs);
             if (num_runs == 0)
-                continue; /* the ends of rows only */
+                continue; /* the chunk contains only ends of rows */
             t.start = start;
             t.b = x + HT_QUAD * p;
-            if (HT_UNLIKELY(any_zero)) { /* the sum over each window is what a filter of ones gives */
+            if (HT_UNLIKELY(any_zero)) { /* a filter of ones gives the sum over each window */
                 int32_t sums[HT_INTEGER_WIDTH] = {0};
                 ht_integer_tile ones = t;
                 t.start = ones.start = NULL;

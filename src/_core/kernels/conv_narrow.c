@@ -1,8 +1,8 @@
 /* Depthwise convolution of small planes: a vector holds one pixel of as many channels as it has lanes.
  *
- * The planes of those channels are transposed into [padded pixel][channel], and so are the weights; then every tap of a
- * pixel is one aligned vector, whatever the geometry, and the finished pixels are transposed back. For planes whose
- * rows are shorter than vectors, such as 7x7. Kernel rows outside of the input are skipped.
+ * The planes of those channels are transposed into [padded pixel][channel], and so are the weights. Then every tap of a
+ * pixel is one aligned vector, for any geometry, and the finished pixels are transposed back. Used for planes whose
+ * rows are shorter than vectors, such as 7x7. Kernel rows outside the input are skipped.
  * Cost: pixels * taps / lanes multiply-adds of vectors; the transpositions move each input and output once.
  */
 #include "conv.h"
@@ -30,15 +30,15 @@ int ht_conv_narrow_is_better(const ht_conv *c, int64_t groups)
     if (c->pixels > limit || c->in_plane > limit || c->taps > limit || span(c, 1) > limit || span(c, 2) > limit ||
         span(c, 1) * span(c, 2) + round_up(c->pixels) + round_up(c->taps) > limit)
         return 0;
-    /* Vector operations per channel: a multiply-add 1, one more load for each tap of a tile, a transposed vector 8;
-     * in conv_depthwise.c a vector of a row 8 more than its taps. */
+    /* Vector operations per channel: 1 for a multiply-add, 1 for another load per tap of a tile, 8 for a transposed
+     * vector. In conv_depthwise.c: a vector of a row costs 8 more than its taps. */
     const double rows = (double)(ht_ceil_div(c->out[1], 4) * 4 * ht_ceil_div(c->out[2], VF_LANES));
     const double along = rows * ((double)c->taps * 1.2 + 8);
     const double moved = (double)(round_up(c->in_plane) + round_up(c->pixels) + round_up(c->taps));
     return ((double)(c->pixels * c->taps) * 1.15 + 8 * moved) / VF_LANES < along;
 }
 
-/* Pixels of one output row, of which `src` is the first one's first tap of kernel row ky0. */
+/* Computes pixels of one output row. `src`: input at the first pixel's first tap of kernel row ky0. */
 HT_INLINE void tile(const ht_conv *c, const buffers *b, const float *src, int64_t ky0, int64_t ky1, vf bias, float *dst,
                     const int pixels)
 {
@@ -83,7 +83,7 @@ HT_INLINE void transpose_in(const float *src, int64_t stride, int64_t lanes, int
     vf_transpose(block);
 }
 
-/* The inputs go to their places in the padded plane, whose border is zero already. */
+/* Copies the inputs into the padded plane, whose border is already zero. */
 static void fill_plane(const ht_conv *c, const buffers *b, const float *x, int64_t lanes)
 {
     int64_t iy = 0, ix = 0;
@@ -156,7 +156,7 @@ void ht_conv_narrow(const ht_conv *c, int64_t group0, int64_t group1)
     for (int64_t i = 0; i < b.height * b.width * VF_LANES; i += VF_LANES)
         vf_store(b.in + i, vf_set1(0.0f));
     for (int64_t i = c->pixels * VF_LANES; i < round_up(c->pixels) * VF_LANES; i += VF_LANES)
-        vf_store(b.out + i, vf_set1(0.0f)); /* transposed with the last pixels */
+        vf_store(b.out + i, vf_set1(0.0f)); /* these lanes are transposed together with the last pixels */
     for (int64_t g = group0; g < group1; g += VF_LANES) {
         const int64_t lanes = ht_min64(VF_LANES, group1 - g);
         fill_plane(c, &b, c->x + g * c->in_plane, lanes);

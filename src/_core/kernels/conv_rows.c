@@ -1,10 +1,10 @@
 /* Direct convolution with pixels as columns.
  *
- * The tile of gemm_micro.c: its rows are output channels, whose packed weights are broadcast, and its columns are
- * neighboring pixels of one output row. The input rows that a block of output rows reads are copied with their zeros
- * and split by column modulo the stride (spatial.h), so that every tap of neighboring pixels is contiguous, and the
- * tile steps from one (channel, kernel position) to the next. Other than conv_direct.c it wastes no lanes on few or odd
- * numbers of output channels and transposes nothing; rows should fill whole vectors.
+ * Uses the tile of gemm_micro.c: its rows are output channels, whose packed weights are broadcast, and its columns are
+ * adjacent pixels of one output row. The input rows of a block of output rows are copied with zero padding and split by
+ * column modulo the stride (spatial.h), so that every tap of adjacent pixels is contiguous. The tile steps from one
+ * (channel, kernel position) to the next. Unlike conv_direct.c it wastes no lanes if output channels are few or do not
+ * fill vectors, and it transposes nothing; rows should fill whole vectors.
  * Cost: 2 * rows * ceil(width / 16) * 16 * channels * K operations; the copy moves each input row about kernel height /
  * rows per block times.
  */
@@ -13,11 +13,11 @@
 #define COPY_FLOATS (HT_CONV_SCRATCH / 4)
 #define BLOCK_FLOATS (COPY_FLOATS / 4) /* floats of a block's copy: 256 kB, within the L2 cache */
 #define DEPTH 512                      /* products summed before the next channels are copied; bounds taps */
-#define STRIP_FLOATS 8192              /* floats of the copy that all output channels pass over: 32 kB, the L1 cache */
+#define STRIP_FLOATS 8192              /* floats of the copy that all output channels read in turn: 32 kB, the L1 cache */
 
 typedef struct {
     int64_t rows, height; /* output rows per block; rows per plane of the copy */
-    int64_t channels;     /* copied and summed at a time */
+    int64_t channels;     /* copied and summed together */
     ht_split split;
 } layout;
 
@@ -28,7 +28,7 @@ static int64_t rows_read(const ht_conv *c, int64_t rows)
 
 static int block_layout(const ht_conv *c, int64_t most_rows, layout *l)
 {
-    const int64_t outputs = ht_ceil_div(c->out[2], HT_PANEL) * HT_PANEL; /* whole vectors are loaded */
+    const int64_t outputs = ht_ceil_div(c->out[2], HT_PANEL) * HT_PANEL; /* loads are whole vectors */
     l->split = ht_split_for((outputs - 1) * c->stride[2] + (c->kernel[2] - 1) * c->dilation[2] + 1, c->stride[2]);
     const int64_t most = ht_max64(1, ht_min64(c->in_channels, DEPTH / c->taps));
     l->channels = ht_ceil_div(c->in_channels, ht_ceil_div(c->in_channels, most));
@@ -83,7 +83,7 @@ static void copy_rows(const ht_conv *c, const layout *l, int64_t channel, int64_
         }
 }
 
-/* From each (channel, kernel position) of the copy to the next. */
+/* Steps from each (channel, kernel position) of the copy to the next. */
 static void find_steps(const ht_conv *c, const layout *l, int64_t channels, int32_t *steps)
 {
     int64_t k = 0, last = 0;
@@ -100,7 +100,7 @@ static void find_steps(const ht_conv *c, const layout *l, int64_t channels, int3
     steps[k - 1] = 0;
 }
 
-/* Channels [m, m + height) of columns [x0, x1) of an output row. */
+/* Computes channels [m, m + height) of columns [x0, x1) of an output row. */
 static void multiply_tiles(const ht_conv *c, const ht_tile *row, const ht_epilogue *epilogue, int64_t m, int64_t height,
                            int64_t x0, int64_t x1, int64_t at)
 {
@@ -124,8 +124,8 @@ static void multiply_tiles(const ht_conv *c, const ht_tile *row, const ht_epilog
     }
 }
 
-/* One output row, all output channels, over the channels in the copy. A short sum leaves room in the L1 cache for more
- * columns: then y is written in longer runs. */
+/* Computes one output row for all output channels, over the channels in the copy. A short sum leaves room in the L1
+ * cache for more columns, so y is written in longer runs. */
 static void multiply_row(const ht_conv *c, const ht_tile *row, const ht_epilogue *epilogue, int64_t at)
 {
     const int64_t step = HT_TILE_PANELS * HT_PANEL, strip = ht_max64(1, STRIP_FLOATS / (row->k * step)) * step;

@@ -1,15 +1,15 @@
-/* Convolution as a matrix product: weights x im2col matrix, of any shape.
+/* Convolution as a matrix product: weights x im2col matrix, for any shape.
  *
  * Row k of the im2col matrix is one (channel, kernel position), column p one output pixel. A block of at most
  * HT_BLOCK_K rows and HT_BLOCK_N columns is gathered into panels (the layout of gemm_micro.h) and multiplied while it
- * is in the cache; the matrix as a whole never exists. A 1x1 kernel without strides and padding reads the input's rows
- * as they are.
- * Cost: channels * M * kernel positions multiply-adds per pixel, and each input element gathered once per kernel
+ * is in the cache; the whole matrix is never stored. A 1x1 kernel without strides and padding reads the input's rows in
+ * place.
+ * Cost: channels * M * kernel positions multiply-adds per pixel, and each input element is gathered once per kernel
  * position.
  */
 #include "conv.h"
 
-/* Columns [p0, p1) of rows [k0, k1) of the im2col matrix, as panels of a B with k1 - k0 rows. */
+/* Packs columns [p0, p1) of rows [k0, k1) of the im2col matrix as panels of a B with k1 - k0 rows. */
 static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
 {
     const int64_t depth = k1 - k0, count = p1 - p0, panels = ht_ceil_div(count, HT_PANEL);

@@ -1,13 +1,13 @@
-/* out = a strided view of in: slice, split, transpose, expand, tile, depth-to-space are all this one copy.
+/* out = a strided view of in. Slice, split, transpose, expand, tile and depth-to-space all are this copy.
  *
  * Operands: in x; out of the same dtype. Parameters: ints = offset, rank, count[rank], step[rank], outermost first, in
- * elements of x; steps may be 0 (repeat) or negative (reverse). The counts' product is out's size; rank <= 16.
- * Every address is checked against x's size before the first copy.
+ * elements of x; steps may be 0 (repeat) or negative (reverse). The counts' product is out's size; rank <= 16. Every
+ * address is checked against x's size before the first copy.
  *
- * Dimensions are merged where the view walks two as one, and short contiguous rows become wider elements. What remains is
- * copied two loops at a time: as rows (innermost step 1), as fills (step 0), as transposes in tiles (some other step is 1:
- * whatever the permutation, x is contiguous along that loop and out along the innermost), or element by element. Threads
- * take different elements of out.
+ * Adjacent dimensions are merged if the view walks them as one, and short contiguous rows become wider elements. The
+ * remaining loops are copied two at a time: as rows (innermost step 1), as fills (step 0), as transposes in tiles (if
+ * another step is 1: in any permutation, x is contiguous along that loop and out along the innermost), or element by
+ * element. Threads take different elements of out.
  */
 #include "elements.h"
 #include "transpose.h"
@@ -17,19 +17,19 @@
 
 #define MAX_LOOPS 16 /* bounds the arrays of a view on the stack */
 
-/* Steps in elements when read, in bytes from then on. */
+/* Steps count elements when read, bytes afterwards. */
 typedef struct {
     int rank;
     int64_t count[MAX_LOOPS], step[MAX_LOOPS]; /* outermost first */
 } view;
 
-/* An element of each size, anywhere. */
+/* An unaligned element of each size. */
 typedef uint8_t any_u8;
 typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
 typedef uint32_t any_u32 __attribute__((aligned(1), may_alias));
 typedef uint64_t any_u64 __attribute__((aligned(1), may_alias));
 
-/* rows x n elements: element i of row r is at x + r * row_step + i * step, and at out + r * out_step densely. */
+/* rows x n elements: element i of row r is read at x + r * row_step + i * step; out is dense. */
 typedef void (*rows_fn)(const char *x, int64_t row_step, int64_t step, char *out, int64_t out_step, int64_t rows,
                         int64_t n);
 
@@ -76,7 +76,7 @@ DEFINE_ROWS(u16)
 DEFINE_ROWS(u32)
 DEFINE_ROWS(u64)
 
-/* n bytes, WIDTH <= n <= 2 * WIDTH: by two copies of WIDTH bytes each, which may overlap. */
+/* Copies n bytes, WIDTH <= n <= 2 * WIDTH, as two copies of WIDTH bytes, which may overlap. */
 #define SHORT_ROWS(WIDTH)                                                                                           \
     for (int64_t r = 0; r < rows; r++) {                                                                            \
         const char *from = x + r * row_step;                                                                        \
@@ -110,7 +110,7 @@ static void copy_rows(const char *x, int64_t row_step, int64_t step, char *out, 
         SHORT_ROWS(1)
 }
 
-/* Drop counts of 1 and merge neighbors. */
+/* Drops counts of 1 and merges adjacent dimensions. */
 static void merge(view *v)
 {
     int kept = 0;
@@ -128,7 +128,7 @@ static void merge(view *v)
     v->rank = kept;
 }
 
-/* Read the view from the parameters and check that it stays inside x and fills out. */
+/* Reads the view from the parameters and checks that it stays inside x and fills out. */
 static int read_view(const ht_call *call, view *v, int64_t *offset)
 {
     const ht_tensor *x = call->in[0], *out = call->out[0];
@@ -156,8 +156,8 @@ static int read_view(const ht_call *call, view *v, int64_t *offset)
     return HT_OK;
 }
 
-/* A call as units of work: walks of the loops outside the two that are copied at a time; if there is but one, pieces of
- * the longer of those. */
+/* A call as units of work: iterations of the loops outside the two that are copied together. If there is only one,
+ * pieces of the longer of the two. */
 typedef struct {
     view v;
     const char *x;
@@ -170,7 +170,8 @@ typedef struct {
     int64_t units, parts;
 } copy;
 
-/* What one walk copies, in blocks between which a run that is to end stops. Rows stay in groups: a transpose needs tiles. */
+/* Copies one walk in blocks, and stops between blocks if the run must end. Rows stay in groups because a transpose
+ * needs tiles. */
 static void copy_walk(const copy *c, const char *x, char *out, int64_t rows, int64_t n, int64_t *left)
 {
     enum { GROUP = 64 }; /* rows that stay together: at least one tile of a transposition */
@@ -227,7 +228,7 @@ static void copy_part(void *context, int64_t part, int thread)
         copy_walk(c, c->x + begin * c->step, c->out + begin * c->bytes, c->rows, end - begin, &left);
 }
 
-/* Choose the two loops that are copied at a time, and how. */
+/* Chooses the two loops that are copied together, and how. */
 static void choose(copy *c)
 {
     enum { LINE = 64 }; /* bytes of a cache line */
@@ -264,14 +265,14 @@ static void choose(copy *c)
         c->n *= c->bytes;
         c->bytes = c->step = 1;
     }
-    int nearest = -1; /* to x */
+    int nearest = -1; /* loop that is innermost in x */
     for (int i = 0; i < inner; i++)
         if (i != second) {
             c->order[c->walks++] = i;
             if (nearest < 0 || llabs(v->step[i]) < llabs(v->step[c->order[nearest]]))
                 nearest = c->walks - 1;
         }
-    /* A transpose that writes whole lines of the cache goes on where x does, so that it reads whole lines, too. */
+    /* A transpose that writes whole cache lines continues in the order of x, so that it also reads whole lines. */
     if (transposed && c->walks > 1 && c->n * c->bytes >= LINE && c->rows * c->bytes < LINE) {
         const int loop = c->order[nearest];
         for (int i = nearest; i + 1 < c->walks; i++)

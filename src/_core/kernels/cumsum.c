@@ -1,6 +1,6 @@
 /* Running sums (cumsum) or products (cumprod) along an axis. Operands: in x; out of x's dims and dtype (numeric).
- * Parameters: ints = axis, exclusive (the element itself not counted), reverse (from the end). Integers wrap.
- * They run in order in the element type, so every instruction set gives the same bits.
+ * Parameters: ints = axis, exclusive (the element itself is not included), reverse (from the end). Integers wrap. The
+ * sums run in order in the element type, so every instruction set gives the same bits.
  */
 #include "elements.h"
 #include "vec.h"
@@ -20,7 +20,7 @@ HT_INLINE int accumulate(const ht_call *call, const int product)
         return HT_OK;
     int64_t left = HT_PACE;
     switch (x->dtype) {
-    /* Row k of the axis is row k-1 of out plus row k of x (exclusive: row k-1 of x); walked from either end. */
+    /* Row k of out is row k-1 of out plus row k of x (exclusive: row k-1 of x), from either end. */
 #define CASE(D, s, T, U)                                                                              \
     case D:                                                                                           \
         for (int64_t o = 0; o < outer; o++) {                                                         \

@@ -1,8 +1,8 @@
-/* custom: calls a function that the user gave (hetero/custom_op.h). Operands: in any, NULL for absent ones; out any.
- * ints: addresses of the function, of its user data and of the attributes, and the number of these. scratch: HT_CUSTOM_NOTE
+/* custom: calls a user-supplied function (hetero/custom_op.h). Operands: in any, NULL for absent ones; out any. ints:
+ * addresses of the function, its user data and its attributes, and the number of attributes. scratch: HT_CUSTOM_NOTE
  * bytes for the note below, then a hetero_tensor for each operand.
  *
- * The function is trusted as a plugin is: it gets addresses, and what it does with them is not checked.
+ * The function is trusted like a plugin: it receives addresses, and its use of them is not checked.
  */
 #include "custom.h"
 

@@ -1,12 +1,12 @@
-/* What the kernel `custom` leaves at the start of its scratch memory where it returns HT_ERR_CUSTOM. */
+/* Written by the kernel `custom` to the start of its scratch memory when it returns HT_ERR_CUSTOM. */
 #ifndef HETERO_KERNEL_CUSTOM_H
 #define HETERO_KERNEL_CUSTOM_H
 
 #include "kernel.h"
 
 typedef struct {
-    int32_t status;    /* what the function returned */
-    char message[252]; /* ended by a NUL */
+    int32_t status;    /* the function's return value */
+    char message[252]; /* NUL-terminated */
 } ht_custom_note;
 
 #endif

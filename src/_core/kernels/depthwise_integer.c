@@ -5,15 +5,16 @@
  * bytes of a pixel are adjacent; one tap of a pixel is then one load, for any strides and dilations. Four taps are
  * interleaved into quads in registers and multiplied as in integer_micro.h. The sums of a pixel are converted to bytes,
  * and a strip of results is transposed back. Interleaving works within 128 bits: of the four vectors of quads, vector j
- * holds channels 16 l + 4 j to 16 l + 4 j + 3 in its 128-bit part l. Weights, initial sums and scales have that order.
+ * holds channels 16 l + 4 j to 16 l + 4 j + 3 in its 128-bit part l. Weights, initial sums and scales are stored in
+ * this *vector order*.
  *
  * ints of both kernels: as in conv_integer.c, with C groups of one channel; sizes along the first axis are 1.
- * pack_depthwise: in w[M][1][kernel] int8, or uint8 whose zero point is 128. out uint8 of
- *   multiplier * blocks * 256 * (quads + 1) elements, blocks = ceil(C / 64), quads = ceil(product(kernel) / 4): of each
- *   quad 64 channels' signed bytes, then the sums of their filters, int32; all in the order above.
- * depthwise_integer: in x[N][C][spatial] int8 or uint8; w packed; x's zero point, one; bias[M] int32 or NULL; then, if y
- *   is int8 or uint8: scale float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or the
- *   result of requantize. scratch: as room_of says. Threads take blocks and strips of rows.
+ * pack_depthwise: in w[M][1][kernel] int8, or uint8 with zero point 128. out uint8 of
+ *   multiplier * blocks * 256 * (quads + 1) elements, blocks = ceil(C / 64), quads = ceil(product(kernel) / 4): the
+ *     signed bytes of 64 channels for each quad, then the sums of their filters, int32; all in vector order.
+ * depthwise_integer: in x[N][C][spatial] int8 or uint8; w packed; x's zero point, one; bias[M] int32 or NULL; then, if
+ * y is int8 or uint8: scale float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or the result of
+ * requantize. scratch: see room_of. Threads take blocks and strips of rows.
  */
 #include "elements.h"
 #include "integer_vec.h"
@@ -23,20 +24,20 @@
 
 enum {
     BLOCK = HT_DEPTHWISE_CHANNELS,
-    PART = 16,   /* bytes of 128 bits, within which vectors interleave */
-    NARROW = 24, /* columns of an input; rows of fewer are transposed all at once before they go to their places */
+    PART = 16,   /* bytes of 128 bits, the unit within which vectors interleave */
+    NARROW = 24, /* columns; narrower rows are transposed all at once before they are padded */
     STRIP_BYTES = HT_DEPTHWISE_STRIP_BYTES,
-    SLACK = 64   /* bytes behind an array that whole vectors may read or write */
+    SLACK = 64   /* bytes after an array that whole vectors may read or write */
 };
 
 typedef struct {
     int64_t channels, multiplier, kernel[2], stride[2], pad[2], dilation[2], in[2], out[2];
     int64_t taps, quads;
     int64_t blocks, width;     /* of a padded row, in pixels */
-    int64_t rows, strip;       /* at most so many rows of the output at a time, and rows of the input that takes */
+    int64_t rows, strip;       /* rows of the output at a time, at most, and the input rows that they need */
 } layout;
 
-/* 0 if the parameters make no sense. */
+/* Returns 0 if the parameters are invalid. */
 static int layout_of(layout *l, const ht_call *call, const int64_t in[2])
 {
     const int64_t *ints = call->ints;
@@ -63,7 +64,7 @@ static int layout_of(layout *l, const ht_call *call, const int64_t in[2])
     return 1;
 }
 
-/* Where channel c of a block lies in the order of the vectors. */
+/* The position of channel c of a block in vector order. */
 HT_INLINE int64_t place_of(int64_t c) { return c % PART / HT_QUAD * PART + c / PART * HT_QUAD + c % HT_QUAD; }
 
 int HT_KERNEL(pack_depthwise)(const ht_call *call)
@@ -114,7 +115,8 @@ typedef uint16_t words8 __attribute__((vector_size(16)));
               : __builtin_shuffle((TYPE_##bits)(a), (TYPE_##bits)(b), LOW_##bits))
 #endif
 
-/* Weights as they are multiplied: without VNNI as int16, elements 0 and 2 of every quad of a vector, then 1 and 3. */
+/* Weights in the form that is multiplied: without VNNI as int16, elements 0 and 2 of every quad of a vector, then 1 and
+ * 3. */
 #define WEIGHT_BYTES (HT_VNNI ? HT_QUAD : 2 * HT_QUAD) /* of a channel's quad */
 
 static void widen(const uint8_t *w, int64_t quads, uint8_t *wide)
@@ -130,11 +132,11 @@ static void widen(const uint8_t *w, int64_t quads, uint8_t *wide)
 #endif
 }
 
-/* The sums of a pixel's 64 channels, in the order of the vectors. taps: where each tap lies, in bytes from x. */
+/* The sums of a pixel's 64 channels, in vector order. taps: the offset of each tap in bytes from x. */
 HT_INLINE void sum_pixel(const uint8_t *x, const int64_t *taps, int64_t quads, const uint8_t *w, const int32_t *start,
                          int32_t *sums)
 {
-    enum { PARTS = VECTOR_BYTES / PART }; /* 16 bytes each, of a vector */
+    enum { PARTS = VECTOR_BYTES / PART }; /* of 16 bytes each */
     for (int64_t first = 0; first < BLOCK / PART; first += PARTS) {
         vi acc[HT_QUAD];
         for (int j = 0; j < HT_QUAD; j++)
@@ -162,7 +164,7 @@ HT_INLINE void sum_pixel(const uint8_t *x, const int64_t *taps, int64_t quads, c
     }
 }
 
-/* Four bytes at a time from the order of the vectors to that of the channels: a transpose of 4 x 4. */
+/* Converts 4-byte groups from vector order to channel order: a 4 x 4 transpose. */
 HT_INLINE void in_order(const uint8_t *bytes, uint8_t *dst)
 {
     typedef uint32_t four __attribute__((vector_size(16)));
@@ -180,17 +182,17 @@ HT_INLINE void in_order(const uint8_t *bytes, uint8_t *dst)
 typedef struct {
     const ht_call *call;
     layout l;
-    uint8_t flip, blank; /* of bytes of x; its zero point as it is stored */
+    uint8_t flip, blank; /* mask for bytes of x; its zero point as stored */
     int64_t strips, strip_rows, units, parts;
 } job;
 
-/* What a thread works in. */
+/* The scratch memory of a thread. */
 typedef struct {
     uint8_t *pixels;       /* [strip][width][64], padded */
-    uint8_t *turned;       /* the same without padding, where rows are narrow; or results, [rows][out width][64] */
+    uint8_t *turned;       /* the same without padding, for narrow rows; or results, [rows][out width][64] */
     uint8_t *weights;
     int64_t *taps;
-    int32_t *sums;         /* of int32 results, as `turned` */
+    int32_t *sums;         /* for int32 results, layout as `turned` */
 } room;
 
 static int64_t room_of(const layout *l, int to_bytes, uint8_t *scratch, room *r)
@@ -209,14 +211,14 @@ static int64_t room_of(const layout *l, int to_bytes, uint8_t *scratch, room *r)
     return at;
 }
 
-/* Rows [top, top + rows) of a block's channels, any of which may lie outside of the image, as padded pixels. */
+/* Transposes rows [top, top + rows) of a block's channels, which may lie outside the image, to padded pixels. */
 static void turn_rows(const job *j, const uint8_t *x, int64_t channels, int64_t top, int64_t rows, const room *r)
 {
     const layout *l = &j->l;
     const int64_t in_size = l->in[0] * l->in[1], left = ht_min64(l->pad[1], l->width);
     const int64_t inside = ht_max64(0, ht_min64(l->in[1], l->width - left)), row_bytes = l->width * BLOCK;
     const int64_t first = ht_min64(ht_max64(top, 0), l->in[0]), last = ht_max64(first, ht_min64(top + rows, l->in[0]));
-    const int whole = l->in[1] < NARROW || j->flip; /* all rows at once first, then row by row into place */
+    const int whole = l->in[1] < NARROW || j->flip; /* transpose all rows at once first, then place them row by row */
     if (whole)
         HT_KERNEL(transpose)(1, (const char *)x + first * l->in[1], in_size, (char *)r->turned, BLOCK,
                              (last - first) * l->in[1], channels);
@@ -241,7 +243,7 @@ static void turn_rows(const job *j, const uint8_t *x, int64_t channels, int64_t 
     }
 }
 
-/* Output `m` of every channel of a block, rows [y0, y1), from pixels that begin with the first of them. */
+/* Computes output `m` of every channel of a block, rows [y0, y1). The pixels begin with the first input row of y0. */
 static void convolve(const job *j, int64_t image, int64_t block, int64_t m, int64_t y0, int64_t y1, const room *r)
 {
     const layout *l = &j->l;
@@ -249,7 +251,7 @@ static void convolve(const job *j, int64_t image, int64_t block, int64_t m, int6
     const int64_t block_bytes = BLOCK * HT_QUAD * (l->quads + 1), channels = ht_min64(BLOCK, l->channels - block * BLOCK);
     const uint8_t *w = (const uint8_t *)in[1]->data + (m * l->blocks + block) * block_bytes;
     const int64_t out_size = l->out[0] * l->out[1], pixels = (y1 - y0) * l->out[1];
-    const int64_t map = block * BLOCK * l->multiplier + m; /* of channel c: + c * multiplier */
+    const int64_t map = block * BLOCK * l->multiplier + m; /* of channel 0; channel c adds c * multiplier */
     const int32_t *bias = in[3] ? (const int32_t *)in[3]->data : NULL;
     const int to_bytes = y->dtype != HT_INT32;
     int32_t start[BLOCK], sums[BLOCK];
@@ -287,7 +289,7 @@ static void convolve_part(void *context, int64_t part, int thread)
     const layout *l = &j->l;
     room r;
     room_of(l, j->call->out[0]->dtype != HT_INT32, ht_scratch(j->call, thread), &r);
-    for (int64_t tap = 0; tap < l->quads * HT_QUAD; tap++) { /* those that do not exist meet weights of zero */
+    for (int64_t tap = 0; tap < l->quads * HT_QUAD; tap++) { /* taps past the last have weight zero */
         const int64_t ky = tap / l->kernel[1], kx = tap % l->kernel[1];
         r.taps[tap] = tap < l->taps ? (ky * l->dilation[0] * l->width + kx * l->dilation[1]) * BLOCK : 0;
     }
@@ -340,7 +342,7 @@ int HT_KERNEL(depthwise_integer)(const ht_call *call)
         return HT_ERR_OPERAND;
     j.flip = x->dtype == HT_INT8 ? 0x80 : 0;
     j.blank = *(const uint8_t *)zero->data ^ j.flip;
-    /* Strips as high as the scratch memory allows, or lower, so that every thread has some. */
+    /* Strips are as high as the scratch memory allows, or lower so that every thread gets some. */
     const double cost = (double)y->size * (double)l->taps / 8;
     const int64_t wanted = ht_ceil_div(ht_wanted(call, cost), images * l->blocks);
     j.strip_rows = ht_min64(l->rows, ht_ceil_div(l->out[0], ht_min64(wanted, l->out[0])));

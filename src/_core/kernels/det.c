@@ -1,4 +1,4 @@
-/* det: determinants of square matrices, by LU factorisation with partial pivoting in float64.
+/* det: determinants of square matrices, by LU factorization with partial pivoting in float64.
  * Operands: in x[batch][n][n] (float32 or float64); out y[batch]. ints: n. Scratch: 8 * n * n bytes. Cost: n^3 / 3.
  */
 #include "elements.h"

@@ -33,13 +33,13 @@ void ht_team_leave(ht_team *team);
  * returns as soon as it can; its results are then undefined. */
 typedef _Atomic int ht_flag;
 typedef struct {
-    ht_flag *stop;        /* above 0: end; any thread may set it. Below 0: -n, end at the n-th check from now on. Or NULL */
+    ht_flag *stop;        /* above 0: end; set by any thread. Below: -n, end at the n-th check from now on. Or NULL */
     int (*look)(void *);  /* called on the run's own thread, at most every HT_LOOK_NS; nonzero: end. Or NULL */
     void *context;        /* argument of `look` */
     ht_flag ended;        /* a check has returned that the run must end, so work may be missing */
     int64_t next_look;    /* nanoseconds; 0: not set yet */
 } ht_watch;
-#define HT_LOOK_NS 40000000 /* 40 ms: together with the longest part of a kernel and a thread switch, less than 100 ms */
+#define HT_LOOK_NS 40000000 /* 40 ms: with the longest part of a kernel and a thread switch, less than 100 ms */
 
 /* Whether a run must end. Cheap enough for every call of a kernel. */
 static inline int ht_watch_ended(const ht_watch *watch)
