@@ -149,7 +149,7 @@ int HT_KERNEL(attention)(const ht_call *call)
         return HT_ERR_OPERAND;
     job.strides = job.dims + job.ndim;
     for (int i = 0; i < 4; i++)
-        if (ints[i] < 1 || ints[i] > HT_ATTENTION_MAX_DIM) /* strides of 0 would let a small operand represent any size */
+        if (ints[i] < 1 || ints[i] > HT_ATTENTION_MAX_DIM) /* strides of 0 would make a small operand fit any size */
             return HT_ERR_OPERAND;
     if (ints[4] < 0 || ints[4] > 1 || ints[5] < 0 || ints[5] > 2)
         return HT_ERR_OPERAND;

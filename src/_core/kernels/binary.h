@@ -2,8 +2,8 @@
  *
  * Operands: in a, b (one dtype); out broadcast of their shapes. Parameters: none.
  * In place: out may be the memory of a or of b if that operand has out's size and element size.
- * A row kernel is called with steps (1,1), (1,0) or (0,1), or for one element (0,0). Each has its own loop, so that the
- * compiler vectorizes them all.
+ * A row kernel is called with steps (1,1), (1,0) or (0,1); two single elements use (1,0). Each has its own loop, so
+ * that the compiler vectorizes all three.
  */
 #ifndef HETERO_BINARY_H
 #define HETERO_BINARY_H

@@ -39,7 +39,7 @@ HT_FLOAT_TYPES(ROWS_DIV_FLOAT)
 #define ROWS_MOD_SIGNED(D, s, T, U)                                              \
     static inline T floor_mod_##s(T x, T y)                                      \
     {                                                                            \
-        if (y == -1) /* x % -1 overflows for the smallest x */                      \
+        if (y == -1) /* x % -1 overflows for the smallest x */                   \
             return 0;                                                            \
         const T r = (T)(x % y);                                                  \
         return r != 0 && (r < 0) != (y < 0) ? (T)(r + y) : r;                    \

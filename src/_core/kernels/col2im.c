@@ -31,7 +31,7 @@ typedef struct {
             to[2 * i + 1] += odd[i];                                                                                  \
         }                                                                                                             \
     }                                                                                                                 \
-    /* Tap t of the innermost axis, and t + 1 if `pair`, along one row of windows. */                               \
+    /* Tap t of the innermost axis, and t + 1 if `pair`, along one row of windows. */                                 \
     static void row_##T(const layout *w, const T *from, int64_t size, int64_t t, int pair, T *to)                     \
     {                                                                                                                 \
         const int64_t step = w->stride[2], offset = t * w->dilation[2] - w->pad[2];                                   \

@@ -20,7 +20,7 @@
 #define HT_CONV_SCRATCH (1 << 20)          /* bytes of scratch memory for every algorithm of conv except Winograd's */
 #define HT_CONV_DEPTHWISE_MAPS 4           /* output channels per group; with more, a matrix product is faster */
 #define HT_WINOGRAD_COLUMNS 32             /* tiles of a block, at most: two panels, the widest tile of a product */
-#define HT_WINOGRAD_FEW_COLUMNS 16         /* tiles of a block if the inputs of more would exceed HT_WINOGRAD_INPUT_BYTES */
+#define HT_WINOGRAD_FEW_COLUMNS 16         /* tiles of a block if more would exceed HT_WINOGRAD_INPUT_BYTES */
 #define HT_WINOGRAD_INPUT_BYTES (640 << 10) /* bytes of a block's transformed inputs, at most: they stay in L2 */
 #define HT_WINOGRAD_WIDTH 8192             /* floats of the longest row; bounds a row of zeros in scratch (32 kB) */
 #define HT_WINOGRAD_BUFFERS (1 << 16)      /* bytes of rows and zeros next to the transformed blocks, at most */
@@ -138,7 +138,7 @@ enum {
 
 /* ---- topk */
 
-#define HT_TOPK_COLUMNS 8           /* rows side by side whose keys are computed together: a cache line of 8-byte elements */
+#define HT_TOPK_COLUMNS 8           /* rows side by side whose keys are computed together: a line of 8-byte elements */
 #define HT_TOPK_MOST_KEYS (1 << 30) /* of a row; longer ones go through a heap, since places are int32 */
 
 /* Memory for the keys of rows of n elements of `bytes` bytes, `inner` rows side by side. A heap needs 8 * k. */

@@ -13,7 +13,7 @@
 #define COPY_FLOATS (HT_CONV_SCRATCH / 4)
 #define BLOCK_FLOATS (COPY_FLOATS / 4) /* floats of a block's copy: 256 kB, within the L2 cache */
 #define DEPTH 512                      /* products summed before the next channels are copied; bounds taps */
-#define STRIP_FLOATS 8192              /* floats of the copy that all output channels read in turn: 32 kB, the L1 cache */
+#define STRIP_FLOATS 8192              /* floats of the copy that all output channels read in turn: 32 kB, L1 */
 
 typedef struct {
     int64_t rows, height; /* output rows per block; rows per plane of the copy */

@@ -29,12 +29,12 @@
 #include "conv.h"
 
 #define CHANNELS HT_PANEL  /* output channels whose products are computed together: a panel of the packed weights */
-#define MARGIN 16          /* floats between the matrices of two positions, so that they begin in different cache sets */
+#define MARGIN 16          /* floats between the matrices of two positions: they start in different cache sets */
 #define TOGETHER 4         /* input channels whose rows are split before the first of them is loaded again */
 #define PHASE (HT_WINOGRAD_COLUMNS + 32) /* floats per phase of a split row, including slack after the last tile */
 #define MAX_N 6            /* rows and columns of a transformed tile: m + 2 for m = 4 */
 #define OVERFLOWS 0x1p64f  /* sums of transformed inputs of up to this magnitude, times weights that are not extreme, are finite */
-#define OUTSHONE 1024.0f   /* ratio of inputs that makes a tile be recomputed: 2^10 of the 2^24 of float32's precision */
+#define OUTSHONE 1024.0f   /* ratio of inputs from which a tile is recomputed: 2^10 of float32's 2^24 */
 #define TOGETHER_PLAIN 8   /* outputs that plain_sums computes for each load of the weights */
 
 static int64_t positions(int64_t m) { return (m + 2) * (m + 2); }

@@ -227,7 +227,7 @@ typedef struct {
         }                                                                                                           \
         for (int64_t t = given; t < j->m && !ht_stops_at(t); t++)                                                   \
             v.re[t * lanes + lane] = v.im[t * lanes + lane] = 0;                                                    \
-        for (int64_t t = 1; real && t < given && n - t >= given && !ht_stops_at(t); t++) { /* the mirrored half */ \
+        for (int64_t t = 1; real && t < given && n - t >= given && !ht_stops_at(t); t++) { /* the mirrored half */  \
             v.re[(n - t) * lanes + lane] = v.re[t * lanes + lane];                                                  \
             v.im[(n - t) * lanes + lane] = -v.im[t * lanes + lane];                                                 \
         }                                                                                                           \

@@ -1,7 +1,7 @@
 /* Tensors made from scalars.
  *
  *   fill    in value (1 element); out of its dtype, any dims: every element = value
- *   range   in start, delta (1 element each, one dtype: numeric); out: start + i * delta. Integers wrap.
+ *   range   in start, delta (1 element each, one numeric dtype); out: start + i * delta. Integers wrap.
  */
 #include "elements.h"
 

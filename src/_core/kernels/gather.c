@@ -19,7 +19,7 @@ static inline void move(char *out, const char *from, int64_t bytes)
         ht_long_copy(out, from, bytes);
 }
 
-/* Check what the three share; `operands` are data and indices. */
+/* Checks the conditions that all three share; the first operands are data and indices. */
 static int check(const ht_call *call)
 {
     if (call->num_in != 2 || call->num_out != 1 || call->num_ints != 1 || !ht_is_index_type(call->in[1]->dtype) ||
@@ -74,7 +74,7 @@ int HT_KERNEL(gather)(const ht_call *call)
     return HT_OK;
 }
 
-/* A row of results: out[i] = from[i * lane + index * step]; 0 if an index is outside [-size, size). */
+/* A row of results: out[i] = from[i * lane + index * step]; returns 0 if an index is outside [-size, size). */
 #define TAKE(name, T, I)                                                                                              \
     static int name(const void *pfrom, const void *pindex, void *pout, int64_t n, int64_t size, int64_t lane,        \
                     int64_t step)                                                                                     \
@@ -126,7 +126,7 @@ int HT_KERNEL(gather_elements)(const ht_call *call)
     const take_fn take = choose(bytes, indices->dtype);
     int64_t left = HT_PACE;
     for (int64_t i = 0; i < indices->size; i += row) {
-        for (int64_t k = 0, run; k < row; k += run) { /* lanes advance unless this is the axis */
+        for (int64_t k = 0, run; k < row; k += run) { /* lanes advance unless this axis is the indexed one */
             run = row - k < HT_PIECE ? row - k : HT_PIECE;
             if (ht_paced_stop(&left, run))
                 return HT_OK;

@@ -1,9 +1,9 @@
-/* grid_sample: elements of x at places that a grid gives, interpolated.
+/* grid_sample: interpolated elements of x at the positions in a grid.
  *
  * Operands: in x[n][c][...] (float32 or float64, two or three spatial axes), grid[n][...][rank] (x's dtype; the last
- * axis gives x, y(, z), from -1 to 1 over an axis); out y[n][c][...] with the grid's spatial dims.
- * ints: mode (0 nearest, 1 linear, 2 cubic), padding (0 zeros, 1 the border's, 2 reflected), align_corners (-1 and 1 are
- * the centers of the outermost elements, not their edges). Cubic: a = -0.75.
+ * axis holds x, y(, z), from -1 to 1 along each axis); out y[n][c][...] with the grid's spatial dims.
+ * ints: mode (0 nearest, 1 linear, 2 cubic), padding (0 zeros, 1 border, 2 reflection), align_corners (-1 and 1 are the
+ * centers of the outermost elements instead of their edges). Cubic: a = -0.75.
  *
  * Positions and weights of a tile of points are computed once and used for all channels: up to 64 products per output.
  */

@@ -1,9 +1,9 @@
-/* group_norm: y = (x - mean) / sqrt(variance + epsilon) * scale + bias, mean and variance over a group of channels of one
- * image, scale and bias per channel. Source: Wu and He, Group Normalization, 2018.
+/* group_norm: y = (x - mean) / sqrt(variance + epsilon) * scale + bias, with mean and variance over a group of channels
+ * of one image, and scale and bias per channel. Source: Wu and He, Group Normalization, 2018.
  *
  * Operands: in x[n][c][inner], scale[c], bias[c], all float32; out y. ints: n, c, inner, groups. floats: epsilon.
- * Sums as rows.h takes them, the variance about the mean in a second pass, so that no digits cancel. Three passes over a
- * group, which mostly stays in cache.
+ * Sums as in rows.h; the variance about the mean in a second pass, to avoid cancellation. Makes three passes over a
+ * group, which usually stays in cache.
  */
 #include "rows.h"
 

@@ -1,11 +1,11 @@
-/* Vectors of float16 and bfloat16 as float32: the bits of half.h, as fast as the instruction set has it. */
+/* Vectors of float16 and bfloat16 as float32: the same bits as half.h, as fast as the instruction set allows. */
 #ifndef HETERO_HALF_VEC_H
 #define HETERO_HALF_VEC_H
 
 #include "half.h"
 #include "vec.h"
 
-/* VF_LANES floats from as many halves; dtype: HT_FLOAT16 or HT_BFLOAT16, a constant where it is fast. */
+/* Loads VF_LANES halves as floats. dtype: HT_FLOAT16 or HT_BFLOAT16; a compile-time constant for speed. */
 HT_INLINE vf vf_load_half(const uint16_t *p, const int32_t dtype)
 {
 #if defined(__AVX512F__)
@@ -34,7 +34,7 @@ HT_INLINE void ht_widen(const uint16_t *x, const int32_t dtype, float *y, int64_
         y[i] = dtype == HT_FLOAT16 ? ht_float_of_half(x[i]) : ht_float_of_bfloat16(x[i]);
 }
 
-/* y = x as float16, to nearest even. */
+/* y = x as float16, rounded to nearest even. */
 HT_INLINE void ht_round_to_half(const float *x, uint16_t *y, int64_t n)
 {
     int64_t i = 0;

@@ -1,10 +1,10 @@
-/* Indices into an axis, and walks over tensors of indices: what reading and writing by index share. */
+/* Indices into an axis, and walks over tensors of indices; shared by gather.c and scatter.c. */
 #ifndef HETERO_INDICES_H
 #define HETERO_INDICES_H
 
 #include "elements.h"
 
-/* The index `i` of `indices` on an axis of `size`, negative ones from its end; -1 if outside. */
+/* Entry `i` of `indices` as an index into an axis of `size`; negative ones count from its end. -1 if outside. */
 static inline int64_t ht_index_at(const ht_tensor *indices, int64_t i, int64_t size)
 {
     int64_t index = ht_integer_at(indices, i);
@@ -13,13 +13,13 @@ static inline int64_t ht_index_at(const ht_tensor *indices, int64_t i, int64_t s
     return index < 0 || index >= size ? -1 : index;
 }
 
-/* Of GatherElements and ScatterElements: where in `data` the position of an element of `indices` lies, but for `axis`. */
+/* For GatherElements and ScatterElements: the place in `data` of the current element of `indices`, ignoring `axis`. */
 typedef struct {
-    int64_t base, axis_step; /* elements of data */
+    int64_t base, axis_step; /* in elements of data */
     int64_t step[HT_MAX_DIMS], size[HT_MAX_DIMS], position[HT_MAX_DIMS];
 } ht_index_walk;
 
-/* 0 if `indices`, of elements, do not fit. */
+/* Returns 0 if `indices` has an invalid shape. */
 static inline int ht_index_walk_begin(ht_index_walk *walk, const ht_tensor *data, const ht_tensor *indices, int64_t axis)
 {
     int64_t step = 1;
@@ -39,7 +39,7 @@ static inline int ht_index_walk_begin(ht_index_walk *walk, const ht_tensor *data
     return 1;
 }
 
-/* To the next element along axis `last`, or the first of what follows. */
+/* Advances to the next element along axis `last`, or from its end to the next row. */
 static inline void ht_index_walk_next(ht_index_walk *walk, int last)
 {
     for (int d = last; d >= 0; d--) {

@@ -1,18 +1,18 @@
-/* Integer matrix multiplication: pack_quads, matmul_integer. Exact: sums are taken in 32 bits, wrapping.
+/* Integer matrix multiplication: pack_quads, matmul_integer. Exact: sums are 32 bits and wrap.
  *
- * See integer_micro.h for the products and for the correction by zero points, integer_micro.c for the tiles. A's rows
- * are copied as quads, some at a time, with their sums. Cost: m * n * k / 4 lanes of products, plus m * k and, when B is
- * no constant, k * n bytes copied.
+ * integer_micro.h describes the products and the correction by zero points, integer_micro.c the tiles. A's rows are
+ * copied as quads, some at a time, with their sums. Cost: m * n * k / 4 lanes of products, plus m * k bytes copied and,
+ * unless B is constant, k * n more.
  *
- * pack_quads: in B[batch][k][n] int8 or uint8; its zero point, of the same type: one element, or batch * n. out uint8 of
- *   batch * ceil(n / 16) * 64 * (ceil(k / 4) + 2) elements: panels of 16 columns, each of quads of every column, as signed
- *   bytes, then the columns' sums and their zero points, both as they are stored, int32. ints: batch, k, n.
- * matmul_integer: y = A x B. in: A[m][k] int8 or uint8; its zero point, of the same type: one element, or one per row of
- *   A (in all); B packed; then, if y is int8 or uint8: scale float32, one or n, and y's zero point, one; then optionally
- *   bias[n], int32. out
- *   y[batch][m][n] int32, or what requantize gives for it (see requantize.h).
+ * pack_quads: in B[batch][k][n] int8 or uint8; its zero point, of the same type: one element, or batch * n. out uint8
+ * of
+ *   batch * ceil(n / 16) * 64 * (ceil(k / 4) + 2) elements: panels of 16 columns, each with the quads of every column
+ *     as signed bytes, then the columns' sums and zero points, both of the stored bytes, int32. ints: batch, k, n.
+ * matmul_integer: y = A x B. in: A[m][k] int8 or uint8; its zero point, of the same type: one element, or one per row
+ * of A (in all); B packed; then, if y is int8 or uint8: scale float32, one or n, and y's zero point, one; then
+ * optionally bias[n], int32. out y[batch][m][n] int32, or the result of requantize (see requantize.h).
  *   ints: m, n, k, then the batch: d, dims[d], strides of A[d], strides of B[d] (in packed elements; 0 broadcasts).
- *   scratch: for some number of rows, at least 12 (of the kernel's own choice beyond 96): 8 * ceil(k / 4) + 136 each.
+ *   scratch: 8 * ceil(k / 4) + 136 bytes for each of at least 12 rows; more than 96 rows bring no gain.
  */
 #include "batch.h"
 #include "blocks.h"
@@ -27,7 +27,7 @@ enum {
 
 HT_INLINE int64_t panel_bytes(int64_t k) { return (ht_quads(k) + 2) * HT_PANEL_BYTES; }
 
-/* What flips a byte of the type to the other kind. */
+/* The mask that converts a byte of the type to signed or back. */
 HT_INLINE uint8_t flip_to_signed(int32_t dtype) { return dtype == HT_INT8 ? 0 : 0x80; }
 HT_INLINE uint8_t flip_to_unsigned(int32_t dtype) { return dtype == HT_UINT8 ? 0 : 0x80; }
 
@@ -55,7 +55,7 @@ static void pack_panel(const packing *p, int64_t number)
                 memcpy(row, b + (k + i) * p->n, HT_PANEL);
             else
                 memcpy(row, b + (k + i) * p->n, (size_t)columns);
-            for (int64_t j = 0; j < HT_PANEL; j++) { /* little-endian, as all variants are */
+            for (int64_t j = 0; j < HT_PANEL; j++) { /* little-endian, like all variants */
                 row[j] ^= p->flip;
                 quads[j] |= (uint32_t)row[j] << (8 * i);
                 sums[j] = (int32_t)((uint32_t)sums[j] + (uint32_t)(int8_t)row[j]);
@@ -211,7 +211,7 @@ int HT_KERNEL(matmul_integer)(const ht_call *call)
         !ht_batch_fits(&job.batch, job.batch.b_strides, panels * panel_bytes(k), b->size) ||
         (zero->size != 1 && zero->size * k != a->size) || most_rows < 1)
         return HT_ERR_OPERAND;
-    /* A part prepares the rows that it takes. */
+    /* Each part prepares its own rows. */
     job.blocks = ht_divide(call, batch, m, n, HT_TILE_ROWS, HT_INTEGER_WIDTH, most_rows, (double)y->size * (double)k / 4);
     ht_parallel(call->team, job.blocks.parts, multiply_part, &job);
     return HT_OK;

@@ -8,7 +8,7 @@
 
 #define VECTORS (HT_PANEL / VF_LANES)
 
-/* Rows are addressed from a pointer per three of them, as in gemm_micro.c. */
+/* One pointer for every three rows, as in gemm_micro.c. */
 #define A_AT(i) (((i) < 3 ? a0 : (i) < 6 ? a3 : (i) < 9 ? a6 : a9) + ((i) % 3) * a_row)
 
 HT_INLINE void tile_body(const ht_integer_tile *t, const int rows, const int panels, const int windows)
@@ -98,11 +98,11 @@ int32_t ht_prepare_quads(const uint8_t *row, int64_t k, uint8_t flip, int is_sig
 #else
     const uint32_t flips = flip * 0x01010101u;
     for (int64_t q = 0; q < ht_quads(k); q++) {
-        uint32_t quad = flips; /* of the bytes that do not exist: zeros, once flipped */
+        uint32_t quad = flips; /* bytes past the end: zeros after the flip */
         if (HT_LIKELY(HT_QUAD * q + HT_QUAD <= k))
             memcpy(&quad, row + HT_QUAD * q, HT_QUAD);
         else
-            memcpy(&quad, row + HT_QUAD * q, (size_t)(k % HT_QUAD)); /* little-endian, as all variants are */
+            memcpy(&quad, row + HT_QUAD * q, (size_t)(k % HT_QUAD)); /* little-endian, like all variants */
         quad ^= flips;
         uint32_t pairs[2] = {quad & 0x00ff00ffu, quad >> 8 & 0x00ff00ffu};
         for (int half = 0; is_signed && half < 2; half++) { /* the highest bit of a byte fills the 8 above it */

@@ -1,16 +1,16 @@
 /* Products of 8-bit integers with exact 32-bit sums, shared by integer_gemm.c and conv_integer.c.
  *
- * Four neighbors along k are a *quad*. A tile adds to C[rows][columns] the products of A's quads, each broadcast to a
- * vector, with vectors of quads of B. One of the operands holds unsigned bytes and the other signed ones, because the
- * instruction for that (vpdpbusd: VNNI) multiplies four pairs of bytes and adds all to a 32-bit lane, exactly. Without
- * it both are widened to 16 bits in registers and multiplied by pairs (pmaddwd), exactly as well: vpmaddubsw, which
- * needs no widening, saturates.
+ * Four adjacent elements along k are a *quad*. A tile adds to C[rows][columns] the products of A's quads, each
+ * broadcast to a vector, with vectors of quads of B. One operand holds unsigned bytes and the other signed ones,
+ * because the VNNI instruction vpdpbusd multiplies four such pairs of bytes and adds the products to a 32-bit lane,
+ * exactly. Without VNNI both are widened to 16 bits in registers and multiplied in pairs (pmaddwd), also exactly.
+ * vpmaddubsw would need no widening, but it saturates.
  *
- * A byte of the other kind is stored with its highest bit flipped, which moves it and its zero point by 128. With
- * x' and w' as stored and z, v their zero points moved alike,
- *     sum (x' - z)(w' - v) = sum x' w'  -  z sum w'  -  v sum x'  +  k z v,
- * where all but the first term is known per row and per column before the product: it is what C holds at first. Sums
- * wrap, so that intermediate values may.
+ * A byte of the other signedness is stored with its highest bit flipped, which shifts it and its zero point by 128.
+ * With x' and w' as stored and z, v their zero points shifted alike,
+ *     sum (x' - z)(w' - v) = sum x' w'  -  z sum w'  -  v sum x'  +  k z v.
+ * All terms except the first are known per row and per column before the product, and are C's initial values. Sums
+ * wrap, so intermediate values may too.
  */
 #ifndef HETERO_INTEGER_MICRO_H
 #define HETERO_INTEGER_MICRO_H
@@ -25,7 +25,7 @@
 #define HT_A_QUAD 4 /* bytes of a quad of A */
 #else
 #define HT_VNNI 0
-#define HT_A_QUAD 8 /* as int16: elements 0 and 2, then 1 and 3, as shifts take them from B's lanes */
+#define HT_A_QUAD 8 /* as int16: elements 0 and 2, then 1 and 3, as shifts extract them from B's lanes */
 #endif
 
 HT_INLINE int64_t ht_quads(int64_t k) { return (k + HT_QUAD - 1) / HT_QUAD; }
@@ -35,9 +35,9 @@ typedef struct {
     int64_t a_row;         /* bytes */
     const uint8_t *b;
     int64_t b_panel;       /* bytes from a panel's vectors to the next panel's */
-    const int64_t *steps;  /* of windows: where each quad lies, in bytes from b; of products quad q lies at q * 64 */
+    const int64_t *steps;  /* windows: offset of each quad in bytes from b. Products: quad q lies at q * 64 */
     int64_t quads;
-    const int32_t *start;  /* what C holds at first, per row, or NULL: what is there */
+    const int32_t *start;  /* initial value of C per row, or NULL: keep its contents */
     int32_t *c;            /* [rows][HT_INTEGER_WIDTH] */
 } ht_integer_tile;
 
@@ -49,7 +49,7 @@ extern const ht_integer_tile_fn ht_product_tiles[HT_TILE_ROWS][HT_TILE_PANELS];
 #define ht_window_tiles HT_KERNEL(window_tiles)
 extern const ht_integer_tile_fn ht_window_tiles[HT_TILE_ROWS][HT_TILE_PANELS];
 
-/* `rows` rows of A, in tiles of nearly equal height: C += A x B. t: those of row 0. */
+/* C += A x B for `rows` rows of A, in tiles of nearly equal height. t: describes row 0. */
 HT_INLINE void ht_integer_rows(const ht_integer_tile_fn tiles[HT_TILE_ROWS][HT_TILE_PANELS], const ht_integer_tile *t,
                                int64_t rows, int64_t columns)
 {
@@ -64,8 +64,8 @@ HT_INLINE void ht_integer_rows(const ht_integer_tile_fn tiles[HT_TILE_ROWS][HT_T
     }
 }
 
-/* A row of k bytes as quads of A, the last filled with zeros; each byte is flipped by `flip` (0 or 0x80) and then taken
- * as unsigned, or as signed if `is_signed`. Returns the sum of the row as it is stored. */
+/* Converts a row of k bytes to quads of A, the last padded with zeros. Each byte is XORed with `flip` (0 or 0x80) and
+ * then read as signed or unsigned. Returns the sum of the stored row. */
 #define ht_prepare_quads HT_KERNEL(prepare_quads)
 int32_t ht_prepare_quads(const uint8_t *row, int64_t k, uint8_t flip, int is_signed, uint8_t *dst);
 

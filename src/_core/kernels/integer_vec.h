@@ -16,8 +16,8 @@ HT_INLINE vi everywhere(const uint8_t *p)
 }
 
 #if HT_VNNI
-/* acc + four products of unsigned by signed bytes, per lane. In assembler, because GCC 12 copies every accumulator around
- * the intrinsic and runs out of registers: half the speed. */
+/* acc + four products of unsigned by signed bytes, per lane. Inline assembly, because GCC 12 copies every accumulator
+ * around the intrinsic and runs out of registers, which halves the speed. */
 HT_INLINE vi multiply_quads(vi acc, vi is_unsigned, vi is_signed)
 {
 #if defined(__AVX512VNNI__)

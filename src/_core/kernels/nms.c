@@ -1,18 +1,18 @@
-/* nms: non-maximum suppression. Per batch and class the boxes in descending order of score (equal ones in ascending order
- * of index), each chosen unless it overlaps a chosen one by more than a threshold.
+/* nms: non-maximum suppression. Per batch and class, boxes are visited in descending order of score (ties in ascending
+ * order of index). Each is chosen unless it overlaps a chosen one by more than a threshold.
  *
- * Operands: in boxes[batches][n][4], scores[batches][classes][n] (float32), most[1] (int64: chosen per class, NULL: 0),
- * overlap[1] (float32, NULL: 0), least[1] (float32: lower scores are left out, NULL: none are); out
- * chosen[room][3] (int64: batch, class, box; behind the last: zeros), count[1] (int64). ints: centre (boxes are x, y of the
- * centre, width, height; else y1, x1, y2, x2 of two opposite corners). room must hold all there can be.
- * Scratch: ht_scratch_nms(n) bytes. Cost: n log n for sorting, then at most n times the chosen per class.
+ * Operands: in boxes[batches][n][4], scores[batches][classes][n] (float32), most[1] (int64: boxes chosen per class, at
+ * most; NULL: 0), overlap[1] (float32, NULL: 0), least[1] (float32: boxes with lower scores are skipped; NULL: none);
+ * out chosen[room][3] (int64: batch, class, box; zeros after the last), count[1] (int64). ints: centre (boxes are x, y
+ * of the center, width, height; else y1, x1, y2, x2 of two opposite corners). room must suffice for every result.
+ * Scratch: ht_scratch_nms(n) bytes. Cost: n log n for sorting, then at most n times the number chosen per class.
  */
 #include "elements.h"
 #include "vec.h"
 
 static int before(const float *score, int32_t a, int32_t b) { return score[a] > score[b] || (score[a] == score[b] && a < b); }
 
-/* Merge sort of item[0, n), with as much room behind it. */
+/* Merge sort of item[0, n); `room` holds n more. */
 static void sort_by_score(const float *score, int32_t *item, int32_t *room, int64_t n)
 {
     int64_t left = HT_PIECE;
@@ -22,7 +22,7 @@ static void sort_by_score(const float *score, int32_t *item, int32_t *room, int6
             int64_t a = low, b = middle;
             for (int64_t k = low; k < high; k++) {
                 if (ht_paced_stop(&left, 15))
-                    return; /* item is in some order then */
+                    return; /* the order of item is then undefined */
                 room[k] = b >= high || (a < middle && before(score, item[a], item[b])) ? item[a++] : item[b++];
             }
         }

@@ -1,6 +1,6 @@
-/* nonzero: where x is not zero. Operands: in x (numeric or bool); out places[size][rank] (int64, room for the most
- * there can be; a scalar counts as rank 1), count (int64, 1 element): how many rows of it are filled, in row-major
- * order of x. What lies behind is zero.
+/* nonzero: the indices of nonzero elements. Operands: in x (numeric or bool); out places[size][rank] (int64, large
+ * enough for every result; a scalar has rank 1), count (int64, 1 element): the number of rows filled, in row-major
+ * order of x. The remaining rows are zero.
  */
 #include "elements.h"
 

@@ -1,12 +1,12 @@
-/* Normalizations: batch_norm, layer_norm, instance_norm, lrn. All float32; sums as rows.h takes them, the variance about
- * the mean in a second pass, so that no digits cancel.
+/* Normalizations: batch_norm, layer_norm, instance_norm, lrn. All float32; sums as in rows.h, the variance about the
+ * mean in a second pass, to avoid cancellation.
  *
  * batch_norm: y = (x - mean) / sqrt(var + epsilon) * scale + bias per channel.
  *   in x[n][c][inner], scale[c], bias[c], mean[c], var[c]; out y; y may be x. ints: n, c, inner. floats: epsilon.
  * layer_norm: the same over each row with the row's own mean and variance.
- *   in x[rows][width], scale[width], bias[width] or NULL, then optionally addend[rows][width]: x + addend is what is
- *   normalized. out y (may be x or addend), then optionally x + addend itself. ints: rows, width, and optionally
- *   1 to leave the mean where it is and divide by the root of the mean square. floats: epsilon.
+ *   in x[rows][width], scale[width], bias[width] or NULL, then optionally addend[rows][width]: then x + addend is
+ *     normalized. out y (may be x or addend), then optionally x + addend itself. ints: rows, width, and optionally 1 to
+ *     skip subtracting the mean and divide by the root mean square. floats: epsilon.
  * instance_norm: rows of one channel share scale and bias.
  *   in x[n * c][width], scale[c], bias[c]; out y. ints: n, c, width. floats: epsilon.
  * lrn: y = x / (k + alpha / size * sum of squares of the nearest `size` channels)^beta.
@@ -60,7 +60,7 @@ int HT_KERNEL(batch_norm)(const ht_call *call)
     for (int64_t plane = 0; plane < n * c && !ht_paced_stop(&left, inner); plane++) {
         const int64_t channel = plane % c;
         const double factor = scale[channel] / sqrt((double)variance[channel] + call->floats[0]);
-        if (!isfinite(factor)) { /* a variance of 0: scale_row would compute infinity minus infinity */
+        if (!isfinite(factor)) { /* variance 0: scale_row would compute infinity minus infinity */
             const float *x = (const float *)call->in[0]->data + plane * inner;
             float *y = (float *)call->out[0]->data + plane * inner;
             HT_LONG_FOR (i, inner)
@@ -73,17 +73,17 @@ int HT_KERNEL(batch_norm)(const ht_call *call)
     return HT_OK;
 }
 
-/* Layer normalization takes short rows in pairs, whose chains of operations hide each other's latency. A row's sums are taken in
- * the same order alone and in a pair. `rows` is 1 or 2; row r of an operand begins at r * width. */
+/* Layer normalization computes short rows in pairs, whose dependency chains hide each other's latency. The order of a
+ * row's sums is the same alone and in a pair. `rows` is 1 or 2; row r of an operand begins at r * width. */
 typedef struct {
     const float *x, *addend, *scale, *bias; /* addend, bias: or NULL */
-    float *y, *sum;                         /* sum: where x + addend goes; it may be y */
-    int64_t width, ahead; /* ahead: from these rows to those after them; 0 for the last */
+    float *y, *sum;                         /* sum: destination of x + addend, may be y */
+    int64_t width, ahead; /* ahead: distance from these rows to the next ones; 0 for the last */
     double epsilon;
     int root_mean_square;
 } norm_rows;
 
-/* Sums of the rows; of x + addend, which is stored, if there is an addend. */
+/* Sums of the rows. With an addend: stores x + addend and sums that. */
 HT_INLINE void sum_rows(const norm_rows *at, const int rows, const int added, double *total)
 {
     const int64_t width = at->width;
@@ -124,8 +124,8 @@ HT_INLINE void sum_rows(const norm_rows *at, const int rows, const int added, do
     }
 }
 
-/* Sums of squares about each row's centre. */
-/* Meanwhile the operands of the next rows are fetched. */
+/* Sums of squares about each row's mean. */
+/* Also prefetches the operands of the next rows. */
 HT_INLINE void scatter_rows(const norm_rows *at, const float *x, const int rows, const float *centre, double *total)
 {
     const int64_t width = at->width;
@@ -160,7 +160,7 @@ HT_INLINE void scatter_rows(const norm_rows *at, const float *x, const int rows,
     }
 }
 
-/* Meanwhile the place of the next rows' results is fetched. */
+/* Also prefetches the destination of the next rows' results. */
 HT_INLINE void normalise_rows(const norm_rows *at, const float *x, const int rows, const int biased, const float *mean,
                               const float *factor)
 {

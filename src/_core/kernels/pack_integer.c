@@ -1,14 +1,13 @@
-/* Packs the operands of conv_integer.c: pack_pixels, pack_filters. That file explains the layouts and the parameters, which
- * are the same.
+/* Packs the operands of conv_integer.c: pack_pixels, pack_filters. That file explains the layouts and the parameters,
+ * which are the same.
  *
  * pack_pixels: in x[N][C][spatial] int8 or uint8; its zero point, one. out uint8 of N * group * quads * plane * 4 + 128
- *   elements, where with s / gcd(s, d) = period for an axis of stride s and dilation d, and phases = min(kernel, period):
- *   plane = product of phases * (out + (kernel - 1) * d / s), quads = ceil(channels / 4); but for one
- *   channel quads = 1, and the last axis has ceil(kernel / 4) phases of `out`.
- * pack_filters: in w[M][C / group][kernel] int8 or uint8; its zero point, one or M. out uint8 of
- *   (M + 1) * 4 * (steps + 2) elements: quads as signed bytes, their sum and the zero point as they are stored, int32;
- *   the last filter is of ones. steps = quads * product(kernel), or for one channel the kernel with its last size / 4,
- *   rounded up.
+ * elements. For an axis of stride s and dilation d let period = s / gcd(s, d) and phases = min(kernel, period). Then
+ * plane = product of phases * (out + (kernel - 1) * d / s) and quads = ceil(channels / 4). Exception: for one channel
+ * quads = 1, and the last axis has ceil(kernel / 4) phases of `out`.
+ * pack_filters: in w[M][C / group][kernel] int8 or uint8; its zero point, one or M. out uint8 of (M + 1) * 4 * (steps +
+ * 2) elements: quads as signed bytes, their sum and the zero point as stored, int32; the last filter is all ones. steps
+ * = quads * product(kernel); for one channel, the product of the kernel with its last size divided by 4, rounded up.
  */
 #include "conv_integer.h"
 
@@ -79,14 +78,14 @@ enum { LONGEST_BLOCK = 16 }; /* quads written at a time: 64 B, a cache line */
 
 static void store_quad(uint8_t *dst, uint32_t quad) { memcpy(dst, &quad, sizeof quad); } /* little-endian */
 
-/* Byte j of a run that is read every `stride`. Every second byte is the lower half of every word, which vectors take
- * faster; `stride` = 2 reads the byte after as well. */
+/* Byte j of a run with step `stride`. For stride 2, every second byte is the lower half of a word, which vectors read
+ * faster; this also reads the byte after it. */
 HT_INLINE uint32_t byte_of(const uint8_t *run, int64_t j, const int64_t stride)
 {
     uint16_t both;
     if (stride != 2)
         return run[j * stride];
-    memcpy(&both, run + 2 * j, sizeof both); /* little-endian, as all variants are */
+    memcpy(&both, run + 2 * j, sizeof both); /* little-endian, like all variants */
     return both & 0xffu;
 }
 
@@ -96,8 +95,8 @@ HT_INLINE uint32_t quad_of(const uint8_t *a, const uint8_t *b, const uint8_t *c,
     return byte_of(a, j, stride) | byte_of(b, j, stride) << 8 | byte_of(c, j, stride) << 16 | byte_of(d, j, stride) << 24;
 }
 
-/* n quads of four runs of bytes that are read every `stride`, `block` at a time; the last block overlaps the one before
- * it. n >= block. */
+/* Packs n quads of four runs of bytes with step `stride`, `block` at a time; the last block overlaps the one before it.
+ * n >= block. */
 HT_INLINE void pack_blocks(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d,
                            const int64_t stride, uint32_t flip, int64_t n, uint8_t *dst, const int64_t block)
 {
@@ -128,7 +127,7 @@ static void pack_runs(const uint8_t *const *from, int64_t stride, uint32_t flip,
     const uint8_t *a = from[0], *b = from[1], *c = from[2], *d = from[3];
     if (stride == 1) {
         pack_run(a, b, c, d, 1, flip, n, dst);
-    } else if (stride == 2) { /* the byte after the last may lie outside */
+    } else if (stride == 2) { /* the byte after the last may lie outside the row */
         pack_run(a, b, c, d, 2, flip, n - 1, dst);
         store_quad(dst + HT_QUAD * (n - 1), quad_of(a + 2 * n - 2, b + 2 * n - 2, c + 2 * n - 2, d + 2 * n - 2, 0, 1) ^ flip);
     } else {
@@ -136,13 +135,13 @@ static void pack_runs(const uint8_t *const *from, int64_t stride, uint32_t flip,
     }
 }
 
-/* Where a row of quads comes from: `length` positions, of which the first lies at column `at` of the input's row, the
- * next `stride` further; [low, high) are inside. */
+/* Source of a row of quads: `length` positions. The first lies at column `at` of the input's row, each next one
+ * `stride` further; [low, high) are inside. */
 typedef struct {
     int64_t at, stride, length, low, high;
 } row_source;
 
-/* rows: of the four channels; NULL outside of the input. */
+/* rows: those of the four channels; NULL outside the input. */
 static void pack_row(const pixel_packing *p, const uint8_t *const *rows, const row_source *s, uint8_t *dst)
 {
     const uint32_t blank = p->blank * 0x01010101u;
@@ -159,13 +158,13 @@ static void pack_row(const pixel_packing *p, const uint8_t *const *rows, const r
         store_quad(dst + HT_QUAD * i, blank);
 }
 
-/* The same for a single channel: four taps of each position, from tap `first` on. */
+/* The same for a single channel: four taps of each position, starting with tap `first`. */
 static void pack_thin_row(const pixel_packing *p, const uint8_t *row, int64_t first, uint8_t *dst)
 {
     const ht_quad_layout *l = &p->l;
     const int64_t dilation = l->dilation[2], stride = l->stride[2], length = l->length[2];
     const int64_t at = first * dilation - l->pad[2];
-    int64_t low = length, high = length; /* where all four lie next to each other inside the row */
+    int64_t low = length, high = length; /* range in which all four are adjacent and inside the row */
     if (row && dilation == 1)
         ht_valid_range(at, stride, ht_max64(0, p->in[2] - HT_QUAD + 1), length, &low, &high);
     if (low < high) {
@@ -179,13 +178,13 @@ static void pack_thin_row(const pixel_packing *p, const uint8_t *row, int64_t fi
         }
 }
 
-/* Quad `unit` of all images and groups. */
+/* Packs quad `unit` of all images and groups. */
 static void pack_plane(const pixel_packing *p, int64_t unit)
 {
     const ht_quad_layout *l = &p->l;
     const int64_t first = unit % l->quads * HT_QUAD, image = unit / l->quads;
     const uint8_t *channel[HT_QUAD];
-    for (int64_t i = 0; i < HT_QUAD; i++) /* those that do not exist meet weights of zero: any will do */
+    for (int64_t i = 0; i < HT_QUAD; i++) /* absent channels meet weights of zero, so any row will do */
         channel[i] = p->x + (image * l->channels + (first + i < l->channels ? first + i : first)) * p->in_size;
     uint8_t *dst = p->packed + unit * l->plane;
     for (int64_t pz = 0; pz < l->phases[0]; pz++)
@@ -240,7 +239,7 @@ int HT_KERNEL(pack_pixels)(const ht_call *call)
         padded |= p.l.pad[d] != 0 || p.in[d] != p.l.out[d];
     }
     p.in_size = shape.in_size;
-    if (p.l.pointwise && !padded) { /* the input has the shape of the packed image, so it is one long row, too */
+    if (p.l.pointwise && !padded) { /* the packed image has the input's shape: treat it as one long row */
         ht_as_one_row(&p.l);
         p.in[0] = p.in[1] = 1;
         p.in[2] = p.in_size;

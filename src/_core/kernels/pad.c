@@ -1,9 +1,9 @@
 /* out = x with a border. Operands: in x, and for mode 0 optionally value (1 element of x's dtype; absent: zero bytes);
  * out of x's rank and dtype. Parameters: ints = mode, before[rank]; the pads at the end follow from out's dims.
- * Negative pads, at either end, first remove elements from x: no mode reads these.
- * mode: 0 constant, 1 reflect (the edge not repeated; may bounce several times), 2 edge, 3 wrap.
- * Modes 1 to 3 give HT_ERR_OPERAND if an axis has no elements left, unless out is empty too. Elements are only moved: any
- * dtype.
+ * Negative pads, at either end, first remove elements from x; no mode reads the removed elements.
+ * mode: 0 constant, 1 reflect (the edge is not repeated; may bounce several times), 2 edge, 3 wrap.
+ * Modes 1 to 3 give HT_ERR_OPERAND if an axis has no elements left, unless out is empty too. Elements are only moved,
+ * so any dtype works.
  */
 #include "elements.h"
 
@@ -11,7 +11,7 @@
 
 enum { CONSTANT, REFLECT, EDGE, WRAP };
 
-/* Where position i (may lie outside) of an axis of `size` >= 1 reads from; -1: the constant. */
+/* Source of position i (may lie outside) on an axis of `size` >= 1; -1: the constant. */
 static int64_t source(int64_t i, int64_t size, int64_t mode)
 {
     if (i >= 0 && i < size)
@@ -27,7 +27,8 @@ static int64_t source(int64_t i, int64_t size, int64_t mode)
     return i < size ? i : period - i;
 }
 
-/* Per axis: the first element of x that negative pads leave, how many they leave, and the index of that one in out. */
+/* Per axis: the first element of x that negative pads keep, how many they keep, and where the first of them goes in
+ * out. */
 typedef struct {
     int64_t first[HT_MAX_DIMS], size[HT_MAX_DIMS], before[HT_MAX_DIMS];
 } cropped;

@@ -3,12 +3,12 @@
  * Both: in x[n][c][...], float32 or float64; out y. ints: triples (see spatial.h) kernel, strides, pads before,
  * dilations; average_pool then pads after and count_padding (0: divide by the elements of x in the window; 1: by the
  * elements of the window within the padded x).
- * A window outside x gives -infinity (max_pool) or 0 (average_pool). max_pool passes NaN.
- * float32: a window's rows are combined first, where they lie, into one row with its padding; then that row's columns.
- * So a k x k window costs about k / stride + k operations per output, and nothing of x is copied; every loop runs along the
- * innermost axis. Terms are added in the order of rows within a column, then of columns.
- * Where rows are short, or strides too long for vectors, channels are in the lanes instead (pool_lanes.c): if the planner
- * gives scratch memory, 64 * (size of a plane of x + of y + x's columns) + 24 * y's columns bytes.
+ * A window outside x gives -infinity (max_pool) or 0 (average_pool). max_pool propagates NaN.
+ * float32: the rows of a window are first combined, in place, into one row with its padding; then that row's columns
+ * are combined. So a k x k window costs about k / stride + k operations per output, and x is never copied. Every loop
+ * runs along the innermost axis. Terms are added in the order of rows within a column, then of columns.
+ * If rows are short or strides too long for vectors, channels are in the lanes instead (pool_lanes.c), provided that
+ * the planner gives scratch memory: 64 * (size of a plane of x + of y + x's columns) + 24 * y's columns bytes.
  * Global pooling is average_pool or max_pool of the whole plane, or `reduce`.
  */
 #include "pool.h"
@@ -27,7 +27,8 @@ static int window_of(const ht_call *call, int num_ints, ht_window *w)
 #define ROW_FLOATS 8192 /* floats of the combined row on the stack: 32 kB; bounds kernels, strides and dilations */
 #define LINES 32        /* output rows combined at a time, if ROW_FLOATS has room for them */
 
-/* Output columns at a time, so that what they read fits the row buffer, whole vectors read; 0 if one vector does not. */
+/* Output columns at a time, such that their inputs, read in whole vectors, fit the row buffer; 0 if one vector does not
+ * fit. */
 static int64_t block_columns(const ht_window *w)
 {
     for (int i = 0; i < 3; i++)
@@ -39,7 +40,7 @@ static int64_t block_columns(const ht_window *w)
     return ht_min64(w->out[2], room / w->stride[2] / VF_LANES * VF_LANES);
 }
 
-/* One tap of neighboring outputs. */
+/* One tap of adjacent outputs. */
 HT_INLINE vf load_tap(const float *p, const int64_t stride)
 {
     if (stride == 1)
@@ -52,7 +53,8 @@ HT_INLINE vf load_tap(const float *p, const int64_t stride)
     return vf_load(lanes);
 }
 
-/* y[0, count) of one output row. `room`: how many floats from y on may be overwritten; later rows come later. */
+/* Computes y[0, count) of one output row. `room`: floats from y on that may be overwritten, because later rows are
+ * written later. */
 HT_INLINE void combine_columns(const float *row, const int64_t stride, const int64_t dilation, const int64_t taps,
                                const float *counts, float count_rows, float *y, int64_t count, int64_t room,
                                const int average)
@@ -73,7 +75,7 @@ HT_INLINE void combine_columns(const float *row, const int64_t stride, const int
     }
 }
 
-/* `columns`: output columns at a time. `stride`: w's along columns, if the compiler is to know it. */
+/* `columns`: output columns at a time. `stride`: w's stride along columns, a compile-time constant for speed. */
 HT_INLINE void pool_f32(const ht_window *w, int64_t columns, const float *x, float *y, const int64_t stride,
                         const int average, const int64_t *pad_after, int count_padding)
 {
@@ -85,14 +87,14 @@ HT_INLINE void pool_f32(const ht_window *w, int64_t columns, const float *x, flo
         const int64_t vectors = ht_ceil_div(count, VF_LANES) * VF_LANES, reach = (w->kernel[2] - 1) * w->dilation[2] + 1;
         const int64_t span = (count - 1) * stride + reach;
         const int64_t low = ht_min64(span, ht_max64(0, -at_x)), high = ht_max64(low, ht_min64(span, w->in[2] - at_x));
-        /* Rows are combined some at a time, so that loads do not wait for the stores just before them. */
+        /* Several rows are combined at a time, so that loads do not wait for the stores just before them. */
         const int64_t pitch = ht_ceil_div((vectors - 1) * stride + reach + VF_LANES, VF_LANES) * VF_LANES;
         const int64_t lines = ht_max64(1, ht_min64(LINES, ROW_FLOATS / pitch));
         for (int64_t i = 0; average && i < vectors; i++)
             counts[i] = (float)ht_counted(w, 2, at_x + i * stride, pad_after, count_padding);
         int64_t left = HT_PACE;
         for (int64_t i = 0; i < ROW_FLOATS; i++)
-            combined[i] = blank; /* only [low, high) of each row is written from now on */
+            combined[i] = blank; /* from now on only [low, high) of each row is written */
         for (int64_t plane = 0; plane < w->n * w->c; plane++)
             for (int64_t z = 0; z < w->out[0]; z++)
                 for (int64_t top = 0; top < w->out[1]; top += lines) {

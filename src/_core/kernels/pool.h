@@ -1,4 +1,4 @@
-/* What the two ways of pooling float32 share: pool.c, pool_lanes.c. */
+/* Shared by the two algorithms for pooling float32: pool.c, pool_lanes.c. */
 #ifndef HETERO_POOL_H
 #define HETERO_POOL_H
 
@@ -6,7 +6,7 @@
 
 #define HT_POOL_TAPS 512 /* rows of a window, at most: bounds an array of row pointers on the stack (4 kB) */
 
-/* How many taps t in [0, kernel) have position + t * dilation in [low, high). */
+/* The number of taps t in [0, kernel) with position + t * dilation in [low, high). */
 HT_INLINE int64_t ht_taps_within(int64_t position, int64_t kernel, int64_t dilation, int64_t low, int64_t high)
 {
     int64_t first, last;
@@ -16,7 +16,7 @@ HT_INLINE int64_t ht_taps_within(int64_t position, int64_t kernel, int64_t dilat
     return last - first;
 }
 
-/* How many elements a window counts along one axis. */
+/* The number of elements of a window that count along one axis. */
 HT_INLINE int64_t ht_counted(const ht_window *w, int axis, int64_t position, const int64_t *pad_after, int count_padding)
 {
     return ht_taps_within(position, w->kernel[axis], w->dilation[axis], count_padding ? -w->pad[axis] : 0,
@@ -30,7 +30,7 @@ HT_INLINE vf ht_combine(vf a, vf b, const int average)
     return vf_max_nan(a, b);
 }
 
-/* dst[0, width) = the rows of one row of windows, combined. Rows are not read past `width`. */
+/* dst[0, width) = the rows of one row of windows, combined. Rows are not read beyond `width`. */
 HT_INLINE void ht_combine_rows(const float *const *rows, const int64_t taps, int64_t width, float *dst, const int average)
 {
     for (int64_t i = 0; i < width; i += VF_LANES) {
@@ -58,7 +58,7 @@ HT_INLINE void ht_combine_rows(const float *const *rows, const int64_t taps, int
     default: { const int64_t TAPS = taps; call; break; }                                                              \
     }
 
-/* All planes of w, with channels in the lanes. turned: ht_pool_lanes_bytes(w) bytes. */
+/* Pools all planes of w, with channels in the lanes. turned: ht_pool_lanes_bytes(w) bytes. */
 void HT_KERNEL(pool_lanes)(const ht_window *w, const float *x, float *y, int average, const int64_t *pad_after,
                            int count_padding, void *turned);
 HT_INLINE int64_t ht_pool_lanes_bytes(const ht_window *w)

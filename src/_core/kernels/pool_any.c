@@ -1,11 +1,11 @@
-/* Pooling beyond what pool.c is fast at: max_pool_any, lp_pool.
+/* Pooling cases that pool.c does not support: max_pool_any, lp_pool.
  *
- * max_pool_any: the largest element of each window, and where it lies. In x[n][c][...] (float32, float64, int8 or uint8);
- *   out y, then optionally indices (int64, y's dims): the place in all of x, of equal ones the first; -1 for a window
- *   outside x. ints: triples (see spatial.h) kernel, strides, pads before, dilations; column_major: places within a
- *   plane count its first axis fastest. NaN is the largest.
+ * max_pool_any: the largest element of each window, and its index. In x[n][c][...] (float32, float64, int8 or uint8);
+ * out y, then optionally indices (int64, y's dims): the index in all of x, of equal elements the first; -1 for a window
+ * outside x. ints: triples (see spatial.h) kernel, strides, pads before, dilations; column_major: indices within a
+ * plane count its first axis fastest. NaN is the largest.
  * lp_pool: (sum of |x|^p)^(1/p) over each window. In x (float32 or float64); out y. ints: the same triples, p >= 1. The
- *   sum is taken in float64.
+ * sum is computed in float64.
  * Cost: one step per element of each window.
  */
 #include "spatial.h"
@@ -15,7 +15,7 @@ static int window_of(const ht_call *call, ht_window *w)
     return call->num_in == 1 && call->num_ints == 13 ? ht_pool_window(call, w) : HT_ERR_OPERAND;
 }
 
-/* Which taps of a window at output `o` lie within the axis, and where tap 0 lies. */
+/* The taps of a window at output `o` that lie within the axis, and the position of tap 0. */
 static int64_t taps_inside(const ht_window *w, int axis, int64_t o, int64_t *first, int64_t *last)
 {
     const int64_t origin = o * w->stride[axis] - w->pad[axis];
@@ -54,7 +54,7 @@ static int64_t taps_inside(const ht_window *w, int axis, int64_t o, int64_t *fir
         }                                                                                                    \
     }
 
-/* Place `at` of a plane, counted with the first axis fastest. */
+/* Index `at` of a plane, recounted with the first axis fastest. */
 static int64_t column_major(const ht_window *w, int64_t at)
 {
     const int64_t x = at % w->in[2], y = at / w->in[2] % w->in[1], z = at / w->in[2] / w->in[1];

@@ -1,11 +1,12 @@
-/* Pooling with 16 channels in the lanes, for short rows: they are transposed, with the pixels of a channel in a column, and
- * the results transposed back. As in pool.c rows are combined first, then columns: the same bits. */
+/* Pooling with 16 channels in the lanes, for short rows. Channels are transposed so that each pixel is a vector of
+ * channels, and the results are transposed back. Rows are combined first, then columns, as in pool.c, so the bits are
+ * the same. */
 #include "pool.h"
 #include "transpose.h"
 
 enum { CHANNELS = HT_PANEL };
 
-/* One row of outputs from the combined row. ends: first tap and the one after the last of each column. */
+/* Computes one row of outputs from the combined row. ends: per column the first tap and one past the last. */
 HT_INLINE void combine_columns(const ht_window *w, const float *row, const int64_t *ends, const float *counts,
                                float count_rows, float *y, const int average)
 {

@@ -1,14 +1,15 @@
 /* Between floats and small integers: quantize, dequantize, dynamic_quantize, requantize.
  *
- * quantize: y = saturate(round(x / scale) + zero), halves to even, in float32; NaN gives the least integer.
+ * quantize: y = saturate(round(x / scale) + zero), halves to even, in float32; NaN gives the smallest integer.
  *   in x, scale: float32; zero: y's type, or NULL (0). out y: int8, uint8, int16, uint16.
  * dequantize: y = (x - zero) * scale. in x: int8, uint8, int16, uint16, int32; scale: float32; zero: x's type, or NULL.
  *   out y: float32.
  * Both: ints outer, axis, inner, block of x[outer][axis][inner]: scale and zero are [axis] (block = 0) or
- *   [outer][ceil(axis / block)][inner]. One scale for all: outer = axis = 1.
+ * [outer][ceil(axis / block)][inner]. One scale for all: outer = axis = 1.
  *
- * dynamic_quantize: scale and zero from x's range, extended to contain 0. If that range is only 0, the scale is 1. NaN in
- *   x makes the scale NaN. A zero point that is NaN (for a scale of 0, NaN or infinity) becomes 255.
+ * dynamic_quantize: scale and zero are derived from x's range, extended to contain 0. If that range contains only 0,
+ * the scale is 1. NaN in x makes the scale NaN. A zero point that is NaN (for a scale of 0, NaN or infinity) becomes
+ * 255.
  *   in x float32; out y uint8, scale float32[], zero uint8[].
  * requantize: see requantize.h. in x int32, scale float32, zero of y's type, broadcast to y: int8 or uint8.
  */
@@ -16,7 +17,7 @@
 #include "requantize.h"
 #include "rows.h"
 
-#define BLOCK 64 /* elements at a time: their numbers as int32 between two loops are 256 B on the stack */
+#define BLOCK 64 /* elements at a time: as int32 between two loops they take 256 B on the stack */
 
 /* The range of a type. */
 static int range_of(int32_t dtype, float *low, float *high)
@@ -58,7 +59,7 @@ HT_INLINE void narrow(const int32_t *x, void *y, int32_t dtype, int64_t at, int6
     }
 }
 
-/* `count` elements, at most BLOCK, to whole numbers; zeros: of each, as floats. */
+/* Rounds `count` elements, at most BLOCK, to integers. zeros: their zero points, as floats. */
 HT_INLINE void quantize_block(const float *x, const float *scale, const int64_t step, const float *zeros, float low,
                               float high, int64_t count, int32_t *whole)
 {
@@ -133,7 +134,7 @@ static void dequantize_row(const ht_tensor *x, const float *scale, const ht_tens
     }
 }
 
-/* Rows of one scale each, or of a scale per element, in chunks. */
+/* Rows with one scale each, or with a scale per element, in chunks. */
 typedef struct {
     const ht_call *call;
     int quantize;

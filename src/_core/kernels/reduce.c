@@ -48,7 +48,7 @@ static void merge_axes(const ht_tensor *x, const int64_t *reduced, plan *p)
     }
 }
 
-/* Signed integers wrap: their sums and products are taken in the unsigned type of the same width. */
+/* Signed integers wrap: sums and products are computed in the unsigned type of the same width. */
 #define ACCUMULATE_SUM(a, v) ((value)((wide)(a) + (wide)(v)))
 #define ACCUMULATE_MAX(a, v) ((v) > (a) || (v) != (v) ? (v) : (a))
 #define ACCUMULATE_MIN(a, v) ((v) < (a) || (v) != (v) ? (v) : (a))
@@ -57,7 +57,7 @@ static void merge_axes(const ht_tensor *x, const int64_t *reduced, plan *p)
 #define SQUARE(v) ((value)((wide)(v) * (wide)(v)))
 #define MAGNITUDE(v) ((v) < 0 ? (value)(0 - (wide)(v)) : (v))
 
-/* One row of x into y: to one place (step 0) in eight partial results, or elementwise. */
+/* Reduces one row of x: to a single element of y (step 0) with eight partial results, or elementwise. */
 #define ROW(type, step, combine, map, neutral)                                                                        \
     if (step == 0) {                                                                                                  \
         type part[8];                                                                                                 \
@@ -79,7 +79,7 @@ static void merge_axes(const ht_tensor *x, const int64_t *reduced, plan *p)
     }                                                                                                                 \
     break;
 
-/* A whole row of float32 into one number by the functions of rows.h; 0 for the operation they lack. */
+/* Reduces a whole row of float32 to one number with rows.h; returns 0 for operations that it lacks. */
 static int fast_f32(int operation, const float *x, float *y, int64_t n)
 {
     switch (operation) {

@@ -1,5 +1,5 @@
-/* The menu of kernels and of instruction sets. The choice itself is made in _kernels.pyx, once, at import:
- * the most demanding variant that the machine runs and HETERO_ISA allows. */
+/* The list of kernels and of instruction sets. _kernels.pyx chooses the instruction set once, at import: the most
+ * demanding variant that the machine supports and HETERO_ISA allows. */
 #include "registry.h"
 
 #include "kernels.h"
@@ -95,7 +95,7 @@ ht_kernel_fn ht_kernel(int variant, int kernel)
 }
 
 #if defined(__x86_64__)
-/* AVX-VNNI, the 256-bit form without AVX-512: a bit that __builtin_cpu_supports of older compilers does not name. */
+/* AVX-VNNI, the 256-bit form without AVX-512. __builtin_cpu_supports of older compilers does not know it. */
 static int has_avx_vnni(void)
 {
     unsigned a, b, c, d;

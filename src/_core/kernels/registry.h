@@ -1,4 +1,4 @@
-/* The menu of kernels: names, published constants, and one function table per instruction set. */
+/* The list of kernels: names, published constants, and one function table per instruction set. */
 #ifndef HETERO_REGISTRY_H
 #define HETERO_REGISTRY_H
 
@@ -14,7 +14,7 @@ typedef struct {
 } ht_in_place;
 ht_in_place ht_in_place_of(int kernel);
 
-/* What constants.h and unary_codes.h publish: names and values. */
+/* Names and values that constants.h and unary_codes.h publish. */
 int ht_num_constants(void);
 const char *ht_constant_name(int constant);
 int64_t ht_constant_value(int constant);

@@ -1,16 +1,16 @@
-/* From 32-bit sums to bytes: y = saturate(round(x * scale) + zero), halves to even, as computed in float64.
+/* From 32-bit sums to bytes: y = saturate(round(x * scale) + zero), halves to even, as if computed in float64.
  *
- * float32 is tried first. In it, where the product is at most 256 away from 0, it is within 2^-14 of the true one (at
- * most two roundings of 2^-24 of at most 512), so that the nearest integer is the same, unless the product is that close
- * to the middle of two. Only blocks with such an element are computed in float64; products beyond 256 saturate in both.
- * NaN gives the least value.
+ * float32 is tried first. If the product is at most 256 in magnitude, float32 is within 2^-14 of it (at most two
+ * roundings of 2^-24 of at most 512). So the nearest integer is the same unless the product is that close to a midpoint
+ * between two integers. Only blocks with such an element are computed in float64; products beyond 256 saturate in both.
+ * NaN gives the smallest value.
  */
 #ifndef HETERO_REQUANTIZE_H
 #define HETERO_REQUANTIZE_H
 
 #include "vec.h"
 
-/* Adding and taking away 1.5 * 2^52 leaves no room for a fraction: rounds to nearest, halves to even. */
+/* Adding and subtracting 1.5 * 2^52 rounds to nearest, halves to even, because it leaves no bits for a fraction. */
 #define HT_ROUND_SHIFT 6755399441055744.0
 
 HT_INLINE int32_t ht_requantize_one(int32_t x, float scale, int32_t zero, int32_t low, int32_t high)
@@ -21,25 +21,25 @@ HT_INLINE int32_t ht_requantize_one(int32_t x, float scale, int32_t zero, int32_
     return (int32_t)((v + HT_ROUND_SHIFT) - HT_ROUND_SHIFT) + zero;
 }
 
-/* Elements at a time: whole vectors in every instruction set, and 128 B of numbers between the two loops over them. */
+/* Elements at a time: whole vectors in every instruction set, and 128 B of data between the two loops over them. */
 #define HT_REQUANTIZE_BLOCK 32
 
-/* Adding 1.5 * 2^23 leaves no room for a fraction either, and the whole number, below 2^22, in the lowest bits. */
+/* Adding 1.5 * 2^23 also leaves no bits for a fraction; it puts the integer, below 2^22, in the lowest bits. */
 #define HT_ROUND_SHIFT_F32 12582912.0f
 
-/* n sums to bytes, of which `is_signed` tells the type; scale_step: 0 or 1. */
+/* Converts n sums to bytes, signed if `is_signed`; scale_step: 0 or 1. */
 HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t scale_step, int32_t zero, int is_signed,
                                  uint8_t *y, int64_t n)
 {
     const int32_t low = is_signed ? INT8_MIN : 0, high = is_signed ? INT8_MAX : UINT8_MAX;
     const vf least = vf_set1((float)(low - zero)), most = vf_set1((float)(high - zero));
-    /* The shift adds the zero point before the sum is rounded. That changes the result only for halves, which are not
-     * certain and so are computed in float64. */
+    /* The shift adds the zero point before the sum is rounded. That changes only the rounding of halves, which are not
+     * certain and therefore computed in float64. */
     const vf certain = vf_set1(0.5f - 0x1p-12f), shift = vf_set1(HT_ROUND_SHIFT_F32 + (float)zero);
     int32_t whole[HT_REQUANTIZE_BLOCK];
     for (int64_t at = 0; at < n; at += HT_REQUANTIZE_BLOCK) {
         const int64_t count = ht_min64(HT_REQUANTIZE_BLOCK, n - at);
-        vf off = vf_set1(0.0f); /* how far the furthest is from a whole number */
+        vf off = vf_set1(0.0f); /* largest distance from an integer */
 #if defined(__AVX512F__)
         __m512i shifted[2];
         if (HT_LIKELY(count == HT_REQUANTIZE_BLOCK)) {

@@ -95,7 +95,8 @@ static int inside(const ht_tensor *start, int64_t size, int64_t taps)
     return 1;
 }
 
-/* Operands that both share, and that all windows of `taps` elements lie within the axis. width: of y's rows. */
+/* Checks the operands that both share, and that all windows of `taps` elements lie within the axis. width: row length
+ * of y. */
 static int check(const ht_call *call, int num_ints, int64_t taps, int64_t width)
 {
     if (call->num_out != 1 || call->num_ints != num_ints)
@@ -145,7 +146,8 @@ int HT_KERNEL(resample)(const ht_call *call)
     return HT_OK;
 }
 
-/* Columns of a row of twice the width, 0 0 1 1 2 2 ...: the row is doubled without looking at them. */
+/* Whether the columns are those of a row of twice the width, 0 0 1 1 2 2 ...: then the row is doubled without reading
+ * them. */
 static int are_doubled(const int32_t *column, int64_t width)
 {
     HT_LONG_FOR (i, width)
@@ -158,7 +160,7 @@ typedef uint8_t bytes16 __attribute__((vector_size(16)));
 typedef uint16_t bytes16_of_2 __attribute__((vector_size(16)));
 typedef uint64_t bytes16_of_8 __attribute__((vector_size(16)));
 
-/* A vector of elements, each twice, as two vectors, to two places. */
+/* Stores each element of a vector twice, as two vectors, in two places. */
 #define BOTH(y, z, low, high)                                                                                       \
     memcpy(y, &low, sizeof low);                                                                                    \
     memcpy((char *)(y) + sizeof low, &high, sizeof high);                                                           \
@@ -201,7 +203,7 @@ HT_INLINE void pairs_uint64_t(const uint64_t *x, uint64_t *y, uint64_t *z)
     BOTH(y, z, low, high);
 }
 
-/* A row into y, and into z if that is another. */
+/* Writes a row to y, and also to z if that differs. */
 #define DEFINE_PICK(T)                                                                                              \
     static void pick_##T(const void *from, const int32_t *HT_RESTRICT column, void *to, void *also, int64_t width,  \
                          int twice)                                                                                 \

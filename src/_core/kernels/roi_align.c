@@ -1,20 +1,20 @@
-/* roi_align: regions of images averaged (or their largest element taken) over a grid of bins, by bilinear samples.
- * Source: He et al., Mask R-CNN, 2017, as ONNX has it.
+/* roi_align: averages (or maxima) of image regions over a grid of bins, from bilinear samples. Source: He et al., Mask
+ * R-CNN, 2017, as specified by ONNX.
  *
- * Operands: in x[n][c][h][w] (float32 or float64), rois[r][4] (x1, y1, x2, y2; x's dtype), images[r] (int64: which image);
- * out y[r][c][bins_h][bins_w]. ints: samples per bin and axis (0: one per element of the bin, rounded up), largest
- * (instead of the average), half_pixel (regions are shifted by half an element, and may be smaller than one).
- * floats: scale from the regions' units to elements.
+ * Operands: in x[n][c][h][w] (float32 or float64), rois[r][4] (x1, y1, x2, y2; x's dtype), images[r] (int64: image
+ * index); out y[r][c][bins_h][bins_w]. ints: samples per bin and axis (0: one per element of the bin, rounded up),
+ * largest (maximum instead of average), half_pixel (regions are shifted by half an element, and may be smaller than
+ * one). floats: scale from the regions' units to elements.
  *
- * "Largest" is that of the four weighted neighbors of the samples, as in ONNX's definition. An image outside x gives
- * HT_ERR_INDEX; a region that is no number, or takes more than 2^24 samples per bin, HT_ERR_OPERAND.
+ * The maximum is over the four weighted neighbors of all samples, as in ONNX's definition. An image outside x gives
+ * HT_ERR_INDEX; a region that contains NaN, or takes more than 2^24 samples per bin, gives HT_ERR_OPERAND.
  */
 #include "elements.h"
 #include "vec.h"
 
-#define MAX_SAMPLES (1 << 24) /* samples of one bin: a region of a model cannot keep the kernel busy without bound */
+#define MAX_SAMPLES (1 << 24) /* samples of one bin, at most: bounds the time that a region can take */
 
-/* The four neighbors of a sample and their weights; places outside count nothing. */
+/* The four neighbors of a sample and their weights; positions outside have weight 0. */
 typedef struct {
     int64_t at[4];
     double weight[4];

@@ -41,7 +41,7 @@ static combine_fn choose(int64_t reduction, int32_t dtype)
     }
 }
 
-/* Check what both share, choose `combine` (NULL: assign), and bring data into out. */
+/* Checks the conditions that both share, chooses `combine` (NULL: assign), and copies data into out. */
 static int begin(const ht_call *call, int64_t reduction, combine_fn *combine)
 {
     const ht_tensor *data = call->in[0];
@@ -58,8 +58,7 @@ static int begin(const ht_call *call, int64_t reduction, combine_fn *combine)
     return HT_OK;
 }
 
-/* Whether `count` indices from `begin` on are all the same: along whole rows where they are an expanded column, as
- * graph nets write them. */
+/* Whether `count` indices from `begin` on are all equal, as along a row of a broadcast column in graph networks. */
 #define ALL_EQUAL(T)                                            \
     static int all_equal_##T(const T *index, int64_t count)     \
     {                                                           \
@@ -92,7 +91,7 @@ int HT_KERNEL(scatter_elements)(const ht_call *call)
     const int status = begin(call, call->ints[1], &combine);
     if (status != HT_OK || indices->size == 0)
         return status;
-    /* Along the last axis, unless that is `axis`, neighbors with one index are neighbors in out, too. */
+    /* Neighbors along the last axis with equal indices are also neighbors in out, unless that axis is `axis`. */
     const int64_t run = axis == out->ndim - 1 ? 1 : indices->dims[out->ndim - 1];
     const char *update = (const char *)updates->data;
     int64_t left = HT_PACE;

@@ -1,20 +1,20 @@
 /* softmax, or its logarithm, over one axis of x seen as [outer][axis][inner].
  *
- * in x, float32 or float64; out y, same dims; y may be x. ints: outer, axis, inner, logarithm (0 or 1).
- * The largest element is taken off first, so nothing overflows; a NaN, an infinity of the positive sign, or nothing but
- * negative ones make the row NaN, as in NumPy. float32 uses the vector exponential of vmath.h: within 4 units in the
- * last place or 2^-126; float64 libm. Three passes over each row, or over stripes of columns where inner > 1.
+ * in x, float32 or float64; out y, same dims; y may be x. ints: outer, axis, inner, logarithm (0 or 1). The largest
+ * element is subtracted first, so nothing overflows. A row becomes NaN if it contains NaN or +infinity, or only
+ * -infinity, as in NumPy. float32 uses the vector exponential of vmath.h: within 4 units in the last place or 2^-126;
+ * float64 uses libm. Three passes over each row, or over stripes of columns if inner > 1.
  */
 #include "softmax.h"
 
 #include "rows.h"
 #include "vmath.h"
 
-/* Rows in pairs, whose chains of operations hide each other's latency; `rows` is 1 or 2. A row's sums are taken in the
- * same order alone and in a pair. */
+/* Computes rows in pairs, whose dependency chains hide each other's latency; `rows` is 1 or 2. The order of a row's
+ * sums is the same alone and in a pair. */
 HT_INLINE void rows_f32(const float *x, float *y, int64_t n, const int rows, const int logarithm)
 {
-    /* A NaN that the maximum passes over comes back through the exponential's sum. */
+    /* A NaN that the maximum skips reappears in the sum of exponentials. */
     const vf least = vf_set1(-INFINITY), none = vf_set1(0.0f);
     vf m[2][2] = {{least, least}, {least, least}}, s[2][2] = {{none, none}, {none, none}}, top[2], shift[2], scale[2];
     int64_t i = 0;

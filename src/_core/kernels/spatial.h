@@ -1,7 +1,7 @@
-/* What convolution and pooling share: windows over up to three spatial axes.
+/* Windows over up to three spatial axes, shared by convolution and pooling.
  *
- * Tensors of rank 3 to 5 are seen as [n][c][3 axes], missing leading axes of length 1. Parameters come in triples in
- * the same way: kernel, strides, pads before, dilations (and for pooling pads after). */
+ * Tensors of rank 3 to 5 are treated as [n][c][3 axes], with missing leading axes of length 1. Parameters are triples
+ * in the same way: kernel, strides, pads before, dilations (and for pooling pads after). */
 #ifndef HETERO_SPATIAL_H
 #define HETERO_SPATIAL_H
 
@@ -12,7 +12,7 @@ typedef struct {
     int64_t in_size, out_size; /* elements per channel */
 } ht_window;
 
-/* Fill everything but `c` and the kernel's triples; 0 if the ranks do not fit. */
+/* Fills everything except `c` and the kernel's triples; returns 0 if the ranks do not fit. */
 HT_INLINE int ht_window_shapes(ht_window *w, const ht_tensor *x, const ht_tensor *y)
 {
     const int rank = x->ndim - 2;
@@ -31,7 +31,7 @@ HT_INLINE int ht_window_shapes(ht_window *w, const ht_tensor *x, const ht_tensor
     return 1;
 }
 
-/* A pool's window, from in[0], out[0] and the first 12 of the ints: triples kernel, strides, pads before, dilations. */
+/* A pool's window, from in[0], out[0] and the first 12 ints: triples kernel, strides, pads before, dilations. */
 HT_INLINE int ht_pool_window(const ht_call *call, ht_window *w)
 {
     const ht_tensor *x = call->in[0], *y = call->out[0];
@@ -50,11 +50,11 @@ HT_INLINE int ht_pool_window(const ht_call *call, ht_window *w)
     return HT_OK;
 }
 
-/* The output positions o in [*first, *last) for which o * stride + offset lies in [0, size). */
+/* The range [*first, *last) of output positions o for which o * stride + offset lies in [0, size). */
 HT_INLINE void ht_valid_range(int64_t offset, int64_t stride, int64_t size, int64_t outputs, int64_t *first,
                               int64_t *last)
 {
-    /* A division takes as long as pooling a short row. */
+    /* Avoid the division for stride 1: it takes as long as pooling a short row. */
     const int64_t low = offset >= 0 ? 0 : HT_LIKELY(stride == 1) ? -offset : ht_ceil_div(-offset, stride);
     const int64_t high = size - offset <= 0 ? 0 : HT_LIKELY(stride == 1) ? size - offset
                                                                         : ht_ceil_div(size - offset, stride);
@@ -62,8 +62,8 @@ HT_INLINE void ht_valid_range(int64_t offset, int64_t stride, int64_t size, int6
     *last = ht_max64(*first, ht_min64(high, outputs));
 }
 
-/* Rows of an input with what lies around them, for kernels whose vectors run along output columns: each row is split by
- * column modulo the stride, so that one tap of neighboring outputs is contiguous whatever the stride.
+/* Padded rows of an input, for kernels whose vectors run along output columns. Each row is split by column modulo the
+ * stride, so that one tap of adjacent outputs is contiguous for any stride.
  * Position p of the padded row goes to dst[p % stride * phase + p / stride]; `phase` is a multiple of VF_LANES. */
 typedef struct {
     int64_t phase, row;  /* floats per phase, and per row: stride * phase */
@@ -75,13 +75,13 @@ HT_INLINE ht_split ht_split_for(int64_t width, int64_t stride)
     return (ht_split){phase, phase * stride};
 }
 
-/* Where tap `position` of output 0 lies in a split row. */
+/* The position in a split row of tap `position` of output 0. */
 HT_INLINE int64_t ht_split_at(const ht_split *s, int64_t position, int64_t stride)
 {
     return position % stride * s->phase + position / stride;
 }
 
-/* row[at .. at + VF_LANES), `blank` where that lies outside [0, size). */
+/* row[at .. at + VF_LANES), with `blank` for positions outside [0, size). */
 HT_INLINE vf ht_load_inside(const float *row, int64_t size, int64_t at, vf blank)
 {
     if (HT_LIKELY(at >= 0 && at + VF_LANES <= size))
@@ -101,7 +101,7 @@ HT_INLINE void ht_split_two(const ht_split *s, const float *row, int64_t size, i
     vf_store(dst + s->phase + i, vf_odd(a, b));
 }
 
-/* dst: the row from column `at` on (which may lie outside [0, size)), `outside` where there is no input. */
+/* Splits the row from column `at` on (which may lie outside [0, size)) to dst, with `outside` in the padding. */
 HT_INLINE void ht_split_row(const ht_split *s, const float *row, int64_t size, int64_t at, int64_t stride, float outside,
                             float *dst)
 {

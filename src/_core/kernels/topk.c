@@ -1,14 +1,14 @@
 /* topk: the k largest or smallest elements along an axis, best first; of equal ones the lower index comes first.
  *
  * Operands: in x[outer][n][inner]; out values[outer][k][inner] of x's dtype (numeric), indices (the same, int64).
- * Parameters: ints = outer, n, inner, k (0 <= k <= n), largest. NaN counts as the largest. Scratch:
- * 4 * min(inner, 8) * n + 8 * n + 16 * k + 512 bytes, for elements of 8 bytes 8 * min(inner, 8) * n + 20 * n + 32 * k +
- * 1024; with less, but 8 * k, it takes longer, as it does where n > 2^30. Same result in every instruction set; threads
- * take rows.
+ * Parameters: ints = outer, n, inner, k (0 <= k <= n), largest. NaN counts as the largest.
+ * Scratch: 4 * min(inner, 8) * n + 8 * n + 16 * k + 512 bytes; for elements of 8 bytes 8 * min(inner, 8) * n + 20 * n +
+ * 32 * k + 1024. With less, but at least 8 * k, or if n > 2^30, it is slower. The result is the same in every
+ * instruction set; threads take rows.
  *
- * Elements are mapped to keys, integers of the same order; best_keys.c finds the best: O(n + k). Without memory for keys,
- * a heap holds the k best so far, the worst of them on top: O(n log k), or O(n) if replacements are rare. The heap is also
- * tried first for elements of 8 bytes if k is so small that reading them dominates the time.
+ * Elements are mapped to keys, integers of the same order; best_keys.c finds the best: O(n + k). Without memory for
+ * keys, a heap holds the k best so far with the worst on top: O(n log k), or O(n) if replacements are rare. The heap is
+ * also tried first for elements of 8 bytes if k is so small that reading them dominates the time.
  */
 #include "best_keys.h"
 #include "elements.h"
@@ -16,8 +16,8 @@
 
 enum {
     COLUMNS = HT_TOPK_COLUMNS,
-    RARE = 1000,  /* elements per wanted one: from here on rows of 8-byte elements first try the heap */
-    SEVERAL = 16, /* replacements per wanted element that this heap may take before it gives up for keys */
+    RARE = 1000,  /* elements per result: from here on rows of 8-byte elements first try the heap */
+    SEVERAL = 16, /* replacements per result that this heap may take before it gives up and keys are used */
     SINKING = 64  /* operations of one pass down a heap, about: bounds the time between two checks for a stop */
 };
 
@@ -40,12 +40,12 @@ HT_INLINE int32_t float_key(float v)
 HT_INLINE int64_t double_key(double v)
 {
     int64_t bits;
-    const double sum = v + 0.0; /* as above */
+    const double sum = v + 0.0; /* as in the float version */
     memcpy(&bits, &sum, sizeof bits);
     return v != v ? INT64_MAX : bits ^ (bits >> 63 & INT64_MAX);
 }
 
-/* Of `columns` rows side by side, one after the other. flip: -1 where smaller is better, else 0. */
+/* Keys of `columns` adjacent rows, one row after the other. flip: -1 if smaller is better, else 0. */
 #define DEFINE_KEYS(s, T, K, KEY)                                                                                   \
     static void keys_##s(const void *from, int64_t inner, int64_t columns, int64_t n, int32_t flip, void *to)       \
     {                                                                                                               \
@@ -102,7 +102,7 @@ typedef void (*pick_fn)(const void *from, int64_t inner, const uint64_t *items, 
             return largest ? greater : less;                                                                        \
         return a < b;                                                                                               \
     }                                                                                                               \
-    /* Let the element at the top sink to its place: every parent comes after its children. */                      \
+    /* Sifts the element at the top down: every parent comes after its children. */                                 \
     static void sink_##s(const T *x, int64_t inner, int64_t *heap, int64_t size, int64_t at, int largest)           \
     {                                                                                                               \
         const int64_t item = heap[at];                                                                              \
@@ -119,7 +119,7 @@ typedef void (*pick_fn)(const void *from, int64_t inner, const uint64_t *items, 
         }                                                                                                           \
         heap[at] = item;                                                                                            \
     }                                                                                                               \
-    /* Returns 0, with nothing done, where more than `most` elements would join it. */                              \
+    /* Returns 0, and writes nothing, if more than `most` elements would be inserted. */                            \
     static int heap_##s(const void *from, int64_t n, int64_t inner, int64_t k, int largest, int64_t most, void *to, \
                          int64_t *indices, int64_t *heap)                                                           \
     {                                                                                                               \
@@ -137,7 +137,7 @@ typedef void (*pick_fn)(const void *from, int64_t inner, const uint64_t *items, 
                 return 1;                                                                                           \
             end = ht_min64(i + BLOCK, n);                                                                           \
             int any = end - i < BLOCK || inner != 1;                                                                \
-            if (!any) { /* the usual case: none is better than the worst so far; a later equal is no better */      \
+            if (!any) { /* usual case: no element is better than the worst so far; a later equal one is not better */ \
                 for (int j = 0; j < BLOCK; j++)                                                                     \
                     any |= largest ? !(x[i + j] <= bar) : !(x[i + j] >= bar);                                       \
                 if (!any)                                                                                           \
@@ -156,7 +156,7 @@ typedef void (*pick_fn)(const void *from, int64_t inner, const uint64_t *items, 
                 }                                                                                                   \
             }                                                                                                       \
         }                                                                                                           \
-        for (int64_t size = k; size > 0 && !ht_paced_stop(&left, SINKING); size--) { /* the worst left to the end */ \
+        for (int64_t size = k; size > 0 && !ht_paced_stop(&left, SINKING); size--) { /* the worst remaining one goes to the end */ \
             indices[(size - 1) * inner] = heap[0];                                                                  \
             values[(size - 1) * inner] = x[heap[0] * inner];                                                        \
             heap[0] = heap[size - 1];                                                                               \
@@ -178,7 +178,7 @@ typedef struct {
     char *values;
     int64_t *indices;
     int64_t bytes, n, inner, k, units, parts;
-    int64_t columns; /* rows that are taken side by side */
+    int64_t columns; /* rows that are processed together */
     int largest;
     keys_fn keys;
     pick_fn pick;
@@ -192,7 +192,7 @@ static void select_part(void *context, int64_t part, int thread)
     const int wide = j->bytes == 8;
     const int64_t key_bytes = wide ? 8 : 4;
     char *keys = (char *)ht_scratch(j->call, thread);
-    /* Of elements in any order k * ln(n / k) or so join the heap. */
+    /* Of randomly ordered elements about k * ln(n / k) are inserted. */
     const int rare = wide && !j->by_heap && j->inner == 1 && j->n / RARE >= j->k;
     void *scratch = keys + (key_bytes * j->columns * j->n + 7) / 8 * 8;
     const int64_t blocks = ht_ceil_div(j->inner, j->columns), end = ht_part_begin(j->units, j->parts, part + 1);
@@ -217,7 +217,7 @@ static void select_part(void *context, int64_t part, int thread)
             const uint64_t *best = wide ? ht_best_wide_keys(of_row, (int32_t)j->n, (int32_t)j->k, scratch)
                                         : ht_best_keys(of_row, (int32_t)j->n, (int32_t)j->k, scratch);
             if (j->n > HT_PIECE && ht_stopping())
-                return; /* the best may be places outside the row */
+                return; /* the places may be invalid */
             j->pick(row, j->inner, best, j->k, values, j->indices + at);
         }
     }

@@ -1,9 +1,9 @@
-/* Transposes matrices in square tiles that pass through registers.
+/* Transposes matrices in square tiles in registers.
  *
- * A tile is one vector wide, at least 16 bytes, and as many elements high. Tiles are processed in strips along the columns
- * of out; a strip is a few cache lines wide in x, so that lines shared by adjacent tiles stay in the L1 cache, for any
- * steps. If a matrix is not a multiple of the tile, the last tile of a row or column begins earlier and writes some
- * elements twice. A matrix smaller than a tile is copied element by element.
+ * A tile is one vector wide, at least 16 bytes, and as many elements high. Tiles are processed in strips along the
+ * columns of out. A strip is a few cache lines wide in x, so that lines shared by adjacent tiles stay in the L1 cache
+ * for any steps. If a matrix is not a multiple of the tile, the last tile of a row or column begins earlier and writes
+ * some elements twice. A matrix smaller than a tile is copied element by element.
  */
 #include "transpose.h"
 
@@ -29,8 +29,8 @@ typedef uint64_t any_u64 __attribute__((aligned(1), may_alias));
 #define LOW_u64 {0, 2}
 #define HIGH_u64 {1, 3}
 
-/* Tiles of 16 bytes by N elements. Interleaving rows i and i + N / 2 moves the highest bit of the row's number to the
- * lowest of the column's: after log2(N) times, rows and columns have changed places. */
+/* Tiles of 16 bytes by N elements. Interleaving rows i and i + N / 2 moves the highest bit of the row number to the
+ * lowest of the column number; after log2(N) rounds, rows and columns are exchanged. */
 #define DEFINE_TILE(T, N)                                                                                           \
     HT_INLINE void tile_##T##_##N(const char *x, int64_t step, char *out, int64_t out_step)                               \
     {                                                                                                               \
@@ -54,7 +54,7 @@ DEFINE_TILE(u16, 8)
 DEFINE_TILE(u32, 4)
 
 #if VF_LANES > 4
-/* Shuffles keep the bits of every number, NaN or not. */
+/* Shuffles preserve the bits of every number, including NaN. */
 HT_INLINE void tile_u32_vector(const char *x, int64_t step, char *out, int64_t out_step)
 {
     vf r[VF_LANES];
@@ -85,7 +85,7 @@ HT_INLINE void tile_u64_4(const char *x, int64_t step, char *out, int64_t out_st
 DEFINE_TILE(u64, 2)
 #endif
 
-/* All of a matrix of at least SIDE x SIDE elements. */
+/* A whole matrix of at least SIDE x SIDE elements. */
 #define DEFINE_STRIPS(T, TILE, SIDE)                                                                                \
     static void strips_##TILE(const char *x, int64_t step, char *out, int64_t out_step, int64_t rows,               \
                               int64_t columns)                                                                      \
@@ -115,8 +115,8 @@ DEFINE_STRIPS(u64, u64_4, 4)
 DEFINE_STRIPS(u64, u64_2, 2)
 #endif
 
-/* Two, three or four numbers of a place, as colours are, taken apart and put together: with the count known, compilers
- * make vector shuffles of it. */
+/* Interleaves or deinterleaves groups of two, three or four numbers, such as colors. With a constant count, compilers
+ * generate vector shuffles. */
 #define DEFINE_GROUPS(T, COUNT)                                                                                     \
     static void apart_##T##_##COUNT(const char *x, char *out, int64_t out_step, int64_t columns)                    \
     {                                                                                                               \
@@ -143,7 +143,7 @@ DEFINE_ALL_GROUPS(u64)
     static void elements_##T(const char *x, int64_t step, char *out, int64_t out_step, int64_t rows,                \
                              int64_t columns)                                                                       \
     {                                                                                                               \
-        enum { BYTES = sizeof(any_##T), BLOCK = 512 }; /* so that what is read again for each row is in the cache */ \
+        enum { BYTES = sizeof(any_##T), BLOCK = 512 }; /* so that data that each row reads again stays in the cache */ \
         if (step == rows * BYTES && rows >= 2 && rows <= 4) {                                                       \
             (rows == 2 ? apart_##T##_2 : rows == 3 ? apart_##T##_3 : apart_##T##_4)(x, out, out_step, columns);     \
             return;                                                                                                 \

@@ -1,9 +1,10 @@
 /* unique: the distinct slices of x[outer][n][inner] along its middle axis.
  *
- * Operands: in x (numeric or bool); out first[n], counts[n] (int64: of each distinct slice the place where it occurs first
- * and how often it occurs; behind the last: zeros), inverse[n] (int64: which distinct slice each one is), count[1] (int64).
- * ints: outer, n, inner, sorted (in ascending order, element by element in row-major order; else in the order of first
- * occurrence). Scratch: 16 * n bytes. Two NaN are equal, and larger than all else.
+ * Operands: in x (numeric or bool); out first[n], counts[n] (int64: the first position and the number of occurrences of
+ * each distinct slice; zeros after the last), inverse[n] (int64: the number of the distinct slice at each position),
+ * count[1] (int64: the number of distinct slices). ints: outer, n, inner, sorted (in ascending order, element by
+ * element in row-major order; else in the order of first occurrence). Scratch: 16 * n bytes. Two NaN are equal, and
+ * larger than everything else.
  * Cost: a merge sort, n log n comparisons of slices. It is stable: the first of equal slices comes first.
  */
 #include "elements.h"
@@ -18,7 +19,7 @@ typedef struct {
 } slices;
 
 #define DEFINE_SORT(D, s, T, U)                                                                                       \
-    /* Below, equal to or above zero as slice a is before, equal to or after slice b. */                              \
+    /* Negative, zero or positive if slice a is before, equal to or after slice b. */                                 \
     static inline int compare_##s(const slices *v, int64_t a, int64_t b)                                              \
     {                                                                                                                 \
         if (v->single) {                                                                                              \
@@ -37,7 +38,7 @@ typedef struct {
         }                                                                                                             \
         return 0;                                                                                                     \
     }                                                                                                                 \
-    /* Left early where the run is to end: item is in some order then. */                                             \
+    /* Returns early if the run must end; the order of item is then undefined. */                                     \
     static void sort_##s(const slices *v, int64_t *item, int64_t *room)                                               \
     {                                                                                                                 \
         int64_t left = HT_PIECE;                                                                                      \
@@ -87,7 +88,7 @@ int HT_KERNEL(unique)(const ht_call *call)
     default: return HT_ERR_DTYPE;
     }
     if (v.n > HT_PIECE && ht_stopping())
-        return HT_OK; /* item may not be complete */
+        return HT_OK; /* item may be incomplete */
     HT_LONG_FOR (i, v.n) {
         if (i == 0 || compare(&v, item[i - 1], item[i]) != 0) {
             first[found] = item[i];
@@ -96,14 +97,14 @@ int HT_KERNEL(unique)(const ht_call *call)
         counts[found - 1]++;
         inverse[item[i]] = found - 1;
     }
-    if (!call->ints[3]) { /* number the distinct slices by where they occur first */
+    if (!call->ints[3]) { /* number the distinct slices by first occurrence */
         int64_t *number = item, *old_counts = room, next = 0;
         HT_LONG_FOR (k, found) {
             number[k] = -1;
             old_counts[k] = counts[k];
         }
         if (v.n > HT_PIECE && ht_stopping())
-            return HT_OK; /* nor inverse */
+            return HT_OK; /* inverse may be incomplete */
         HT_LONG_FOR (i, v.n) {
             const int64_t k = inverse[i];
             if (number[k] < 0) {

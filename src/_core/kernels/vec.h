@@ -1,11 +1,11 @@
 /* float32 vectors of the variant's own width: 16 lanes (AVX-512), 8 (AVX2), 4 (SSE2, NEON, anything else).
  *
- * vf: floats; vi: 32-bit integers; vm: one truth value per lane. `_n` loads and stores touch the first n lanes only
- * (0 <= n <= VF_LANES), the other lanes of a load are zero. vf_load_or reads lanes low .. high - 1 only (0 <= low <= high
- * <= VF_LANES), the others are those of `other`; p itself may lie before an array. vf_fma rounds once where the machine can, else twice.
- * vf_transpose: of a square block, in place. vf_even, vf_odd: every second lane of a, then of b. vf_zip_low, vf_zip_high:
- * the lanes of a and b in turn, of their first and of their second halves.
- * vf_max and vf_min give their second argument if either is NaN (as x86 does); vf_max_nan and vf_min_nan give NaN.
+ * vf: floats; vi: 32-bit integers; vm: one truth value per lane. `_n` loads and stores access the first n lanes only (0
+ * <= n <= VF_LANES); the other lanes of a load are zero. vf_load_or reads lanes low .. high - 1 only (0 <= low <= high
+ * <= VF_LANES) and takes the others from `other`; p itself may lie before an array. vf_fma rounds once if the machine
+ * supports that, else twice. vf_transpose: transposes a square block in place. vf_even, vf_odd: every second lane of a,
+ * then of b. vf_zip_low, vf_zip_high: the lanes of a and b alternating, from their first and their second halves.
+ * vf_max and vf_min return their second argument if either is NaN (as on x86); vf_max_nan and vf_min_nan return NaN.
  */
 #ifndef HETERO_VEC_H
 #define HETERO_VEC_H
@@ -95,7 +95,7 @@ HT_INLINE vf vf_zip_high(vf a, vf b)
 HT_INLINE void vf_transpose(vf r[16])
 {
     vf t[16];
-    for (int i = 0; i < 16; i += 4) { /* 4 x 4 blocks inside each 128-bit lane */
+    for (int i = 0; i < 16; i += 4) { /* 4 x 4 blocks within each 128-bit lane */
         const vf a = _mm512_unpacklo_ps(r[i], r[i + 1]), b = _mm512_unpackhi_ps(r[i], r[i + 1]);
         const vf c = _mm512_unpacklo_ps(r[i + 2], r[i + 3]), d = _mm512_unpackhi_ps(r[i + 2], r[i + 3]);
         t[i] = _mm512_shuffle_ps(a, c, 0x44);
@@ -103,7 +103,7 @@ HT_INLINE void vf_transpose(vf r[16])
         t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
         t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
     }
-    for (int i = 0; i < 4; i++) { /* the lanes themselves */
+    for (int i = 0; i < 4; i++) { /* the 128-bit lanes themselves */
         const vf a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
         const vf c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88), d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
         r[i] = _mm512_shuffle_f32x4(a, c, 0x88);
@@ -209,7 +209,7 @@ HT_INLINE void vf_transpose(vf r[8])
     }
 }
 
-#else /* vector extensions of the compiler: SSE2, NEON */
+#else /* compiler's vector extensions: SSE2, NEON */
 #if defined(__ARM_NEON)
 #include <arm_neon.h>
 #elif defined(__SSE2__)
@@ -298,8 +298,8 @@ HT_INLINE vf vf_sqrt(vf a) { return (vf)_mm_sqrt_ps((__m128)a); }
 #else
 HT_INLINE vf vf_sqrt(vf a) { return (vf){sqrtf(a[0]), sqrtf(a[1]), sqrtf(a[2]), sqrtf(a[3])}; }
 #endif
-/* Adding and taking away 2^23 leaves no room for a fraction; from 2^23 on every float is whole. The sign is kept
- * so that -0.2 rounds to -0. */
+/* Adding and subtracting 2^23 removes the fraction; from 2^23 on every float is an integer. The sign is kept so that
+ * -0.2 rounds to -0. */
 HT_INLINE vf vf_round(vf a)
 {
     const vi sign = (vi)a & vi_set1(INT32_MIN);
@@ -346,7 +346,7 @@ HT_INLINE void vf_transpose(vf r[4])
 }
 #endif
 
-/* a, in a register: or the compiler loads it anew for every use, which costs where loads are unaligned. */
+/* Forces a into a register. Otherwise the compiler reloads it for every use, which is slow if the load is unaligned. */
 HT_INLINE vf vf_keep(vf a)
 {
 #if defined(__AVX512F__)

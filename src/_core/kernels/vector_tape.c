@@ -127,7 +127,7 @@ HT_INLINE vf prelu(vf x, vf y) { return vf_select(vf_lt(x, vf_set1(0.0f)), x * y
     }
 BINARY(FORMS)
 
-/* An inline function of a vector, so that its eight uses in a block share the vectors of parameters. */
+/* An inline function on one vector, so that its eight uses in a block share the vectors of parameters. */
 #define UNARY(name, ...)                                                                                     \
     HT_INLINE vf unary_##name(vf v, vf a, vf b)                                                              \
     {                                                                                                        \
@@ -159,7 +159,7 @@ static const pair unary[HT_VECTOR_LOAD] = {
     HT_UNARY_VECTORS(UNARY_ENTRY)
 };
 
-/* [operation][form; 3 and 4: ACC_ROW and ROW_ACC with a row that repeats] */
+/* [operation][form]; forms 3 and 4 are ACC_ROW and ROW_ACC with a row that repeats */
 static const pair binary[HT_VECTOR_OPERATIONS][5] = {
 #define BINARY_ENTRY(f)                                                                         \
     {{f##_acc_row_block, f##_acc_row_one}, {f##_row_acc_block, f##_row_acc_one},                \

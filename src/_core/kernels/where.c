@@ -3,7 +3,7 @@
  */
 #include "broadcast.h"
 
-/* Elements are only moved, so one loop per element size serves all dtypes. */
+/* Elements are only moved, so one loop per element size covers all dtypes. */
 #define DEFINE_ROW(T)                                                                                            \
     static void row_##T(const uint8_t *c, const T *x, const T *y, T *out, int64_t n, int64_t cs, int64_t xs,     \
                         int64_t ys)                                                                              \

@@ -32,8 +32,8 @@ enum { HT_IS_INPUT = 1, HT_IS_INITIALIZER = 2, HT_IS_NODE_OUTPUT = 4, HT_IS_CONS
     X(i64, node_start) X(i64, node_end) X(u8, node_header) X(i64, node_name) X(i32, node_op)        \
     X(i32, input_indptr) X(i32, inputs)     /* value ids, -1: absent optional input */              \
     X(i32, output_indptr) X(i32, outputs)                                                           \
-    X(i32, capture_indptr) X(i32, captures) /* values that nested graphs read from the main graph, each once */   \
-    /* distinct (domain, op type), as spans; domain "ai.onnx" is stored as "" */                         \
+    X(i32, capture_indptr) X(i32, captures) /* values that nested graphs read from the main graph, each once */ \
+    /* distinct (domain, op type), as spans; domain "ai.onnx" is stored as "" */                    \
     X(i64, op_type) X(i64, op_domain) X(i32, op_first_node)                                         \
     /* values */                                                                                    \
     X(i64, value_name) X(u8, value_defined) X(i32, value_producer) X(i32, value_constant) X(i32, value_info) \
@@ -45,13 +45,13 @@ enum { HT_IS_INPUT = 1, HT_IS_INITIALIZER = 2, HT_IS_NODE_OUTPUT = 4, HT_IS_CONS
     /* graph inputs (section 11), outputs (12) and value infos (13); value -1: the graph has no such name */ \
     X(u8, info_section) X(i32, info_value) X(i64, info_start) X(i64, info_end)                      \
     X(i64, info_type_begin) X(i64, info_type_end)                                                   \
-    /* metadata_props of vertices: the entries "affinity" (kind 0) and "layer_ann" (kind 1), in file order */ \
+    /* metadata_props of vertices: the entries "affinity" (kind 0) and "layer_ann" (kind 1), in file order */     \
     X(i32, affinity_node) X(u8, affinity_kind) X(i64, affinity_value) X(i64, affinity_start) X(i64, affinity_end) \
-    /* the rest of the model */                                                                \
+    /* the rest of the model */                                                                     \
     X(i64, opset_domain) X(i64, opset_version)                                                      \
     X(i64, function_domain) X(i64, function_name) X(i64, function_overload)                         \
     X(i64, function_begin) X(i64, function_end)                                                     \
-    X(i64, header_start) X(i64, header_end) /* fields of the model except graph and training_info */   \
+    X(i64, header_start) X(i64, header_end) /* fields of the model except graph and training_info */ \
     X(i64, rest_start) X(i64, rest_end)     /* fields of the graph that no other array covers */
 
 typedef struct {

@@ -38,7 +38,7 @@ static inline void *ht_grown(void *data, int64_t *capacity, int64_t needed, size
         v->data[v->count++] = value;                                                                \
         return true;                                                                                \
     }                                                                                               \
-    /* Resizes to exactly `count` elements; new elements are uninitialized. */                                   \
+    /* Resizes to exactly `count` elements; new elements are uninitialized. */                      \
     static inline bool resize(vector *v, int64_t count)                                             \
     {                                                                                               \
         if (count > v->capacity) {                                                                  \
