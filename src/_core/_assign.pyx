@@ -1,7 +1,7 @@
-"""Cost-aware assignment: the border between NumPy and the C of ``assign/``.
+"""Cost-aware assignment: interface between NumPy and the C code of ``assign/``.
 
-Arrays from outside are copied and checked as in ``_graph``; every computation leaves the GIL once. ``hetero.assign`` is
-the public face.
+Arrays from callers are copied and checked as in ``_graph``; every computation releases the GIL once. The public
+interface is ``hetero.assign``.
 """
 
 cimport cython
@@ -25,7 +25,8 @@ cdef int finish_assign(int status) except -1:
 
 
 cdef object cost_array(object values, object shape, str name, bint infinite):
-    """A copy as contiguous float64 of this shape, each entry zero or more (and finite), else PartitionError."""
+    """A copy as contiguous float64 of this shape. PartitionError unless each entry is zero or more and, unless
+    `infinite`, finite."""
     array = np.array(values, np.float64, order="C")
     if array.shape != shape:
         raise PartitionError(f"{name} must have shape {shape}, found {array.shape}")
@@ -40,7 +41,7 @@ cdef object cost_array(object values, object shape, str name, bint infinite):
 
 
 cdef object row_pointers(object values, int64_t entries, str name):
-    """A copy of row pointers that rise from 0 to `entries`, as int32, else PartitionError."""
+    """A copy of row pointers as int32. PartitionError unless they ascend from 0 to `entries`."""
     array = np.asarray(values)
     if array.ndim != 1 or array.shape[0] == 0 or (array.dtype.kind != "i" and array.dtype.kind != "u"):
         raise PartitionError(f"{name} must be a one-dimensional array of integers with at least one entry")
@@ -53,7 +54,7 @@ cdef object row_pointers(object values, int64_t entries, str name):
 @cython.final
 @cython.auto_pickle(False)
 cdef class Costs:
-    """Costs of a labelling, checked and copied: see `hetero.assign.AssignmentProblem` for what the arrays say."""
+    """Costs of a labeling, checked and copied. `hetero.assign.AssignmentProblem` describes the arrays."""
 
     cdef hg_costs c
     cdef readonly object work
@@ -105,18 +106,19 @@ cdef class Costs:
             array.setflags(write=False)
 
     def with_costs(self, work, latency, per_unit):
-        """The same values and readers with other costs, for another number of devices."""
+        """The same values and readers with other costs, for a possibly different number of devices."""
         return Costs(work, self.producer, self.indptr, self.readers, self.size, latency, per_unit)
 
     cdef object labels(self, label):
-        """A copy of a label per node, 0..k-1, as int32 [n]."""
+        """A copy of `label` as int32 [n]; each must be in 0..k-1."""
         numbers = node_array(label, self.c.k, "label")
         if numbers.shape[0] != self.c.n:
             raise PartitionError(f"label must hold one device per node: expected {self.c.n}, found {numbers.shape[0]}")
         return numbers
 
     def energy(self, label):
-        """(work, transfers, number of transfers) of a labelling; infinite work where a node is where it cannot be."""
+        """(work, transfers, number of transfers) of a labeling. Work is infinite if a node is on a device that does not
+        support it."""
         numbers = self.labels(label)
         cdef const int32_t *given = in32(numbers)
         cdef hg_energy energy
@@ -128,10 +130,10 @@ cdef class Costs:
         return energy.work, energy.transfers, energy.num_transfers
 
     def move(self, label, int32_t target):
-        """The best labelling int32 [n] in which every node keeps its label or gets `target`, and how many changed.
+        """The best labeling int32 [n] in which every node keeps its label or gets `target`, and how many nodes changed.
 
-        Exact for two devices, else an improvement or nothing. An AssertionError should the value of the flow differ
-        from that of the cut, which proves each other.
+        Optimal for two devices; otherwise an improvement or no change. AssertionError if the value of the flow differs
+        from that of the cut: their equality proves both optimal.
         """
         if not 0 <= target < self.c.k:
             raise PartitionError(f"target {target} is no device: expected 0 to {self.c.k - 1}")
@@ -151,9 +153,9 @@ cdef class Costs:
 def min_cut(tail, head, capacity, back, excess, bint reduce=True):
     """A minimum cut of a network, for tests: (flow, sink side bool [n], cut).
 
-    Edge i leads from tail[i] to head[i] with capacity[i], and back with back[i]; excess[v] is what the source gives v, or,
-    where negative, what the sink takes from it. Whole numbers, which add up to 2^52 at most. reduce: else all of the
-    network is left to the maximum flow.
+    Edge i leads from tail[i] to head[i] with capacity[i], and back with back[i]. excess[v] is the capacity from the
+    source to v or, if negative, from v to the sink. All are integers whose sum is at most 2^52. If `reduce` is False,
+    the network is not reduced before the maximum flow.
     """
     given = np.array(excess, np.float64)
     cdef const double[::1] excess_of = given

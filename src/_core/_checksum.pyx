@@ -1,4 +1,4 @@
-"""CRC-32, as in ZIP files, at the speed of memory; see crc32.c."""
+"""CRC-32, as in ZIP files, at memory speed; see crc32.c."""
 
 from libc.stdint cimport uint32_t
 
@@ -14,7 +14,7 @@ cdef bint _fast = ht_crc32_available()
 
 
 def crc32(const unsigned char[::1] data not None, uint32_t value=0):
-    """As ``zlib.crc32``: of what gave ``value``, followed by ``data``. Without the interpreter's lock."""
+    """As ``zlib.crc32``: continues the CRC ``value`` over ``data``. Releases the GIL."""
     cdef size_t size = data.shape[0]
     if not _fast:
         return zlib.crc32(data, value)

@@ -1,4 +1,4 @@
-"""The transitive closure and its cache of path sets: the border to ``partition/closure.c`` and ``path_cache.c``."""
+"""The transitive closure and its cache of path sets: interface to ``partition/closure.c`` and ``path_cache.c``."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
@@ -13,7 +13,7 @@ import numpy as np
 from hetero.errors import PartitionError
 
 cdef extern from "Python.h" nogil:
-    # Locks that may be waited for without the GIL.
+    # Locks that can be acquired without the GIL.
     ctypedef void *PyThread_type_lock
     PyThread_type_lock PyThread_allocate_lock()
     void PyThread_free_lock(PyThread_type_lock lock)
@@ -24,7 +24,7 @@ cdef extern from "Python.h" nogil:
 @cython.final
 @cython.auto_pickle(False)
 cdef class Closure:
-    """Bit rows of descendants, and path sets that were asked for. PartitionError above `max_bytes`."""
+    """Bit rows of descendants, and a cache of path sets. PartitionError if it needs more than `max_bytes`."""
     cdef hg_closure c
     cdef hg_path_cache cache
     cdef PyThread_type_lock lock  # of the cache
@@ -65,17 +65,17 @@ cdef class Closure:
         return hg_closure_reaches(&self.c, <int32_t>u, <int32_t>v) != 0
 
     def descendants(self, int64_t v):
-        """Nodes that v reaches, ascending int32."""
+        """Nodes reachable from v, ascending int32."""
         self.check_node(v)
         return self.between(<int32_t>v, -1)
 
     def ancestors(self, int64_t v):
-        """Nodes that reach v, ascending int32."""
+        """Nodes from which v is reachable, ascending int32."""
         self.check_node(v)
         return self.between(-1, <int32_t>v)
 
     def path_nodes(self, int64_t u, int64_t v):
-        """Nodes that u reaches and that reach v, ascending int32, read-only; from the cache where it holds them."""
+        """Nodes reachable from u from which v is reachable, ascending int32, read-only; cached if possible."""
         self.check_node(u)
         self.check_node(v)
         cdef int32_t from_node = <int32_t>u, to_node = <int32_t>v
@@ -124,7 +124,7 @@ cdef class Closure:
 
 
 cdef object as_array(int32_t *nodes, int32_t count):
-    """A NumPy array of nodes, which are freed."""
+    """A NumPy copy of an array of nodes, which is freed."""
     try:
         result = np.empty(count, np.int32)
         if count:
@@ -135,6 +135,6 @@ cdef object as_array(int32_t *nodes, int32_t count):
 
 
 def triangle_bytes(int64_t n):
-    """The most memory a closure of n nodes can take."""
+    """The maximum memory of a closure of n nodes, in bytes."""
     cdef int64_t words = n // 64
     return 8 * (n * ((n + 63) // 64) - 32 * words * (words - 1) - n % 64 * words) + 25 * n

@@ -1,8 +1,8 @@
-"""Graphs from edge arrays or rows: the border between NumPy and the C of ``partition/``.
+"""Graphs from edge arrays or rows: interface between NumPy and the C code of ``partition/``.
 
-Arrays from outside are copied into narrow ones of our own, and the copies are checked: whatever another thread writes
-into the caller's arrays meanwhile, C code never follows a number that was not checked. Copies are made in pieces, with
-a look at signals between them. Every computation leaves the GIL once. ``hetero.partition`` is the public face.
+Arrays from callers are copied into private, narrower arrays, and the copies are checked. So C code never uses an
+unchecked number, even if another thread modifies the caller's arrays meanwhile. Copies are made in pieces, with a check
+for signals in between. Every computation releases the GIL once. The public interface is ``hetero.partition``.
 """
 
 cimport cython
@@ -18,7 +18,7 @@ import numpy as np
 from hetero.errors import PartitionError, shown
 
 cdef int64_t MAX_COUNT = 2**31 - 1
-cdef int64_t PIECE = 1 << 20  # elements copied between two looks at signals: about a millisecond
+cdef int64_t PIECE = 1 << 20  # elements copied between two checks for signals: about a millisecond
 
 
 # ---- errors, checked arrays ----
@@ -28,7 +28,7 @@ cdef int reraise() except -1:
 
 
 cdef int finish(int status) except -1:
-    """Turns a status of the C functions into an exception; HG_INTERRUPTED has one set already."""
+    """Converts a status of the C functions to an exception; for HG_INTERRUPTED one is already set."""
     if status == HG_INTERRUPTED:
         reraise()
     if status == HG_NO_MEMORY:
@@ -42,7 +42,8 @@ cdef object frozen(object array):
 
 
 cdef object number_array(object values, str name):
-    """A one-dimensional array of int32 or int64 in any layout, else PartitionError. An empty list is fine."""
+    """`values` as a one-dimensional array of int32 or int64 in any layout; an empty list is allowed. Raises
+    PartitionError for anything else."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise PartitionError(f"{name} must be a one-dimensional array, found {array.ndim} dimensions")
@@ -54,8 +55,8 @@ cdef object number_array(object values, str name):
 
 
 cdef int64_t read_numbers(object array, int64_t limit, int32_t[::1] out) except -1:
-    """Copies an array of `number_array`; first position of a number outside 0..limit-1, where -1 is written, or its
-    length."""
+    """Copies an array of `number_array`. Returns the position of the first number outside 0..limit-1, or the length.
+    Such numbers become -1 in the copy."""
     cdef int64_t count = array.shape[0], begin = 0, length, bad
     cdef const int32_t[::1] narrow
     cdef const int64_t[::1] wide
@@ -81,7 +82,7 @@ cdef int64_t read_numbers(object array, int64_t limit, int32_t[::1] out) except 
 
 
 cdef object node_array(object values, int64_t limit, str name):
-    """A copy of `values` as int32, each within 0..limit-1, else PartitionError naming the first that is not."""
+    """A copy of `values` as int32. PartitionError, naming the first bad value, unless each is within 0..limit-1."""
     array = number_array(values, name)
     result = np.empty(array.shape[0], np.int32)
     cdef int64_t bad = read_numbers(array, limit, result)
@@ -91,7 +92,7 @@ cdef object node_array(object values, int64_t limit, str name):
 
 
 cdef object label_array(object values, int32_t n):
-    """A copy of subgraph ids as int32 [n], numbers that are none as -1; PartitionError for another length or dtype."""
+    """A copy of subgraph ids as int32 [n]; invalid ids become -1. PartitionError for another length or dtype."""
     array = number_array(values, "subgraph_of")
     if array.shape[0] != n:
         raise PartitionError(f"subgraph_of must hold one id per node: expected {n}, found {array.shape[0]}")
@@ -101,7 +102,7 @@ cdef object label_array(object values, int32_t n):
 
 
 cdef object device_array(object values, int32_t n):
-    """A copy of device numbers, any integers 0 to 254, as uint8 [n], else PartitionError."""
+    """A copy of device numbers, integers 0 to 254 of any dtype, as uint8 [n]; PartitionError for anything else."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise PartitionError(f"device must be a one-dimensional array, found {array.ndim} dimensions")
@@ -146,7 +147,7 @@ cdef object device_array(object values, int32_t n):
 @cython.final
 @cython.auto_pickle(False)
 cdef class Csr:
-    """A directed acyclic graph: successor and predecessor rows, checked, immutable."""
+    """A directed acyclic graph: checked, immutable rows of successors and predecessors."""
 
     @property
     def num_nodes(self):
@@ -157,13 +158,13 @@ cdef class Csr:
         return self.c.m
 
     def topological_order(self):
-        """int32 [num_nodes], read-only. The numbers themselves when every edge ascends, else Kahn's order."""
+        """A topological order, int32 [num_nodes], read-only: 0, 1, 2, ... if every edge ascends, else Kahn's order."""
         if self._order is None:
             self._order = frozen(np.arange(self.c.n, dtype=np.int32))
         return self._order
 
     def edge_weights(self, given):
-        """Weights of the edges as given, summed into float64 [num_edges] in the order of `indices`."""
+        """Weights of the edges as passed in, summed into float64 [num_edges] in the order of `indices`."""
         array = np.asarray(given)
         if array.ndim != 1 or array.shape[0] != self._given:
             raise PartitionError(
@@ -207,7 +208,7 @@ cdef object cycle_error(object nodes):
 
 
 cdef Csr finish_csr(object indptr, object indices, object slot, int64_t given):
-    """Predecessor rows and topological order over checked successor rows; PartitionError for a cycle."""
+    """Adds predecessor rows and a topological order to checked successor rows; PartitionError for a cycle."""
     cdef Csr csr = Csr.__new__(Csr)
     cdef int32_t n = <int32_t>(indptr.shape[0] - 1)
     cdef int64_t m = indices.shape[0]
@@ -274,7 +275,7 @@ cdef Csr build(int32_t n, object src, object dst):
         status = hg_build(n, m, sources, targets, rows, entries, slots, &unique, &watch)
     finish(status)
     if unique < m:
-        indices.resize(unique, refcheck=False)  # in place: nothing else has seen it
+        indices.resize(unique, refcheck=False)  # in place: no other code has a reference yet
     return finish_csr(indptr, indices, slot, m)
 
 
@@ -295,7 +296,7 @@ cdef int check_edge_count(int64_t m) except -1:
 
 
 def csr_from_edges(src, dst, num_nodes):
-    """`Csr` of edges src[i] -> dst[i] over nodes 0..num_nodes-1; PartitionError for anything else."""
+    """`Csr` of edges src[i] -> dst[i] over nodes 0..num_nodes-1. PartitionError for invalid arrays or a cycle."""
     cdef int32_t n = node_count(num_nodes)
     src = number_array(src, "src")
     dst = number_array(dst, "dst")
@@ -319,7 +320,7 @@ def csr_from_edges(src, dst, num_nodes):
 
 
 def csr_from_rows(indptr, indices):
-    """`Csr` of rows: v's successors are indices[indptr[v]:indptr[v + 1]]; PartitionError for anything else."""
+    """`Csr` of rows: v's successors are indices[indptr[v]:indptr[v + 1]]. PartitionError if they are invalid or cyclic."""
     given = number_array(indptr, "indptr")
     if given.shape[0] == 0:
         raise PartitionError("indptr must have num_nodes + 1 entries, found none")
@@ -356,7 +357,7 @@ def csr_from_rows(indptr, indices):
 
 
 def quotient(Csr csr not None, label, int32_t count):
-    """`Csr` of the subgraphs 0..count-1 that `label` (int32 [n]) tells."""
+    """`Csr` of the subgraphs 0..count-1 that `label` (int32 [n]) defines."""
     numbers = node_array(label, count, "subgraph_of")
     if numbers.shape[0] != csr.c.n:
         raise PartitionError(f"subgraph_of must hold one id per node: expected {csr.c.n}, found {numbers.shape[0]}")
@@ -379,7 +380,7 @@ def quotient(Csr csr not None, label, int32_t count):
 
 
 def kahn(Csr csr not None):
-    """Kahn's order, always computed: int32 [num_nodes]. The yardstick of the benchmarks."""
+    """Kahn's order, always computed: int32 [num_nodes]. The reference point of the benchmarks."""
     order_array = np.empty(csr.c.n, np.int32)
     cdef int32_t *order = out32(order_array)
     cdef int32_t done = 0, cycle_length = 0

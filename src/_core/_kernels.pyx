@@ -1,7 +1,7 @@
-"""CPU kernels: the menu, arrays as operands, teams of threads, single calls.
+"""CPU kernels: names and variants, arrays as operands, thread teams, single calls.
 
-The functions here validate their arguments, then leave the GIL and run C. They know kernels by name and number,
-never an ONNX operator. Programs of many calls are in ``_program`` and ``_workspace``.
+The functions here validate their arguments, then release the GIL and run C. They identify kernels by name and number,
+never by ONNX operator. Programs of many calls are in ``_program`` and ``_workspace``.
 """
 
 import math
@@ -54,8 +54,8 @@ cdef dict _kernel_numbers = {name: number for number, name in enumerate(kernel_n
 
 
 def variant():
-    """The variant in use: the most demanding one that runs here, or what the environment variable HETERO_ISA named
-    when the module was imported."""
+    """The variant in use: the most demanding one that this machine runs, or the one that the environment variable
+    HETERO_ISA named when the module was imported."""
     return ht_variant_name(_chosen).decode()
 
 
@@ -67,19 +67,19 @@ cdef int _kernel_number(name) except -1:
 
 
 cdef ht_kernel_fn chosen_kernel(name) except NULL:
-    """The kernel ``name`` of the variant in use; ValueError if there is none."""
+    """The kernel ``name`` of the variant in use; ValueError for an unknown name."""
     return ht_kernel(_chosen, _kernel_number(name))
 
 
 cdef ht_in_place in_place_rule(name) except *:
-    """The operands in whose memory the kernel ``name`` may write its first result. ValueError for an unknown kernel."""
+    """The operands that the first result of kernel ``name`` may overwrite. ValueError for an unknown kernel."""
     return ht_in_place_of(_kernel_number(name))
 
 
 def in_place(name):
-    """The operands in whose memory the kernel ``name`` may write its first result, as (numbers, shared).
+    """The operands that the first result of kernel ``name`` may overwrite, as (numbers, shared).
 
-    ``shared``: whether several operands may be that memory. ``HT_IN_PLACE`` in kernels.h states the conditions.
+    ``shared``: whether several operands may use that memory. ``HT_IN_PLACE`` in kernels.h states the conditions.
     ValueError for an unknown kernel.
     """
     cdef ht_in_place rule = in_place_rule(name)
@@ -100,7 +100,7 @@ def constant(name):
     return value
 
 
-# Bytes of scratch memory by the sizes of a call: the ht_scratch_* functions of constants.h.
+# Bytes of scratch memory, from the sizes of a call: the ht_scratch_* functions of constants.h.
 
 def scratch_gemm(int64_t k, int64_t n):
     """For a right operand [k, n] of float32 that ``gemm`` or ``matmul`` packs itself."""
@@ -118,7 +118,7 @@ def scratch_winograd(int64_t channels, int64_t tile):
 
 
 def winograd_columns(int64_t channels, int64_t tile):
-    """Tiles that ``conv`` transforms together."""
+    """The number of tiles that ``conv`` transforms together."""
     return ht_winograd_columns(channels, tile)
 
 
@@ -172,7 +172,7 @@ def scratch_pool_lanes(int64_t in_size, int64_t out_size, int64_t in_columns, in
     return ht_scratch_pool_lanes(in_size, out_size, in_columns, out_columns)
 
 
-# The watch of a thread is a variable of this module; other modules access it through these functions.
+# The watch of a thread is a variable of this module, which other modules access through these functions.
 cdef ht_watch *exchange_watch(ht_watch *watch) noexcept nogil:
     return ht_watch_exchange(watch)
 
@@ -190,19 +190,19 @@ cdef dict _dtype_codes = {
 }
 
 
-# Kernels that read weights as they lie in a file, at any address: what they save is a copy of all weights.
+# Kernels that read weights in place from a file, at any address, which avoids a copy of all weights.
 cdef object _TAKE_ANY_ADDRESS = frozenset(["pack_b", "pack_winograd"])
 
 
 cdef void *data_of(array) except NULL:
-    """Address of an array's elements (of an empty one, of something)."""
+    """Address of an array's elements; for an empty array, some valid address."""
     capsule = array.__array_struct__
     return ht_array_data(<const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL))
 
 
 cdef int _describe_array(ht_tensor *tensor, array, bint anywhere=False) except -1:
-    """Fill ``tensor`` from a C-contiguous, native NumPy array, which must outlive its use and be aligned unless it may
-    lie ``anywhere``."""
+    """Fills ``tensor`` from a C-contiguous, native-endian NumPy array. The array must outlive ``tensor`` and be aligned
+    unless ``anywhere`` is set."""
     cdef int required = C_CONTIGUOUS | NATIVE | (0 if anywhere else ALIGNED)
     capsule = array.__array_struct__
     cdef const ht_array_interface *view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
@@ -224,7 +224,7 @@ cdef int _describe_array(ht_tensor *tensor, array, bint anywhere=False) except -
 
 
 cdef int64_t describe_type(ht_tensor *tensor, tuple shape, dtype) except -1:
-    """Fill all of ``tensor`` but its data; returns its size in elements."""
+    """Fills all of ``tensor`` except its data; returns its size in elements."""
     cdef int code = _dtype_codes.get(dtype, 0), axis
     cdef int64_t size = 1
     if code == 0:
@@ -246,8 +246,8 @@ cdef int64_t describe_type(ht_tensor *tensor, tuple shape, dtype) except -1:
 
 
 cdef int check_status(int status, what, const void *scratch) except -1:
-    """Raise `InferenceError` for a kernel's status other than HT_OK; ``what`` names the kernel or node. ``scratch``:
-    the call's."""
+    """Raises `InferenceError` for a kernel status other than HT_OK. ``what`` names the kernel or node; ``scratch`` is
+    the call's scratch memory."""
     if status == HT_OK:
         return 0
     if status == HT_ERR_INDEX:
@@ -268,12 +268,13 @@ cdef int check_status(int status, what, const void *scratch) except -1:
 
 @cython.final
 cdef class Team:
-    """``threads`` threads, the one that runs a program among them, that kernels split their work over; see
-    kernels/team.h. Share it between workspaces: one run at a time has it, others go on alone. With ``streams`` there
-    are as many teams of that size, and a run takes one that is free.
+    """``threads`` threads, including the one that runs a program, that kernels split their work over; see
+    kernels/team.h. Workspaces can share a team: one run at a time uses it, and others continue without it. With
+    ``streams`` there are as many teams of that size, and a run takes a free one.
 
-    ``processors``: per stream, one for each thread: the first is the run's own, which is not touched, each other thread
-    stays on its. A run takes the team whose first processor it is on, if that is free."""
+    ``processors``: per stream, one for each thread. The first is the run's own, which is not pinned; every other thread
+    is pinned to its processor. A run takes the team whose first processor it is on, if that team is free.
+    """
 
     def __cinit__(self, int threads, int streams=1, processors=None):
         cdef int i
@@ -311,7 +312,7 @@ cdef class Team:
 
     @property
     def threads(self):
-        """How many there are: as many as asked for, or as the system gave."""
+        """The number of threads: as requested, or fewer if the system started fewer."""
         return self.most_threads()
 
     cdef int most_threads(self) noexcept nogil:
@@ -321,7 +322,7 @@ cdef class Team:
         return most
 
     cdef ht_team *enter(self) noexcept nogil:
-        """A team that is free, the caller's until it leaves it; NULL if there is none."""
+        """Takes a free team for the caller until it leaves; NULL if none is free."""
         cdef int i
         if self.pinned:
             for i in range(self.streams):
@@ -342,15 +343,16 @@ def _array_in(memory, shape, dtype):
 
 
 def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, variant=None, Team team=None, memory=None):
-    """Run one kernel on NumPy arrays and return its outputs as a list of fresh arrays.
+    """Run one kernel on NumPy arrays and return its outputs as a list of new arrays.
 
-    ``inputs``: arrays, copied only where not C-contiguous or, but for kernels that pack weights, not aligned; None for
-    an absent optional input. ``output_specs``: a pair (shape, dtype) per output. ``ints``, ``floats``, ``scratch_bytes``: what the kernel's header documents.
-    ``variant``: an instruction set of `variants`; None = the chosen one. ``team``: threads to use, if it is free.
-    ``memory``: called with a number of bytes, gives the memory of an output as an array of uint8; None = a fresh one.
+    ``inputs``: arrays; None for an absent optional input. An array is copied if it is not C-contiguous, or not aligned,
+    unless the kernel packs weights. ``output_specs``: a pair (shape, dtype) per output. ``ints``, ``floats``,
+    ``scratch_bytes``: as documented in the kernel's source. ``variant``: an instruction set of `variants`; None = the
+    one in use. ``team``: threads to use, if free. ``memory``: function from a number of bytes to a uint8 array for an
+    output; None = new memory.
 
     For planning-time evaluation and for tests. Raises ValueError for an unknown kernel or a malformed argument,
-    TypeError for an element type without kernels, `InferenceError` for what the kernel itself reports.
+    TypeError for an element type without kernels, and `InferenceError` for errors that the kernel reports.
     """
     cdef int kernel = _kernel_number(name)
     cdef int number = _chosen if variant is None else _variant_number(variant, "variant")

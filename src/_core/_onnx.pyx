@@ -1,4 +1,4 @@
-"""Index of an ONNX file, over the C reader in onnx/index.h: arrays without copies, names on demand."""
+"""Index of an ONNX file, from the C reader in onnx/index.h: arrays without copies, names on demand."""
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.exc cimport PyErr_CheckSignals
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class WireError(ValueError):
-    """Bytes that are no ONNX model. Says what is wrong, in which node or tensor, at which byte."""
+    """Bytes that are not a valid ONNX model. States the problem, the node or tensor, and the byte offset."""
 
 
 # ht_place -> what to call it, and the field with its name
@@ -59,7 +59,7 @@ cdef str _place(const uint8_t *base, ht_error *error, int i):
 
 
 cdef object _failure(const uint8_t *base, ht_error *error):
-    """The exception that says what `error` holds."""
+    """The exception that describes `error`."""
     if error.no_memory:
         return MemoryError()
     message = error.message.decode("utf-8")
@@ -76,7 +76,7 @@ cdef object _failure(const uint8_t *base, ht_error *error):
 
 @cython.auto_pickle(False)
 cdef class _Memory:
-    """The C index, owned by all who look into it."""
+    """The C index, owned by all objects that refer to it."""
     cdef ht_index index
 
     def __cinit__(self):
@@ -88,7 +88,7 @@ cdef class _Memory:
 
 @cython.auto_pickle(False)
 cdef class _Block:
-    """One array of an index, lent to NumPy."""
+    """One array of an index, exposed to NumPy."""
     cdef _Memory owner
     cdef void *data
     cdef Py_ssize_t size
@@ -389,7 +389,7 @@ def unpack_bits(const uint8_t[::1] data not None, int bits, Py_ssize_t count):
 
 
 cdef int _check_csr(const int32_t[::1] indptr, const int32_t[::1] values, int64_t limit) except -1:
-    """indptr monotone from 0 to len(values), values in -1..limit-1."""
+    """Checks that indptr ascends from 0 to len(values), and that values are in -1..limit-1."""
     cdef Py_ssize_t i
     cdef bint good = indptr.shape[0] > 0 and indptr[0] == 0 and indptr[indptr.shape[0] - 1] == values.shape[0]
     if good:
@@ -405,7 +405,7 @@ cdef int _check_csr(const int32_t[::1] indptr, const int32_t[::1] values, int64_
 cdef inline Py_ssize_t _edges_of(int32_t node, const int32_t[::1] values, Py_ssize_t first, Py_ssize_t end,
                                  const int32_t[::1] producer, int32_t[::1] last_reader, int32_t[::1] src,
                                  int32_t[::1] dst, Py_ssize_t count) noexcept nogil:
-    """Adds an edge to ``node`` from each maker of its values that has none yet; returns how many there are then."""
+    """Adds an edge to ``node`` from each producer of its values, without duplicates; returns the number of edges."""
     cdef Py_ssize_t i
     cdef int32_t maker
     for i in range(first, end):

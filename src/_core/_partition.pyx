@@ -1,6 +1,7 @@
-"""Policies, what all of them share once nodes have labels, and the verifier: the border to the C of ``partition/``.
+"""Policies, the steps that they share once nodes have labels, and the verifier: interface to the C code of
+``partition/``.
 
-Arrays from outside are copied and checked as in ``_graph``; every computation leaves the GIL once.
+Arrays from callers are copied and checked as in ``_graph``; every computation releases the GIL once.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -40,15 +41,16 @@ cdef int finish_documented(int status, int32_t n) except -1:
 
 
 def device_numbers(Csr csr not None, device):
-    """A copy of the device numbers as uint8 [n]; PartitionError unless each node has one, 0 to 254."""
+    """A copy of the device numbers as uint8 [n]. PartitionError unless there is one per node, each 0 to 254."""
     return device_array(device, csr.c.n)
 
 
 def partition(Csr csr not None, str policy, device, const double[::1] weight):
     """(subgraph_of int32 [n], device_of int32 [k], cut edges, cut weight, maximal) of a policy.
 
-    `weight`: None, or what `Csr.edge_weights` returned. `maximal`: whether it is known that no two adjacent
-    subgraphs of a device can be merged; only so for `auto`, if its searches finished within their steps.
+    `weight`: None, or the result of `Csr.edge_weights`. `maximal`: True if it is known that no two adjacent subgraphs
+    of a device can be merged. Only policy `auto` determines this, and only if its searches finish within their step
+    limits.
     """
     cdef const uint8_t[::1] numbers = device_array(device, csr.c.n)
     cdef const uint8_t *devices = in8(numbers)
@@ -100,8 +102,8 @@ def documented_steps(Csr csr not None, device):
 
 
 def limit(Csr csr not None, device, const double[::1] weight, label, int32_t max_nodes, bint across):
-    """Topological ids `label` with every subgraph above max_nodes cut up: (subgraph_of, device_of, cut edges, cut
-    weight)."""
+    """Splits every subgraph of the topological ids `label` that has more than max_nodes nodes: (subgraph_of, device_of,
+    cut edges, cut weight)."""
     cdef const uint8_t[::1] numbers = device_array(device, csr.c.n)
     cdef const uint8_t *devices = in8(numbers)
     cdef const double *weights = weights_or_null(weight)
@@ -124,9 +126,10 @@ def limit(Csr csr not None, device, const double[::1] weight, label, int32_t max
 
 def fall_back(uint8_t[::1] device not None, label, int32_t count, const int64_t[::1] min_nodes not None,
               const uint8_t[:, ::1] allowed not None):
-    """Moves too small subgraphs of the first device that has any to later ones, in `device`; False when none can go.
+    """Moves subgraphs that are too small from the first device that has any to later devices, in `device`. Returns
+    False if none can move.
 
-    `device`: of `device_numbers`, each less than the number of columns of `allowed` [n, devices].
+    `device`: from `device_numbers`, each less than the number of columns of `allowed` [n, devices].
     """
     cdef int32_t n = <int32_t>device.shape[0]
     cdef int columns = <int>min_nodes.shape[0]
@@ -146,7 +149,8 @@ def fall_back(uint8_t[::1] device not None, label, int32_t count, const int64_t[
 
 
 def members(label, int32_t count):
-    """(start [count + 1], nodes [n]): nodes of subgraph i, ascending, at start[i] to start[i + 1]; read-only int32."""
+    """(start [count + 1], nodes [n]), read-only int32: the nodes of subgraph i, ascending, are nodes[start[i]:start[i +
+    1]]."""
     numbers = node_array(label, count, "subgraph_of")
     cdef const int32_t *labels = in32(numbers)
     cdef int32_t n = <int32_t>numbers.shape[0]

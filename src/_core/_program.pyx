@@ -1,4 +1,4 @@
-"""Programs: kernel calls over an arena, checked when they are made, so that running them needs no checks.
+"""Programs: kernel calls over an arena. They are checked when created, so that running them needs no checks.
 
 ``_workspace`` runs them.
 """
@@ -17,10 +17,11 @@ from kernels_c cimport *
 
 
 def arena_layout(const int64_t[::1] first not None, const int64_t[::1] last not None, const int64_t[::1] size not None):
-    """Offsets of buffers in one arena, and the arena's bytes: (int64[n], int).
+    """Offsets of buffers in one arena, and the arena's size in bytes: (int64[n], int).
 
-    Buffer i of ``size[i]`` bytes lives from call ``first[i]`` to call ``last[i]`` inclusive; ``first`` ascends. Buffers
-    that live at the same time do not overlap; all are aligned to 64 bytes. Raises ValueError for other arrays.
+    Buffer i of ``size[i]`` bytes lives from call ``first[i]`` to call ``last[i]`` inclusive; ``first`` must ascend.
+    Buffers that live at the same time do not overlap; all are aligned to 64 bytes. Raises ValueError for invalid
+    arrays.
     """
     cdef int64_t num = first.shape[0], position, total
     if last.shape[0] != num or size.shape[0] != num:
@@ -45,8 +46,8 @@ cdef void *_operand(const ht_call *call, int number) noexcept nogil:
 
 
 cdef int _run_branch(const ht_call *call) noexcept nogil:
-    """A call whose ``ints`` are the `ht_branches` of a workspace: runs the first one's calls if the first operand, a bool,
-    is false, else the second's."""
+    """A call whose ``ints`` are the `ht_branches` of a workspace. If the first operand, a bool, is false, runs the
+    first branch's calls, else the second's."""
     cdef ht_branches *branches = <ht_branches *> call.ints
     cdef ht_branch *branch
     cdef ht_copy *copy
@@ -76,10 +77,11 @@ cdef int _run_branch(const ht_call *call) noexcept nogil:
 
 @cython.final
 cdef class Branch:
-    """What a call of the kernel ``branch`` does where its condition has one of its two values.
+    """One of the two branches of a call of the kernel ``branch``.
 
-    ``program``: runs on operands of the call. ``inputs``, ``outputs``: which, per input and output of it: input number i
-    of the call, or output number -1 - i. ``copies``: (source, target), made after it; a source may be an array instead.
+    ``program``: runs on operands of the call. ``inputs``, ``outputs``: the operand for each of the program's inputs and
+    outputs: input number i of the call, or output number -1 - i. ``copies``: pairs (source, target), copied afterwards;
+    a source may also be an array.
     """
 
     def __init__(self, Program program not None, inputs, outputs, copies):
@@ -92,7 +94,7 @@ cdef class Branch:
             raise ValueError("expected an operand per input and output of the program")
 
     cdef int fit(self, bytes_in, bytes_out) except -1:
-        """ValueError unless it stays within operands of so many bytes."""
+        """ValueError unless the operands, of these numbers of bytes, have the sizes that the program expects."""
         for numbers, specs, written in ((self.inputs, self.program.input_specs, False),
                                         (self.outputs, self.program.output_specs, True)):
             for number, (shape, dtype) in zip(numbers, specs, strict=True):
@@ -107,7 +109,7 @@ cdef class Branch:
 
 
 cdef object _size_of(number, bint written, bytes_in, bytes_out):
-    """Bytes of operand ``number`` of a call, as `_operand` takes it."""
+    """Bytes of operand ``number`` of a call, numbered as in `_operand`."""
     if not -len(bytes_out) <= number < (0 if written else len(bytes_in)):
         raise ValueError(f"a branch has no operand {number}")
     return bytes_in[number] if number >= 0 else bytes_out[-1 - number]
@@ -115,14 +117,14 @@ cdef object _size_of(number, bint written, bytes_in, bytes_out):
 
 @cython.final
 cdef class Program:
-    """Kernel calls over an arena, planned for one set of input shapes. Immutable; share it between `Workspace`s.
+    """Kernel calls over an arena, planned for one set of input shapes. Immutable; `Workspace` objects can share it.
 
-    ``tensors``: (dtype, shape, place, number) each; place 0 = arena (number: byte offset, a multiple of 64), 1 =
-    constant, 2 = input, 3 = output (number: position). Tensors may share memory. ``calls``: (kernel name, input
-    tensors (-1: absent), output tensors, ints, floats, scratch bytes, label) each, in order; the text of a label, made
-    when needed, names the node in errors. A call of the kernel ``branch``, whose first operand is a bool, has two `Branch`
-    as an eighth entry. ``constants``: arrays, kept alive, not written. ``num_inputs``, ``arena_bytes``: sizes. ``outputs``:
-    (shape, dtype) per output.
+    ``tensors``: (dtype, shape, place, number) each. place: 0 = arena (number: byte offset, a multiple of 64), 1 =
+    constant, 2 = input, 3 = output (number: position). Tensors may share memory. ``calls``: (kernel name, input tensors
+    (-1: absent), output tensors, ints, floats, scratch bytes, label) each, in order; str(label), computed only when
+    needed, names the node in errors. A call of the kernel ``branch``, whose first operand is a bool, has two `Branch`
+    objects as an eighth entry. ``constants``: arrays, kept alive, not written. ``num_inputs``, ``arena_bytes``: sizes.
+    ``outputs``: (shape, dtype) per output.
     """
 
     def __init__(self, tensors, calls, constants, inputs, outputs, arena_bytes):
@@ -205,9 +207,9 @@ cdef class Program:
             self.check_overlaps(position, name, operand - len(ins) - len(outs))
 
     cdef int check_overlaps(self, int position, name, int begin) except -1:
-        """Raise ValueError if call ``position`` might read what it has overwritten: its results may overlap operands
-        only as `HT_IN_PLACE` allows, and never each other, a constant or an input. ``begin``: where its operands start
-        in ``operands``."""
+        """Raises ValueError if call ``position`` might read memory that it has overwritten. Its results may overlap
+        operands only as `HT_IN_PLACE` allows, and never each other, a constant or an input. ``begin``: index of its
+        first operand in ``operands``."""
         cdef const ht_call *call = &self.calls[position]
         cdef const int32_t *ins = self.operands + begin
         cdef const int32_t *outs = ins + call.num_in

@@ -1,6 +1,6 @@
-"""Workspaces: what one request needs to run programs, and the loops over their calls.
+"""Workspaces: the state that one request needs to run programs, and the loops over their calls.
 
-Running binds addresses of inputs and outputs, then calls kernels one after another without the GIL and without Python.
+A run binds the addresses of inputs and outputs, then calls one kernel after another without the GIL and without Python.
 """
 
 import math
@@ -40,7 +40,7 @@ cdef object np_ndarray = np.ndarray
 
 
 cdef object _array_in(place, shape, dtype):
-    """An array over ``place``, or a fresh one where that does not do."""
+    """An array over ``place``, or a new one if ``place`` is unsuitable."""
     if place.nbytes >= math.prod(shape) * dtype.itemsize:
         array = np_ndarray(shape, dtype, place)
         if array.flags.aligned and array.flags.writeable:
@@ -54,7 +54,7 @@ cdef int64_t _now(int clock) noexcept nogil:
     return <int64_t> time.tv_sec * 1000000000 + time.tv_nsec
 
 
-cdef struct ht_slot:    # where an operand of a repeated program is: in trip t at (t odd ? odd : even) + t * step
+cdef struct ht_slot:    # address of an operand of a repeated program: in trip t at (t odd ? odd : even) + t * step
     char *even
     char *odd
     int64_t step
@@ -66,7 +66,7 @@ cdef char *_at(const ht_slot *slot, int64_t trip) noexcept nogil:
 
 
 cdef int _describe_slot(ht_slot *slot, binding, int64_t trip, int64_t stop, bint written) except -1:
-    """Fill ``slot`` for the trips from ``trip`` to ``stop`` - 1; see `Workspace.repeat`."""
+    """Fills ``slot`` for the trips from ``trip`` to ``stop`` - 1; see `Workspace.repeat`."""
     even, odd, first, step = binding
     cdef int64_t rows, row, row_bytes
     for array in (even, odd):
@@ -91,7 +91,7 @@ cdef int _describe_slot(ht_slot *slot, binding, int64_t trip, int64_t stop, bint
 
 @cython.final
 cdef class Arena:
-    """Memory that the workspaces of one request share: they run one after another. Grows, never shrinks."""
+    """Memory shared by the workspaces of one request, which run one after another. It grows and never shrinks."""
 
     cdef char *start     # aligned; NULL while nothing is reserved
     cdef int64_t size
@@ -100,7 +100,7 @@ cdef class Arena:
         free(self.start)
 
     cdef int reserve(self, int64_t size) except -1:
-        """Make it at least ``size`` bytes; what was in it is lost if it grows."""
+        """Ensures a size of at least ``size`` bytes. Growing loses the contents."""
         if size <= self.size and self.start != NULL:
             return 0
         cdef char *start = <char *> ht_allocate_pages(size)
@@ -123,8 +123,8 @@ cdef class StopFlag:
         ht_flag_set(&self.flag, 1)
 
     def set_after(self, int questions):
-        """Set the flag when kernels look at it for the ``questions``-th time from now, from 1 on. For tests of whether
-        they look, on machines of any speed."""
+        """Set the flag when kernels check it for the ``questions``-th time from now (1: at the next check). Lets tests
+        verify, independently of the machine's speed, that kernels check it."""
         ht_flag_set(&self.flag, -questions)
 
     def clear(self):
@@ -133,19 +133,18 @@ cdef class StopFlag:
 
 
 cdef int _look(void *workspace) noexcept nogil:
-    """Handle pending signals during a run, on its thread. 1 if a handler raised."""
+    """Handles pending signals during a run, on its thread. Returns 1 if a handler raised."""
     with gil:
         return (<Workspace> workspace).interrupted()
 
 
 @cython.final
 cdef class Workspace:
-    """One run of a `Program` at a time: a table of tensors bound to the addresses of an `Arena`, a fresh one if none
-    is given.
+    """One run of a `Program` at a time: a table of tensors bound to the addresses of an `Arena` (by default a new one).
 
-    ``timed``: measure each call; `times` then gives the last run's. ``team``: threads for kernels to use whenever it is
-    free. ``stop``: once it is set, the run raises `Cancelled`, between two calls or within a kernel that checks it. In
-    the main thread, a signal handler that raises, such as the one for Ctrl-C, also ends a run.
+    ``timed``: measure each call; `times` then returns the last run's. ``team``: threads for kernels to use whenever it
+    is free. ``stop``: once it is set, the run raises `Cancelled`, between two calls or within a kernel that checks it.
+    In the main thread, a signal handler that raises, such as the one for Ctrl-C, also ends a run.
     """
 
     cdef Program program
@@ -246,7 +245,7 @@ cdef class Workspace:
         return 0
 
     cdef object failure(self, int position):
-        """The label of a call that failed; of one within a branch, with that call's."""
+        """The label of a call that failed; for a call within a branch, combined with that call's label."""
         cdef Program program = self.program
         cdef ht_branches *branches
         cdef Workspace inner
@@ -261,7 +260,7 @@ cdef class Workspace:
         return f"{label}: {inner.failure(branches.branch[branches.taken].failed)}"
 
     cdef void *failure_scratch(self, int position) except? NULL:
-        """The scratch memory of a call that failed; of one within a branch, that call's."""
+        """The scratch memory of a call that failed; for a call within a branch, that call's."""
         cdef ht_branches *branches
         cdef Workspace inner
         if self.program.branches[position] is not None:
@@ -285,7 +284,7 @@ cdef class Workspace:
         free(self.branches)
 
     cdef int bind(self) except -1:
-        """Point the tensors into the arena, where they do not yet."""
+        """Points the tensors into the arena, unless they already do."""
         cdef Program program = self.program
         cdef int64_t scratch = (program.arena_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
         cdef int64_t step = (program.scratch_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
@@ -307,7 +306,7 @@ cdef class Workspace:
         return 0
 
     cdef int use(self, ht_team *team) noexcept nogil:
-        """Hand a team, or NULL, to all calls."""
+        """Passes a team, or NULL, to all calls."""
         cdef int position
         if self.program.num_calls and self.calls[0].team != team:
             for position in range(self.program.num_calls):
@@ -315,7 +314,7 @@ cdef class Workspace:
         return 0
 
     cdef ht_watch *begin_watch(self) noexcept:
-        """Start to watch the calling thread's run. Returns the thread's previous watch, for `end_watch`."""
+        """Starts to watch the calling thread's run. Returns the thread's previous watch, for `end_watch`."""
         self.watch.stop = NULL if self.stop is None else &self.stop.flag
         self.watch.look = _look
         self.watch.context = <void *> self
@@ -324,7 +323,7 @@ cdef class Workspace:
         return exchange_watch(&self.watch)
 
     cdef int end_watch(self, ht_watch *before) except -1:
-        """Restore the previous watch. Raises what ended the run early, if anything did."""
+        """Restores the previous watch. Raises the exception that ended the run early, if any."""
         exchange_watch(before)
         if not ht_watch_ended(&self.watch):
             return 0
@@ -334,8 +333,8 @@ cdef class Workspace:
         raise Cancelled("the run was cancelled")
 
     cdef int interrupted(self) noexcept:
-        """Handle pending signals. 1 if a handler raised; `end_watch` raises that exception."""
-        try:  # around everything: Python may call a handler at any point
+        """Handles pending signals. Returns 1 if a handler raised; `end_watch` raises that exception."""
+        try:  # encloses everything, because Python may call a handler at any point
             if threading.current_thread() is not threading.main_thread():
                 self.watch.look = NULL  # no other thread handles signals
                 return 0
@@ -346,28 +345,28 @@ cdef class Workspace:
         return 0
 
     def run_again(self, inputs):
-        """`run` for a caller that has not looked at the inputs: also None if one is no NumPy array, exactly."""
+        """As `run` for unchecked inputs: also returns None if one is not exactly a NumPy array."""
         for array in inputs:
             if type(array) is not np_ndarray:
                 return None
         return self.run_checked(inputs, None)
 
     def run(self, inputs, places=None):
-        """Run the program; returns fresh arrays, one per output, or None where the inputs have other shapes or dtypes
-        than planned.
+        """Run the program; returns new arrays, one per output, or None if the inputs have other shapes or dtypes than
+        planned.
 
-        ``places``: per output the memory to write it to, C-contiguous and writeable. An output gets new memory if its
+        ``places``: per output the memory to write it to, C-contiguous and writable. An output gets new memory if its
         place is too small, or not aligned for its dtype. ValueError if a place overlaps an input or another output.
-        Inputs that are not C-contiguous are copied. Not for two threads at once, nor for two workspaces of one arena.
-        Raises `InferenceError` naming the label of the call that failed.
+        Inputs that are not C-contiguous are copied. Not thread-safe; workspaces that share an arena must not run
+        concurrently. Raises `InferenceError` naming the label of the call that failed.
         """
         if places is not None and len(places) != self.program.num_outputs:
             raise ValueError(f"expected {self.program.num_outputs} places, found {len(places)}")
         return self.run_checked(inputs, places)
 
     cdef int check_places(self, inputs, outputs) except -1:
-        """Raise ValueError if an output overlaps an input or another output: it would overwrite what is still to be
-        read."""
+        """Raises ValueError if an output overlaps an input or another output, because writing it would destroy data
+        still to be read."""
         cdef int position, other, first = self.program.num_inputs
         cdef const char *start
         cdef const char *beside
@@ -449,16 +448,17 @@ cdef class Workspace:
         return outputs
 
     def repeat(self, bindings, copies, counter, int flag, int64_t trip, int64_t stop, double seconds):
-        """Run the program once per trip, from number ``trip`` (< ``stop``) on; returns the next trip's number, and
-        whether it is to be made: (int, bool). Stops at ``stop``, after about ``seconds``, or as the flag says.
+        """Run the program once per trip, from number ``trip`` (< ``stop``) on. Ends at ``stop``, after about
+        ``seconds``, or when the flag is false. Returns the next trip's number and whether to run it: (int, bool).
 
-        ``bindings``: (even, odd, first, step) per input, per output, then for copies alone. In an even trip the
-        operand is the array ``even``, in an odd one ``odd``; with a ``step`` of 1 or -1 it is row first + step * trip
-        of it. ``copies``: (from, to), numbers of bindings, made after each trip. ``counter``: int64 of one element,
-        holds the number of the trip. ``flag``: the binding of a bool that ends the trips when it is false, or -1.
+        ``bindings``: (even, odd, first, step) per input, per output, then for operands of copies only. The operand is
+        the array ``even`` in even trips and ``odd`` in odd trips; with a ``step`` of 1 or -1 it is row first + step *
+        trip of that array. ``copies``: (from, to), numbers of bindings, copied after each trip. ``counter``: int64 of
+        one element that holds the number of the trip. ``flag``: the binding of a bool that ends the trips when it is
+        false, or -1.
 
-        Arrays that are written must not be read otherwise while this runs. Raises ValueError for bindings that do not
-        fit, `InferenceError` naming the trip and the label of the call that failed.
+        While this runs, the arrays that it writes must not be read elsewhere. Raises ValueError for bindings that do
+        not fit, and `InferenceError` naming the trip and the label of the call that failed.
         """
         cdef Program program = self.program
         cdef int num = len(bindings), num_copies = len(copies), position, tensor, source, target, failed = -1

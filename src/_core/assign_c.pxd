@@ -1,4 +1,4 @@
-"""The C functions of ``assign/assign.h``, as the Cython module sees them."""
+"""The C functions of ``assign/assign.h`` for the Cython module."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

@@ -1,4 +1,4 @@
-"""The C of ``kernels/`` and the memory of programs, as the Cython modules see it."""
+"""The C code of ``kernels/`` and the memory of programs for the Cython modules."""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,4 +1,4 @@
-"""The C functions of the ONNX reader, as ``_onnx`` sees them."""
+"""The C functions of the ONNX reader for ``_onnx``."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 

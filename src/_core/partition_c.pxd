@@ -1,4 +1,4 @@
-"""The C functions of ``partition/graph.h``, as the Cython modules see them."""
+"""The C functions of ``partition/graph.h`` for the Cython modules."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
