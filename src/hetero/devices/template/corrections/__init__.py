@@ -1,10 +1,10 @@
-"""Implementations that replace or add to those of ``onnx.reference``.
+"""Implementations that replace or extend those of ``onnx.reference``.
 
-Each entry of `CORRECTIONS` names a domain, an operator, the first and the last operator set version it holds for
-(None: no last one) and a class. The class says in its comment what is wrong upstream and how that was found; most were
-found by comparing with onnxruntime, see tests/devices/template/test_against_onnxruntime.py. The first entry that fits
-wins. A class is an ``OpRun`` as onnx.reference has them: ``_run`` takes the inputs by position and the attributes by
-name, and returns a tuple.
+Each entry of `CORRECTIONS` names a domain, an operator, its first and last operator set version (None: no last one) and
+a class. A comment in the class states what is wrong upstream and how that was found; most errors were found by
+comparing with onnxruntime, see tests/devices/template/test_against_onnxruntime.py. The first matching entry wins. A
+class is an ``OpRun`` of onnx.reference: ``_run`` takes the inputs by position and the attributes by name, and returns a
+tuple.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ for _domain, _op_type, _first, _last, _class in CORRECTIONS:
 
 
 def correction(domain: str, op_type: str, version: int) -> type[OpRun] | None:
-    """The class that replaces the one of ``onnx.reference`` for an operator of this version, or None."""
+    """The class that replaces that of ``onnx.reference`` for this version of an operator, or None."""
     for first, last, run_class in _BY_OPERATOR.get((domain, op_type), ()):
         if first <= version and (last is None or version <= last):
             return run_class

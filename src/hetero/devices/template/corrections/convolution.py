@@ -39,7 +39,7 @@ class ConvTranspose(OpRun):
         strides = strides or [1] * rank
         dilations = dilations or [1] * rank
         extra = output_padding or [0] * rank
-        # `full` is what all windows cover together; it holds the output between `begin` and `begin` + size.
+        # `full` is the size that all windows cover together; the output is `size` elements of it from `begin` on.
         full = [(x.shape[2 + a] - 1) * strides[a] + (kernel[a] - 1) * dilations[a] + 1 + extra[a] for a in range(rank)]
         begin, sizes = [], []
         for a in range(rank):

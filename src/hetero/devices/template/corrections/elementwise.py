@@ -16,7 +16,8 @@ __all__ = ["CORRECTIONS"]
 
 
 def align(a: np.ndarray, b: np.ndarray, broadcast: int, axis: int | None) -> np.ndarray:
-    """``b`` in a shape that NumPy broadcasts to ``a`` as opsets 1 to 6 would: from ``axis`` on, by default the last."""
+    """``b`` in a shape that NumPy broadcasts to ``a`` as opsets 1 to 6 would: at ``axis``, by default the trailing
+    axes."""
     if not broadcast or b.ndim == 0 or b.size == 1:
         return b.reshape(()) if broadcast and b.size == 1 else b
     first = a.ndim - b.ndim if axis is None else axis % a.ndim
@@ -24,8 +25,8 @@ def align(a: np.ndarray, b: np.ndarray, broadcast: int, axis: int | None) -> np.
 
 
 def _limited(name: str, compute: Callable[[np.ndarray, np.ndarray], Any]) -> type[OpRun]:
-    # Opsets 1 to 6 broadcast the second operand only, only if `broadcast` says so, and from `axis` on.
-    # onnx.reference knows NumPy's broadcasting only.
+    # Opsets 1 to 6 broadcast only the second operand, only if `broadcast` is set, and from `axis` on. onnx.reference
+    # supports only NumPy's broadcasting.
     class Limited(OpRun):
         def _run(self, a: np.ndarray, b: np.ndarray, axis: int | None = None, broadcast: int = 0) -> tuple[np.ndarray]:
             return (np.asarray(compute(a, align(a, b, broadcast, axis))),)
@@ -43,7 +44,7 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> Any:
     if a.dtype.kind not in "iu":
         return a / b
     _refuse_zero(a, b)
-    # Towards zero, without a detour over floats. The least integer divided by -1 wraps to itself.
+    # Truncate without converting to floats. The smallest integer divided by -1 wraps to itself.
     quotient = np.floor_divide(a, b)
     return quotient + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
 
@@ -58,7 +59,7 @@ def _power(a: np.ndarray, b: np.ndarray) -> Any:
     negative = np.broadcast_to(b < 0, np.broadcast_shapes(a.shape, b.shape))
     if np.any(negative & (a == 0)):
         raise ZeroDivisionError("an integer division by zero")
-    # Modulo 2**64, whatever the signs; the cast wraps.
+    # Computed modulo 2**64 for any signs; the cast wraps.
     exponent = np.where(b < 0, 0, b).astype(np.uint64)
     whole = np.power(a.astype(np.uint64), exponent).astype(a.dtype)
     inverse = np.where(np.abs(a) == 1, np.where(b % 2 == 0, a * a, a), 0).astype(a.dtype)  # truncated
@@ -66,14 +67,14 @@ def _power(a: np.ndarray, b: np.ndarray) -> Any:
 
 
 class Div(OpRun):
-    # onnx.reference gives 0 for integers divided by zero. onnxruntime fails, and so does the CPU device.
+    # onnx.reference returns 0 for integers divided by zero. onnxruntime and the CPU device fail.
 
     def _run(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
         return (np.asarray(_quotient(a, b), a.dtype),)
 
 
 class Mod(OpRun):
-    # As Div.
+    # See Div.
 
     def _run(self, a: np.ndarray, b: np.ndarray, fmod: int = 0) -> tuple[np.ndarray, ...]:
         if a.dtype.kind in "iu":
@@ -82,16 +83,17 @@ class Mod(OpRun):
 
 
 class Pow(OpRun):
-    # onnx.reference fails for integers with negative exponents, where onnxruntime truncates the power. It wraps powers
-    # of int8 by int32 in another type than powers of int8 by int8. Zero to a negative power is a division by zero.
+    # onnx.reference fails for integers with negative exponents, while onnxruntime truncates the power. onnx.reference
+    # also wraps powers of int8 by int32 in a different type than powers of int8 by int8. Zero to a negative power is a
+    # division by zero.
 
     def _run(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
         return (np.asarray(_power(a, b), a.dtype),)
 
 
 class ReduceMean(OpRun):
-    # For integers, onnx.reference divides the sum as float64, which rounds it, and casts the NaN that is the mean of no
-    # elements. Found by comparing with the CPU device.
+    # For integers, onnx.reference divides the sum as float64, which rounds it, and casts NaN, the mean of no elements,
+    # to an integer. Found by comparing with the CPU device.
 
     def mean(self, x: np.ndarray, axes: tuple[int, ...] | None, keepdims: int) -> tuple[np.ndarray, ...]:
         if x.dtype.kind not in "iu":
@@ -116,8 +118,8 @@ class ReduceMean_18(ReduceMean):
 
 
 class Clip_1(OpRun):
-    # onnx.reference starts at 6. For a missing bound it uses infinity; the specification uses the largest finite number
-    # of the type.
+    # onnx.reference starts at opset 6. It replaces a missing bound by infinity; the specification uses the largest
+    # finite number of the type.
 
     def _run(self, x: np.ndarray, max: float | None = None, min: float | None = None) -> tuple[np.ndarray, ...]:
         bounds = (None if bound is None else np.array(bound, x.dtype) for bound in (min, max))
@@ -125,7 +127,7 @@ class Clip_1(OpRun):
 
 
 class Clip_11(OpRun):
-    # As above.
+    # See Clip_1.
 
     def _run(
         self, x: np.ndarray, low: np.ndarray | None = None, high: np.ndarray | None = None
@@ -142,7 +144,7 @@ def _clipped(x: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> 
 
 
 class PRelu_1(OpRun):
-    # Opsets 1 to 6: one slope per channel, or one for all; onnx.reference broadcasts the slope to the last axis.
+    # Opsets 1 to 6 have one slope per channel or one for all; onnx.reference broadcasts the slope to the last axis.
 
     def _run(self, x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, ...]:
         if slope.ndim == 1 and slope.size > 1 and x.ndim > 1:
@@ -151,15 +153,15 @@ class PRelu_1(OpRun):
 
 
 class PRelu_7(OpRun):
-    # onnx.reference multiplies 0 by the slope, which may be infinite. It treats a slope that does not broadcast as one
-    # per channel, so its answer depends on sizes; onnxruntime refuses such a slope.
+    # onnx.reference multiplies 0 by the slope, which may be infinite. If a slope does not broadcast, it uses it as one
+    # per channel, so the result depends on sizes; onnxruntime rejects such a slope.
 
     def _run(self, x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, ...]:
         return (np.where(x < 0, x * np.broadcast_to(slope, x.shape), x).astype(x.dtype),)
 
 
 class Gemm_1(OpRun):
-    # onnx.reference starts at 6, and there refuses to broadcast a third operand that needs none of the old rules.
+    # onnx.reference starts at opset 6, where it refuses to broadcast a third operand unless `broadcast` is set.
 
     def _run(
         self,
@@ -172,7 +174,7 @@ class Gemm_1(OpRun):
         transA: int = 0,
         transB: int = 0,
     ) -> tuple[np.ndarray, ...]:
-        del broadcast  # what it allows is what NumPy does
+        del broadcast  # it allows exactly NumPy's broadcasting
         return (_gemm(a, b, c, alpha, beta, transA, transB),)
 
 
@@ -200,8 +202,8 @@ class MatMul(OpRun):
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> Any:
-    """The matrix product. NumPy calls a BLAS, which may skip factors of 0 and so lose NaN * 0."""
-    result = np.matmul(a, b)  # always: it refuses shapes that einsum would broadcast
+    """The matrix product. NumPy's BLAS may skip factors of 0 and so lose NaN * 0."""
+    result = np.matmul(a, b)  # always computed: it rejects shapes that einsum would broadcast
     if a.dtype.itemsize < 4 or a.dtype.kind != "f" or (np.isfinite(a).all() and np.isfinite(b).all()):
         return result
     wide_a, wide_b = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
@@ -217,20 +219,20 @@ def _gemm(
     if a.dtype.kind in "iu" and alpha == int(alpha) and beta == int(beta):
         factors = (np.array(int(alpha)).astype(a.dtype), np.array(int(beta)).astype(a.dtype))
     result = factors[0] * _product(a.T if trans_a else a, b.T if trans_b else b)
-    if c is not None and beta != 0:  # else C is not read
+    if c is not None and beta != 0:  # C is not read if beta is 0
         result = result + factors[1] * c
     return np.asarray(result, a.dtype)
 
 
 class Softsign(OpRun):
-    # onnx.reference writes into a scalar of NumPy and fails for 0-d input. Compared with onnxruntime.
+    # onnx.reference writes into a NumPy scalar and so fails for 0-d input. Compared with onnxruntime.
 
     def _run(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
         return (np.asarray(x / (1 + np.abs(x)), x.dtype),)
 
 
 class Mean(OpRun):
-    # onnx.reference adds into the first operand, and fails if another one broadcasts it to a larger shape.
+    # onnx.reference adds into the first operand and fails if another operand broadcasts it to a larger shape.
 
     def _run(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
         total = operands[0]
@@ -250,8 +252,8 @@ def _old_reduction(name: str, compute: Callable[..., Any]) -> type[OpRun]:
 
 
 def _new_reduction(name: str, compute: Callable[..., Any]) -> type[OpRun]:
-    # ReduceLogSum and ReduceLogSumExp of onnx.reference fail for integers (it writes the logarithm into an integer
-    # array) and for 0-d input; its ReduceSumSquare gives int64 for int32. Compared with onnxruntime over dtypes.
+    # In onnx.reference, ReduceLogSum and ReduceLogSumExp fail for integers (the logarithm is written into an integer
+    # array) and for 0-d input; ReduceSumSquare returns int64 for int32. Compared with onnxruntime over dtypes.
     class Reduction(OpRun):
         def _run(
             self, x: np.ndarray, axes: np.ndarray | None = None, keepdims: int = 1, noop_with_empty_axes: int = 0

@@ -1,4 +1,4 @@
-"""Gathering, scattering, sampling and choosing."""
+"""Gathering, scattering, sampling and selecting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UpstreamSlice: Any = load_op("", "Slice", 13)
 
 
 class GatherElements(OpRun):
-    # onnx.reference refuses indices that are shorter than the data along the other axes. Compared with onnxruntime.
+    # onnx.reference rejects indices that are shorter than the data along the other axes. Compared with onnxruntime.
 
     def _run(self, x: np.ndarray, indices: np.ndarray, axis: int = 0) -> tuple[np.ndarray, ...]:
         axis %= x.ndim
@@ -33,15 +33,15 @@ class GatherElements(OpRun):
 
 
 class Scatter(UpstreamScatterElements):  # type: ignore[misc]
-    # Scatter of opsets 9 and 10 is ScatterElements by its old name; onnx.reference does not know it. Backend suite.
+    # Scatter of opsets 9 and 10 is the old name of ScatterElements; onnx.reference does not know it. Backend suite.
 
     def _run(self, data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int = 0) -> Any:
         return super()._run(data, indices, updates, axis=axis, reduction="none")
 
 
 class ScatterElements(UpstreamScatterElements):  # type: ignore[misc]
-    # onnx.reference uses Python's min and max, which return NaN or not by the order of the operands. Its ScatterND, Min
-    # and Max return NaN.
+    # onnx.reference uses Python's min and max, whose result for NaN depends on the order of the operands. Its
+    # ScatterND, Min and Max return NaN.
 
     def _run(
         self, data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int = 0, reduction: str = "none"
@@ -57,8 +57,8 @@ class ScatterElements(UpstreamScatterElements):  # type: ignore[misc]
 
 
 class OneHot(OpRun):
-    # onnx.reference fails if the depth is a tensor of one element instead of a scalar. It compares fractional indices
-    # as they are; the specification casts them to int64. It wraps uint64, and computes with the values, so an infinite
+    # onnx.reference fails if the depth is a one-element tensor instead of a scalar. It compares fractional indices
+    # unchanged; the specification casts them to int64. It wraps uint64. It computes with both values, so an infinite
     # one spoils the other. Compared with onnxruntime.
 
     def _run(
@@ -68,7 +68,7 @@ class OneHot(OpRun):
         if size < 0:
             raise ValueError(f"expected a depth of at least 0, found {size}")
         wide = indices
-        if indices.dtype.kind not in "iu":  # the cast is defined only between these bounds
+        if indices.dtype.kind not in "iu":  # the cast is defined only within these bounds
             wide = np.where((indices >= -(2.0**62)) & (indices < 2.0**62), indices, -(2.0**62)).astype(np.float64)
         wide = np.expand_dims(wide.astype(np.int64), axis)
         if indices.dtype.kind != "u":
@@ -79,7 +79,7 @@ class OneHot(OpRun):
 
 class Slice(UpstreamSlice):  # type: ignore[misc]
     # For negative steps, the specification clamps a start before the first element to that element; onnx.reference
-    # slices as NumPy does, which then selects nothing. Found by fuzzing against onnxruntime.
+    # slices as NumPy does, which selects nothing. Found by fuzzing against onnxruntime.
 
     def _run(
         self,
@@ -96,8 +96,8 @@ class Slice(UpstreamSlice):  # type: ignore[misc]
 
 
 class GridSample(UpstreamGridSample):  # type: ignore[misc]
-    # Cubic mode with border padding: onnx.reference moves the sampling point into the image, where the specification
-    # (and PyTorch, whence it comes) repeats the border's elements. Compared with onnxruntime over modes and paddings.
+    # In cubic mode with border padding, onnx.reference moves the sampling point into the image, while the specification
+    # (like PyTorch, its origin) repeats the border's elements. Compared with onnxruntime over modes and paddings.
 
     def _run(
         self,
@@ -114,7 +114,7 @@ class GridSample(UpstreamGridSample):  # type: ignore[misc]
 
 
 class GridSample_16(GridSample):
-    # Opset 20 renamed the modes; onnx.reference knows the new names only. Backend suite stamped as opset 16.
+    # Opset 20 renamed the modes; onnx.reference knows only the new names. Backend suite stamped as opset 16.
 
     def _run(
         self,
@@ -151,7 +151,7 @@ def _cubic_sample(x: np.ndarray, grid: np.ndarray, align_corners: bool) -> np.nd
 
 
 def _cubic_weights(fraction: np.ndarray, a: float = -0.75) -> np.ndarray:
-    """Keys' kernel at the four neighbors of a point: float[points, 4]."""
+    """Keys's cubic kernel at the four neighbors of each point: float[points, 4]."""
     distance = np.abs(fraction[:, None] - np.arange(-1, 3))
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((distance - 5) * distance + 8) * distance * a - 4 * a
@@ -159,8 +159,8 @@ def _cubic_weights(fraction: np.ndarray, a: float = -0.75) -> np.ndarray:
 
 
 class Unique(OpRun):
-    # Unsorted with an axis onnx.reference picks along axis 0, and without one it picks rows of a tensor it should have
-    # flattened. Compared with onnxruntime.
+    # If unsorted, onnx.reference selects along axis 0 instead of the given axis, and without an axis it selects rows of
+    # a tensor that should be flattened. Compared with onnxruntime.
 
     def _run(self, x: np.ndarray, axis: int | None = None, sorted: int = 1) -> tuple[np.ndarray, ...]:
         data = x.reshape(-1) if axis is None else x
@@ -181,8 +181,8 @@ class Unique(OpRun):
 
 
 class NonMaxSuppression(UpstreamNonMaxSuppression):  # type: ignore[misc]
-    # onnx.reference fails where the optional inputs are left out: by default no box is chosen, and boxes must not
-    # overlap at all. Compared with onnxruntime.
+    # onnx.reference fails if optional inputs are absent. By default no box is chosen, and boxes must not overlap at
+    # all. Compared with onnxruntime.
 
     def _run(
         self,
@@ -201,7 +201,7 @@ class NonMaxSuppression(UpstreamNonMaxSuppression):  # type: ignore[misc]
 
 
 class RoiAlign_10(UpstreamRoiAlign):  # type: ignore[misc]
-    # Until opset 15 regions are not shifted by half an element; onnx.reference takes the later default. Compared with
+    # Before opset 16, regions are not shifted by half an element; onnx.reference uses the later default. Compared with
     # onnxruntime.
 
     def _run(

@@ -23,7 +23,7 @@ class _MlOperator(OpRun):
 
 
 class CategoryMapper(_MlOperator):
-    # Missing in onnx.reference. Strings to integers and back, by two lists.
+    # Missing in onnx.reference. Maps strings to integers and back by two lists.
 
     def _run(
         self,
@@ -55,8 +55,8 @@ class ZipMap(_MlOperator):
 
 
 class CastMap(_MlOperator):
-    # Missing in onnx.reference. A map from integer to value becomes a row: its values in the order of their keys, or
-    # each at the place of its key.
+    # Missing in onnx.reference. A map from integers to values becomes a row: the values in the order of their keys, or
+    # each at the index given by its key.
 
     def _run(
         self, x: dict[int, Any], cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1
@@ -73,7 +73,7 @@ class CastMap(_MlOperator):
 
 
 class LabelEncoder_1(_MlOperator):
-    # The first version counts through one list; onnx.reference knows the later key and value lists only.
+    # The first version has a single list; onnx.reference supports only the later lists of keys and values.
 
     def _run(
         self,
@@ -92,8 +92,8 @@ class LabelEncoder_1(_MlOperator):
 
 
 class LabelEncoder(_MlOperator):
-    # onnx.reference never finds the key NaN, and gives "" where the default string is asked for and absent. Compared
-    # with onnxruntime over key and value types.
+    # onnx.reference never finds the key NaN, and returns "" if the default string is needed and absent. Compared with
+    # onnxruntime over key and value types.
 
     def _run(
         self,
@@ -133,21 +133,21 @@ class LabelEncoder(_MlOperator):
         return (found.reshape(x.shape),)
 
     def key(self, value: Any) -> Any:
-        """A dictionary key: bytes as text, and one key for every NaN."""
+        """A dictionary key: bytes become text, and all NaN become the same key."""
         if isinstance(value, bytes):
             return value.decode()
         return "NaN" if isinstance(value, (float, np.floating)) and math.isnan(value) else value
 
 
 class LabelEncoder_2(LabelEncoder):
-    # Before version 4 NaN equals nothing. Compared with onnxruntime.
+    # Before version 4 NaN equals no value. Compared with onnxruntime.
 
     def key(self, value: Any) -> Any:
         return value.decode() if isinstance(value, bytes) else value
 
 
 class Normalizer(_MlOperator):
-    # MAX divides by the maximum; onnx.reference divides by the maximum of the absolute values. By the schema, and
+    # MAX divides by the maximum; onnx.reference divides by the largest absolute value. According to the schema, and
     # compared with onnxruntime.
 
     def _run(self, x: np.ndarray, norm: str = "MAX") -> tuple[np.ndarray]:
@@ -165,7 +165,7 @@ class Normalizer(_MlOperator):
 
 
 class Scaler(_MlOperator):
-    # The result is float32 whatever goes in; onnx.reference keeps integers. By the schema.
+    # The result is float32 for any input type; onnx.reference keeps integers. According to the schema.
 
     def _run(
         self, x: np.ndarray, offset: Sequence[float] | None = None, scale: Sequence[float] | None = None
@@ -183,7 +183,7 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def _softmax_zero(scores: np.ndarray) -> np.ndarray:
-    """Softmax over the scores that are not zero; those stay zero."""
+    """Softmax over the nonzero scores; zero scores stay zero."""
     exponentials = np.exp(scores - scores.max(axis=1, keepdims=True)) * (np.abs(scores) > 1e-7)
     return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
 
@@ -210,7 +210,7 @@ def _transformed(scores: np.ndarray, post_transform: str) -> tuple[np.ndarray]:
 
 
 class LinearRegressor(_MlOperator):
-    # onnx.reference gives NaN where the intercepts are left out. Compared with onnxruntime.
+    # onnx.reference returns NaN if the intercepts are absent. Compared with onnxruntime.
 
     def _run(
         self,

@@ -1,4 +1,4 @@
-"""Operators that onnx.reference lacks, or lacks in some versions, and that fit nowhere else."""
+"""Operators that onnx.reference does not support, or not in all versions, and that fit no other module."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DequantizeLinear_10(OpRun):
 
 
 class Cast_1(OpRun):
-    # Until opset 5 the target type is written by name; onnx.reference looks the name up as a number.
+    # Until opset 5 the target type is a name; onnx.reference parses the name as a number.
 
     def _run(self, x: np.ndarray, to: str = "FLOAT") -> tuple[np.ndarray]:
         number = TensorProto.DataType.Value(to)
@@ -42,7 +42,7 @@ class Cast_1(OpRun):
 
 
 class CastLike_24(OpRun):
-    # onnx.reference has no `round_mode` here, though its Cast does. By the schema.
+    # onnx.reference supports `round_mode` in Cast but not here. According to the schema.
 
     def _run(
         self, x: np.ndarray, like: np.ndarray, round_mode: str = "up", saturate: int = 1
@@ -55,7 +55,7 @@ class CastLike_24(OpRun):
 
 
 class Split_1(OpRun):
-    # Opset 1: the sizes are an attribute or a second input. onnx.reference starts at 2.
+    # Opset 1 has the sizes as an attribute or a second input. onnx.reference starts at opset 2.
 
     def _run(
         self,
@@ -73,7 +73,7 @@ class Split_1(OpRun):
 
 
 class Multinomial(OpRun):
-    """Draws classes from unnormalized log probabilities [batch, classes], by the inverse of the distribution."""
+    """Draws classes from unnormalized log probabilities [batch, classes], by inverting the cumulative distribution."""
 
     def _run(
         self, logits: np.ndarray, dtype: int = 6, sample_size: int = 1, seed: float | None = None

@@ -13,7 +13,7 @@ __all__ = ["CORRECTIONS"]
 
 
 def _as_matrix(x: np.ndarray, axis: int) -> np.ndarray:
-    """``x`` with the axes before and from ``axis`` on flattened: the 2-D form of opsets before 13."""
+    """``x`` flattened to 2-D, as opsets before 13 do: the axes before ``axis``, and those from ``axis`` on."""
     axis %= x.ndim + 1 if axis >= 0 else x.ndim
     return x.reshape(int(np.prod(x.shape[:axis])), -1) if x.size else x.reshape(0, 0)
 
@@ -48,10 +48,10 @@ def _coerced(name: str, compute: Callable[[np.ndarray], np.ndarray]) -> type[OpR
 
 
 class BatchNormalizationInference(OpRun):
-    # Opsets 7 to 13 normalize with the given mean and variance unless the node has training outputs, which no
-    # framework that runs models offers. onnx.reference mixes batch statistics in, because `momentum` has a default,
-    # and fails in opsets 6 to 8 (a tuple inside a tuple). Found with the backend suite stamped as opsets 7 and 9.
-    # Before opset 9 there is `spatial`: 0 means statistics per activation and not per channel.
+    # Opsets 7 to 13 normalize with the given mean and variance unless the node has training outputs, which no inference
+    # framework supports. onnx.reference mixes in batch statistics, because `momentum` has a default, and fails in
+    # opsets 6 to 8 (a tuple inside a tuple). Found with the backend suite stamped as opsets 7 and 9. Before opset 9,
+    # `spatial` = 0 means statistics per activation instead of per channel.
 
     def _run(
         self,
@@ -69,8 +69,8 @@ class BatchNormalizationInference(OpRun):
 
 
 class BatchNormalizationUntil6(OpRun):
-    # onnx.reference starts at opset 6, and there returns a tuple inside a tuple. With `is_test` = 0 the statistics of
-    # the batch are used and the running ones returned. By the text of the specification; onnxruntime starts at 7.
+    # onnx.reference starts at opset 6, where it returns a tuple inside a tuple. With `is_test` = 0 the batch's
+    # statistics are used and the running ones returned. According to the specification; onnxruntime starts at opset 7.
 
     def _run(
         self,
@@ -113,8 +113,8 @@ def _normalize(
 
 
 class LogSoftmax(OpRun):
-    # onnx.reference takes the logarithm in place, which writes into its input when that is empty. Compared with
-    # onnxruntime on zero-sized tensors; TEMPLATE hands out read-only arrays.
+    # onnx.reference computes the logarithm in place, and so writes into its input if that is empty. Compared with
+    # onnxruntime on zero-sized tensors; TEMPLATE passes read-only arrays.
 
     def _run(self, x: np.ndarray, axis: int = -1) -> tuple[np.ndarray]:
         if x.size == 0:
@@ -124,8 +124,8 @@ class LogSoftmax(OpRun):
 
 
 class LRN(OpRun):
-    # onnx.reference loops over the batch where it should loop over channels: it normalizes only as many channels as
-    # there are images. It also takes 4-D input only. Compared with onnxruntime over sizes and ranks.
+    # onnx.reference loops over the batch instead of the channels, so it normalizes only as many channels as there are
+    # images. It also supports only 4-D input. Compared with onnxruntime over sizes and ranks.
 
     def _run(
         self, x: np.ndarray, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int = 1
@@ -141,7 +141,7 @@ class LRN(OpRun):
 
 
 class LpNormalization(OpRun):
-    # onnx.reference sums x and not |x| for p = 1. Compared with onnxruntime over axes.
+    # For p = 1 onnx.reference sums x instead of |x|. Compared with onnxruntime over axes.
 
     def _run(self, x: np.ndarray, axis: int = -1, p: int = 2) -> tuple[np.ndarray]:
         norm = (np.abs(x) ** p).sum(axis=axis, keepdims=True) ** (1.0 / p)
@@ -149,9 +149,9 @@ class LpNormalization(OpRun):
 
 
 class DropoutUntil9(OpRun):
-    # onnx.reference starts at opset 7, where it takes the ratio for a seed and gives a bool mask; until opset 9 the
-    # mask has the element type of the data. Without `is_test` opsets 1 to 6 drop at random; every runtime takes models
-    # of that age for inference, and so does this.
+    # onnx.reference starts at opset 7, where it uses the ratio as a seed and returns a bool mask; until opset 9 the
+    # mask has the data's element type. Without `is_test`, opsets 1 to 6 drop at random. Every runtime treats such old
+    # models as inference, and so does this class.
 
     def _run(self, x: np.ndarray, ratio: float = 0.5, is_test: int = 0) -> tuple[np.ndarray, ...]:
         del ratio, is_test

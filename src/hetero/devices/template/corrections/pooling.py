@@ -1,11 +1,13 @@
 """Pooling over windows, vectorized: the window becomes trailing axes of a strided view.
 
-onnx.reference pools in Python loops, one window at a time (seconds for one layer of an image model). Wrong there:
-MaxPool gives zero or no indices unless a stride or dilation is above 1, and in opset 1 misplaces asymmetric pads;
-SAME_LOWER of MaxPool rounds the output size down; AveragePool and LpPool shift the windows when ceil_mode enlarges
-the input by two or more, LpPool counts less than the window there, both ignore dilations under VALID, and AveragePool
-of opset 1 counts pads; GlobalMaxPool of 3-D input drops an axis. Found by comparing with onnxruntime over kernels,
-strides, pads, dilations, ceil_mode and auto_pad (tests/helpers/operator_cases.py).
+onnx.reference pools in Python loops, one window at a time (seconds for one layer of an image model). Its errors:
+- MaxPool returns zeros or no indices unless a stride or dilation is above 1, and misplaces asymmetric pads in opset 1.
+- SAME_LOWER of MaxPool rounds the output size down.
+- If ceil_mode enlarges the input by two or more, AveragePool and LpPool shift the windows, and LpPool omits elements.
+- AveragePool and LpPool ignore dilations under VALID; AveragePool of opset 1 counts pads.
+- GlobalMaxPool of 3-D input drops an axis.
+Found by comparing with onnxruntime over kernels, strides, pads, dilations, ceil_mode and auto_pad
+(tests/helpers/operator_cases.py).
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ __all__ = ["CORRECTIONS", "same_pads"]
 
 
 class Windows(NamedTuple):
-    """Where a pooling operator looks. All per spatial axis; ``end`` includes what ceil_mode adds, ``tail`` does not."""
+    """The windows of a pooling operator, per spatial axis. ``end`` includes the padding of ceil_mode, ``tail`` does
+    not."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -46,7 +49,7 @@ class Windows(NamedTuple):
 
 
 def same_pads(size: int, extent: int, stride: int, upper: bool) -> tuple[int, int]:
-    """Pads of SAME_UPPER and SAME_LOWER: as many outputs as strides begin in the input."""
+    """Pads of SAME_UPPER and SAME_LOWER, which give ceil(size / stride) outputs."""
     total = max((math.ceil(size / stride) - 1) * stride + extent - size, 0)
     return (total // 2, total - total // 2) if upper else (total - total // 2, total // 2)
 
@@ -75,7 +78,7 @@ def find_windows(
         steps = (size + first + last - extent) / strides[axis]
         count = (math.ceil(steps) if ceil_mode else math.floor(steps)) + 1
         if ceil_mode and (count - 1) * strides[axis] >= size + first:
-            count -= 1  # the last window must begin in the input or before it
+            count -= 1  # the last window must begin in the input or its leading pads
         count = max(count, 0)
         begin.append(first)
         tail.append(last)
@@ -90,7 +93,8 @@ def _padded(x: np.ndarray, windows: Windows, value: Any) -> np.ndarray:
 
 
 def _inside(spatial: Sequence[int], windows: Windows, with_pads: bool) -> np.ndarray:
-    """bool[position..., offset...]: whether a window's place lies in the input (or in its stated pads)."""
+    """bool[position..., offset...]: whether an element of a window is in the input (or, with_pads, in its explicit
+    pads)."""
     inside = np.ones(tuple(spatial), np.bool_)
     if with_pads:
         inside = np.pad(inside, list(zip(windows.begin, windows.tail, strict=True)), constant_values=True)
@@ -121,7 +125,7 @@ class MaxPool(OpRun):
             return (maxima,)
         hits = (view == np.expand_dims(maxima, offsets)) & _inside(spatial, windows, False)
         flat_hits = hits.reshape(*maxima.shape, -1)
-        # Number every element of the input, column by column if asked, and pick the number at each first hit.
+        # Number all elements of the input (with storage_order column by column) and take the number at each first hit.
         plane = int(np.prod(spatial))
         numbers = np.arange(plane, dtype=np.int64).reshape(spatial[::-1] if storage_order else spatial)
         numbers = numbers.T if storage_order else numbers
@@ -186,8 +190,8 @@ class GlobalLpPool(OpRun):
 
 
 class MaxRoiPool(OpRun):
-    # Missing in onnx.reference. Fast R-CNN's region pooling, with onnxruntime's rounding: corners round half away
-    # from zero, an empty bin gives 0.
+    # Missing in onnx.reference. Region pooling of Fast R-CNN, rounded as in onnxruntime: corners round half away from
+    # zero, and an empty bin gives 0.
 
     def _run(
         self, x: np.ndarray, rois: np.ndarray, pooled_shape: Sequence[int] = (), spatial_scale: float = 1.0

@@ -1,4 +1,4 @@
-"""Small integers: quantization, and products and convolutions of them."""
+"""Small integers: quantization, products and convolutions."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def _is_integer(dtype: Any) -> bool:
 
 
 def _dtype_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
-    """The element type of an attribute; ``default`` if it is absent or 0."""
+    """The element type that an attribute states; ``default`` if the attribute is absent or 0."""
     return tensor_dtype_to_np_dtype(number) if number else default
 
 
 def _spread(operand: Array, x: Array, attributes: Mapping[str, Any]) -> Array:
-    """A scale or zero point in a shape that broadcasts to ``x``, by the attributes ``axis`` and ``block_size``."""
+    """A scale or zero point reshaped to broadcast to ``x``, according to the attributes ``axis`` and ``block_size``."""
     return np.asarray(reshape_input(operand, x.shape, attributes.get("axis", 1), attributes.get("block_size", 0)))
 
 
 def _saturated(value: Array, zero: Any, dtype: Any) -> Array:
-    """round(value) + zero in ``dtype``, halves to even; NaN gives the least integer."""
+    """round(value) + zero in ``dtype``, halves to even; NaN gives the smallest integer."""
     limits: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     shifted = np.rint(value.astype(np.float64)) + np.asarray(zero).astype(np.float64)
     inside = np.clip(np.where(np.isnan(shifted), limits.min, shifted), limits.min, limits.max)
@@ -46,8 +46,8 @@ def _saturated(value: Array, zero: Any, dtype: Any) -> Array:
 
 
 class QuantizeLinear(UpstreamQuantizeLinear):  # type: ignore[misc]
-    # onnx.reference casts the quotient to int32 before it saturates, so a large quotient becomes the least integer. It
-    # divides in a type that NumPy chooses; the specification divides in the type of the scale.
+    # onnx.reference casts the quotient to int32 before it saturates, so a large quotient becomes the smallest integer.
+    # It divides in a type that NumPy chooses; the specification divides in the type of the scale.
 
     def _run(self, x: Array, y_scale: Array, zero_point: Array | None = None, **attributes: Any) -> tuple[Array, ...]:
         stated = _dtype_of(
@@ -80,7 +80,7 @@ class DequantizeLinear(UpstreamDequantizeLinear):  # type: ignore[misc]
 
 
 class DynamicQuantizeLinear(OpRun):
-    # onnx.reference fails if x is empty. If x holds only zeros, it returns the scale 1 / 255 and onnxruntime 1 (the
+    # onnx.reference fails if x is empty. If x contains only zeros, it returns the scale 1 / 255, onnxruntime 1 (the
     # specification's formula divides by zero). NaN in x makes the scale NaN; a zero point of NaN becomes 255.
 
     def _run(self, x: Array) -> tuple[Array, ...]:
@@ -119,8 +119,8 @@ class MatMulInteger(OpRun):
 
 
 class QLinearMatMul(OpRun):
-    # As MatMulInteger, also for scales. onnx.reference adds the zero point before it rounds, so an odd one changes how
-    # halves are rounded; the specification and onnxruntime round first.
+    # See MatMulInteger; the same applies to scales. onnx.reference adds the zero point before it rounds, so an odd zero
+    # point changes how halves are rounded; the specification and onnxruntime round first.
 
     def _run(
         self,
@@ -213,7 +213,7 @@ class ConvInteger(_Convolution):
 
 
 class QLinearConv(_Convolution):
-    # As ConvInteger and QLinearMatMul. onnx.reference also adds the bias to sums of float32.
+    # See ConvInteger and QLinearMatMul. onnx.reference also adds the bias to sums in float32.
 
     def _run(
         self,

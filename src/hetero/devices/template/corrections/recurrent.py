@@ -1,10 +1,10 @@
 """RNN, GRU and LSTM.
 
-onnx.reference ignores sequence lengths, clip, and all activations but the default ones (RNN refuses them), starts RNN
-at opset 7, and keeps the number of directions in the operator during a run, which is unsafe with several threads.
+onnx.reference ignores sequence lengths, clip, and all activations except the default ones (RNN rejects them), supports
+RNN only from opset 7 on, and stores the number of directions in the operator during a run, which is not thread-safe.
 Found by comparing with onnxruntime over directions, lengths, initial states, peepholes, clip and activations.
 
-One loop over time serves all three: it hands a cell the input's share of the gates and the state, and keeps a
+All three share one loop over time. It passes the input's share of the gates and the state to a cell, and keeps a
 sequence's state once its length is reached. A reversed direction runs the same loop over inputs reversed within their
 lengths.
 """
@@ -25,7 +25,7 @@ __all__ = ["CORRECTIONS"]
 
 Activation = Callable[[np.ndarray], np.ndarray]
 
-# Name in lower case -> function of (x, alpha, beta), defaults of alpha and beta (None: not taken).
+# Lowercase name -> function of (x, alpha, beta), defaults of alpha and beta (None: not used).
 _ACTIVATIONS: dict[str, tuple[Callable[..., Any], float | None, float | None]] = {
     "relu": (lambda x, a, b: np.maximum(x, 0), None, None),
     "tanh": (lambda x, a, b: np.tanh(x), None, None),
@@ -44,7 +44,7 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., Any], float | None, float | None]] =
 def _activations(
     names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None
 ) -> list[Activation]:
-    """The functions by name; given alphas and betas go, in order, to the functions that take one."""
+    """The functions by name. Alphas and betas are assigned, in order, to the functions that use one."""
     given_alphas, given_betas = iter(alphas or ()), iter(betas or ())
     found: list[Activation] = []
     for name in names:
@@ -58,7 +58,7 @@ def _activations(
 
 
 class _Recurrent(OpRun):
-    """The loop. A subclass gives `num_gates`, `default_activations`, `num_states` and `cell`."""
+    """The loop over time. A subclass defines `num_gates`, `default_activations`, `num_states` and `cell`."""
 
     num_gates = 1
     num_states = 1
@@ -73,7 +73,7 @@ class _Recurrent(OpRun):
         functions: Sequence[Activation],
         options: dict[str, Any],
     ) -> tuple[np.ndarray, ...]:
-        """New states for one time step. ``gates``: float[batch, gates * hidden], input times weights plus its bias."""
+        """New states for one time step. ``gates``: float[batch, gates * hidden], input times weights plus bias."""
         raise NotImplementedError
 
     def _run(
@@ -92,7 +92,7 @@ class _Recurrent(OpRun):
         output_sequence: int = 0,
         **options: Any,
     ) -> tuple[np.ndarray, ...]:
-        del output_sequence  # opsets 1 and 3: whether Y is wanted; it is made all the same
+        del output_sequence  # opsets 1 and 3: whether to return Y; it is always returned
         hidden = r.shape[2]
         if layout:
             x = x.transpose(1, 0, 2)

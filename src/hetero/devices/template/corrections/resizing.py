@@ -17,11 +17,10 @@ UpstreamResize: Any = load_op("", "Resize", None)
 
 
 class Resize(UpstreamResize):  # type: ignore[misc]
-    # Nearest mode of onnx.reference: it computes coordinates in double precision, where 1.5 / 0.6f - 0.5 is not 2, and
-    # so takes another element than every backend, which compute in float32; and where a coordinate is whole it treats
-    # it as the one before. For tf_crop_and_resize it uses the length that scales give, not rounded down, instead
-    # of the result's length, and so reads other elements. Found by comparing with onnxruntime over coordinate modes and
-    # roundings.
+    # In nearest mode, onnx.reference computes coordinates in double precision, where 1.5 / 0.6f - 0.5 is not 2, and so
+    # selects other elements than all backends, which use float32. It also treats an integer coordinate as the one
+    # before. For tf_crop_and_resize it uses the unrounded length that the scales give instead of the result's length,
+    # and so reads other elements. Found by comparing with onnxruntime over coordinate modes and roundings.
 
     def _run(
         self,
@@ -57,7 +56,7 @@ def _nearest(
     nearest_mode: str = "round_prefer_floor",
     **_: Any,
 ) -> np.ndarray:
-    """``x`` resized by picking elements, one axis after the other."""
+    """``x`` resized by selecting elements, one axis after the other."""
     chosen = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
     factors, lengths = _target(x, chosen, scales, sizes, keep_aspect_ratio_policy)
     result = x
@@ -121,7 +120,7 @@ def _cropped(
             weights = weights / np.where(total == 0, 1, total)
         matrix = np.zeros((length, size))
         for place, weight in zip(taps.clip(0, size - 1).astype(np.int64).T, weights.T, strict=True):
-            matrix[np.arange(length), place] += weight  # one of each row
+            matrix[np.arange(length), place] += weight  # one element of each row
         result = np.moveaxis(np.tensordot(matrix, result, (1, axis)), 0, axis)
     return np.where(outside, extrapolation_value, result).astype(x.dtype)
 
@@ -146,14 +145,15 @@ def _target(
 def coordinates(
     mode: str, size: int, length: int, scale: np.float32, region: tuple[np.float32, np.float32] | None
 ) -> np.ndarray:
-    """float32[length]: where each element of the result lies in the input, along one axis."""
+    """float32[length]: the coordinate in the input of each element of the result, along one axis."""
     y = np.arange(length, dtype=np.float32)
     half = np.float32(0.5)
     match mode:
         case "asymmetric":
             return y / scale
         case "align_corners":
-            # The length itself where the scale is that of the lengths but for rounding: corners fall on whole numbers.
+            # If the scale is the ratio of the lengths up to rounding, use the length itself, so that corners map to
+            # integers.
             is_ratio = abs(float(scale) * size - length) <= 1e-6 * length
             resized = np.float32(length) if is_ratio else np.float32(scale * np.float32(size))
             return y * np.float32(size - 1) / (resized - 1) if resized != 1 else np.zeros_like(y)
@@ -164,7 +164,7 @@ def coordinates(
         case "half_pixel_symmetric":
             adjustment = np.float32(length) / np.float32(scale * np.float32(size))
             offset = np.float32(size) / 2 * (1 - adjustment)
-            # Rounded once, as in onnxruntime: a place that is whole but for rounding falls to the same side.
+            # Rounded only once, as in onnxruntime, so that nearly integer coordinates fall on the same side.
             return (float(offset) + (y + half).astype(np.float64) / float(scale) - 0.5).astype(np.float32)
         case "tf_crop_and_resize" if region is not None:
             start, end = region
@@ -190,13 +190,13 @@ def _round(places: np.ndarray, mode: str) -> np.ndarray:
 
 
 class _ByScales(UpstreamResize):  # type: ignore[misc]
-    """What Resize was before opset 11: asymmetric coordinates, rounded down when enlarging and up when shrinking."""
+    """Resize before opset 11: asymmetric coordinates, rounded down when enlarging and up when shrinking."""
 
     def resize(self, x: np.ndarray, scales: np.ndarray, mode: str) -> tuple[np.ndarray, ...]:
         if mode == "nearest":
             found = _nearest(x, None, scales, None, coordinate_transformation_mode="asymmetric", nearest_mode="simple")
             return (found,)
-        # "bilinear" is what exporters wrote before "linear" was settled on
+        # older exporters write "bilinear" instead of "linear"
         result: tuple[np.ndarray, ...] = UpstreamResize._run(
             self,
             x,
@@ -209,7 +209,8 @@ class _ByScales(UpstreamResize):  # type: ignore[misc]
 
 
 class Resize_10(_ByScales):
-    # Opset 10 has the scales as second input; onnx.reference takes it for a region. Compared with onnxruntime at 10.
+    # In opset 10 the scales are the second input; onnx.reference reads them as a region. Compared with onnxruntime at
+    # 10.
 
     def _run(self, x: np.ndarray, scales: np.ndarray, mode: str = "nearest") -> tuple[np.ndarray, ...]:
         return self.resize(x, scales, mode)
@@ -223,7 +224,7 @@ class Upsample_7(_ByScales):
 
 
 class Upsample_1(_ByScales):
-    # Upsample of opsets 1 to 6 scales the last two axes, by two attributes.
+    # Upsample of opsets 1 to 6 scales the last two axes, with one attribute each.
 
     def _run(
         self, x: np.ndarray, height_scale: float = 1.0, width_scale: float = 1.0, mode: str = "nearest"
@@ -236,6 +237,6 @@ CORRECTIONS: Corrections = (
     ("", "Resize", 11, None, Resize),
     ("", "Upsample", 1, 6, Upsample_1),
     ("", "Upsample", 7, 8, Upsample_7),
-    # onnx.reference implements nearest mode with whole scales only
+    # onnx.reference implements nearest mode only for integer scales
     ("", "Upsample", 9, 9, Resize_10),
 )

@@ -13,8 +13,8 @@ __all__ = ["CORRECTIONS"]
 
 
 class Optional(OpRun):
-    # onnx.reference wraps the value into a list, so an optional sequence becomes a sequence of sequences. Backend
-    # suite, test_if_opt. An empty optional is None, which its OptionalGetElement and OptionalHasElement expect.
+    # onnx.reference wraps the value in a list, so an optional sequence becomes a sequence of sequences. Backend suite,
+    # test_if_opt. An empty optional is None, as its OptionalGetElement and OptionalHasElement expect.
 
     def _run(self, x: Any = None, type: Any = None) -> tuple[Any]:
         del type
@@ -25,8 +25,8 @@ class Optional(OpRun):
 
 
 class SequenceInsert(OpRun):
-    # onnx.reference takes the position modulo the length: at the end it inserts in front, and into an empty sequence
-    # it divides by zero. By the text of the specification.
+    # onnx.reference uses the position modulo the length: a position at the end inserts in front, and an empty sequence
+    # divides by zero. According to the specification.
 
     def _run(self, sequence: list[Any], tensor: np.ndarray, position: np.ndarray | None = None) -> tuple[list[Any]]:
         size = len(sequence)

@@ -1,4 +1,4 @@
-"""Operators that move data without changing it, and the first versions of others."""
+"""Operators that move data without changing it, and early versions of other operators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Reshape_1(OpRun):
 
 
 class Concat_1(OpRun):
-    # Opsets 1 to 3 may leave out the axis, which then is 1; onnx.reference demands it.
+    # In opsets 1 to 3 the axis is optional and defaults to 1; onnx.reference requires it.
     op_schema = onnx.defs.get_schema("Concat", 1, "")
 
     def _run(self, *inputs: np.ndarray, axis: int | None = None) -> tuple[np.ndarray, ...]:
@@ -31,22 +31,22 @@ class Concat_1(OpRun):
 
 class Squeeze_1(OpRun):
     # onnx.reference squeezes one axis after the other, which is wrong unless the axes ascend. Compared with
-    # onnxruntime. (Opset 13 has the axes as an input and is right.)
+    # onnxruntime. (In opset 13 the axes are an input, and onnx.reference is right.)
 
     def _run(self, x: np.ndarray, axes: Sequence[int] | None = None) -> tuple[np.ndarray, ...]:
         return (np.squeeze(x, axis=None if axes is None else tuple(axes)),)
 
 
 class Unsqueeze_1(OpRun):
-    # onnx.reference inserts one axis after the other, which is wrong unless the axes ascend: they are axes of the
-    # result. Compared with onnxruntime.
+    # onnx.reference inserts one axis after the other, which is wrong unless the axes ascend, because they are axes of
+    # the result. Compared with onnxruntime.
 
     def _run(self, x: np.ndarray, axes: Sequence[int] = ()) -> tuple[np.ndarray, ...]:
         return (np.expand_dims(x, axis=tuple(axes)),)
 
 
 class Pad(OpRun):
-    # Negative pads remove elements, before any are added; onnx.reference fails on them. Compared with onnxruntime.
+    # Negative pads first remove elements; onnx.reference fails on them. Compared with onnxruntime.
 
     def _run(
         self,

@@ -1,4 +1,4 @@
-"""The form of the tables of corrections."""
+"""The type of the tables of corrections."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ Corrections: TypeAlias = tuple[tuple[str, str, int, int | None, type[Any]], ...]
 
 
 def since(version: int, *classes: type[Any], domain: str = "") -> Corrections:
-    """An entry for each class: it has the name of its operator, and holds from ``version`` on."""
+    """One entry for each class, named after its operator, from ``version`` on."""
     return tuple((domain, run_class.__name__, version, None, run_class) for run_class in classes)
