@@ -320,7 +320,7 @@ def csr_from_edges(src, dst, num_nodes):
 
 
 def csr_from_rows(indptr, indices):
-    """`Csr` of rows: v's successors are indices[indptr[v]:indptr[v + 1]]. PartitionError if they are invalid or cyclic."""
+    """`Csr` of rows: the successors of v are indices[indptr[v]:indptr[v + 1]]. PartitionError if invalid or cyclic."""
     given = number_array(indptr, "indptr")
     if given.shape[0] == 0:
         raise PartitionError("indptr must have num_nodes + 1 entries, found none")

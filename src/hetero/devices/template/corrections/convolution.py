@@ -45,10 +45,10 @@ class ConvTranspose(OpRun):
         for a in range(rank):
             first, last = (pads[a], pads[a + rank]) if pads and auto_pad in (None, "", "NOTSET") else (0, 0)
             if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-                wanted = output_shape[-rank:][a] if output_shape else x.shape[2 + a] * strides[a]
-                total = max(full[a] - wanted, 0)
+                output_size = output_shape[-rank:][a] if output_shape else x.shape[2 + a] * strides[a]
+                total = max(full[a] - output_size, 0)
                 first = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
-                last = full[a] - wanted - first
+                last = full[a] - output_size - first
             begin.append(first)
             sizes.append(full[a] - first - last)
         batch, channels = x.shape[:2]

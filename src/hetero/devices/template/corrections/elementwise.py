@@ -258,10 +258,10 @@ def _new_reduction(name: str, compute: Callable[..., Any]) -> type[OpRun]:
         def _run(
             self, x: np.ndarray, axes: np.ndarray | None = None, keepdims: int = 1, noop_with_empty_axes: int = 0
         ) -> tuple[np.ndarray]:
-            given = axes is not None and axes.size
-            if not given and noop_with_empty_axes:
+            has_axes = axes is not None and axes.size
+            if not has_axes and noop_with_empty_axes:
                 return (_reduce(compute, x, (), 1),)
-            return (_reduce(compute, x, tuple(map(int, axes)) if given and axes is not None else None, keepdims),)
+            return (_reduce(compute, x, tuple(map(int, axes)) if has_axes and axes is not None else None, keepdims),)
 
     Reduction.__name__ = Reduction.__qualname__ = f"{name}Since18"
     return Reduction

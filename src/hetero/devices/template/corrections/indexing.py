@@ -188,16 +188,18 @@ class NonMaxSuppression(UpstreamNonMaxSuppression):  # type: ignore[misc]
         self,
         boxes: np.ndarray,
         scores: np.ndarray,
-        most: np.ndarray | None = None,
+        max_boxes: np.ndarray | None = None,
         overlap: np.ndarray | None = None,
         least_score: np.ndarray | None = None,
         center_point_box: int = 0,
     ) -> Any:
-        if most is None or int(most.reshape(-1)[0]) <= 0:
+        if max_boxes is None or int(max_boxes.reshape(-1)[0]) <= 0:
             return (np.zeros((0, 3), np.int64),)
         overlap = np.zeros(1, np.float32) if overlap is None else overlap.reshape(-1)
         least_score = np.full(1, -np.inf, np.float32) if least_score is None else least_score.reshape(-1)
-        return super()._run(boxes, scores, most.reshape(-1), overlap, least_score, center_point_box=center_point_box)
+        return super()._run(
+            boxes, scores, max_boxes.reshape(-1), overlap, least_score, center_point_box=center_point_box
+        )
 
 
 class RoiAlign_10(UpstreamRoiAlign):  # type: ignore[misc]

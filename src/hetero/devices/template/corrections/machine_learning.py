@@ -127,10 +127,10 @@ class LabelEncoder(_MlOperator):
             default = default.reshape(-1)[0]
         elif values_tensor is not None and default is None:
             default = {"f": default_float, "i": default_int64}.get(values_tensor.dtype.kind, default_string)
-        found = np.empty(x.size, dtype)
+        mapped = np.empty(x.size, dtype)
         for place, item in enumerate(x.flat):
-            found[place] = table.get(self.key(item), default)
-        return (found.reshape(x.shape),)
+            mapped[place] = table.get(self.key(item), default)
+        return (mapped.reshape(x.shape),)
 
     def key(self, value: Any) -> Any:
         """A dictionary key: bytes become text, and all NaN become the same key."""

@@ -82,8 +82,8 @@ class Multinomial(OpRun):
         wide = logits.astype(np.float64)
         odds = np.cumsum(np.exp(wide - wide.max(axis=1, keepdims=True)), axis=1)
         draws = random.random((len(logits), sample_size)) * odds[:, -1:]
-        chosen = (draws[:, :, None] >= odds[:, None, :]).sum(axis=2)
-        return (chosen.astype(dtype_of(dtype)),)
+        classes = (draws[:, :, None] >= odds[:, None, :]).sum(axis=2)
+        return (classes.astype(dtype_of(dtype)),)
 
 
 CORRECTIONS: Corrections = (

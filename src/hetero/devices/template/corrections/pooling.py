@@ -130,9 +130,9 @@ class MaxPool(OpRun):
         numbers = np.arange(plane, dtype=np.int64).reshape(spatial[::-1] if storage_order else spatial)
         numbers = numbers.T if storage_order else numbers
         number_view = windows.view(_padded(numbers, windows, 0)).reshape(*windows.sizes, -1)
-        chosen = flat_hits.argmax(axis=-1)
+        first_hits = flat_hits.argmax(axis=-1)
         picked = np.take_along_axis(
-            np.broadcast_to(number_view, (*chosen.shape, number_view.shape[-1])), chosen[..., None], axis=-1
+            np.broadcast_to(number_view, (*first_hits.shape, number_view.shape[-1])), first_hits[..., None], axis=-1
         )[..., 0]
         planes = np.arange(x.shape[0] * x.shape[1], dtype=np.int64) * plane
         return maxima, picked + planes.reshape(*x.shape[:2], *(1,) * len(spatial))

@@ -45,16 +45,16 @@ def _activations(
     names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None
 ) -> list[Activation]:
     """The functions by name. Alphas and betas are assigned, in order, to the functions that use one."""
-    given_alphas, given_betas = iter(alphas or ()), iter(betas or ())
-    found: list[Activation] = []
+    alpha_values, beta_values = iter(alphas or ()), iter(betas or ())
+    functions: list[Activation] = []
     for name in names:
         if name.lower() not in _ACTIVATIONS:
             raise ValueError(f"unknown activation {name!r}; known: {', '.join(_ACTIVATIONS)}")
         function, alpha, beta = _ACTIVATIONS[name.lower()]
-        alpha = None if alpha is None else float(next(given_alphas, alpha))
-        beta = None if beta is None else float(next(given_betas, beta))
-        found.append(functools.partial(function, a=alpha, b=beta))
-    return found
+        alpha = None if alpha is None else float(next(alpha_values, alpha))
+        beta = None if beta is None else float(next(beta_values, beta))
+        functions.append(functools.partial(function, a=alpha, b=beta))
+    return functions
 
 
 class _Recurrent(OpRun):

@@ -57,14 +57,14 @@ def _nearest(
     **_: Any,
 ) -> np.ndarray:
     """``x`` resized by selecting elements, one axis after the other."""
-    chosen = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
-    factors, lengths = _target(x, chosen, scales, sizes, keep_aspect_ratio_policy)
+    resized_axes = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
+    factors, lengths = _target(x, resized_axes, scales, sizes, keep_aspect_ratio_policy)
     result = x
     outside = np.zeros((), np.bool_)
-    for position, axis in enumerate(chosen):
+    for position, axis in enumerate(resized_axes):
         region = None
         if coordinate_transformation_mode == "tf_crop_and_resize" and roi is not None and roi.size:
-            region = (np.float32(roi[position]), np.float32(roi[position + len(chosen)]))
+            region = (np.float32(roi[position]), np.float32(roi[position + len(resized_axes)]))
         size = x.shape[axis]
         places = coordinates(coordinate_transformation_mode, size, lengths[position], factors[position], region)
         rounding = nearest_mode
@@ -93,12 +93,12 @@ def _cropped(
     **_: Any,
 ) -> np.ndarray:
     """Interpolates the region ``roi`` of ``x``, one axis after the other. Any axis may be cropped."""
-    chosen = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
-    _factors, lengths = _target(x, chosen, scales, sizes, keep_aspect_ratio_policy)
+    resized_axes = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
+    _factors, lengths = _target(x, resized_axes, scales, sizes, keep_aspect_ratio_policy)
     result = x.astype(np.float64)
     outside = np.zeros((), np.bool_)
-    for position, (axis, length) in enumerate(zip(chosen, lengths, strict=True)):
-        size, start, end = x.shape[axis], float(roi[position]), float(roi[position + len(chosen)])
+    for position, (axis, length) in enumerate(zip(resized_axes, lengths, strict=True)):
+        size, start, end = x.shape[axis], float(roi[position]), float(roi[position + len(resized_axes)])
         if length > 1:
             places = start * (size - 1) + np.arange(length) * (end - start) * (size - 1) / (length - 1)
         else:
@@ -194,8 +194,10 @@ class _ByScales(UpstreamResize):  # type: ignore[misc]
 
     def resize(self, x: np.ndarray, scales: np.ndarray, mode: str) -> tuple[np.ndarray, ...]:
         if mode == "nearest":
-            found = _nearest(x, None, scales, None, coordinate_transformation_mode="asymmetric", nearest_mode="simple")
-            return (found,)
+            resized = _nearest(
+                x, None, scales, None, coordinate_transformation_mode="asymmetric", nearest_mode="simple"
+            )
+            return (resized,)
         # older exporters write "bilinear" instead of "linear"
         result: tuple[np.ndarray, ...] = UpstreamResize._run(
             self,

@@ -56,8 +56,8 @@ class Pad(OpRun):
         axes: np.ndarray | None = None,
         mode: str = "constant",
     ) -> tuple[np.ndarray, ...]:
-        chosen = range(x.ndim) if axes is None else [int(axis) % x.ndim for axis in axes]
-        return (_pad(x, [int(p) for p in pads], chosen, mode, 0 if value is None else value.reshape(-1)[0]),)
+        padded_axes = range(x.ndim) if axes is None else [int(axis) % x.ndim for axis in axes]
+        return (_pad(x, [int(p) for p in pads], padded_axes, mode, 0 if value is None else value.reshape(-1)[0]),)
 
 
 class Pad_2(OpRun):
