@@ -1,14 +1,14 @@
 /* attention: y = softmax(scores) V with scores = alpha Q K' + bias + addend, for every matrix of a batch. float32. K
- * and V are packed first. Then one block of Q's rows at a time is combined with all of K and V, so that its scores stay
- * in the cache. One mask replaces scores by a number; another replaces results of the softmax.
+ *   and V are packed first. Then one block of Q's rows at a time is combined with all of K and V, so that its scores
+ *   stay in the cache. One mask replaces scores by a number; another replaces results of the softmax.
  *
  * in: Q, K, V; then bias, addend, mask of scores, mask after (bool), each or NULL. out: y.
  * ints: m, n (rows of Q; of K and V), d, e (columns of Q and K; of V and y); the mask value (0 or 1) at which the first
- * mask replaces a score, and the same for the second mask (2: no mask, the number replaces NaN); strides, in elements:
- * Q's rows and columns, K's, V's, y's rows (its columns are dense), bias's rows and columns, addend's rows (its columns
- * are dense), both masks' rows and columns (columns of bias and masks: 0 or 1); offsets of Q, K, V; b, the batch's
- * dims[b], and strides[b] of each of Q, K, V, y, bias, addend, the masks. K and V must each have a stride of 1, for
- * rows or columns; each element of y is written once.
+ *   mask replaces a score, and the same for the second mask (2: no mask, the number replaces NaN); strides, in
+ *   elements: Q's rows and columns, K's, V's, y's rows (its columns are dense), bias's rows and columns, addend's rows
+ *   (its columns are dense), both masks' rows and columns (columns of bias and masks: 0 or 1); offsets of Q, K, V; b,
+ *   the batch's dims[b], and strides[b] of each of Q, K, V, y, bias, addend, the masks. K and V must each have a stride
+ *   of 1, for rows or columns; each element of y is written once.
  * floats: alpha, the number that replaces scores, the number that replaces results.
  * scratch: 4 bytes times d ceil16(n) + n ceil16(e) + rows n, with rows = max(24, min(m, 8192 / n)).
  *

@@ -57,7 +57,7 @@ static int32_t count_beyond(const int32_t *keys, int32_t n, int32_t bound)
     return count;
 }
 
-/* A value such that exactly k keys are at least as large; if there is none, the largest value for which more than k are.
+/* A value such that exactly k keys are at least as large. If none exists, the largest value for which more than k are.
  * 0 < k <= n. */
 static int32_t bound_of(const int32_t *keys, int32_t n, int32_t k)
 {
@@ -113,7 +113,7 @@ HT_INLINE uint64_t item_of(int32_t key, int32_t place)
  * with equal keys must be in the order of their places. */
 static uint64_t *sort_items(uint64_t *items, uint64_t *spare, int32_t n)
 {
-    enum { DIGITS = 4, VALUES = 256 }; /* of a key of 32 bits, in bytes */
+    enum { DIGITS = 4, VALUES = 256 }; /* bytes of a 32-bit key */
     if (n <= FEW) {
         for (int32_t i = 1; i < n; i++) {
             const uint64_t item = items[i];
@@ -250,7 +250,7 @@ const uint64_t *ht_best_keys(const int32_t *keys, int32_t n, int32_t k, void *sc
     if (groups) {
         fold(keys, n, groups, r.chosen); /* r.chosen is free until choose_from */
         const int32_t bound = bound_of(r.chosen, (int32_t)groups, k);
-        if (count_from(keys, n, bound) > 4 * groups && count_beyond(keys, n, bound) < k) /* it is the k-th best, as many others */
+        if (count_from(keys, n, bound) > 4 * groups && count_beyond(keys, n, bound) < k) /* it is the k-th best, with many equal keys */
             return sort_items(items, spare, take(keys, NULL, n, bound, k, items));
         found = choose_from(keys, n, bound, &r);
     } else {
@@ -345,7 +345,7 @@ const uint64_t *ht_best_wide_keys(const int64_t *keys, int32_t n, int32_t k, voi
     uint64_t *items = sort_items(r.items, r.spare, k), *spare = items == r.items ? r.spare : r.items;
     if (is_stopping(n))
         return items;
-    for (int32_t begin = 0, end; begin < k; begin = end) { /* every run but the last is in the order of its places */
+    for (int32_t begin = 0, end; begin < k; begin = end) { /* all runs but the last are in the order of places */
         for (end = begin + 1; end < k && items[end] >> 32 == items[begin] >> 32; end++)
             continue;
         if (end == begin + 1)

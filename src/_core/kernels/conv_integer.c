@@ -28,7 +28,7 @@
 typedef struct {
     const ht_call *call;
     ht_quad_layout l;
-    int64_t maps, group_maps; /* filters in all, and of a group */
+    int64_t maps, group_maps; /* filters in total, and per group */
     int64_t pixels;           /* numbered across rows and planes */
     uint8_t zero;             /* of x, as it is stored */
     ht_blocks blocks;         /* rows: filters; columns: pixels */
@@ -82,7 +82,7 @@ static int64_t find_runs(const ht_quad_layout *l, int64_t first, int64_t pixels,
     return num;
 }
 
-/* Pixels of a group that stay in the L1 cache while its filters pass. */
+/* Pixels of a group that stay in the L1 cache while its filters stream past. */
 HT_INLINE int64_t chunk_pixels(const ht_quad_layout *l)
 {
     enum {

@@ -9,12 +9,12 @@
  * this *vector order*.
  *
  * ints of both kernels: as in conv_integer.c, with C groups of one channel; sizes along the first axis are 1.
- * pack_depthwise: in w[M][1][kernel] int8, or uint8 with zero point 128. out uint8 of
- *   multiplier * blocks * 256 * (quads + 1) elements, blocks = ceil(C / 64), quads = ceil(product(kernel) / 4): the
- *     signed bytes of 64 channels for each quad, then the sums of their filters, int32; all in vector order.
+ * pack_depthwise: in w[M][1][kernel] int8, or uint8 with zero point 128. out uint8 of multiplier * blocks * 256 *
+ *   (quads + 1) elements, blocks = ceil(C / 64), quads = ceil(product(kernel) / 4): the signed bytes of 64 channels for
+ *   each quad, then the sums of their filters, int32; all in vector order.
  * depthwise_integer: in x[N][C][spatial] int8 or uint8; w packed; x's zero point, one; bias[M] int32 or NULL; then, if
- * y is int8 or uint8: scale float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or the result of
- * requantize. scratch: see room_of. Threads take blocks and strips of rows.
+ *   y is int8 or uint8: scale float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or the result of
+ *   requantize. scratch: see room_of. Threads take blocks and strips of rows.
  */
 #include "elements.h"
 #include "integer_vec.h"

@@ -22,7 +22,7 @@
 #define HT_INTEGER_TYPES(X) HT_SIGNED_TYPES(X) HT_UNSIGNED_TYPES(X)
 #define HT_NUMERIC_TYPES(X) HT_FLOAT_TYPES(X) HT_INTEGER_TYPES(X)
 
-/* Bytes per element; 0 for a dtype that kernels do not know. */
+/* Bytes per element; 0 for a dtype that kernels do not support. */
 static inline int64_t ht_element_bytes(int32_t dtype)
 {
     switch (dtype) {

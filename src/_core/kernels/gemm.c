@@ -4,22 +4,22 @@
  * results may depend on k, the instruction set and the layout of B, but never on a split of rows or columns. float32 is
  * optimized; float64, int32, uint32, int64 and uint64 (wrapping) use one plain loop.
  *
- * pack_b: in B[batch][k][n] (or [batch][n][k] when trans), float32, at any address; out packed, float32, of
- *   batch * ceil(n / 16) * 16 * k elements (see gemm_micro.h). ints: batch, k, n, trans.
+ * pack_b: in B[batch][k][n] (or [batch][n][k] when trans), float32, at any address; out packed, float32, of batch *
+ *   ceil(n / 16) * 16 * k elements (see gemm_micro.h). ints: batch, k, n, trans.
  *
  * matmul: y = activation(alpha * A x B + beta * bias + addend), for every index of the batch.
  *   in: A[m][k] (or [k][m] when trans_a); B[k][n] (or [n][k] when trans_b, or packed); bias or NULL; addend (of y's
- *     shape) or NULL.
+ *   shape) or NULL.
  *   out: y[batch][m][n]. y overlaps no input.
  *   ints: m, n, k, trans_a, trans_b, b_packed, bias_row, bias_col (strides of bias in elements: (0, 1) a bias per
- *     column, (1, 0) per row, (n, 1) a matrix, (0, 0) a scalar; bias_col is 0 or 1), activation (unary.h), then the
- *     batch: d, dims[d], strides of A[d], strides of B[d] (elements between matrices; 0 broadcasts; for packed B in
- *     packed elements). d may be 0.
+ *   column, (1, 0) per row, (n, 1) a matrix, (0, 0) a scalar; bias_col is 0 or 1), activation (unary.h), then the
+ *   batch: d, dims[d], strides of A[d], strides of B[d] (elements between matrices; 0 broadcasts; for packed B in
+ *   packed elements). d may be 0.
  *   floats: alpha, beta (0: the bias is not read), activation's two parameters.
  *   scratch for float32: 0 if B is packed float32, else 4 * 16 * min(k * ceil(n / 16), 6144) bytes.
  *   All operands have one type, except that packed B of float32 may be stored as float16 or bfloat16; it is widened
- *     when read. Types other than float32 support no activation and no packed B; for integers, alpha and beta must be
- *     whole numbers.
+ *   when read. Types other than float32 support no activation and no packed B; for integers, alpha and beta must be
+ *   whole numbers.
  *
  * gemm: the same without the batch (d = 0 is left out).
  */

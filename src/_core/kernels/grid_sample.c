@@ -29,7 +29,7 @@ enum { ZEROS = 0, BORDER = 1, REFLECTION = 2 };
         const T rest = beyond - (T)times * range;                                                                    \
         return (v < low) == (times % 2 == 0) ? low + rest : high - rest;                                             \
     }                                                                                                                \
-    /* The element that stands for place i of an axis; -1 where there is none. */                                    \
+    /* The element used for position i of an axis; -1 if there is none. */                                           \
     static int64_t element_##T(int64_t i, int64_t size, int padding, T low, T high)                                  \
     {                                                                                                                \
         if (i >= 0 && i < size)                                                                                      \
@@ -40,12 +40,12 @@ enum { ZEROS = 0, BORDER = 1, REFLECTION = 2 };
             i = (int64_t)reflect_##T((T)i, low, high);                                                               \
         return ht_max64(0, ht_min64(size - 1, i));                                                                   \
     }                                                                                                                \
-    /* Elements and weights along one axis for a place in -1 .. 1; returns how many. */                              \
+    /* Elements and weights along one axis for a position in -1 .. 1; returns how many. */                           \
     static int along_##T(T place, int64_t size, int mode, int padding, int aligned, int64_t *at, T *weight)          \
     {                                                                                                                \
         const T low = aligned ? 0 : (T)-0.5, high = aligned ? (T)(size - 1) : (T)size - (T)0.5;                      \
         T v = aligned ? (place + 1) / 2 * (T)(size - 1) : ((place + 1) * (T)size - 1) / 2;                           \
-        if (!(v > -1e9 && v < 1e9)) /* infinite, or no number: -1, as a place before the first element */            \
+        if (!(v > -1e9 && v < 1e9)) /* infinite or NaN: -1, like a position before the first element */              \
             v = v > 0 ? (T)1e9 : v < 0 ? (T)-1e9 : (T)-1;                                                            \
         if (mode == NEAREST)                                                                                         \
             v = (T)nearbyint((double)v);                                                                             \
@@ -77,7 +77,7 @@ enum { ZEROS = 0, BORDER = 1, REFLECTION = 2 };
             at[i] = element_##T(first + i, size, padding, low, high);                                                \
         return taps;                                                                                                 \
     }                                                                                                                \
-    /* Nothing where the weight is nothing: an infinity there must not count. */                                      \
+    /* Zero if the weight is zero, even if the element is infinite. */                                               \
     HT_INLINE T term_##T(T weight, T value) { return weight == 0 ? 0 : weight * value; }                             \
     /* Points [begin, end) of one image: places and weights of a tile of points, then its sums channel by channel. */     \
     static void sample_##T(const ht_call *call, int rank, int64_t plane, int64_t points, int64_t image, int64_t begin,   \

@@ -5,12 +5,11 @@
  * unless B is constant, k * n more.
  *
  * pack_quads: in B[batch][k][n] int8 or uint8; its zero point, of the same type: one element, or batch * n. out uint8
- * of
- *   batch * ceil(n / 16) * 64 * (ceil(k / 4) + 2) elements: panels of 16 columns, each with the quads of every column
- *     as signed bytes, then the columns' sums and zero points, both of the stored bytes, int32. ints: batch, k, n.
+ *   of batch * ceil(n / 16) * 64 * (ceil(k / 4) + 2) elements: panels of 16 columns, each with the quads of every
+ *   column as signed bytes, then the columns' sums and zero points, both of the stored bytes, int32. ints: batch, k, n.
  * matmul_integer: y = A x B. in: A[m][k] int8 or uint8; its zero point, of the same type: one element, or one per row
- * of A (in all); B packed; then, if y is int8 or uint8: scale float32, one or n, and y's zero point, one; then
- * optionally bias[n], int32. out y[batch][m][n] int32, or the result of requantize (see requantize.h).
+ *   of A (in all); B packed; then, if y is int8 or uint8: scale float32, one or n, and y's zero point, one; then
+ *   optionally bias[n], int32. out y[batch][m][n] int32, or the result of requantize (see requantize.h).
  *   ints: m, n, k, then the batch: d, dims[d], strides of A[d], strides of B[d] (in packed elements; 0 broadcasts).
  *   scratch: 8 * ceil(k / 4) + 136 bytes for each of at least 12 rows; more than 96 rows bring no gain.
  */
@@ -22,7 +21,7 @@
 
 enum {
     MOST_ROWS = HT_MATMUL_INTEGER_MOST_ROWS,
-    BLOCK_QUADS = 256 /* a block of k: a pair of panels is 32 KiB and stays in L1 while A passes */
+    BLOCK_QUADS = 256 /* a block of k: a pair of panels takes 32 kB and stays in L1 while A streams past */
 };
 
 HT_INLINE int64_t panel_bytes(int64_t k) { return (ht_quads(k) + 2) * HT_PANEL_BYTES; }

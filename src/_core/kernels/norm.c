@@ -5,8 +5,8 @@
  *   in x[n][c][inner], scale[c], bias[c], mean[c], var[c]; out y; y may be x. ints: n, c, inner. floats: epsilon.
  * layer_norm: the same over each row with the row's own mean and variance.
  *   in x[rows][width], scale[width], bias[width] or NULL, then optionally addend[rows][width]: then x + addend is
- *     normalized. out y (may be x or addend), then optionally x + addend itself. ints: rows, width, and optionally 1 to
- *     skip subtracting the mean and divide by the root mean square. floats: epsilon.
+ *   normalized. out y (may be x or addend), then optionally x + addend itself. ints: rows, width, and optionally 1 to
+ *   skip subtracting the mean and divide by the root mean square. floats: epsilon.
  * instance_norm: rows of one channel share scale and bias.
  *   in x[n * c][width], scale[c], bias[c]; out y. ints: n, c, width. floats: epsilon.
  * lrn: y = x / (k + alpha / size * sum of squares of the nearest `size` channels)^beta.

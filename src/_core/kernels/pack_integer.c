@@ -2,12 +2,13 @@
  * which are the same.
  *
  * pack_pixels: in x[N][C][spatial] int8 or uint8; its zero point, one. out uint8 of N * group * quads * plane * 4 + 128
- * elements. For an axis of stride s and dilation d let period = s / gcd(s, d) and phases = min(kernel, period). Then
- * plane = product of phases * (out + (kernel - 1) * d / s) and quads = ceil(channels / 4). Exception: for one channel
- * quads = 1, and the last axis has ceil(kernel / 4) phases of `out`.
+ *   elements. For an axis of stride s and dilation d let period = s / gcd(s, d) and phases = min(kernel, period). Then
+ *   plane = product of phases * (out + (kernel - 1) * d / s) and quads = ceil(channels / 4). Exception: for one channel
+ *   quads = 1, and the last axis has ceil(kernel / 4) phases of `out`.
  * pack_filters: in w[M][C / group][kernel] int8 or uint8; its zero point, one or M. out uint8 of (M + 1) * 4 * (steps +
- * 2) elements: quads as signed bytes, their sum and the zero point as stored, int32; the last filter is all ones. steps
- * = quads * product(kernel); for one channel, the product of the kernel with its last size divided by 4, rounded up.
+ *   2) elements: quads as signed bytes, their sum and the zero point as stored, int32; the last filter is all ones.
+ *   steps = quads * product(kernel); for one channel, the product of the kernel with its last size replaced by a quarter
+ *   of it, rounded up.
  */
 #include "conv_integer.h"
 

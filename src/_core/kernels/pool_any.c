@@ -1,11 +1,11 @@
 /* Pooling cases that pool.c does not support: max_pool_any, lp_pool.
  *
  * max_pool_any: the largest element of each window, and its index. In x[n][c][...] (float32, float64, int8 or uint8);
- * out y, then optionally indices (int64, y's dims): the index in all of x, of equal elements the first; -1 for a window
- * outside x. ints: triples (see spatial.h) kernel, strides, pads before, dilations; column_major: indices within a
- * plane count its first axis fastest. NaN is the largest.
+ *   out y, then optionally indices (int64, y's dims): the index in all of x, of equal elements the first; -1 for a
+ *   window outside x. ints: triples (see spatial.h) kernel, strides, pads before, dilations; column_major: indices
+ *   within a plane count its first axis fastest. NaN is the largest.
  * lp_pool: (sum of |x|^p)^(1/p) over each window. In x (float32 or float64); out y. ints: the same triples, p >= 1. The
- * sum is computed in float64.
+ *   sum is computed in float64.
  * Cost: one step per element of each window.
  */
 #include "spatial.h"

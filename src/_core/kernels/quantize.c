@@ -8,8 +8,8 @@
  * [outer][ceil(axis / block)][inner]. One scale for all: outer = axis = 1.
  *
  * dynamic_quantize: scale and zero are derived from x's range, extended to contain 0. If that range contains only 0,
- * the scale is 1. NaN in x makes the scale NaN. A zero point that is NaN (for a scale of 0, NaN or infinity) becomes
- * 255.
+ *   the scale is 1. NaN in x makes the scale NaN. A zero point that is NaN (for a scale of 0, NaN or infinity) becomes
+ *   255.
  *   in x float32; out y uint8, scale float32[], zero uint8[].
  * requantize: see requantize.h. in x int32, scale float32, zero of y's type, broadcast to y: int8 or uint8.
  */

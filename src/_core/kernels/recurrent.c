@@ -10,12 +10,12 @@
  *   h0 or NULL (zeros); then
  *   lstm: c0 or NULL; peepholes[dirs][3][H] (input, output, forget) or NULL. Gates: input, output, forget, cell.
  *   gru: bias[dirs][H] of the hidden gate's recurrent product or NULL (linear_before_reset only). Gates: update, reset,
- *     hidden.
+ *   hidden.
  * out: y, the state at each step (zero past the end of a sequence), [steps][dirs][batch][H], or [batch][steps][dirs][H]
- * if batch_first; last h; lstm: last c. States: [dirs][batch][H], or [batch][dirs][H].
+ *   if batch_first; last h; lstm: last c. States: [dirs][batch][H], or [batch][dirs][H].
  * ints: steps, batch, H, dirs, reversed (the first direction runs backward; the second always does), batch_first,
- * option (lstm: input_forget; gru: linear_before_reset; rnn: 0), then per direction the codes of the activations: lstm
- * 3, gru 2, rnn 1.
+ *   option (lstm: input_forget; gru: linear_before_reset; rnn: 0), then per direction the codes of the activations:
+ *   lstm 3, gru 2, rnn 1.
  * floats: clip of the activations' arguments (infinity: none), then per direction and activation its two parameters.
  * scratch: 4 * batch * (gates + 2) * 16 * ceil(H / 16) bytes.
  */

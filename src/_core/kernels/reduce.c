@@ -3,12 +3,13 @@
  * reduce: in x; out y with x's elements reduced over the marked axes (y's dims with or without them).
  *   ints: operation, rank, then per axis of x 1 if it is reduced. Operations: 0 sum, 1 mean, 2 max, 3 min, 4 product,
  *   5 sum of squares, 6 sum of magnitudes, 7 root of the sum of squares, 8 logarithm of the sum.
- *   float32, float64, int32, int64 (7 and 8: floats only); max and min also int8 and uint8. Max and min pass NaN.
- *   Integers wrap. An empty reduction gives the operation's neutral element (mean: NaN; max, min of integers: the
- *   type's least, largest).
+ *   float32, float64, int32, int64 (7 and 8: floats only); max and min also int8 and uint8, and propagate NaN.
+ *   Integers wrap. An empty reduction gives the operation's neutral element (mean: NaN; max and min of integers: the
+ *   type's smallest and largest value).
  *
- * Axes of one kind that lie next to each other are merged. x is read once, in order: a reduced innermost axis becomes
- * one number per row (float32 as rows.h does it, float64 in independent partial sums), else rows are added to rows of y.
+ * Adjacent axes that are all reduced, or all kept, are merged. x is read once, in order. A reduced innermost axis
+ * becomes one number per row (float32 by rows.h, float64 in independent partial sums); otherwise rows are added to rows
+ * of y.
  */
 #include "rows.h"
 

@@ -4,11 +4,12 @@
  *              (int32), weight[taps][length] (x's dtype); out y[outer][length][inner].
  *              ints: outer, size, inner, length, taps.
  *   pick       y[o][j][i] = x[o][start[j]][column[i]].  in x (any dtype), start[length] (int32), then optionally
- *              column[width] (int32; without it i itself); out y[outer][length][width].  ints: outer, size, inner, length.
+ *              column[width] (int32; by default column[i] = i); out y[outer][length][width].
+ *              ints: outer, size, inner, length.
  *
- * An element of weight 0 is skipped, so that a NaN or an infinity reaches only the outputs that depend on it.
- * A window that leaves its axis gives HT_ERR_INDEX. Cost: taps multiplications per output. Along the innermost axis
- * (inner = 1) weights and starts run with the outputs, so that the loop over these vectorises with gathers.
+ * Elements of weight 0 are skipped, so that NaN and infinity reach only the outputs that depend on them. A window that
+ * leaves its axis gives HT_ERR_INDEX. Cost: taps multiplications per output. Along the innermost axis (inner = 1)
+ * weights and starts are contiguous in the outputs, so that the loop over outputs vectorizes with gathers.
  */
 #include "elements.h"
 #include "vec.h"

@@ -9,9 +9,9 @@
 #include "vec.h"
 
 #define HT_ROW_BLOCK 4096  /* elements summed in float32 before their sum goes to float64: bounds the rounding error */
-#define HT_PAIR_WIDTH 1024 /* rows up to here are taken in pairs: two of each of three operands are 24 KiB */
+#define HT_PAIR_WIDTH 1024 /* rows up to here are computed in pairs: two of each of three operands take 24 kB */
 
-/* EXPRESSION: what to add per vector `v`; the lanes past the end of the row are loaded as `filler`. */
+/* EXPRESSION: the term to add per vector `v`; lanes past the end of the row are loaded as `filler`. */
 #define HT_ROW_SUM(x, n, filler, expression, total)                                                                   \
     do {                                                                                                              \
         for (int64_t block_ = 0; block_ < (n); block_ += HT_ROW_BLOCK) {                                              \
@@ -68,7 +68,7 @@ HT_INLINE double ht_row_scatter(const float *x, int64_t n, float centre)
     return total;
 }
 
-/* The largest element, -inf of none; a NaN gives NaN if `nan_counts`, else it may be passed over. */
+/* The largest element, -inf for an empty row. A NaN gives NaN if `nan_counts`, else it may be ignored. */
 HT_INLINE float ht_row_max(const float *x, int64_t n, const int nan_counts)
 {
     const vf least = vf_set1(-INFINITY);
@@ -89,7 +89,7 @@ HT_INLINE float ht_row_max(const float *x, int64_t n, const int nan_counts)
     return vf_hmax(vf_max(vf_max(m[0], m[1]), vf_max(m[2], m[3])));
 }
 
-/* The smallest element, inf of none; NaN if any is. */
+/* The smallest element, inf for an empty row; NaN if any element is. */
 HT_INLINE float ht_row_min(const float *x, int64_t n)
 {
     const vf most = vf_set1(INFINITY);
