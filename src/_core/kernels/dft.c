@@ -14,7 +14,7 @@
  * y[outer][kept][inner][2].
  * ints: outer, size, inner, parts, length, kept (at most length), inverse (1: the exponent is positive and factor is 1
  * / length; 0: factor is 1), real (1: x is the first half, length / 2 + 1 bins, of the spectrum of a real signal, and y
- * is that signal, [outer][kept][inner]).
+ * is the real part, [outer][kept][inner]).
  * Scratch: 32 * m bytes. With eight times as much, eight lines are transformed side by side, so that every loop runs
  * across them. Threads take lines.
  */
