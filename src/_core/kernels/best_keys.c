@@ -250,7 +250,7 @@ const uint64_t *ht_best_keys(const int32_t *keys, int32_t n, int32_t k, void *sc
     if (groups) {
         fold(keys, n, groups, r.chosen); /* r.chosen is free until choose_from */
         const int32_t bound = bound_of(r.chosen, (int32_t)groups, k);
-        if (count_from(keys, n, bound) > 4 * groups && count_beyond(keys, n, bound) < k) /* it is the k-th best, with many equal keys */
+        if (count_from(keys, n, bound) > 4 * groups && count_beyond(keys, n, bound) < k) /* many keys equal the k-th best */
             return sort_items(items, spare, take(keys, NULL, n, bound, k, items));
         found = choose_from(keys, n, bound, &r);
     } else {

@@ -7,8 +7,7 @@
  *   quads = 1, and the last axis has ceil(kernel / 4) phases of `out`.
  * pack_filters: in w[M][C / group][kernel] int8 or uint8; its zero point, one or M. out uint8 of (M + 1) * 4 * (steps +
  *   2) elements: quads as signed bytes, their sum and the zero point as stored, int32; the last filter is all ones.
- *   steps = quads * product(kernel); for one channel, the product of the kernel with its last size replaced by a quarter
- *   of it, rounded up.
+ *   steps = quads * product(kernel); for one channel, product(kernel) with the last size n replaced by ceil(n / 4).
  */
 #include "conv_integer.h"
 
