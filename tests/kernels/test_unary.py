@@ -87,6 +87,14 @@ def test_random_inputs_are_precise(variant: str, op: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("alpha", [0.5, 1.702])
+def test_swish_of_another_alpha_never_decreases_from_zero_on(variant: str, alpha: float) -> None:
+    x = np.sort(np.abs(np.concatenate([sample(100_000), *part()])))
+    found = unary(x[np.isfinite(x)], "swish", alpha, variant=variant)
+    assert (found[1:] >= found[:-1]).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("op", FUNCTIONS)
 def test_bits_do_not_depend_on_the_place(variant: str, op: str) -> None:
     """In whole vectors, in what is left behind them, and beside lanes that take another way."""

@@ -4,12 +4,13 @@
  * and h = t / 2. Unlike one formula for the whole axis, this keeps neighbors in order, also near a minimum:
  *   - z is exact, and centers are chosen such that f(c) is a float32 to 2^-10 units in the last place;
  *   - rounding errors before the last addition are relative to z P(z), the change since the center, and stay below the
- *     change from one float to the next: pieces are narrow beside |t|, and P is small in the piece at zero;
+ *     change from one float to the next: pieces are narrow beside |t|, and P is small in the piece at zero (where Mish
+ *     needs p0 = 0.1; rounding both its product and its sum would be too much: argument `once`);
  *   - a minimum lies near a center (within 0.002), where P vanishes with the slope;
  *   - a piece that runs out to zero has its center at that end, so that all its terms have the same sign.
  * tests/unary_sweep.py checks this over all inputs, also where two pieces meet; run it after any change of a
- * coefficient. Polynomials are fitted to least maximal error, coefficient by coefficient from the lowest, each rounded
- * to float32 before the next is fitted.
+ * coefficient. Polynomials are fitted to least maximal error (of Swish and Mish: relative), coefficient by coefficient
+ * from the lowest, each rounded to float32 before the next is fitted.
  */
 #ifndef HETERO_PIECES_H
 #define HETERO_PIECES_H
@@ -40,6 +41,17 @@ typedef const float piece_table[PIECES][16];
 #define PIECE_TABLE(ROWS) {ROWS(PIECE_ROW)}
 #endif
 
+#if !defined(__AVX2__)
+HT_INLINE void piece_transpose(const char *const row[VF_LANES], vf columns[PIECE_COLUMNS + 3])
+{
+    for (int k = 0; k < PIECE_COLUMNS; k += VF_LANES) {
+        for (int i = 0; i < VF_LANES; i++)
+            columns[k + i] = vf_load((const float *)(row[i]) + k);
+        vf_transpose(columns + k);
+    }
+}
+#endif
+
 /* The columns of each lane's piece; of `index` the low three bits count. */
 HT_INLINE void piece_columns(piece_table table, vi index, vf columns[PIECE_COLUMNS + 3])
 {
@@ -54,27 +66,74 @@ HT_INLINE void piece_columns(piece_table table, vi index, vf columns[PIECE_COLUM
     const char *row[VF_LANES];
     for (int i = 0; i < VF_LANES; i++)
         row[i] = (const char *)table + (uint32_t)offset[i];
-    for (int k = 0; k < PIECE_COLUMNS; k += VF_LANES) {
-        for (int i = 0; i < VF_LANES; i++)
-            columns[k + i] = vf_load((const float *)(row[i]) + k);
-        vf_transpose(columns + k);
-    }
+    piece_transpose(row, columns);
 #endif
 }
 
-/* f(t) for t <= 0, where piece n covers -(n + 1/2) width < t < -(n - 1/2) width, and the last one all below that.
- * h is the larger of t / 2 and its column: the column is -1 for the piece at zero, and above t / 2 for the others. */
-HT_INLINE vf piecewise(piece_table table, vf t, float width)
+/* The same from one of two tables, lane by lane: `negative` where v has its sign bit set, else `positive`. Both have
+ * the same centers. */
+HT_INLINE void piece_columns_by_sign(piece_table negative, piece_table positive, vf v, vi index,
+                                     vf columns[PIECE_COLUMNS + 3])
 {
-    vf columns[PIECE_COLUMNS + 3];
-    const vf magic = vf_set1(12582912.0f); /* 1.5 * 2^23: a sum is rounded to an integer in its low bits */
-    const vf last = vf_set1(-(PIECES - 1) * width);
-    piece_columns(table, vf_bits(vf_fma(vf_max(last, t), vf_set1(-1.0f / width), magic)), columns);
+#if defined(__AVX512F__)
+    const vi low = vi_and(index, vi_set1(PIECES - 1)), high = vi_and(vi_shr(vf_bits(v), 28), vi_set1(PIECES));
+    for (int k = 0; k < PIECE_COLUMNS; k++) {
+        const vf both = _mm512_castps256_ps512(_mm256_loadu_ps(positive[k]));
+        columns[k] = _mm512_permutexvar_ps(vi_or(low, high), _mm512_insertf32x8(both, _mm256_loadu_ps(negative[k]), 1));
+    }
+#elif defined(__AVX2__)
+    columns[0] = _mm256_permutevar8x32_ps(_mm256_loadu_ps(negative[0]), index);
+    for (int k = 1; k < PIECE_COLUMNS; k++) {
+        const vf below = _mm256_permutevar8x32_ps(_mm256_loadu_ps(negative[k]), index);
+        columns[k] = _mm256_blendv_ps(_mm256_permutevar8x32_ps(_mm256_loadu_ps(positive[k]), index), below, v);
+    }
+#else
+    const vi offset = vi_shl(vi_and(index, vi_set1(PIECES - 1)), 6); /* in bytes */
+    const char *row[VF_LANES];
+    for (int i = 0; i < VF_LANES; i++)
+        row[i] = (const char *)(vf_bits(v)[i] < 0 ? negative : positive) + (uint32_t)offset[i];
+    piece_transpose(row, columns);
+#endif
+}
+
+/* a b + c, rounded to float32 once in every variant. */
+HT_INLINE vf fma_once(vf a, vf b, vf c)
+{
+#if defined(__AVX2__) || defined(__ARM_NEON)
+    return vf_fma(a, b, c);
+#else
+    typedef double wide __attribute__((vector_size(8 * VF_LANES)));
+    return __builtin_convertvector(__builtin_convertvector(a, wide) * __builtin_convertvector(b, wide) +
+                                       __builtin_convertvector(c, wide),
+                                   vf);
+#endif
+}
+
+/* h + z P(z) from the columns of each lane's piece. h is the larger of t / 2 and its column: the column is -1 for the
+ * piece at zero, and above t / 2 for the others. `once`: the last sum of P is rounded once in every variant. */
+HT_INLINE vf piece_value(const vf columns[PIECE_COLUMNS], vf t, int once)
+{
     const vf z = t - columns[0];
     vf p = columns[PIECE_COLUMNS - 1];
-    for (int k = PIECE_COLUMNS - 2; k > 1; k--)
+    for (int k = PIECE_COLUMNS - 2; k > 2; k--)
         p = vf_fma(p, z, columns[k]);
+    p = once ? fma_once(p, z, columns[2]) : vf_fma(p, z, columns[2]);
     return vf_fma(z, p, vf_max(t * vf_set1(0.5f), columns[1]));
+}
+
+/* The piece of t <= 0 where piece n covers -(n + 1/2) width < t < -(n - 1/2) width, and the last one all below that. */
+HT_INLINE vi piece_even(vf t, float width)
+{
+    const vf magic = vf_set1(12582912.0f); /* 1.5 * 2^23: a sum is rounded to an integer in its low bits */
+    const vf last = vf_set1(-(PIECES - 1) * width);
+    return vf_bits(vf_fma(vf_max(last, t), vf_set1(-1.0f / width), magic));
+}
+
+/* The piece of -12 width < t <= 0, where the first four pieces are `width` wide, the others twice that: the low bits
+ * of the exponent and the high bits of the mantissa of 2 - t / (2 width), which is from 2 to 8. Below: any piece. */
+HT_INLINE vi piece_widening(vf t, float width)
+{
+    return vi_shr(vf_bits(vf_fma(t, vf_set1(-0.5f / width), vf_set1(2.0f))), 21);
 }
 
 #endif

@@ -7,8 +7,8 @@
  * sign; bool: not; every integer: bitwise_not; float32, float64 -> bool: isnan, isinf.
  * Precision in float32: within 4 units in the last place (tests/unary_sweep.py states each figure and holds it for all
  * inputs; the tail of GELU, and sine and cosine, absolutely). Functions that rise or fall throughout do so here too, as
- * do gelu on both sides of its minimum, and swish and mish from 0 on, and give their limits exactly. Where ONNX's formula
- * is 0 * inf or inf / inf (Gelu, Swish and Mish of -inf, Softsign of both infinities), the result is NaN.
+ * do gelu, swish (alpha = 1) and mish on both sides of their minimum, and give their limits exactly. Where ONNX's
+ * formula is 0 * inf or inf / inf (Gelu, Swish and Mish of -inf, Softsign of both infinities), the result is NaN.
  * Rare operations (tan, inverse and hyperbolic functions) go through libm.
  */
 #include "unary_vector.h"
