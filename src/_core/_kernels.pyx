@@ -59,7 +59,7 @@ def variant():
     return ht_variant_name(_chosen).decode()
 
 
-cdef int _kernel_number(name) except -1:
+cdef int kernel_number(name) except -1:
     number = _kernel_numbers.get(name)
     if number is None:
         raise ValueError(f"no kernel {name!r}{did_you_mean(name, _kernel_numbers)}; kernel_names() lists them all")
@@ -68,12 +68,17 @@ cdef int _kernel_number(name) except -1:
 
 cdef ht_kernel_fn chosen_kernel(name) except NULL:
     """The kernel ``name`` of the variant in use; ValueError for an unknown name."""
-    return ht_kernel(_chosen, _kernel_number(name))
+    return ht_kernel(_chosen, kernel_number(name))
 
 
-cdef ht_in_place in_place_rule(name) except *:
-    """The operands that the first result of kernel ``name`` may overwrite. ValueError for an unknown kernel."""
-    return ht_in_place_of(_kernel_number(name))
+cdef ht_in_place in_place_rule(int kernel) noexcept:
+    """The operands that the first result of a kernel may overwrite."""
+    return ht_in_place_of(kernel)
+
+
+cdef int64_t scratch_of(int kernel, const ht_call *call) noexcept:
+    """Bytes of scratch memory for a call."""
+    return ht_scratch_bytes(kernel, call)
 
 
 def in_place(name):
@@ -82,94 +87,26 @@ def in_place(name):
     ``shared``: whether several operands may use that memory. ``HT_IN_PLACE`` in kernels.h states the conditions.
     ValueError for an unknown kernel.
     """
-    cdef ht_in_place rule = in_place_rule(name)
+    cdef ht_in_place rule = in_place_rule(kernel_number(name))
     return tuple([number for number in range(32) if rule.operands >> number & 1]), bool(rule.shared)
 
 
 cdef dict _constants = {ht_constant_name(number).decode(): ht_constant_value(number)
                         for number in range(ht_num_constants())}
-_constants["CUSTOM_NOTE_BYTES"] = sizeof(ht_custom_note)
 
 
 def constant(name):
     """A number that the kernels define: ``HT_<name>`` of constants.h, or a code as ``UNARY_<name>``, ``REDUCE_<name>``,
-    ``RECURRENT_<name>``; ``CUSTOM_NOTE_BYTES`` is the size of ``ht_custom_note``. ValueError for an unknown name."""
+    ``RECURRENT_<name>``. ValueError for an unknown name."""
     value = _constants.get(name)
     if value is None:
         raise ValueError(f"no constant {name!r}{did_you_mean(name, _constants)}")
     return value
 
 
-# Bytes of scratch memory, from the sizes of a call: the ht_scratch_* functions of constants.h.
-
-def scratch_gemm(int64_t k, int64_t n):
-    """For a right operand [k, n] of float32 that ``gemm`` or ``matmul`` packs itself."""
-    return ht_scratch_gemm(k, n)
-
-
-def scratch_conv_packing(int64_t group, int64_t maps, int64_t depth):
-    """For ``conv`` with weights that it packs itself: ``maps`` output channels per group, of ``depth`` numbers."""
-    return ht_scratch_conv_packing(group, maps, depth)
-
-
-def scratch_winograd(int64_t channels, int64_t tile):
-    """For ``conv`` with weights by ``pack_winograd`` and no dilations."""
-    return ht_scratch_winograd(channels, tile)
-
-
 def winograd_columns(int64_t channels, int64_t tile):
     """The number of tiles that ``conv`` transforms together."""
     return ht_winograd_columns(channels, tile)
-
-
-def scratch_matmul_integer_row(int64_t k):
-    """For each row of the left operand that ``matmul_integer`` prepares at a time."""
-    return ht_scratch_matmul_integer_row(k)
-
-
-def scratch_recurrent(int64_t batch, int64_t gates, int64_t hidden):
-    """For ``lstm``, ``gru`` and ``rnn``."""
-    return ht_scratch_recurrent(batch, gates, hidden)
-
-
-def scratch_attention(int64_t m, int64_t n, int64_t d, int64_t e):
-    """For ``attention`` of Q[m][d], K[n][d] and V[n][e]; n > 0."""
-    return ht_scratch_attention(m, n, d, e)
-
-
-def scratch_topk(int64_t n, int64_t k, int64_t inner, int64_t itemsize):
-    """For ``topk`` over rows of n elements, ``inner`` of them side by side."""
-    return ht_scratch_topk(n, k, inner, itemsize)
-
-
-def scratch_dft(int64_t lanes, int64_t m):
-    """For ``dft`` of lines of m numbers, ``lanes`` of them side by side."""
-    return ht_scratch_dft(lanes, m)
-
-
-def scratch_nms(int64_t boxes):
-    """For ``nms``."""
-    return ht_scratch_nms(boxes)
-
-
-def scratch_unique(int64_t items):
-    """For ``unique``."""
-    return ht_scratch_unique(items)
-
-
-def scratch_det(int64_t n):
-    """For ``det`` of matrices [n, n]."""
-    return ht_scratch_det(n)
-
-
-def scratch_conv_integer(int64_t steps):
-    """For ``conv_integer`` with filters of ``steps`` quads."""
-    return ht_scratch_conv_integer(steps)
-
-
-def scratch_pool_lanes(int64_t in_size, int64_t out_size, int64_t in_columns, int64_t out_columns):
-    """For ``max_pool`` and ``average_pool`` with channels in the lanes: sizes of a plane, and of its rows."""
-    return ht_scratch_pool_lanes(in_size, out_size, in_columns, out_columns)
 
 
 # The watch of a thread is a variable of this module, which other modules access through these functions.
@@ -342,19 +279,19 @@ def _array_in(memory, shape, dtype):
     return memory(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 
-def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, variant=None, Team team=None, memory=None):
+def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=None, variant=None, Team team=None, memory=None):
     """Run one kernel on NumPy arrays and return its outputs as a list of new arrays.
 
     ``inputs``: arrays; None for an absent optional input. An array is copied if it is not C-contiguous, or not aligned,
-    unless the kernel packs weights. ``output_specs``: a pair (shape, dtype) per output. ``ints``, ``floats``,
-    ``scratch_bytes``: as documented in the kernel's source. ``variant``: an instruction set of `variants`; None = the
+    unless the kernel packs weights. ``output_specs``: a pair (shape, dtype) per output. ``ints``, ``floats``: as
+    documented in the kernel's source. ``scratch_bytes``: None = as much as the kernel can use. ``variant``: an instruction set of `variants`; None = the
     one in use. ``team``: threads to use, if free. ``memory``: function from a number of bytes to a uint8 array for an
     output; None = new memory.
 
     For planning-time evaluation and for tests. Raises ValueError for an unknown kernel or a malformed argument,
     TypeError for an element type without kernels, and `InferenceError` for errors that the kernel reports.
     """
-    cdef int kernel = _kernel_number(name)
+    cdef int kernel = kernel_number(name)
     cdef int number = _chosen if variant is None else _variant_number(variant, "variant")
     cdef bint anywhere = name in _TAKE_ANY_ADDRESS
     arrays = [None if array is None else np.require(array, requirements="C" if anywhere else "CA") for array in inputs]
@@ -362,10 +299,7 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
                for shape, dtype in output_specs]
     cdef int num_in = len(arrays), num_out = len(outputs), num_ints = len(ints), num_floats = len(floats), position
     cdef int threads = 1 if team is None else team.threads
-    cdef int64_t scratch = scratch_bytes
-    if scratch < 0 or scratch > (<int64_t> 1 << 46):
-        raise ValueError(f"scratch_bytes: expected 0 to 2**46, found {scratch_bytes}")
-    scratch = (scratch + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
+    cdef int64_t scratch, step
     cdef ht_tensor *tensors = NULL
     cdef ht_tensor **operands = NULL
     cdef int64_t *int_values = NULL
@@ -379,9 +313,8 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
         operands = <ht_tensor **> malloc((num_in + num_out + 1) * sizeof(ht_tensor *))
         int_values = <int64_t *> malloc((num_ints + 1) * sizeof(int64_t))
         float_values = <double *> malloc((num_floats + 1) * sizeof(double))
-        scratch_memory = malloc(threads * scratch + ALIGNMENT)
-        if not (tensors and operands and int_values and float_values and scratch_memory):
-            raise MemoryError(f"kernel {name}: {scratch} bytes of scratch memory")
+        if not (tensors and operands and int_values and float_values):
+            raise MemoryError(f"kernel {name}")
         for position in range(num_in):
             operands[position] = NULL
             if arrays[position] is not None:
@@ -398,14 +331,21 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=0, varian
         arguments.out = <ht_tensor *const *> (operands + num_in)
         arguments.ints = int_values
         arguments.floats = float_values
-        arguments.scratch = <void *> ((<uintptr_t> scratch_memory + ALIGNMENT - 1) & ~(<uintptr_t> ALIGNMENT - 1))
-        arguments.scratch_bytes = scratch_bytes
         arguments.num_in = num_in
         arguments.num_out = num_out
         arguments.num_ints = num_ints
         arguments.num_floats = num_floats
+        scratch = ht_scratch_bytes(kernel, &arguments) if scratch_bytes is None else scratch_bytes
+        if scratch < 0 or scratch > (<int64_t> 1 << 46):
+            raise ValueError(f"scratch_bytes: expected 0 to 2**46, found {scratch}")
+        step = (scratch + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
+        scratch_memory = malloc(threads * step + ALIGNMENT)
+        if not scratch_memory:
+            raise MemoryError(f"kernel {name}: {scratch} bytes of scratch memory")
+        arguments.scratch = <void *> ((<uintptr_t> scratch_memory + ALIGNMENT - 1) & ~(<uintptr_t> ALIGNMENT - 1))
+        arguments.scratch_bytes = scratch
         arguments.team = team.enter() if team is not None else NULL
-        arguments.scratch_step = scratch if arguments.team else 0
+        arguments.scratch_step = step if arguments.team else 0
         with nogil:
             status = function(&arguments)
         if arguments.team:

@@ -9,10 +9,10 @@ import numpy as np
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from hetero._kernels cimport chosen_kernel, data_of, describe_type, in_place_rule
+from hetero._kernels cimport chosen_kernel, data_of, describe_type, in_place_rule, kernel_number, scratch_of
 from kernels_c cimport *
 
 
@@ -115,88 +115,153 @@ cdef object _size_of(number, bint written, bytes_in, bytes_out):
     return bytes_in[number] if number >= 0 else bytes_out[-1 - number]
 
 
+cdef void *_allocate(int64_t count, size_t size) except NULL:
+    """Zeroed memory for an array, which may be empty."""
+    cdef void *memory = calloc(<size_t> count + 1, size)
+    if memory == NULL:
+        raise MemoryError("a compiled program")
+    return memory
+
+
+cdef int64_t *_integers(values) except NULL:
+    """A new array of these integers."""
+    cdef int64_t *made = <int64_t *> _allocate(len(values), sizeof(int64_t))
+    cdef int64_t position
+    for position in range(len(values)):
+        made[position] = values[position]
+    return made
+
+
+@cython.final
+cdef class Sizes:
+    """How the numbers of a `Program` follow from the sizes of its inputs: the steps of a `SizeTrace`.
+
+    ``steps``: int32[n, 4]. ``constants``: (register, number) each. ``open_axes``: per input, a bool for each axis: whether
+    its size is a symbol. ``buffers``: (first call, last call, bytes) of each buffer of the arena, in order of the first.
+    ``places``: (tensor, buffer, byte of the buffer at which the tensor begins) of each tensor in the arena. ``outputs``: per
+    output, a tensor with its shape. ``tables``: (function, registers of its arguments, tensor) each.
+    """
+
+    def __init__(self, steps, int num_registers, constants, open_axes, buffers, places, outputs, tables, int num_tensors,
+                 bint reads_elements):
+        cdef const int32_t[:, ::1] rows = np.ascontiguousarray(steps, np.int32)
+        cdef int64_t position
+        self.num_steps, self.num_registers, self.num_buffers = rows.shape[0], num_registers, len(buffers)
+        self.steps = <ht_size_step *> _allocate(self.num_steps, sizeof(ht_size_step))
+        self.registers = <ht_number *> _allocate(num_registers, sizeof(ht_number))
+        self.buffer_of = <int32_t *> _allocate(num_tensors, sizeof(int32_t))
+        self.begins = <int64_t *> _allocate(num_tensors, sizeof(int64_t))
+        self.output_tensors = <int32_t *> _allocate(len(outputs), sizeof(int32_t))
+        self.buffer_first = _integers([first for first, _, _ in buffers])
+        self.buffer_last = _integers([last for _, last, _ in buffers])
+        self.buffer_bytes = _integers([size for _, _, size in buffers])
+        for position in range(self.num_steps):
+            self.steps[position] = ht_size_step(rows[position, 0], rows[position, 1], rows[position, 2],
+                                                rows[position, 3])
+        for register, number in constants:
+            if isinstance(number, float):
+                self.registers[register].real = number
+            else:
+                self.registers[register].integer = number
+        for position in range(num_tensors):
+            self.buffer_of[position] = -1
+        for tensor, buffer, begin in places:
+            self.buffer_of[tensor], self.begins[tensor] = buffer, begin
+        for position in range(len(outputs)):
+            self.output_tensors[position] = outputs[position]
+        self.open_axes, self.tables = tuple(map(tuple, open_axes)), tuple(tables)
+        self.reads_elements = reads_elements
+
+    def __dealloc__(self):
+        free(self.steps)
+        free(self.registers)
+        free(self.buffer_of)
+        free(self.begins)
+        free(self.output_tensors)
+        free(self.buffer_first)
+        free(self.buffer_last)
+        free(self.buffer_bytes)
+
+
 @cython.final
 cdef class Program:
     """Kernel calls over an arena, planned for one set of input shapes. Immutable; `Workspace` objects can share it.
 
     ``tensors``: (dtype, shape, place, number) each. place: 0 = arena (number: byte offset, a multiple of 64), 1 =
-    constant, 2 = input, 3 = output (number: position). Tensors may share memory. ``calls``: (kernel name, input tensors
-    (-1: absent), output tensors, ints, floats, scratch bytes, label) each, in order; str(label), computed only when
-    needed, names the node in errors. A call of the kernel ``branch``, whose first operand is a bool, has two `Branch`
-    objects as an eighth entry. ``constants``: arrays, kept alive, not written. ``num_inputs``, ``arena_bytes``: sizes.
-    ``outputs``: (shape, dtype) per output.
+    constant, 2 = input, 3 = output (number: position), 4 = late. Tensors may share memory. ``calls``: (kernel name, input
+    tensors (-1: absent), output tensors, ints, floats, label) each, in order; str(label), computed only when needed, names
+    the node in errors. A call of the kernel ``branch``, whose first operand is a bool, has two `Branch` objects as a
+    seventh entry. ``constants``: arrays, kept alive, not written. ``inputs``, ``outputs``: (shape, dtype) each.
+    ``arena_bytes``: the arena's size.
+
+    ``sizes``: for a program that also runs for other sizes. The shapes, ints, offsets and the arena's size are then those
+    of the sizes for which it was planned; a `Workspace` computes them for others. Tensor i is then input i, and late
+    tensors are computed for new sizes only, by the calls before ``first_call``. The number of a late tensor is that of
+    the tensor whose memory it is.
     """
 
-    def __init__(self, tensors, calls, constants, inputs, outputs, arena_bytes):
+    def __init__(self, tensors, calls, constants, inputs, outputs, arena_bytes, Sizes sizes=None, int first_call=0):
         cdef int position, operand = 0, int_position = 0, float_position = 0
-        cdef int64_t size, limit
         self.constants = tuple(np.require(array, requirements="CA") for array in constants)
         self.input_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in inputs)
         self.output_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in outputs)
-        self.labels = tuple(entry[6] for entry in calls)
-        self.branches = tuple(entry[7] if len(entry) > 7 and entry[7] else None for entry in calls)
+        self.labels = tuple(entry[5] for entry in calls)
+        self.branches = tuple(entry[6] if len(entry) > 6 and entry[6] else None for entry in calls)
         self.num_inputs, self.num_outputs = len(inputs), len(outputs)
         self.num_tensors, self.num_calls = len(tensors), len(calls)
         self.arena_bytes = arena_bytes
+        self.sizes, self.first_call = sizes, first_call
         self.num_operands = sum(len(entry[1]) + len(entry[2]) for entry in calls)
-        num_ints = sum(len(entry[3]) for entry in calls)
+        self.num_ints = sum(len(entry[3]) for entry in calls)
         num_floats = sum(len(entry[4]) for entry in calls)
-        self.input_tensors = <ht_tensor *> malloc((self.num_inputs + 1) * sizeof(ht_tensor))
-        self.tensors = <ht_tensor *> malloc((self.num_tensors + 1) * sizeof(ht_tensor))
-        self.places = <int32_t *> malloc((self.num_tensors + 1) * sizeof(int32_t))
-        self.numbers = <int64_t *> malloc((self.num_tensors + 1) * sizeof(int64_t))
-        self.operands = <int32_t *> malloc((self.num_operands + 1) * sizeof(int32_t))
-        self.calls = <ht_call *> malloc((self.num_calls + 1) * sizeof(ht_call))
-        self.functions = <ht_kernel_fn *> malloc((self.num_calls + 1) * sizeof(ht_kernel_fn))
-        self.ints = <int64_t *> malloc((num_ints + 1) * sizeof(int64_t))
-        self.floats = <double *> malloc((num_floats + 1) * sizeof(double))
-        if not (self.input_tensors and self.tensors and self.places and self.numbers and self.operands and self.calls
-                and self.functions and self.ints and self.floats):
-            raise MemoryError("a compiled program")
-        limits = (arena_bytes, len(self.constants), len(inputs), len(outputs))
+        self.input_tensors = <ht_tensor *> _allocate(self.num_inputs, sizeof(ht_tensor))
+        self.tensors = <ht_tensor *> _allocate(self.num_tensors, sizeof(ht_tensor))
+        self.places = <int32_t *> _allocate(self.num_tensors, sizeof(int32_t))
+        self.numbers = <int64_t *> _allocate(self.num_tensors, sizeof(int64_t))
+        self.operands = <int32_t *> _allocate(self.num_operands, sizeof(int32_t))
+        self.operand_tensors = <ht_tensor **> _allocate(self.num_operands, sizeof(ht_tensor *))
+        self.calls = <ht_call *> _allocate(self.num_calls, sizeof(ht_call))
+        self.kernels = <int32_t *> _allocate(self.num_calls, sizeof(int32_t))
+        self.functions = <ht_kernel_fn *> _allocate(self.num_calls, sizeof(ht_kernel_fn))
+        self.ints = <int64_t *> _allocate(self.num_ints, sizeof(int64_t))
+        self.floats = <double *> _allocate(num_floats, sizeof(double))
+        limits = (arena_bytes, len(self.constants), len(inputs), len(outputs), len(tensors))
         for position, (shape, dtype) in enumerate(self.input_specs):
             describe_type(&self.input_tensors[position], shape, dtype)
         for position, (dtype, shape, place, number) in enumerate(tensors):
-            if (not 0 <= place <= 3 or not 0 <= number <= limits[place]
+            if (not 0 <= place <= 4 or not 0 <= number <= limits[place]
                     or (place != IN_ARENA and number == limits[place])):
                 raise ValueError(f"tensor {position}: there is no place {place}, {number}")
-            size = describe_type(&self.tensors[position], shape, dtype)
+            describe_type(&self.tensors[position], shape, dtype)
             self.places[position], self.numbers[position] = place, number
-            limit = size * dtype.itemsize
             if place == IN_CONSTANT:
-                if self.constants[number].nbytes != limit:
+                if self.constants[number].nbytes != self.tensors[position].size * dtype.itemsize:
                     raise ValueError(f"tensor {position}: constant {number} has another size")
                 self.tensors[position].data = data_of(self.constants[number])
-            elif place == IN_ARENA and number + limit > arena_bytes:
-                raise ValueError(f"tensor {position} reaches past the arena")
-            elif place >= IN_INPUT:
-                spec = (self.input_specs if place == IN_INPUT else self.output_specs)[number]
-                if math.prod(spec[0]) * spec[1].itemsize != limit:
-                    raise ValueError(f"tensor {position}: input or output {number} has another size")
-        self.scratch_bytes = 0
-        for position, (name, ins, outs, int_values, float_values, scratch, *_) in enumerate(calls):
+        for position, (name, ins, outs, int_values, float_values, *_) in enumerate(calls):
             if self.branches[position] is None:
+                self.kernels[position] = kernel_number(name)
                 self.functions[position] = chosen_kernel(name)
             else:
+                self.kernels[position] = -1
                 self.functions[position] = _run_branch
-                sizes = [[math.prod(tensors[at][1]) * tensors[at][0].itemsize for at in some] for some in (ins, outs)]
-                if (len(self.branches[position]) != 2 or not ins or min(*ins, *outs) < 0 or sizes[0][0] != 1
+                sizes_of = [[math.prod(tensors[at][1]) * tensors[at][0].itemsize for at in some] for some in (ins, outs)]
+                if (len(self.branches[position]) != 2 or not ins or min(*ins, *outs) < 0 or sizes_of[0][0] != 1
                         or int_values):
                     raise ValueError(f"call {position}: expected two branches, a condition, and no operand left out")
                 for branch in self.branches[position]:
-                    (<Branch?> branch).fit(sizes[0], sizes[1])
+                    (<Branch?> branch).fit(sizes_of[0], sizes_of[1])
+            self.calls[position].in_ = <const ht_tensor *const *> (self.operand_tensors + operand)
+            self.calls[position].out = <ht_tensor *const *> (self.operand_tensors + operand + len(ins))
             self.calls[position].num_in, self.calls[position].num_out = len(ins), len(outs)
             self.calls[position].num_ints, self.calls[position].num_floats = len(int_values), len(float_values)
             self.calls[position].ints = self.ints + int_position
             self.calls[position].floats = self.floats + float_position
-            self.calls[position].scratch_bytes = scratch
-            self.calls[position].team = NULL
-            self.calls[position].scratch_step = 0
-            self.scratch_bytes = max(self.scratch_bytes, scratch)
             for tensor in (*ins, *outs):
                 if not -1 <= tensor < self.num_tensors:
                     raise ValueError(f"call {position}: no tensor {tensor}")
                 self.operands[operand] = tensor
+                self.operand_tensors[operand] = NULL if tensor < 0 else &self.tensors[tensor]
                 operand += 1
             for value in int_values:
                 self.ints[int_position] = value
@@ -204,57 +269,87 @@ cdef class Program:
             for value in float_values:
                 self.floats[float_position] = value
                 float_position += 1
-            self.check_overlaps(position, name, operand - len(ins) - len(outs))
+        bytes_of = _integers([math.prod(shape) * dtype.itemsize
+                              for shape, dtype in (*self.input_specs, *self.output_specs)])
+        try:
+            self.check(self.tensors, self.numbers, arena_bytes, bytes_of)
+        finally:
+            free(bytes_of)
+        self.scratch_bytes = self.measure_scratch(self.calls)
 
-    cdef int check_overlaps(self, int position, name, int begin) except -1:
+    cdef int check(self, const ht_tensor *tensors, const int64_t *numbers, int64_t arena_bytes,
+                   const int64_t *bytes_of) except -1:
+        """Raises ValueError unless each tensor lies within its place and no call reads memory that it has overwritten.
+
+        ``numbers``: as ``number`` of each tensor. ``bytes_of``: of each input, then of each output."""
+        cdef int position
+        cdef int64_t size
+        for position in range(self.num_tensors):
+            size = tensors[position].size * ht_element_bytes(tensors[position].dtype)
+            if self.places[position] == IN_ARENA and (numbers[position] < 0 or numbers[position] + size > arena_bytes):
+                raise ValueError(f"tensor {position} reaches past the arena")
+            if self.places[position] == IN_INPUT and bytes_of[numbers[position]] != size:
+                raise ValueError(f"tensor {position}: input {numbers[position]} has another size")
+            if self.places[position] == IN_OUTPUT and bytes_of[self.num_inputs + numbers[position]] != size:
+                raise ValueError(f"tensor {position}: output {numbers[position]} has another size")
+        for position in range(self.num_calls):
+            self.check_overlaps(tensors, numbers, position)
+        return 0
+
+    cdef int64_t measure_scratch(self, ht_call *calls) noexcept:
+        """Fills in the scratch memory of all calls; returns the most that one needs."""
+        cdef int position
+        cdef int64_t most = 0
+        for position in range(self.num_calls):
+            if self.kernels[position] >= 0:
+                calls[position].scratch_bytes = scratch_of(self.kernels[position], &calls[position])
+                most = max(most, calls[position].scratch_bytes)
+        return most
+
+    cdef int check_overlaps(self, const ht_tensor *tensors, const int64_t *numbers, int position) except -1:
         """Raises ValueError if call ``position`` might read memory that it has overwritten. Its results may overlap
-        operands only as `HT_IN_PLACE` allows, and never each other, a constant or an input. ``begin``: index of its
-        first operand in ``operands``."""
+        operands only as `HT_IN_PLACE` allows, and never each other, a constant or an input."""
         cdef const ht_call *call = &self.calls[position]
-        cdef const int32_t *ins = self.operands + begin
+        cdef const int32_t *ins = self.operands + (<ht_tensor **> call.in_ - self.operand_tensors)
         cdef const int32_t *outs = ins + call.num_in
         cdef int result, other, places = 0, sharing = 0
-        cdef bint has_rule = False
         cdef ht_in_place rule
+        rule.operands = rule.shared = 0
+        if self.kernels[position] >= 0:
+            rule = in_place_rule(self.kernels[position])
         for result in range(call.num_out):
             if outs[result] < 0:
                 continue
             if self.places[outs[result]] == IN_CONSTANT or self.places[outs[result]] == IN_INPUT:
                 raise ValueError(f"call {position}: result {result} is a constant or an input")
             for other in range(result):
-                if outs[other] >= 0 and self.overlap(outs[result], outs[other]):
+                if outs[other] >= 0 and self.overlap(tensors, numbers, outs[result], outs[other]):
                     raise ValueError(f"call {position}: results {other} and {result} overlap")
             for other in range(call.num_in):
-                if ins[other] < 0 or not self.overlap(outs[result], ins[other]):
+                if ins[other] < 0 or not self.overlap(tensors, numbers, outs[result], ins[other]):
                     continue
-                if not has_rule:
-                    if self.branches[position] is None:
-                        rule = in_place_rule(name)
-                    else:
-                        rule.operands = rule.shared = 0
-                    has_rule = True
                 sharing += 1
                 places += rule.operands >> other & 1
-                if result or not self.same_elements(outs[0], ins[other]):
+                if result or not self.same_elements(tensors, numbers, outs[0], ins[other]):
                     raise ValueError(f"call {position}: result {result} overlaps other elements of operand {other}")
         if sharing and (places == 0 or (sharing > 1 and not rule.shared)):
             raise ValueError(f"call {position}: the kernel does not work in place on these operands")
         return 0
 
-    cdef bint overlap(self, int a, int b) noexcept:
+    cdef bint overlap(self, const ht_tensor *tensors, const int64_t *numbers, int a, int b) noexcept:
         """Whether two tensors share a byte."""
-        cdef int64_t size_a = self.tensors[a].size * ht_element_bytes(self.tensors[a].dtype)
-        cdef int64_t size_b = self.tensors[b].size * ht_element_bytes(self.tensors[b].dtype)
+        cdef int64_t size_a = tensors[a].size * ht_element_bytes(tensors[a].dtype)
+        cdef int64_t size_b = tensors[b].size * ht_element_bytes(tensors[b].dtype)
         if self.places[a] != self.places[b] or size_a == 0 or size_b == 0:
             return False
         if self.places[a] == IN_ARENA:
-            return self.numbers[a] < self.numbers[b] + size_b and self.numbers[b] < self.numbers[a] + size_a
-        return self.numbers[a] == self.numbers[b]
+            return numbers[a] < numbers[b] + size_b and numbers[b] < numbers[a] + size_a
+        return numbers[a] == numbers[b]
 
-    cdef bint same_elements(self, int a, int b) noexcept:
+    cdef bint same_elements(self, const ht_tensor *tensors, const int64_t *numbers, int a, int b) noexcept:
         """Whether element i occupies the same bytes in both tensors, for every i."""
-        return (self.numbers[a] == self.numbers[b] and self.tensors[a].size == self.tensors[b].size
-                and ht_element_bytes(self.tensors[a].dtype) == ht_element_bytes(self.tensors[b].dtype))
+        return (numbers[a] == numbers[b] and tensors[a].size == tensors[b].size
+                and ht_element_bytes(tensors[a].dtype) == ht_element_bytes(tensors[b].dtype))
 
     def __dealloc__(self):
         free(self.input_tensors)
@@ -262,7 +357,9 @@ cdef class Program:
         free(self.places)
         free(self.numbers)
         free(self.operands)
+        free(self.operand_tensors)
         free(self.calls)
+        free(self.kernels)
         free(self.functions)
         free(self.ints)
         free(self.floats)

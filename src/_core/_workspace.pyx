@@ -13,14 +13,18 @@ from hetero.errors import Cancelled
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from hetero._kernels cimport (
-    ALIGNED, C_CONTIGUOUS, NATIVE, Team, check_status, data_of, dtype_code, exchange_watch, is_stopping
+    ALIGNED, C_CONTIGUOUS, NATIVE, Team, check_status, data_of, dtype_code, exchange_watch, is_stopping,
+    scratch_of
 )
-from hetero._program cimport IN_ARENA, IN_INPUT, IN_OUTPUT, Branch, Program, ht_branch, ht_branches, ht_copy
+from hetero._program cimport (
+    HT_SIZE_ALLOCATE, HT_SIZE_CALL, HT_SIZE_TABLE, HT_SIZES_DONE, HT_SIZES_FAILED, IN_ARENA, IN_INPUT, IN_OUTPUT, IS_LATE,
+    Branch, Program, Sizes, ht_branch, ht_branches, ht_copy, ht_number, ht_run_sizes, ht_size_step, ht_sizes
+)
 from kernels_c cimport *
 
 cdef extern from "time.h" nogil:
@@ -46,6 +50,10 @@ cdef object _array_in(place, shape, dtype):
         if array.flags.aligned and array.flags.writeable:
             return array
     return np_empty(shape, dtype)
+
+
+cdef int64_t _bytes(const ht_tensor *tensor) noexcept nogil:
+    return tensor.size * ht_element_bytes(tensor.dtype)
 
 
 cdef int64_t _now(int clock) noexcept nogil:
@@ -162,6 +170,21 @@ cdef class Workspace:
     cdef ht_branches *branches  # of the calls that have some, in order
     cdef int num_branches
     cdef list inner             # the workspaces of branches, two for each of `branches`
+    # What follows from the sizes of the inputs: the program's own tables, unless it has `Sizes`.
+    cdef const ht_tensor *input_tensors
+    cdef const int64_t *numbers
+    cdef int64_t arena_bytes, scratch_bytes
+    cdef list output_shapes
+    cdef ht_tensor *own_inputs  # the tables of this workspace
+    cdef int64_t *own_numbers
+    cdef int64_t *own_ints
+    cdef int64_t *own_begins
+    cdef int64_t *buffer_bytes
+    cdef int64_t *buffer_offsets
+    cdef int64_t *bytes_of      # per input, then per output
+    cdef ht_number *registers
+    cdef dict late              # tensor -> array that holds its data
+    cdef bint is_sized          # whether the tables are those of some sizes
     cdef StopFlag stop
     cdef ht_watch watch         # of the current run
     cdef object raised          # by a signal handler during this run
@@ -189,7 +212,7 @@ cdef class Workspace:
         memcpy(self.tensors, program.tensors, program.num_tensors * sizeof(ht_tensor))
         memcpy(self.calls, program.calls, num_calls * sizeof(ht_call))
         for position in range(program.num_tensors):
-            if program.places[position] >= IN_INPUT:
+            if program.places[position] == IN_INPUT or program.places[position] == IN_OUTPUT:
                 self.outside[self.num_outside] = position
                 self.num_outside += 1
         for position in range(num_calls):
@@ -199,9 +222,157 @@ cdef class Workspace:
         for position in range(program.num_operands):
             operand = program.operands[position]
             self.operands[position] = NULL if operand < 0 else &self.tensors[operand]
+        self.input_tensors, self.numbers = program.input_tensors, program.numbers
+        self.arena_bytes, self.scratch_bytes = program.arena_bytes, program.scratch_bytes
+        self.output_shapes = [shape for shape, _ in program.output_specs]
         self.inner = []
         if any(program.branches):
             self.add_branches()
+        if program.sizes is not None:
+            self.add_tables()
+
+    cdef int add_tables(self) except -1:
+        """Tables of its own for a program with `Sizes`."""
+        cdef Program program = self.program
+        cdef Sizes sizes = program.sizes
+        cdef int position
+        self.own_inputs = <ht_tensor *> malloc((program.num_inputs + 1) * sizeof(ht_tensor))
+        self.own_numbers = <int64_t *> malloc((program.num_tensors + 1) * sizeof(int64_t))
+        self.own_ints = <int64_t *> malloc((program.num_ints + 1) * sizeof(int64_t))
+        self.own_begins = <int64_t *> malloc((program.num_tensors + 1) * sizeof(int64_t))
+        self.buffer_bytes = <int64_t *> malloc((sizes.num_buffers + 1) * sizeof(int64_t))
+        self.buffer_offsets = <int64_t *> malloc((sizes.num_buffers + 1) * sizeof(int64_t))
+        self.bytes_of = <int64_t *> malloc((program.num_inputs + program.num_outputs + 1) * sizeof(int64_t))
+        self.registers = <ht_number *> malloc((sizes.num_registers + 1) * sizeof(ht_number))
+        if not (self.own_inputs and self.own_numbers and self.own_ints and self.own_begins and self.buffer_bytes
+                and self.buffer_offsets and self.bytes_of and self.registers):
+            raise MemoryError("the workspace of a compiled program")
+        memcpy(self.own_inputs, program.input_tensors, program.num_inputs * sizeof(ht_tensor))
+        memcpy(self.own_numbers, program.numbers, program.num_tensors * sizeof(int64_t))
+        memcpy(self.own_ints, program.ints, program.num_ints * sizeof(int64_t))
+        memcpy(self.own_begins, sizes.begins, program.num_tensors * sizeof(int64_t))
+        memcpy(self.buffer_bytes, sizes.buffer_bytes, sizes.num_buffers * sizeof(int64_t))
+        memcpy(self.registers, sizes.registers, sizes.num_registers * sizeof(ht_number))
+        self.input_tensors, self.numbers = self.own_inputs, self.own_numbers
+        for position in range(program.num_calls):
+            if program.branches[position] is None:
+                self.calls[position].ints = self.own_ints + (program.calls[position].ints - program.ints)
+        self.late = {}
+        return 0
+
+    cdef bint size(self) except -1:
+        """Compute the tables for the inputs at `addresses`, of the sizes of `own_inputs`. Returns False if the program
+        does not hold for these sizes. Raises MemoryError."""
+        cdef Program program = self.program
+        cdef Sizes sizes = program.sizes
+        cdef ht_sizes parts
+        cdef ht_size_step step
+        cdef int64_t at = 0
+        cdef int position, tensor
+        parts.registers, parts.tensors, parts.ints = self.registers, self.tensors, self.own_ints
+        parts.begins, parts.buffer_bytes = self.own_begins, self.buffer_bytes
+        self.is_sized = False
+        for position in range(program.num_inputs):
+            self.tensors[position] = self.own_inputs[position]
+            self.tensors[position].data = self.addresses[position]
+        while True:
+            at = ht_run_sizes(sizes.steps, sizes.num_steps, at, &parts)
+            if at == HT_SIZES_FAILED:
+                return False
+            if at == HT_SIZES_DONE:
+                break
+            step = sizes.steps[at]
+            at += 1
+            if step.step == HT_SIZE_ALLOCATE:
+                self.allocate(step.a)
+            elif step.step == HT_SIZE_CALL:
+                if not self.run_late(step.a):
+                    return False
+            else:
+                assert step.step == HT_SIZE_TABLE
+                self.compute_table(sizes.tables[step.a])
+        self.arena_bytes = ht_arena_layout(sizes.num_buffers, sizes.buffer_first, sizes.buffer_last, self.buffer_bytes,
+                                           self.buffer_offsets)
+        if self.arena_bytes < 0:
+            return False
+        for position in range(program.num_tensors):
+            if sizes.buffer_of[position] >= 0:
+                self.own_numbers[position] = self.buffer_offsets[sizes.buffer_of[position]] + self.own_begins[position]
+        for position in range(program.num_inputs):
+            self.bytes_of[position] = _bytes(&self.tensors[position])
+        for position in range(program.num_outputs):
+            tensor = sizes.output_tensors[position]
+            self.output_shapes[position] = self.shape(tensor)
+            self.bytes_of[program.num_inputs + position] = _bytes(&self.tensors[tensor])
+        program.check(self.tensors, self.own_numbers, self.arena_bytes, self.bytes_of)
+        self.scratch_bytes = program.measure_scratch(self.calls)
+        self.bound = NULL
+        self.is_sized = True
+        return True
+
+    cdef int allocate(self, int tensor) except -1:
+        """Memory for a late tensor."""
+        cdef int64_t size = _bytes(&self.tensors[tensor])
+        array = self.late.get(tensor)
+        if array is None or array.nbytes < size or array.nbytes > 2 * size + ALIGNMENT:
+            array = self.late[tensor] = np_empty(size // 8 + 1, np.int64)
+        self.tensors[tensor].data = data_of(array)
+        return 0
+
+    cdef bint run_late(self, int position) except -1:
+        """Run a call that computes late tensors. Returns False if it fails: planning then finds the error and its
+        node."""
+        cdef Program program = self.program
+        cdef ht_call call = self.calls[position]
+        cdef int status
+        cdef void *memory = NULL
+        call.scratch_bytes = scratch_of(program.kernels[position], &call)
+        if call.scratch_bytes:
+            memory = malloc(call.scratch_bytes + ALIGNMENT)
+            if memory == NULL:
+                raise MemoryError("scratch memory of a compiled program")
+            call.scratch = <void *> ((<uintptr_t> memory + ALIGNMENT - 1) & ~(<uintptr_t> ALIGNMENT - 1))
+        call.team = NULL
+        with nogil:
+            status = program.functions[position](&call)
+        free(memory)
+        return status == HT_OK
+
+    cdef int compute_table(self, table) except -1:
+        """Compute a late tensor by Python."""
+        function, registers, number = table
+        cdef int tensor = number
+        array = np.require(function(*[self.registers[<int> register].integer for register in registers]),
+                           requirements="CA")
+        if array.nbytes != _bytes(&self.tensors[tensor]):
+            raise ValueError(f"a table has {array.nbytes} bytes, expected {_bytes(&self.tensors[tensor])}")
+        self.late[tensor] = array
+        self.tensors[tensor].data = data_of(array)
+        return 0
+
+    def shape(self, int tensor):
+        """The shape of a tensor of the program, for the sizes of the last run."""
+        if not 0 <= tensor < self.program.num_tensors:
+            raise ValueError(f"the program has no tensor {tensor}")
+        return tuple([self.tensors[tensor].dims[axis] for axis in range(self.tensors[tensor].ndim)])
+
+    def fits(self, inputs):
+        """Whether the program holds for these inputs. If so, `input_specs` and `output_specs` are those of their sizes."""
+        return self.bind_inputs(inputs, []) is not None
+
+    @property
+    def input_specs(self):
+        """(shape, dtype) of each input, for the sizes of the last run."""
+        cdef int position
+        return tuple([(tuple([self.input_tensors[position].dims[axis]
+                              for axis in range(self.input_tensors[position].ndim)]),
+                       self.program.input_specs[position][1]) for position in range(self.program.num_inputs)])
+
+    @property
+    def output_specs(self):
+        """(shape, dtype) of each output, for the sizes of the last run."""
+        return tuple([(shape, dtype)
+                      for shape, (_, dtype) in zip(self.output_shapes, self.program.output_specs, strict=True)])
 
     cdef int add_branches(self) except -1:
         cdef Program program = self.program
@@ -277,6 +448,14 @@ cdef class Workspace:
         free(self.outside)
         free(self.addresses)
         free(self.times_ns)
+        free(self.own_inputs)
+        free(self.own_numbers)
+        free(self.own_ints)
+        free(self.own_begins)
+        free(self.buffer_bytes)
+        free(self.buffer_offsets)
+        free(self.bytes_of)
+        free(self.registers)
         cdef int position
         for position in range(2 * self.num_branches):
             free(self.branches[position // 2].branch[position % 2].operand_of)
@@ -286,8 +465,8 @@ cdef class Workspace:
     cdef int bind(self) except -1:
         """Points the tensors into the arena, unless they already do."""
         cdef Program program = self.program
-        cdef int64_t scratch = (program.arena_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
-        cdef int64_t step = (program.scratch_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
+        cdef int64_t scratch = (self.arena_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
+        cdef int64_t step = (self.scratch_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
         cdef int position
         self.arena.reserve(scratch + step * (1 if self.team is None else self.team.most_threads()))
         cdef Workspace inner
@@ -299,7 +478,7 @@ cdef class Workspace:
         self.bound = self.arena.start
         for position in range(program.num_tensors):
             if program.places[position] == IN_ARENA:
-                self.tensors[position].data = self.bound + program.numbers[position]
+                self.tensors[position].data = self.bound + self.numbers[position]
         for position in range(program.num_calls):
             self.calls[position].scratch = self.bound + scratch
             self.calls[position].scratch_step = step
@@ -381,17 +560,18 @@ cdef class Workspace:
                     raise ValueError(f"the place of output {position} overlaps {what}")
         return 0
 
-    cdef list run_checked(self, inputs, places):
+    cdef object bind_inputs(self, inputs, list held):
+        """Stores the addresses of the inputs, and computes the tables if their sizes are new; returns None if the program
+        does not hold for them. ``held``: receives the copies made here, which must live as long as the run."""
         cdef Program program = self.program
-        cdef int position, tensor, axis, status = HT_OK
-        cdef int64_t wall, cpu
+        cdef int position, axis
         cdef const ht_array_interface *view
         cdef const ht_tensor *spec
+        cdef bint is_new = program.sizes is not None and (not self.is_sized or program.sizes.reads_elements)
         if len(inputs) != program.num_inputs:
             return None
-        held = []  # copies made here live as long as the run
         for position in range(program.num_inputs):
-            spec = &program.input_tensors[position]
+            spec = &self.input_tensors[position]
             array = inputs[position]
             capsule = array.__array_struct__
             view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
@@ -401,16 +581,33 @@ cdef class Workspace:
                 return None
             for axis in range(spec.ndim):
                 if view.shape[axis] != spec.dims[axis]:
-                    return None
+                    if program.sizes is None or not program.sizes.open_axes[position][axis]:
+                        return None
+                    self.own_inputs[position].dims[axis] = view.shape[axis]
+                    is_new = True
+                    self.is_sized = False
             if view.flags & (C_CONTIGUOUS | ALIGNED | NATIVE) != (C_CONTIGUOUS | ALIGNED | NATIVE):
                 array = np.require(array, array.dtype.newbyteorder("="), "CA")
                 held.append(array)
                 self.addresses[position] = data_of(array)
             else:
                 self.addresses[position] = ht_array_data(view)
+            if is_new:
+                self.own_inputs[position].size = array.size
+        if is_new and not self.size():
+            return None
+        return self
+
+    cdef list run_checked(self, inputs, places):
+        cdef Program program = self.program
+        cdef int position, tensor, status = HT_OK
+        cdef int64_t wall, cpu
+        held = []
+        if self.bind_inputs(inputs, held) is None:
+            return None
         outputs = []
         for position in range(program.num_outputs):
-            shape, dtype = program.output_specs[position]
+            shape, dtype = self.output_shapes[position], program.output_specs[position][1]
             array = np_empty(shape, dtype) if places is None else _array_in(places[position], shape, dtype)
             self.addresses[program.num_inputs + position] = data_of(array)
             outputs.append(array)
@@ -428,7 +625,7 @@ cdef class Workspace:
                 self.tensors[tensor].data = self.addresses[
                     program.numbers[tensor] + (program.num_inputs if program.places[tensor] == IN_OUTPUT else 0)]
             if self.timed:
-                for position in range(program.num_calls):
+                for position in range(program.first_call, program.num_calls):
                     wall, cpu = _now(CLOCK_MONOTONIC), _now(CLOCK_THREAD_CPUTIME_ID)
                     status = program.functions[position](&self.calls[position])
                     self.times_ns[2 * position] = _now(CLOCK_MONOTONIC) - wall
@@ -436,7 +633,7 @@ cdef class Workspace:
                     if status != HT_OK or is_stopping():
                         break
             else:
-                for position in range(program.num_calls):
+                for position in range(program.first_call, program.num_calls):
                     status = program.functions[position](&self.calls[position])
                     if status != HT_OK or ht_watch_ended(&self.watch) or (position & 15 == 15 and is_stopping()):
                         break
@@ -485,7 +682,7 @@ cdef class Workspace:
             for position in range(num):
                 written = position in targets or program.num_inputs <= position < operands
                 _describe_slot(&slots[position], bindings[position], trip, stop, written)
-            for position, (shape, dtype) in enumerate((*program.input_specs, *program.output_specs)):
+            for position, (shape, dtype) in enumerate((*self.input_specs, *self.output_specs)):
                 if slots[position].bytes != math.prod(shape) * dtype.itemsize:
                     raise ValueError(f"binding {position} has another size than planned")
             for position, (source, target) in enumerate(copies):
@@ -509,7 +706,7 @@ cdef class Workspace:
                         self.tensors[tensor].data = _at(&slots[
                             program.numbers[tensor]
                             + (program.num_inputs if program.places[tensor] == IN_OUTPUT else 0)], trip)
-                    for position in range(program.num_calls):
+                    for position in range(program.first_call, program.num_calls):
                         status = program.functions[position](&self.calls[position])
                         if status != HT_OK:
                             failed = position
@@ -537,9 +734,9 @@ cdef class Workspace:
         return trip, proceed
 
     def times(self):
-        """(wall, thread CPU) nanoseconds of each call of the last run; empty unless ``timed``."""
+        """(wall, thread CPU) nanoseconds of each call of the last run, from ``first_call`` on; empty unless ``timed``."""
         cdef int position
         if not self.timed:
             return []
         return [(self.times_ns[2 * position], self.times_ns[2 * position + 1])
-                for position in range(self.program.num_calls)]
+                for position in range(self.program.first_call, self.program.num_calls)]

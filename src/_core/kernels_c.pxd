@@ -51,20 +51,10 @@ cdef extern from "kernels/kernel.h" nogil:
     ctypedef int (*ht_kernel_fn)(const ht_call *) noexcept nogil
 
 cdef extern from "kernels/constants.h" nogil:
-    int64_t ht_scratch_gemm(int64_t k, int64_t n)
-    int64_t ht_scratch_conv_packing(int64_t group, int64_t maps, int64_t depth)
-    int64_t ht_scratch_winograd(int64_t in_channels, int64_t m)
     int64_t ht_winograd_columns(int64_t in_channels, int64_t m)
-    int64_t ht_scratch_matmul_integer_row(int64_t k)
-    int64_t ht_scratch_recurrent(int64_t batch, int64_t gates, int64_t hidden)
-    int64_t ht_scratch_attention(int64_t m, int64_t n, int64_t d, int64_t e)
-    int64_t ht_scratch_topk(int64_t n, int64_t k, int64_t inner, int64_t bytes)
-    int64_t ht_scratch_dft(int64_t lanes, int64_t m)
-    int64_t ht_scratch_nms(int64_t boxes)
-    int64_t ht_scratch_unique(int64_t items)
-    int64_t ht_scratch_det(int64_t n)
-    int64_t ht_scratch_conv_integer(int64_t steps)
-    int64_t ht_scratch_pool_lanes(int64_t in_size, int64_t out_size, int64_t in_columns, int64_t out_columns)
+
+cdef extern from "kernels/scratch.h" nogil:
+    int64_t ht_scratch_bytes(int kernel, const ht_call *call)
 
 cdef extern from "kernels/custom.h" nogil:
     ctypedef struct ht_custom_note:

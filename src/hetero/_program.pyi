@@ -1,6 +1,6 @@
 """Programs of kernel calls over an arena."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -25,7 +25,27 @@ class Branch:
     ) -> None: ...
 
 @final
+class Sizes:
+    open_axes: tuple[tuple[bool, ...], ...]
+    reads_elements: bool
+    def __init__(
+        self,
+        steps: NDArray[np.int32],
+        num_registers: int,
+        constants: Sequence[tuple[int, int | float]],
+        open_axes: Sequence[Sequence[bool]],
+        buffers: Sequence[tuple[int, int, int]],
+        places: Sequence[tuple[int, int, int]],
+        outputs: Sequence[int],
+        tables: Sequence[tuple[Callable[..., NDArray[Any]], Sequence[int], int]],
+        num_tensors: int,
+        reads_elements: bool,
+    ) -> None: ...
+
+@final
 class Program:
+    sizes: Sizes | None
+    first_call: int
     constants: tuple[np.ndarray[Any, Any], ...]
     labels: tuple[object, ...]
     branches: tuple[Sequence[Branch] | None, ...]
@@ -43,4 +63,6 @@ class Program:
         inputs: Sequence[tuple[Sequence[int], DTypeLike]],
         outputs: Sequence[tuple[Sequence[int], DTypeLike]],
         arena_bytes: int,
+        sizes: Sizes | None = None,
+        first_call: int = 0,
     ) -> None: ...

@@ -27,8 +27,10 @@ cdef inline int dtype_code(char kind, int itemsize) noexcept nogil:
     return 0
 
 
+cdef int kernel_number(name) except -1
 cdef ht_kernel_fn chosen_kernel(name) except NULL
-cdef ht_in_place in_place_rule(name) except *
+cdef ht_in_place in_place_rule(int kernel) noexcept
+cdef int64_t scratch_of(int kernel, const ht_call *call) noexcept
 cdef ht_watch *exchange_watch(ht_watch *watch) noexcept nogil
 cdef int is_stopping() noexcept nogil
 cdef void *data_of(array) except NULL

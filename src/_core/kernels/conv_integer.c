@@ -187,6 +187,13 @@ static void convolve_part(void *context, int64_t part, int thread)
     }
 }
 
+/* See scratch.h. */
+int64_t HT_KERNEL(conv_integer_scratch)(const ht_call *call)
+{
+    ht_quad_layout l;
+    return ht_quad_layout_of(&l, call) ? ht_scratch_conv_integer(l.steps) : 0;
+}
+
 int HT_KERNEL(conv_integer)(const ht_call *call)
 {
     conv job = {.call = call};

@@ -195,20 +195,41 @@ typedef struct {
     int32_t *sums;         /* for int32 results, layout as `turned` */
 } room;
 
-static int64_t room_of(const layout *l, int to_bytes, uint8_t *scratch, room *r)
+/* Where each part of the scratch memory begins: at[part]; at[PARTS] is their size. */
+enum { PARTS = 4 };
+static void find_parts(const layout *l, int to_bytes, int64_t at[PARTS + 1])
 {
     const int64_t results = l->rows * l->out[1] * BLOCK, image = l->strip * l->in[1] * BLOCK;
-    int64_t at = 0;
-    const int64_t sizes[] = {l->strip * l->width * BLOCK + SLACK, ht_max64(to_bytes ? results : 4 * results, image) + SLACK,
-                             l->quads * BLOCK * WEIGHT_BYTES, l->quads * HT_QUAD * (int64_t)sizeof(int64_t)};
-    uint8_t *parts[4];
-    for (int i = 0; i < 4; i++) {
-        parts[i] = scratch + at;
-        at += (sizes[i] + 63) / 64 * 64;
-    }
+    const int64_t sizes[PARTS] = {l->strip * l->width * BLOCK + SLACK, ht_max64(to_bytes ? results : 4 * results, image) + SLACK,
+                                  l->quads * BLOCK * WEIGHT_BYTES, l->quads * HT_QUAD * (int64_t)sizeof(int64_t)};
+    at[0] = 0;
+    for (int i = 0; i < PARTS; i++)
+        at[i + 1] = at[i] + (sizes[i] + 63) / 64 * 64;
+}
+
+static int64_t room_of(const layout *l, int to_bytes, uint8_t *scratch, room *r)
+{
+    int64_t at[PARTS + 1];
+    uint8_t *parts[PARTS];
+    find_parts(l, to_bytes, at);
+    for (int i = 0; i < PARTS; i++)
+        parts[i] = scratch + at[i];
     *r = (room){.pixels = parts[0], .turned = parts[1], .weights = parts[2], .taps = (int64_t *)(void *)parts[3],
                 .sums = (int32_t *)(void *)parts[1]};
-    return at;
+    return at[PARTS];
+}
+
+/* See scratch.h. */
+int64_t HT_KERNEL(depthwise_integer_scratch)(const ht_call *call)
+{
+    layout l;
+    int64_t at[PARTS + 1];
+    ht_window shape;
+    if (call->num_in < 1 || !call->in[0] || call->num_out != 1 || !ht_window_shapes(&shape, call->in[0], call->in[0]) ||
+        !layout_of(&l, call, shape.in + 1))
+        return 0;
+    find_parts(&l, call->out[0]->dtype != HT_INT32, at);
+    return at[PARTS];
 }
 
 /* Transposes rows [top, top + rows) of a block's channels, which may lie outside the image, to padded pixels. */

@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping, Sequence, Set
 import numpy as np
 
 from ... import _kernels, _program
+from ..._sizes import are_same, hint, is_symbolic
 from .values import Call, Value
 
-__all__ = ["Parts", "join", "place_in_arena"]
+__all__ = ["Buffers", "Parts", "assign_buffers", "join", "place_in_arena"]
 
 _ALIGNMENT = 64  # bytes, of a part within its whole: vectors that straddle cache lines cost more than the copy saves
 
@@ -71,8 +72,8 @@ def join(calls: Sequence[Call], taken: Set[int]) -> tuple[list[Call], dict[int, 
                 and last_maker.get(value.storage, position) < position
                 and value.storage not in taken
                 and value.storage not in parts
-                and sizes[value.storage] == _bytes(value)
-                and begin % _ALIGNMENT == 0
+                and are_same(sizes[value.storage], _bytes(value))
+                and _is_aligned(begin)
             )
             if own[-1]:
                 parts[value.storage] = (whole.storage, begin)
@@ -113,7 +114,13 @@ def _begin_of_slice(call: Call) -> int | None:
         if count > 1 and step != expected:
             return None
         expected *= count
-    return begin if begin % _ALIGNMENT == 0 else None
+    return begin if _is_aligned(begin) else None
+
+
+def _is_aligned(begin: int) -> bool:
+    """Whether a part that begins at this byte is aligned for all sizes: no plan is made for some remainders only."""
+    rest = begin % _ALIGNMENT
+    return not is_symbolic(rest) and rest == 0
 
 
 def _bytes(value: Value) -> int:
@@ -136,7 +143,7 @@ def _in_place(call: Call, at: int, shared: bool, root: Callable[[int], tuple[int
     assert operand is not None
 
     def is_alike(value: Value) -> bool:
-        return value.size == result.size and value.dtype.itemsize == result.dtype.itemsize
+        return are_same(value.size, result.size) and value.dtype.itemsize == result.dtype.itemsize
 
     if not is_alike(operand):
         return False
@@ -151,10 +158,26 @@ def _in_place(call: Call, at: int, shared: bool, root: Callable[[int], tuple[int
 _rule = functools.cache(_kernels.in_place)
 
 
-def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], parts: Parts) -> int:
-    """Give every storage without a place an offset in the arena, as (0, offset); returns the arena's size in bytes.
+@dataclasses.dataclass(slots=True)
+class Buffers:
+    """The memory of storages that share the arena. Buffer i is used from call ``first[i]`` to call ``last[i]`` and has
+    ``bytes[i]`` bytes. ``of``: storage -> its buffer, and the byte of the buffer at which it begins."""
 
-    ``place``: storage -> (kind, number), as the planner's header defines them; it is extended. ``parts``: see `join`.
+    first: list[int]
+    last: list[int]
+    bytes: list[int]
+    of: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
+
+    def rows(self, number: Callable[[int], int]) -> tuple[list[int], list[int], list[int]]:
+        """First calls, last calls and bytes. ``number``: applied to the bytes."""
+        return self.first, self.last, [number(size) for size in self.bytes]
+
+
+def assign_buffers(calls: Sequence[Call], place: dict[int, tuple[int, int]], parts: Parts) -> Buffers:
+    """Decide which storages without a place share memory.
+
+    ``place``: storage -> (kind, number), as the planner's header defines them; storages that take over the memory of an
+    output are added. ``parts``: see `join`.
 
     A result takes over the memory of an operand if the kernel works in place (`_in_place`) and:
 
@@ -206,12 +229,12 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
             if (
                 last[old] == position
                 and new not in parts
-                and size[old] == size[new]
+                and are_same(size[old], size[new])
                 and first[new] == position
                 and old not in outputs
                 and new not in renamed
                 and not (new in outputs and old in wholes)
-                and size[old] == _bytes(operand)  # the operand fills its storage
+                and are_same(size[old], _bytes(operand))  # the operand fills its storage
                 and _in_place(call, at, shared, root)
             ):
                 if new in outputs:  # the operand moves into the output's memory
@@ -223,15 +246,28 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
                 last[old] = last[new]
                 break
     placed = [storage for storage in first if storage not in place and storage not in renamed]
-    offsets, end = _program.arena_layout(
-        np.array([first[storage] for storage in placed], np.int64),
-        np.array([last[storage] for storage in placed], np.int64),
-        np.array([size[storage] for storage in placed], np.int64),
-    )
-    place.update(zip(placed, ((0, offset) for offset in offsets.tolist()), strict=True))
+    buffers = Buffers([first[storage] for storage in placed], [last[storage] for storage in placed],
+                      [size[storage] for storage in placed])
+    for number, storage in enumerate(placed):
+        buffers.of[storage] = (number, 0)
     for new, old in renamed.items():
-        place[new] = place[old]
+        if old in place:
+            place[new] = place[old]
+        else:
+            buffers.of[new] = buffers.of[old]
     for part in parts:
         whole, begin = root(part)
-        place[part] = (0, place[whole][1] + begin)
-    return end
+        number, start = buffers.of[whole]
+        buffers.of[part] = (number, start + begin)
+    return buffers
+
+
+def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], parts: Parts) -> int:
+    """Give every storage without a place an offset in the arena, as (0, offset); returns the arena's size in bytes.
+
+    ``place``: storage -> (kind, number), as the planner's header defines them; it is extended. ``parts``: see `join`.
+    """
+    buffers = assign_buffers(calls, place, parts)
+    offsets, end = _program.arena_layout(*(np.array(entries, np.int64) for entries in buffers.rows(hint)))
+    place.update((storage, (0, int(offsets[number] + hint(begin)))) for storage, (number, begin) in buffers.of.items())
+    return int(end)

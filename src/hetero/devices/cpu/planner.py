@@ -32,14 +32,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _program
+from ..._sizes import hint, is_symbolic
 from ...errors import HeteroError, InferenceError, inference_error
 from .control_flow import nested  # noqa: F401  they register their operators
 from .control_flow.branches import branched
 from .fusion import fuse
-from .memory import Parts, join, place_in_arena
+from .memory import Buffers, Parts, assign_buffers, join, place_in_arena
 from .operators import batch_norm
 from .registry import NodePlan, dtype_trouble
 from .segment import Segment
+from .tracing import Tracing
 from .values import Call, Context, NeedsData, NeedsHost, Packed, Value
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ class Planner:
         self._constants: dict[int, Value] = dict(constants or {})
         self._children: dict[tuple[int, int], tuple[Planner, tuple[int, ...]]] = {}
         self._children_lock = threading.RLock()
+        self.unfit: list[Exception] = []  # why plans for symbols failed; for tests
         self.folded = self._fold(frozenset(folded))
         self._operands: dict[int, tuple[Value, Value]] = {}  # convolution -> weights and bias with the batch norm
         self._passing: frozenset[int] = frozenset()  # nodes whose result is their first input
@@ -231,32 +234,68 @@ class Planner:
             for way, planner in child.descendants():
                 yield (step, *way), planner
 
-    def first(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype[Any]]) -> Segment:
-        """The first segment for inputs of these shapes and dtypes."""
-        incoming = {
-            value: Value(dtype, shape) for value, shape, dtype in zip(self.input_ids, shapes, dtypes, strict=True)
-        }
-        return self._segment(0, incoming)
+    def first(
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        dtypes: Sequence[np.dtype[Any]],
+        symbolic: Sequence[Sequence[bool]] | None = None,
+    ) -> Segment:
+        """The first segment for inputs of these shapes and dtypes. ``symbolic``: per input, the axes whose sizes become
+        symbols, so that the segment also holds for other sizes."""
+        types = {value: (dtype, shape) for value, shape, dtype in zip(self.input_ids, shapes, dtypes, strict=True)}
+        axes = None if symbolic is None else dict(zip(self.input_ids, symbolic, strict=True))
+        return self._planned(0, types, {}, axes)
 
     def whole(self, incoming: dict[int, Value]) -> Segment | None:
         """The only segment for these inputs; None if there are several or a node runs between segments."""
-        segment = self._segment(0, incoming)
+        segment = self._segment(0, incoming, None)
         return segment if segment.host < 0 and segment.next_node == len(self.nodes) else None
 
     def following(
-        self, segment: Segment, arrays: Mapping[int, NDArray[Any]], waited: Mapping[int, NDArray[Any]]
+        self, segment: Segment, arrays: Mapping[int, NDArray[Any]], waited: Mapping[int, NDArray[Any]], symbolic: bool
     ) -> Segment:
         """The segment after ``segment``. ``arrays``: the values that ``segment`` hands on; only their dtypes and shapes
         are read. ``waited``: the data of ``segment.needs``. The plan keeps these arrays, so they must not be written
-        later."""
-        incoming = {}
-        for value, array in arrays.items():
-            data = waited[value] if value in waited else segment.known.get(value)
-            incoming[value] = Value(array.dtype, array.shape, data)
-        return self._segment(segment.next_node, incoming)
+        later. ``symbolic``: whether the segment should also hold for other data, and for the other sizes that
+        ``segment`` may hand on."""
+        types = {value: (array.dtype, array.shape) for value, array in arrays.items()}
+        known = {value: segment.known[value] for value in arrays if value in segment.known}
+        if not symbolic:
+            return self._planned(segment.next_node, types, {**known, **waited}, None)
+        none = (False,) * _MAX_RANK
+        axes = {value: segment.open_axes.get(value, none)[: array.ndim] for value, array in arrays.items()}
+        return self._planned(segment.next_node, types, known, axes, waited)
 
-    def _segment(self, start: int, incoming: dict[int, Value]) -> Segment:
-        context = Context(self._packed)
+    def _planned(
+        self,
+        start: int,
+        types: Mapping[int, tuple[np.dtype[Any], tuple[int, ...]]],
+        known: Mapping[int, NDArray[Any]],
+        axes: Mapping[int, Sequence[bool]] | None,
+        waited: Mapping[int, NDArray[Any]] | None = None,
+    ) -> Segment:
+        """The segment from node ``start`` on. ``types``, ``known``: types and data of the values that it gets. ``axes``:
+        those whose sizes are symbols; None plans for these sizes only. ``waited``: data of which every element is a
+        symbol."""
+
+        def incoming(data: Mapping[int, NDArray[Any]]) -> dict[int, Value]:
+            return {value: Value(dtype, shape, data.get(value)) for value, (dtype, shape) in types.items()}
+
+        if axes is not None:
+            tracing, values = Tracing(), incoming(known)
+            for number, value in values.items():
+                if value.data is None:
+                    tracing.add_input(value, axes[number], (waited or {}).get(number))
+            try:
+                return self._segment(start, values, tracing)
+            except MemoryError:
+                raise
+            except Exception as error:  # what cannot be planned for symbols is planned for these sizes
+                self.unfit.append(error)
+        return self._segment(start, incoming({**known, **(waited or {})}), None)
+
+    def _segment(self, start: int, incoming: dict[int, Value], tracing: Tracing | None) -> Segment:
+        context = Context(self._packed, tracing)
         values: dict[int, Value] = dict(incoming)
         for value in incoming.values():
             if value.data is None:
@@ -333,12 +372,19 @@ class Planner:
             handed_on = [value for value in values if value in read_later or value >= self.model.num_values]
             returned = handed_on + [v for v in values if v in host_inputs and v not in read_later]
             handed_on += host_outputs
-        known, outputs, aliases = {}, [], {}
+        known, outputs, aliases = {}, [], dict[int, tuple[int, Any]]()
+        copies: dict[int, Value] = {}  # of late values, which the caller gets
         output_of_storage: dict[int, int] = {}
         input_of_storage = {value.storage: number for number, value in incoming.items() if value.data is None}
         for number in returned:
             value = values.get(number) or self.constant(number)
             assert value is not None, "checked when the model was read"
+            if value.late is not None and value.storage not in input_of_storage:
+                if value.storage not in copies:
+                    copy = Value(value.dtype, value.shape, storage=context.new_storage())
+                    context.calls.append(Call("identity", (value,), (copy,), (), (), context.node))
+                    copies[value.storage] = copy
+                value = values[number] = Value(value.dtype, value.shape, storage=copies[value.storage].storage)
             if value.data is not None:
                 known[number] = _read_only(value.data)
             elif value.storage in input_of_storage:
@@ -354,14 +400,26 @@ class Planner:
         if self._transform:
             calls = fuse(calls, output_of_storage)
             calls, parts = join(calls, output_of_storage.keys() | input_of_storage.keys())
-        program, node_of = _assemble(
+        program, node_of, tensor_of = _assemble(
             calls,
             parts,
             [incoming[n] for n in inputs],
             [values[n] for n in outputs],
-            [call.label or self.nodes[call.node] for call in calls],
+            [values[n] for n in aliases],
+            [self.nodes[call.node] if call.label is None else call.label for call in calls],
+            self.nodes,
             self._packed,
+            context.trace,
         )
+        for number, (source, _) in aliases.items():
+            value = values[number]
+            if any(map(is_symbolic, value.shape)):
+                aliases[number] = (source, tensor_of[id(value)])
+        open_axes = {
+            number: tuple(map(is_symbolic, values[number].shape)) for number in handed_on if number in values
+        }
+        for number in host_outputs:
+            open_axes[number] = (True,) * _MAX_RANK
         return Segment(
             program,
             tuple(inputs),
@@ -374,7 +432,11 @@ class Planner:
             tuple(handed_on),
             host,
             host_outputs,
+            open_axes,
         )
+
+
+_MAX_RANK = 64  # of a NumPy array
 
 
 def _read_only(data: NDArray[Any]) -> NDArray[Any]:
@@ -412,56 +474,145 @@ def _assemble(
     parts: Parts,
     inputs: Sequence[Value],
     outputs: Sequence[Value],
+    aliases: Sequence[Value],
     labels: Sequence[object],
+    nodes: Sequence[NodePlan],
     packed: Packed,
-) -> tuple[_program.Program, tuple[int, ...]]:
-    """Place the storages, number the tensors, and make the program; returns it and the node of each call."""
+    tracing: Tracing | None,
+) -> tuple[_program.Program, tuple[int, ...], Mapping[int, int]]:
+    """Place the storages, number the tensors, and make the program; returns it, the node of each call, and the tensor of
+    each value, by id. ``aliases``: values whose shapes the program must know, if they depend on sizes."""
     place: dict[int, tuple[int, int]] = {}  # storage -> (kind, number)
     for position, value in enumerate(inputs):
         place[value.storage] = (2, position)
     for position, value in enumerate(outputs):
         place[value.storage] = (3, position)
-    arena_bytes = place_in_arena(calls, place, parts)
+    table = _Tensors(packed, place)
+    if tracing is None:
+        arena_bytes = place_in_arena(calls, place, parts)
+        entries = table.entries(calls, labels)
+        program = _program.Program(table.tensors, entries, table.constants, _types(inputs), _types(outputs), arena_bytes)
+        return program, tuple(call.node for call in calls), table.number
 
-    constants: list[NDArray[Any]] = []
-    constant_number: dict[int, int] = {}
-    tensors: list[tuple[Any, ...]] = []
-    tensor_number: dict[int, int] = {}
+    buffers = assign_buffers(calls, place, parts)
+    trace = tracing.trace
+    for call in calls:
+        for operand in call.inputs:
+            if operand is not None and operand.late is not None and operand.storage not in place:
+                tracing.number_of(operand)
+    for number, value in enumerate(tracing.tensors):  # the first tensors are those of the trace
+        owner = number if number < len(inputs) else _owner(value)
+        table.number[id(value)] = table.add(value, (2 if number < len(inputs) else 4, owner))
+        place.setdefault(value.storage, (4, owner))
+    offsets, end = _program.arena_layout(*(np.array(entries, np.int64) for entries in buffers.rows(hint)))
+    table.buffers, table.offsets = buffers, offsets.tolist()
+    late = table.entries(tracing.calls, [nodes[call.node] for call in tracing.calls])
+    entries = table.entries(calls, labels)
+    output_tensors = [table.number_of(value) for value in outputs]
+    for value in aliases:
+        if any(map(is_symbolic, value.shape)):
+            table.number_of(value)
+    for number in range(len(tracing.tensors), len(table.values)):
+        trace.store_shape(number, table.values[number].shape)
+        kind, owner = table.tensors[number][2:]
+        if kind == 4:
+            trace.share(number, owner)
+    position = sum(len(entry[3]) for entry in late)
+    for call in calls:
+        for at, value in enumerate(call.ints):
+            if is_symbolic(value):
+                trace.store_int(position + at, value)
+        position += len(call.ints)
+    places = []
+    for number, (buffer, begin) in table.buffer_of.items():
+        if is_symbolic(begin):
+            trace.store_begin(number, begin)
+        places.append((number, buffer, hint(begin)))
+    for number, size in enumerate(buffers.bytes):
+        if is_symbolic(size):
+            trace.store_bytes(number, size)
+    steps, constants = trace.steps()
+    sizes = _program.Sizes(
+        steps,
+        trace.num_registers,
+        constants,
+        [tuple(map(is_symbolic, value.shape)) for value in inputs],
+        list(zip(*buffers.rows(hint), strict=True)),
+        places,
+        output_tensors,
+        [(entry.function, entry.registers, entry.number) for entry in tracing.tables],
+        len(table.tensors),
+        any(value.late is not None for value in inputs),
+    )
+    program = _program.Program(
+        table.tensors, [*late, *entries], table.constants, _types(inputs), _types(outputs), end, sizes, len(late)
+    )
+    return program, tuple(call.node for call in calls), table.number
 
-    def number_of(value: Value | None) -> int:
+
+def _types(values: Sequence[Value]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    return [(tuple(map(hint, value.shape)), value.dtype) for value in values]
+
+
+def _owner(value: Value) -> int:
+    """The number of the late tensor in whose memory a late value lies."""
+    assert value.late is not None
+    while value.late.base is not None and value.late.base.late is not None:
+        value = value.late.base
+    return value.late.number
+
+
+class _Tensors:
+    """The tensor table of a program. ``place``: storage -> (kind, number). For a program with many sizes, ``buffers`` and
+    ``offsets`` give the places in the arena."""
+
+    def __init__(self, packed: Packed, place: Mapping[int, tuple[int, int]]) -> None:
+        self._packed = packed
+        self._place = place
+        self._constant_number: dict[int, int] = {}
+        self.constants: list[NDArray[Any]] = []
+        self.tensors: list[tuple[Any, ...]] = []
+        self.values: list[Value] = []
+        self.number: dict[int, int] = {}  # id of a value -> its tensor
+        self.buffers: Buffers | None = None
+        self.offsets: Sequence[int] = ()
+        self.buffer_of: dict[int, tuple[int, int]] = {}  # tensor -> its buffer, and where it begins
+
+    def add(self, value: Value, place: tuple[int, int]) -> int:
+        self.values.append(value)
+        self.tensors.append((value.dtype, tuple(map(hint, value.shape)), *place))
+        return len(self.tensors) - 1
+
+    def number_of(self, value: Value | None) -> int:
         if value is None:
             return -1
-        if id(value) not in tensor_number:
-            if value.data is not None:
-                if id(value.data) not in constant_number:
-                    constant_number[id(value.data)] = len(constants)
-                    constants.append(_aligned(value, packed))
-                where = (1, constant_number[id(value.data)])
-            else:
-                where = place[value.storage]
-            tensor_number[id(value)] = len(tensors)
-            tensors.append((value.dtype, value.shape, *where))
-        return tensor_number[id(value)]
+        if id(value) not in self.number:
+            self.number[id(value)] = self.add(value, self._place_of(value))
+        return self.number[id(value)]
 
-    entries = [
-        (
-            call.kernel,
-            [number_of(value) for value in call.inputs],
-            [number_of(value) for value in call.outputs],
-            call.ints,
-            call.floats,
-            call.scratch_bytes,
-            label,
-            call.branches,
-        )
-        for call, label in zip(calls, labels, strict=True)
-    ]
-    program = _program.Program(
-        tensors,
-        entries,
-        constants,
-        [(value.shape, value.dtype) for value in inputs],
-        [(value.shape, value.dtype) for value in outputs],
-        arena_bytes,
-    )
-    return program, tuple(call.node for call in calls)
+    def _place_of(self, value: Value) -> tuple[int, int]:
+        if value.data is not None:
+            if id(value.data) not in self._constant_number:
+                self._constant_number[id(value.data)] = len(self.constants)
+                self.constants.append(_aligned(value, self._packed))
+            return (1, self._constant_number[id(value.data)])
+        if value.storage in self._place:
+            return self._place[value.storage]
+        assert self.buffers is not None
+        buffer, begin = self.buffers.of[value.storage]
+        self.buffer_of[len(self.tensors)] = (buffer, begin)
+        return (0, self.offsets[buffer] + hint(begin))
+
+    def entries(self, calls: Sequence[Call], labels: Sequence[object]) -> list[tuple[Any, ...]]:
+        return [
+            (
+                call.kernel,
+                [self.number_of(value) for value in call.inputs],
+                [self.number_of(value) for value in call.outputs],
+                tuple(map(hint, call.ints)),
+                call.floats,
+                label,
+                call.branches,
+            )
+            for call, label in zip(calls, labels, strict=True)
+        ]

@@ -21,29 +21,44 @@ from .control_flow.trips import StaticBody
 from .planner import Planner
 from .registry import NodePlan
 from .segment import Segment
+from .tracing import MAX_ELEMENTS
 
 __all__ = ["CpuRunner", "PlanCache"]
 
 MAX_PLANS = 64
-MAX_BODY_CALLS = 1 << 13  # kernel calls of all plans of a body: more than MAX_PLANS plans are kept if they are small
+MAX_CALLS = 1 << 16  # kernel calls of all plans: more than MAX_PLANS plans are kept if they are small
+MAX_SYMBOLIC = 12  # plans for many sizes from one point; if they do not suffice, plans are made for single sizes
 MAX_WORKSPACES = 8  # per request; a workspace holds tables of tensors, and all share one arena
+
+
+class _Alternatives:
+    """The plans from one point of a model for inputs of the same types and ranks: for single sizes, by key, and for many
+    sizes, the last used first. ``axes``: for the inputs, the axes whose sizes have changed."""
+
+    __slots__ = ("axes", "seen", "single", "symbolic")
+
+    def __init__(self) -> None:
+        self.single: dict[Hashable, Segment] = {}
+        self.symbolic: list[Segment] = []
+        self.seen: tuple[tuple[int, ...], ...] | None = None
+        self.axes: tuple[tuple[bool, ...], ...] | None = None
 
 
 class PlanCache:
     """The segments of one compiled model. Bounded: the least recently used segment is discarded first.
 
-    Shared by all requests; thread-safe. ``max_calls``: more than `MAX_PLANS` segments are kept if all of them together
-    have at most this many kernel calls. This is for bodies of a Loop in which a value grows: every trip is planned for
-    another shape, and the next run meets the same shapes.
+    A model is first planned for the sizes at hand. If a size changes, it is planned with a symbol for each size that has
+    changed so far, and that plan is used for all sizes for which it holds. Segments that follow from data are planned with
+    symbols at once. Shared by all requests; thread-safe: the first thread that needs a plan makes it, others wait.
     """
 
-    def __init__(self, planner: Planner, max_calls: int = 0) -> None:
+    def __init__(self, planner: Planner) -> None:
         self.planner = planner
-        self._max_calls = max_calls
         self._num_calls = 0
-        self._lock = threading.Lock()
-        self._segments: OrderedDict[Hashable, Segment] = OrderedDict()
-        self._pending: dict[Hashable, threading.Lock] = {}
+        self._lock = threading.RLock()
+        self._planning = threading.RLock()
+        self._points: dict[Hashable, _Alternatives] = {}
+        self._order: OrderedDict[int, tuple[Segment, Hashable, Hashable]] = OrderedDict()  # by id of the segment
         self._children: dict[tuple[int, int], tuple[PlanCache, tuple[int, ...]]] = {}
 
     def child(self, node: int, graph: int) -> tuple[PlanCache, tuple[int, ...]]:
@@ -52,61 +67,128 @@ class PlanCache:
         with self._lock:
             if (node, graph) not in self._children:
                 planner, captured = self.planner.child(node, graph)
-                self._children[node, graph] = (PlanCache(planner, MAX_BODY_CALLS), captured)
+                self._children[node, graph] = (PlanCache(planner), captured)
             return self._children[node, graph]
 
-    def first(self, inputs: Sequence[NDArray[Any]]) -> Segment:
+    def segments(self) -> list[Segment]:
+        """All segments, the least recently used first."""
+        with self._lock:
+            return [segment for segment, _, _ in self._order.values()]
+
+    def first(self, inputs: Sequence[NDArray[Any]], fits: Fits) -> Segment:
+        """The first segment for these inputs. ``fits``: whether a segment holds for them."""
         shapes, dtypes = tuple(array.shape for array in inputs), tuple(array.dtype for array in inputs)
-        return self._planned((shapes, dtypes), lambda: self.planner.first(shapes, dtypes))
+        point = (dtypes, tuple(map(len, shapes)))
 
-    def following(self, segment: Segment, arrays: Mapping[int, NDArray[Any]]) -> Segment:
-        """The segment after ``segment``. ``arrays``: the values that ``segment`` hands on.
+        def plan(alternatives: _Alternatives) -> tuple[Segment, bool]:
+            axes = _changed(alternatives, shapes)
+            if axes is None or len(alternatives.symbolic) >= MAX_SYMBOLIC:
+                return self.planner.first(shapes, dtypes), False
+            segment = self.planner.first(shapes, dtypes, axes)
+            return segment, segment.program.sizes is not None
 
-        The cache key contains all that planning depends on: the types and data of ``segment.needs``, and the types of
-        ``segment.host_outputs``. Everything else follows from ``segment``. Its id is in the key, so the entry keeps it
-        alive.
+        return self._planned(point, shapes, plan, fits)
+
+    def following(self, segment: Segment, arrays: Mapping[int, NDArray[Any]], fits: Fits) -> Segment:
+        """The segment after ``segment``. ``arrays``: the values that ``segment`` hands on. ``fits``: whether a segment
+        holds for them.
+
+        The keys contain all that planning for single sizes depends on: the types and data of ``segment.needs``, and the
+        shapes that ``segment`` leaves open. Everything else follows from ``segment``.
         """
-        needed_data = tuple(
-            (arrays[value].shape, arrays[value].dtype, arrays[value].tobytes()) for value in segment.needs
+        needed = tuple((arrays[value].shape, arrays[value].dtype, arrays[value].tobytes()) for value in segment.needs)
+        open_types = tuple((arrays[value].shape, arrays[value].dtype) for value in segment.open_axes)
+        point = (
+            id(segment),
+            tuple((arrays[value].shape, arrays[value].dtype) for value in segment.needs),
+            tuple((array.ndim, array.dtype) for array in map(arrays.__getitem__, segment.open_axes)),
         )
-        host_types = tuple((arrays[value].shape, arrays[value].dtype) for value in segment.host_outputs)
 
-        def plan() -> Segment:
+        def plan(alternatives: _Alternatives) -> tuple[Segment, bool]:
             # Views of the key's bytes: the arrays themselves belong to the caller, or are written again.
             data = {
                 value: np.ndarray(shape, dtype, buffer)
-                for value, (shape, dtype, buffer) in zip(segment.needs, needed_data, strict=True)
+                for value, (shape, dtype, buffer) in zip(segment.needs, needed, strict=True)
             }
-            planned = self.planner.following(segment, arrays, data)
+            symbolic = bool(needed) or any(map(any, segment.open_axes.values()))
+            symbolic = symbolic and len(alternatives.symbolic) < MAX_SYMBOLIC
+            symbolic = symbolic and all(array.size <= MAX_ELEMENTS for array in data.values())
+            planned = self.planner.following(segment, arrays, data, symbolic)
             planned.keep_alive.append(segment)
-            return planned
+            return planned, planned.program.sizes is not None
 
-        return self._planned((id(segment), needed_data, host_types), plan)
+        return self._planned(point, (needed, open_types), plan, fits)
 
-    def _planned(self, key: Hashable, plan: Callable[[], Segment]) -> Segment:
-        """The segment of a key. The first thread that asks for it plans it; others that ask meanwhile wait."""
-        with self._lock:
-            segment = self._segments.get(key)
+    def _planned(
+        self, point: Hashable, key: Hashable, plan: Callable[[_Alternatives], tuple[Segment, bool]], fits: Fits
+    ) -> Segment:
+        segment = self._found(point, key, fits)
+        if segment is not None:
+            return segment
+        with self._planning:
+            segment = self._found(point, key, fits)  # another thread may have planned it
             if segment is not None:
-                self._segments.move_to_end(key)
                 return segment
-            pending = self._pending.setdefault(key, threading.Lock())
-        with pending:
             with self._lock:
-                segment = self._segments.get(key)
-            if segment is None:
-                try:
-                    segment = plan()
-                finally:
-                    with self._lock:
-                        self._pending.pop(key, None)
-                        if segment is not None:
-                            self._segments[key] = segment
-                            self._num_calls += 1 + segment.program.num_calls
-                            while len(self._segments) > MAX_PLANS and self._num_calls > self._max_calls:
-                                _, oldest = self._segments.popitem(last=False)
-                                self._num_calls -= 1 + oldest.program.num_calls
+                alternatives = self._points.setdefault(point, _Alternatives())
+            segment, is_symbolic = plan(alternatives)
+            with self._lock:
+                if is_symbolic:
+                    alternatives.symbolic.insert(0, segment)
+                else:
+                    alternatives.single[key] = segment
+                self._order[id(segment)] = (segment, point, None if is_symbolic else key)
+                self._num_calls += 1 + segment.program.num_calls
+                self._discard()
         return segment
+
+    def _found(self, point: Hashable, key: Hashable, fits: Fits) -> Segment | None:
+        with self._lock:
+            alternatives = self._points.get(point)
+            if alternatives is None:
+                return None
+            segment = alternatives.single.get(key)
+            candidates = list(alternatives.symbolic) if segment is None else []
+        segment = segment or next(filter(fits, candidates), None)
+        if segment is not None:
+            with self._lock:
+                if id(segment) in self._order:
+                    self._order.move_to_end(id(segment))
+                if segment in alternatives.symbolic[1:]:
+                    alternatives.symbolic.remove(segment)
+                    alternatives.symbolic.insert(0, segment)
+        return segment
+
+    def _discard(self) -> None:
+        while len(self._order) > MAX_PLANS and self._num_calls > MAX_CALLS:
+            _, (oldest, point, key) = self._order.popitem(last=False)
+            self._num_calls -= 1 + oldest.program.num_calls
+            alternatives = self._points[point]
+            if key is None:
+                alternatives.symbolic.remove(oldest)
+            else:
+                del alternatives.single[key]
+            if not alternatives.symbolic and not alternatives.single:
+                del self._points[point]
+
+
+Fits = Callable[[Segment], bool]
+
+
+def _changed(alternatives: _Alternatives, shapes: tuple[tuple[int, ...], ...]) -> tuple[tuple[bool, ...], ...] | None:
+    """The axes whose sizes have changed so far; None if none has."""
+    before, alternatives.seen = alternatives.seen, shapes
+    if before is None:
+        return None
+    axes = tuple(
+        tuple(a != b for a, b in zip(old, new, strict=True)) for old, new in zip(before, shapes, strict=True)
+    )
+    if alternatives.axes is not None:
+        axes = tuple(
+            tuple(a or b for a, b in zip(old, new, strict=True)) for old, new in zip(alternatives.axes, axes, strict=True)
+        )
+    alternatives.axes = axes
+    return axes
 
 
 class _Stop(Cancellation):
@@ -198,7 +280,7 @@ class CpuRunner:
         arrays: dict[int, NDArray[Any]] = dict(zip(planner.input_ids, inputs, strict=True))
         self._last, self._whole = [], None
         self._host_times.clear()
-        segment = self._plans.first(inputs)
+        segment = self._plans.first(inputs, lambda segment: self._fits(segment, arrays))
         while True:
             self.cancellation.check()
             workspace = self._workspace_of(segment)
@@ -208,17 +290,23 @@ class CpuRunner:
             arrays.update(zip(segment.outputs, results, strict=True))
             arrays.update(segment.known)
             for value, (source, shape) in segment.aliases.items():
+                if isinstance(shape, int):
+                    shape = workspace.shape(shape)
                 arrays[value] = np.ascontiguousarray(arrays[source]).reshape(shape)
             if segment.host >= 0:
                 self._run_host(segment.host, arrays)
             if segment.next_node == len(planner.nodes):
                 break
             arrays = {value: arrays[value] for value in segment.handed_on}
-            segment = self._plans.following(segment, arrays)
+            segment = self._plans.following(segment, arrays, lambda segment: self._fits(segment, arrays))
         alone = len(self._last) == 1 and segment.host < 0
         if alone and segment.inputs == planner.input_ids and segment.outputs == tuple(output_ids):
             self._whole = workspace
         return [arrays[value] for value in output_ids]
+
+    def _fits(self, segment: Segment, arrays: Mapping[int, NDArray[Any]]) -> bool:
+        """Whether a segment holds for the sizes of these values."""
+        return self._workspace_of(segment).fits([arrays[value] for value in segment.inputs])
 
     def _run_host(self, node: int, arrays: dict[int, NDArray[Any]]) -> None:
         """Run a control-flow node or a custom operator in Python; adds its outputs to ``arrays``."""
@@ -256,8 +344,9 @@ class CpuRunner:
         """The model as one program for inputs of these types; None if it has several segments or runs a node in
         Python."""
         planner = self._plans.planner
-        segment = self._plans.first(inputs)
-        if segment.host >= 0 or segment.next_node < len(planner.nodes):
+        arrays = dict(zip(planner.input_ids, inputs, strict=True))
+        segment = self._plans.first(inputs, lambda segment: self._fits(segment, arrays))
+        if segment.host >= 0 or segment.next_node < len(planner.nodes) or not self._fits(segment, arrays):
             return None
         return StaticBody(segment, self._workspace_of(segment), planner.input_ids, planner.output_ids)
 

@@ -19,7 +19,8 @@ class Segment:
 
     ``program``: computes ``outputs`` from ``inputs``.
     ``known``: results that no call computes, as read-only arrays.
-    ``aliases``: result -> (an input or output of the program, shape): the same elements in that shape.
+    ``aliases``: result -> (an input or output of the program, shape): the same elements in that shape. A shape that
+    depends on sizes is given by a tensor of the program that has it.
     ``needs``: the values whose data planning the next segment requires; empty for the last segment.
     ``node_of``: the node of each call of the program.
     ``next_node``: the first node of the next segment.
@@ -27,17 +28,19 @@ class Segment:
     ``host``: the node that Python runs after the program (control flow or a custom operator); -1 for none.
     ``host_outputs``: the outputs of this node that later nodes read.
     ``keep_alive``: the previous segment, whose id is part of a cache key.
+    ``open_axes``: for each value of ``handed_on``, the axes whose sizes may differ from call to call.
     """
 
     program: _program.Program
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     known: Mapping[int, NDArray[Any]]
-    aliases: Mapping[int, tuple[int, tuple[int, ...]]]
+    aliases: Mapping[int, tuple[int, tuple[int, ...] | int]]
     needs: tuple[int, ...]
     node_of: tuple[int, ...]
     next_node: int
     handed_on: tuple[int, ...]
     host: int = -1
     host_outputs: tuple[int, ...] = ()
+    open_axes: Mapping[int, tuple[bool, ...]] = dataclasses.field(default_factory=dict)
     keep_alive: list[Segment] = dataclasses.field(default_factory=list)

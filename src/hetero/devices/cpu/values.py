@@ -1,4 +1,8 @@
-"""Values with known shapes, on which lowerings work, and the context that turns them into kernel calls."""
+"""Values with known shapes, on which lowerings work, and the context that turns them into kernel calls.
+
+A plan may be made for sizes that are symbols (`hetero._sizes`). The sizes in shapes and ints are then `Size` objects
+where they depend on the call, and tensors that follow from sizes alone are `Late`: they are computed in C when a call
+comes with new sizes (`_sizes.SizeTrace`)."""
 
 from __future__ import annotations
 
@@ -6,21 +10,44 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ... import _kernels, _program
+from ..._sizes import Size, UnfitForSymbols, hint, is_symbolic, whole
 from ...errors import InferenceError
 from ...model.constants import release_pages
 from .pages import Pages
 
-__all__ = ["MAX_BYTES", "Call", "Context", "NeedsData", "NeedsHost", "Packed", "Value"]
+if TYPE_CHECKING:
+    from .tracing import Tracing
+
+__all__ = ["MAX_BYTES", "Call", "Context", "Late", "NeedsData", "NeedsHost", "Packed", "Value"]
 
 MAX_BYTES = 1 << 40
 """Bytes of a tensor, at most; planning refuses larger ones. No current machine holds them, and sizes stay far from
 overflow."""
+
+
+MAX_LATE_BYTES = 1 << 20
+"""Bytes of a late tensor, at most. Larger ones are computed in every run, because late tensors keep their memory."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Late:
+    """What planning knows of a tensor that follows from sizes alone.
+
+    ``seen``: its data for the sizes for which the plan is made. ``elements``: the same as an object array of ints, `Size`
+    and `Real`; None if it has not been needed. ``number``: in the trace; -1 while the tensor has no memory. ``base``: the
+    value of which it is a reshape.
+    """
+
+    seen: NDArray[Any]
+    elements: NDArray[Any] | None = None
+    number: int = -1
+    base: Value | None = None
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -30,6 +57,7 @@ class Value:
     ``storage``: the number of the memory that holds it at run time; values that are reshapes of each other share one.
     -1 if the data are known. ``shared``: the data are a constant of the compiled model, the same in all its plans.
     ``scale``: only for the weights of a convolution, a factor per output channel that the weights do not include yet.
+    ``late``: set if it follows from sizes alone; ``data`` is then None.
     """
 
     dtype: np.dtype[Any]
@@ -38,6 +66,7 @@ class Value:
     storage: int = -1
     shared: bool = False
     scale: NDArray[Any] | None = None
+    late: Late | None = None
 
     @property
     def size(self) -> int:
@@ -62,7 +91,6 @@ class Call:
     outputs: tuple[Value, ...]
     ints: tuple[int, ...]
     floats: tuple[float, ...]
-    scratch_bytes: int
     node: int
     label: object = None  # its text names the call in errors; None: the node does
 
@@ -80,7 +108,6 @@ class Call:
             self.outputs if outputs is None else outputs,
             self.ints if ints is None else ints,
             self.floats if floats is None else floats,
-            self.scratch_bytes,
             self.node,
             self.label,
         )
@@ -120,13 +147,16 @@ class Packed(dict[tuple[int, Hashable], tuple[NDArray[Any], NDArray[Any]]]):
 
 
 class Context:
-    """Collects the calls of a plan. A call whose inputs are all known runs immediately, with the same kernel.
+    """Collects the calls of a plan. A call whose inputs are all known runs immediately, with the same kernel. A call whose
+    inputs are known or late becomes a call of the trace.
 
     ``packed``: constants in kernels' own layouts, computed once per compiled model and shared by all its plans.
-    ``node``: the index of the node that is being lowered. ``stages``: see `staged`.
+    ``node``: the index of the node that is being lowered. ``stages``: see `staged`. ``trace``: records what depends on
+    sizes; None if all sizes are known.
     """
 
-    def __init__(self, packed: Packed) -> None:
+    def __init__(self, packed: Packed, trace: Tracing | None = None) -> None:
+        self.trace = trace
         self.calls: list[Call] = []
         self.node = -1
         self.num_storages = 0
@@ -142,14 +172,13 @@ class Context:
         dtype: np.dtype[Any],
         ints: Sequence[int] = (),
         floats: Sequence[float] = (),
-        scratch_bytes: int = 0,
         *,
         lasting: bool = False,
     ) -> Value:
         """Add a call of one output and return the output. The kernel's file documents ``ints`` and ``floats``.
 
         ``lasting``: the output is what ``make`` returns to `packed`, so it is kept as long as the compiled model."""
-        return self.call_many(kernel, inputs, [(shape, dtype)], ints, floats, scratch_bytes, lasting=lasting)[0]
+        return self.call_many(kernel, inputs, [(shape, dtype)], ints, floats, lasting=lasting)[0]
 
     def call_many(
         self,
@@ -158,24 +187,33 @@ class Context:
         outputs: Sequence[tuple[Sequence[int], np.dtype[Any]]],
         ints: Sequence[int] = (),
         floats: Sequence[float] = (),
-        scratch_bytes: int = 0,
         *,
         lasting: bool = False,
         fold: bool = True,
     ) -> list[Value]:
         """As `call`, for any number of outputs. ``fold``: False for a call that runs every time, even if all its inputs
         are known."""
-        made = [Value(dtype, _checked(tuple(map(int, shape)), dtype)) for shape, dtype in outputs]
-        known = fold
+        made = [Value(dtype, _checked(tuple(map(whole, shape)), dtype)) for shape, dtype in outputs]
+        known, late = fold, False
         for value in inputs:
             if value is not None and value.data is None:
                 known = False
-                break
+                late = fold and value.late is not None
+                if not late:
+                    break
+        if self.trace is not None and (late or known):
+            symbolic = any(map(is_symbolic, ints)) or any(is_symbolic(d) for value in made for d in value.shape)
+            if late or symbolic:
+                if self._packing:
+                    raise UnfitForSymbols("a packed constant depends on sizes")
+                if self.trace.call(self, kernel, inputs, made, ints, floats):
+                    return made
+                known = False
         if known:
             arrays = [None if value is None else value.data for value in inputs]
             specs = [(value.shape, value.dtype) for value in made]
             memory = self._packed.pages.take if lasting and self._packing else None
-            results = _kernels.call(kernel, arrays, specs, ints, floats, scratch_bytes, memory=memory)
+            results = _kernels.call(kernel, arrays, specs, ints, floats, memory=memory)
             for value, array in zip(made, results, strict=True):
                 array.flags.writeable = False
                 value.data = array
@@ -183,12 +221,31 @@ class Context:
         for value in made:
             value.storage = self.new_storage()
         self.calls.append(
-            Call(kernel, tuple(inputs), tuple(made), tuple(ints), tuple(floats), scratch_bytes, self.node)
+            Call(kernel, tuple(inputs), tuple(made), tuple(ints), tuple(floats), self.node)
         )
         return made
 
     def constant(self, array: NDArray[Any]) -> Value:
         return Value(array.dtype, array.shape, array)
+
+    def integers(self, numbers: Sequence[int], shape: Sequence[int] | None = None) -> Value:
+        """A vector of int64, or an array of ``shape``, of numbers that may depend on sizes."""
+        if self.trace is not None and any(map(is_symbolic, numbers)):
+            return self.trace.integers(self, numbers, (len(numbers),) if shape is None else shape)
+        array = np.array(numbers, np.int64)
+        return self.constant(array if shape is None else array.reshape(shape))
+
+    def table(self, function: Callable[..., NDArray[Any]], arguments: Sequence[int], shape: Sequence[int]) -> Value:
+        """The array ``function(*arguments)`` of ``shape``. If the arguments depend on sizes, the function is called again
+        for new sizes."""
+        if self.trace is not None and any(map(is_symbolic, arguments)):
+            return self.trace.table(self, function, arguments, shape)
+        return self.constant(function(*arguments))
+
+    def counting(self, count: int) -> Value:
+        """The integers from 0 to ``count`` - 1, as int64."""
+        dtype = np.dtype(np.int64)
+        return self.call("range", [self.scalar(0, dtype), self.scalar(1, dtype)], (count,), dtype)
 
     def scalar(self, number: float, dtype: np.dtype[Any]) -> Value:
         return self.constant(np.array(number, dtype))
@@ -198,6 +255,7 @@ class Context:
         ``layout``."""
         if not source.shared:
             return make()
+        layout = _plain(layout)
         key = (id(source.data), layout)
         if key not in self._packed:
             outer, self._packing = self._packing, True
@@ -239,14 +297,19 @@ class Context:
         if value.dtype == np.float32:
             return value
         made = Value(np.dtype(np.float32), value.shape, storage=self.new_storage())
-        self.calls.append(Call("cast", (value,), (made,), (), (), 0, self.node))
+        self.calls.append(Call("cast", (value,), (made,), (), (), self.node))
         return made
 
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
         """The same elements in another shape, without a copy."""
-        shape = _checked(tuple(map(int, shape)), value.dtype)
+        shape = _checked(tuple(map(whole, shape)), value.dtype)
         data = None if value.data is None else value.data.reshape(shape)
-        return Value(value.dtype, shape, data, value.storage)
+        made = Value(value.dtype, shape, data, value.storage)
+        if value.late is not None:
+            sizes, elements = tuple(map(hint, shape)), value.late.elements
+            elements = None if elements is None else elements.reshape(sizes)
+            made.late = Late(value.late.seen.reshape(sizes), elements, base=value)
+        return made
 
     def staged(self, make: Callable[[], Sequence[Value]]) -> Sequence[Value]:
         """The values of ``make``, called once per node. Use it at most once per node.
@@ -258,21 +321,32 @@ class Context:
         return self.stages[self.node]
 
     def known(self, value: Value) -> NDArray[Any]:
-        """The data of a value. If they are not known yet, raises `NeedsData`: the plan is cut before this node."""
-        if value.data is None:
+        """The data of a value. If they are not known yet, raises `NeedsData`: the plan is cut before this node. The data
+        of a late value are an object array that may contain `Size` and `Real`."""
+        if value.data is not None:
+            return value.data
+        if value.late is None:
             raise NeedsData(value)
-        return value.data
+        assert self.trace is not None
+        return self.trace.elements(value)
 
     def new_storage(self) -> int:
         self.num_storages += 1
         return self.num_storages - 1
 
 
+def _plain(layout: Hashable) -> Hashable:
+    """A layout without symbols: the plan holds only for these numbers, because packed constants are shared by plans."""
+    if isinstance(layout, tuple):
+        return tuple(map(_plain, layout))
+    return int(layout) if type(layout) is Size else layout
+
+
 def _checked(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
     """``shape``, if kernels support it. Raises `InferenceError` for more than 8 dimensions or more than `MAX_BYTES`.
 
     For an empty tensor, the product of the other dimensions is limited too, because kernels compute it."""
-    if len(shape) > 8 or (shape and min(shape) < 0):
+    if len(shape) > 8 or any(size < 0 for size in shape):
         raise InferenceError(f"an output would have shape {list(shape)}; expected at most 8 dimensions, none negative")
     if (math.prod(shape) or math.prod(filter(None, shape))) * dtype.itemsize > MAX_BYTES:
         raise InferenceError(f"an output of shape {list(shape)} would need more than 2**40 bytes")

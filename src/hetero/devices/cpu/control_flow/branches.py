@@ -57,7 +57,8 @@ def branched(planner: Planner, context: Context, i: int, inputs: Sequence[Value 
         for number, position in zip(child.input_ids, captured, strict=True):
             value = inputs[position]
             assert value is not None, "captures are present"
-            incoming[number] = Value(value.dtype, value.shape, value.data, shared=value.shared)
+            sizes = tuple(int(size) for size in value.shape)  # plans of branches hold for these sizes only
+            incoming[number] = Value(value.dtype, sizes, value.data, shared=value.shared)
             if value.data is None and id(value) not in operands:
                 operands[id(value)] = len(values)
                 values.append(value)
@@ -81,7 +82,7 @@ def branched(planner: Planner, context: Context, i: int, inputs: Sequence[Value 
     for shape, dtype in types[0]:
         made.append(Value(dtype, shape, storage=context.new_storage()))
     branches = tuple(_branch(child.output_ids[:count], segment, numbers) for child, segment, numbers in planned)
-    context.calls.append(Call("branch", tuple(values), tuple(made), (), (), 0, i, None, branches))
+    context.calls.append(Call("branch", tuple(values), tuple(made), (), (), i, None, branches))
     return made
 
 

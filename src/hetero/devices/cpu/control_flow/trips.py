@@ -85,6 +85,8 @@ class StaticBody:
             return segment.known[value].shape, segment.known[value].dtype
         if value in segment.aliases:
             source, shape = segment.aliases[value]
+            if isinstance(shape, int):
+                shape = self._workspace.shape(shape)
             return shape, self._program_type(source)[1]
         return self._program_type(value)
 
@@ -138,12 +140,12 @@ class StaticBody:
         return trip, proceed
 
     def _scratch(self, number: int) -> _Binding:
-        shape, dtype = self._segment.program.output_specs[number - self._segment.program.num_inputs]
+        shape, dtype = self._workspace.output_specs[number - self._segment.program.num_inputs]
         array = np.empty(shape, dtype)
         return (array, array, 0, 0)
 
     def _program_type(self, value: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
         segment = self._segment
         if value in segment.outputs:
-            return segment.program.output_specs[segment.outputs.index(value)]
-        return segment.program.input_specs[segment.inputs.index(value)]
+            return self._workspace.output_specs[segment.outputs.index(value)]
+        return self._workspace.input_specs[segment.inputs.index(value)]

@@ -49,7 +49,7 @@ def recognize(graph: CallGraph) -> None:
 
 
 def _unary(code: int, x: Value, last: Call, p0: float = 0.0, p1: float = 0.0) -> Call:
-    return Call("unary", (x,), last.outputs, (code,), (p0, p1), 0, last.node)
+    return Call("unary", (x,), last.outputs, (code,), (p0, p1), last.node)
 
 
 def _replace(graph: CallGraph, removed: list[int], last: int, call: Call) -> None:

@@ -146,13 +146,12 @@ def _around_softmax(graph: CallGraph, position: int, softmax: Call) -> None:
     ints += [len(batch), *batch, *queries.batch, *keys.batch, *values.batch, *out_batch]
     ints += [*bias[:-2], *addend[:-2], *mask[:-2], *mask_after[:-2]]
     floats = (total_factor, before.number, after.number)
-    scratch = _kernels.scratch_attention(m, n, d, e)
     inputs = (queries.value, keys.value, values.value, *(value for value, _ in masks))
     end = max(removed)
     for at in removed:
         if at != end:
             graph.remove(at)
-    graph.replace(end, Call("attention", inputs, (made,), tuple(ints), floats, scratch, softmax.node, softmax.label))
+    graph.replace(end, Call("attention", inputs, (made,), tuple(ints), floats, softmax.node, softmax.label))
     for at in (*queries.passed, *keys.passed, *values.passed):
         graph.remove_unread(at)
 

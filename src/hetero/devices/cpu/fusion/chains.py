@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .... import _kernels
+from ...._sizes import is_symbolic
 from ....model.types import onnx_dtype_of
 from ..values import Call, Value
 from .graph import CallGraph
@@ -51,7 +52,7 @@ MIN_BYTES = 1 << 13
 _TILE_BYTES = 3 << 13  # bytes of all operands, results and registers of a tile: three quarters of an L1 cache of 32 KiB
 _MIN_TILE, _MAX_TILE = 512, 8192  # elements; multiples of a cache line for every type
 _MAX_CALLS, _MAX_OPERANDS, _MAX_RESULTS = 64, _kernels.constant("CHAIN_OPERANDS"), 16
-_STEP_BYTES, _SLOT_BYTES, _LINE = (_kernels.constant(f"CHAIN_{name}") for name in ("STEP_BYTES", "SLOT_BYTES", "LINE"))
+_LINE = _kernels.constant("CHAIN_LINE")
 
 _KERNELS = {"unary", "cast", "where", "add", "sub", "mul", "min", "max", "prelu", "equal", "less", "less_or_equal"}
 _KERNELS |= {"greater", "greater_or_equal", "and", "or", "xor", "bitwise_and", "bitwise_or", "bitwise_xor"}
@@ -151,7 +152,9 @@ def _is_elementwise(graph: CallGraph, position: int, call: Call) -> bool:
         known = exponent is not None and exponent.data is not None and exponent.size == 1
         if kind != "f" or not (call.kernel in _FLOAT_KERNELS or known):
             return False
-    return result.size * result.dtype.itemsize >= MIN_BYTES and graph.maker(result) == position
+    # Sizes that are symbols count as large. The results have the same bits either way.
+    is_large = is_symbolic(result.size) or result.size * result.dtype.itemsize >= MIN_BYTES
+    return is_large and graph.maker(result) == position
 
 
 def _joined(graph: CallGraph, before: _Run, run: _Run, position: int) -> _Run | None:
@@ -198,14 +201,12 @@ def _replace(graph: CallGraph, run: _Run) -> None:
     for step, _ in steps:
         ints += step
     floats = tuple(number for _, pair in steps for number in pair)
-    scratch = _STEP_BYTES * len(steps) + _lines(_SLOT_BYTES * (len(operands) + len(results) + len(slots.registers)))
-    scratch += sum(_lines(tile * dtype.itemsize) + _LINE for dtype in slots.registers)
     main = next((call for call in calls if call.kernel == "unary"), calls[-1])
     for position in run.calls[:-1]:
         graph.remove(position)
     graph.replace(
         run.calls[-1],
-        Call("chain", tuple(operands), tuple(results), tuple(ints), floats, scratch, main.node, main.label),
+        Call("chain", tuple(operands), tuple(results), tuple(ints), floats, main.node, main.label),
     )
 
 
@@ -313,11 +314,6 @@ class _Slots:
                 return self._free.pop(at)[0]
         self.registers.append(dtype)
         return self._first_register + len(self.registers) - 1
-
-
-def _lines(bytes_: int) -> int:
-    """Bytes rounded up to whole cache lines."""
-    return -(-bytes_ // _LINE) * _LINE
 
 
 @functools.cache

@@ -101,7 +101,7 @@ def _with_scale_and_bias(
         graph.remove(position)
     width = x.shape[-1]
     ints = (x.size // width, width, int(root_mean_square))
-    graph.replace(last[0], Call("layer_norm", (x, scale, bias), last[1].outputs, ints, (epsilon,), 0, last[1].node))
+    graph.replace(last[0], Call("layer_norm", (x, scale, bias), last[1].outputs, ints, (epsilon,), last[1].node))
 
 
 def _is_mean_of_rows(reduce: Call) -> bool:

@@ -19,7 +19,7 @@ from ..values import Context, Value
 from .elementwise import _optional, _required
 from .network import WINDOW, convolution_of, packed_b
 
-_SCRATCH, _DEPTHWISE_MAPS = _kernels.constant("CONV_SCRATCH"), _kernels.constant("CONV_DEPTHWISE_MAPS")
+_DEPTHWISE_MAPS = _kernels.constant("CONV_DEPTHWISE_MAPS")
 _PANEL, _LONGEST_ROW = _kernels.constant("PANEL"), _kernels.constant("WINOGRAD_WIDTH")
 _LARGEST_WINOGRAD = 12 << 20
 """Bytes of weights for tiles of 4 x 4, at most: four times those of the plain weights."""
@@ -41,21 +41,11 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     if tile:
         packing, operand = tile, _packed_winograd(context, weights, group, tile)
         plain = _bytes_and_scale(context, weights)
-        scratch = max(_SCRATCH, _kernels.scratch_winograd(weights.shape[1], tile))
-        if window[10:] != [1, 1]:
-            (height, width), sizes = (_phase(extent, window[10:]) for extent in (x.shape[2:], shape[2:]))
-            scratch += 4 * (weights.shape[1] * height * width + maps * math.prod(sizes) + 32)
     elif constant and not depthwise:
-        operand = context.widened(packed_b(context, weights, group, depth, maps, True))
-        packing, scratch = 1, _SCRATCH
+        packing, operand = 1, context.widened(packed_b(context, weights, group, depth, maps, True))
     else:
         packing, operand = 0, _scaled(weights)
-        scratch = _kernels.scratch_conv_packing(group, maps, depth)
-    return [
-        context.call(
-            "conv", [x, operand, bias, None, *plain], shape, x.dtype, [group, packing, 0, *window], [0.0, 0.0], scratch
-        )
-    ]
+    return [context.call("conv", [x, operand, bias, None, *plain], shape, x.dtype, [group, packing, 0, *window], [0.0, 0.0])]
 
 
 def _panels(maps: int) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .... import _kernels
 from ....extension.binding import BoundOp, bind_node
 from ....extension.custom_op import CustomOp
 from ....extension.table import CustomOps
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Expansions"]
 
-_NOTE_BYTES = _kernels.constant("CUSTOM_NOTE_BYTES")
-_OPERAND_BYTES = 32  # hetero_tensor
 
 
 class Expansions:
@@ -86,7 +83,6 @@ class _Kernel:
             inputs,
             [(shape, dtype) for dtype, shape in types],
             [bound.op.address, bound.op.user_data, attributes.address, attributes.count],
-            scratch_bytes=_NOTE_BYTES + _OPERAND_BYTES * (len(inputs) + len(types)),
             fold=False,
         )
 

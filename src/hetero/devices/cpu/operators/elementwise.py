@@ -203,11 +203,24 @@ _COMPARE = {
 
 def broadcast(*values: Value) -> tuple[int, ...]:
     """The broadcast shape of the operands. Raises `InferenceError` if they do not broadcast."""
-    try:
-        return np.broadcast_shapes(*(value.shape for value in values))
-    except ValueError as error:
-        shapes = " and ".join(str(list(value.shape)) for value in values)
-        raise InferenceError(f"shapes {shapes} do not broadcast") from error
+    shape = values[0].shape
+    for value in values[1:]:
+        other = value.shape
+        if shape is other:
+            continue
+        missing = len(shape) - len(other)
+        shape = (1,) * -missing + shape
+        sizes = []
+        for size, more in zip(shape, (1,) * missing + other, strict=True):
+            if more is size or more == 1:
+                sizes.append(size)
+            elif size == 1 or size == more:
+                sizes.append(more)
+            else:
+                shapes = " and ".join(str(list(value.shape)) for value in values)
+                raise InferenceError(f"shapes {shapes} do not broadcast")
+        shape = tuple(sizes)
+    return shape
 
 
 def binary(context: Context, kernel: str, x: Value, y: Value, dtype: np.dtype[Any] | None = None) -> Value:

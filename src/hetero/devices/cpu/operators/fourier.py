@@ -16,8 +16,7 @@ from .elementwise import _optional, _required, binary
 from .movement import axis_of, strided
 
 _MAX_LENGTH = 1 << 24
-_LARGEST_FACTOR, _SIDE_BY_SIDE = _kernels.constant("DFT_LARGEST_FACTOR"), _kernels.constant("DFT_LINES")
-_LONG = 1 << 15  # longer lines are transformed one at a time, to save scratch memory
+_LARGEST_FACTOR = _kernels.constant("DFT_LARGEST_FACTOR")
 
 
 def _scalar(context: Context, value: Value | None) -> int | None:
@@ -74,9 +73,7 @@ def _transformed(context: Context, x: Value, axis: int, length: int, onesided: b
     ints = [outer, size, inner, parts, length, kept, int(inverse), int(real)]
     arrays = dft_tables(length, inverse)
     tables = [context.constant(table) for table in arrays]
-    lanes = _SIDE_BY_SIDE if outer * inner > 1 and len(arrays[0]) <= _LONG else 1
-    scratch = _kernels.scratch_dft(lanes, len(arrays[0]))
-    return context.call("dft", [x, *tables], shape, x.dtype, ints, scratch_bytes=scratch)
+    return context.call("dft", [x, *tables], shape, x.dtype, ints)
 
 
 @operator("DFT", dtypes=(FLOATS, INDICES, ("int64",)), attributes={

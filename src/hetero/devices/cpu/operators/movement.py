@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...._sizes import whole
 from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import ANY, INDICES, NUMBERS, Node, operator
@@ -74,7 +75,7 @@ def integers(
     """A list of integers that is an input in newer opsets and an attribute in older ones; None if absent."""
     value = _optional(inputs, position)
     if value is not None:
-        return [int(entry) for entry in context.known(value).reshape(-1)]
+        return [whole(entry) for entry in context.known(value).reshape(-1)]
     attribute = node.get(name, None)
     return None if attribute is None else [int(entry) for entry in attribute]
 
@@ -82,12 +83,12 @@ def integers(
 @operator("Shape", dtypes=ANY, attributes={"start": None, "end": None}, result="int64")
 def _shape(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     shape = _required(inputs[0]).shape
-    return [context.constant(np.array(shape[slice(node.get("start", 0), node.get("end", None))], np.int64))]
+    return [context.integers(shape[slice(node.get("start", 0), node.get("end", None))])]
 
 
 @operator("Size", dtypes=ANY, result="int64")
 def _size(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    return [context.constant(np.array(_required(inputs[0]).size, np.int64))]
+    return [context.integers([_required(inputs[0]).size], ())]
 
 
 @operator("Reshape", dtypes=(ANY, ("int64",)), attributes={"allowzero": (0, 1), "shape": None, "consumed_inputs": None})
@@ -163,14 +164,14 @@ def transposed(context: Context, x: Value, perm: Sequence[int]) -> Value:
 @operator("Expand", dtypes=(ANY, ("int64",)))
 def _expand(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
-    asked = tuple(int(size) for size in context.known(_required(inputs[1])))
+    asked = tuple(whole(size) for size in context.known(_required(inputs[1])))
     return [expanded(context, x, broadcast(x, Value(x.dtype, asked)))]
 
 
 @operator("Tile", dtypes=(ANY, ("int64",)), since=6)
 def _tile(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
-    repeats = [int(count) for count in context.known(_required(inputs[1]))]
+    repeats = [whole(count) for count in context.known(_required(inputs[1]))]
     if len(repeats) != x.rank or min(repeats, default=0) < 0:
         raise InferenceError(f"repeats {repeats} do not fit shape {list(x.shape)}")
     if x.rank > 8:
@@ -225,6 +226,20 @@ def _split(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
     return results
 
 
+def _chosen(start: int, end: int, step: int, size: int) -> tuple[int, int]:
+    """The first index and the number of indices of the slice start:end:step of an axis, as in Python."""
+    lowest, highest = (0, size) if step > 0 else (-1, size - 1)
+    bounds = []
+    for bound in (start, end):
+        if bound < 0:
+            bound += size
+        bounds.append(lowest if bound < lowest else highest if bound > highest else bound)
+    first, last = bounds
+    if (first >= last) if step > 0 else (first <= last):
+        return first, 0
+    return first, (last - first + step - 1) // step if step > 0 else (first - last - step - 1) // -step
+
+
 @operator("Slice", dtypes=(ANY, INDICES), attributes={"starts": None, "ends": None, "axes": None})
 def _slice(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
@@ -245,10 +260,10 @@ def _slice(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
             raise InferenceError("Slice with a step of 0")
         # As in NumPy, except that for negative steps ONNX clamps a start before the first element to that element.
         begin = max(start, -x.shape[axis]) if step < 0 else start
-        chosen = range(*slice(begin, end, step).indices(x.shape[axis]))
-        offset += chosen.start * walk[axis] if len(chosen) else 0
-        shape[axis] = len(chosen)
-        walk[axis] *= step if len(chosen) > 1 else 1  # an unused step may be of any size
+        first, count = _chosen(begin, end, step, x.shape[axis])
+        offset += first * walk[axis] if count else 0
+        shape[axis] = count
+        walk[axis] *= step if count > 1 else 1  # an unused step may be of any size
     if shape == list(x.shape) and all(step == 1 for step in steps):
         return [context.reshaped(x, shape)]
     return [strided(context, x, offset if math.prod(shape) else 0, shape, walk)]
@@ -333,7 +348,7 @@ def _fill_result(attributes: Mapping[str, Any]) -> str | None:
 def _constant_of_shape(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     from onnx import numpy_helper
 
-    shape = [int(size) for size in context.known(_required(inputs[0]))]
+    shape = [whole(size) for size in context.known(_required(inputs[0]))]
     tensor = node.get("value", None)
     value = np.zeros(1, np.float32) if tensor is None else numpy_helper.to_array(tensor).reshape(-1)
     if value.size != 1:
@@ -343,15 +358,16 @@ def _constant_of_shape(context: Context, node: Node, inputs: Sequence[Value | No
 
 @operator("Range", dtypes=("float32", "float64", "int16", "int32", "int64"))
 def _range(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    start, limit, delta = (context.known(_required(value)).reshape(()) for value in inputs)
+    values = [_required(value) for value in inputs]
+    start, limit, delta = (context.known(value).reshape(()).item() for value in values)
     if delta == 0:
         raise InferenceError("Range with a delta of 0")
-    if start.dtype.kind == "f":
+    if values[0].dtype.kind == "f":
         count = math.ceil((float(limit) - float(start)) / float(delta))
     else:
-        count = -((int(start) - int(limit)) // int(delta))
-    scalars = [context.constant(np.array(value)) for value in (start, delta)]
-    return [context.call("range", scalars, (max(count, 0),), start.dtype)]
+        count = -((whole(start) - whole(limit)) // whole(delta))
+    scalars = [context.reshaped(value, ()) for value in values[::2]]
+    return [context.call("range", scalars, (count if count > 0 else 0,), values[0].dtype)]
 
 
 _PAD_MODES = {b"constant": 0, b"reflect": 1, b"edge": 2, b"wrap": 3}
@@ -459,8 +475,8 @@ def _tensor_scatter(context: Context, node: Node, inputs: Sequence[Value | None]
     batch, length, size = cache.shape[0], update.shape[axis], cache.shape[axis]
     if length > size or (places is not None and places.shape != (batch,)):
         raise InferenceError(f"update {list(update.shape)} or write_indices does not fit a cache {list(cache.shape)}")
-    steps = context.constant(np.arange(length, dtype=np.int64).reshape(1, length))
-    first = context.constant(np.zeros((batch, 1), np.int64)) if places is None else context.reshaped(places, (batch, 1))
+    steps = context.reshaped(context.counting(length), (1, length))
+    first = context.scalar(0, _INT64) if places is None else context.reshaped(places, (batch, 1))
     at = context.call("add", [first, steps], (batch, length), _INT64)
     if node.get("mode", b"linear") == b"circular" and size:
         at = context.call("mod", [at, context.scalar(size, _INT64)], (batch, length), _INT64)

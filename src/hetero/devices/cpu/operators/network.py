@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .... import _kernels
+from ...._sizes import is_symbolic
 from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import F32, FLOATS, Node, operator
@@ -26,13 +27,6 @@ _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 
 
 # ---- matrix products
-
-
-def gemm_scratch(x: Value, right: Value, packed: bool, k: int, n: int) -> int:
-    """Bytes of scratch memory of gemm and matmul. Float32 panels are read in place; other types need none."""
-    if x.dtype != np.float32 or (packed and right.dtype == np.float32):
-        return 0
-    return _kernels.scratch_gemm(k, n)
 
 
 def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool, *, as_float32: bool = False) -> Value:
@@ -72,6 +66,7 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     k_b, n = b.shape[::-1] if trans_b else b.shape
     if k != k_b:
         raise InferenceError(f"cannot multiply {list(a.shape)} by {list(b.shape)}")
+    k = k_b if is_symbolic(k) else k
     row = col = 0
     if c is not None:
         if broadcast(c, Value(c.dtype, (m, n))) != (m, n) or c.dtype != a.dtype:
@@ -86,8 +81,7 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     packed = b.data is not None and b.dtype == np.float32 and a.data is None
     right = packed_b(context, b, 1, k, n, trans_b) if packed else b
     ints = [m, n, k, int(trans_a), int(trans_b and not packed), int(packed), row, col, 0]
-    scratch = gemm_scratch(a, right, packed, k, n)
-    return [context.call("gemm", [a, right, c, None], (m, n), a.dtype, ints, [alpha, beta, 0.0, 0.0], scratch)]
+    return [context.call("gemm", [a, right, c, None], (m, n), a.dtype, ints, [alpha, beta, 0.0, 0.0])]
 
 
 @operator("MatMul", dtypes=_PRODUCTS)
@@ -104,9 +98,8 @@ def matrix_product(context: Context, a: Value, b: Value) -> Value:
     operand = packed_b(context, b, math.prod(p.right), p.k, p.n, False) if packed else b
     steps = p.steps(p.m * p.k, -(-p.n // _PANEL) * _PANEL * p.k if packed else p.k * p.n)
     ints = [p.m, p.n, p.k, 0, 0, int(packed), 0, 0, 0, len(p.batch), *p.batch, *steps]
-    scratch = gemm_scratch(a, operand, packed, p.k, p.n)
     floats = [1.0, 0.0, 0.0, 0.0]
-    return context.call("matmul", [a, operand, None, None], p.shape, a.dtype, ints, floats, scratch)
+    return context.call("matmul", [a, operand, None, None], p.shape, a.dtype, ints, floats)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -139,6 +132,7 @@ def products_of(a: Value, b: Value) -> Products:
     (m, k), (k_b, n) = left[-2:], right[-2:]
     if k != k_b:
         raise InferenceError(f"cannot multiply {list(a.shape)} by {list(b.shape)}")
+    k = k_b if is_symbolic(k) else k  # that of a constant operand is a number, by which it is packed
     batch = broadcast(Value(a.dtype, left[:-2]), Value(b.dtype, right[:-2]))
     shape = (*batch, *((m,) if a.rank > 1 else ()), *((n,) if b.rank > 1 else ()))
     if math.prod(right[:-2]) == 1 and math.prod(batch) == math.prod(left[:-2]):
@@ -218,10 +212,6 @@ def convolution_of(node: Node, x: Value, weights: Value, bias: Value | None) -> 
     return group, window, (x.shape[0], outputs, *sizes)
 
 
-# Pools run with channels in the vector lanes if rows are short and there are several planes.
-_SHORT_ROW, _MIN_PLANES, _MAX_LANES_BYTES = 64, 8, 1 << 20  # columns of the result, planes, bytes of scratch memory
-
-
 def pool_sizes(
     node: Node,
     x: Value,
@@ -243,15 +233,6 @@ def pool_sizes(
     return result_sizes
 
 
-def _lanes_bytes(x: Value, shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Bytes of scratch memory of a pool with channels in the lanes (kernels/pool.c); 0 if that is not faster."""
-    columns = shape[-1]
-    size = _kernels.scratch_pool_lanes(math.prod(x.shape[2:]), math.prod(shape[2:]), x.shape[-1], columns)
-    short = columns <= _SHORT_ROW or strides[-1] > 2
-    is_faster = x.dtype == np.float32 and short and math.prod(x.shape[:2]) >= _MIN_PLANES and size <= _MAX_LANES_BYTES
-    return size if is_faster else 0
-
-
 @operator("AveragePool", dtypes=FLOATS, attributes=WINDOW | {"ceil_mode": (0, 1), "count_include_pad": (0, 1)})
 @operator("MaxPool", dtypes=(*FLOATS, "int8", "uint8"), attributes=WINDOW | {
     "ceil_mode": (0, 1), "storage_order": (0, 1),
@@ -269,9 +250,9 @@ def _pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         return [reduced(context, x, operation, range(2, x.rank), keep=True)]
     if node.op_type == "AveragePool":
         ints += [*three(after, 0), node.get("count_include_pad", 0)]
-        return [context.call("average_pool", [x], shape, x.dtype, ints, scratch_bytes=_lanes_bytes(x, shape, strides))]
+        return [context.call("average_pool", [x], shape, x.dtype, ints)]
     if node.num_outputs == 1 and x.dtype.kind == "f":
-        return [context.call("max_pool", [x], shape, x.dtype, ints, scratch_bytes=_lanes_bytes(x, shape, strides))]
+        return [context.call("max_pool", [x], shape, x.dtype, ints)]
     specs = [(shape, x.dtype), (shape, np.dtype(np.int64))][: node.num_outputs]
     return context.call_many("max_pool_any", [x], specs, [*ints, node.get("storage_order", 0)])
 

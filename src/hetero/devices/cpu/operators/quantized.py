@@ -10,7 +10,7 @@ too. The layouts count in quads: four bytes that one lane of a vector instructio
 A convolution takes the first of these ways that applies (`_integer_convolution`):
 
 1. `depthwise_integer`: one input channel per group, up to two spatial axes, constant weights whose zero point is 128
-   (uint8) or 0 (int8), at least 8 channels, and padded rows that fit its memory (`depthwise_scratch`).
+   (uint8) or 0 (int8), at least 8 channels, and padded rows that fit its memory (`_is_depthwise`).
 2. A matrix product of windows and filters: only QLinearConv of one group with constant weights, if rows are so short
    that the next way would waste an eighth of its sums (`_is_short`, `_by_product`).
 3. `conv_integer`, which computes 16 adjacent pixels of a row at a time from a packed image (`pixel_layout`).
@@ -49,8 +49,6 @@ _BLOCK, _STRIP_BYTES = _kernels.constant("DEPTHWISE_CHANNELS"), _kernels.constan
 _MIN_DEPTHWISE_CHANNELS = 8  # with fewer, most of the 64 lanes would be idle
 _MAX_STRIP = 1 << 22  # bytes of the padded pixels of a strip of rows in depthwise_integer
 _MIN_PRODUCT_CHANNELS = 32  # input and output channels of convolutions that run as products
-_MIN_ROWS, _MAX_ROWS = (_kernels.constant(f"MATMUL_INTEGER_{bound}_ROWS") for bound in ("LEAST", "MOST"))
-_PREPARED_BYTES = 1 << 20  # bytes of the rows that matmul_integer prepares at a time: a part of the L2 cache
 
 
 # ---- QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear
@@ -247,15 +245,13 @@ def _integer_product(
 
     right = _as_constant(context, b, right_zero, ("pack_quads",), pack)
     ints = [p.m, p.n, p.k, len(p.batch), *p.batch, *p.steps(p.m * p.k, matrix)]
-    row = _kernels.scratch_matmul_integer_row(p.k)
-    scratch = row * max(_MIN_ROWS, min(_MAX_ROWS, _PREPARED_BYTES // row))
     operands, dtype, is_separate = [a, left_zero, right], _INT32, True
     if requantization is not None and requantization.fits(p.n):
         columns = requantization.multiplier
         is_separate = columns.size != 1 and columns.shape[-1:] != (p.n,)  # as many rows as columns: per row
         if not is_separate:
             operands, dtype = [*operands, columns, requantization.zero], requantization.zero.dtype
-    made = context.call("matmul_integer", operands, p.shape, dtype, ints, scratch_bytes=scratch)
+    made = context.call("matmul_integer", operands, p.shape, dtype, ints)
     return requantization.of(context, made) if requantization is not None and is_separate else made
 
 
@@ -312,15 +308,14 @@ def _integer_convolution(
     if requantization is not None:
         operands += [requantization.multiplier, requantization.zero]
         dtype = requantization.zero.dtype
-    scratch = depthwise_scratch(x, weights, weights_zero, window, sizes, dtype)
-    if scratch is not None:
+    if _is_depthwise(x, weights, weights_zero, window, sizes):
         size = outputs // group * -(-group // _BLOCK) * _BLOCK * _QUAD * (-(-math.prod(weights.shape[2:]) // _QUAD) + 1)
 
         def pack_depthwise() -> Value:
             return context.call("pack_depthwise", [weights], (size,), _BYTE, ints, lasting=True)
 
         filters = context.packed(weights, ("pack_depthwise", group), pack_depthwise)
-        return context.call("depthwise_integer", [x, filters, *operands], shape, dtype, ints, scratch_bytes=scratch)
+        return context.call("depthwise_integer", [x, filters, *operands], shape, dtype, ints)
     if requantization is not None and _is_short(x, weights, weights_zero, window, shape, group):
         return _by_product(context, x, weights, zero, weights_zero, bias, requantization, window, shape)
     steps, plane = pixel_layout(channels, window, sizes)
@@ -332,14 +327,7 @@ def _integer_convolution(
         return context.call("pack_filters", [weights, weights_zero], size, _BYTE, ints, lasting=True)
 
     filters = _as_constant(context, weights, weights_zero, ("pack_filters",), pack)
-    return context.call(
-        "conv_integer",
-        [pixels, filters, *operands],
-        shape,
-        dtype,
-        ints,
-        scratch_bytes=_kernels.scratch_conv_integer(steps),
-    )
+    return context.call("conv_integer", [pixels, filters, *operands], shape, dtype, ints)
 
 
 def _is_short(
@@ -399,38 +387,28 @@ def _by_product(
     operands = [context.reshaped(turned, (m, k)), zero, right, requantization.multiplier, requantization.zero]
     if bias is not None:
         operands.append(bias)
-    line = _kernels.scratch_matmul_integer_row(k)
-    scratch = line * max(_MIN_ROWS, min(_MAX_ROWS, _PREPARED_BYTES // line))
-    made = context.call(
-        "matmul_integer", operands, (m, n), requantization.zero.dtype, [m, n, k, 0], scratch_bytes=scratch
-    )
+    made = context.call("matmul_integer", operands, (m, n), requantization.zero.dtype, [m, n, k, 0])
     made = transposed(context, context.reshaped(made, (images, rows * columns, n)), (0, 2, 1))
     return context.reshaped(made, shape)
 
 
-def depthwise_scratch(
-    x: Value, weights: Value, weights_zero: Value, window: Sequence[int], sizes: Sequence[int], dtype: np.dtype[Any]
-) -> int | None:
-    """Bytes of scratch memory of the kernel `depthwise_integer`; None if it does not support the convolution or would
-    leave most of its lanes idle. kernels/depthwise_integer.c explains the parts."""
+def _is_depthwise(
+    x: Value, weights: Value, weights_zero: Value, window: Sequence[int], sizes: Sequence[int]
+) -> bool:
+    """Whether the kernel `depthwise_integer` supports the convolution and would use most of its lanes."""
     if weights.shape[1] != 1 or x.shape[1] < _MIN_DEPTHWISE_CHANNELS or x.rank > 4 or weights_zero.data is None:
-        return None
+        return False
     if (weights_zero.data != (128 if weights.dtype == np.uint8 else 0)).any():
-        return None
+        return False
     kernel, strides, _, dilations = (window[i + 1 : i + 3] for i in range(0, 12, 3))
     inside, out = three(x.shape[2:], 1)[1:], sizes[1:]
     if 0 in out or 0 in inside:
-        return None
+        return False
     reach = [(k - 1) * dilation + 1 for k, dilation in zip(kernel, dilations, strict=True)]
     width = (out[1] - 1) * strides[1] + reach[1]
     rows = min(out[0], 1 + max(0, _STRIP_BYTES // _BLOCK // width - reach[0]) // strides[0])
     strip = (rows - 1) * strides[0] + reach[0]
-    if strip * width * _BLOCK > _MAX_STRIP:
-        return None
-    quads = -(-math.prod(kernel) // _QUAD)
-    results = rows * out[1] * _BLOCK * dtype.itemsize
-    parts = [strip * width * _BLOCK + 64, max(results, strip * inside[1] * _BLOCK) + 64, quads * _BLOCK * 8, quads * 32]
-    return sum(-(-part // 64) * 64 for part in parts)
+    return strip * width * _BLOCK <= _MAX_STRIP
 
 
 def pixel_layout(channels: int, window: Sequence[int], sizes: Sequence[int]) -> tuple[int, int]:

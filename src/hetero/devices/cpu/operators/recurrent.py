@@ -14,7 +14,7 @@ from ..registry import F32, Node, operator
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary
 from .movement import strided
-from .network import gemm_scratch, packed_b
+from .network import packed_b
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -164,8 +164,7 @@ def _recurrent(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
     weights = packed_b(context, w, 1, features, columns, True)
     ints = [rows, columns, features, 0, 0, 1, 0, 1, 0]
     shape = (rows, columns)
-    scratch = gemm_scratch(x, weights, True, features, columns)
-    shares = context.call("gemm", [x, weights, added, None], shape, x.dtype, ints, [1.0, 1.0, 0.0, 0.0], scratch)
+    shares = context.call("gemm", [x, weights, added, None], shape, x.dtype, ints, [1.0, 1.0, 0.0, 0.0])
 
     recurrent = packed_b(context, r, directions * gates, hidden, hidden, True, as_float32=True)  # read in every step
     codes, parameters = _functions(node)
@@ -184,6 +183,5 @@ def _recurrent(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
         outputs.append((state, x.dtype))
     elif node.op_type == "GRU":
         operands.append(recurrent_bias)
-    scratch = _kernels.scratch_recurrent(batch, gates, hidden)
     floats = [float(node.get("clip", math.inf)), *parameters]
-    return context.call_many(node.op_type.lower(), operands, outputs, ints, floats, scratch)
+    return context.call_many(node.op_type.lower(), operands, outputs, ints, floats)

@@ -7,18 +7,20 @@ positions in float32, as onnxruntime does, because rounding decides which elemen
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...._sizes import is_symbolic, whole
 from ....errors import InferenceError
 from ..registry import ANY, F32, FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _optional, _required
+from .elementwise import _optional, _required, cast
 from .movement import axes_of
 
 if TYPE_CHECKING:
@@ -94,8 +96,7 @@ def _by_scales(context: Context, node: Node, x: Value, given_scales: Sequence[fl
         size, length = x.shape[axis], _scaled(x.shape[axis], scale)
         if length != size or scale != 1:
             rounding = b"ceil" if scale < 1 else b"floor"
-            places = _places(b"asymmetric", size, length, scale, (0.0, 1.0), _interpolates(node))
-            tables.append(_table(node, axis, size, places, scale, rounding))
+            tables.append(_table(context, node, x, axis, length, scale, b"asymmetric", rounding))
     return [_apply(context, x, tables)]
 
 
@@ -123,12 +124,13 @@ def _resize(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     for position, axis in enumerate(axes):
         size, length, scale = x.shape[axis], lengths[position], scales[position]
         bounds = (region[position], region[position + len(axes)]) if cropped else (0.0, 1.0)
-        if length == size and abs(scale - 1) < 1e-9 and bounds == (0.0, 1.0):
+        if length == size and (scale is None or abs(scale - 1) < 1e-9) and bounds == (0.0, 1.0):
             continue
-        places = _places(coordinates, size, length, scale, bounds, _interpolates(node))
         rounding = node.get("nearest_mode", b"round_prefer_floor")
-        tables.append(_table(node, axis, size, places, scale, rounding))
+        tables.append(_table(context, node, x, axis, length, scale, coordinates, rounding, bounds))
         if cropped:
+            size, length = int(size), int(length)
+            places = _places(coordinates, size, length, _ratio(size, length, scale), bounds, _interpolates(node))
             beyond = ((places < 0) | (places > size - 1)).reshape(-1, *[1] * (x.rank - axis - 1))
             outside = beyond if outside is None else outside | beyond
     result = _apply(context, x, tables)
@@ -142,6 +144,12 @@ def _resize(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 
 
 def _scaled(size: int, scale: float) -> int:
+    """The length of an axis by a scale, in float32."""
+    if is_symbolic(size) and (scale == int(scale) or 1 / scale in (2, 4, 8, 16, 32)):
+        length = size * int(scale) if scale >= 1 else size // int(1 / scale)
+        if max(size, length) < 1 << 24:  # float32 holds both
+            return length
+    size = int(size)
     length = math.floor(np.float32(size) * np.float32(scale))
     if length > _MAX_LENGTH:
         raise InferenceError(f"an axis of {size} elements and a scale of {scale} give more than 2**30")
@@ -158,8 +166,8 @@ def _checked_scales(scales: Sequence[float], count: int) -> list[float]:
 
 def _target(
     context: Context, node: Node, x: Value, axes: Sequence[int], inputs: Sequence[Value | None]
-) -> tuple[list[float], list[int]]:
-    """The scale and the length of the result along each of ``axes``."""
+) -> tuple[Sequence[float | None], list[int]]:
+    """The scale and the length of the result along each of ``axes``. A scale of None is the ratio of the lengths."""
     by_scale, by_size = _optional(inputs, 2), _optional(inputs, 3)
     sizes = [x.shape[axis] for axis in axes]
     if by_size is None or by_size.size == 0:
@@ -167,15 +175,16 @@ def _target(
             raise InferenceError("expected scales or sizes, found neither")
         scales = _checked_scales(context.known(by_scale).reshape(-1).tolist(), len(axes))
         return scales, [_scaled(size, scale) for size, scale in zip(sizes, scales, strict=True)]
-    lengths = [int(length) for length in context.known(by_size).reshape(-1)]
-    if len(lengths) != len(axes) or min(lengths, default=0) < 0 or max(lengths, default=0) > _MAX_LENGTH:
+    lengths = [whole(length) for length in context.known(by_size).reshape(-1)]
+    if len(lengths) != len(axes) or any(length < 0 or length > _MAX_LENGTH for length in lengths):
         raise InferenceError(f"sizes {lengths} do not fit {len(axes)} axes of shape {list(x.shape)}")
     if not all(sizes):
         raise InferenceError(f"cannot resize an empty axis of shape {list(x.shape)}")
-    scales = [length / size for length, size in zip(lengths, sizes, strict=True)]
     policy = node.get("keep_aspect_ratio_policy", b"stretch")
-    if policy == b"stretch" or not scales:
-        return scales, lengths
+    if policy == b"stretch" or not sizes:
+        return [None] * len(axes), lengths
+    sizes = [int(size) for size in sizes]
+    scales = [int(length) / size for length, size in zip(lengths, sizes, strict=True)]
     scale = float(np.float32(min(scales) if policy == b"not_larger" else max(scales)))
     return [scale] * len(axes), [_scaled(1, math.floor(scale * size + 0.5)) for size in sizes]
 
@@ -225,17 +234,61 @@ def _places(
 
 # ---- tables
 
-_Table = tuple[int, NDArray[np.int32], NDArray[np.float64] | None]
-"""An axis; the first position read for each element of the result; the weights from that position on, [taps, length],
-or None if one element is picked."""
+class _Table(NamedTuple):
+    """What is read along an axis. ``length``: of the result. ``starts``: the first position read for each element of the
+    result. ``weights``: from that position on, [taps, length]; None if one element is picked."""
+
+    axis: int
+    length: int
+    starts: Value
+    weights: Value | None
 
 
-def _table(node: Node, axis: int, size: int, places: NDArray[Any], scale: float, rounding: bytes) -> _Table:
-    if size == 0 and len(places):
+def _ratio(size: int, length: int, scale: float | None) -> float:
+    return length / size if scale is None else scale
+
+
+def _table(
+    context: Context,
+    node: Node,
+    x: Value,
+    axis: int,
+    length: int,
+    scale: float | None,
+    coordinates: bytes,
+    rounding: bytes,
+    region: tuple[float, float] = (0.0, 1.0),
+) -> _Table:
+    size, interpolates = x.shape[axis], _interpolates(node)
+    if size == 0 and length:
         raise InferenceError("cannot resize an empty axis")
-    if not _interpolates(node):
-        return axis, _rounded(places, rounding).clip(0, max(size - 1, 0)).astype(np.int32), None
-    return axis, *_weights(node, size, places, scale)
+
+    def places(size: int, length: int) -> NDArray[Any]:
+        return _places(coordinates, size, length, _ratio(size, length, scale), region, interpolates)
+
+    if not interpolates:
+
+        def nearest(size: int, length: int) -> NDArray[np.int32]:
+            return _rounded(places(size, length), rounding).clip(0, max(size - 1, 0)).astype(np.int32)
+
+        return _Table(axis, length, context.table(nearest, [size, length], (length,)), None)
+    if node.get("antialias", 0):  # the number of taps depends on the sizes
+        size, length = int(size), int(length)
+    taps = 4 if node.get("mode", b"") == b"cubic" else 2
+    if size < taps:
+        size = int(size)
+
+    @functools.lru_cache(1)
+    def both(size: int, length: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
+        starts, weights = _weights(node, size, places(size, length), _ratio(size, length, scale))
+        return starts, weights.astype(x.dtype)
+
+    count = taps if is_symbolic(size) or is_symbolic(length) else len(both(size, length)[1])
+    if not is_symbolic(size) and size < taps:
+        count = max(size, 1)
+    starts = context.table(lambda size, length: both(size, length)[0], [size, length], (length,))
+    weights = context.table(lambda size, length: both(size, length)[1], [size, length], (count, length))
+    return _Table(axis, length, starts, weights)
 
 
 def _rounded(places: NDArray[Any], rounding: bytes) -> NDArray[Any]:
@@ -298,45 +351,43 @@ def _apply(context: Context, x: Value, tables: Sequence[_Table]) -> Value:
     """
     if not tables:
         return context.reshaped(x, x.shape)
-    if all(weights is None for _, _, weights in tables):
-        return _pick(context, x, {axis: starts for axis, starts, _ in tables})
+    if all(table.weights is None for table in tables):
+        return _pick(context, x, {table.axis: table for table in tables})
     orders = itertools.permutations(tables) if len(tables) <= 4 else (tables,)
-    for axis, starts, weights in min(orders, key=lambda order: _cost(x.shape, order)):
+    for axis, length, starts, weights in min(orders, key=lambda order: _cost(x.shape, order)):
         outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-        shape = (*x.shape[:axis], len(starts), *x.shape[axis + 1 :])
+        shape = (*x.shape[:axis], length, *x.shape[axis + 1 :])
         assert weights is not None, "tables are of one kind"
-        operands = [x, context.constant(starts), context.constant(weights.astype(x.dtype))]
-        ints = [outer, x.shape[axis], inner, len(starts), len(weights)]
-        x = context.call("resample", operands, shape, x.dtype, ints)
+        ints = [outer, x.shape[axis], inner, length, weights.shape[0]]
+        x = context.call("resample", [x, starts, weights], shape, x.dtype, ints)
     return x
 
 
-def _pick(context: Context, x: Value, places: dict[int, NDArray[np.int32]]) -> Value:
-    """Pick elements along the axes of ``places``. Outer axes come last, so that they copy rows that already have their
+def _pick(context: Context, x: Value, tables: dict[int, _Table]) -> Value:
+    """Pick elements along the axes of ``tables``. Outer axes come last, so that they copy rows that already have their
     final length."""
     last = x.rank - 1
-    columns = places.pop(last, None)
+    columns = tables.pop(last, None)
     if columns is not None:
-        rows = places.pop(last - 1, None)
+        rows = tables.pop(last - 1, None)
         height = x.shape[last - 1] if last else 1
-        if rows is None:
-            rows = np.arange(height, dtype=np.int32)
-        shape = (*x.shape[: last - 1], len(rows), len(columns)) if last else (len(columns),)
-        operands = [x, context.constant(rows), context.constant(columns)]
-        ints = [math.prod(x.shape[: max(last - 1, 0)]), height, x.shape[last], len(rows)]
-        x = context.call("pick", operands, shape, x.dtype, ints)
-    for axis in sorted(places, reverse=True):
-        starts = places[axis]
-        shape = (*x.shape[:axis], len(starts), *x.shape[axis + 1 :])
-        ints = [math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]), len(starts)]
-        x = context.call("pick", [x, context.constant(starts)], shape, x.dtype, ints)
+        count = height if rows is None else rows.length
+        places = cast(context, context.counting(height), np.dtype(np.int32)) if rows is None else rows.starts
+        shape = (*x.shape[: last - 1], count, columns.length) if last else (columns.length,)
+        ints = [math.prod(x.shape[: max(last - 1, 0)]), height, x.shape[last], count]
+        x = context.call("pick", [x, places, columns.starts], shape, x.dtype, ints)
+    for axis in sorted(tables, reverse=True):
+        length = tables[axis].length
+        shape = (*x.shape[:axis], length, *x.shape[axis + 1 :])
+        ints = [math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]), length]
+        x = context.call("pick", [x, tables[axis].starts], shape, x.dtype, ints)
     return x
 
 
 def _cost(shape: Sequence[int], order: Sequence[_Table]) -> int:
     sizes, total = list(shape), 0
-    for axis, starts, weights in order:
-        sizes[axis] = len(starts)
-        steps = len(weights) if weights is not None else 1
+    for axis, length, _, weights in order:
+        sizes[axis] = length
+        steps = weights.shape[0] if weights is not None else 1
         total += math.prod(sizes) * steps * (_GATHER_COST if math.prod(sizes[axis + 1 :]) == 1 else 1)
     return total

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .... import _kernels
+from ...._sizes import whole
 from ....errors import InferenceError
 from ..registry import F32, FLOATS, Node, operator
 from ..values import Context, Value
@@ -110,10 +110,10 @@ def _non_max_suppression(context: Context, node: Node, inputs: Sequence[Value | 
     operands = [boxes, scores, max_boxes, *thresholds]
     ints = [int(node.get("center_point_box", 0))]
     made = context.staged(
-        lambda: context.call_many("nms", operands, specs, ints, scratch_bytes=_kernels.scratch_nms(count))
+        lambda: context.call_many("nms", operands, specs, ints)
     )
     chosen, count_found = made
-    return [strided(context, chosen, 0, (int(context.known(count_found)[0]), 3), (3, 1))]
+    return [strided(context, chosen, 0, (whole(context.known(count_found)[0]), 3), (3, 1))]
 
 
 def _det_refusal(model: Model, view: NodeView) -> str | None:
@@ -127,4 +127,4 @@ def _det(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
         raise InferenceError(f"expected square matrices, found shape {list(x.shape)}")
     size = x.shape[-1]
-    return [context.call("det", [x], x.shape[:-2], x.dtype, [size], scratch_bytes=_kernels.scratch_det(size))]
+    return [context.call("det", [x], x.shape[:-2], x.dtype, [size])]

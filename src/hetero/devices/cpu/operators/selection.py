@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .... import _kernels
+from ...._sizes import whole
 from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import ANY, BOOL, FLOATS, NUMBERS, Node, operator
@@ -36,7 +36,7 @@ _WITH_PLACES = ("float32", "float64", "int32", "int64", "int8", "uint8")  # type
 def _top_k(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """The result is always sorted; ``sorted=0`` allows any order."""
     x = _required(inputs[0])
-    k = node.get("k", None) if node.opset < 10 else int(context.known(_required(inputs[1])).reshape(()))
+    k = node.get("k", None) if node.opset < 10 else whole(context.known(_required(inputs[1])).reshape(()).item())
     axis = axis_of(node.get("axis", -1), x.rank)
     size = x.shape[axis]
     if k is None or not 0 <= k <= size:
@@ -48,8 +48,7 @@ def _top_k(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
         place = context.call("arg_extreme", [x], shape, _INT64, [outer, size, inner, 0, 0])
         return [context.call("gather_elements", [x, place], shape, x.dtype, [axis]), place]
     ints = [outer, size, inner, k, largest]
-    scratch = _kernels.scratch_topk(size, k, inner, x.dtype.itemsize)
-    return context.call_many("topk", [x], [(shape, x.dtype), (shape, _INT64)], ints, scratch_bytes=scratch)
+    return context.call_many("topk", [x], [(shape, x.dtype), (shape, _INT64)], ints)
 
 
 def _places(context: Context, x: Value) -> Value:
@@ -57,7 +56,7 @@ def _places(context: Context, x: Value) -> Value:
     rank = max(x.rank, 1)
     specs = [((x.size, rank), _INT64), ((1,), _INT64)]
     places, count = context.staged(lambda: context.call_many("nonzero", [x], specs))
-    number = int(context.known(count)[0])
+    number = whole(context.known(count)[0])
     return strided(context, places, 0, (number, rank), (rank, 1))
 
 
@@ -97,10 +96,10 @@ def _unique(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     ints = [math.prod(x.shape[:axis]), size, math.prod(x.shape[axis + 1 :]), int(node.get("sorted", 1))]
     specs = [((size,), _INT64)] * 3 + [((1,), _INT64)]
     made = context.staged(
-        lambda: [x, *context.call_many("unique", [x], specs, ints, scratch_bytes=_kernels.scratch_unique(size))]
+        lambda: [x, *context.call_many("unique", [x], specs, ints)]
     )
     x, first, counts, inverse, count = made
-    number = int(context.known(count)[0])
+    number = whole(context.known(count)[0])
     first, counts = (strided(context, value, 0, (number,), (1,)) for value in (first, counts))
     shape = (*x.shape[:axis], number, *x.shape[axis + 1 :])
     return [context.call("gather", [x, first], shape, x.dtype, [axis]), first, inverse, counts][: node.num_outputs]
@@ -120,7 +119,7 @@ def _one_hot(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
         negative = binary(context, "less", classes_of, context.scalar(0, _INT64), _BOOL)
         wrapped = binary(context, "add", classes_of, context.scalar(size, _INT64))
         classes_of = context.call("where", [negative, wrapped, classes_of], shape, _INT64)
-    numbers = context.constant(np.arange(size, dtype=np.int64).reshape(classes))
+    numbers = context.reshaped(context.counting(size), classes)
     hit = binary(context, "equal", classes_of, numbers, _BOOL)
     off, on = (strided(context, values, position, (1,), (0,)) for position in range(2))
     return [context.call("where", [hit, on, off], hit.shape, values.dtype)]
@@ -129,13 +128,18 @@ def _one_hot(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
 @operator("Trilu", dtypes=(ANY, ("int64",)), attributes={"upper": (0, 1)})
 def _trilu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, diagonal = _required(inputs[0]), _optional(inputs, 1)
-    k = 0 if diagonal is None else int(context.known(diagonal).reshape(()))
-    if x.rank < 2:
-        raise InferenceError(f"expected rank 2 or more, found shape {list(x.shape)}")
-    rows, columns = x.shape[-2:]
-    offset = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-    kept = offset >= k if node.get("upper", 1) else offset <= k
-    return [context.call("where", [context.constant(kept), x, context.scalar(0, x.dtype)], x.shape, x.dtype)]
+    if x.rank < 2 or (diagonal is not None and diagonal.size != 1):
+        raise InferenceError(f"expected rank 2 or more and one diagonal, found shape {list(x.shape)}")
+    k = context.scalar(0, _INT64) if diagonal is None else context.reshaped(diagonal, ())
+    comparison = "greater_or_equal" if node.get("upper", 1) else "less_or_equal"
+    kept = binary(context, comparison, _offsets(context, *x.shape[-2:]), k, _BOOL)
+    return [context.call("where", [kept, x, context.scalar(0, x.dtype)], x.shape, x.dtype)]
+
+
+def _offsets(context: Context, rows: int, columns: int) -> Value:
+    """The column minus the row of each element of a matrix."""
+    numbers = [context.counting(count) for count in (columns, rows)]
+    return binary(context, "sub", numbers[0], context.reshaped(numbers[1], (rows, 1)))
 
 
 def _eye_refusal(model: Model, view: NodeView) -> str | None:
@@ -150,8 +154,8 @@ def _eye_like(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     if x.rank != 2:
         raise InferenceError(f"expected a matrix, found shape {list(x.shape)}")
     dtype = dtype_of(node.get("dtype", 0)) or x.dtype
-    offset = np.arange(x.shape[1])[None, :] - np.arange(x.shape[0])[:, None]
-    return [context.constant((offset == node.get("k", 0)).astype(dtype))]
+    k = context.scalar(node.get("k", 0), _INT64)
+    return [cast(context, binary(context, "equal", _offsets(context, *x.shape), k, _BOOL), dtype)]
 
 
 @operator("Hardmax", dtypes=FLOATS, attributes={"axis": None})
@@ -161,7 +165,7 @@ def _hardmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
     if size == 0:
         return [context.reshaped(x, x.shape)]
     first = context.call("arg_extreme", [x], (outer, 1, inner), _INT64, [outer, size, inner, 0, 0])
-    numbers = context.constant(np.arange(size, dtype=np.int64).reshape(size, 1))
+    numbers = context.reshaped(context.counting(size), (size, 1))
     hit = binary(context, "equal", first, numbers, _BOOL)
     return [cast(context, context.reshaped(hit, x.shape), x.dtype)]
 
@@ -174,7 +178,7 @@ def _reverse_sequence(context: Context, node: Node, inputs: Sequence[Value | Non
         raise InferenceError(f"lengths {list(lengths.shape)}, batch axis {batch} and time axis {time} do not fit x")
     # Step t of a sequence of length n comes from step n - 1 - t if t < n, else from itself.
     ends = context.reshaped(lengths, _column(x, batch))
-    steps = context.constant(np.arange(x.shape[time], dtype=np.int64).reshape(_column(x, time)))
+    steps = context.reshaped(context.counting(x.shape[time]), _column(x, time))
     turned = binary(context, "sub", binary(context, "sub", ends, context.scalar(1, _INT64)), steps)
     inside = binary(context, "less", steps, ends, _BOOL)
     chosen = context.call("where", [inside, turned, steps], turned.shape, _INT64)

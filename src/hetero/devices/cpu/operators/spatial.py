@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .... import _kernels
 from ....errors import InferenceError
 from ..registry import FLOATS, Node, operator
 from ..values import Context, Value
@@ -55,8 +54,7 @@ def _conv_transpose(context: Context, node: Node, inputs: Sequence[Value | None]
     shape = (x.shape[0], group, maps * taps, windows)
     steps = [0, maps * taps * depth, group * depth * windows, depth * windows]
     ints = [maps * taps, windows, depth, 0, 0, 0, 0, 0, 0, 2, x.shape[0], group, *steps]
-    scratch = _kernels.scratch_gemm(depth, windows) if x.dtype == np.float32 else 0
-    columns = context.call("matmul", [left, x, None, None], shape, x.dtype, ints, [1.0, 0.0, 0.0, 0.0], scratch)
+    columns = context.call("matmul", [left, x, None, None], shape, x.dtype, ints, [1.0, 0.0, 0.0, 0.0])
     ints = [*three(kernel, 1), *three(x.shape[2:], 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
     return [context.call("col2im", [columns, bias], (x.shape[0], group * maps, *sizes), x.dtype, ints)]
 

@@ -1,0 +1,239 @@
+"""Plans for sizes that are symbols: the tensors and calls that follow from sizes alone.
+
+While a segment is planned, `Tracing` records in a `SizeTrace` how its late tensors are computed. Shapes and arithmetic on
+a few integers stay symbolic. Everything else runs as kernel calls when a call comes with new sizes, before the calls of
+the program."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import _kernels
+from ..._sizes import Size, SizeTrace, hint, is_symbolic
+from .values import MAX_LATE_BYTES, Call, Late, NeedsData, Value
+
+if TYPE_CHECKING:
+    from .values import Context
+
+__all__ = ["Table", "Tracing"]
+
+MAX_ELEMENTS = 256
+"""Elements of a tensor that planning reads one by one. A plan that needs more of them is cut."""
+
+_INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Table:
+    """A late tensor that Python computes: ``function(*arguments)``, with the arguments in these registers."""
+
+    function: Callable[..., NDArray[Any]]
+    registers: tuple[int, ...]
+    number: int
+
+
+class Tracing:
+    """The late tensors and calls of one segment. ``trace``: records the steps. ``tensors``: the inputs of the segment,
+    then the late tensors, by number."""
+
+    def __init__(self) -> None:
+        self.trace = SizeTrace()
+        self.tensors: list[Value] = []
+        self.calls: list[Call] = []
+        self.tables: list[Table] = []
+        self._num_ints = 0
+
+    def add_input(self, value: Value, axes: Sequence[bool], data: NDArray[Any] | None) -> None:
+        """Add an input of the segment, whose sizes along ``axes`` become symbols. ``data``: its data, if the plan may
+        depend on them."""
+        number = len(self.tensors)
+        self.tensors.append(value)
+        value.shape = tuple(
+            self.trace.dim(number, axis, size) if symbolic else size
+            for axis, (size, symbolic) in enumerate(zip(value.shape, axes, strict=True))
+        )
+        if data is not None:
+            value.late = Late(data, number=number)
+
+    def elements(self, value: Value) -> NDArray[Any]:
+        """The elements of a late value, as an object array of numbers and symbols."""
+        late = value.late
+        assert late is not None
+        if late.elements is None:
+            if late.seen.size > MAX_ELEMENTS or late.seen.dtype.name in ("float16", "bfloat16", "uint64"):
+                raise NeedsData(value)
+            for size in value.shape:
+                int(size)  # as many elements as seen
+            number = self.number_of(value)
+            late.elements = np.empty(late.seen.shape, object)
+            flat = late.elements.reshape(-1)
+            for at, element in enumerate(late.seen.reshape(-1).tolist()):
+                flat[at] = self.trace.element(number, at, element)
+        return late.elements
+
+    def integers(self, context: Context, numbers: Sequence[Any], shape: Sequence[int]) -> Value:
+        """An array of int64 with elements of which some are symbols."""
+        elements = np.empty(len(numbers), object)
+        elements[:] = numbers
+        seen = np.array([hint(number) for number in numbers], np.int64).reshape(shape)
+        late = Late(seen, elements.reshape(shape))
+        return Value(_INT64, tuple(shape), storage=context.new_storage(), late=late)
+
+    def table(
+        self, context: Context, function: Callable[..., NDArray[Any]], arguments: Sequence[Any], shape: Sequence[int]
+    ) -> Value:
+        """The array ``function(*arguments)`` of ``shape``, computed anew for new sizes."""
+        seen = function(*map(hint, arguments))
+        assert seen.shape == tuple(map(hint, shape))
+        value = Value(seen.dtype, tuple(shape), storage=context.new_storage(), late=Late(seen, number=len(self.tensors)))
+        registers = tuple(self.trace.number(argument) for argument in arguments)
+        self._add_tensor(value)
+        self.trace.table(len(self.tables))
+        self.tables.append(Table(function, registers, len(self.tensors) - 1))
+        return value
+
+    def number_of(self, value: Value) -> int:
+        """The number of a late value's tensor, which gets memory now if it has none."""
+        late = value.late
+        assert late is not None
+        if late.number >= 0:
+            return late.number
+        base = -1 if late.base is None else self.number_of(late.base)
+        late.number = len(self.tensors)
+        self._add_tensor(value)
+        if base >= 0:
+            self.trace.share(late.number, base)
+            return late.number
+        assert late.elements is not None, "a late value has elements, a base, or a call that computes it"
+        self.trace.allocate(late.number)
+        for at, element in enumerate(late.elements.reshape(-1)):
+            self.trace.store_element(late.number, at, element)
+        return late.number
+
+    def _add_tensor(self, value: Value) -> None:
+        self.trace.store_shape(len(self.tensors), value.shape)
+        self.tensors.append(value)
+
+    def call(
+        self,
+        context: Context,
+        kernel: str,
+        inputs: Sequence[Value | None],
+        made: Sequence[Value],
+        ints: Sequence[Any],
+        floats: Sequence[float],
+    ) -> bool:
+        """Compute ``made`` from known and late values: symbolically if possible, else by a call before the program.
+        Returns False, and leaves ``made`` as it is, if the results are too large to be kept."""
+        if sum(hint(value.size) * value.dtype.itemsize for value in made) > MAX_LATE_BYTES:
+            return False
+        elements = _symbolic(self, kernel, inputs, made, ints)
+        plain = tuple(map(hint, ints))
+        specs = [(tuple(map(hint, value.shape)), value.dtype) for value in made]
+        arrays = [None if value is None else value.data if value.late is None else value.late.seen for value in inputs]
+        results = _kernels.call(kernel, arrays, specs, plain, floats)
+        for value, array in zip(made, results, strict=True):
+            array.flags.writeable = False
+            value.storage = context.new_storage()
+            value.late = Late(array)
+        if elements is not None:
+            (value,) = made
+            assert value.late is not None
+            value.late.elements = elements
+            assert [hint(element) for element in elements.reshape(-1)] == value.late.seen.reshape(-1).tolist()
+            return True
+        for operand in inputs:
+            if operand is not None and operand.late is not None:
+                self.number_of(operand)
+        for value in made:
+            assert value.late is not None
+            value.late.number = len(self.tensors)
+            self._add_tensor(value)
+            self.trace.allocate(value.late.number)
+        for at, number in enumerate(ints):
+            if is_symbolic(number):
+                self.trace.store_int(self._num_ints + at, number)
+        self._num_ints += len(ints)
+        self.trace.call(len(self.calls))
+        self.calls.append(Call(kernel, tuple(inputs), tuple(made), tuple(ints), tuple(floats), context.node))
+        return True
+
+
+def _elements_of(tracing: Tracing, value: Value | None) -> NDArray[Any] | None:
+    """The elements of a small integer operand that are at hand: those of a constant, or symbols made before."""
+    if value is None or value.dtype not in (_INT64, _INT32):
+        return None
+    if value.late is not None:
+        return value.late.elements
+    return value.data.astype(object) if value.data is not None and value.data.size <= MAX_ELEMENTS else None
+
+
+def _symbolic(
+    tracing: Tracing, kernel: str, inputs: Sequence[Value | None], made: Sequence[Value], ints: Sequence[Any]
+) -> NDArray[Any] | None:
+    """The result of a call on symbols, for the kernels that occur in arithmetic on shapes; None if it has to be computed
+    by the kernel. Exactly as the kernel computes it: only for int64, whose overflow ends the use of the plan, and for
+    moves of elements."""
+    if kernel not in _MOVES and kernel not in _ARITHMETIC:
+        return None
+    if len(made) != 1 or any(isinstance(size, Size) for size in made[0].shape) or any(map(is_symbolic, ints)):
+        return None
+    operands = [_elements_of(tracing, value) for value in inputs]
+    shape = made[0].shape
+    if kernel == "gather":  # the indices are constants
+        data, places = operands[0], inputs[1]
+        if data is None or places is None or places.data is None:
+            return None
+        index = np.take(np.arange(data.size).reshape(data.shape), places.data, axis=ints[0])
+        return data.reshape(-1)[index.reshape(-1)].reshape(shape)
+    if any(operand is None for operand in operands):
+        return None
+    if kernel == "concat":
+        return np.concatenate(operands, axis=ints[0])  # type: ignore[arg-type]
+    first = operands[0]
+    assert first is not None
+    if kernel == "copy_strided":
+        rank = ints[1]
+        index = np.full(ints[2 : 2 + rank], ints[0], np.int64)
+        for axis, (count, step) in enumerate(zip(ints[2 : 2 + rank], ints[2 + rank :], strict=True)):
+            index += (np.arange(count) * step).reshape([-1 if at == axis else 1 for at in range(rank)])
+        return first.reshape(-1)[index.reshape(-1)].reshape(shape)
+    if kernel == "cast":
+        return first if made[0].dtype == _INT64 else None
+    if any(value is not None and value.dtype != _INT64 for value in inputs):
+        return None
+    second = operands[1]
+    assert second is not None
+    try:
+        pairs = np.broadcast_arrays(first, second)
+        result = np.empty(shape, object)
+        flat = result.reshape(-1)
+        for at, (a, b) in enumerate(zip(pairs[0].reshape(-1), pairs[1].reshape(-1), strict=True)):
+            number = _ARITHMETIC[kernel](a, b)
+            if number is None or not -(1 << 63) <= hint(number) < 1 << 63:
+                return None
+            flat[at] = number
+    except ZeroDivisionError:
+        return None
+    return result
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    """a / b for numbers of which neither is negative; else None, because the kernel rounds toward zero."""
+    return a // b if a >= 0 and b > 0 else None
+
+
+_MOVES = {"gather", "concat", "copy_strided", "cast"}
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": _quotient,
+    "min": lambda a, b: b if b < a else a,
+    "max": lambda a, b: b if b > a else a,
+}
